@@ -28,13 +28,13 @@ FROM sources AS build-demo
 # For `tributary --version`; the repository itself is not in here.
 ARG COMMIT=
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/src/target \
-    TRIBUTARY_COMMIT=$COMMIT cargo build --profile dist --features dist --locked --bin tributary \
+    TRIBUTARY_COMMIT=$COMMIT cargo build -p tributary --profile dist --features dist --locked \
     && cp target/dist/tributary /usr/local/bin/tributary
 
 FROM sources AS build
 ARG COMMIT=
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/src/target \
-    TRIBUTARY_COMMIT=$COMMIT cargo build --profile dist --no-default-features --features dist --locked --bin tributary \
+    TRIBUTARY_COMMIT=$COMMIT cargo build -p tributary --profile dist --no-default-features --features dist --locked \
     && cp target/dist/tributary /usr/local/bin/tributary
 # What the binary is made of, for scanners of the image.
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/usr/local/cargo/tools \

@@ -13,7 +13,7 @@ area name:
 
 # Formatting and lints, as the gate has them.
 lint:
-    cargo fmt --check
+    cargo fmt --all --check
     cargo clippy --locked --all-targets -- -D warnings
 
 # What a change has to pass: lints, docs, dependencies, alerts and all tests on a real Kafka.

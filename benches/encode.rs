@@ -11,14 +11,12 @@ use std::{
 };
 
 use apache_avro::types::{Record as AvroRecord, Value as AvroValue};
+use model::{CompanyId, Customer, SchemaKind, Value};
 use schema_registry_converter::{
     async_impl::{avro::AvroEncoder, schema_registry::SrSettings},
     schema_registry_common::{SchemaType, SubjectNameStrategy, SuppliedSchema},
 };
-use tributary::{
-    avro,
-    model::{CompanyId, Customer, SchemaKind, Value},
-};
+use tributary::avro;
 
 /// Rounds and records a round; `cargo test` only has to see that it runs.
 const MEASURED: (usize, u32) = (15, 20_000);

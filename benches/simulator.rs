@@ -22,13 +22,13 @@ use std::{
 use aws_lc_rs::hmac;
 use axum::{Router, http::HeaderMap, routing::post};
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, runtime, sync::oneshot, task::JoinSet};
-use tributary::simulator::{
+use simulator::{
     Provider, Simulator,
     catalog::Resource,
     knobs::ReceiverUrls,
     settings::{Settings, WorldSettings},
 };
+use tokio::{net::TcpListener, runtime, sync::oneshot, task::JoinSet};
 
 const TIME: Duration = Duration::from_secs(5);
 const CLIENTS: usize = 16;

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
+use kafka::{Received, read_to_end};
 use tokio::time::{Instant, sleep};
-use tributary::kafka::{Received, read_to_end};
 
 use crate::feed::Feed;
 use crate::site::Site;

@@ -5,18 +5,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use kafka::{Delivery, Producer};
+use model::{AccountingEvent, CompanyId, Key, Meta, Moment, Origin, Outgoing, Reception, RecordId, Value};
 use serde_json::json;
+use simulator::{
+    Provider,
+    catalog::{Kind, Resource},
+    world::{Change, CompanyNumber, Place},
+};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
 use tributary::enrich::{Asked, asked};
-use tributary::kafka::{Delivery, Producer};
-use tributary::model::{
-    AccountingEvent, CompanyId, Key, Meta, Moment, Origin, Outgoing, Reception, RecordId, Value,
-};
 use tributary::pipeline::Preparer;
-use tributary::simulator::Provider;
-use tributary::simulator::catalog::{Kind, Resource};
-use tributary::simulator::world::{Change, CompanyNumber, Place};
 
 use crate::provider;
 use crate::site::RESOURCE;

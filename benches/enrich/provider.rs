@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tributary::simulator::catalog::Resource;
-use tributary::simulator::knobs::Latency;
-use tributary::simulator::settings::{Settings, WorldSettings};
-use tributary::simulator::world::Place;
-use tributary::simulator::{Provider, Simulator};
+use simulator::{
+    Provider, Simulator,
+    catalog::Resource,
+    knobs::Latency,
+    settings::{Settings, WorldSettings},
+    world::Place,
+};
 
 use crate::support::{Error, Result};
 

@@ -10,13 +10,10 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kafka::{Admin, Shards, TopicSpec, TransactionOptions};
+use model::{Cleanup, CompanyId, EncodedRecord, Epoch, Key, Rank, RecordId, Stamp, Topic, TopicPrefix};
 use serde::{Deserialize, Serialize};
-use tributary::config;
 use tributary::fence::{self, Fences};
-use tributary::kafka::{Admin, Shards, TopicSpec, TransactionOptions};
-use tributary::model::{
-    Cleanup, CompanyId, EncodedRecord, Epoch, Key, Rank, RecordId, Stamp, Topic, TopicPrefix,
-};
 use tributary::pipeline::{ShardBatch, ShardWriter};
 
 use crate::machine::Usage;
@@ -107,7 +104,7 @@ pub(crate) async fn measure(shared: &Shared, counts: &[u32]) -> Result<bool> {
 
 /// Writes the birth of the shard, and its fences.
 async fn fill(order: &Order) -> Result<()> {
-    let (kafka, topic) = (config::Kafka::plaintext(&*order.bootstrap), topic(order));
+    let (kafka, topic) = (kafka::Kafka::plaintext(&*order.bootstrap), topic(order));
     let spec = TopicSpec {
         name: topic.to_string(),
         partitions: 1,
@@ -165,7 +162,7 @@ pub(crate) fn serve(told: &str) {
     let order: Order = serde_json::from_str(told).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let found = runtime.block_on(async {
-        let kafka = config::Kafka::plaintext(&*order.bootstrap);
+        let kafka = kafka::Kafka::plaintext(&*order.bootstrap);
         let prefix = TopicPrefix::new(&*order.prefix).unwrap();
         let began = Instant::now();
         let mut shelf = Fences::new(order.directory.clone()).shard(&prefix, SHARD).await.unwrap();

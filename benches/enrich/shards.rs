@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use simulator::world::Place;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
-use tributary::simulator::world::Place;
 
 use crate::check::check;
 use crate::provider;

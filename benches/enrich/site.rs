@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use kafka::Admin;
+use model::{AccountingResource, Topic, TopicPrefix};
+use simulator::Simulator;
 use tokio::time::{Instant, sleep};
 use tributary::config::{self, Connector, Providers};
-use tributary::kafka::Admin;
-use tributary::model::{AccountingResource, Topic, TopicPrefix};
 use tributary::pipeline::Layout;
-use tributary::simulator::Simulator;
 
 use crate::feed::Feed;
 use crate::support::place::{Place, chain};
@@ -31,7 +31,7 @@ pub(crate) struct Site {
     pub(crate) group: String,
     pub(crate) bootstrap: String,
     pub(crate) registry: String,
-    pub(crate) kafka: config::Kafka,
+    pub(crate) kafka: kafka::Kafka,
     /// Of every topic, hence shards.
     pub(crate) partitions: i32,
     /// Of the connector.
@@ -55,7 +55,7 @@ impl Site {
         let parsed = Connector::parse(RECORDS, &config, &Providers::new([]).with_hosts(allowed_hosts()));
         let (connector, _) =
             parsed.map_err(|problems| Error(format!("configure {RECORDS}: {problems:?}")))?;
-        let kafka = config::Kafka::plaintext(shared.bootstrap());
+        let kafka = kafka::Kafka::plaintext(shared.bootstrap());
         let place = Place {
             prefix: prefix.clone(),
             kafka: kafka.clone(),

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use kafka::{Assignment, Consumer, ConsumerOptions, Event, Start, partition_of};
+use model::Moment;
+use simulator::world::{CompanyNumber, Place};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
-use tributary::kafka::{Assignment, Consumer, ConsumerOptions, Event, Start, partition_of};
-use tributary::model::Moment;
-use tributary::simulator::world::{CompanyNumber, Place};
 
 use crate::check::check;
 use crate::feed::Feed;

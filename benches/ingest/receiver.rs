@@ -4,9 +4,9 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use tributary::config::{Kafka, Worker as WorkerConfig};
-use tributary::kafka::{Admin, TopicSpec};
-use tributary::model::Cleanup;
+use kafka::{Admin, Kafka, TopicSpec};
+use model::Cleanup;
+use tributary::config::Worker as WorkerConfig;
 
 use crate::baseline;
 use crate::oracle::senders::Target;

@@ -1,7 +1,7 @@
 //! Avro records as a topic has them, under a schema as a registry has it.
 
+use model::SchemaKind;
 use tributary::avro::{decode_with, frame_value, schemas::embedded};
-use tributary::model::SchemaKind;
 
 /// One byte chooses the kind of record. The text of the writer's schema follows, up to a zero byte; none means today's own schema.
 /// The rest is the framed record. Returns whether a record came out.

@@ -10,7 +10,7 @@ mod token;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tributary::model::{AccountingResource, InvoicingAction, InvoicingEntity, InvoicingHook, Outgoing};
+use model::{AccountingResource, InvoicingAction, InvoicingEntity, InvoicingHook, Outgoing};
 use tributary::webhooks::delivery::{Context, Delivery, Family, topic_of};
 use tributary::webhooks::signature::{Keys, Presented, Scheme};
 

@@ -10,9 +10,11 @@ use aws_lc_rs::{
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD, engine::general_purpose::URL_SAFE_NO_PAD};
 use futures::executor::block_on;
+use provider::{
+    auth::token::{Claims, Parts, Purpose, Rule, Rules, verify},
+    auth::{key::Key, keys::Keys},
+};
 use serde_json::{Map, Value};
-use tributary::auth::keys::{Key, Keys};
-use tributary::auth::token::{Claims, Parts, Purpose, Rule, Rules, verify};
 
 const NOW_MS: i64 = 1_800_000_000_000;
 const LEEWAY_MS: i64 = 60_000;

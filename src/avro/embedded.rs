@@ -198,11 +198,12 @@ fn whole(text: &str) -> Result<usize, (u16, u32, String)> {
 
 #[cfg(test)]
 mod tests {
+    use model::SchemaKind;
+
     use super::*;
     use crate::{
         avro::{Error, Registry, schemas},
         config,
-        model::SchemaKind,
     };
 
     async fn registry() -> (Server, Registry) {

@@ -8,8 +8,9 @@ use std::{cell::Cell, collections::HashMap, sync::Arc};
 use bytes::Bytes;
 use serde::Serialize;
 
+use model::{SchemaKind, Value};
+
 use super::{Error, Ids, Subject, ids::Slot, schemas};
-use crate::model::{SchemaKind, Value};
 
 /// First byte of every framed record.
 pub(crate) const MAGIC: u8 = 0;
@@ -77,11 +78,10 @@ pub fn frame<T: Serialize>(kind: SchemaKind, id: u32, value: &T) -> Result<Bytes
 
 #[cfg(test)]
 mod tests {
+    use base::retry::Retry;
+
     use super::*;
-    use crate::{
-        avro::{Registry, examples::example, stub::Stub},
-        retry::Retry,
-    };
+    use crate::avro::{Registry, examples::example, stub::Stub};
 
     /// Bytes as lines of hex, so that a difference shows where it is.
     fn hex(bytes: &[u8]) -> String {

@@ -2,7 +2,7 @@
 
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
-use crate::retry::Retry;
+use base::retry::Retry;
 
 /// A cause that several waiters on one registration can share.
 pub type Cause = Arc<dyn std::error::Error + Send + Sync>;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{
+use model::{
     Account, AccountingEvent, AccountingResource, Certificate, Company, CompanyId, Customer, InvoicingAction,
     InvoicingContext, InvoicingEntity, InvoicingEvent, InvoicingHook, Method, PayrollCompany, Reception,
     Record, RunId, SchemaKind, TenantId, Value,
@@ -16,7 +16,7 @@ pub(crate) fn example(kind: SchemaKind) -> Value {
 }
 
 /// A value of this kind from a provider's object; a certificate is ours and takes the text as its reason.
-pub(crate) fn from_json(kind: SchemaKind, json: &[u8]) -> Result<Value, crate::model::Error> {
+pub(crate) fn from_json(kind: SchemaKind, json: &[u8]) -> Result<Value, model::Error> {
     let company = CompanyId::new("acme-111").unwrap();
     Ok(match kind {
         SchemaKind::AccountingEvent => {

@@ -7,8 +7,9 @@ use std::{fs, path::Path};
 
 use apache_avro::Schema;
 
+use model::SchemaKind;
+
 use super::{compatibility::breach, schemas::embedded};
-use crate::model::SchemaKind;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 

@@ -12,8 +12,9 @@ use std::{
 use apache_avro::{Schema, reader::datum::GenericDatumReader, writer::datum::GenericDatumWriter};
 use sha2::{Digest, Sha256};
 
+use model::SchemaKind;
+
 use super::Error;
-use crate::model::SchemaKind;
 
 /// One embedded schema.
 #[derive(Debug)]

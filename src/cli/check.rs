@@ -17,14 +17,14 @@ use std::{
 use clap::Args;
 use serde_json::json;
 
+use base::{durable, random, retry::Chain};
+use kafka::{Admin, TopicSpec};
+
 use super::{Failure, Files, client::Format, load::Loaded, outside, remedy, schemas};
 use crate::{
     avro::Registry,
-    config, durable,
-    kafka::{self, Admin, TopicSpec},
+    config,
     pipeline::Layout,
-    random,
-    retry::Chain,
     spool,
     store::{Fjall, Storage as _},
     worker::{

@@ -9,10 +9,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use kafka::{ClientRole, Kafka};
+
 use super::{Environment, Failure, Files};
 use crate::{
-    config::{self, ClientRole, Connector, Kafka, Problem, Problems, Rejected, Warning, Worker, connector},
-    kafka, telemetry,
+    config::{self, Connector, Problem, Problems, Rejected, Warning, Worker, connector},
+    telemetry,
 };
 
 /// A worker's configuration without problems, and what connectors there are beside it.

@@ -2,10 +2,11 @@
 
 use std::{ffi::OsString, path::Path, time::Duration};
 
+use kafka::Admin;
+
 use super::{Environment, Failure, Files, load, outside};
 use crate::{
     config::{Connector, Problem, Problems, Providers, Worker, connector::Document},
-    kafka::{self, Admin},
     worker::state::{Apply, configs::Configs},
 };
 

@@ -43,11 +43,11 @@ use std::{
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use tracing::warn;
 
+use base::{metrics, retry::Chain};
+
 use self::load::Loaded;
 use crate::{
     config::{self, Problems, worker::LogFormat},
-    metrics,
-    retry::Chain,
     telemetry::{self, Filters, Metrics},
 };
 

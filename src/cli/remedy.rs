@@ -5,7 +5,7 @@
 use std::{error::Error, iter};
 
 use super::client::{Refused, Unanswered};
-use crate::{avro, kafka, worker::service};
+use crate::{avro, worker::service};
 
 /// The first that helps, from the error itself down to its causes.
 pub(super) fn of(error: &(dyn Error + 'static)) -> Option<String> {
@@ -38,7 +38,7 @@ fn one(error: &(dyn Error + 'static)) -> Option<String> {
         return Some("start the registry, or mend value.converter.schema.registry.url".to_owned());
     }
     #[cfg(feature = "simulator")]
-    if let Some(crate::simulator::Error::Listen { .. }) = error.downcast_ref() {
+    if let Some(simulator::Error::Listen { .. }) = error.downcast_ref() {
         return Some("end what has the address, or give another with --port; 0 takes a free one".to_owned());
     }
     let is_kafka = error.is::<kafka::Error>();

@@ -5,9 +5,10 @@ use std::{io::Write, sync::Arc};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use base::durable;
+
 use super::{Failure, descriptors, load::Loaded, outside};
 use crate::{
-    durable,
     telemetry::{Filters, Metrics},
     worker::{
         plugins::Plugins,

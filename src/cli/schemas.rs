@@ -5,13 +5,14 @@ use std::io::Write;
 use clap::Subcommand;
 use serde_json::{Value, json};
 
+use model::SchemaKind;
+
 use super::{
     Environment, Failure, Files, Loaded, block_on, client::Format, load, outside, start, table::columns,
 };
 use crate::{
     avro::{self, Registry, Several, Subject, schemas},
     config::Problem,
-    model::SchemaKind,
     pipeline::Layout,
 };
 

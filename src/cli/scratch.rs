@@ -2,7 +2,7 @@
 
 use std::{fs::DirBuilder, io, os::unix::fs::DirBuilderExt as _, path::PathBuf};
 
-use crate::random;
+use base::random;
 
 /// Gone once this is dropped.
 pub(super) struct ScratchDirectory(pub(super) PathBuf);

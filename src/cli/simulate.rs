@@ -12,17 +12,16 @@ use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 use url::Url;
 
-use super::{Failure, outside};
-use crate::{
-    config::{Problem, Problems},
-    simulator::{
-        self, Simulator, Unfit,
-        clock::Ticks,
-        knobs::Knobs,
-        settings::{Settings, Tls, WorldSettings},
-        timestamp,
-    },
+use simulator::{
+    Simulator, Unfit,
+    clock::Ticks,
+    knobs::Knobs,
+    settings::{Settings, Tls, WorldSettings},
+    timestamp,
 };
+
+use super::{Failure, outside};
+use crate::config::{Problem, Problems};
 
 #[derive(Args)]
 pub(super) struct Options {

@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use url::Url;
 
+use provider::is_host_pattern;
+
 use super::key::{Detail, Rule};
 
 /// Where a server listens.
@@ -64,6 +66,12 @@ pub(crate) const HOST_PORT: Rule = Rule::Custom {
     says: "host:port",
     remedy: "write for example kafka-1:9092,kafka-2:9092",
     check: |text| host_port(text).map(drop),
+};
+
+pub(crate) const ALLOWED_HOST: Rule = Rule::Custom {
+    says: "a host, host:port or *.suffix",
+    remedy: "write for example api.example.com,login.example.com:8443,*.example.org; an IPv6 address goes in brackets",
+    check: |text| if is_host_pattern(text) { Ok(()) } else { Err("it is none of them".into()) },
 };
 
 pub(crate) const NETWORK: Rule = Rule::Custom {

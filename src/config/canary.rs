@@ -6,7 +6,7 @@ use super::{
     Connector, Providers, Worker,
     connector::{Class, validate},
     key::Key,
-    worker,
+    worker_keys,
 };
 
 /// Long enough to be any secret of ours, and in parts of it a host, a number and a list.
@@ -108,7 +108,7 @@ fn no_reference_of_the_worker_comes_back() {
     let values = values(directory.path());
     let file = directory.path().join("worker.properties");
     std::fs::write(&file, "").unwrap();
-    let keys: Vec<&Key> = worker::keys::KEYS.iter().collect();
+    let keys: Vec<&Key> = worker_keys::KEYS.iter().collect();
     let base = [
         ("CONNECT_BOOTSTRAP_SERVERS", "localhost:9092"),
         ("CONNECT_VALUE_CONVERTER_SCHEMA_REGISTRY_URL", "http://localhost:8081"),

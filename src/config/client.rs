@@ -7,14 +7,15 @@
 
 use std::{collections::BTreeMap, path::Path};
 
+use base::secret::Secret;
+use kafka::{ClientRole, Kafka};
+
 use super::{
-    ClientRole, Kafka,
     key::{Broken, Key, Rule, Type},
     problem::Problem,
     reader::Reader,
     unknown::covers,
 };
-use crate::secret::Secret;
 
 /// Names, and with a dot at the end beginnings of names, that go to every client when they stand alone.
 const COMMON: &[&str] = &[

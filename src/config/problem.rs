@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::retry::Retry;
+use base::retry::Retry;
 
 /// One thing that must be put right.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, io, io::Read};
 
 use java_properties::{LineContent, PropertiesIter};
 
-use crate::retry::Retry;
+use base::retry::Retry;
 
 /// Why a text is not in properties syntax.
 #[derive(Debug, thiserror::Error)]

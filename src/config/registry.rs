@@ -4,15 +4,16 @@ use std::{path::PathBuf, time::Duration};
 
 use url::Url;
 
+use base::secret::Secret;
+
 use super::{
     address::http_url,
     reader::Reader,
-    worker::keys::{
+    worker_keys::{
         REGISTRY_BASIC_SOURCE, REGISTRY_BEARER_SOURCE, REGISTRY_CA, REGISTRY_CERTIFICATE, REGISTRY_KEY,
         REGISTRY_TIMEOUT, REGISTRY_TOKEN, REGISTRY_URL, REGISTRY_USER_INFO,
     },
 };
-use crate::secret::Secret;
 
 /// The registry section of the worker's configuration (`value.converter.schema.registry.*`).
 #[derive(Debug, Clone)]

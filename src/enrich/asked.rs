@@ -1,9 +1,8 @@
 //! What an event asks for.
 
+use model::{AccountingEvent, AccountingResource, CompanyId, EventKind, RecordId, SequenceVersion, Value};
+
 use super::Subject;
-use crate::model::{
-    AccountingEvent, AccountingResource, CompanyId, EventKind, RecordId, SequenceVersion, Value,
-};
 
 /// What an event asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,8 +57,9 @@ pub fn asked(event: AccountingEvent) -> Asked {
 
 #[cfg(test)]
 mod tests {
+    use model::Reception;
+
     use super::*;
-    use crate::model::Reception;
 
     fn event(resource: AccountingResource, kind: &str, partition: &str, data: &str) -> Asked {
         let data = serde_json::to_string(data).unwrap();

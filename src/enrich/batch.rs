@@ -4,14 +4,12 @@ use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
 
-use super::{Event, Parked, Subject};
-use crate::{
-    model::{
-        AccountingResource, Certificate, CompanyId, Error, GapCause, Key, Origin, PayrollCompany, Stamp,
-        Value,
-    },
-    pipeline::Failure,
+use model::{
+    AccountingResource, Certificate, CompanyId, Error, GapCause, Key, Origin, PayrollCompany, Stamp, Value,
 };
+
+use super::{Event, Parked, Subject};
+use crate::pipeline::Failure;
 
 /// What became of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

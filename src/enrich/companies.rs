@@ -1,6 +1,6 @@
 //! Which companies there are, as far as a desk has to know.
 
-use crate::model::CompanyId;
+use model::CompanyId;
 
 /// What is known of a company.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

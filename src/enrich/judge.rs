@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use base::retry::{Chain, Retry};
+use model::{Comparison, Ending, Epoch, Rank, SequenceVersion, Stamp, Value, Version};
+use provider::api::{self, By, Reach};
+
 use super::{Cause, Change, Content, Outcome, Rules, Subject, work::Work};
-use crate::{
-    api::{self, By, Reach},
-    model::{Comparison, Ending, Epoch, Rank, SequenceVersion, Stamp, Value, Version},
-    retry::{Chain, Retry},
-};
 
 /// Why a read that shows too little is repeated.
 pub(super) const LATE: &str = "reads show an earlier version than the event tells of";

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
+use model::CompanyId;
+
 use super::{Subject, grown};
-use crate::model::CompanyId;
 
 /// Companies in line.
 #[derive(Debug)]

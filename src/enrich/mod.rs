@@ -19,7 +19,7 @@
 //!   [`Rules::epoch_confirm`] have shown nothing else, nor has a list that was read meanwhile. Nobody waits for a list: where none is
 //!   read, reads by id decide alone.
 //! - A record that does not tell its version is published at the version of its event, and read once more after
-//!   [`Rules::retry_longest`]: the first read may have come from a replica that is behind. See [`Version`](crate::model::Version).
+//!   [`Rules::retry_longest`]: the first read may have come from a replica that is behind. See [`Version`](model::Version).
 //! - A tombstone follows from a delete event and two answers of the API, [`Rules::tombstone_confirm`] apart, that the record is gone;
 //!   from nothing else.
 //!
@@ -43,6 +43,8 @@ use std::sync::Arc;
 #[cfg(test)]
 pub(crate) use self::tests::rules;
 
+use model::{AccountingResource, CompanyId, Error, Key, Origin, RecordId, Topic, Traceparent, Value};
+
 pub use self::{
     asked::{Asked, Wanted, asked},
     batch::{Batch, Change, Content, Entry, GapFound, Outcome},
@@ -50,10 +52,7 @@ pub use self::{
     desk::{Around, Ask, Desk, Row, Stop, Told},
     parked::{Cause, Parked},
 };
-use crate::{
-    model::{AccountingResource, CompanyId, Error, Key, Origin, RecordId, Topic, Traceparent, Value},
-    pipeline::Original,
-};
+use crate::pipeline::Original;
 
 /// Which record, and in whose name it is read.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -6,11 +6,10 @@ use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use model::{AccountingResource, CompanyId, Key, Origin, RecordId, SequenceVersion};
+
 use super::{Event, Source, Subject};
-use crate::{
-    model::{AccountingResource, CompanyId, Key, Origin, RecordId, SequenceVersion},
-    pipeline::Original,
-};
+use crate::pipeline::Original;
 
 /// The kind of its keys.
 pub(super) const KIND: &str = "parked";
@@ -209,8 +208,9 @@ impl Parked {
 
 #[cfg(test)]
 mod tests {
+    use model::Traceparent;
+
     use super::*;
-    use crate::model::Traceparent;
 
     fn parked(deleted: Option<Option<SequenceVersion>>, happened_at: i64) -> Parked {
         let original = Original {

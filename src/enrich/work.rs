@@ -2,8 +2,9 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use model::{AccountingResource, Origin, SequenceVersion, Stamp, Version};
+
 use super::{Cause, Event, Parked, Row, Subject, Wanted, progress::Ticket};
-use crate::model::{AccountingResource, Origin, SequenceVersion, Stamp, Version};
 
 /// Records whose last read, or look back, is remembered; of others it may come sooner.
 const REMEMBERED: usize = 20_000;

@@ -11,12 +11,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use base::{durable, retry::Chain};
+
 use super::Error;
-use crate::{
-    durable,
-    retry::Chain,
-    store::{self, Change, Database, Storage},
-};
+use crate::store::{self, Change, Database, Storage};
 
 /// How long a database of ours may take to be closed by whoever had the directory before us.
 const CLOSING: Duration = Duration::from_secs(10);

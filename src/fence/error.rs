@@ -2,7 +2,9 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use crate::{kafka, retry::Retry, store};
+use base::retry::Retry;
+
+use crate::store;
 
 /// A failure of any part of [`crate::fence`].
 #[derive(Debug, Clone, thiserror::Error)]

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::model::TopicPrefix;
+use model::TopicPrefix;
 
 const ENTRY: u8 = b'e';
 const LONG_ENTRY: u8 = b'l';

@@ -48,16 +48,15 @@ use std::{
 
 use tokio::{sync::Mutex as Claim, task::spawn_blocking};
 
+use model::TopicPrefix;
+
 use self::{cache::Cache, layout::Place, shelf::Core};
 pub use self::{
     error::Error,
     record::{birth_record, of_value, record},
     shelf::{Lookup, Restored, Shelf},
 };
-use crate::{
-    model::TopicPrefix,
-    store::{Fjall, Storage},
-};
+use crate::store::{Fjall, Storage};
 
 /// Who has which prefix and shard; as many as there ever were.
 type Claims = HashMap<(String, i32), Arc<Claim<()>>>;

@@ -3,10 +3,8 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    kafka::Received,
-    model::{CompanyId, Epoch, Key, Rank, RecordId, Stamp, Topic},
-};
+use kafka::Received;
+use model::{CompanyId, Epoch, Key, Rank, RecordId, Stamp, Topic};
 
 /// What a birth says.
 #[derive(Serialize, Deserialize)]

@@ -11,18 +11,19 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tracing::{debug, warn};
 
+use model::{EncodedRecord, TopicPrefix};
+
 use super::{
     Stage,
     failure::{Failure, Original},
     signature::{LetterSigner, PREFIX},
 };
-use crate::model::{EncodedRecord, TopicPrefix};
 
 /// Longest text in one header, in bytes.
 const TEXT_LIMIT: usize = 4096;
 
 /// Longest body, in bytes: with its key and headers it has to be a record that a producer takes.
-const BODY_LIMIT: usize = crate::kafka::LARGEST_RECORD - (128 << 10);
+const BODY_LIMIT: usize = kafka::LARGEST_RECORD - (128 << 10);
 
 /// How many bytes a body had that was cut.
 const CUT: &str = "tributary.cut.from";
@@ -92,7 +93,7 @@ impl DeadLetters {
         }
         let mut record = EncodedRecord {
             topic: Arc::clone(&self.topic),
-            partition: crate::kafka::partition_of(&original.key, self.partitions),
+            partition: kafka::partition_of(&original.key, self.partitions),
             key: original.key.clone(),
             value: Some(original.value.slice(..whole.min(BODY_LIMIT))),
             headers,
@@ -133,8 +134,9 @@ fn bounded(text: &str) -> &str {
 mod tests {
     use std::collections::BTreeMap;
 
+    use kafka::LARGEST_RECORD;
+
     use super::*;
-    use crate::kafka::LARGEST_RECORD;
 
     fn dead_letters() -> DeadLetters {
         DeadLetters {

@@ -33,8 +33,10 @@ pub use publisher::{Preparer, Publisher};
 pub use signature::{LetterSignature, LetterSigner, MAC, PREFIX};
 pub use transaction::{ShardBatch, ShardWriter};
 
-pub use crate::metrics::Stage;
-use crate::{avro, kafka, retry::Retry};
+pub use base::metrics::Stage;
+use base::retry::Retry;
+
+use crate::avro;
 
 /// Why publishing stopped.
 #[derive(Debug, thiserror::Error)]

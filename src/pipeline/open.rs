@@ -10,6 +10,8 @@ use std::{
 
 use tracing::info;
 
+use model::{Cleanup, Topic, TopicPrefix};
+
 use super::{DeadLetters, Error, LetterSigner, Preparer};
 use crate::{
     avro,
@@ -17,8 +19,6 @@ use crate::{
         Connector,
         connector::{RecordSource, WebhookSource},
     },
-    kafka,
-    model::{Cleanup, Topic, TopicPrefix},
 };
 
 /// Partitions of a new prefix where nothing is set.

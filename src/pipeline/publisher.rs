@@ -4,11 +4,11 @@ use std::{collections::HashMap, sync::Arc, time::Instant};
 
 use bytes::Bytes;
 
+use base::metrics;
+use model::{EncodedRecord, Key, Moment, Outgoing, Partitioning, Topic, TopicPrefix};
+
 use super::{Error, Stage};
-use crate::{
-    avro, kafka, metrics,
-    model::{EncodedRecord, Key, Moment, Outgoing, Partitioning, Topic, TopicPrefix},
-};
+use crate::avro;
 
 /// Kafka removes records by their timestamp. A record that waited longer than this for its publication, in the spool or as a dead letter,
 /// gets the time of its publication: it could be removed before it is read otherwise.

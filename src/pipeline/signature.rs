@@ -21,12 +21,11 @@ use std::{
 use bytes::Bytes;
 use tracing::warn;
 
-use crate::{
-    auth::seal::{self, BadSignature, Keyring},
-    config,
-    kafka::Received,
-    model::EncodedRecord,
-};
+use kafka::Received;
+use model::EncodedRecord;
+use provider::auth::seal::{self, BadSignature, Keyring};
+
+use crate::config;
 
 /// Header with the signature: `v1:{kid}:{base64}`.
 pub const MAC: &str = "tributary.mac";
@@ -92,7 +91,7 @@ impl LetterSigner {
     /// # Errors
     /// The library refuses to derive a key.
     pub fn of(worker: &config::Worker) -> Result<Self, seal::Error> {
-        Ok(Self::new(Keyring::of(worker)?.map(Arc::new)))
+        Ok(Self::new(worker.keyring()?.map(Arc::new)))
     }
 
     /// Adds the signature to a record that is otherwise complete. Whether there is a key to do so.
@@ -153,11 +152,10 @@ fn parts<'a>(
 
 #[cfg(test)]
 mod tests {
+    use model::TopicPrefix;
+
     use super::*;
-    use crate::{
-        model::TopicPrefix,
-        pipeline::{DeadLetters, Failure, Original, Stage},
-    };
+    use crate::pipeline::{DeadLetters, Failure, Original, Stage};
 
     const KEY: &str = "a key of thirty-two bytes, or more";
     const OTHER_KEY: &str = "another key of thirty-two bytes, or more";

@@ -1,10 +1,9 @@
 //! A shard's writes: values, fences, offsets and state of a batch in one transaction, or none of them.
 
+use base::metrics;
+use model::{EncodedRecord, Origin};
+
 use super::{Error, Stage};
-use crate::{
-    kafka, metrics,
-    model::{EncodedRecord, Origin},
-};
 
 /// What one transaction carries. Values are made by a [`Preparer`](super::Preparer), one by one: what cannot be encoded concerns
 /// one record and not its batch.

@@ -7,7 +7,7 @@
 //!
 //! On failure: an expression that cannot be read has no next time, and neither has one that never comes, such as 30 February.
 
-use crate::model::Moment;
+use model::Moment;
 
 const MINUTE: i64 = 60_000_000;
 const DAY: i64 = 86_400_000_000;

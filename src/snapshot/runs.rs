@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::{ListProgress, Order, Progress, Run, RunId, ShardState, Wanted};
+use model::{ListProgress, Order, Progress, Run, RunId, ShardState, Wanted};
 
 /// Reasons that are told; there are rarely two that differ.
 const REASONS: usize = 3;
@@ -259,8 +259,9 @@ fn reason(all: &[&Progress], state: State, order: Option<&Order>) -> Option<Stri
 
 #[cfg(test)]
 mod tests {
+    use model::{List, RunKind};
+
     use super::*;
-    use crate::model::{List, RunKind};
 
     fn id(text: &str) -> RunId {
         RunId::new(text).unwrap()

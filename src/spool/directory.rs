@@ -28,8 +28,9 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use base::durable;
+
 use super::{Error, Missing};
-use crate::durable;
 
 const LOCK: &str = "lock";
 const READY: &str = "ready";

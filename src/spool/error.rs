@@ -2,7 +2,9 @@
 
 use std::{io, path::PathBuf, sync::Arc};
 
-use crate::{retry::Retry, store};
+use base::retry::Retry;
+
+use crate::store;
 
 /// A failure of any part of [`crate::spool`].
 #[derive(Debug, Clone, thiserror::Error)]

@@ -17,17 +17,15 @@ use std::{
 
 use bytes::Bytes;
 
+use base::{metrics, retry::Chain};
+
 use super::{
     Foreign,
     entry::{Entry, Lane},
     ledger::Ledger,
     scan::{scan_all, scan_lane},
 };
-use crate::{
-    metrics,
-    retry::Chain,
-    store::{Database, Error},
-};
+use crate::store::{Database, Error};
 
 /// Removed sequences by lane.
 pub(super) type Removed = HashMap<Lane, BTreeSet<u64>>;

@@ -10,16 +10,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use base::{durable, retry::Chain};
+
 use super::{
     Error, Missing, Options,
     directory::{self, Directory, Survey},
     generation::Generation,
 };
-use crate::{
-    durable,
-    retry::Chain,
-    store::{self, Database},
-};
+use crate::store::{self, Database};
 
 /// How long a database of ours may take to be closed by whoever had the directory before us.
 const CLOSING: Duration = Duration::from_secs(2);

@@ -14,12 +14,13 @@ use std::{
 
 use tokio::sync::{oneshot, watch};
 
+use base::metrics;
+
 use super::{
     Error, Failures, Foreign, LaneState, Options, Outside, Room,
     entry::{Entry, Lane},
     generation::Generation,
 };
-use crate::metrics;
 
 /// Bytes that nearly every entry has less than.
 const ORDINARY: u64 = 16 * 1024;

@@ -15,6 +15,11 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 
+use base::{
+    failpoint, metrics,
+    retry::{Backoff, Chain, Policy, Retry},
+};
+
 use super::{
     Error, Failure, Room,
     batch::{Batch, refusal},
@@ -22,11 +27,7 @@ use super::{
     generation::Generation,
     queue::{self, Operation, Shared},
 };
-use crate::{
-    failpoint, metrics,
-    retry::{Backoff, Chain, Policy, Retry},
-    store,
-};
+use crate::store;
 
 /// Operations in one commit.
 const BATCH_COUNT: usize = 1024;

@@ -21,8 +21,9 @@ use tracing_subscriber::{
     reload::{self, Handle},
 };
 
+use base::retry::Retry;
+
 use super::Error;
-use crate::retry::Retry;
 
 /// The logger above all others.
 const ROOT: &str = "root";
@@ -131,7 +132,7 @@ impl Filters {
         let mut changed = levels.clone();
         let affected = changed.set(logger, level, i64::try_from(now).unwrap_or(i64::MAX))?;
         // The filter's language has no word for some names, such as those with a dollar sign.
-        let filter = EnvFilter::try_new(changed.directives()).map_err(|_| LoggerError::Name)?;
+        let filter = EnvFilter::try_new(by_crate(&changed.directives())).map_err(|_| LoggerError::Name)?;
         self.handle.reload(filter).map_err(|_| LoggerError::Gone)?;
         *levels = changed;
         Ok(affected)
@@ -217,6 +218,39 @@ impl Levels {
     }
 }
 
+/// Modules with a crate of their own, and what the logger of that crate is called.
+const CRATES: [(&str, &str); 12] = [
+    ("tributary::api", "tributary_provider::api"),
+    ("tributary::auth", "tributary_provider::auth"),
+    ("tributary::circuit", "tributary_base::circuit"),
+    ("tributary::durable", "tributary_base::durable"),
+    ("tributary::failpoint", "tributary_base::failpoint"),
+    ("tributary::kafka", "tributary_kafka"),
+    ("tributary::metrics", "tributary_base::metrics"),
+    ("tributary::model", "tributary_model"),
+    ("tributary::retry", "tributary_base::retry"),
+    ("tributary::secret", "tributary_base::secret"),
+    ("tributary::server", "tributary_server"),
+    ("tributary::simulator", "tributary_simulator"),
+];
+
+/// A filter with the names that the loggers of our crates have. Filters name them as modules of `tributary`, as they were before they
+/// became crates.
+pub(super) fn by_crate(filter: &str) -> String {
+    let mut named = filter.to_owned();
+    for (module, own) in CRATES {
+        let mut parts = named.split(module);
+        let mut text = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let goes_on = part.starts_with(|next: char| next.is_alphanumeric() || next == '_');
+            text += if goes_on { module } else { own };
+            text += part;
+        }
+        named = text;
+    }
+    named
+}
+
 /// What stands last in every filter.
 const AUDITED: &str = "audit=info";
 
@@ -246,6 +280,25 @@ mod tests {
 
     fn shown(levels: &Levels, logger: &str) -> Option<LevelFilter> {
         levels.shown().get(logger).map(|shown| shown.level)
+    }
+
+    #[test]
+    fn a_module_with_its_own_crate_keeps_its_logger_name() {
+        for (filter, named) in [
+            ("info,tributary::kafka=debug", "info,tributary_kafka=debug"),
+            (
+                "tributary::kafka::producer=off,tributary::kafka",
+                "tributary_kafka::producer=off,tributary_kafka",
+            ),
+            ("tributary::auth[refresh{grant=a}]=trace", "tributary_provider::auth[refresh{grant=a}]=trace"),
+            (
+                "tributary::kafkaesque=warn,tributary::model_x=warn",
+                "tributary::kafkaesque=warn,tributary::model_x=warn",
+            ),
+            ("tributary=debug,tributary::worker=info", "tributary=debug,tributary::worker=info"),
+        ] {
+            assert_eq!(by_crate(filter), named);
+        }
     }
 
     #[test]
@@ -340,7 +393,7 @@ mod tests {
         tracing::subscriber::with_default(subscriber, || {
             let shows = || {
                 let root = tracing::enabled!(target: "elsewhere", tracing::Level::DEBUG);
-                let ours = tracing::enabled!(target: "tributary::kafka", tracing::Level::DEBUG);
+                let ours = tracing::enabled!(target: "tributary_kafka::producer", tracing::Level::DEBUG);
                 (root, ours)
             };
             let before = shows();

@@ -17,10 +17,9 @@ use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberI
 
 pub use self::filters::{Filters, LoggerError, Shown};
 
-use crate::{
-    config::worker::LogFormat,
-    metrics::{self, Kind},
-};
+use base::metrics::{self, Kind};
+
+use crate::config::worker::LogFormat;
 
 mod filters;
 #[cfg(test)]
@@ -76,7 +75,8 @@ fn wants_colours(no_color: Option<&OsStr>) -> bool {
 
 /// What chooses the lines that are shown, such as `info,tributary::kafka=debug`.
 pub(crate) fn filter(text: &str) -> Result<EnvFilter, Error> {
-    EnvFilter::try_new(text).map_err(|source| Error::Filter { filter: text.to_owned(), source })
+    EnvFilter::try_new(filters::by_crate(text))
+        .map_err(|source| Error::Filter { filter: text.to_owned(), source })
 }
 
 /// The process's metrics, ready to be rendered.

@@ -13,15 +13,13 @@ use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::{
-    kafka,
-    model::{
-        AccountingEvent, AccountingResource, CompanyId, Error as ModelError, EventKind, InvoicingAction,
-        InvoicingContext, InvoicingEntity, InvoicingEvent, InvoicingHook, Meta, Origin, Outgoing,
-        Partitioning, Reception, TenantId, TopicPrefix, Traceparent, Value,
-    },
-    spool::Lane,
+use model::{
+    AccountingEvent, AccountingResource, CompanyId, Error as ModelError, EventKind, InvoicingAction,
+    InvoicingContext, InvoicingEntity, InvoicingEvent, InvoicingHook, Meta, Origin, Outgoing, Partitioning,
+    Reception, TenantId, TopicPrefix, Traceparent, Value,
 };
+
+use crate::spool::Lane;
 
 /// Lanes of one topic: enough that one slow key holds up few others, few enough to look at all of them.
 pub const LANES: u8 = 32;

@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use crate::model::{AccountingResource, InvoicingHook, Target, Traffic};
+use model::{AccountingResource, InvoicingHook, Target, Traffic};
 
 /// Accounting subscriptions of one connector that are remembered. Hooks are no more than there are kinds of them.
 pub const MOST: usize = 256;

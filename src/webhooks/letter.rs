@@ -34,8 +34,11 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use sha2::{Digest, Sha256};
 
+use base::retry::Retry;
+use model::EncodedRecord;
+
 use super::delivery::{Context, Delivery};
-use crate::{model::EncodedRecord, pipeline::Failure, retry::Retry};
+use crate::pipeline::Failure;
 
 /// All of a delivery but its body.
 pub const DELIVERY: &str = "tributary.delivery";

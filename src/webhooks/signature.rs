@@ -10,10 +10,8 @@ use hmac::{Hmac, KeyInit, Mac};
 use http::{HeaderMap, HeaderName};
 use sha2::Sha256;
 
-use crate::{
-    model::{InvoicingAction, InvoicingEntity},
-    secret::Secret,
-};
+use base::secret::Secret;
+use model::{InvoicingAction, InvoicingEntity};
 
 /// The header of accounting deliveries.
 pub const ACCOUNTING_HEADER: HeaderName = HeaderName::from_static("svc-webhook-signature");

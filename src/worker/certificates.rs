@@ -15,12 +15,12 @@ use std::{
 use bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
 
+use base::retry::Chain;
+use kafka::{Admin, Kafka, Reading, Received, Start, Waits, partition_of};
+use model::{Certificate, Key, Partitioning, SchemaKind, Topic, TopicPrefix};
+
 use crate::{
     avro::{self, Decoder},
-    config::Kafka,
-    kafka::{self, Admin, Reading, Received, Start, Waits, partition_of},
-    model::{Certificate, Key, Partitioning, SchemaKind, Topic, TopicPrefix},
-    retry::Chain,
     worker::herder::{CertificateFilter, Certificates},
 };
 
@@ -164,8 +164,9 @@ fn may_fit(key: &[u8], wanted: &CertificateFilter) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use model::{CompanyId, List};
+
     use super::*;
-    use crate::model::{CompanyId, List};
 
     #[test]
     fn a_key_tells_what_need_not_be_decoded() {

@@ -12,6 +12,8 @@
 
 use std::time::Duration;
 
+use base::retry::Retry;
+
 use super::{
     arbiter::Arbiter,
     plugins::Plugins,
@@ -20,7 +22,7 @@ use super::{
         configs::{self, Cluster, Configs, Write},
     },
 };
-use crate::{config, kafka, retry::Retry};
+use crate::config;
 
 /// The longest the record may take to be written; then the start is tried again.
 const WRITE_LIMIT: Duration = Duration::from_secs(20);
@@ -255,11 +257,10 @@ impl Claim<'_> {
 
 #[cfg(test)]
 mod tests {
+    use kafka::Received;
+
     use super::*;
-    use crate::{
-        kafka::Received,
-        worker::{plugins::samples, state::Apply as _},
-    };
+    use crate::worker::{plugins::samples, state::Apply as _};
 
     fn configs(records: &[(&str, &str)]) -> Configs {
         let mut configs = Configs::default();

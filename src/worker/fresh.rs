@@ -7,11 +7,12 @@
 
 use std::{convert::Infallible, time::Duration};
 
+use kafka::Waits;
+
 use super::{
     arbiter::{Arbiter, PARTITION},
     state::{Tail, configs::Configs},
 };
-use crate::kafka::{self, Waits};
 
 /// The longest an open write is waited for before somebody looks whether it hangs: many times what one takes.
 const PATIENCE: Duration = Duration::from_secs(3);

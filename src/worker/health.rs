@@ -27,11 +27,10 @@ use axum::{
 use serde_json::json;
 use tokio::{sync::watch, time::timeout};
 
+use kafka::{Lapse, Membership};
+
 use super::{grants::Grants, ingest, rest, scrape::Scrape, state::State};
-use crate::{
-    config,
-    kafka::{Lapse, Membership},
-};
+use crate::config;
 
 /// How long a request waits for a worker that starts: what is left until [`rest::DEADLINE`] is enough for most answers.
 const PATIENCE: Duration = Duration::from_millis(8000);

@@ -21,6 +21,9 @@ use std::{
 
 use tokio::time::Instant;
 
+use base::metrics::live::{self, Live, Page};
+use kafka::{Membership, Rebalances};
+
 use super::{
     access::Access,
     ledger::Ledgers,
@@ -30,10 +33,6 @@ use super::{
     },
     state::{State, statuses::RunState},
     supervisor::{Handle, Id, Running, Startups},
-};
-use crate::{
-    kafka::{Membership, Rebalances},
-    metrics::live::{self, Live, Page},
 };
 
 /// What is asked at every scrape.

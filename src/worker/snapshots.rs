@@ -6,6 +6,10 @@ use async_trait::async_trait;
 use serde_json::Value;
 use tokio::time::Instant;
 
+use base::retry::Chain;
+use kafka::{Admin, Kafka};
+use model::{Key, List, TopicPrefix};
+
 use super::{
     certificates,
     grants::Grants,
@@ -14,10 +18,7 @@ use super::{
 };
 use crate::{
     avro::{Decoder, Registry},
-    config::{Kafka, RecordSource},
-    kafka::Admin,
-    model::{Key, List, TopicPrefix},
-    retry::Chain,
+    config::RecordSource,
 };
 
 /// How long it may take to learn what other workers have written.

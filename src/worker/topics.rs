@@ -11,10 +11,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::{
-    config::worker::{Topic, Topics},
-    kafka::{Admin, Error, TopicSpec},
-};
+use kafka::{Admin, Error, TopicSpec};
+
+use crate::config::worker::{Topic, Topics};
 
 /// Partition counts of the worker's topics, as they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,8 +124,9 @@ fn explained(error: Error, topics: &Topics) -> Error {
 mod tests {
     use std::sync::Arc;
 
+    use kafka::embedded::Cluster;
+
     use super::*;
-    use crate::kafka::embedded::Cluster;
 
     fn topics(partitions: i32) -> Topics {
         let topic = |name: &str, partitions| Topic {

@@ -17,12 +17,13 @@ use apache_avro::{Schema, from_value, reader::datum::GenericDatumReader, types, 
 use schema_registry_converter::schema_registry_common::SchemaType;
 use serde::de::DeserializeOwned;
 
+use model::{SchemaKind, Value};
+
 use super::{
     Error, Registry, compatibility,
     encode::{FRAME_BYTES, MAGIC},
     schemas,
 };
-use crate::model::{SchemaKind, Value};
 
 /// Writer schemas kept; a topic sees a handful in its life.
 const MAX_SCHEMAS: usize = 512;

@@ -1,15 +1,14 @@
 use proptest::prelude::*;
 
+use base::retry::Retry;
+use model::strategies::{any_value, canonical};
+
 use super::*;
-use crate::{
-    avro::{
-        Ids, Subject,
-        encode::frame_value,
-        examples::example,
-        stub::{Fault, Stub},
-    },
-    model::strategies::{any_value, canonical},
-    retry::Retry,
+use crate::avro::{
+    Ids, Subject,
+    encode::frame_value,
+    examples::example,
+    stub::{Fault, Stub},
 };
 
 fn decoder(stub: &Stub) -> Decoder {

@@ -29,12 +29,11 @@ use futures::{
     stream,
 };
 
+use base::metrics::{self, Registration};
+use model::{SchemaKind, Topic, TopicPrefix};
+
 use self::state::State;
 use super::{Error, Registry, Several, schemas};
-use crate::{
-    metrics::{self, Registration},
-    model::{SchemaKind, Topic, TopicPrefix},
-};
 
 /// Registrations under way at a time: enough to hide the round trip, too few to trouble a shared registry.
 const CONCURRENT: usize = 8;

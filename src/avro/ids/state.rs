@@ -15,11 +15,10 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
+use base::durable;
+
 use super::locked;
-use crate::{
-    avro::{Error, schemas::Fingerprint},
-    durable,
-};
+use crate::avro::{Error, schemas::Fingerprint};
 
 const FILE: &str = "schema-ids.json";
 /// Fits far more subjects than a worker has; a larger file is not ours.

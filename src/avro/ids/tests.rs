@@ -3,11 +3,10 @@ use std::{fs, os::unix::fs::PermissionsExt};
 use reqwest::Method;
 use tempfile::TempDir;
 
+use base::retry::Retry;
+
 use super::*;
-use crate::{
-    avro::stub::{Fault, Stub},
-    retry::Retry,
-};
+use crate::avro::stub::{Fault, Stub};
 
 fn customers() -> Subject {
     Subject::values_of("acme.accounting.customers", SchemaKind::Customer)

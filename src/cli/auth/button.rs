@@ -8,11 +8,9 @@ use std::{
 
 use url::Url;
 
-use crate::{
-    auth::http,
-    cli::{Failure, outside},
-    config::Provider,
-};
+use provider::{Provider, auth::http};
+
+use crate::cli::{Failure, outside};
 
 /// What the simulated provider takes for a press of its button.
 const PRESS: (&str, &str) = ("auto", "1");

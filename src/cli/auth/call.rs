@@ -5,14 +5,17 @@ use std::{fmt, time::Duration};
 use async_trait::async_trait;
 use tokio::time::Instant;
 
-use crate::{
-    api::{Ask, Budget, Cause, Client, Error, Lane, Options, PageAsk, PayrollAsk, Rates},
-    auth::{self, Access, Area, Tokens, grant::Grant, http::ProviderClock},
-    cli::table::harmless,
-    config::Provider,
+use base::{
     retry::{Chain, Retry},
     secret::Secret,
 };
+use provider::{
+    Provider,
+    api::{Ask, Budget, Cause, Client, Error, Lane, Options, PageAsk, PayrollAsk, Rates},
+    auth::{self, Access, Area, Tokens, grant::Grant, http::ProviderClock},
+};
+
+use crate::cli::table::harmless;
 
 /// The longest that it may take: the person waits for it.
 const LIMIT: Duration = Duration::from_secs(20);

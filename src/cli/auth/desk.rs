@@ -4,22 +4,23 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::{
-    callback::Listener,
-    keep::{self, Keep},
-    page::Page,
-};
-use crate::{
+use base::retry::Chain;
+use provider::{
+    Provider,
     auth::{
         Area,
         grant::Grant,
         http::ProviderClock,
         login::{self, CallbackError, Code, Login},
     },
-    config::Provider,
-    retry::Chain,
-    worker::grants::grant_name,
 };
+
+use super::{
+    callback::Listener,
+    keep::{self, Keep},
+    page::Page,
+};
+use crate::worker::grants::grant_name;
 
 /// What a login takes.
 pub(in crate::cli) struct Desk<'a> {

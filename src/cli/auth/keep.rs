@@ -10,7 +10,10 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::{
+use base::random;
+use kafka::{Admin, TopicSpec};
+use provider::{
+    Provider,
     auth::{
         Area,
         grant::{Grant, Issued, Login, origin},
@@ -18,10 +21,11 @@ use crate::{
         login::Entered,
         seal::{self, Envelope, Keyring},
     },
+};
+
+use crate::{
     cli::{Failure, outside},
-    config::{Problem, Provider, Worker, worker::Topic},
-    kafka::{self, Admin, TopicSpec},
-    random,
+    config::{Problem, Worker, worker::Topic},
     worker::{
         arbiter::{self, Arbiter},
         grants::{
@@ -363,7 +367,7 @@ fn known(book: &Tail<Book>, keys: Option<&Keyring>) -> Vec<Known> {
 
 /// The keys that the configuration names, if it does.
 pub(super) fn keys(worker: &Worker) -> Result<Option<Arc<Keyring>>, Failure> {
-    Ok(Keyring::of(worker).map_err(outside)?.map(Arc::new))
+    Ok(worker.keyring().map_err(outside)?.map(Arc::new))
 }
 
 /// The same, where nothing can be done without them.

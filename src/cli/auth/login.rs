@@ -6,6 +6,17 @@ use clap::Args;
 use tokio::time::{error::Elapsed, timeout};
 use url::Url;
 
+use base::retry::Chain;
+use kafka::Admin;
+use provider::{
+    Provider,
+    auth::{
+        Area,
+        grant::Grant,
+        login::{Login, OUT_OF_BAND},
+    },
+};
+
 #[cfg(feature = "simulator")]
 use super::button;
 use super::{
@@ -16,15 +27,8 @@ use super::{
     paste, status, worker,
 };
 use crate::{
-    auth::{
-        Area,
-        grant::Grant,
-        login::{Login, OUT_OF_BAND},
-    },
     cli::{Environment, Failure, meant, outside, table::harmless},
-    config::{Connector, Problem, Provider, Worker},
-    kafka::Admin,
-    retry::Chain,
+    config::{Connector, Problem, Worker},
     worker::grants::grant_name,
 };
 

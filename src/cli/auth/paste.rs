@@ -4,7 +4,7 @@ use std::io::{self, BufRead as _, Write};
 
 use tokio::task::spawn_blocking;
 
-use crate::secret::Secret;
+use base::secret::Secret;
 
 /// The longest line that is read.
 const LONGEST: u64 = 64 << 10;

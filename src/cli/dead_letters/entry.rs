@@ -7,9 +7,10 @@ use std::{
 
 use serde_json::json;
 
+use kafka::Received;
+use model::Moment;
+
 use crate::{
-    kafka::Received,
-    model::Moment,
     pipeline::{LetterSignature, LetterSigner},
     webhooks::letter::{self, Piece, Place},
 };

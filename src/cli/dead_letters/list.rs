@@ -10,13 +10,14 @@ use std::{
     sync::Arc,
 };
 
+use kafka::Received;
+
 use super::{
     Letters,
     entry::{Entry, Kind, Recent, Wanted},
 };
 use crate::{
     cli::{Failure, outside, table},
-    kafka::Received,
     pipeline::LetterSigner,
     webhooks::letter::Place,
 };

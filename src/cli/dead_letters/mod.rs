@@ -28,11 +28,12 @@ use std::{
 
 use clap::{ArgGroup, Args, Subcommand};
 
+use kafka::Admin;
+use model::{Moment, Topic, TopicPrefix};
+
 use super::{Environment, Failure, Files, block_on, client::Format, load, meant, outside};
 use crate::{
     config::{Problem, Worker, worker::LogFormat},
-    kafka::Admin,
-    model::{Moment, Topic, TopicPrefix},
     pipeline::LetterSigner,
     telemetry,
     webhooks::letter::Place,

@@ -4,10 +4,11 @@ use std::{collections::BTreeSet, ops::ControlFlow, sync::Arc, time::Duration};
 
 use tokio::time::timeout;
 
+use kafka::{Assignment, Consumer, ConsumerOptions, Error, Event, Received, Start};
+
 use super::Letters;
 use crate::{
     cli::{Failure, outside},
-    kafka::{Assignment, Consumer, ConsumerOptions, Error, Event, Received, Start},
     webhooks::letter::Place,
 };
 

@@ -6,13 +6,14 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use serde_json::json;
 
+use kafka::Received;
+
 use super::{
     Letters,
     entry::{Kind, Mark},
 };
 use crate::{
     cli::{Failure, outside, table::harmless},
-    kafka::Received,
     pipeline::LetterSignature,
     webhooks::letter::{Joining, Piece, Place, Unusable},
 };

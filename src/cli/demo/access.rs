@@ -4,8 +4,14 @@ use std::{fmt, time::Duration};
 
 use tokio::time::timeout;
 
-use crate::{
+use kafka::Admin;
+use model::Moment;
+use provider::{
+    Provider,
     auth::{Area, grant::Grant},
+};
+
+use crate::{
     cli::{
         Failure,
         auth::{
@@ -17,9 +23,7 @@ use crate::{
         outside,
         table::harmless,
     },
-    config::{Provider, Worker},
-    kafka::Admin,
-    model::Moment,
+    config::Worker,
 };
 
 /// A login that stands in the grants topic.

@@ -14,17 +14,16 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::stage::{CLOSE_LOOK, Stage};
-use crate::{
-    cli::{Failure, outside},
-    model::{InvoicingAction, InvoicingEntity, InvoicingEvent, InvoicingHook, SchemaKind, Topic},
-    simulator::{
-        Provider,
-        catalog::{Action, Entity},
-        deliveries::{self, End, Entry, Family, Purpose},
-        world::Change,
-    },
+use model::{InvoicingAction, InvoicingEntity, InvoicingEvent, InvoicingHook, SchemaKind, Topic};
+use simulator::{
+    Provider,
+    catalog::{Action, Entity},
+    deliveries::{self, End, Entry, Family, Purpose},
+    world::Change,
 };
+
+use super::stage::{CLOSE_LOOK, Stage};
+use crate::cli::{Failure, outside};
 
 /// Entities whose hooks are registered, by the names of the worker and of the provider.
 const ENTITIES: [(InvoicingEntity, Entity); 2] =
@@ -189,11 +188,10 @@ impl Stage {
 
 #[cfg(test)]
 mod tests {
+    use model::{InvoicingContext, Reception};
+    use simulator::{clock::Ticks, deliveries::About, random::Guid};
+
     use super::*;
-    use crate::{
-        model::{InvoicingContext, Reception},
-        simulator::{clock::Ticks, deliveries::About, random::Guid},
-    };
 
     const BODY: &str = r#"{"Entity":"Customer","EntityId":"7","TenantId":"t","User":"a@example.com","Changes":[{"Name":"Name","Value":"Peña & \"Cía\""}]}"#;
 

@@ -5,10 +5,8 @@ use std::{
     fmt,
 };
 
-use crate::{
-    kafka::Received,
-    simulator::deliveries::{End, Entry, Purpose},
-};
+use kafka::Received;
+use simulator::deliveries::{End, Entry, Purpose};
 
 /// How long the provider waits for an answer, milliseconds.
 const PROVIDER_WAITS: u32 = 5_000;
@@ -136,12 +134,13 @@ mod tests {
 
     use bytes::Bytes;
 
-    use super::*;
-    use crate::simulator::{
+    use simulator::{
         clock::Ticks,
         deliveries::{About, Attempt, Family},
         random::Guid,
     };
+
+    use super::*;
 
     fn entry(id: u128, end: End) -> Entry {
         let company = Some(Arc::from("c"));

@@ -43,12 +43,11 @@ use std::{
 use clap::Args;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use base::durable;
+
 use self::{play::Play, screen::Screen, stage::Stage, start::Ground};
 use super::{Environment, Failure, live::Paint, outside};
-use crate::{
-    durable,
-    telemetry::{self, Filters, Metrics},
-};
+use crate::telemetry::{self, Filters, Metrics};
 
 #[derive(Args)]
 pub(super) struct Options {

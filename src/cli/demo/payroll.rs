@@ -6,15 +6,14 @@ use std::{collections::BTreeMap, time::Duration};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::stage::Stage;
-use crate::{
-    cli::{Failure, outside},
-    model::{SchemaKind, Topic},
-    simulator::{
-        knobs::ListOrder,
-        reads::{Shape, payroll_json},
-    },
+use model::{SchemaKind, Topic};
+use simulator::{
+    knobs::ListOrder,
+    reads::{Shape, payroll_json},
 };
+
+use super::stage::Stage;
+use crate::cli::{Failure, outside};
 
 /// Companies by their code.
 type Companies = BTreeMap<u64, Value>;

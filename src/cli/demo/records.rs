@@ -2,10 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{
-    kafka::Received,
-    model::{SequenceVersion, Topic, Version},
-};
+use kafka::Received;
+use model::{SequenceVersion, Topic, Version};
 
 /// What was told of records, and what is published of them.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -90,8 +88,9 @@ fn told(record: &Received) -> Option<Told> {
 mod tests {
     use bytes::Bytes;
 
+    use model::AccountingResource;
+
     use super::*;
-    use crate::model::AccountingResource;
 
     const TOPIC: Topic = Topic::AccountingRecords(AccountingResource::Customers);
 

@@ -10,6 +10,15 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
+use kafka::Received;
+use model::{AccountingResource, SchemaKind, Topic, TopicPrefix};
+use simulator::{
+    accounting::{WebhookState, WebhookTruth},
+    catalog::Resource,
+    deliveries::Entry,
+    world::RecordState,
+};
+
 use super::{
     access::Access,
     invoicing,
@@ -22,14 +31,6 @@ use crate::{
     cli::{Failure, outside},
     config,
     enrich::{Asked, asked},
-    kafka::{self, Received},
-    model::{AccountingResource, SchemaKind, Topic, TopicPrefix},
-    simulator::{
-        accounting::{WebhookState, WebhookTruth},
-        catalog::Resource,
-        deliveries::Entry,
-        world::RecordState,
-    },
     telemetry::{Filters, Metrics},
     worker::service,
 };

@@ -17,24 +17,24 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use base::{durable, random};
+use kafka::Admin;
+use model::AccountingResource;
+use provider::auth::Area;
+use simulator::{
+    Simulator,
+    settings::{Settings, Tls, WorldSettings},
+};
+
 use super::{
     access::Access,
     invoicing,
     stage::{LIMIT, LOOK, PARTITIONS, PREFIX, RECORDS, RESOURCES, Stage},
 };
 use crate::{
-    auth::Area,
     avro,
     cli::{Failure, auth::login::provider, outside, scratch::ScratchDirectory},
     config::{Connector, Worker},
-    durable,
-    kafka::{self, Admin},
-    model::AccountingResource,
-    random,
-    simulator::{
-        Simulator,
-        settings::{Settings, Tls, WorldSettings},
-    },
     telemetry::{Filters, Metrics},
     worker::{
         plugins::Plugins,

@@ -7,16 +7,15 @@ use std::{io::Write, time::Duration};
 use serde_json::Value;
 use tokio::time::sleep;
 
+use model::Moment;
+
 use super::is_over;
-use crate::{
-    cli::{
-        Failure,
-        client::{Method, Output, Worker, accepted},
-        live::Block,
-        outside,
-        table::harmless,
-    },
-    model::Moment,
+use crate::cli::{
+    Failure,
+    client::{Method, Output, Worker, accepted},
+    live::Block,
+    outside,
+    table::harmless,
 };
 
 /// How often is looked.

@@ -13,6 +13,8 @@ use std::{
 use serde_json::{Value, json};
 use url::Url;
 
+use model::{Fingerprint, Target};
+
 use super::Receiving;
 use crate::{
     cli::{
@@ -22,7 +24,6 @@ use crate::{
         table::columns,
     },
     config::{Connector, Problem, Worker, connector::WebhookSource},
-    model::{Fingerprint, Target},
     webhooks::subscriptions::{AdvertisedPath, Wanted, secret_of, wanted},
 };
 

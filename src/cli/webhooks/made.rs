@@ -2,10 +2,8 @@
 
 use serde::Serialize;
 
-use crate::{
-    model::{AccountingResource, Area, InvoicingHook, Moment},
-    random::{Exhausted, guid},
-};
+use base::random::{Exhausted, guid};
+use model::{AccountingResource, Area, InvoicingHook, Moment};
 
 /// Ticks of 100 nanoseconds from year 1, where the provider counts from, to 1970.
 const TICKS_BEFORE_1970: i64 = 621_355_968_000_000_000;
@@ -174,11 +172,12 @@ fn month_first(micros: i64) -> String {
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::*;
-    use crate::model::{
+    use model::{
         AccountingEvent, EventKind, InvoicingAction, InvoicingContext, InvoicingEntity, InvoicingEvent,
         Reception,
     };
+
+    use super::*;
 
     const RECEPTION: Reception<'_> = Reception { connector: "hooks", received_at: 1 };
 

@@ -16,6 +16,9 @@ use std::{
 use clap::{Args, Subcommand};
 use http::HeaderName;
 
+use base::secret::Secret;
+use model::InvoicingHook;
+
 use super::{Environment, Failure, block_on, load, meant, outside};
 use crate::{
     config::{
@@ -23,8 +26,6 @@ use crate::{
         connector::{Signature, WebhookSource, hook},
         worker::LogFormat,
     },
-    model::InvoicingHook,
-    secret::Secret,
     telemetry,
     webhooks::signature::{self, ACCOUNTING_HEADER, SHORTEST_SECRET},
 };

@@ -10,12 +10,13 @@ use clap::Args;
 use reqwest::{Client, RequestBuilder, StatusCode, header::CONTENT_TYPE, redirect::Policy};
 use url::Url;
 
+use base::random;
+use model::AccountingResource;
+
 use super::{Environment, Failure, Signer, Signing, made, problem, read_body};
 use crate::{
     cli::{client, outside, table::harmless},
     config::{Listener, Worker, connector::WebhookSource, worker},
-    model::AccountingResource,
-    random,
 };
 
 /// As much of an answer as is read: a receiver's has no body at all.

@@ -1,11 +1,10 @@
 //! Lists of resources, hooks and event kinds: names of the provider's own things, or `all`.
 
-use crate::{
-    config::{
-        key::{Detail, Rule},
-        unknown,
-    },
-    model::{AccountingResource, InvoicingAction, InvoicingEntity, InvoicingHook},
+use model::{AccountingResource, InvoicingAction, InvoicingEntity, InvoicingHook};
+
+use crate::config::{
+    key::{Detail, Rule},
+    unknown,
 };
 
 /// Kinds of accounting events that can be subscribed to, by the ending of their names.
@@ -119,8 +118,9 @@ fn every_hook() -> impl Iterator<Item = InvoicingHook> {
 
 #[cfg(test)]
 mod tests {
+    use model::InvoicingAction;
+
     use super::*;
-    use crate::model::InvoicingAction;
 
     #[test]
     fn all_means_every_resource_and_every_hook_the_provider_offers() {

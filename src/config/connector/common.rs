@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use model::{Topic, TopicPrefix};
+
 use super::keys;
-use crate::{
-    config::{key::Key, reader::Reader},
-    model::{Topic, TopicPrefix},
-};
+use crate::config::{key::Key, reader::Reader};
 
 /// What every connector has.
 #[derive(Debug, Clone)]

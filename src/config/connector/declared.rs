@@ -3,11 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use model::{Target, TopicPrefix};
+
 use super::{Class, choice, keys, webhook};
-use crate::{
-    config::{key::Key, providers::Providers, reader::Reader},
-    model::{Target, TopicPrefix},
-};
+use crate::config::{key::Key, providers::Providers, reader::Reader};
 
 /// See the module's head.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,8 +48,9 @@ impl Declared {
 
 #[cfg(test)]
 mod tests {
+    use model::AccountingResource;
+
     use super::*;
-    use crate::model::AccountingResource;
 
     fn config(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         let class = ("connector.class", "WebhookSource");

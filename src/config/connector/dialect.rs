@@ -1,7 +1,7 @@
 //! What else may stand in a connector's configuration: settings of Kafka Connect that we take, ignore or refuse.
 
 use super::{keys, record, webhook};
-use crate::config::{unknown::Dialect, worker};
+use crate::config::{unknown::Dialect, worker_keys};
 
 /// What stands before a topic setting for every topic.
 pub(super) const TOPIC_SETTINGS: &str = "topic.creation.default.";
@@ -24,7 +24,7 @@ pub(super) const RECORD: Dialect = Dialect {
     handled: is_handled,
 };
 
-const WORKER: (&[crate::config::Key], &str) = (worker::keys::KEYS, "the worker's properties");
+const WORKER: (&[crate::config::Key], &str) = (worker_keys::KEYS, "the worker's properties");
 
 const MISSING: &[(&str, &str, &str)] = &[
     (

@@ -14,14 +14,13 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
+use base::durable::open_regular;
+
 use super::{TargetState, keys::NAME};
-use crate::{
-    config::{
-        problem::{Problem, Problems, Warning},
-        properties::read_bounded,
-        providers::FILE_LIMIT,
-    },
-    durable::open_regular,
+use crate::config::{
+    problem::{Problem, Problems, Warning},
+    properties::read_bounded,
+    providers::FILE_LIMIT,
 };
 
 /// A connector as a file or a request names it; its configuration is not looked into yet.

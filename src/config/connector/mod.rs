@@ -6,21 +6,17 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
+pub(crate) use self::validate::answer;
 pub use self::{
     choice::hook,
     common::{Common, Errors, TopicCreation},
     declared::Declared,
     directory::{FILE_COUNT_LIMIT, declared_twice, files},
     document::{Document, coerce},
-    provider::{OAuth, Provider, Transport},
     record::{Mode, RecordSource, Rows, Snapshot},
     together::{Sole, conflicts},
     validate::{definitions, validate},
     webhook::{Accounting, Invoicing, InvoicingLogin, Signature, WebhookSource},
-};
-pub(crate) use self::{
-    provider::{ANY_AUDIENCE, is_local},
-    validate::answer,
 };
 use super::{
     key::Key,
@@ -28,6 +24,7 @@ use super::{
     providers::Providers,
 };
 
+mod access;
 mod choice;
 mod common;
 mod declared;
@@ -35,7 +32,6 @@ mod dialect;
 mod directory;
 mod document;
 pub(crate) mod keys;
-mod provider;
 pub(crate) mod record;
 mod together;
 mod validate;

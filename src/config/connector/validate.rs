@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use base::secret::HIDDEN;
+
 use super::{Class, Connector, Problems, Providers, keys, unknown_class};
-use crate::{
-    config::{
-        definition::{self, Entry, KeyDef, KeyValue, Validation},
-        key::{Key, Type},
-        reader::shown,
-    },
-    secret::HIDDEN,
+use crate::config::{
+    definition::{self, Entry, KeyDef, KeyValue, Validation},
+    key::{Key, Type},
+    reader::shown,
 };
 
 /// The definitions of a class's keys, as `GET /connector-plugins/{plugin}/config` answers them.

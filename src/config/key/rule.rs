@@ -110,7 +110,7 @@ impl Rule {
             Self::Size(low, high) => (*low..=*high).contains(&value.len()),
             Self::File => {
                 let told = |error: std::io::Error| format!("{} ({})", must(), error.kind());
-                crate::durable::open_regular(std::path::Path::new(value)).map(|_| true).map_err(told)?
+                base::durable::open_regular(std::path::Path::new(value)).map(|_| true).map_err(told)?
             }
             Self::Custom { check, .. } => {
                 check(value).map_err(|detail| format!("{} ({detail})", must()))?;

@@ -12,7 +12,7 @@ use std::{
 };
 
 use super::{Error, Source};
-use crate::config::worker::keys::STATE_DIR;
+use crate::config::worker_keys::STATE_DIR;
 
 /// Beginnings of the variables that the worker and its command line read for themselves.
 const OWN_VARIABLES: [&str; 2] = ["CONNECT_", "TRIBUTARY_"];

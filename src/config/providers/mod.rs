@@ -27,14 +27,15 @@ use std::{
 
 use regex::Regex;
 
+use base::{durable, retry::Retry, secret::Secret};
+use provider::HostPolicy;
+
 use self::guarded::Guarded;
 use super::{
-    hosts::HostPolicy,
     key::items,
     problem::{Problems, Warning},
     properties,
 };
-use crate::{durable, retry::Retry, secret::Secret};
 
 mod guarded;
 

@@ -13,13 +13,14 @@
 
 use std::{collections::BTreeMap, path::PathBuf, str::FromStr, time::Duration};
 
+use base::secret::{HIDDEN, Secret};
+use provider::HostPolicy;
+
 use super::{
-    hosts::HostPolicy,
     key::{Detail, Fallback, Key, Type, items},
     problem::{Problems, Warning},
     providers::{Providers, SecretsPolicy},
 };
-use crate::secret::{HIDDEN, Secret};
 
 /// See the module's head.
 pub(crate) struct Reader<'a> {

@@ -3,14 +3,14 @@
 use super::{
     connector::{self, record, webhook},
     key::{Fallback, Key, Type},
-    worker,
+    worker_keys,
 };
 
 /// The configuration reference, as `tributary config reference` prints it and `config/REFERENCE.md` holds it.
 #[must_use]
 pub fn reference() -> String {
     let mut text = HEAD.to_owned();
-    section(&mut text, "Worker", "In the worker's properties file.", worker::keys::KEYS);
+    section(&mut text, "Worker", "In the worker's properties file.", worker_keys::KEYS);
     text.push_str(CLIENTS);
     section(&mut text, "Both connectors", "In a connector's configuration.", connector::keys::KEYS);
     text.push_str(TOPIC_SETTINGS);

@@ -3,14 +3,13 @@ use std::{
     path::Path,
 };
 
+use model::List;
+
 use super::*;
-use crate::{
-    config::{
-        Connector, Problems, Providers, Worker,
-        connector::{Class, Document},
-        definition,
-    },
-    model::List,
+use crate::config::{
+    Connector, Problems, Providers, Worker,
+    connector::{Class, Document},
+    definition,
 };
 
 fn shipped(file: &str) -> std::path::PathBuf {
@@ -33,7 +32,7 @@ fn environment() -> Vec<(String, String)> {
 }
 
 fn every_section() -> [&'static [Key]; 4] {
-    [worker::keys::KEYS, connector::keys::KEYS, webhook::keys::KEYS, record::keys::KEYS]
+    [worker_keys::KEYS, connector::keys::KEYS, webhook::keys::KEYS, record::keys::KEYS]
 }
 
 #[test]
@@ -198,8 +197,8 @@ fn no_key_is_declared_twice_and_none_is_mistaken_for_another() {
         assert_eq!(names.len(), class.keys().count(), "{}", class.name());
         assert_eq!(definition::definitions(class.keys()).len(), names.len());
     }
-    let worker: BTreeSet<_> = worker::keys::KEYS.iter().map(|key| key.name).collect();
-    assert_eq!(worker.len(), worker::keys::KEYS.len());
+    let worker: BTreeSet<_> = worker_keys::KEYS.iter().map(|key| key.name).collect();
+    assert_eq!(worker.len(), worker_keys::KEYS.len());
 }
 
 #[test]
@@ -219,7 +218,7 @@ fn every_declared_key_is_read_by_the_place_it_is_declared_for() {
         assert!(problems.iter().any(|problem| problem.key == name), "{name} is not read: {problems}");
     };
 
-    for key in worker::keys::KEYS {
+    for key in worker_keys::KEYS {
         let variable = format!("CONNECT_{}", key.name.replace('.', "_").to_uppercase());
         let loaded = Worker::load(None, [(variable.into(), unresolvable(key.name).1.into())]);
         told(loaded.err().map(|rejected| rejected.problems), key.name);

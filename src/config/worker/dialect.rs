@@ -1,7 +1,6 @@
 //! What else may stand in a worker's file: settings of Kafka Connect that we take, ignore or refuse.
 
-use super::KEYS;
-use crate::config::{client, connector, unknown::Dialect};
+use crate::config::{client, connector, unknown::Dialect, worker_keys::KEYS};
 
 pub(crate) const WORKER: Dialect = Dialect {
     subject: "the worker",

@@ -15,18 +15,21 @@ use std::{
 use ipnet::IpNet;
 use url::Url;
 
-use self::keys::KEYS;
+use base::secret::Secret;
+use kafka::{Kafka, SMALLEST_LIMIT, TopicSpec};
+use model::Cleanup;
+use provider::auth::seal::{self, Keyring};
+
 use super::{
-    Kafka, Listener, Registry, environment,
+    Listener, Registry, environment,
     problem::{Problem, Problems, Warning},
     properties,
     providers::{FILE_LIMIT, Providers, SecretsPolicy},
     reader::Reader,
+    worker_keys as keys,
 };
-use crate::secret::Secret;
 
 mod dialect;
-pub(crate) mod keys;
 mod password;
 mod read;
 
@@ -112,6 +115,21 @@ pub struct Topic {
     pub replication_factor: i16,
     /// Further topic settings on creation, such as `segment.bytes`.
     pub settings: BTreeMap<String, String>,
+}
+
+impl From<&Topic> for TopicSpec {
+    /// A topic of the worker's own: the last word on each key counts for ever.
+    fn from(topic: &Topic) -> Self {
+        Self {
+            name: topic.name.clone(),
+            partitions: topic.partitions,
+            may_grow: true,
+            replication_factor: topic.replication_factor.into(),
+            cleanup: Cleanup::Compact,
+            min_message_bytes: SMALLEST_LIMIT,
+            configs: topic.settings.clone(),
+        }
+    }
 }
 
 /// What the REST API needs beside its listeners.
@@ -243,6 +261,16 @@ impl fmt::Display for Rejected {
 impl std::error::Error for Rejected {}
 
 impl Worker {
+    /// The keys that seal grants and sign dead letters; `None` without `grant.encryption.key`.
+    ///
+    /// # Errors
+    /// As [`Keyring::new`].
+    pub fn keyring(&self) -> Result<Option<Keyring>, seal::Error> {
+        let previous = self.grant_encryption_key_previous.as_ref();
+        let with = |key| Keyring::new(key, previous, &self.group.id);
+        self.grant_encryption_key.as_ref().map(with).transpose()
+    }
+
     /// Reads the worker's properties file, if any, and the process's environment.
     ///
     /// # Errors

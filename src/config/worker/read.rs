@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 
 use url::Url;
 
+use provider::HostPolicy;
+
 use super::{
     ClientAuth, Group, LogFormat, Login, PasswordHash, Rest, Telemetry, Tls, Topic, Topics, Webhook, Worker,
-    dialect, keys,
+    dialect,
 };
 use crate::config::{
-    HostPolicy, Listener, address, client, key::Key, name, providers::Providers, reader::Reader, registry,
-    unknown,
+    Listener, address, client, key::Key, name, providers::Providers, reader::Reader, registry, unknown,
+    worker_keys as keys,
 };
 
 /// Builds the worker's configuration; the reader keeps what is wrong with it.

@@ -392,7 +392,7 @@ fn no_key_of_connect_that_we_ignore_or_refuse_hides_one_of_ours() {
         dialect::WORKER.missing.iter().map(|row| row.0).chain(dialect::WORKER.idle.iter().map(|row| row.0));
 
     for pattern in patterns {
-        for key in KEYS {
+        for key in keys::KEYS {
             // Declared keys are looked up first; a pattern that covers one would only mislead the reader.
             let sub_key = pattern.ends_with("converter.") || key.name.starts_with("admin.");
             assert!(sub_key || !covers(pattern, key.name), "{pattern} covers {}", key.name);

@@ -1,10 +1,9 @@
 //! What can be committed, and what is left to do once it is.
 
+use model::Stamp;
+
 use super::{After, Desk};
-use crate::{
-    enrich::{Batch, Cause, Change, Entry, Event, Outcome, Subject, judge},
-    model::Stamp,
-};
+use crate::enrich::{Batch, Cause, Change, Entry, Event, Outcome, Subject, judge};
 
 impl Desk {
     /// How many entries can be committed.

@@ -5,6 +5,9 @@ mod reading;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque, hash_map};
 
+use model::{AccountingResource, CompanyId, Origin, Stamp, Traceparent, Version};
+use provider::api;
+
 use super::{
     Asked, Cause, Change, Companies, Entry, Event, GapFound, Outcome, Parked, Rules, Standing, Subject,
     Wanted, judge,
@@ -12,11 +15,7 @@ use super::{
     progress::Progress,
     work::{Remembered, Settle, State, Work},
 };
-use crate::{
-    api,
-    model::{AccountingResource, CompanyId, Origin, Stamp, Traceparent, Version},
-    pipeline::{Failure, Stage},
-};
+use crate::pipeline::{Failure, Stage};
 
 /// Positions that may be open for each record that may be: several events join one read.
 const POSITIONS: usize = 10;

@@ -4,15 +4,16 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 
+use model::{CompanyId, GapCause, Origin, Stamp};
+use provider::api;
+
 use super::{After, Around, Desk, Stop};
 use crate::{
-    api,
     enrich::{
         Cause, Change, Content, Entry, Event, GapFound, Outcome, Rules, Subject, grown,
         judge::{self, Verdict},
         work::State,
     },
-    model::{CompanyId, GapCause, Origin, Stamp},
     pipeline::{Failure, Stage},
 };
 

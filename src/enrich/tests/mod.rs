@@ -17,12 +17,11 @@ use std::{
 
 use bytes::Bytes;
 
+use base::metrics::ApiWait;
+use model::{Epoch, GapCause, Origin, Rank, SequenceVersion, Stamp, Version};
+use provider::api::{self, Acted, By, Endpoint};
+
 use super::*;
-use crate::{
-    api::{self, Acted, By, Endpoint},
-    metrics::ApiWait,
-    model::{Epoch, GapCause, Origin, Rank, SequenceVersion, Stamp, Version},
-};
 
 const SECOND: i64 = 1_000_000;
 const LANE: AccountingResource = AccountingResource::Charges;

@@ -1,7 +1,8 @@
 //! Records that do not tell their version, or their id.
 
+use model::Value;
+
 use super::*;
-use crate::model::Value;
 
 /// A record without `sequenceVersion`.
 fn untold_json(id: &str, content: &str) -> Bytes {

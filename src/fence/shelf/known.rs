@@ -2,11 +2,10 @@
 
 use std::ops::ControlFlow;
 
+use model::{CompanyId, Key, RecordId, Stamp, Topic};
+
 use super::{Core, Shelf};
-use crate::{
-    fence::Error,
-    model::{CompanyId, Key, RecordId, Stamp, Topic},
-};
+use crate::fence::Error;
 
 /// A record, by its company and its id.
 type Known = (CompanyId, RecordId);

@@ -23,18 +23,16 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
+use kafka::{Assignment, Consumer, ConsumerOptions, Event, Kafka, Reading, Received, Start, Waits};
+use model::{Key, Stamp, Topic};
+
 use super::{
     Error,
     cache::{Cache, Opened},
     layout::{Meta, Place},
     record::{self, Line},
 };
-use crate::{
-    config::Kafka,
-    kafka::{self, Assignment, Consumer, ConsumerOptions, Event, Reading, Received, Start, Waits},
-    model::{Key, Stamp, Topic},
-    store::{self, Change},
-};
+use crate::store::{self, Change};
 
 /// Entries in one commit of a restoration or removal, and their bytes unless one has more alone.
 const CHUNK: usize = 2_000;

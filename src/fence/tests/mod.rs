@@ -1,7 +1,7 @@
 //! Shelves against the in-process cluster.
 
 mod disk;
-mod model;
+mod reference;
 
 use std::time::Duration;
 
@@ -9,12 +9,11 @@ use bytes::Bytes;
 use tempfile::TempDir;
 use tokio::time::timeout;
 
+use base::retry::Retry;
+use kafka::{Producer, ProducerOptions, embedded::Cluster};
+use model::{AccountingResource, CompanyId, EncodedRecord, Epoch, Key, Rank, RecordId, Stamp, Topic};
+
 use super::*;
-use crate::{
-    kafka::{Producer, ProducerOptions, embedded::Cluster},
-    model::{AccountingResource, CompanyId, EncodedRecord, Epoch, Key, Rank, RecordId, Stamp, Topic},
-    retry::Retry,
-};
 
 const LIMIT: Duration = Duration::from_secs(60);
 const TOPIC: &str = "p.fences";

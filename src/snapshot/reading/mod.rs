@@ -62,6 +62,9 @@ mod verdict;
 
 use std::collections::HashSet;
 
+use model::Method;
+use provider::api::Next;
+
 pub use self::{
     asking::{Filter, Settings, Unfit, Want},
     page::{Row, Seen},
@@ -72,7 +75,6 @@ use self::{
     pass::{Pass, Step},
     places::Places,
 };
-use crate::{api::Next, model::Method};
 
 /// A list that goes on beyond this does not end.
 const MOST_PAGES: u64 = 1_000_000;

@@ -14,7 +14,7 @@ const NEVER: i64 = i64::MIN;
 /// What is kept of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row {
-    /// Its id, by [`row_hash`](crate::api::row_hash).
+    /// Its id, by [`row_hash`](provider::api::row_hash).
     pub id: u128,
     /// Hash of its version, as it is written.
     pub version: u64,

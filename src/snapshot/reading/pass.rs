@@ -4,12 +4,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 
+use provider::api::{Cut, Judged, Page, Pagination, Total, Walk};
+
 use super::{
     counting::{Looked, Memory},
     page::{Row, Seen},
     places::Places,
 };
-use crate::api::{Cut, Judged, Page, Pagination, Total, Walk};
 
 /// The pass that goes on.
 #[derive(Debug, Clone)]

@@ -1,7 +1,8 @@
 //! What a reading ends with.
 
+use model::{Certificate, Method};
+
 use super::{Reading, counting::Count};
-use crate::model::{Certificate, Method};
 
 /// What is proved of a list. The names are those of the [`Certificate`].
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,10 +1,9 @@
 //! No room is said at once, and room that comes back is used.
 
+use base::retry::Retry;
+
 use super::*;
-use crate::{
-    retry::Retry,
-    spool::{Room, fault::Fault},
-};
+use crate::spool::{Room, fault::Fault};
 
 #[tokio::test]
 async fn at_the_limit_entries_are_refused_before_anything_is_written_until_others_go() {

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use tokio::time::{Instant, sleep};
 
+use base::retry::{Backoff, Retry};
+
 use super::{
     AGAIN, Item, Line, Outcome, Shared,
     lane::NotSent,
@@ -12,9 +14,7 @@ use super::{
     verdict::Answer,
 };
 use crate::{
-    kafka,
     pipeline::{Failure, Stage},
-    retry::{Backoff, Retry},
     webhooks::delivery::Delivery,
 };
 

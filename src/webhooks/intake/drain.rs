@@ -14,14 +14,17 @@ use tokio::{
     time::{Duration, sleep},
 };
 
+use base::{
+    failpoint,
+    retry::{Backoff, Chain, Retry},
+};
+
 use super::{
     AGAIN, Item, Line, Sending, Sent, Shared,
     lane::{Handed, Work},
     sinks::{Report, Sinks},
 };
 use crate::{
-    failpoint,
-    retry::{Backoff, Chain, Retry},
     spool::{Batch, Entry},
     webhooks::delivery::{Delivery, topic_of},
 };

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use tokio::{sync::oneshot, time::Instant};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use base::failpoint;
+
 use super::{
     Item, Line, Outcome, Shared,
     lane::Way,
@@ -12,10 +14,7 @@ use super::{
     sinks::{RecordSink, Report, Reports, Sinks},
     verdict::{Answer, Verdict},
 };
-use crate::{
-    failpoint,
-    webhooks::delivery::{Delivery, Part},
-};
+use crate::webhooks::delivery::{Delivery, Part};
 
 /// A part on its way to Kafka whose sender waits for the report. Dropped, because the sender has hung up or the time for
 /// Kafka is over, a task sees it through.

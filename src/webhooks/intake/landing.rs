@@ -4,15 +4,14 @@ use std::sync::{Arc, atomic::Ordering};
 
 use tokio::time::Instant;
 
+use base::failpoint;
+
 use super::{
     Item, Line, Outcome, Shared,
     sinks::{Report, Sinks},
     verdict::Answer,
 };
-use crate::{
-    failpoint, kafka,
-    webhooks::delivery::{Delivery, topic_of},
-};
+use crate::webhooks::delivery::{Delivery, topic_of};
 
 impl<S: Sinks> Shared<S> {
     /// What a report means for its record, its lane and its sender.

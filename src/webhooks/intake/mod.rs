@@ -51,6 +51,9 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+use base::{metrics, retry::Policy};
+use model::Moment;
+
 use self::{
     lane::{Handed, Lane, NotSent, Way},
     memory::{Memory, Taken},
@@ -65,12 +68,7 @@ pub use self::{
     trouble::Trouble,
 };
 use super::delivery::{Delivery, Part, Reading};
-use crate::{
-    kafka, metrics,
-    model::Moment,
-    retry::Policy,
-    spool::{self, Spool},
-};
+use crate::spool::{self, Spool};
 
 /// Waits between tries to publish what Kafka does not take.
 const AGAIN: Policy =

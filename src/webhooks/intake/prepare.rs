@@ -7,8 +7,9 @@ use std::{future::Future, pin::Pin, sync::Arc};
 
 use bytes::Bytes;
 
+use model::{EncodedRecord, Error as ModelError, Outgoing};
+
 use crate::{
-    model::{EncodedRecord, Error as ModelError, Outgoing},
     pipeline::{DeadLetters, Failure, Original, Preparer, Stage},
     webhooks::{
         delivery::{Context, Delivery},
@@ -155,10 +156,11 @@ mod tests {
 
     use serde_json::json;
 
+    use model::{InvoicingAction, InvoicingEntity, InvoicingHook, TopicPrefix};
+
     use super::*;
     use crate::{
         avro, config,
-        model::{InvoicingAction, InvoicingEntity, InvoicingHook, TopicPrefix},
         pipeline::LetterSigner,
         webhooks::{delivery::Family, letter::Joining},
     };

@@ -14,19 +14,19 @@ use std::{
 
 use tokio::time::Instant;
 
+use base::{
+    metrics,
+    retry::{Backoff, Chain, Retry},
+};
+use kafka::{Kafka, Persisted, Producer, ProducerOptions};
+use model::{EncodedRecord, Origin};
+
 use super::{
     AGAIN,
     lane::{Handed, NotSent},
     prepare::{Kind, Prepared},
 };
-use crate::{
-    config::Kafka,
-    kafka::{self, Persisted, Producer, ProducerOptions},
-    metrics,
-    model::{EncodedRecord, Origin},
-    pipeline::Stage,
-    retry::{Backoff, Chain, Retry},
-};
+use crate::pipeline::Stage;
 
 /// Takes records in order and reports on each: a Kafka producer, or the double of a test.
 ///

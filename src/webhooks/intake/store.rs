@@ -7,8 +7,10 @@ use std::{
 
 use tokio::time::{Instant, timeout_at};
 
+use base::{failpoint, retry::Chain};
+
 use super::{Item, Line, Outcome, Shared, sinks::Sinks, verdict::Answer};
-use crate::{failpoint, retry::Chain, spool::Entry};
+use crate::spool::Entry;
 
 impl<S: Sinks> Shared<S> {
     /// Appends a copy to the spool. Where that cannot be done, Kafka has until the last moment.

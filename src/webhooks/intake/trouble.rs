@@ -13,7 +13,7 @@ use std::{
     time::SystemTime,
 };
 
-use crate::{kafka, retry::Chain};
+use base::retry::Chain;
 
 /// A connector whose records Kafka does not take.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,8 +82,9 @@ impl Troubles {
 
 #[cfg(test)]
 mod tests {
+    use kafka::samples;
+
     use super::*;
-    use crate::kafka::samples;
 
     #[test]
     fn a_trouble_is_of_one_topic_and_keeps_its_beginning_until_that_topic_takes_a_record() {

@@ -5,7 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use axum::{body::Body, response::Response};
 use http::{HeaderValue, StatusCode, Version, header};
 
-use crate::{metrics::Refusal, server::Last};
+use base::metrics::Refusal;
+use server::Last;
 
 /// Most that is added to `Retry-After`, in seconds.
 const SPREAD: u64 = 2;

@@ -15,8 +15,10 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::{super::signature::Running, budget::Unverified, check::Check};
-use crate::metrics::Refusal;
+use base::metrics::Refusal;
+
+use super::{budget::Unverified, check::Check};
+use crate::webhooks::signature::Running;
 
 /// How many times the limit is read of an accounting body to find out whose it is.
 pub(super) const BEYOND: usize = 4;

@@ -2,15 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::{
-    super::signature::{Keys, Presented, Running},
-    body,
-    budget::Unverified,
-};
-use crate::{
-    metrics::Refusal,
-    model::{InvoicingEvent, InvoicingHook},
-};
+use base::metrics::Refusal;
+use model::{InvoicingEvent, InvoicingHook};
+
+use super::{body, budget::Unverified};
+use crate::webhooks::signature::{Keys, Presented, Running};
 
 /// Largest body at the shared address that is tried with the secrets of every entity, in bytes. The provider names the entity in
 /// each body; a larger one is tried with the secrets of that entity alone, so that a forged one costs as much as an accounting
@@ -120,15 +116,14 @@ async fn any_hook(
 mod tests {
     use std::net::{IpAddr, Ipv4Addr};
 
+    use base::secret::Secret;
+    use model::InvoicingEntity;
+
     use super::{
-        super::{
-            super::signature::{Scheme, hook_secret, sign},
-            budget::Budget,
-            sources::HashLimit,
-        },
+        super::{budget::Budget, sources::HashLimit},
         *,
     };
-    use crate::{model::InvoicingEntity, secret::Secret};
+    use crate::webhooks::signature::{Scheme, hook_secret, sign};
 
     const MASTERS: [&str; 2] = ["the invoicing secret of today...", "the invoicing secret before it.."];
 

@@ -19,23 +19,22 @@ use tokio::{
     time::{Instant, timeout},
 };
 
+use base::metrics::{self, DeliveryEnd, DeliveryFamily, Refusal};
+use model::{AccountingResource, InvoicingHook, Moment, Traceparent};
+use server::Arrived;
+
 use super::{
-    super::{
-        delivery::{Context, Delivery, Family, Reading},
-        hearing::By,
-        intake::Outcome,
-        receivers::{Found, Receiver, Taking, Trust},
-        signature::{ACCOUNTING_HEADER, Presented, Scheme},
-    },
     ACCOUNTING, Acknowledged, Echoed, INCOMING, Oversized, Shared, Take, answer,
     body::{self, Limits, Read},
     check::Check,
     echo, origin,
 };
-use crate::{
-    metrics::{self, DeliveryEnd, DeliveryFamily, Refusal},
-    model::{AccountingResource, InvoicingHook, Moment, Traceparent},
-    server::Arrived,
+use crate::webhooks::{
+    delivery::{Context, Delivery, Family, Reading},
+    hearing::By,
+    intake::Outcome,
+    receivers::{Found, Receiver, Taking, Trust},
+    signature::{ACCOUNTING_HEADER, Presented, Scheme},
 };
 
 /// The shortest time between two echoes of one address that are told.

@@ -47,6 +47,10 @@ use tokio::{
     time::Instant,
 };
 
+use base::metrics::Refusal;
+use model::{AccountingResource, InvoicingHook};
+use server::origin;
+
 use self::budget::Budget;
 pub use self::sources::HashLimit;
 use super::{
@@ -55,11 +59,6 @@ use super::{
     intake::{Intake, Outcome, Sinks},
     receivers::{Found, Receivers},
     signature::Keys,
-};
-use crate::{
-    metrics::Refusal,
-    model::{AccountingResource, InvoicingHook},
-    server::origin,
 };
 
 mod answer;

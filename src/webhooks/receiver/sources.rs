@@ -16,7 +16,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::server::origin::network;
+use server::origin::network;
 
 /// Buckets that are kept; all of them are looked at when one has to go, so there are not more.
 const MOST_SOURCES: usize = 1_024;

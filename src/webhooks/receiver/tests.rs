@@ -15,10 +15,11 @@ use futures::StreamExt as _;
 use http::{StatusCode, Version};
 use tower_service::Service as _;
 
+use base::secret::Secret;
+
 use super::*;
 use crate::{
     config::{Providers, WebhookSource},
-    secret::Secret,
     telemetry::heard::heard,
     webhooks::{
         receivers::{Receiver, Taking, Trust},

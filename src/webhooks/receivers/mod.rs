@@ -21,13 +21,11 @@ use http::HeaderName;
 use ipnet::IpNet;
 use tokio::sync::watch;
 
+use base::{retry::Retry, secret::Secret};
+use model::{CompanyId, Fingerprint, InvoicingHook, TenantId};
+
 use super::signature::{self, Keys, SHORTEST_SECRET};
-use crate::{
-    config::{self, connector::webhook::Signature},
-    model::{CompanyId, Fingerprint, InvoicingHook, TenantId},
-    retry::Retry,
-    secret::Secret,
-};
+use crate::config::{self, connector::webhook::Signature};
 
 /// The shortest and the longest time between two tellings of what was heard.
 const OFTEN: Duration = Duration::from_millis(100);

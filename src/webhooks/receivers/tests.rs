@@ -1,8 +1,7 @@
+use model::{InvoicingAction, InvoicingEntity};
+
 use super::*;
-use crate::{
-    config::{Providers, WebhookSource},
-    model::{InvoicingAction, InvoicingEntity},
-};
+use crate::config::{Providers, WebhookSource};
 
 const SECRET: &str = "hunter2-hunter2-hunter2-hunter2-hunter2";
 

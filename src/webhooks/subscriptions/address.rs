@@ -15,8 +15,9 @@
 
 use std::collections::BTreeMap;
 
+use model::{Heard, Phase, Subscription, Target};
+
 use super::{Call, Ledger, Plan, Situation, Wanted};
-use crate::model::{Heard, Phase, Subscription, Target};
 
 /// The line of history of one that the provider refused to make.
 pub(super) const REFUSED: &str = "the provider refused it";

@@ -2,8 +2,9 @@
 
 use std::{collections::BTreeSet, fmt};
 
+use model::{AccountingResource, Nonce, Subscription, Target};
+
 use super::Change;
-use crate::model::{AccountingResource, Nonce, Subscription, Target};
 
 /// One thing to do: write `before`, make the call, then [`settle`](super::settle).
 #[derive(Debug, Clone, PartialEq)]

@@ -7,8 +7,9 @@
 //!
 //! While a worker of an earlier version receives, which writes no echoes, a hook that is listed counts as effective.
 
+use model::{Heard, Phase, Subscription, Target};
+
 use super::{Ledger, Situation};
-use crate::model::{Heard, Phase, Subscription, Target};
 
 /// How much older than the intent an echo may be: clocks of workers differ, and of several echoes within a second one is written.
 const SLACK: i64 = 10_000_000;

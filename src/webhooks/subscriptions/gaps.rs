@@ -1,7 +1,8 @@
 //! What may be missing because a subscription was not there, and when that is over.
 
+use model::{Fingerprint, Gap, GapCause, GapState, Phase, Repair, Subscription, Target};
+
 use super::{Change, Situation};
-use crate::model::{Fingerprint, Gap, GapCause, GapState, Phase, Repair, Subscription, Target};
 
 /// Deliveries of a subscription may be missing since the last one that is durable.
 pub(super) fn open(

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{
+use model::{
     Accepted, Acknowledge, Done, Echo, Gap, GapState, Heard, Key, Nonce, Paces, Phase, Repair, Start,
     Subscription, Target, Traffic, Wish,
 };

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use model::{GapCause, Nonce, Phase, Target};
+
 use super::{
     Listed, Situation,
     address::{NOT_ECHOED, NOT_LISTED},
     echo::{echoed, is_effective},
     settle::{Changes, is_address, lost, stranger},
 };
-use crate::model::{GapCause, Nonce, Phase, Target};
 
 /// The line of history of a hook that has become active.
 const LISTED: &str = "listed, and not paused";

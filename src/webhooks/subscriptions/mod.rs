@@ -49,6 +49,8 @@ use std::{
     time::Duration,
 };
 
+use model::{AccountingResource, Fingerprint, Nonce, Target};
+
 pub use self::{
     address::address,
     call::{Call, Listed, Outcome, Seen, Step},
@@ -58,7 +60,6 @@ pub use self::{
     settle::settle,
     wanted::{AdvertisedPath, secret_of, wanted},
 };
-use crate::model::{AccountingResource, Fingerprint, Nonce, Target};
 
 /// What a configuration wants of one target.
 #[derive(Debug, Clone, PartialEq, Eq)]

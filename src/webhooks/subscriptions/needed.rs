@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use model::{Fingerprint, Heard, Phase, Subscription, Target};
+
 use super::{
     Call, Change, Plan, Situation, Wanted, address, gaps,
     plan::{Misfit, is_due, may_ask, misfit, spread},
     settle::MOVED,
 };
-use crate::model::{Fingerprint, Heard, Phase, Subscription, Target};
 
 /// How often a second subscription is refused before the first is moved.
 const CROWDED: u32 = 2;

@@ -2,11 +2,12 @@
 
 use url::Url;
 
+use model::{AccountingResource, Fingerprint, GapCause, Nonce, Phase, Quote, Subscription, Target};
+
 use super::{
     Call, Change, Memory, Outcome, Seen, Situation, address::REFUSED, chance, gaps, listed::listed,
     plan::ENABLE,
 };
-use crate::model::{AccountingResource, Fingerprint, GapCause, Nonce, Phase, Quote, Subscription, Target};
 
 /// What `responseState` says after a success, where the document says so.
 mod state {

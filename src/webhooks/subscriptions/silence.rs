@@ -4,8 +4,9 @@
 //! longer), so that nights and weekends are known after the first. A silence several times as long is not plausible any more:
 //! whatever the provider says of the subscription, what happened meanwhile is read again.
 
+use model::{Gap, GapCause, GapState, Pace, Phase, Target};
+
 use super::{Change, Situation};
-use crate::model::{Gap, GapCause, GapState, Pace, Phase, Target};
 
 /// Takes in what was heard, and opens a gap for each silence that is not plausible.
 pub(super) fn observe(situation: &Situation<'_>) -> Vec<Change> {

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use model::{Phase, Start, Started};
+
 use super::{Change, Plan, Situation};
-use crate::model::{Phase, Start, Started};
 
 /// What has ended long ago is forgotten, and so is what was heard about nobody.
 pub(super) fn forget(situation: &Situation<'_>, plan: &mut Plan) {

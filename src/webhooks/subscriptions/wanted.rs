@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use url::Url;
 
+use base::secret::Secret;
+use model::{Fingerprint, Target};
+
 use super::{OtherAddress, Wanted};
 use crate::{
     config::{self, connector::webhook::Signature},
-    model::{Fingerprint, Target},
-    secret::Secret,
     webhooks::signature::hook_secret,
 };
 
@@ -126,8 +127,10 @@ fn address(base: &str, segments: &[&str]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use model::InvoicingHook;
+
     use super::*;
-    use crate::{config::Providers, model::InvoicingHook};
+    use crate::config::Providers;
 
     #[test]
     fn a_hook_has_its_own_address_unless_the_setting_shares_one() {

@@ -27,17 +27,19 @@ use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::grants::{Grants, Host, Hosts};
-use crate::{
+use base::secret::Secret;
+use kafka::Owned;
+use provider::{
+    Provider,
     api::{
         Accounting, Budget, Budgets, Cause, Client, Invoicing, Options, Payroll, Rates,
         invoicing::{Login, Password},
     },
     auth::Area,
-    config::{Provider, connector::InvoicingLogin},
-    kafka::Owned,
-    secret::Secret,
 };
+
+use super::grants::{Grants, Host, Hosts};
+use crate::config::connector::InvoicingLogin;
 
 /// The default of `invoicing.api.version`. Connectors that call no invoicing have it too, so that all share a client.
 const API_VERSION: &str = "2.0";

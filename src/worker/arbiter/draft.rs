@@ -4,14 +4,12 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use tokio::sync::oneshot;
 
+use model::EncodedRecord;
+
 use super::Changes;
-use crate::{
-    kafka,
-    model::EncodedRecord,
-    worker::state::{
-        Tail,
-        configs::{Configs, Write},
-    },
+use crate::worker::state::{
+    Tail,
+    configs::{Configs, Write},
 };
 
 /// A transaction that is being put together.

@@ -42,6 +42,10 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
+use base::retry::Retry;
+use kafka::{Kafka, Place, Shards, TransactionOptions};
+use model::EncodedRecord;
+
 use self::{
     draft::{Ending, Message, Outcome},
     member::{MESSAGES, Request},
@@ -50,12 +54,6 @@ use self::{
 use super::state::{
     Tail,
     configs::{Configs, Write},
-};
-use crate::{
-    config::Kafka,
-    kafka::{self, Place, Shards, TransactionOptions},
-    model::EncodedRecord,
-    retry::Retry,
 };
 
 /// The longest one initialisation may take: one that was given up must not stand in the way of the next for long.

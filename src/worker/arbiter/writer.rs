@@ -12,20 +12,19 @@ use tokio::{
     time::{Instant, sleep, timeout, timeout_at},
 };
 
+use base::retry::{Backoff, Policy, Retry};
+use kafka::{Failure, Place, ShardProducer, Shards, Waits};
+use model::EncodedRecord;
+
 use super::{
     PARTITION, Trouble,
     draft::{Draft, Ending, Outcome, Turn},
     member::{Decided, Member, Request, Unsure, again, done},
 };
-use crate::{
-    kafka::{self, Failure, Place, ShardProducer, Shards, Waits},
-    model::EncodedRecord,
-    retry::{Backoff, Policy, Retry},
-    worker::state::{
-        Tail,
-        configs::{Configs, WRITE_HEADER, Write},
-        write_id,
-    },
+use crate::worker::state::{
+    Tail,
+    configs::{Configs, WRITE_HEADER, Write},
+    write_id,
 };
 
 /// Rounds one edit takes part in before it gives way for good.

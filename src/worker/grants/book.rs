@@ -16,11 +16,10 @@ use std::{
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    auth::seal::{Envelope, Keyring},
-    kafka::{Received, partition_of},
-    worker::state::{Apply, configs::WRITE_HEADER},
-};
+use kafka::{Received, partition_of};
+use provider::auth::seal::{Envelope, Keyring};
+
+use crate::worker::state::{Apply, configs::WRITE_HEADER};
 
 /// Key of the record that says whose the topic is.
 pub(super) const CLUSTER: &str = "cluster";
@@ -262,11 +261,10 @@ pub(super) fn refused_key(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use provider::auth::{grant::samples::ready, seal::unstamped};
+
     use super::*;
-    use crate::{
-        auth::{grant::samples::ready, seal::unstamped},
-        worker::state::samples::received,
-    };
+    use crate::worker::state::samples::received;
 
     #[test]
     fn the_last_record_of_a_key_counts_and_what_is_not_understood_is_left_out() {

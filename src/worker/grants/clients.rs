@@ -10,9 +10,13 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use aws_lc_rs::digest::{SHA256, digest};
 
-use crate::{
+use provider::{
+    Provider,
     auth::{Area, grant::Login},
-    config::{Connector, Provider, Providers},
+};
+
+use crate::{
+    config::{Connector, Providers},
     worker::state::configs::{Configs, Properties},
 };
 
@@ -190,11 +194,10 @@ pub fn login_command(area: Area, connector: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use provider::auth::grant::samples::login;
+
     use super::*;
-    use crate::{
-        auth::grant::samples::login,
-        worker::plugins::samples::{properties, record_config, webhook_config},
-    };
+    use crate::worker::plugins::samples::{properties, record_config, webhook_config};
 
     #[test]
     fn a_grant_is_refreshed_by_a_connector_of_the_same_client_and_identity_service() {

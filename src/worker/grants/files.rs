@@ -22,15 +22,13 @@ use serde::{Deserialize, Serialize};
 use tokio::task::spawn_blocking;
 use zeroize::Zeroizing;
 
-use super::book::grant_key;
-use crate::{
-    auth::{
-        grant::{Base, Grant, Issued},
-        seal::{self, Envelope, Keyring},
-    },
-    durable,
-    secret::Secret,
+use base::{durable, secret::Secret};
+use provider::auth::{
+    grant::{Base, Grant, Issued},
+    seal::{self, Envelope, Keyring},
 };
+
+use super::book::grant_key;
 
 const DIRECTORY: &str = "grants";
 const COPY: &str = "grant";
@@ -257,8 +255,9 @@ fn meaning(kind: &str) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use provider::auth::grant::samples::{intent, issued, ready};
+
     use super::*;
-    use crate::auth::grant::samples::{intent, issued, ready};
 
     fn keys(text: &str) -> Arc<Keyring> {
         Arc::new(Keyring::new(&text.repeat(32).as_str().into(), None, "group").unwrap())

@@ -8,7 +8,8 @@ use std::{
 
 use url::Url;
 
-use crate::{auth::http::ProviderClock, circuit::Circuit, metrics::ApiHost};
+use base::{circuit::Circuit, metrics::ApiHost};
+use provider::auth::http::ProviderClock;
 
 /// What is known about one identity service.
 #[derive(Debug)]

@@ -5,14 +5,13 @@ use std::{fmt, sync::Arc};
 use async_trait::async_trait;
 use tokio::time::Instant;
 
-use crate::{
+use base::{retry::Retry, secret::Secret};
+use provider::{
+    Provider,
     auth::{
         Area,
         identity::{self, Gate, Outcome},
     },
-    config::Provider,
-    retry::Retry,
-    secret::Secret,
 };
 
 /// What is wrong with an access token.

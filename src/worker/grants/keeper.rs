@@ -12,6 +12,10 @@ use std::{
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use base::retry::{Backoff, Chain, Policy, Retry};
+use kafka::{Lease, murmur2, partition_of};
+use provider::auth::grant::{Cause, Grant};
+
 use super::{
     Shared,
     clients::{Client, Purpose},
@@ -19,11 +23,6 @@ use super::{
     plan::{Known, Memory, Next, next},
     refresh::{Attempt, Ended},
     view::{Entry, View, command},
-};
-use crate::{
-    auth::grant::{Cause, Grant},
-    kafka::{Lease, murmur2, partition_of},
-    retry::{Backoff, Chain, Policy, Retry},
 };
 
 /// Waits between attempts that failed for a reason that passes.

@@ -23,18 +23,16 @@ use std::{
 use bytes::Bytes;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::book::{Book, CLUSTER, Cluster, Owners, grant_key};
-use crate::{
-    auth::{
-        grant::Grant,
-        seal::{self, Keyring},
-    },
-    config::Kafka,
-    kafka::{self, Failure, Lease, ShardProducer, Shards, TransactionOptions, Waits},
-    model::EncodedRecord,
-    retry::{Backoff, Policy, Retry},
-    worker::state::{Tail, configs::WRITE_HEADER, write_id},
+use base::retry::{Backoff, Policy, Retry};
+use kafka::{Failure, Kafka, Lease, ShardProducer, Shards, TransactionOptions, Waits};
+use model::EncodedRecord;
+use provider::auth::{
+    grant::Grant,
+    seal::{self, Keyring},
 };
+
+use super::book::{Book, CLUSTER, Cluster, Owners, grant_key};
+use crate::worker::state::{Tail, configs::WRITE_HEADER, write_id};
 
 /// What an abandoned write may hold back, and how long one initialisation may take: short, since grants share partitions.
 const TRANSACTION: Duration = Duration::from_secs(5);

@@ -8,12 +8,12 @@
 //!
 //! | key | value |
 //! |---|---|
-//! | `grant/{name}` | the grant, encrypted ([`Envelope`](crate::auth::seal::Envelope)) |
+//! | `grant/{name}` | the grant, encrypted ([`Envelope`](provider::auth::seal::Envelope)) |
 //! | `refused/{name}` | the serial whose access token an API has refused, plain |
 //! | `cluster` | which workers refresh the grants of this topic, plain |
 //!
 //! - One refresh of a grant is under way at a time, across all workers: its owner commits an intent under the grant's own
-//!   transactional id before the token leaves the process; see [`grant`](crate::auth::grant) for why nothing but a crash between the
+//!   transactional id before the token leaves the process; see [`grant`](provider::auth::grant) for why nothing but a crash between the
 //!   provider's rotation and our commit loses a token.
 //! - A token is used only after it stands in the topic, and after the worker that uses it has checked it.
 //! - However many requests are refused with one token, it is refreshed once: they write one record and wait for the next serial.
@@ -57,6 +57,14 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use base::retry::Chain;
+use kafka::Membership;
+use model::List;
+use provider::{
+    Provider,
+    auth::{self, Area},
+};
+
 use self::{
     book::{Book, Owners},
     clients::Purpose,
@@ -76,13 +84,7 @@ pub use self::{
     standing::Standing,
 };
 use super::state::{Tail, configs::Configs};
-use crate::{
-    auth::{self, Area, seal::Keyring},
-    config::{self, Provider, RecordSource},
-    kafka::{self, Membership},
-    model::List,
-    retry::Chain,
-};
+use crate::config::{self, RecordSource};
 
 /// The longest the topic may take to be read to its end for whoever begins again after a login.
 const CATCH_UP: Duration = Duration::from_secs(10);
@@ -130,7 +132,7 @@ impl Grants {
     /// A client of Kafka cannot be built.
     pub async fn start(parts: &Parts) -> Result<Self, kafka::Error> {
         let worker = &parts.worker;
-        let keys = match Keyring::of(worker) {
+        let keys = match worker.keyring() {
             Ok(None) => return Ok(Self::default()),
             Ok(Some(keys)) => Arc::new(keys),
             Err(error) => {

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use tokio::time::Instant;
 
-use crate::auth::grant::{Base, Cause, Grant, Intent, State};
+use provider::auth::grant::{Base, Cause, Grant, Intent, State};
 
 /// An open intent is not followed by another before this is left of the access token, where it lives that long: until then
 /// nobody misses anything, and whoever has the answer may come back with it.
@@ -180,8 +180,9 @@ fn later(memory: &Memory, now: Instant, at: Instant, next: Next) -> Next {
 
 #[cfg(test)]
 mod tests {
+    use provider::auth::grant::samples::{AT_MS, intent, ready as fresh};
+
     use super::*;
-    use crate::auth::grant::samples::{AT_MS, intent, ready as fresh};
 
     struct Scene {
         memory: Memory,

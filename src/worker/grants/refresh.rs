@@ -33,6 +33,18 @@ use tokio::{
     time::{Instant, sleep, timeout, timeout_at},
 };
 
+use base::{
+    failpoint,
+    metrics::{self, Refresh},
+    retry::{Backoff, Chain, Policy, Retry},
+};
+use kafka::Lease;
+use provider::auth::{
+    Area,
+    grant::{Base, Cause, Conflict, Grant, Intent, Origin, State},
+    identity::{self, Gate, OAuthCode, Outcome},
+};
+
 use super::{
     Shared,
     files::Pending,
@@ -43,17 +55,6 @@ use super::{
     service::issued,
     view::{command, lost},
 };
-use crate::{
-    auth::{
-        Area,
-        grant::{Base, Cause, Conflict, Grant, Intent, Origin, State},
-        identity::{self, Gate, OAuthCode, Outcome},
-    },
-    failpoint,
-    kafka::Lease,
-    metrics::{self, Refresh},
-    retry::{Backoff, Chain, Policy, Retry},
-};
 
 /// The longest that a token may be sent after its intent began.
 const WINDOW: Duration = Duration::from_secs(5);
@@ -61,7 +62,7 @@ const WINDOW: Duration = Duration::from_secs(5);
 const SHORTEST: Duration = Duration::from_millis(1_500);
 /// What is left of the lease when the window closes, at most; and how much longer than it has to a presentation may take.
 const SPARE: Duration = Duration::from_millis(500);
-/// How much longer the answer is waited for: shorter than [`GRACE`](crate::auth::grant::GRACE), after which others try.
+/// How much longer the answer is waited for: shorter than [`GRACE`](provider::auth::grant::GRACE), after which others try.
 const LISTEN: Duration = Duration::from_secs(8);
 /// The longest that the id may take to be had.
 const LOOK: Duration = Duration::from_secs(20);
@@ -411,6 +412,6 @@ mod tests {
     #[test]
     fn a_stop_waits_until_an_answer_can_be_there_and_nobody_else_has_tried() {
         assert!(AT_STOP > WINDOW + LISTEN + SPARE);
-        assert!(LISTEN + SPARE < crate::auth::grant::GRACE);
+        assert!(LISTEN + SPARE < provider::auth::grant::GRACE);
     }
 }

@@ -14,12 +14,9 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::{
-    config::Kafka,
-    kafka::{self, Producer, ProducerOptions},
-    model::EncodedRecord,
-    retry::Chain,
-};
+use base::retry::Chain;
+use kafka::{Kafka, Producer, ProducerOptions};
+use model::EncodedRecord;
 
 /// Bytes that may wait.
 const QUEUE: usize = 1 << 20;

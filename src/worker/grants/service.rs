@@ -5,11 +5,9 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use tokio::time::Instant;
 
-use super::{
-    hosts::{Host, Hosts},
-    issuer::{Fault, Issuer, Issuers},
-};
-use crate::{
+use base::{retry::Chain, secret::Secret};
+use provider::{
+    Provider,
     auth::{
         Area,
         check::{self, Check},
@@ -17,9 +15,11 @@ use crate::{
         identity::{self, Gate, Granted, Identity, Outcome},
         keys,
     },
-    config::Provider,
-    retry::Chain,
-    secret::Secret,
+};
+
+use super::{
+    hosts::{Host, Hosts},
+    issuer::{Fault, Issuer, Issuers},
 };
 
 /// So much longer than it has to a refresh leaves a service alone that fails: whoever else was turned away meanwhile is back by

@@ -17,6 +17,11 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use base::{random, retry::Chain};
+use kafka::Membership;
+use model::EncodedRecord;
+use provider::auth::identity;
+
 use super::{
     book::{Owners, Refused, refused_key},
     clients::{self, Client, Clients, Purpose},
@@ -31,12 +36,7 @@ use super::{
     view::{self, Entry},
 };
 use crate::{
-    auth::identity,
     config::Providers,
-    kafka::Membership,
-    model::EncodedRecord,
-    random,
-    retry::Chain,
     worker::state::{Tail, configs::Configs, write_id},
 };
 

@@ -2,12 +2,11 @@
 
 use serde_json::{Value, json};
 
+use base::metrics::live::{self, Page};
+use model::Moment;
+use provider::auth::{Area, grant::State};
+
 use super::{Grants, view::View};
-use crate::{
-    auth::{Area, grant::State},
-    metrics::live::{self, Page},
-    model::Moment,
-};
 
 /// How one grant stands on this worker.
 #[derive(Debug, Clone)]

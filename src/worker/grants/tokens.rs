@@ -5,12 +5,13 @@ use std::{fmt, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use tokio::time::Instant;
 
+use provider::auth::{self, Access, Error};
+
 use super::{
     Shared,
     clients::{Purpose, login_command},
     view::{Asker, Entry, Given, View, wait_for},
 };
-use crate::auth::{self, Access, Error};
 
 /// A token is not given out when it ends within this long: it has to reach the provider.
 const MOMENT_MS: i64 = 500;

@@ -3,7 +3,9 @@
 //! Tools match some of these texts, so messages here begin and end as Kafka Connect's do and not as our other errors do.
 //! None of them repeats a value of a configuration.
 
-use crate::{kafka, retry::Retry, worker::arbiter};
+use base::retry::Retry;
+
+use crate::worker::arbiter;
 
 /// What REST answers instead of a result.
 #[derive(Debug, thiserror::Error)]

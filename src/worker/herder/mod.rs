@@ -73,7 +73,7 @@ use super::{
     },
     supervisor::Handle,
 };
-use crate::{config, kafka, telemetry::Filters};
+use crate::{config, telemetry::Filters};
 
 /// The longest an operation may take. Clients give up after ten seconds, and the request itself has to arrive.
 pub const ANSWER: Duration = Duration::from_secs(7);

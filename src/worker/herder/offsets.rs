@@ -6,11 +6,12 @@ use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, future::try_join_all, stream};
 use tokio::{task::spawn_blocking, time::timeout};
 
+use kafka::{Place, ShardProducer, Waits};
+use model::EncodedRecord;
+
 use super::{Budget, Error, FRESH, Herder, LARGEST_RECORD, Message, Offset, Offsets};
 use crate::{
     config::connector::TargetState,
-    kafka::{self, Place, ShardProducer, Waits},
-    model::EncodedRecord,
     worker::{
         arbiter::Changes,
         plugins::{Past, Plugin},

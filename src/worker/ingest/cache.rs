@@ -13,8 +13,10 @@ use std::{
 use serde::{Deserialize, Serialize};
 use tokio::task::spawn_blocking;
 
+use base::durable;
+
 use super::table::Listed;
-use crate::{config::connector::TargetState, durable, worker::state::configs::Properties};
+use crate::{config::connector::TargetState, worker::state::configs::Properties};
 
 const FILE: &str = "receivers.json";
 /// Thousands of connectors fit; a larger file is not ours.

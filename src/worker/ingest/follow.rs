@@ -19,6 +19,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use model::Moment;
+
 use super::{
     Faults,
     cache::Cache,
@@ -28,7 +30,6 @@ use super::{
 };
 use crate::{
     config::{Providers, connector::TargetState},
-    model::Moment,
     spool::Spool,
     webhooks::receivers::Receivers,
     worker::state::{Tail, configs::Configs},

@@ -27,11 +27,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::{sync::watch, task::spawn_blocking};
 
-pub(super) use crate::model::GapCause as Cause;
-use crate::{
-    durable, metrics,
-    model::{self, GapState, Key, Moment},
-};
+use base::{durable, metrics};
+pub(super) use model::GapCause as Cause;
+use model::{GapState, Key, Moment};
 
 const FILE: &str = "gaps.json";
 const LARGEST: u64 = 16 << 20;

@@ -5,10 +5,11 @@ use std::{collections::BTreeSet, path::PathBuf};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use base::retry::Chain;
+use model::Moment;
+
 use super::{Faults, openings::Prefixes};
 use crate::{
-    model::Moment,
-    retry::Chain,
     spool::{Outside, Spool},
     webhooks::{
         intake::{Intake, Producers, Trouble},

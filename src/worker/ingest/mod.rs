@@ -47,6 +47,10 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+use base::retry::Retry;
+use kafka::{Admin, ProducerOptions};
+use server::Server;
+
 pub(super) use self::health::Watch;
 use self::{
     follow::{Follower, Parts},
@@ -58,10 +62,7 @@ use self::{
 use super::state::{Tail, configs::Configs};
 use crate::{
     avro, config,
-    kafka::{Admin, ProducerOptions},
     pipeline::LetterSigner,
-    retry::Retry,
-    server::Server,
     spool::{self, Missing, Opened, Spool},
     webhooks::{
         hearing::Hearing,
@@ -184,7 +185,7 @@ impl Ingest {
         let opened = match open(options).await {
             Ok(opened) => opened,
             Err(error) if !receives => {
-                let error = crate::retry::Chain(&error).to_string();
+                let error = base::retry::Chain(&error).to_string();
                 tracing::warn!(error, "what may be in the spool is not published by this worker");
                 return Ok(None);
             }

@@ -19,20 +19,18 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use base::retry::{Backoff, Chain, Policy, Retry};
+use kafka::{Producer, ProducerOptions};
+use model::{Acknowledge, Echo, EncodedRecord, Key};
+
 use super::{
     gaps::{Cause, Gap, Gaps},
     openings::Prefixes,
     telling::{Due, Telling},
 };
-use crate::{
-    config,
-    kafka::{self, Producer, ProducerOptions},
-    model::{Acknowledge, Echo, EncodedRecord, Key},
-    retry::{Backoff, Chain, Policy, Retry},
-    webhooks::{
-        receiver::{Acknowledged, Echoed, Noted, Oversized},
-        receivers::Receivers,
-    },
+use crate::webhooks::{
+    receiver::{Acknowledged, Echoed, Noted, Oversized},
+    receivers::Receivers,
 };
 
 /// Waits between two tries to write.
@@ -47,7 +45,7 @@ const QUEUE_BYTES: usize = 4 << 20;
 
 /// See the module's head.
 pub(super) struct Notes {
-    pub(super) kafka: config::Kafka,
+    pub(super) kafka: kafka::Kafka,
     pub(super) prefixes: Prefixes,
     pub(super) gaps: Arc<Gaps>,
     pub(super) receivers: Receivers,

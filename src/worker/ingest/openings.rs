@@ -27,12 +27,12 @@ use tokio_util::{
     task::{AbortOnDropHandle, TaskTracker},
 };
 
+use base::retry::{Backoff, Chain, Policy, Retry};
+use model::{AccountingResource, InvoicingEntity, Topic, TopicPrefix};
+
 use super::Writing;
 use crate::{
-    kafka,
-    model::{AccountingResource, InvoicingEntity, Topic, TopicPrefix},
     pipeline::{self, Layout, Opened, Preparer},
-    retry::{Backoff, Chain, Policy, Retry},
     spool::Spool,
     webhooks::{
         delivery::{self, Context},
@@ -332,11 +332,12 @@ fn events() -> impl Iterator<Item = Topic> {
 mod tests {
     use tokio::time::timeout;
 
+    use kafka::{Admin, embedded::Cluster};
+
     use super::*;
     use crate::{
         avro::{self, Registry},
         config,
-        kafka::{Admin, embedded::Cluster},
         pipeline::LetterSigner,
         spool::{Entry, Lane, Options},
         webhooks::delivery::Family,

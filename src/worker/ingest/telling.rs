@@ -11,12 +11,11 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::{
-    model::{self, Key, Moment},
-    webhooks::{
-        hearing::Hearing,
-        receivers::{Receiver, Taking, Told},
-    },
+use model::{Key, Moment};
+
+use crate::webhooks::{
+    hearing::Hearing,
+    receivers::{Receiver, Taking, Told},
 };
 
 /// The longest that nothing is told of a connector that is received.
@@ -122,10 +121,11 @@ impl Telling {
 
 #[cfg(test)]
 mod tests {
+    use model::Fingerprint;
+
     use super::*;
     use crate::{
         config::{Providers, WebhookSource},
-        model::Fingerprint,
         webhooks::hearing::By,
         worker::plugins::samples::webhook_config,
     };

@@ -13,7 +13,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// A worker for a Kafka that is nowhere, with its state in this directory.
 fn worker(directory: &Path, receives: bool) -> config::Worker {
     let mut worker = samples::worker();
-    worker.kafka = config::Kafka::plaintext("127.0.0.1:1");
+    worker.kafka = kafka::Kafka::plaintext("127.0.0.1:1");
     worker.state_dir = directory.to_owned();
     if receives {
         worker.webhook.listeners = vec![config::Listener { host: "127.0.0.1".into(), port: 0, tls: false }];
@@ -105,7 +105,7 @@ async fn a_spool_that_was_moved_aside_is_a_gap_of_every_connector_that_was_recei
     assert!(told[0].key().as_str().starts_with("gap/hooks/spool/"), "{told:?}");
     assert_eq!(told[0].prefix, "acme");
     let value = told[0].value();
-    assert_eq!(value["from"], crate::model::Moment::from(ready).micros(), "{value}");
+    assert_eq!(value["from"], model::Moment::from(ready).micros(), "{value}");
     assert!(value["detail"].as_str().unwrap().contains(aside), "{value}");
     assert_eq!(kept(), told, "it is told once");
 }
@@ -131,9 +131,9 @@ async fn a_database_that_may_not_be_opened_is_a_gap_and_takes_part_again_once_it
         let lane = spool::Lane { topic: "acme.accounting.customers.events".into(), number: 0 };
         ingest.spool.append(spool::Entry { lane, sequence, payload: vec![0; 9].into() }).await.unwrap();
     };
-    let begun = crate::model::Moment::now().micros();
+    let begun = model::Moment::now().micros();
     let ingest = start().await;
-    let before = crate::model::Moment::now().micros();
+    let before = model::Moment::now().micros();
     append(&ingest, 1).await;
     stop(ingest).await;
 

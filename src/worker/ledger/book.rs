@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
+use kafka::Received;
+use model::{
+    Accepted, Acknowledge, Done, Echo, Gap, Heard, Key, Nonce, Order, Paces, Progress, Repair, Run, RunId,
+    Start, Subscription, Wish,
+};
+
 use crate::{
-    kafka::Received,
-    model::{
-        Accepted, Acknowledge, Done, Echo, Gap, Heard, Key, Nonce, Order, Paces, Progress, Repair, Run,
-        RunId, Start, Subscription, Wish,
-    },
     snapshot::Runs,
     webhooks::subscriptions::Ledger,
     worker::state::{Apply, configs::WRITE_HEADER},
@@ -197,12 +198,10 @@ fn read<T: DeserializeOwned>(value: &[u8]) -> Result<T, String> {
 
 #[cfg(test)]
 mod tests {
+    use model::{AccountingResource, Fingerprint, GapCause, GapState, Pace, Phase, RepairState, Target};
+
     use super::*;
-    use crate::{
-        model::{AccountingResource, Fingerprint, GapCause, GapState, Pace, Phase, RepairState, Target},
-        webhooks::subscriptions::Change,
-        worker::state::samples::received,
-    };
+    use crate::{webhooks::subscriptions::Change, worker::state::samples::received};
 
     fn changes() -> Vec<Change> {
         let target = Target::Accounting(AccountingResource::Customers);
@@ -299,7 +298,7 @@ mod tests {
         let runs = book.runs_of("a/b").unwrap();
         let id = RunId::new("2026/1").unwrap();
         assert_eq!(runs.runs.keys().collect::<Vec<_>>(), [&id]);
-        assert_eq!(runs.wanted(&id), crate::model::Wanted::Paused);
+        assert_eq!(runs.wanted(&id), model::Wanted::Paused);
         assert_eq!(runs.progress.keys().map(|(_, shard)| *shard).collect::<Vec<_>>(), [0, 3]);
         assert_eq!(
             (book.iter().count(), book.iter_runs().count()),

@@ -1,8 +1,9 @@
 //! What a scrape shows of a ledger: the same on every worker that follows it.
 
+use base::metrics::live::{self, Page};
+use model::{Difference, GapCause, Phase, Run, RunKind, Subscription};
+
 use crate::{
-    metrics::live::{self, Page},
-    model::{Difference, GapCause, Phase, Run, RunKind, Subscription},
     snapshot::{Runs, Standing, State},
     webhooks::subscriptions::Ledger,
 };
@@ -67,8 +68,9 @@ pub(super) fn runs(page: &mut Page, connector: &str, runs: &Runs, shards: i32) {
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
+    use model::{List, Progress, RunId, ShardState};
+
     use super::*;
-    use crate::model::{List, Progress, RunId, ShardState};
 
     fn put(
         runs: &mut Runs,

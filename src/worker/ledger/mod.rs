@@ -33,6 +33,10 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use base::metrics::live::Page;
+use kafka::{Admin, Lease, Producer, ProducerOptions, Shards, partition_of};
+use model::{EncodedRecord, Key, Moment, Partitioning, Topic, TopicPrefix};
+
 pub use self::{book::Book, writer::Writer};
 use super::state::{
     Tail,
@@ -43,9 +47,6 @@ use crate::{
         self, Connector,
         connector::{Class, TargetState, keys},
     },
-    kafka::{self, Admin, Lease, Producer, ProducerOptions, Shards, partition_of},
-    metrics::live::Page,
-    model::{EncodedRecord, Key, Moment, Partitioning, Topic, TopicPrefix},
     pipeline::{self, Layout, open_state},
     snapshot::Runs,
     webhooks::subscriptions::Ledger,
@@ -83,7 +84,7 @@ pub enum Error {
 impl Error {
     /// Whether trying again may help.
     #[must_use]
-    pub fn retry(&self) -> crate::retry::Retry {
+    pub fn retry(&self) -> base::retry::Retry {
         match self {
             Self::Kafka { source, .. } => source.retry(),
             Self::Topic(source) => source.retry(),
@@ -176,7 +177,7 @@ impl Ledgers {
                 None => return,
                 Some(Ok(missing)) => missing,
                 Some(Err(error)) => {
-                    tracing::debug!(error = %crate::retry::Chain(&error), "ledgers cannot be followed yet");
+                    tracing::debug!(error = %base::retry::Chain(&error), "ledgers cannot be followed yet");
                     true
                 }
             };
@@ -305,7 +306,7 @@ fn limit(slots: &mut BTreeMap<String, Slot>) {
 pub struct Handle {
     prefix: Arc<str>,
     tail: Tail<Book>,
-    kafka: config::Kafka,
+    kafka: kafka::Kafka,
     /// For single records; made by the first.
     producer: Arc<tokio::sync::Mutex<Option<Producer>>>,
 }

@@ -5,11 +5,12 @@ use std::{fmt, sync::Arc, time::Duration};
 use bytes::Bytes;
 use tokio::time::{sleep, timeout};
 
+use base::retry::Retry;
+use kafka::{Failure, Lease, ShardProducer, Shards, Waits};
+use model::EncodedRecord;
+
 use super::Handle;
 use crate::{
-    kafka::{self, Failure, Lease, ShardProducer, Shards, Waits},
-    model::EncodedRecord,
-    retry::Retry,
     webhooks::subscriptions::Change,
     worker::state::{configs::WRITE_HEADER, write_id},
 };

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use crate::{kafka, retry::Retry};
+use base::retry::Retry;
 
 /// Why a connector or task cannot go on. None of its texts holds a value of the configuration: they are shown in the
 /// status topic and in REST answers.

@@ -45,10 +45,7 @@ use super::{
         offsets::{Edit, Offsets},
     },
 };
-use crate::{
-    config::{self, KeyDef, Providers, Validation},
-    kafka,
-};
+use crate::config::{self, KeyDef, Providers, Validation};
 
 /// Tasks of one connector, at most, whatever `tasks.max` allows. Each task that writes has a transactional client of its own
 /// with about five threads, so one request could otherwise exhaust a worker; a task that has several shards loses nothing.
@@ -217,7 +214,7 @@ pub struct Past {
 #[derive(Clone)]
 pub struct Tools {
     /// How to reach Kafka.
-    pub kafka: config::Kafka,
+    pub kafka: kafka::Kafka,
     /// Makes transactional producers; shared, so that not all tasks of a worker initialise one at the same moment.
     pub shards: kafka::Shards,
     /// How references are resolved.

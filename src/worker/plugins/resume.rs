@@ -15,12 +15,11 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
+use kafka::{Place, ShardProducer, Waits, partition_of};
+use model::EncodedRecord;
+
 use super::{Failure, Task};
-use crate::{
-    kafka::{Place, ShardProducer, Waits, partition_of},
-    model::EncodedRecord,
-    worker::state::offsets,
-};
+use crate::worker::state::offsets;
 
 /// How long reading the offsets may take before the task starts over.
 const READ_LIMIT: Duration = Duration::from_secs(30);

@@ -5,10 +5,11 @@ use std::{collections::BTreeMap, time::Duration};
 use async_trait::async_trait;
 use tokio::time::sleep;
 
+use model::{Start, TopicPrefix};
+
 use super::{Tools, stream::Streams};
 use crate::{
     config::connector::{Class, Declared, keys::CONNECTOR_CLASS},
-    model::{Start, TopicPrefix},
     worker::{ledger::Handle, state::configs::Connector},
 };
 

@@ -14,7 +14,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 use async_trait::async_trait;
 use tokio::time::{Instant, timeout_at};
 
-use crate::model::Start;
+use model::Start;
 
 /// What is known of the streams of one prefix.
 #[async_trait]
@@ -97,8 +97,9 @@ pub async fn begun(streams: &mut dyn Streams, limit: Duration) -> Stream {
 mod tests {
     use std::collections::VecDeque;
 
+    use model::{AccountingResource, Nonce, Started, Target};
+
     use super::*;
-    use crate::model::{AccountingResource, Nonce, Started, Target};
 
     fn start(connector: &str, since: i64) -> Start {
         let started = Started { nonce: Nonce::new(7), since };

@@ -12,14 +12,15 @@ use async_trait::async_trait;
 use futures::{StreamExt as _, stream::FuturesUnordered};
 use tokio::{sync::watch, time::Instant};
 
+use base::retry::Retry;
+use provider::auth::{self, Area};
+
 use super::{Depth, Edit, Failure, Past, Plugin, Properties, Task};
 use crate::{
-    auth::{self, Area},
     config::{
         self, KeyDef, Providers, Validation,
         connector::{Class, definitions},
     },
-    retry::Retry,
     worker::{grants::Watch, ingest::Faults, reconciler::Reconciler},
 };
 

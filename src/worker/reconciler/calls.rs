@@ -7,18 +7,22 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use crate::{
+use base::{
+    metrics, random,
+    retry::{Chain, Retry},
+    secret::Secret,
+};
+use model::{InvoicingHook, Target, WebhookId};
+use provider::{
     api::{
         Accounting, Acted, Ask, By, Cause, Changed, Error, Invoicing, Lane, Operation, Reach, Subscription,
         Webhook, invoicing,
     },
     auth::Area,
+};
+
+use crate::{
     config::WebhookSource,
-    metrics,
-    model::{self, InvoicingHook, Target, WebhookId},
-    random,
-    retry::{Chain, Retry},
-    secret::Secret,
     webhooks::subscriptions::{Call, Listed, Outcome, Seen, owner, secret_of},
     worker::{
         access::{Access, Party},
@@ -318,8 +322,9 @@ pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
 #[cfg(test)]
 mod tests {
+    use provider::{api::Endpoint, auth};
+
     use super::*;
-    use crate::{api::Endpoint, auth};
 
     fn error(cause: Cause, acted: Acted) -> Error {
         let endpoint = Endpoint { method: "POST", path: "x".into() };

@@ -4,9 +4,10 @@ use std::{collections::BTreeMap, time::Duration};
 
 use url::Url;
 
+use model::Target;
+
 use crate::{
     config::{self, Providers, WebhookSource, connector::webhook::Subscriptions},
-    model::Target,
     webhooks::subscriptions::{AdvertisedPath, Rules, Wanted, micros, wanted},
     worker::{
         plugins::{Failure, unusable},

@@ -33,6 +33,12 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
+use base::{
+    metrics, random,
+    retry::{Backoff, Chain, Policy},
+};
+use model::{Fingerprint, GapState, Moment, Nonce, Target};
+
 pub use self::look::{Desk, Look, Planned, look};
 use self::{
     calls::{Calls, Stop},
@@ -42,13 +48,7 @@ use super::{
     ledger::{Handle, Writer},
     plugins::{Failure, Task},
 };
-use crate::{
-    metrics,
-    model::{Fingerprint, GapState, Moment, Nonce, Target},
-    random,
-    retry::{Backoff, Chain, Policy},
-    webhooks::subscriptions::{Change, Ledger, Memory, Plan, Situation, Tries, Wanted, plan},
-};
+use crate::webhooks::subscriptions::{Change, Ledger, Memory, Plan, Situation, Tries, Wanted, plan};
 
 /// Between two plans where one follows from the other; and where that goes on and on.
 const BREATH: Duration = Duration::from_millis(20);
@@ -105,7 +105,7 @@ impl<'a> Reconciler<'a> {
         let writer = handle.writer(&task.connector, &tools.shards, Arc::clone(&tools.lease)).await;
         let writer = writer.map_err(|error| Failure::kafka("take the ledger of subscriptions", error))?;
         let (first, longest) = desired.source.subscriptions.backoff;
-        let seed = u64::from(crate::kafka::murmur2(task.connector.as_bytes()));
+        let seed = u64::from(kafka::murmur2(task.connector.as_bytes()));
         Ok(Self {
             changes: handle.changes(),
             handle,

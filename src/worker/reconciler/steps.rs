@@ -7,13 +7,14 @@ use tokio::{
     time::{Instant, timeout},
 };
 
+use base::failpoint;
+use model::Moment;
+
 use super::{
     Reconciler,
     calls::{LONGEST_PAUSE, Stop},
 };
 use crate::{
-    failpoint,
-    model::Moment,
     webhooks::subscriptions::{Call, Change, Outcome, Step, settle},
     worker::plugins::Failure,
 };

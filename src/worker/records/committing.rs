@@ -4,13 +4,14 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep};
 
+use base::retry::{Backoff, Chain, Policy, Retry};
+use kafka::murmur2;
+use model::{Key, Stamp, Topic};
+
 use super::{Shared, encoding::Moments, now, taking::unwritten};
 use crate::{
     enrich::{Batch, Entry},
-    kafka::{self, murmur2},
-    model::{Key, Stamp, Topic},
     pipeline::{self, ShardWriter, Stage},
-    retry::{Backoff, Chain, Policy, Retry},
     worker::{plugins::Failure, state::write_id},
 };
 

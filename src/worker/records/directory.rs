@@ -21,12 +21,13 @@ use std::{
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
+use base::retry::{Backoff, Chain, Policy};
+use model::{Company, CompanyId, SequenceVersion, Version};
+use provider::api::{self, Accounting, Ask, Lane, Next, Page, PageAsk, Walk, row_hash};
+
 use super::{now, refused};
 use crate::{
-    api::{self, Accounting, Ask, Lane, Next, Page, PageAsk, Walk, row_hash},
     enrich::{Companies, Row, Standing},
-    model::{Company, CompanyId, SequenceVersion, Version},
-    retry::{Backoff, Chain, Policy},
     worker::plugins::{Failure, recorder::Recorder},
 };
 
@@ -257,7 +258,7 @@ impl Directory {
                         let shown = Reading { begun_at: reading.begun_at, companies: shown };
                         self.is_odd(shown, format!("page {} cannot be read: {}", page.number, Chain(&error)));
                     }
-                    crate::retry::Retry::Later
+                    base::retry::Retry::Later
                 }
                 api::Reach::Grant | api::Reach::Everything => error.retry(),
             };
@@ -343,7 +344,7 @@ mod tests {
         assert!(directory.check_size(3).is_ok());
         let failure = directory.check_size(4).unwrap_err();
 
-        assert_eq!((failure.kind, failure.retry), ("TooManyCompanies", crate::retry::Retry::Never));
+        assert_eq!((failure.kind, failure.retry), ("TooManyCompanies", base::retry::Retry::Never));
         assert!(failure.message.contains("companies.rows.max") && failure.remedy.is_some());
     }
 

@@ -3,6 +3,11 @@
 use bytes::Bytes;
 use serde_json::{Map, Value as Json};
 
+use model::{
+    AccountingResource, Certificate, EncodedRecord, Gap, GapState, Key, Meta, Origin, Outgoing, Repair,
+    Stamp, Target, Topic,
+};
+
 use super::{
     Shared,
     state::{self, Brake, Collection, Mark, Path},
@@ -10,11 +15,7 @@ use super::{
 use crate::{
     config::connector::record::MOST_SHARDS,
     enrich::{Batch, Change, Entry, GapFound, Parked, Subject},
-    fence, kafka,
-    model::{
-        AccountingResource, Certificate, EncodedRecord, Gap, GapState, Key, Meta, Origin, Outgoing, Repair,
-        Stamp, Target, Topic,
-    },
+    fence,
     pipeline::{self, Failure, ShardBatch, Stage},
 };
 
@@ -103,7 +104,7 @@ impl Shared {
     ) -> Result<EncodedRecord, pipeline::Error> {
         let id = Collection::certificate_id(&certificate.run, *asked_at);
         let meta = Meta::new(id, Origin::Snapshot);
-        let value = crate::model::Value::Certificate(Box::new(certificate.clone()));
+        let value = model::Value::Certificate(Box::new(certificate.clone()));
         let outgoing = Outgoing::new(value, meta)
             .map_err(|error| pipeline::Error::Unplaceable { message: error.to_string() })?;
         let topic = self.preparer.topic_name(Topic::Certificates).to_string();
@@ -125,7 +126,7 @@ impl Shared {
         for change in &entry.changes {
             let (outgoing, stamp) = match change {
                 Change::Publish { value, stamp, .. } => {
-                    let refused = |error: crate::model::Error| {
+                    let refused = |error: model::Error| {
                         Failure::new(Stage::Convert, "model::Error::Unplaceable", &error)
                     };
                     let value = value.value(entry.subject.as_ref()).map_err(refused)?;

@@ -1,6 +1,8 @@
 //! What of a shard is shown in the gauges of all.
 
-use crate::{enrich::Desk, fence::Shelf, metrics};
+use base::metrics;
+
+use crate::{enrich::Desk, fence::Shelf};
 
 /// What of a shard is shown in the gauges of all.
 #[derive(Default)]
@@ -34,10 +36,8 @@ impl Drop for Gauges {
 
 #[cfg(test)]
 mod tests {
-    use crate::{
-        metrics::ALL,
-        model::{AccountingResource, List, Origin},
-    };
+    use base::metrics::ALL;
+    use model::{AccountingResource, List, Origin};
 
     #[test]
     fn every_kind_of_record_has_its_series_before_the_first_of_it() {

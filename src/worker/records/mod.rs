@@ -47,6 +47,14 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use base::retry::Chain;
+use kafka::{Admin, partition_of};
+use model::{AccountingResource, Key, List, Moment, Partitioning};
+use provider::{
+    api::{self, Accounting, Rates},
+    auth::Area,
+};
+
 use self::{
     directory::Directory,
     lists::{Orders, Pages},
@@ -61,8 +69,6 @@ use super::{
     plugins::{Failure, Task, unable},
 };
 use crate::{
-    api::{self, Accounting, Rates},
-    auth::Area,
     avro,
     config::{
         Connector, RecordSource,
@@ -70,10 +76,7 @@ use crate::{
     },
     enrich::Rules,
     fence::Fences,
-    kafka::{Admin, partition_of},
-    model::{AccountingResource, Key, List, Moment, Partitioning},
     pipeline::{self, DeadLetters, Layout, LetterSigner, Preparer},
-    retry::Chain,
 };
 
 /// Records of one task under way, over all its shards; each may have [`LEAST_OPEN`].

@@ -19,12 +19,13 @@ use std::{
 
 use tokio::time::Instant;
 
+use model::{AccountingResource, CompanyId, RecordId};
+use provider::api::{self, Ask, By, Reach};
+
 use super::Shared;
 use crate::{
-    api::{self, Ask, By, Reach},
     enrich::{Companies as _, Standing, Subject},
     fence::{self, Shelf},
-    model::{AccountingResource, CompanyId, RecordId},
 };
 
 /// Known records that are asked for: so many behind the record, and so many from the first on.

@@ -21,13 +21,14 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use base::retry::{Backoff, Chain, Policy};
+use kafka::{Assignment, Consumer, ConsumerOptions, Received, Start};
+use model::{AccountingEvent, AccountingResource, GapCause, Origin, Partitioning, SchemaKind, Topic};
+
 use super::{Shared, now, shard::Shard};
 use crate::{
     enrich::{Asked, Event, GapFound, Source, asked},
-    kafka::{self, Assignment, Consumer, ConsumerOptions, Received, Start},
-    model::{AccountingEvent, AccountingResource, GapCause, Origin, Partitioning, SchemaKind, Topic},
     pipeline::Original,
-    retry::{Backoff, Chain, Policy},
     worker::plugins::Failure,
 };
 

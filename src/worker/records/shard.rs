@@ -28,6 +28,11 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use base::{failpoint, metrics, retry::Chain};
+use kafka::Start;
+use model::{AccountingResource, Key, List, Origin, Stamp};
+use provider::api::{self, Ask};
+
 use super::{
     Shared,
     committing::{Commit, Ended, Written},
@@ -41,14 +46,8 @@ use super::{
     turns::Turns,
 };
 use crate::{
-    api::{self, Ask},
     enrich::{self, Around, Change, Companies as _, Desk, Stop, Subject},
-    failpoint,
     fence::Shelf,
-    kafka::Start,
-    metrics,
-    model::{AccountingResource, Key, List, Origin, Stamp},
-    retry::Chain,
     worker::plugins::Failure,
 };
 

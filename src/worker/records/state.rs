@@ -19,10 +19,9 @@ use std::collections::{BTreeMap, HashSet, btree_map};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::{
-    enrich::Parked,
-    model::{AccountingResource, CompanyId, Key, List, Progress, RunId},
-};
+use model::{AccountingResource, CompanyId, Key, List, Progress, RunId};
+
+use crate::enrich::Parked;
 
 const BATCH: &str = "batch";
 const PATH: &str = "path";
@@ -106,7 +105,7 @@ impl Collection {
 
     /// The one that parts of a key name.
     fn parse(run: &str, asked_at: &str, list: &str, company: &[&str]) -> Result<Self, String> {
-        let broken = |error: crate::model::Error| error.to_string();
+        let broken = |error: model::Error| error.to_string();
         let company = match company {
             [] => None,
             [one] => Some(CompanyId::new(*one).map_err(broken)?),

@@ -9,18 +9,17 @@ use std::{
 use bytes::Bytes;
 use tokio::time::Instant;
 
+use base::{metrics, random, retry::Chain};
+use kafka::{Place, ShardProducer, Start};
+use model::{AccountingResource, Key, Stamp, Topic};
+
 use super::{
     Shared,
     state::{self, Known},
 };
 use crate::{
     fence::{self, Shelf},
-    kafka::{self, Place, ShardProducer, Start},
-    metrics,
-    model::{AccountingResource, Key, Stamp, Topic},
     pipeline::{self, ShardBatch, ShardWriter},
-    random,
-    retry::Chain,
     worker::plugins::Failure,
 };
 

@@ -36,10 +36,11 @@ impl Turns {
 mod tests {
     use std::sync::Arc;
 
+    use model::{AccountingResource, Origin};
+
     use super::*;
     use crate::{
         enrich::{Asked, Desk, Source, rules},
-        model::{AccountingResource, Origin},
         pipeline::Original,
     };
 

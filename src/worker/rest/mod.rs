@@ -37,13 +37,14 @@ use axum::{
     routing::{MethodRouter, delete, get, post, put},
 };
 
+use base::metrics;
+
 pub use self::security::{Security, SecurityError, protect};
 use self::{
     answer::{Refusal, json},
     request::acceptable,
 };
 use super::herder::Herder;
-use crate::metrics;
 
 /// When a request is answered at the latest: clients in wide use give up after ten seconds.
 pub const DEADLINE: Duration = Duration::from_millis(9500);

@@ -9,8 +9,9 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
+use model::without_quotes;
+
 use super::answer::Refusal;
-use crate::model::without_quotes;
 
 /// The largest answer that is looked through; every answer is in memory already.
 const ANSWER_LIMIT: usize = 256 * 1024 * 1024;

@@ -2,14 +2,13 @@
 
 use axum::{extract::State, response::Response};
 
+use model::Wanted;
+
 use super::{
     answer::{Refusal, json},
     request::{Body, Name, Query, Run},
 };
-use crate::{
-    model::Wanted,
-    worker::herder::{CertificateQuery, Herder, RunRequest},
-};
+use crate::worker::herder::{CertificateQuery, Herder, RunRequest};
 
 type Answer = Result<Response, Refusal>;
 

@@ -5,10 +5,11 @@ use std::{fmt, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use tokio::time::Instant;
 
+use base::retry::Chain;
+use model::TopicPrefix;
+
 use crate::{
-    config, kafka,
-    model::TopicPrefix,
-    retry::Chain,
+    config,
     webhooks::subscriptions::{Change, Ledger},
     worker::{
         access::Access,

@@ -9,13 +9,14 @@ use axum::{
 use tokio::net::{TcpListener, lookup_host};
 use tower_service::Service as _;
 
+use server::{CertificateError, Certificates, Options, Server};
+
 use super::Error;
 use crate::{
     config::{
         self, Listener,
         worker::{ClientAuth, Tls},
     },
-    server::{CertificateError, Certificates, Options, Server},
     worker::{
         health::Health,
         ingest::Ingest,

@@ -35,6 +35,14 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+use base::{
+    durable,
+    retry::{Chain, Retry},
+};
+use kafka::{Admin, Membership};
+use provider::auth::seal;
+use server::{CertificateError, Certificates, Server};
+
 use super::{
     cluster::{self, Foreign},
     grants::{Files, Grants},
@@ -45,15 +53,7 @@ use super::{
     state::{State, configs::Cluster, writer::StatusWriter},
     supervisor,
 };
-use crate::{
-    auth::seal,
-    avro, config, durable, kafka,
-    kafka::{Admin, Membership},
-    pipeline::LetterSigner,
-    retry::{Chain, Retry},
-    server::{CertificateError, Certificates, Server},
-    telemetry::Filters,
-};
+use crate::{avro, config, pipeline::LetterSigner, telemetry::Filters};
 
 /// Why a worker did not start, or ended.
 #[derive(Debug, thiserror::Error)]

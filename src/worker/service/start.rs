@@ -4,12 +4,13 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep};
 
+use base::retry::{Backoff, Chain, Policy, Retry};
+use kafka::{Admin, GroupOptions, Membership, Shards, TransactionOptions};
+
 use super::{Error, Process, Running, Service, door::Door, grace};
 use crate::{
     config,
     fence::Fences,
-    kafka::{self, Admin, GroupOptions, Membership, Shards, TransactionOptions},
-    retry::{Backoff, Chain, Policy, Retry},
     worker::{
         access::Access,
         arbiter::Arbiter,

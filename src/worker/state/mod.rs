@@ -27,12 +27,11 @@ use std::{
 
 use bytes::Bytes;
 
+use kafka::Kafka;
+
 use self::{configs::Configs, offsets::Offsets, statuses::Statuses};
 use super::topics::Partitions;
-use crate::{
-    config::{Kafka, worker},
-    kafka,
-};
+use crate::config::worker;
 
 /// The three tails. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -87,8 +86,9 @@ pub(in crate::worker) fn write_id() -> Bytes {
 pub(in crate::worker) mod samples {
     use bytes::Bytes;
 
+    use kafka::Received;
+
     use super::Apply;
-    use crate::kafka::Received;
 
     /// What Kafka Connect 4.3.1 wrote: lines of partition, offset, key and value.
     pub(super) fn records(file: &str) -> Vec<Received> {

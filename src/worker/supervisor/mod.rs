@@ -46,6 +46,9 @@ use std::{sync::Arc, time::Duration};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use base::retry::{Policy, Retry};
+use kafka::Membership;
+
 use self::duty::Duty;
 pub use self::{
     handle::{Handle, Running, Startups},
@@ -60,11 +63,7 @@ use super::{
     records::Store,
     state::{State, writer::StatusWriter},
 };
-use crate::{
-    config,
-    kafka::Membership,
-    retry::{Policy, Retry},
-};
+use crate::config;
 
 /// Why a supervisor ended by itself.
 #[derive(Debug, thiserror::Error)]

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::kafka::partition_of;
+use kafka::partition_of;
 
 /// A connector, or one of its tasks.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

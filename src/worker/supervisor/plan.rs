@@ -103,15 +103,14 @@ fn order(configs: &Configs, connector: &Connector, id: &Id) -> Option<Order> {
 mod tests {
     use bytes::Bytes;
 
+    use kafka::Received;
+
     use super::*;
-    use crate::{
-        kafka::Received,
-        worker::{
-            plugins::samples::properties,
-            state::{
-                Apply,
-                configs::{self, Write},
-            },
+    use crate::worker::{
+        plugins::samples::properties,
+        state::{
+            Apply,
+            configs::{self, Write},
         },
     };
 

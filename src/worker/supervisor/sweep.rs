@@ -91,13 +91,12 @@ fn exists(configs: &Configs, name: &str, task: Option<u32>) -> bool {
 mod tests {
     use bytes::Bytes;
 
+    use kafka::Received;
+
     use super::*;
-    use crate::{
-        kafka::Received,
-        worker::{
-            plugins::samples::properties,
-            state::{Apply, configs},
-        },
+    use crate::worker::{
+        plugins::samples::properties,
+        state::{Apply, configs},
     };
 
     fn state<S: Apply>(records: &[(String, Option<String>)]) -> S {

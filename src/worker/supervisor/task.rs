@@ -12,12 +12,9 @@ use super::{
     Id,
     keeper::{Body, Run},
 };
-use crate::{
-    kafka,
-    worker::{
-        plugins::{Failure, Plugin, Plugins, Task, Tools},
-        state::{Tail, configs::Properties, statuses::Statuses, writer::StatusWriter},
-    },
+use crate::worker::{
+    plugins::{Failure, Plugin, Plugins, Task, Tools},
+    state::{Tail, configs::Properties, statuses::Statuses, writer::StatusWriter},
 };
 
 /// How long a topic that was told may take to be shown before it is told again.

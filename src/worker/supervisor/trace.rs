@@ -6,7 +6,7 @@
 
 use std::{any::Any, error::Error, io};
 
-use crate::{kafka, worker::plugins::Failure};
+use crate::worker::plugins::Failure;
 
 /// Causes shown, at most.
 const DEEPEST: usize = 10;
@@ -63,8 +63,11 @@ fn kind(error: &(dyn Error + 'static)) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use base::retry::Retry;
+    use provider::auth;
+
     use super::*;
-    use crate::{auth, retry::Retry, worker::plugins::no_access};
+    use crate::worker::plugins::no_access;
 
     #[test]
     fn a_trace_names_kind_cause_remedy_and_what_comes_next_a_line_each() {

@@ -11,11 +11,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use kafka::{Producer, ProducerOptions};
+use model::EncodedRecord;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tributary::config;
-use tributary::kafka::{Producer, ProducerOptions};
-use tributary::model::EncodedRecord;
 
 use crate::support::command::{stderr, stdout, tributary};
 use crate::support::process::Process;
@@ -377,7 +376,7 @@ impl Attack {
         prefix: &str,
     ) -> Result<()> {
         let topic = format!("{prefix}.dead-letters");
-        let kafka = config::Kafka::plaintext(shared.bootstrap());
+        let kafka = kafka::Kafka::plaintext(shared.bootstrap());
         let producer = Producer::new(&kafka, &ProducerOptions::default()).unwrap();
         let context = json!({
             "connector": "hooks", "prefix": prefix, "dead_letters": topic, "received_at": 1_790_000_000_000_000_i64,

@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
+use kafka::{Received, read_to_end};
 use serde_json::{Value, json};
 use tributary::config;
-use tributary::kafka::{Received, read_to_end};
 
 use crate::support::dice::seed;
 use crate::support::secrets::Secrets;

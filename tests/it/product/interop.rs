@@ -10,10 +10,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use kafka::Ack;
+use model::{AccountingResource, CompanyId, Meta, Origin, Outgoing, RecordId, Topic};
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use tributary::kafka::Ack;
-use tributary::model::{AccountingResource, CompanyId, Meta, Origin, Outgoing, RecordId, Topic};
 
 use crate::support::broker::tool;
 use crate::support::examples::{COMPANY, Example, Placed, one_of_everything};

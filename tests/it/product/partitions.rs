@@ -6,12 +6,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
-use tributary::config::Kafka;
-use tributary::kafka::{SMALLEST_LIMIT, TopicSpec, partition_of, read_to_end};
-use tributary::model::{
+use base::retry::Retry;
+use kafka::{Kafka, SMALLEST_LIMIT, TopicSpec, partition_of, read_to_end};
+use model::{
     AccountingEvent, AccountingResource, Cleanup, CompanyId, Meta, Origin, Outgoing, Reception, Topic, Value,
 };
-use tributary::retry::Retry;
 
 use crate::support::broker::tool_with_input;
 use crate::support::place::{PARTITIONS, Place, chain};

@@ -6,13 +6,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use base::retry::Retry;
 use bytes::Bytes;
-use tributary::kafka::{Failure, Shards, TransactionOptions, partition_of};
-use tributary::model::{
+use kafka::{Failure, Shards, TransactionOptions, partition_of};
+use model::{
     AccountingResource, CompanyId, EncodedRecord, Key, Meta, Origin, Outgoing, RecordId, SchemaKind, Topic,
     Value,
 };
-use tributary::retry::Retry;
 
 use crate::support::examples::{COMPANY, Placed, incompressible, one_of_everything};
 use crate::support::place::{PARTITIONS, Place, chain, header};

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
+use base::retry::Retry;
+use kafka::embedded;
+use model::{AccountingResource, CompanyId, Meta, Origin, Outgoing, SchemaKind, Topic, Value};
 use serde_json::json;
 use tributary::avro::{Encoder, Ids, Subject};
-use tributary::kafka::{self, embedded};
-use tributary::model::{AccountingResource, CompanyId, Meta, Origin, Outgoing, SchemaKind, Topic, Value};
 use tributary::pipeline::{self, Publisher};
-use tributary::retry::Retry;
 
 use crate::support::place::{Place, chain};
 use crate::support::topics::LIMIT;

@@ -6,15 +6,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use base::retry::Retry;
+use kafka::Mismatch;
+use model::{AccountingResource, Topic};
 use rdkafka::ClientConfig;
 use rdkafka::admin::{
     AdminClient, AdminOptions, ConfigResource, NewTopic, ResourceSpecifier, TopicReplication,
 };
 use rdkafka::client::DefaultClientContext;
-use tributary::kafka::{self, Mismatch};
-use tributary::model::{AccountingResource, Topic};
 use tributary::pipeline::{self, Layout};
-use tributary::retry::Retry;
 
 use crate::support::broker::tool;
 use crate::support::place::{PARTITIONS, Place, chain};

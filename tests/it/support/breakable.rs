@@ -12,9 +12,8 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::sync::{Mutex, MutexGuard};
 
-use tributary::config::Kafka;
-use tributary::kafka::{Admin, TopicSpec};
-use tributary::model::Cleanup;
+use kafka::{Admin, Kafka, TopicSpec};
+use model::Cleanup;
 
 use super::place::chain;
 use super::{Broker, Error, Options, Result, lost, prefix};

@@ -6,8 +6,7 @@
 use std::panic::AssertUnwindSafe;
 
 use futures::{FutureExt as _, StreamExt as _, stream};
-use tributary::simulator::knobs::Knobs;
-use tributary::simulator::settings::Settings;
+use simulator::{knobs::Knobs, settings::Settings};
 
 use super::dice::{repeat, seed};
 use super::{Error, Result, cycles};

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use tributary::model::{
+use model::{
     AccountingEvent, AccountingResource, Certificate, CompanyId, Epoch, InvoicingAction, InvoicingContext,
     InvoicingEntity, InvoicingEvent, InvoicingHook, Meta, Method, Origin, Outgoing, PayrollCompany,
     Reception, RunId, TenantId, Value,

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex, mpsc};
 
+use kafka::Hook;
 use tokio::sync::Notify;
-use tributary::kafka::Hook;
 
 /// Where a writer stands inside its batch, every record acknowledged, until it is let through.
 pub(crate) struct Gate {

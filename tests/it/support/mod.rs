@@ -59,8 +59,8 @@ pub(crate) use shared::Shared;
 pub(crate) const ALLOWED_HOSTS: &str = "localhost,127.0.0.1,*.example.com";
 
 /// The same as a policy.
-pub(crate) fn allowed_hosts() -> ::tributary::config::HostPolicy {
-    ::tributary::config::HostPolicy::listing(&ALLOWED_HOSTS.split(',').collect::<Vec<_>>())
+pub(crate) fn allowed_hosts() -> ::provider::HostPolicy {
+    ::provider::HostPolicy::listing(&ALLOWED_HOSTS.split(',').collect::<Vec<_>>())
 }
 
 /// A topic prefix nobody else uses: not a test beside this one, not an earlier run against the same outside

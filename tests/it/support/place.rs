@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tributary::model::{Topic, TopicPrefix};
+use model::{Topic, TopicPrefix};
 use tributary::pipeline::{self, Layout, Publisher};
-use tributary::{avro, config, kafka};
+use tributary::{avro, config};
 
 use super::{Result, Shared, prefix, run_directory};
 
@@ -17,7 +17,7 @@ const READ_LIMIT: Duration = Duration::from_secs(30);
 /// Where to publish and with what state directory.
 pub(crate) struct Place {
     pub(crate) prefix: TopicPrefix,
-    pub(crate) kafka: config::Kafka,
+    pub(crate) kafka: kafka::Kafka,
     pub(crate) admin: kafka::Admin,
     pub(crate) registry: config::Registry,
     pub(crate) state_dir: PathBuf,
@@ -26,13 +26,13 @@ pub(crate) struct Place {
 impl Place {
     /// On the shared Kafka and registry, under a prefix that begins with `name`.
     pub(crate) fn on(shared: &Shared, name: &str) -> Result<Self> {
-        let kafka = config::Kafka::plaintext(shared.bootstrap());
+        let kafka = kafka::Kafka::plaintext(shared.bootstrap());
         let admin = kafka::Admin::Real(kafka.clone());
         Self::at(kafka, admin, shared.registry(), name)
     }
 
     /// On any Kafka and registry.
-    pub(crate) fn at(kafka: config::Kafka, admin: kafka::Admin, registry: &str, name: &str) -> Result<Self> {
+    pub(crate) fn at(kafka: kafka::Kafka, admin: kafka::Admin, registry: &str, name: &str) -> Result<Self> {
         Ok(Self {
             prefix: TopicPrefix::new(prefix(name)).unwrap(),
             kafka,

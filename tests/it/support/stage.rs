@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
 use serde_json::Value;
+use simulator::{Simulator, settings::Settings};
 use tokio::time::sleep;
-use tributary::simulator::Simulator;
-use tributary::simulator::settings::Settings;
 use url::Url;
 
 use super::login::{Login, http};

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tributary::config::Kafka;
-use tributary::kafka::{Admin, Received, TopicSpec, read_to_end};
-use tributary::model::{Cleanup, EncodedRecord};
+use kafka::{Admin, Kafka, Received, TopicSpec, read_to_end};
+use model::{Cleanup, EncodedRecord};
 
 /// Of every topic of a test.
 pub(crate) const PARTITIONS: i32 = 3;

@@ -84,9 +84,9 @@ impl Tributary {
         self.ready().await
     }
 
-    /// Its next life, in which it dies where `place` says ([`tributary::failpoint`]): healthy until then, unless it dies before.
+    /// Its next life, in which it dies where `place` says ([`base::failpoint`]): healthy until then, unless it dies before.
     pub(crate) async fn start_again_to_die(&mut self, place: &str) -> Result<()> {
-        match self.start_again_with(&[(tributary::failpoint::VARIABLE, place)]).await {
+        match self.start_again_with(&[(base::failpoint::VARIABLE, place)]).await {
             Err(error) if self.runs() => Err(error),
             _ => Ok(()),
         }

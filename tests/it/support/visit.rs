@@ -5,14 +5,14 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-use tributary::config::Kafka;
-use tributary::config::worker::LogFormat;
-use tributary::kafka::{
-    Admin, Error, Failure, Producer, ProducerOptions, Shards, TopicSpec, TransactionOptions, read_to_end,
+use base::retry::Retry;
+use kafka::{
+    Admin, Error, Failure, Kafka, Producer, ProducerOptions, Shards, TopicSpec, TransactionOptions,
+    read_to_end,
 };
-use tributary::model::Cleanup;
-use tributary::retry::Retry;
+use model::Cleanup;
+use serde::{Deserialize, Serialize};
+use tributary::config::worker::LogFormat;
 use tributary::telemetry::{self, Metrics};
 
 use super::process::Process;

@@ -2,11 +2,12 @@ use std::time::Duration;
 
 use reqwest::{Method, header};
 
+use base::retry::Retry;
+
 use super::*;
 use crate::{
     avro::stub::{BASE, Fault, Stub},
     config::RegistryAuth,
-    retry::Retry,
 };
 
 #[tokio::test]

@@ -111,7 +111,7 @@ async fn an_incompatible_schema_is_refused_with_subject_field_rule_and_version()
         assert_eq!((conflict.field.as_str(), conflict.version), ("companyId", Some(1)));
         assert!(conflict.rule.contains("default"), "{conflict}");
         assert_eq!(conflict.level, "BACKWARD_TRANSITIVE");
-        assert_eq!(error.retry(), crate::retry::Retry::Never);
+        assert_eq!(error.retry(), base::retry::Retry::Never);
         assert_eq!(
             stub.count(&Method::POST, &format!("/{SUBJECT}/versions")),
             1,

@@ -34,8 +34,9 @@ use tokio::{
     sync::{mpsc, oneshot},
 };
 
+use server::{Options, Server};
+
 use super::page::Page;
-use crate::server::{Options, Server};
 
 /// Connections at once: browsers open some ahead of need.
 const CONNECTIONS: usize = 32;

@@ -13,26 +13,29 @@ use std::{
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::{
-    keep::{Known, keys, look},
-    now_ms,
-};
-use crate::{
+use base::{durable, retry::Chain};
+use model::Moment;
+use provider::{
+    OAuth, Provider,
     auth::{
         Area,
         grant::{Grant, State},
         seal::{Envelope, Keyring},
     },
+};
+
+use super::{
+    keep::{Known, keys, look},
+    now_ms,
+};
+use crate::{
     cli::{
         Environment, Failure, Files,
         client::Format,
         load, meant, outside,
         table::{columns, harmless},
     },
-    config::{Connector, OAuth, Provider, Worker},
-    durable, kafka,
-    model::Moment,
-    retry::Chain,
+    config::{Connector, Worker},
     worker::{grants::grant_name, state::configs},
 };
 

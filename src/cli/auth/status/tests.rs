@@ -1,14 +1,12 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use super::*;
-use crate::{
-    auth::{
-        grant::{Base, Cause, Intent, Issued, Login, Origin},
-        seal,
-    },
-    cli::auth::keep::Closed,
-    worker::grants::book::grant_key,
+use provider::auth::{
+    grant::{Base, Cause, Intent, Issued, Login, Origin},
+    seal,
 };
+
+use super::*;
+use crate::{cli::auth::keep::Closed, worker::grants::book::grant_key};
 
 /// Noon of a day in 2026.
 const NOON: i64 = 1_794_744_000_000;

@@ -5,6 +5,10 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use bytes::Bytes;
 use tokio::time::timeout;
 
+use base::retry::Chain;
+use kafka::{Admin, Producer, ProducerOptions, Received};
+use model::{Outgoing, Topic};
+
 use super::trust;
 use crate::{
     avro,
@@ -14,10 +18,7 @@ use crate::{
         outside,
         scratch::ScratchDirectory,
     },
-    kafka::{Admin, Producer, ProducerOptions, Received},
-    model::{Outgoing, Topic},
     pipeline::{self, Layout, Publisher},
-    retry::Chain,
     webhooks::{
         delivery::Delivery,
         letter::{self, Place},

@@ -26,6 +26,9 @@ use std::{
 
 use bytes::Bytes;
 
+use base::retry::Chain;
+use kafka::Received;
+
 use self::{
     again::{Again, Became},
     marks::Marks,
@@ -37,9 +40,7 @@ use super::{
 };
 use crate::{
     cli::{Failure, outside, table::harmless},
-    kafka::Received,
     pipeline::LetterSignature,
-    retry::Chain,
     webhooks::letter::{Joining, Piece, Place, Unusable},
 };
 

@@ -67,8 +67,10 @@ pub(super) fn named(topic: &str, place: Place, reason: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use model::TopicPrefix;
+
     use super::*;
-    use crate::{model::TopicPrefix, webhooks::delivery::Family};
+    use crate::webhooks::delivery::Family;
 
     fn context(prefix: &str, connector: &str) -> Context {
         Context {

@@ -5,15 +5,15 @@ use std::{
     time::Duration,
 };
 
-use super::{Common, Provider, choice, common, dialect, provider, with_name};
-use crate::{
-    config::{
-        problem::{Problems, Warning},
-        providers::Providers,
-        reader::Reader,
-        unknown,
-    },
-    model::{AccountingResource, CompanyId, List},
+use model::{AccountingResource, CompanyId, List};
+use provider::{Provider, api::Rates};
+
+use super::{Common, access, choice, common, dialect, with_name};
+use crate::config::{
+    problem::{Problems, Warning},
+    providers::Providers,
+    reader::Reader,
+    unknown,
 };
 
 pub(crate) mod keys;
@@ -53,6 +53,16 @@ pub struct RecordSource {
     pub brake_count: u32,
     /// `tombstones.brake.percent`.
     pub brake_percent: f64,
+}
+
+impl From<&RecordSource> for Rates {
+    fn from(config: &RecordSource) -> Self {
+        Self {
+            application: config.budget_per_second,
+            company: config.company_budget_per_second,
+            in_flight: config.requests_in_flight,
+        }
+    }
 }
 
 /// How records behind events are read.
@@ -158,7 +168,7 @@ impl RecordSource {
 
 fn read(reader: &mut Reader<'_>, name: &str) -> Option<RecordSource> {
     let common = common::read(reader, name);
-    let provider = provider::read(reader, Some("to read from the provider"));
+    let provider = access::read(reader, Some("to read from the provider"));
     let resources = reader.parsed_list(&keys::ENRICH_RESOURCES, choice::resources);
     let enrich = enrich(reader);
     let companies_refresh = reader.milliseconds(&keys::COMPANIES_REFRESH);

@@ -1,5 +1,6 @@
+use provider::HostPolicy;
+
 use super::*;
-use crate::config::HostPolicy;
 
 fn sound() -> BTreeMap<String, String> {
     [

@@ -7,17 +7,17 @@ use std::{
 
 use ipnet::IpNet;
 
-use super::{Common, Provider, choice, common, dialect, keys as shared, provider, with_name};
-use crate::{
-    config::{
-        address, name,
-        problem::{Problems, Warning},
-        providers::Providers,
-        reader::Reader,
-        unknown,
-    },
-    model::{AccountingResource, CompanyId, InvoicingHook, TenantId},
-    secret::Secret,
+use base::secret::Secret;
+use model::{AccountingResource, CompanyId, InvoicingHook, TenantId};
+use provider::Provider;
+
+use super::{Common, access, choice, common, dialect, keys as shared, with_name};
+use crate::config::{
+    address, name,
+    problem::{Problems, Warning},
+    providers::Providers,
+    reader::Reader,
+    unknown,
 };
 
 pub(crate) mod keys;
@@ -182,7 +182,7 @@ fn read(reader: &mut Reader<'_>, name: &str) -> Option<WebhookSource> {
             "name resources, hooks, or both",
         );
     }
-    let provider = provider::read(reader, manage.then_some("while subscriptions.manage is true"));
+    let provider = access::read(reader, manage.then_some("while subscriptions.manage is true"));
     let application_name = reader.word(&keys::APPLICATION_NAME);
     let body_limit_bytes = reader.number(&keys::BODY_LIMIT);
     let spool_limit_bytes = reader.number(&keys::SPOOL_LIMIT);
@@ -273,7 +273,7 @@ fn egress_proxy(reader: &mut Reader<'_>) -> Option<Secret> {
         reader.demand(&keys::EGRESS_PROXY, "beside invoicing.egress.proxy.user.info");
     }
     let mut proxy = proxy?;
-    provider::check_host(reader, &keys::EGRESS_PROXY, &proxy);
+    access::check_host(reader, &keys::EGRESS_PROXY, &proxy);
     if let Some((user, password)) = user_info.as_ref().and_then(|info| info.reveal().split_once(':')) {
         // Both fail only for addresses without a host, which the key's rule refuses.
         proxy.set_username(user).and_then(|()| proxy.set_password(Some(password))).unwrap_or_default();

@@ -1,6 +1,7 @@
+use model::{InvoicingAction, InvoicingEntity};
+use provider::HostPolicy;
+
 use super::*;
-use crate::config::HostPolicy;
-use crate::model::{InvoicingAction, InvoicingEntity};
 
 const SECRET: &str = "hunter2-hunter2-hunter2-hunter2-hunter2";
 

@@ -13,14 +13,12 @@ use std::{
 use bytes::Bytes;
 use futures::FutureExt as _;
 
-use super::Dice;
-use crate::{
-    api::{
-        Acted, Cause, Cut, Endpoint, Error, Learnt, Page, PageAsk, Pagination, Total, page_hash,
-        read_numbered,
-    },
-    snapshot::{Filter, Reading, Row, Seen, Settings, Want},
+use provider::api::{
+    Acted, Cause, Cut, Endpoint, Error, Learnt, Page, PageAsk, Pagination, Total, page_hash, read_numbered,
 };
+
+use super::Dice;
+use crate::snapshot::{Filter, Reading, Row, Seen, Settings, Want};
 
 const PROVIDERS: u32 = 4_000;
 /// The moment of the filter.

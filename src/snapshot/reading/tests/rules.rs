@@ -500,7 +500,7 @@ fn no_list_is_read_for_ever() {
 
 #[test]
 fn a_verdict_fills_a_certificate() {
-    use crate::model::{Certificate, CompanyId, RunId};
+    use model::{Certificate, CompanyId, RunId};
 
     let mut reading = Reading::new(settings(10, 4));
     let page = Seen { total: Some(3), base: Some(1), ..wanted(&reading, rows(1, 3)) };

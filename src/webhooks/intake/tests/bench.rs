@@ -19,11 +19,12 @@ use tokio::{
     time::{Instant, timeout},
 };
 
+use model::{AccountingResource, InvoicingEntity, Topic, TopicPrefix};
+
 use super::broker::Broker;
 use crate::{
     avro::{self, Ids, Registry, embedded::Server},
     config,
-    model::{AccountingResource, InvoicingEntity, Topic, TopicPrefix},
     pipeline::{DeadLetters, LetterSigner, Preparer},
     spool::{Options, Spool, fault::Faulty},
     webhooks::{

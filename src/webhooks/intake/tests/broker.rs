@@ -13,12 +13,11 @@ use tokio::{
     time::timeout,
 };
 
+use kafka::{Persisted, samples};
+use model::EncodedRecord;
+
 use super::bench::{LONG, TOPIC};
-use crate::{
-    kafka::{self, Persisted, samples},
-    model::EncodedRecord,
-    webhooks::intake::{RecordSink, Sinks},
-};
+use crate::webhooks::intake::{RecordSink, Sinks};
 
 type Reported = Result<kafka::Ack, kafka::Error>;
 

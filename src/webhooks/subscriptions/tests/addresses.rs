@@ -81,7 +81,7 @@ fn a_listed_hook_without_echo_falls_back_to_the_shared_address() {
     scene.provider.only_echoes_at = Some(SHARED);
 
     scene.pass(590);
-    let is_awaiting = |one: &crate::model::Subscription| one.phase == Phase::Awaiting;
+    let is_awaiting = |one: &model::Subscription| one.phase == Phase::Awaiting;
     assert!(scene.ledger.subscriptions.values().all(is_awaiting), "{:?}", scene.brief());
     scene.converge();
 

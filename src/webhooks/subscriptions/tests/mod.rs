@@ -8,12 +8,13 @@ mod transitions;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use self::provider::{Provider, State};
-use super::{Change, Ledger, Memory, Rules, Situation, Wanted, plan, settle};
-use crate::model::{
+use model::{
     AccountingResource, Acknowledge, Echo, Fingerprint, Gap, GapCause, GapState, Heard, InvoicingAction,
     InvoicingEntity, InvoicingHook, Nonce, Phase, Target, Traffic,
 };
+
+use self::provider::{Provider, State};
+use super::{Change, Ledger, Memory, Rules, Situation, Wanted, plan, settle};
 
 const SECOND: i64 = 1_000_000;
 const CUSTOMERS: Target = Target::Accounting(AccountingResource::Customers);

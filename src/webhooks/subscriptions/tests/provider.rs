@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::{
-    model::{Fingerprint, Subscription, Target},
-    webhooks::subscriptions::{Call, Listed, Outcome, Seen},
-};
+use model::{Fingerprint, Subscription, Target};
+
+use crate::webhooks::subscriptions::{Call, Listed, Outcome, Seen};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {

@@ -352,7 +352,7 @@ fn a_state_nobody_knows_and_errors_are_shown_and_not_swallowed() {
     let mut scene = Scene::new(&[CUSTOMERS]);
     scene.pass(2);
     let one = scene.ledger.living(CUSTOMERS).next().unwrap().clone();
-    let intended = crate::model::Subscription { phase: Phase::Intended, id: None, ..one };
+    let intended = model::Subscription { phase: Phase::Intended, id: None, ..one };
     scene.write(&[Change::Put(Box::new(intended.clone()))]);
     let call = super::super::Call::Subscribe(Box::new(intended));
     let strange = super::super::Outcome::Done {

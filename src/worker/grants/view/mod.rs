@@ -23,21 +23,24 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    Shared,
-    clients::{is_of, login_command},
-    issuer::Fault,
+use base::{
+    retry::{Backoff, Chain, Policy, Retry},
+    secret::Secret,
 };
-use crate::{
+use model::Moment;
+use provider::{
+    Provider,
     auth::{
         Access, Area, Error,
         grant::{Grant, Login, Origin, State},
         seal,
     },
-    config::Provider,
-    model::Moment,
-    retry::{Backoff, Chain, Policy, Retry},
-    secret::Secret,
+};
+
+use super::{
+    Shared,
+    clients::{is_of, login_command},
+    issuer::Fault,
 };
 
 /// Waits between looks at a provider's keys that are away.

@@ -1,7 +1,11 @@
+use provider::{
+    HostPolicy,
+    auth::grant::samples::{login, ready},
+};
+
 use super::*;
 use crate::{
-    auth::grant::samples::{login, ready},
-    config::{Connector, HostPolicy, Providers},
+    config::{Connector, Providers},
     worker::plugins::samples::record_config,
 };
 

@@ -27,6 +27,8 @@ use async_trait::async_trait;
 use serde_json::Value;
 use tokio::time::Instant;
 
+use model::{Certificate, CompanyId, Key, List, Moment, Order, RunId, TopicPrefix, Wanted};
+
 pub use self::{
     request::RunRequest,
     view::{CertificatesInfo, Collections, RunInfo, RunsInfo, Shards, WaitingList},
@@ -34,7 +36,6 @@ pub use self::{
 use super::{Budget, Error, Herder, LARGEST_RECORD, within};
 use crate::{
     config::connector::{Class, RecordSource, TargetState},
-    model::{Certificate, CompanyId, Key, List, Moment, Order, RunId, TopicPrefix, Wanted},
     snapshot::Runs,
 };
 
@@ -346,7 +347,7 @@ impl Subject<'_> {
 
     fn filter(&self, query: CertificateQuery) -> Result<(CertificateFilter, usize), Error> {
         let CertificateQuery { run, list, company, uncertified, limit } = query;
-        let bad = |error: crate::model::Error| Error::BadRequest(error.to_string());
+        let bad = |error: model::Error| Error::BadRequest(error.to_string());
         let limit = match limit {
             None => CERTIFICATES,
             Some(text) => {

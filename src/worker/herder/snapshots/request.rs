@@ -4,12 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use model::{CompanyId, List, Run, RunId, RunKind};
+
 use super::names;
-use crate::{
-    config::connector::Snapshot,
-    model::{CompanyId, List, Run, RunId, RunKind},
-    worker::herder::Error,
-};
+use crate::{config::connector::Snapshot, worker::herder::Error};
 
 /// Letters of an id.
 pub(super) const LONGEST_ID: usize = 100;
@@ -148,7 +146,7 @@ impl RunRequest {
 
 /// The list of a name.
 pub(super) fn list(name: &str) -> Result<List, Error> {
-    name.parse().map_err(|error: crate::model::Error| Error::BadRequest(error.to_string()))
+    name.parse().map_err(|error: model::Error| Error::BadRequest(error.to_string()))
 }
 
 /// What two requests under one id differ in.

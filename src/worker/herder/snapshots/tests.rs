@@ -5,11 +5,10 @@ use std::{
 
 use serde_json::json;
 
+use model::{Method, Progress, Run, RunKind, ShardState};
+
 use super::*;
-use crate::{
-    config::{Providers, connector::Snapshot},
-    model::{Method, Progress, Run, RunKind, ShardState},
-};
+use crate::config::{Providers, connector::Snapshot};
 
 /// Runs of one connector, in memory.
 #[derive(Debug)]

@@ -5,11 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use serde_json::Value;
 
+use model::{Certificate, CompanyId, List, ListProgress, Moment, Run, RunId};
+
 use super::{Certificates, Told};
-use crate::{
-    model::{Certificate, CompanyId, List, ListProgress, Moment, Run, RunId},
-    snapshot::Standing,
-};
+use crate::snapshot::Standing;
 
 /// `GET /connectors/{name}/snapshots`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]

@@ -21,6 +21,8 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 use url::Url;
 
+use model::{Accepted, Moment, Target, TopicPrefix, Wish};
+
 pub use self::view::{
     GapInfo, NoteInfo, PlanInfo, RepairInfo, StartInfo, StartedInfo, StepInfo, SubscriptionInfo,
     SubscriptionsInfo, WishInfo,
@@ -28,7 +30,6 @@ pub use self::view::{
 use super::{Budget, Error, Herder, shapes::Status, within};
 use crate::{
     config::connector::{Class, Declared, RecordSource, TargetState, WebhookSource},
-    model::{Accepted, Moment, Target, TopicPrefix, Wish},
     webhooks::subscriptions::{AdvertisedPath, Change, Ledger, wanted},
     worker::state::configs::Properties,
 };

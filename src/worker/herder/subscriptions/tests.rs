@@ -5,14 +5,13 @@ use std::{
 
 use serde_json::json;
 
-use super::*;
-use crate::{
-    model::{
-        AccountingResource, Acknowledge, Done, Fingerprint, Gap, GapCause, GapState, Heard, InvoicingAction,
-        InvoicingEntity, InvoicingHook, Nonce, Phase, Repair, Start, Started, Subscription, Traffic,
-    },
-    webhooks::subscriptions::Wanted,
+use model::{
+    AccountingResource, Acknowledge, Done, Fingerprint, Gap, GapCause, GapState, Heard, InvoicingAction,
+    InvoicingEntity, InvoicingHook, Nonce, Phase, Repair, Start, Started, Subscription, Traffic,
 };
+
+use super::*;
+use crate::webhooks::subscriptions::Wanted;
 
 const CUSTOMERS: Target = Target::Accounting(AccountingResource::Customers);
 const ACCOUNTS: Target = Target::Accounting(AccountingResource::Accounts);

@@ -5,10 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use crate::{
-    model::{Done, Fingerprint, Gap, Moment, Nonce, Phase, Repair, RepairState, Subscription, Target, Wish},
-    webhooks::subscriptions::{Ledger, Wanted, address},
-};
+use model::{Done, Fingerprint, Gap, Moment, Nonce, Phase, Repair, RepairState, Subscription, Target, Wish};
+
+use crate::webhooks::subscriptions::{Ledger, Wanted, address};
 
 /// `GET /connectors/{name}/subscriptions`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -211,7 +210,7 @@ pub(super) fn subscriptions(declared: &Declaration<'_>, ledger: &Ledger, all: bo
     shown.sort_by_key(|one| (one.target, one.intended_at, &one.nonce));
     let missing = declared.targets.iter().filter(|target| is_declared(target));
     let start = ledger.start.as_ref().map(|start| {
-        let started = |(target, it): (&Target, &crate::model::Started)| {
+        let started = |(target, it): (&Target, &model::Started)| {
             (*target, StartedInfo { nonce: it.nonce.clone(), since: time(it.since) })
         };
         StartInfo { at: time(start.at), targets: start.targets.iter().map(started).collect() }

@@ -3,12 +3,10 @@
 
 use std::collections::BTreeSet;
 
+use model::{GapState, Phase, Subscription, Target};
+
 use super::view::time;
-use crate::{
-    config::connector::Declared,
-    model::{GapState, Phase, Subscription, Target},
-    webhooks::subscriptions::Ledger,
-};
+use crate::{config::connector::Declared, webhooks::subscriptions::Ledger};
 
 /// Targets that are named; of further ones only the number is told.
 const NAMED: usize = 3;

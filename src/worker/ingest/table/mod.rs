@@ -11,6 +11,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use sha2::{Digest, Sha256};
 
+use base::retry::Chain;
+
 use crate::{
     config::{
         self, Connector, Providers,
@@ -21,7 +23,6 @@ use crate::{
         },
     },
     pipeline::Layout,
-    retry::Chain,
     webhooks::receivers::{Faulty, Receiver, Taking},
     worker::state::configs::{Configs, Properties},
 };

@@ -1,5 +1,7 @@
 //! The keys of a `TestSource`: its own, and of those every connector has the ones that mean something to it.
 
+use base::retry::Retry;
+
 use crate::config::{
     Key, Problems, Providers,
     connector::keys as connector,
@@ -12,7 +14,7 @@ use crate::config::{
     reader::Reader,
     unknown::{self, Dialect},
 };
-use crate::{retry::Retry, worker::state::configs::Properties};
+use crate::worker::state::configs::Properties;
 
 keys! {
     "Test" {

@@ -19,14 +19,13 @@ use bytes::Bytes;
 use serde_json::{Map, Value};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
+use base::retry::Retry;
+use kafka::{Admin, ShardProducer, TopicSpec};
+use model::{Cleanup, EncodedRecord};
+
 use self::keys::Settings;
 use super::{Depth, Edit, Failure, MOST_TASKS, Past, Plugin, Properties, Task, Tools};
-use crate::{
-    config::{KeyDef, Providers, Validation, connector, definition},
-    kafka::{self, Admin, ShardProducer, TopicSpec},
-    model::{Cleanup, EncodedRecord},
-    retry::Retry,
-};
+use crate::config::{KeyDef, Providers, Validation, connector, definition};
 
 const CLASS: &str = "TestSource";
 /// Most records of one transaction.

@@ -48,7 +48,7 @@ fn its_secret_is_hidden_in_every_answer() {
     let answer = plugin().validate(&with(&[("secret", "hunter2"), ("tasks.max", "zero")]), Depth::Full);
 
     let secret = answer.configs.iter().find(|entry| entry.definition.name == "secret").unwrap();
-    assert_eq!(secret.value.value.as_deref(), Some(crate::secret::HIDDEN));
+    assert_eq!(secret.value.value.as_deref(), Some(base::secret::HIDDEN));
     assert!(!serde_json::to_string(&answer).unwrap().contains("hunter2"));
 }
 

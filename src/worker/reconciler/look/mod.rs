@@ -12,10 +12,11 @@ use std::{
 
 use tokio::{task::spawn_blocking, time::Instant};
 
+use model::{Moment, Nonce, Target};
+
 use super::{Desired, Failure, Stop, calls::Calls, draw, want_since};
 use crate::{
     config,
-    model::{Moment, Nonce, Target},
     webhooks::subscriptions::{
         Call, Ledger, Listed, Memory, Outcome, Plan, Rules, Seen, Situation, Wanted, plan, settle,
     },
@@ -261,7 +262,7 @@ impl Answers<'_> {
         let before = self.ledger.subscriptions.get(nonce);
         let is_touched = before.is_none_or(|before| {
             // Only a step that changes something puts such a line there.
-            let lines = |one: &crate::model::Subscription| {
+            let lines = |one: &model::Subscription| {
                 one.history.iter().filter(|note| ASSUMED.contains(&&*note.what)).map(|note| note.at).max()
             };
             lines(before) != lines(one)

@@ -2,12 +2,10 @@
 
 use url::Url;
 
+use model::{AccountingResource, Phase};
+
 use super::*;
-use crate::{
-    config::Providers,
-    model::{AccountingResource, Phase},
-    worker::plugins::samples::webhook_config,
-};
+use crate::{config::Providers, worker::plugins::samples::webhook_config};
 
 fn desired(settings: &[(&str, &str)]) -> Desired {
     let mut config = webhook_config();
@@ -46,7 +44,7 @@ fn standing(desired: &Desired) -> Ledger {
     let mut ledger = Ledger::default();
     for (number, (target, wanted)) in (1..).zip(&desired.wanted) {
         let name = target.resource().unwrap().name();
-        let one = crate::model::Subscription {
+        let one = model::Subscription {
             connector: "hooks".into(),
             target: *target,
             nonce: Nonce::new(number),

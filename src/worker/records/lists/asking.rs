@@ -7,6 +7,9 @@ use std::{
 
 use futures::{FutureExt, future::BoxFuture};
 
+use model::{AccountingResource, CompanyId, List, Run, RunKind, Wanted};
+use provider::api::{self, Ask};
+
 use super::{
     super::{runs, state},
     Came, Failed, Found, Getting, Got, KNOWN_AT_ONCE, LEAST_JOBS, LOOK, Lists, MISSING_AT_ONCE, MOST_ASKED,
@@ -18,11 +21,9 @@ use super::{
     sample::Sample,
 };
 use crate::{
-    api::{self, Ask},
     config::connector::Rows,
     enrich::{Companies as _, Desk, Standing, Subject},
     fence::Shelf,
-    model::{AccountingResource, CompanyId, List, Run, RunKind, Wanted},
     snapshot::{Filter, Reading, Seen, Settings},
 };
 
@@ -221,7 +222,7 @@ impl Lists {
     fn compare(&mut self, number: u64, getting: &mut Getting, shelf: &Shelf, now: i64) {
         let Some(job) = self.jobs.get_mut(&number) else { return };
         let (topic, company) = match &job.what {
-            What::Known(resource) => (crate::model::Topic::AccountingRecords(*resource), None),
+            What::Known(resource) => (model::Topic::AccountingRecords(*resource), None),
             What::List(collection) => (collection.list.topic(), collection.company.clone()),
         };
         let entries = shelf.entries_of(topic);
@@ -358,11 +359,10 @@ fn asks_for_too_much(jobs: &mut BTreeMap<u64, Job>, parked: usize, owes: impl Fn
 
 #[cfg(test)]
 mod tests {
+    use model::RecordId;
+
     use super::*;
-    use crate::{
-        model::RecordId,
-        worker::records::{lists::IDLE_AFTER, state::Collection},
-    };
+    use crate::worker::records::{lists::IDLE_AFTER, state::Collection};
 
     /// A list whose rows have asked for so many records.
     fn job(count: usize) -> Job {

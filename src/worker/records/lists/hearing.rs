@@ -4,6 +4,13 @@ use std::{collections::HashSet, sync::Arc};
 
 use bytes::Bytes;
 
+use base::{
+    metrics,
+    retry::{Chain, Retry},
+};
+use model::{List, Origin, Progress, RunKind, ShardState};
+use provider::api;
+
 use super::{
     super::state,
     Active, BRAKE_COUNT, BRAKE_SHARE, Came, Cursor, Ended, Failed, Found, Got, Lists, Missing, Part, Probe,
@@ -13,11 +20,7 @@ use super::{
     rows,
 };
 use crate::{
-    api,
     enrich::Subject,
-    metrics,
-    model::{List, Origin, Progress, RunKind, ShardState},
-    retry::{Chain, Retry},
     snapshot::Reading,
     worker::{plugins::Failure, records::taking::unreadable},
 };
@@ -336,8 +339,9 @@ fn is_released(progress: &Progress, ordered_at: i64, answered: i64) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use model::Run;
+
     use super::*;
-    use crate::model::Run;
 
     #[test]
     fn only_an_order_from_after_the_brake_and_the_last_page_lets_a_list_go_on() {

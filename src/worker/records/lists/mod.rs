@@ -43,6 +43,9 @@ use bytes::Bytes;
 use futures::{future::BoxFuture, stream::FuturesUnordered};
 use tokio::sync::watch;
 
+use model::{Certificate, CompanyId, Key, List, Progress, RecordId, Run, RunId, Stamp, Wanted};
+use provider::api;
+
 pub(super) use self::pages::Pages;
 use self::{
     comparing::{Strangers, Suspect},
@@ -56,10 +59,8 @@ use super::{
     state::{Again, Collection, Cursor, Known, Probe},
 };
 use crate::{
-    api,
     enrich::{Entry, Event, Parked, Subject, Wanted as Asked},
     fence,
-    model::{Certificate, CompanyId, Key, List, Progress, RecordId, Run, RunId, Stamp, Wanted},
     snapshot::{Reading, Seen},
 };
 

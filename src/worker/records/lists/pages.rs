@@ -23,11 +23,12 @@ use std::{
 use bytes::Bytes;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
+use model::{AccountingResource, CompanyId, Error, Key, List, RecordId, Value, Version};
+use provider::api::{self, Accounting, Ask, Lane, Page, PageAsk, Payroll, PayrollAsk, Total, row_hash};
+
 use super::refusals::Refusals;
 use crate::{
-    api::{self, Accounting, Ask, Lane, Page, PageAsk, Payroll, PayrollAsk, Total, row_hash},
     enrich::{Content, Subject},
-    model::{AccountingResource, CompanyId, Error, Key, List, RecordId, Value, Version},
     snapshot::{Row, Seen},
 };
 
@@ -400,8 +401,9 @@ fn micros(time: SystemTime) -> i64 {
 mod tests {
     use futures::FutureExt as _;
 
+    use model::{Account, Company, Customer, PayrollCompany};
+
     use super::*;
-    use crate::model::{Account, Company, Customer, PayrollCompany};
 
     fn reserve(room: &Room) -> Option<Taken> {
         room.reserve().now_or_never().flatten()

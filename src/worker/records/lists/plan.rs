@@ -10,8 +10,9 @@
 
 use std::collections::HashSet;
 
+use model::{CompanyId, List, Run, RunId, RunKind};
+
 use super::super::state::Collection;
-use crate::model::{CompanyId, List, Run, RunId, RunKind};
 
 /// See the module's head.
 #[derive(Debug)]

@@ -2,14 +2,13 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
+use model::{CompanyId, Key, List, Progress, Run, RunId, RunKind, ShardState, Wanted};
+
 use super::{
     super::directory::Listed, Active, Job, Lists, MOST_HELD, MOST_RUNS, Ordered, Part, Plan, Strangers, What,
     writing::kept_of,
 };
-use crate::{
-    enrich::Companies as _,
-    model::{CompanyId, Key, List, Progress, Run, RunId, RunKind, ShardState, Wanted},
-};
+use crate::enrich::Companies as _;
 
 impl Lists {
     /// Looks at what is asked for, and begins, holds or ends runs.

@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use serde_json::{Map, Value as Json};
 
+use model::{CompanyId, List};
+use provider::api::{Accounting, Ask, Lane};
+
 use super::pages::Fresh;
-use crate::{
-    api::{Accounting, Ask, Lane},
-    enrich::Subject,
-    model::{CompanyId, List},
-};
+use crate::enrich::Subject;
 
 /// Rows that are compared.
 const COMPARED: usize = 3;

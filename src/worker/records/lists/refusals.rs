@@ -7,13 +7,12 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
+use base::retry::Chain;
+use model::Moment;
+use provider::api::{self, Cause};
+
 use super::pages::{Asked, Fetched};
-use crate::{
-    api::{self, Cause},
-    model::Moment,
-    retry::Chain,
-    snapshot::Seen,
-};
+use crate::snapshot::Seen;
 
 /// Filters that are remembered.
 const MOST: usize = 8;
@@ -73,11 +72,10 @@ fn shape(filter: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use model::List;
+    use provider::api::{Acted, By, Endpoint, Lane};
+
     use super::*;
-    use crate::{
-        api::{Acted, By, Endpoint, Lane},
-        model::List,
-    };
 
     fn asked(filter: Option<&str>, requested_at: i64) -> Asked {
         Asked {

@@ -4,6 +4,8 @@ use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
 
+use model::{Comparison, Difference, Key, List, Origin, Rank, Run, RunKind, SequenceVersion, Stamp, Version};
+
 use super::{
     comparing::{Suspect, difference},
     pages::Fresh,
@@ -11,7 +13,6 @@ use super::{
 };
 use crate::{
     enrich::{Batch, Cause, Change, Content, Desk, Entry, Event, Parked, Source, Subject, Wanted},
-    model::{Comparison, Difference, Key, List, Origin, Rank, Run, RunKind, SequenceVersion, Stamp, Version},
     pipeline::{Failure, Original, Stage},
     worker::plugins,
 };
@@ -205,7 +206,7 @@ impl Compared {
                 tally.published += 1;
             }
             Comparison::Older | Comparison::BehindDelete => {
-                crate::metrics::row_was_old();
+                base::metrics::row_was_old();
                 if tally.below.len() < MOST_BELOW
                     && let Some(subject) = row.subject.clone()
                 {
@@ -344,8 +345,9 @@ fn unversioned(context: Context<'_>, row: &Fresh) -> Entry {
 
 #[cfg(test)]
 mod tests {
+    use model::{CompanyId, Customer, Epoch, Value};
+
     use super::*;
-    use crate::model::{CompanyId, Customer, Epoch, Value};
 
     fn run(kind: RunKind) -> Run {
         serde_json::from_value(serde_json::json!({

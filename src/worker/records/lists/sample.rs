@@ -9,12 +9,11 @@
 
 use std::collections::{HashSet, VecDeque};
 
+use model::{CompanyId, Key};
+use provider::api::row_hash;
+
 use super::super::state::Collection;
-use crate::{
-    api::row_hash,
-    model::{CompanyId, Key},
-    snapshot::Seen,
-};
+use crate::snapshot::Seen;
 
 /// Pages that a sample has, unless they would be longer than pages may be.
 const SPREAD: u32 = 10;

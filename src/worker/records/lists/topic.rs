@@ -13,14 +13,11 @@ use std::{
 use bytes::Bytes;
 use tokio::sync::Semaphore;
 
-use crate::{
-    api::row_hash,
-    avro,
-    fence::Lookup,
-    kafka::{self, Reading, Received, Start, Waits},
-    model::{Key, List, SchemaKind, Value},
-    worker::records::Shared,
-};
+use kafka::{Reading, Received, Start, Waits};
+use model::{Key, List, SchemaKind, Value};
+use provider::api::row_hash;
+
+use crate::{avro, fence::Lookup, worker::records::Shared};
 
 /// Records of one task whose digests are kept, over all its shards; some 50 bytes each.
 const MOST_HELD: usize = 2_000_000;
@@ -235,7 +232,7 @@ pub(super) fn most_held(shards: usize) -> usize {
 /// Reads what a topic holds of a shard from there to its end.
 pub(super) async fn read(shared: Arc<Shared>, list: List, shard: i32, start: Start, fence: Lookup) -> Read {
     let topic = shared.preparer.topic_name(list.topic());
-    let told = |error: kafka::Error| format!("read {topic}: {}", crate::retry::Chain(&error));
+    let told = |error: kafka::Error| format!("read {topic}: {}", base::retry::Chain(&error));
     let starts = [(shard, start)].into();
     let kafka = &shared.task.tools.kafka;
     // Nobody closes it.
@@ -267,7 +264,7 @@ async fn held(decoder: &avro::Decoder, list: List, value: Option<&Bytes>) -> Res
             | avro::Error::Incompatible { .. }
             | avro::Error::Refused { status: 404, .. },
         ) => Ok(record(row_hash(&String::from_utf8_lossy(value)) as u64, false)),
-        Err(error) => Err(format!("decode a record: {}", crate::retry::Chain(&error))),
+        Err(error) => Err(format!("decode a record: {}", base::retry::Chain(&error))),
     }
 }
 
@@ -306,8 +303,9 @@ fn key_hash(key: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use model::{CompanyId, Customer, RecordId};
+
     use super::*;
-    use crate::model::{CompanyId, Customer, RecordId};
 
     fn customer(json: &str) -> Value {
         Customer::from_json(json.as_bytes(), &CompanyId::new("c").unwrap()).unwrap().into()

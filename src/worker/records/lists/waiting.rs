@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use model::{AccountingResource, ShardState, Wanted};
+
 use super::{Active, Job, Lists, Part, Stage};
-use crate::model::{AccountingResource, ShardState, Wanted};
 
 /// How often runs are looked at, and for how long a list waits before it is named; microseconds.
 const EVERY: i64 = 10_000_000;
@@ -103,14 +104,13 @@ fn reason<'a>(
 mod tests {
     use std::sync::Arc;
 
+    use model::{CompanyId, List, RecordId, Run};
+
     use super::{
         super::{super::state::Collection, What},
         *,
     };
-    use crate::{
-        enrich::Subject,
-        model::{CompanyId, List, RecordId, Run},
-    };
+    use crate::enrich::Subject;
 
     fn job(stage: Stage) -> Job {
         let run: Run = serde_json::from_value(serde_json::json!({

@@ -4,6 +4,9 @@ use std::{collections::HashSet, sync::Arc};
 
 use bytes::Bytes;
 
+use base::metrics;
+use model::{Difference, Key, List, Progress, RunId, RunKind, ShardState, Stamp, Version};
+
 use super::{
     Active, Ended, FORGOTTEN_AT_ONCE, LOOK, Lists, NAMED, Part, Stage, Written,
     comparing::{Comparing, Finding, Looked},
@@ -15,8 +18,6 @@ use crate::{
     config::connector::Rows,
     enrich::{Batch, Desk},
     fence::Shelf,
-    metrics,
-    model::{Difference, Key, List, Progress, RunId, RunKind, ShardState, Stamp, Version},
     worker::{
         plugins::Failure,
         records::{

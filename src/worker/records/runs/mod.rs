@@ -24,17 +24,18 @@ use serde_json::json;
 use tokio::{sync::watch, time::sleep};
 use tokio_util::sync::CancellationToken;
 
+use base::retry::Chain;
+use model::{
+    AccountingResource, Gap, GapState, Key, List, Moment, Order, Progress, Repair, RepairState, Run, RunId,
+    RunKind, Target,
+};
+
 use super::{
     lists::{Ordered, Orders},
     now,
 };
 use crate::{
     config::{RecordSource, connector::Mode},
-    model::{
-        AccountingResource, Gap, GapState, Key, List, Moment, Order, Progress, Repair, RepairState, Run,
-        RunId, RunKind, Target,
-    },
-    retry::Chain,
     snapshot::{self, Filter, Runs, State},
     webhooks::subscriptions::Ledger,
     worker::{

@@ -1,9 +1,7 @@
+use model::{CompanyId, GapCause, ShardState, Wanted};
+
 use super::*;
-use crate::{
-    config::Providers,
-    model::{CompanyId, GapCause, ShardState, Wanted},
-    worker::plugins::samples::record_config,
-};
+use crate::{config::Providers, worker::plugins::samples::record_config};
 
 const CUSTOMERS: Target = Target::Accounting(AccountingResource::Customers);
 const CHARGES: Target = Target::Accounting(AccountingResource::Charges);

@@ -20,8 +20,9 @@ use axum::{
 use ipnet::IpNet;
 use tokio::time::{Instant, sleep_until};
 
+use server::origin;
+
 use super::UNKNOWN;
-use crate::server::origin;
 
 /// Lines about refusals of one client address in a window.
 const PER_ADDRESS: u32 = 20;

@@ -37,6 +37,8 @@ use futures::FutureExt as _;
 use ipnet::IpNet;
 use tokio::time::{Instant, timeout_at};
 
+use base::{metrics, secret::Secret};
+
 use self::{
     audit::{Asked, Audits},
     cors::Cors,
@@ -45,7 +47,7 @@ use self::{
     throttle::{Attempt, Throttle},
 };
 use super::{DEADLINE, answer::Refusal, quotes};
-use crate::{config::worker::Rest, metrics, secret::Secret};
+use crate::config::worker::Rest;
 
 pub use self::password::Error as SecurityError;
 

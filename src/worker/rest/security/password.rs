@@ -21,13 +21,11 @@ use std::{
 use aws_lc_rs::{constant_time::verify_slices_are_equal, hmac, pbkdf2, rand::SystemRandom};
 use tokio::{sync::Semaphore, task::spawn_blocking, time::timeout};
 
+use base::{retry::Retry, secret::Secret};
+use server::origin::network;
+
 use super::throttle::Attempt;
-use crate::{
-    config::worker::{PasswordDigest, PasswordHash},
-    retry::Retry,
-    secret::Secret,
-    server::origin::network,
-};
+use crate::config::worker::{PasswordDigest, PasswordHash};
 
 /// The longest a client waits for its turn.
 const TURN: Duration = Duration::from_secs(3);

@@ -12,11 +12,12 @@ use serde_json::Value;
 use tokio::sync::Notify;
 use tower_service::Service as _;
 
+use base::secret::Secret;
+use model::Quote;
+
 use super::*;
 use crate::{
     config::worker::{Login, Rest},
-    model::Quote,
-    secret::Secret,
     telemetry::heard::heard,
 };
 

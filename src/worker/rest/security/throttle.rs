@@ -20,8 +20,9 @@ use std::{
 
 use tokio::time::Instant;
 
+use server::origin::network;
+
 use super::Role;
-use crate::server::origin::network;
 
 /// Failures from which on an address waits.
 const LIMIT: u32 = 5;

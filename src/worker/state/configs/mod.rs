@@ -29,8 +29,10 @@ use bytes::Bytes;
 use record::{Key, Parsed};
 pub use record::{Write, cluster, connector, declared, logger, restart, target_state, tasks};
 
+use kafka::Received;
+
 use super::Apply;
-use crate::{config::connector::TargetState, kafka::Received};
+use crate::config::connector::TargetState;
 
 /// A flat configuration, as written.
 pub type Properties = BTreeMap<String, String>;

@@ -2,8 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
+use kafka::Received;
+
 use super::{Cluster, Declared, Properties, Restart};
-use crate::{config::connector::TargetState, kafka::Received};
+use crate::config::connector::TargetState;
 
 /// A record to be written: key and value, `None` for a tombstone.
 pub type Write = (String, Option<Value>);

@@ -14,8 +14,9 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
+use kafka::Received;
+
 use super::{Apply, configs::WRITE_HEADER, java};
-use crate::kafka::Received;
 
 /// Ids of edits that are remembered: far more than are written between an edit's commit and the look for it.
 const REMEMBERED_WRITES: usize = 1024;

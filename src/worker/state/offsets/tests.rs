@@ -2,8 +2,9 @@
 
 use serde_json::json;
 
+use kafka::partition_of;
+
 use super::{super::samples, *};
-use crate::kafka::partition_of;
 
 const SAMPLE: &str = include_str!("../samples/offsets.tsv");
 

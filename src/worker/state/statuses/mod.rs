@@ -19,8 +19,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub(super) use record::{GENERATION_HEADER, Key, RESTART_HEADER, encode, encode_topic};
 use record::{Parsed, Word};
 
+use kafka::Received;
+
 use super::Apply;
-use crate::kafka::Received;
 
 /// Removed instances whose generation is remembered, at most: enough for every late record there can be.
 const REMEMBERED: usize = 4096;

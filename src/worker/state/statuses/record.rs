@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use kafka::Received;
+
 use super::{RunState, Status};
-use crate::kafka::Received;
 
 /// Header on our tombstones: the generation that removed the status.
 pub(in crate::worker::state) const GENERATION_HEADER: &str = "tributary.generation";

@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 
+use kafka::partition_of;
+
 use super::{super::samples, *};
-use crate::kafka::partition_of;
 
 const SAMPLE: &str = include_str!("../samples/statuses.tsv");
 

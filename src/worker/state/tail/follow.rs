@@ -10,11 +10,10 @@ use std::{
 use futures::FutureExt;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
+use base::retry::{Backoff, Policy, Retry};
+use kafka::{Assignment, Consumer, ConsumerOptions, Event, Start, murmur2};
+
 use super::{ASK_EVERY, ASK_LIMIT, Apply, Shared};
-use crate::{
-    kafka::{self, Assignment, Consumer, ConsumerOptions, Event, Start, murmur2},
-    retry::{Backoff, Policy, Retry},
-};
 
 /// Events that are taken over together, at most.
 const BATCH: usize = 256;

@@ -28,10 +28,7 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::{
-    config::Kafka,
-    kafka::{self, OpenTransaction, Place, Received, ShardProducer, Start, Waits},
-};
+use kafka::{Kafka, OpenTransaction, Place, Received, ShardProducer, Start, Waits};
 
 /// How often the broker is asked whether it is there.
 const ASK_EVERY: Duration = Duration::from_secs(2);

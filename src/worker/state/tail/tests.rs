@@ -4,11 +4,10 @@ use std::sync::mpsc;
 
 use bytes::Bytes;
 
+use kafka::{Ack, Event, Producer, ProducerOptions, embedded::Cluster};
+use model::EncodedRecord;
+
 use super::*;
-use crate::{
-    kafka::{Ack, Event, Producer, ProducerOptions, embedded::Cluster},
-    model::EncodedRecord,
-};
 
 const LIMIT: Duration = Duration::from_secs(20);
 

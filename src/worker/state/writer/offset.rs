@@ -6,15 +6,14 @@ use bytes::Bytes;
 use serde_json::{Map, Value};
 use tokio::time::timeout;
 
-use crate::{
-    kafka::{self, partition_of},
-    model::EncodedRecord,
-    worker::state::{
-        Tail,
-        configs::WRITE_HEADER,
-        offsets::{self, Edit, Offsets},
-        write_id,
-    },
+use kafka::partition_of;
+use model::EncodedRecord;
+
+use crate::worker::state::{
+    Tail,
+    configs::WRITE_HEADER,
+    offsets::{self, Edit, Offsets},
+    write_id,
 };
 
 /// Makes edits of offsets into records, and waits for them. Cheap to clone.

@@ -13,14 +13,12 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
+use base::retry::{Backoff, Policy, Retry};
+use kafka::{Kafka, Producer, ProducerOptions, partition_of};
+use model::EncodedRecord;
+
 use super::pending::{Pending, Value};
-use crate::{
-    config::Kafka,
-    kafka::{self, Producer, ProducerOptions, partition_of},
-    model::EncodedRecord,
-    retry::{Backoff, Policy, Retry},
-    worker::state::statuses::{GENERATION_HEADER, Key, RESTART_HEADER, Status, encode, encode_topic},
-};
+use crate::worker::state::statuses::{GENERATION_HEADER, Key, RESTART_HEADER, Status, encode, encode_topic};
 
 /// Bytes of statuses inside the client.
 const QUEUE_BYTES: usize = 4 << 20;

@@ -5,15 +5,14 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
+use kafka::{Producer, ProducerOptions, embedded::Cluster, partition_of, read_to_end};
+use model::EncodedRecord;
+
 use super::*;
-use crate::{
-    kafka::{self, Producer, ProducerOptions, embedded::Cluster, partition_of, read_to_end},
-    model::EncodedRecord,
-    worker::state::{
-        Tail,
-        offsets::{self, Offsets},
-        statuses::{RunState, Status, Statuses},
-    },
+use crate::worker::state::{
+    Tail,
+    offsets::{self, Offsets},
+    statuses::{RunState, Status, Statuses},
 };
 
 const LIMIT: Duration = Duration::from_secs(20);

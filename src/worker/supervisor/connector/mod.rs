@@ -18,7 +18,6 @@ use super::{
 };
 use crate::{
     config::connector::{TargetState, keys},
-    kafka,
     worker::{
         arbiter::{self, Arbiter},
         plugins::{Depth, Failure, MOST_TASKS, Plugin, Plugins},

@@ -9,10 +9,11 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use kafka::embedded::Cluster;
+
 use super::*;
 use crate::{
     config::{KeyDef, Validation},
-    kafka::embedded::Cluster,
     worker::{
         plugins::{Past, Rest, Startup, Task, samples::properties},
         state::offsets::Edit,

@@ -16,6 +16,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use kafka::{Lease, Membership, Owned, Shards, TransactionOptions};
+
 use super::{
     Error, Handle, Id, Parts,
     connector::{self, Divisions},
@@ -27,14 +29,11 @@ use super::{
     task,
     voice::{Board, Topic, Voice},
 };
-use crate::{
-    kafka::{self, Lease, Membership, Owned, Shards, TransactionOptions},
-    worker::{
-        arbiter::Arbiter,
-        fresh::read_configs,
-        plugins::{Recorder, Tools},
-        state::State,
-    },
+use crate::worker::{
+    arbiter::Arbiter,
+    fresh::read_configs,
+    plugins::{Recorder, Tools},
+    state::State,
 };
 
 /// How often everything is looked at, changed or not: a lease ends without a sign.

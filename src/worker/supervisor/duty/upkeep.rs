@@ -5,16 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use tokio::time::sleep;
 
 use super::{Duty, READ_LIMIT, READ_PAUSE, UnderWay};
-use crate::{
-    kafka,
-    worker::{
-        state::State,
-        supervisor::{
-            Id,
-            roster::Instance,
-            sweep::{self, Leftover},
-            voice::{Comparison, Shown},
-        },
+use crate::worker::{
+    state::State,
+    supervisor::{
+        Id,
+        roster::Instance,
+        sweep::{self, Leftover},
+        voice::{Comparison, Shown},
     },
 };
 

@@ -29,6 +29,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use base::retry::{Backoff, Retry};
+
 use self::life::Life;
 use super::{
     Id, Restarting, Settings,
@@ -38,8 +40,6 @@ use super::{
 };
 use crate::{
     config::connector::TargetState,
-    kafka,
-    retry::{Backoff, Retry},
     worker::{
         plugins::{Failure, Rest, Startup},
         state::{configs::Properties, statuses::RunState},

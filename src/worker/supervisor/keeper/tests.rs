@@ -6,14 +6,13 @@ use tokio::{
     time::timeout,
 };
 
+use base::retry::Policy;
+
 use super::*;
-use crate::{
-    retry::Policy,
-    worker::{
-        plugins::samples::properties,
-        state::statuses::Status,
-        supervisor::{Handle, Startups, voice},
-    },
+use crate::worker::{
+    plugins::samples::properties,
+    state::statuses::Status,
+    supervisor::{Handle, Startups, voice},
 };
 
 /// What a busy machine may need; nothing waits this long when all is well.

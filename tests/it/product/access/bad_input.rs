@@ -2,14 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::time::Instant;
-use tributary::{
-    auth::{
-        Area,
-        identity::{self, Outcome},
-    },
-    simulator::knobs::Latency,
+use provider::auth::{
+    Area,
+    identity::{self, Outcome},
 };
+use simulator::knobs::Latency;
+use tokio::time::Instant;
 
 use super::{checked, identity, log_in, provider, refreshed};
 use crate::product::simulator::{pass, start};

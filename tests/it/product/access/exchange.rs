@@ -2,21 +2,18 @@
 
 use std::time::Duration;
 
-use tributary::{
-    auth::{
-        Area,
-        check::{self, Check},
-        identity::{self, OAuthCode, Outcome},
-        keys,
-        login::{self, CallbackError, Login},
-    },
-    retry::Retry,
-    secret::Secret,
-    simulator::{
-        Simulator,
-        knobs::{BadClient, Effect, Endpoint, IdentityFault, Pkce, Status},
-        settings::Tls,
-    },
+use base::{retry::Retry, secret::Secret};
+use provider::auth::{
+    Area,
+    check::{self, Check},
+    identity::{self, OAuthCode, Outcome},
+    keys,
+    login::{self, CallbackError, Login},
+};
+use simulator::{
+    Simulator,
+    knobs::{BadClient, Effect, Endpoint, IdentityFault, Pkce, Status},
+    settings::Tls,
 };
 
 use super::{REDIRECT, clock, identity, log_in, press, provider, refresh, refreshed};
@@ -313,7 +310,7 @@ async fn a_lost_answer_leaves_open_what_became_of_the_token() {
     let simulator = start(|_| {}).await;
     let provider = provider(&simulator);
     let token = log_in(&provider, Area::Accounting).await.granted.refresh.unwrap();
-    let issued = |simulator: &tributary::simulator::Simulator| {
+    let issued = |simulator: &simulator::Simulator| {
         simulator.provider().identity.issued().iter().filter(|issued| issued.kind == "refresh").count()
     };
     let before = issued(&simulator);

@@ -1,10 +1,8 @@
 //! Every fault that the identity service can be told to have: what comes of a refresh, and of a check that needs its keys.
 
-use tributary::{
-    auth::{Area, check, identity::Outcome},
-    retry::Retry,
-    simulator::knobs::{Effect, Endpoint, IdentityFault, Latency, Status, Tells},
-};
+use base::retry::Retry;
+use provider::auth::{Area, check, identity::Outcome};
+use simulator::knobs::{Effect, Endpoint, IdentityFault, Latency, Status, Tells};
 
 use super::token::key_set;
 use super::{checked, identity, log_in, provider, refresh};

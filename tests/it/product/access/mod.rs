@@ -7,9 +7,9 @@ mod token;
 
 use std::{sync::Arc, time::Duration};
 
-use reqwest::redirect;
-use tokio::time::Instant;
-use tributary::{
+use base::secret::Secret;
+use provider::{
+    OAuth, Provider, Transport,
     auth::{
         Area,
         check::Check,
@@ -17,10 +17,10 @@ use tributary::{
         identity::{Granted, Identity, Outcome},
         login::{Entered, Login},
     },
-    config::{OAuth, Provider, Transport},
-    secret::Secret,
-    simulator::Simulator,
 };
+use reqwest::redirect;
+use simulator::Simulator;
+use tokio::time::Instant;
 use url::Url;
 
 use crate::support::{allowed_hosts, harness::Test};

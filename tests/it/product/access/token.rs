@@ -1,15 +1,13 @@
 //! The check of the provider's tokens, with the provider's own keys.
 
-use tributary::{
-    auth::{
-        Area,
-        check::Error,
-        keys,
-        token::{Claims, Rule},
-    },
-    secret::Secret,
-    simulator::Simulator,
+use base::secret::Secret;
+use provider::auth::{
+    Area,
+    check::Error,
+    keys,
+    token::{Claims, Rule},
 };
+use simulator::Simulator;
 
 use super::{checked, log_in, provider, refreshed};
 use crate::product::simulator::{ACCOUNTING_SCOPES, PAYROLL_SCOPES, pass, start};

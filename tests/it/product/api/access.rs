@@ -2,13 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tributary::{
+use base::{retry::Retry, secret::Secret};
+use provider::{
     api::{Ask, Cause, Lane, Rates},
     auth,
+};
+use simulator::Simulator;
+use tributary::{
     config::connector::InvoicingLogin,
-    retry::Retry,
-    secret::Secret,
-    simulator::Simulator,
     worker::{
         access::{Access, Party},
         grants::{Grants, Hosts},

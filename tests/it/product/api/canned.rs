@@ -5,12 +5,13 @@ use std::{
     time::Duration,
 };
 
+use base::secret::Secret;
+use provider::{Transport, api::Options};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     task::{AbortHandle, JoinSet},
 };
-use tributary::{api::Options, config::Transport, secret::Secret};
 use url::Url;
 
 use super::LONG;

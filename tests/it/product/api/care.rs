@@ -9,18 +9,20 @@ use std::{
 };
 
 use async_trait::async_trait;
+use base::{
+    metrics::ApiWait,
+    retry::{Chain, Retry},
+    secret::Secret,
+};
+use model::{AccountingResource, CompanyId, RecordId, WebhookId};
+use provider::{
+    api::{Acted, Ask, Budget, Cause, Client, Lane, Limit, PayrollAsk, Rates, Reach},
+    auth::{self, Access, Tokens, http::ProviderClock},
+};
 use tokio::{
     net::{TcpSocket, TcpStream},
     sync::Notify,
     time::{Instant, timeout},
-};
-use tributary::{
-    api::{Acted, Ask, Budget, Cause, Client, Lane, Limit, PayrollAsk, Rates, Reach},
-    auth::{self, Access, Tokens, http::ProviderClock},
-    metrics::ApiWait,
-    model::{AccountingResource, CompanyId, RecordId, WebhookId},
-    retry::{Chain, Retry},
-    secret::Secret,
 };
 
 use super::wire::subscription;

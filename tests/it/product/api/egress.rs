@@ -5,20 +5,17 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use base::{retry::Chain, secret::Secret};
+use model::{InvoicingAction, InvoicingEntity, InvoicingHook};
+use provider::api::{
+    Cause, Invoicing,
+    invoicing::{Login, NewHook},
+};
+use simulator::{Simulator, settings::Tls};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
     net::{TcpListener, TcpSocket, TcpStream},
     task::{AbortHandle, JoinSet},
-};
-use tributary::{
-    api::{
-        Cause, Invoicing,
-        invoicing::{Login, NewHook},
-    },
-    model::{InvoicingAction, InvoicingEntity, InvoicingHook},
-    retry::Chain,
-    secret::Secret,
-    simulator::{Simulator, settings::Tls},
 };
 
 use super::{FREELY, Granted, Stale, ask, client_of, options, page, wire::way};

@@ -18,15 +18,15 @@ use std::{
 };
 
 use async_trait::async_trait;
-use tokio::time::Instant;
-use tributary::{
+use base::secret::Secret;
+use model::Moment;
+use provider::{
+    Transport,
     api::{Ask, Budget, Client, Lane, Options, PageAsk, Rates},
     auth::{self, Access, Tokens, http::ProviderClock},
-    config::Transport,
-    model::Moment,
-    secret::Secret,
-    simulator::{Provider, Simulator},
 };
+use simulator::{Provider, Simulator};
+use tokio::time::Instant;
 
 use crate::{
     product::simulator::{ACCOUNTING_SCOPES, KEY, PAYROLL_SCOPES},

@@ -5,13 +5,11 @@ use std::{
     sync::Arc,
 };
 
-use tributary::{
-    api::{Accounting, Next, Oddities, PayrollAsk, Total, Walk},
-    model::{CompanyId, Customer, PayrollCompany},
-    simulator::{
-        Simulator,
-        knobs::{Churn, Effect, EmptyList, Fault, ListOrder, PayrollTotal, Status, Target},
-    },
+use model::{CompanyId, Customer, PayrollCompany};
+use provider::api::{Accounting, Next, Oddities, PayrollAsk, Total, Walk};
+use simulator::{
+    Simulator,
+    knobs::{Churn, Effect, EmptyList, Fault, ListOrder, PayrollTotal, Status, Target},
 };
 
 use super::{Granted, ask, client, page};

@@ -8,17 +8,15 @@ use std::{
     time::Duration,
 };
 
+use provider::api::{Accounting, Ask, Lane, Rates};
+use simulator::{
+    Simulator,
+    clock::{SECOND, Ticks},
+    knobs::{Rate, Tells},
+};
 use tokio::{
     task::AbortHandle,
     time::{Instant, interval, sleep},
-};
-use tributary::{
-    api::{Accounting, Ask, Lane, Rates},
-    simulator::{
-        Simulator,
-        clock::{SECOND, Ticks},
-        knobs::{Rate, Tells},
-    },
 };
 
 use super::{Granted, client_of, options, page};

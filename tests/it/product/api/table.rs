@@ -2,17 +2,16 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tributary::{
+use base::{retry::Retry, secret::Secret};
+use model::{AccountingResource, CompanyId};
+use provider::{
     api::{Accounting, Acted, Ask, By, Cause, Error, Lane, Limit},
     auth::Tokens,
-    model::{AccountingResource, CompanyId},
-    retry::Retry,
-    secret::Secret,
-    simulator::{
-        Simulator,
-        knobs::{Effect, ExpiredToken, Fault, Latency, Status, Target, Tells},
-        settings::Tls,
-    },
+};
+use simulator::{
+    Simulator,
+    knobs::{Effect, ExpiredToken, Fault, Latency, Status, Target, Tells},
+    settings::Tls,
 };
 
 use super::{FREELY, Granted, LoggedOut, Stale, ask, client, client_of, options, page};
@@ -227,7 +226,7 @@ async fn a_time_limit_is_told_by_its_name() {
     let tokens = Granted::accounting(&simulator);
     simulator.provider().set_faults(vec![rule(Effect::Delay(Latency::Fixed(60_000.0)))]);
     let short = Duration::from_secs(2);
-    let limited = async |adjust: fn(&mut tributary::config::Transport, Duration), within: Duration| {
+    let limited = async |adjust: fn(&mut provider::Transport, Duration), within: Duration| {
         let mut options = options(&simulator, None);
         adjust(&mut options.transport, short);
         let accounting = client_of(&options, FREELY).accounting(Arc::clone(&tokens) as _);

@@ -9,27 +9,27 @@ use std::{
 };
 
 use async_trait::async_trait;
-use tributary::{
-    api::{
-        Accounting, Acted, Ask, By, Cause, Changed, Error, Options, Subscription,
-        invoicing::{Door, Login, NewHook, Password, Session, Way},
-    },
-    model::{
-        AccountingResource, CompanyId, InvoicingAction, InvoicingEntity, InvoicingHook, Moment, RecordId,
-        Traceparent, WebhookId,
-    },
+use base::{
     retry::{Chain, Retry},
     secret::Secret,
-    simulator::{
-        Simulator,
-        catalog::Resource,
-        knobs::{
-            AcknowledgeTime, ChangeAnswer, CompaniesContext, CompanyContext, Effect, Fault, MissingBody,
-            ReceiverUrls, Status, Target,
-        },
-        settings::Tls,
-        world::Place,
+};
+use model::{
+    AccountingResource, CompanyId, InvoicingAction, InvoicingEntity, InvoicingHook, Moment, RecordId,
+    Traceparent, WebhookId,
+};
+use provider::api::{
+    Accounting, Acted, Ask, By, Cause, Changed, Error, Options, Subscription,
+    invoicing::{Door, Login, NewHook, Password, Session, Way},
+};
+use simulator::{
+    Simulator,
+    catalog::Resource,
+    knobs::{
+        AcknowledgeTime, ChangeAnswer, CompaniesContext, CompanyContext, Effect, Fault, MissingBody,
+        ReceiverUrls, Status, Target,
     },
+    settings::Tls,
+    world::Place,
 };
 
 use super::{FREELY, Granted, ask, client, client_of, options, page};
@@ -130,7 +130,7 @@ async fn lists_and_records_are_what_the_provider_has() {
     assert_eq!(document.json, there.get(&path).await.body);
     let unknown = RecordId::new("no/such?id#").unwrap();
     let error = accounting.record(AccountingResource::Accounts, Some(&company), &unknown, &ask()).await;
-    assert!(matches!(error.unwrap_err().cause, Cause::NotFound { by: tributary::api::By::Api }));
+    assert!(matches!(error.unwrap_err().cause, Cause::NotFound { by: provider::api::By::Api }));
 }
 
 fn json(text: &str) -> serde_json::Value {

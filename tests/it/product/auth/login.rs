@@ -3,12 +3,12 @@
 use std::io;
 use std::sync::Arc;
 
+use provider::auth::seal::Keyring;
+use simulator::knobs::Pkce;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tributary::auth::seal::Keyring;
 use tributary::config;
-use tributary::simulator::knobs::Pkce;
 use tributary::worker::grants::book::{Book, Owners};
 use tributary::worker::grants::ledger::Ledger;
 use tributary::worker::state::Tail;

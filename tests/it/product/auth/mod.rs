@@ -11,8 +11,7 @@ use std::process::Output;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tributary::simulator::Simulator;
-use tributary::simulator::settings::Settings;
+use simulator::{Simulator, settings::Settings};
 use url::Url;
 
 use crate::product::simulator::{KEY, start};

@@ -19,7 +19,7 @@ async fn logged_in(scene: &Scene) -> Result<()> {
 }
 
 async fn a_login_that_ends_within_a_week_is_told_with_exit_code_1(shared: &'static Shared) -> Result<()> {
-    let day = 86_400 * tributary::simulator::clock::SECOND;
+    let day = 86_400 * simulator::clock::SECOND;
     let scene = Scene::new(shared, "auth-week", |settings| settings.frozen_at = None).await;
     // Five and a half days before the end, so that no second more or less makes a day of it.
     scene.simulator.provider().clock.skew(-24 * day - day / 2);

@@ -3,9 +3,9 @@
 mod scene;
 
 use bytes::Bytes;
+use model::{EncodedRecord, Moment, Topic, TopicPrefix};
 use scene::{EVENTS, INVOICING, KEY, Scene, change, signer};
 use serde_json::Value;
-use tributary::model::{EncodedRecord, Moment, Topic, TopicPrefix};
 use tributary::pipeline::LetterSigner;
 
 use crate::support::Shared;

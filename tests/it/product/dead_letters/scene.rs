@@ -5,12 +5,10 @@ use std::process::Output;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use kafka::Producer;
+use model::{AccountingResource, EncodedRecord, InvoicingAction, InvoicingEntity, InvoicingHook, Topic};
+use provider::auth::seal::Keyring;
 use sha2::{Digest as _, Sha256};
-use tributary::auth::seal::Keyring;
-use tributary::kafka::Producer;
-use tributary::model::{
-    AccountingResource, EncodedRecord, InvoicingAction, InvoicingEntity, InvoicingHook, Topic,
-};
 use tributary::pipeline::{DeadLetters, Failure, LetterSigner, Original, Stage};
 use tributary::webhooks::delivery::{Context, Family};
 

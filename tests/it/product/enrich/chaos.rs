@@ -14,11 +14,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
+use model::{List, RunKind};
+use simulator::{
+    accounting::WebhookState,
+    catalog::Resource,
+    knobs::{Effect, Fault, Latency, Status, Target, Tells},
+};
 use tributary::avro::embedded::Server;
-use tributary::model::{List, RunKind};
-use tributary::simulator::accounting::WebhookState;
-use tributary::simulator::catalog::Resource;
-use tributary::simulator::knobs::{Effect, Fault, Latency, Status, Target, Tells};
 
 use super::checker::{Evidence, check, check_certificates};
 use super::evidence;

@@ -21,9 +21,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use kafka::partition_of;
+use model::{AccountingResource, Ending};
 use serde_json::Value;
-use tributary::kafka::partition_of;
-use tributary::model::{AccountingResource, Ending};
 
 use crate::product::oracle::judge::Faults;
 

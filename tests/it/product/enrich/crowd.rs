@@ -3,7 +3,7 @@
 //! Who wrote a record cannot be seen from outside; that two did would show as a version twice, or as one that goes back.
 //! `TRIBUTARY_TEST_CYCLES_CROWD` is the number of kills.
 
-use tributary::simulator::catalog::Resource;
+use simulator::catalog::Resource;
 
 use super::load::Mix;
 use super::scene::{Options, Scene};

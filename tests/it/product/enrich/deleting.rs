@@ -5,10 +5,12 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use tributary::simulator::catalog::{Kind, Resource};
-use tributary::simulator::clock::ticks;
-use tributary::simulator::knobs::{MissingBody, Status};
-use tributary::simulator::world::Place;
+use simulator::{
+    catalog::{Kind, Resource},
+    clock::ticks,
+    knobs::{MissingBody, Status},
+    world::Place,
+};
 
 use super::checker::check;
 use super::evidence::{lines, parked};

@@ -4,15 +4,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
+use kafka::Received;
+use model::{AccountingEvent, AccountingResource, EventKind, SchemaKind, Topic};
 use serde_json::Value;
+use simulator::{
+    catalog::Resource,
+    control::{self, RecordTruth},
+    deliveries::{End, Family, Purpose},
+    knobs::CompanyContext,
+    world::RecordState,
+};
 use tributary::avro::{Decoder, Registry};
-use tributary::kafka::Received;
-use tributary::model::{self, AccountingEvent, AccountingResource, EventKind, SchemaKind, Topic};
-use tributary::simulator::catalog::Resource;
-use tributary::simulator::control::{self, RecordTruth};
-use tributary::simulator::deliveries::{End, Family, Purpose};
-use tributary::simulator::knobs::CompanyContext;
-use tributary::simulator::world::RecordState;
 
 use super::checker::{Evidence, Fence, Kind, Letter, Line, Name, Spot, Told, Truth, encoded};
 use super::scene::{PARTITIONS, Scene, ours};
@@ -206,7 +208,7 @@ async fn told(decoder: &Decoder, resource: AccountingResource, record: &Received
     let event = match decoder.decode(SchemaKind::AccountingEvent, bytes).await {
         Ok((_, model::Value::AccountingEvent(event))) => Some(event),
         Ok(_) => None,
-        Err(error) if error.retry() == tributary::retry::Retry::Never => None,
+        Err(error) if error.retry() == base::retry::Retry::Never => None,
         Err(error) => return Err(Error(format!("decode an event of {resource}: {error}"))),
     };
     let event = event.as_deref();

@@ -1,8 +1,8 @@
 //! The checker on histories made by hand: what is sound passes, and each way to be wrong is found and named.
 
+use kafka::partition_of;
+use model::AccountingResource::{self, Customers, Journals};
 use serde_json::{Value, json};
-use tributary::kafka::partition_of;
-use tributary::model::AccountingResource::{self, Customers, Journals};
 
 use super::checker::{Evidence, Fence, Kind, Letter, Line, Told, Truth, check, check_certificates};
 

@@ -2,19 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kafka::Admin;
+use model::{
+    AccountingEvent, AccountingResource, EncodedRecord, List, Meta, Origin, Outgoing, Reception, RunKind,
+    Topic,
+};
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, AlterConfig, ResourceSpecifier};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::producer::FutureRecord;
 use serde_json::{Value, json};
-use tributary::kafka::Admin;
-use tributary::model::{
-    AccountingEvent, AccountingResource, EncodedRecord, List, Meta, Origin, Outgoing, Reception, RunKind,
-    Topic,
-};
+use simulator::catalog::{Kind, Resource};
 use tributary::pipeline::{Layout, Preparer};
-use tributary::simulator::catalog::{Kind, Resource};
 
 use super::checker::{Spot, check};
 use super::scene::{Options, PARTITIONS, Scene};

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use simulator::{
+    Provider,
+    catalog::{Kind, Resource},
+    world::{Change, CompanyNumber, Place, RecordState},
+};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
-use tributary::simulator::Provider;
-use tributary::simulator::catalog::{Kind, Resource};
-use tributary::simulator::world::{Change, CompanyNumber, Place, RecordState};
 
 use crate::support::dice::{Dice, seed};
 use crate::support::stage::LIMIT;

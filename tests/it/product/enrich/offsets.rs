@@ -1,12 +1,12 @@
 //! Offsets that people set: read again, and nothing new comes of it; out of range, and a gap tells.
 
+use model::{AccountingResource, Topic};
 use rdkafka::admin::{AdminClient, AdminOptions};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use serde_json::json;
+use simulator::catalog::Resource;
 use tokio::time::timeout;
-use tributary::model::{AccountingResource, Topic};
-use tributary::simulator::catalog::Resource;
 
 use super::checker::check;
 use super::evidence::gaps;

@@ -3,9 +3,9 @@
 //! Records keep changing, and each worker starts on the disk of the one that died. At the end every event is produced again: a
 //! record without its fence would be published twice.
 
+use kafka::partition_of;
+use simulator::catalog::Resource;
 use tributary::avro::embedded::Server;
-use tributary::kafka::partition_of;
-use tributary::simulator::catalog::Resource;
 
 use super::checker::check;
 use super::load::Mix;

@@ -1,6 +1,6 @@
 //! A provider that behaves: whatever changes in any of the nineteen resources, the topics are what the provider has.
 
-use tributary::simulator::catalog::{Kind, Resource};
+use simulator::catalog::{Kind, Resource};
 
 use super::checker::{self, Evidence, check};
 use super::scene::{Options, Scene, ours};

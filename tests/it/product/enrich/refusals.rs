@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
-use tributary::simulator::catalog::{Kind, Resource};
-use tributary::simulator::clock::ticks;
-use tributary::simulator::knobs::{Effect, Fault, Status, Target};
-use tributary::simulator::world::Place;
+use simulator::{
+    catalog::{Kind, Resource},
+    clock::ticks,
+    knobs::{Effect, Fault, Status, Target},
+    world::Place,
+};
 
 use super::checker::{Name, check};
 use super::evidence::{gaps, lines, parked};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use simulator::world::Place;
 use tokio::time::sleep;
-use tributary::simulator::world::Place;
 
 use super::checker::{Evidence, check};
 use super::evidence::lines;

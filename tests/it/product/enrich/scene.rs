@@ -6,21 +6,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kafka::Received;
+use model::{AccountingResource, Topic, TopicPrefix};
 use rdkafka::ClientConfig;
 use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::producer::{FutureProducer, FutureRecord};
 use serde_json::{Value, json};
+use simulator::{
+    Provider,
+    accounting::WebhookState,
+    catalog::{Kind, Resource},
+    gateway::Request,
+    knobs::Latency,
+    settings::Settings,
+    world::{Change, CompanyNumber, Place, RecordChange, RecordState, Row},
+};
 use tokio::time::sleep;
-use tributary::config;
-use tributary::kafka::Received;
-use tributary::model::{AccountingResource, Topic, TopicPrefix};
-use tributary::simulator::Provider;
-use tributary::simulator::accounting::WebhookState;
-use tributary::simulator::catalog::{Kind, Resource};
-use tributary::simulator::gateway::Request;
-use tributary::simulator::knobs::Latency;
-use tributary::simulator::settings::Settings;
-use tributary::simulator::world::{Change, CompanyNumber, Place, RecordChange, RecordState, Row};
 
 use super::checker::{Evidence, Name, Verdict, check};
 use super::evidence;
@@ -188,8 +189,8 @@ impl Scene {
         self.stage.simulator.provider()
     }
 
-    pub(super) fn kafka(&self) -> config::Kafka {
-        config::Kafka::plaintext(&self.ground.bootstrap)
+    pub(super) fn kafka(&self) -> kafka::Kafka {
+        kafka::Kafka::plaintext(&self.ground.bootstrap)
     }
 
     /// Full name of a topic.
@@ -269,7 +270,7 @@ impl Scene {
     /// What was told and never arrived is made up for: those records change again, and of those that are gone it is told again. A
     /// provider does not do that; but of a delete that nobody is told of, nobody ever hears.
     pub(super) fn make_up_for_lost(&self) -> usize {
-        use tributary::simulator::deliveries::End;
+        use simulator::deliveries::End;
         let entries = self.provider().deliveries.entries(0, usize::MAX);
         let lost: BTreeSet<Arc<str>> = entries
             .into_iter()
@@ -411,7 +412,7 @@ impl Scene {
         let long = |place: &Place| {
             let reads = self.reads_of(*place, since);
             let span = reads.first().zip(reads.last()).map_or(0, |(first, last)| last.at.0 - first.at.0);
-            reads.len() >= 3 && span > tributary::simulator::clock::ticks(3 * CONFIRM)
+            reads.len() >= 3 && span > simulator::clock::ticks(3 * CONFIRM)
         };
         self.until("read again and again", async || Ok(places.iter().all(long))).await
     }

@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use tributary::model::{AccountingResource, RunKind, SchemaKind};
-use tributary::simulator::catalog::Resource;
-use tributary::simulator::knobs::LeftOut;
-use tributary::simulator::world::Place;
+use model::{AccountingResource, RunKind, SchemaKind};
+use simulator::{catalog::Resource, knobs::LeftOut, world::Place};
 
 use super::evidence::{letters, lines, parked};
 use super::scene::{Options, Scene, ours};
@@ -127,10 +125,10 @@ fn total(published: &Published) -> usize {
 /// A record as a read by id shows it now.
 fn shown(scene: &Scene, place: Place) -> Option<serde_json::Value> {
     let provider = scene.provider();
-    let shape = tributary::simulator::reads::Shape::record(&provider.knobs().reads, place.resource);
+    let shape = simulator::reads::Shape::record(&provider.knobs().reads, place.resource);
     let world = provider.world();
     let id = world.id(place);
     let (place, row) = world.find(place.resource, &id)?;
-    let json = tributary::simulator::reads::record_json(&world.naming(), place, &row, shape);
+    let json = simulator::reads::record_json(&world.naming(), place, &row, shape);
     serde_json::from_slice(&json).ok()
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use base::retry::Retry;
+use kafka::{Error, Failure, Hook, LARGEST_RECORD, Lease, TransactionOptions};
+use model::EncodedRecord;
 use tokio::sync::mpsc;
-use tributary::kafka::{Error, Failure, Hook, LARGEST_RECORD, Lease, TransactionOptions};
-use tributary::model::EncodedRecord;
-use tributary::retry::Retry;
 
 use super::shard::Shard;
 use crate::support::gate::gate;

@@ -1,6 +1,6 @@
 //! Two writers of one partition: what one has committed behind the other's open batch.
 
-use tributary::kafka::{TransactionOptions, read_to_end};
+use kafka::{TransactionOptions, read_to_end};
 
 use super::shard::Shard;
 use crate::support::gate::gate;

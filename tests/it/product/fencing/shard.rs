@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use tributary::config::Kafka;
-use tributary::kafka::{Lease, ShardProducer, Shards, TransactionOptions};
-use tributary::model::{Cleanup, EncodedRecord};
+use kafka::{Kafka, Lease, ShardProducer, Shards, TransactionOptions};
+use model::{Cleanup, EncodedRecord};
 
 use crate::support::{prefix, topics};
 

@@ -8,8 +8,8 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use kafka::{Failure, TransactionOptions};
 use rustix::process::Signal;
-use tributary::kafka::{Failure, TransactionOptions};
 
 use super::shard::Shard;
 use crate::support::process::Process;

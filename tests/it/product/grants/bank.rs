@@ -5,14 +5,15 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
+use base::{retry::Retry, secret::Secret};
+use provider::{
+    Provider,
+    auth::grant::Issued,
+    auth::identity::{Gate, Granted, OAuthCode, Outcome},
+    auth::{Area, identity},
+};
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tributary::auth::grant::Issued;
-use tributary::auth::identity::{Gate, Granted, OAuthCode, Outcome};
-use tributary::auth::{Area, identity};
-use tributary::config::Provider;
-use tributary::retry::Retry;
-use tributary::secret::Secret;
 use tributary::worker::grants::{Fault, Issuer, Issuers};
 
 /// What becomes of the next refreshes.

@@ -5,15 +5,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kafka::{Admin, GroupOptions, Membership};
+use provider::{
+    Provider,
+    auth::grant::{Grant, Login, origin},
+    auth::seal::Keyring,
+    auth::{Access, Area, Error, Tokens},
+};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
-use tributary::auth::grant::{Grant, Login, origin};
-use tributary::auth::seal::Keyring;
-use tributary::auth::{Access, Area, Error, Tokens};
-use tributary::config::{self, Connector, Provider, Providers};
-use tributary::kafka::{Admin, GroupOptions, Membership};
+use tributary::config::{self, Connector, Providers};
 use tributary::worker::arbiter::Arbiter;
 use tributary::worker::grants::book::{Book, Owners};
 use tributary::worker::grants::ledger::Ledger;

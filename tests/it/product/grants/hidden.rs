@@ -3,9 +3,9 @@
 use std::fs;
 use std::time::Duration;
 
+use kafka::{Received, read_to_end};
+use simulator::knobs::{Effect, Endpoint, IdentityFault, Status, Tells};
 use tributary::config;
-use tributary::kafka::{Received, read_to_end};
-use tributary::simulator::knobs::{Effect, Endpoint, IdentityFault, Status, Tells};
 
 use super::ground::{KEY as ENCRYPTION_KEY, LIMIT};
 use super::scene::Scene;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use futures::future::try_join_all;
-use tributary::simulator::knobs::Latency;
+use simulator::knobs::Latency;
 
 use super::ground::LIMIT;
 use super::scene::{Scene, Standing};

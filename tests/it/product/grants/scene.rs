@@ -5,14 +5,18 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::future::try_join_all;
+use kafka::{Received, read_to_end};
+use provider::{
+    auth::grant::Grant,
+    auth::seal::{Envelope, Keyring},
+};
 use serde_json::{Value, json};
+use simulator::{
+    identity::{Exchange, Kind},
+    settings::Settings,
+};
 use tokio::time::{Instant, sleep};
-use tributary::auth::grant::Grant;
-use tributary::auth::seal::{Envelope, Keyring};
 use tributary::config;
-use tributary::kafka::{Received, read_to_end};
-use tributary::simulator::identity::{Exchange, Kind};
-use tributary::simulator::settings::Settings;
 
 use super::ground::{KEY as ENCRYPTION_KEY, LIMIT};
 use crate::product::simulator::{KEY, start};

@@ -4,14 +4,16 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use futures::FutureExt as _;
+use kafka::{Shards, TransactionOptions};
+use provider::{
+    auth::grant::{Cause, Conflict, Grant, Intent, Issued, Origin, State},
+    auth::seal::Keyring,
+    auth::{Access, Area, Error, Tokens},
+};
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
-use tributary::auth::grant::{Cause, Conflict, Grant, Intent, Issued, Origin, State};
-use tributary::auth::seal::Keyring;
-use tributary::auth::{Access, Area, Error, Tokens};
-use tributary::kafka::{Shards, TransactionOptions};
 use tributary::worker::grants::ledger::Ledger;
 use tributary::worker::grants::{Files, Pending};
 

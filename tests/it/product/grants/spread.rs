@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures::future::try_join_all;
+use kafka::partition_of;
 use tokio::time::{Instant, sleep};
-use tributary::kafka::partition_of;
 
 use super::scene::{Scene, Standing, Written};
 use super::verdict::{Books, Verdict};

@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
+use kafka::{Producer, ProducerOptions, read_to_end};
+use model::EncodedRecord;
+use provider::{
+    auth::Error,
+    auth::grant::{Cause, Conflict, Grant, Intent, Issued, Origin, State},
+    auth::seal::Keyring,
+};
 use tokio::time::{Instant, timeout};
-use tributary::auth::Error;
-use tributary::auth::grant::{Cause, Conflict, Grant, Intent, Issued, Origin, State};
-use tributary::auth::seal::Keyring;
-use tributary::kafka::{Producer, ProducerOptions, read_to_end};
-use tributary::model::EncodedRecord;
 use tributary::worker::grants::book::Owners;
 use tributary::worker::grants::{Files, Pending};
 

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use kafka::Membership;
 use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
-use tributary::kafka::Membership;
 
 use super::work::{self, Claims, PARTITIONS, Work};
 use crate::support::process::Process;

@@ -2,8 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tributary::config::Kafka;
-use tributary::kafka::{Received, read_to_end};
+use kafka::{Kafka, Received, read_to_end};
 
 use super::work::{Claims, PARTITIONS, Work, complete, owned, settled, until};
 use crate::support::topics::LIMIT;

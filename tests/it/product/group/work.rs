@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use tributary::config::Kafka;
-use tributary::kafka::{Admin, GroupOptions, Membership, TopicSpec};
-use tributary::model::Cleanup;
+use kafka::{Admin, GroupOptions, Kafka, Membership, TopicSpec};
+use model::Cleanup;
 
 use crate::support::prefix;
 use crate::support::topics::LIMIT;

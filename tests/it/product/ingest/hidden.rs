@@ -9,9 +9,9 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use kafka::Received;
+use model::{AccountingResource, InvoicingEntity, Topic};
 use serde_json::json;
-use tributary::kafka::Received;
-use tributary::model::{AccountingResource, InvoicingEntity, Topic};
 
 use super::delivery::{hex, hmac};
 use super::place::{CONNECTOR, Place, Worker, until};

@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::Path;
 
+use kafka::partition_of;
+use model::{AccountingResource, SchemaKind, Topic, Value};
 use rdkafka::admin::{AdminClient, AdminOptions};
 use rdkafka::client::DefaultClientContext;
 use serde_json::json;
-use tributary::kafka::partition_of;
-use tributary::model::{AccountingResource, SchemaKind, Topic, Value};
 
 use super::delivery::Delivery;
 use super::place::{CONNECTOR, Place, SECRET, until};

@@ -6,12 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use kafka::{Admin, Kafka, Received};
+use model::{AccountingResource, Topic};
 use reqwest::{Certificate, Client, RequestBuilder, Response};
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use tributary::config::Kafka;
-use tributary::kafka::{Admin, Received};
-use tributary::model::{AccountingResource, Topic};
 
 use super::delivery::{Delivery, signature};
 use crate::support::process::Process;

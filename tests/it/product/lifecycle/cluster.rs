@@ -5,9 +5,9 @@ use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use kafka::{Admin, read_to_end};
 use tokio::time::{Instant, timeout};
 use tributary::config::{self, connector::TargetState};
-use tributary::kafka::{Admin, read_to_end};
 use tributary::worker::arbiter::Arbiter;
 use tributary::worker::state::State;
 use tributary::worker::state::configs::{self, Configs, Properties, Write};
@@ -181,7 +181,7 @@ impl Cluster {
         let counts = Admin::Real(kafka.clone()).partition_counts(&[topic.as_str()]).await.unwrap();
         let partitions: Vec<i32> = (0..counts[&topic]).collect();
         let mut next: BTreeMap<String, u64> = BTreeMap::new();
-        let each = |record: tributary::kafka::Received| {
+        let each = |record: kafka::Received| {
             let text = |bytes: Option<bytes::Bytes>| String::from_utf8(bytes.unwrap().to_vec()).unwrap();
             let expected = next.entry(text(record.key)).or_default();
             let found: u64 = text(record.value).parse().unwrap();

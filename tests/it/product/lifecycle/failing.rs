@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tributary::retry::Policy;
+use base::retry::Policy;
 use tributary::worker::state::configs;
 use tributary::worker::state::statuses::{RunState, Statuses};
 use tributary::worker::supervisor::{Restarting, Settings};

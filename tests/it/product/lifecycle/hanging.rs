@@ -8,11 +8,11 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kafka::{ShardProducer, Shards, Start, TransactionOptions, Waits, partition_of};
+use model::EncodedRecord;
 use rdkafka::ClientConfig;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use serde_json::{Map, Value, json};
-use tributary::kafka::{self, ShardProducer, Shards, Start, TransactionOptions, Waits, partition_of};
-use tributary::model::EncodedRecord;
 use tributary::worker::arbiter::{Arbiter, Changes};
 use tributary::worker::state::configs::{self, Configs};
 use tributary::worker::state::offsets;

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use kafka::{Admin, GroupOptions, Membership};
 use rustix::process::Signal;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tributary::avro::{Ids, Registry};
 use tributary::config;
 use tributary::fence::Fences;
-use tributary::kafka::{Admin, GroupOptions, Membership};
 use tributary::pipeline::LetterSigner;
 use tributary::worker::access::Access;
 use tributary::worker::arbiter::Arbiter;

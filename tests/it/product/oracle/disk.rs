@@ -8,11 +8,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kafka::ProducerOptions;
+use server::{Options as ServerOptions, Server};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tributary::config;
-use tributary::kafka::ProducerOptions;
-use tributary::server::{Options as ServerOptions, Server};
 use tributary::spool::{
     Options as SpoolOptions, Spool,
     fault::{Fault, Faulty},
@@ -228,7 +228,7 @@ fn member(payload: &[u8], name: &str) -> Option<Id> {
     Id::parse(payload.get(at..at + 36)?)
 }
 
-fn nowhere() -> config::Kafka {
+fn nowhere() -> kafka::Kafka {
     let settings = [
         ("CONNECT_BOOTSTRAP_SERVERS", "127.0.0.1:1"),
         ("CONNECT_VALUE_CONVERTER_SCHEMA_REGISTRY_URL", "http://127.0.0.1:1"),

@@ -140,7 +140,7 @@ impl Worker {
         self.live(None)
     }
 
-    /// Its next life, in which it dies at `place` ([`tributary::failpoint`]).
+    /// Its next life, in which it dies at `place` ([`base::failpoint`]).
     pub(crate) fn start_again_to_die(&mut self, place: &str) -> Result<()> {
         self.live(Some(place))
     }
@@ -166,7 +166,7 @@ fn spawn(directory: &Path, life: u32, place: Option<&str>) -> Result<Process> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tributary"));
     command.arg("run").arg("--config").arg(directory.join("worker.properties"));
     command.env_clear().env("SECRET", SECRET);
-    command.envs(place.map(|place| (tributary::failpoint::VARIABLE, place)));
+    command.envs(place.map(|place| (base::failpoint::VARIABLE, place)));
     Process::spawn("tributary", command, &directory.join(format!("log-{life}")))
 }
 

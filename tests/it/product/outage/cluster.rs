@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use kafka::Kafka;
 use rdkafka::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer};
-use tributary::config::Kafka;
 
 use super::publishing::Publishing;
 use crate::support::topics::LIMIT;

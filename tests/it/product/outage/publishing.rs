@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kafka::{
+    Ack, Assignment, Consumer, Event, Kafka, Producer, ProducerOptions, Received, Start, partition_of,
+};
+use model::{Cleanup, EncodedRecord};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tributary::config::Kafka;
-use tributary::kafka::{
-    self, Ack, Assignment, Consumer, Event, Producer, ProducerOptions, Received, Start, partition_of,
-};
-use tributary::model::{Cleanup, EncodedRecord};
 
 use super::wants_figures;
 use crate::support::topics::{self, PARTITIONS};

@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::time::timeout;
-use tributary::config::Kafka;
-use tributary::kafka::{
-    Assignment, Consumer, ConsumerOptions, Error, Event, Lease, Producer, ProducerOptions, Received, Shards,
-    Start, TransactionOptions, read_to_end, watermarks,
+use kafka::{
+    Assignment, Consumer, ConsumerOptions, Error, Event, Kafka, Lease, Producer, ProducerOptions, Received,
+    Shards, Start, TransactionOptions, read_to_end, watermarks,
 };
-use tributary::model::Cleanup;
+use model::Cleanup;
+use tokio::time::timeout;
 
 use crate::support::broker::tool;
 use crate::support::gate::gate;

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
+use kafka::{Kafka, watermarks};
 use tokio::time::timeout;
-use tributary::config::Kafka;
-use tributary::kafka::watermarks;
 
 use super::{length, publishing::Publishing};
 use crate::support::topics::{LIMIT, PARTITIONS};

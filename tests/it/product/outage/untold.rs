@@ -7,14 +7,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
+use kafka::{Committed, Failure, Kafka, Place, ShardProducer, Shards, Start, TransactionOptions, Waits};
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
-use tributary::config::Kafka;
-use tributary::kafka::{
-    self, Committed, Failure, Place, ShardProducer, Shards, Start, TransactionOptions, Waits,
-};
 
 use crate::support::gate::{Gate, gate};
 use crate::support::topics::{LIMIT, content_of, record, text};

@@ -2,11 +2,9 @@
 
 use std::net::Ipv4Addr;
 
+use model::{InvoicingAction, InvoicingEntity, InvoicingHook};
 use tokio::sync::mpsc;
-use tributary::{
-    model::{InvoicingAction, InvoicingEntity, InvoicingHook},
-    webhooks::{delivery::Family, receiver::HashLimit},
-};
+use tributary::webhooks::{delivery::Family, receiver::HashLimit};
 
 use super::rig::{
     ACCOUNTING, INVOICING, MASTER, PREVIOUS_MASTER, Rig, SECRET, chunk, event, exchange, hook_secret,

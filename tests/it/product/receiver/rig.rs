@@ -8,6 +8,7 @@ use std::{
 };
 
 use aws_lc_rs::hmac;
+use server::Server;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpSocket, TcpStream},
@@ -16,7 +17,6 @@ use tokio::{
 };
 use tributary::{
     config::{Providers, WebhookSource},
-    server::{self, Server},
     webhooks::{
         delivery::{Delivery, Reading},
         intake::Outcome,

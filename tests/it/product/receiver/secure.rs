@@ -3,9 +3,9 @@
 use std::{fs, path::Path, time::Duration};
 
 use reqwest::{Client, tls::Version as Tls};
+use server::Certificates;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use tributary::server::Certificates;
 
 use super::rig::{ACCOUNTING, PATIENCE, Rig, SECRET, event, sign};
 

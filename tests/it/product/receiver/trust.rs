@@ -2,14 +2,12 @@
 
 use std::net::Ipv4Addr;
 
-use tributary::{
-    model::AccountingResource,
-    webhooks::{
-        delivery::{Family, topic_of},
-        intake::Outcome,
-        receiver::Acknowledged,
-        receivers::Taking,
-    },
+use model::AccountingResource;
+use tributary::webhooks::{
+    delivery::{Family, topic_of},
+    intake::Outcome,
+    receiver::Acknowledged,
+    receivers::Taking,
 };
 
 use super::rig::{

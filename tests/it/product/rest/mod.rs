@@ -12,8 +12,8 @@ mod snapshots;
 mod subscriptions;
 pub(crate) mod worker;
 
+use kafka::{Failure, Shards, TransactionOptions};
 use serde_json::{Value, json};
-use tributary::kafka::{Failure, Shards, TransactionOptions};
 use tributary::worker::state::statuses::{RunState, Status};
 
 use self::plugin::writer;

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use kafka::Kafka;
 use serde_json::json;
-use tributary::config::Kafka;
 
 use super::worker::{Answer, Group, Outcome, Worker, config};
 use crate::support::{breakable, lost};

@@ -5,15 +5,15 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::sync::Arc;
 
-use serde_json::{Value, json};
-use tributary::avro::Registry;
-use tributary::config;
-use tributary::kafka::{Admin, Producer};
-use tributary::metrics::live::Page;
-use tributary::model::{
+use base::metrics::live::Page;
+use kafka::{Admin, Producer};
+use model::{
     Certificate, CompanyId, List, Meta, Method, Order, Origin, Outgoing, Progress, Run, RunId, ShardState,
     Topic,
 };
+use serde_json::{Value, json};
+use tributary::avro::Registry;
+use tributary::config;
 use tributary::pipeline::open_state;
 use tributary::worker::grants::Grants;
 use tributary::worker::ledger::Ledgers;

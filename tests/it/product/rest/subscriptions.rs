@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
+use model::{Gap, GapCause, GapState, TopicPrefix};
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use tributary::model::{Gap, GapCause, GapState, TopicPrefix};
 use tributary::webhooks::subscriptions::{Change, Ledger};
 use tributary::worker::herder::{Error, Ledgers, PlanInfo, StepInfo, Subscribing};
 use tributary::worker::state::configs::Properties;

@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kafka::{Admin, Kafka, Shards, TransactionOptions};
 use reqwest::{Client, Method, StatusCode};
 use serde_json::Value;
+use server::{Options, Server};
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
+use tributary::config::Providers;
 use tributary::config::connector::TargetState;
 use tributary::config::worker::{Rest, Topic, Topics};
-use tributary::config::{Kafka, Providers};
-use tributary::kafka::{Admin, Shards, TransactionOptions};
-use tributary::server::{Options, Server};
 use tributary::telemetry::Filters;
 use tributary::worker::arbiter::Arbiter;
 use tributary::worker::herder::{Herder, Parts, Snapshots, Subscribing};

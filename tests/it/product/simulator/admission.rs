@@ -1,6 +1,6 @@
 //! What a request must bring to be answered: key, token, scopes, headers, a path the gateway knows.
 
-use tributary::simulator::{control, knobs::ExpiredToken};
+use simulator::{control, knobs::ExpiredToken};
 
 use super::{
     ACCOUNTING_SCOPES, Answer, Client, KEY, PAYROLL_SCOPES, RESOURCES,

@@ -2,7 +2,7 @@
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use tributary::simulator::{Simulator, knobs::Knobs, knobs::ReceiverUrls};
+use simulator::{Simulator, knobs::Knobs, knobs::ReceiverUrls};
 
 use super::{Answer, Client, segment, start};
 
@@ -429,7 +429,7 @@ async fn truth_tells_requests_deliveries_tokens_webhooks_and_hooks() {
 
 async fn control_needs_neither_key_nor_token_and_is_no_part_of_the_journal() {
     let simulator = start(|settings| {
-        let drop = super::gateway::rule(tributary::simulator::knobs::Effect::Drop);
+        let drop = super::gateway::rule(simulator::knobs::Effect::Drop);
         settings.knobs.faults = vec![drop];
     })
     .await;

@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use tokio::time::Instant;
-use tributary::simulator::{
+use simulator::{
     deliveries::End,
     knobs::{DeliveryKnobs, Latency, ReceiverUrls},
 };
+use tokio::time::Instant;
 
 use super::{
     receiver::{Received, Receiver, Reply, certified},

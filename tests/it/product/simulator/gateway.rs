@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use tributary::simulator::{
+use simulator::{
     Simulator,
     clock::SECOND,
     knobs::{Effect, Fault, Latency, Rate, ReceiverUrls, Status, Target, Tells},

@@ -3,7 +3,7 @@
 use reqwest::Method;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
-use tributary::simulator::{
+use simulator::{
     Simulator,
     knobs::{BadClient, Pkce},
 };

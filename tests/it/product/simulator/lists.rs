@@ -1,7 +1,7 @@
 //! Lists: pages, filter, order, what an empty one looks like, and what rows carry.
 
 use serde_json::Value;
-use tributary::simulator::{
+use simulator::{
     Simulator,
     knobs::{EmptyList, OverMax, PayrollTotal},
 };

@@ -24,7 +24,7 @@ use std::{fmt::Write as _, sync::Arc, time::Duration};
 
 use reqwest::{Method, header::HeaderMap, redirect};
 use serde_json::{Value, json};
-use tributary::simulator::{
+use simulator::{
     Simulator,
     clock::{SECOND, Ticks, midnight},
     settings::{Settings, WorldSettings},

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tributary::simulator::{
+use simulator::{
     Simulator,
     catalog::{Kind, Resource},
     clock::SECOND,

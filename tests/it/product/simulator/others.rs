@@ -2,7 +2,7 @@
 //! came into its state.
 
 use serde_json::{Value, json};
-use tributary::simulator::knobs::ReceiverUrls;
+use simulator::knobs::ReceiverUrls;
 
 use super::{
     Client,

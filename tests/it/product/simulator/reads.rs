@@ -1,7 +1,7 @@
 //! Reading: the documented fields, all nineteen paths by id, and the company that `context` names.
 
 use serde_json::{Value, json};
-use tributary::simulator::{
+use simulator::{
     Simulator,
     catalog::{Kind, Resource},
     control,

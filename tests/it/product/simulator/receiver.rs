@@ -10,13 +10,13 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use serde_json::Value;
+use server::{Options, Server};
 use sha2::{Digest as _, Sha256};
 use tokio::{
     net::TcpListener,
     sync::{Semaphore, mpsc},
     time::Instant,
 };
-use tributary::server::{Options, Server};
 
 /// Longer than anything here may take; reached only by a test that fails.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -3,7 +3,7 @@
 use aws_lc_rs::signature::{RSA_PKCS1_2048_8192_SHA256, RsaPublicKeyComponents};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::Value;
-use tributary::simulator::knobs::{Latency, RefreshLife};
+use simulator::knobs::{Latency, RefreshLife};
 use url::Url;
 
 use super::{

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use axum::{Router, body::Bytes, extract::RawQuery, http::HeaderMap};
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, sync::mpsc};
-use tributary::simulator::{
+use simulator::{
     Simulator,
     catalog::{Kind, Resource},
     control,
@@ -13,6 +12,7 @@ use tributary::simulator::{
     settings::{SequenceScope, Settings},
     world::Change,
 };
+use tokio::{net::TcpListener, sync::mpsc};
 
 use super::{Client, RESOURCES, pass, reads::resource, segment, start};
 

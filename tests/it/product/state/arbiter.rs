@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use futures::poll;
+use kafka::{Received, TransactionOptions};
 use tokio::time::timeout;
-use tributary::kafka::{Received, TransactionOptions};
 use tributary::worker::arbiter::{Arbiter, Error};
 use tributary::worker::state::configs::{self, Configs, Properties, Write};
 

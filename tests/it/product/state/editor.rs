@@ -6,7 +6,7 @@
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
-use tributary::kafka::TransactionOptions;
+use kafka::TransactionOptions;
 
 use super::ground::{Ground, LIMIT, create};
 use crate::support::process::Process;

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use kafka::{Admin, Kafka, Received, TransactionOptions, read_to_end};
 use tokio::time::timeout;
-use tributary::config::Kafka;
 use tributary::config::worker::{Topic, Topics};
-use tributary::kafka::{Admin, Received, TransactionOptions, read_to_end};
 use tributary::worker::arbiter::Arbiter;
 use tributary::worker::state::State;
 use tributary::worker::state::configs::{self, Configs, Properties, Write};

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use kafka::{Admin, Lease, Producer, ProducerOptions, Shards, TransactionOptions};
+use model::EncodedRecord;
 use tokio::time::timeout;
 use tributary::config::connector::TargetState;
-use tributary::kafka::{Admin, Lease, Producer, ProducerOptions, Shards, TransactionOptions};
-use tributary::model::EncodedRecord;
 use tributary::worker::arbiter::Changes;
 use tributary::worker::state::Tail;
 use tributary::worker::state::configs::{self, Configs};

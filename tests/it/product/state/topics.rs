@@ -2,9 +2,8 @@
 
 use std::time::Instant;
 
-use tributary::config::Kafka;
-use tributary::kafka::{Admin, Error, TopicSpec};
-use tributary::model::Cleanup;
+use kafka::{Admin, Error, Kafka, TopicSpec};
+use model::Cleanup;
 use tributary::worker::topics::{Partitions, ensure, inspect};
 
 use super::ground::{LIMIT, names};

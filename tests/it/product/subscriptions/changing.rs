@@ -1,7 +1,7 @@
 //! What is declared changes: another secret, nothing at all, all of it again.
 
-use tributary::model::{Fingerprint, Phase};
-use tributary::simulator::accounting::WebhookState;
+use model::{Fingerprint, Phase};
+use simulator::accounting::WebhookState;
 use tributary::webhooks::subscriptions::Ledger;
 
 use super::scene::{SECRET, Scene, active};

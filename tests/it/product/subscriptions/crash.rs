@@ -10,11 +10,13 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Instant;
 
+use model::GapState;
+use simulator::{
+    accounting::{WebhookState, WebhookTruth},
+    knobs::ReceiverPaths,
+    settings::Settings,
+};
 use tokio::time::sleep;
-use tributary::model::GapState;
-use tributary::simulator::accounting::{WebhookState, WebhookTruth};
-use tributary::simulator::knobs::ReceiverPaths;
-use tributary::simulator::settings::Settings;
 use tributary::webhooks::subscriptions::Ledger;
 
 use super::scene::{CONNECTOR, HOST, LIMIT, Scene, active};
@@ -288,7 +290,7 @@ impl Stage {
     /// Waits until everything is as declared, and holds it against what the provider has.
     async fn stands(&self) -> Result<()> {
         let secret = self.settings()[1].1;
-        let wanted = tributary::model::Fingerprint::of(secret);
+        let wanted = model::Fingerprint::of(secret);
         let done = |ledger: &Ledger| {
             // The ledger may say what stood before the worker died.
             let hooks = self.scene.stage.simulator.provider().invoicing.hooks();

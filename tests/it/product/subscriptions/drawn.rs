@@ -1,11 +1,12 @@
 //! Providers that are drawn: whatever the document leaves open about webhooks, each is subscribed and active, and what is sent to it
 //! is published.
 
+use kafka::{Kafka, read_to_end};
+use simulator::{
+    catalog::{Action, Entity},
+    world::Change,
+};
 use tokio::time::{Instant, sleep};
-use tributary::config::Kafka;
-use tributary::kafka::read_to_end;
-use tributary::simulator::catalog::{Action, Entity};
-use tributary::simulator::world::Change;
 
 use super::scene::{LIMIT, POLL, Scene, active};
 use crate::support::drawn::{self, Drawn};

@@ -1,7 +1,7 @@
 //! Invoicing hooks where the provider does less than its document promises.
 
-use tributary::model::{Gap, GapCause, Phase, Subscription, Target};
-use tributary::simulator::knobs::{self, EchoTime, Effect, Fault, ReceiverPaths, Status};
+use model::{Gap, GapCause, Phase, Subscription, Target};
+use simulator::knobs::{self, EchoTime, Effect, Fault, ReceiverPaths, Status};
 use tributary::webhooks::subscriptions::Ledger;
 
 use super::scene::{CONNECTOR, Scene, active};

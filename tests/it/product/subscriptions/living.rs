@@ -4,12 +4,14 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use model::{GapCause, GapState, InvoicingEntity, Phase, RepairState, Target};
+use simulator::{
+    accounting::{WebhookState, WebhookTruth},
+    catalog::{Kind, Resource},
+    world::{Change, Place},
+};
 use tokio::net::TcpSocket;
 use tokio::time::{Instant, sleep, timeout};
-use tributary::model::{GapCause, GapState, InvoicingEntity, Phase, RepairState, Target};
-use tributary::simulator::accounting::{WebhookState, WebhookTruth};
-use tributary::simulator::catalog::{Kind, Resource};
-use tributary::simulator::world::{Change, Place};
 
 use super::scene::{CONNECTOR, LIMIT, POLL, Scene, active};
 use crate::product::simulator::Client;

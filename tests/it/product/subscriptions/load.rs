@@ -5,10 +5,12 @@
 
 use std::collections::BTreeSet;
 
+use model::{AccountingResource, Fingerprint, Topic, TopicPrefix};
+use simulator::{
+    deliveries::{End, Entry, Purpose},
+    settings::Settings,
+};
 use tokio::time::timeout;
-use tributary::model::{AccountingResource, Fingerprint, Topic, TopicPrefix};
-use tributary::simulator::deliveries::{End, Entry, Purpose};
-use tributary::simulator::settings::Settings;
 use tributary::webhooks::subscriptions::Ledger;
 
 use super::scene::{HOST, LIMIT, SECRET, Scene, active};
@@ -42,7 +44,7 @@ async fn no_delivery_is_refused_or_missing_while_secret_and_address_change_under
     provider.turn(|knobs| knobs.changes_per_second = RATE);
     let secrets = [("accounting.secret", SECOND_SECRET), ("accounting.secret.previous", SECRET)];
     scene.configure(&[&[resources, OVERLAP], &secrets[..]].concat()).await?;
-    let one = |what: fn(&tributary::model::Subscription) -> bool| {
+    let one = |what: fn(&model::Subscription) -> bool| {
         move |ledger: &Ledger| {
             let mut living = ledger.subscriptions.values().filter(|one| one.phase.may_live());
             living.all(what) && active(ledger).len() == 1
@@ -98,8 +100,8 @@ async fn published(scene: &Scene, shared: &Shared) -> Result<BTreeSet<String>> {
     let prefix = TopicPrefix::new(&*scene.prefix).map_err(|error| Error(error.to_string()))?;
     let topic = Topic::AccountingEvents(AccountingResource::Customers).name(&prefix);
     let mut found = BTreeSet::new();
-    let kafka = tributary::config::Kafka::plaintext(shared.bootstrap());
-    tributary::kafka::read_to_end(&kafka, &topic, &[0, 1], LIMIT, |record| {
+    let kafka = kafka::Kafka::plaintext(shared.bootstrap());
+    kafka::read_to_end(&kafka, &topic, &[0, 1], LIMIT, |record| {
         let id = record.headers.iter().find(|(name, _)| &**name == "tributary.id");
         found.extend(id.map(|(_, id)| String::from_utf8_lossy(id).into_owned()));
     })

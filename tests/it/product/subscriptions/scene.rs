@@ -4,13 +4,15 @@ use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kafka::Admin;
+use model::{Moment, Phase, Target, TopicPrefix, Wish};
 use serde_json::{Value, json};
+use simulator::{
+    accounting::{WebhookState, WebhookTruth},
+    settings::Settings,
+};
 use tokio::time::sleep;
 use tributary::config;
-use tributary::kafka::Admin;
-use tributary::model::{Moment, Phase, Target, TopicPrefix, Wish};
-use tributary::simulator::accounting::{WebhookState, WebhookTruth};
-use tributary::simulator::settings::Settings;
 use tributary::webhooks::subscriptions::{Change, Ledger};
 use tributary::worker::ledger::{Handle, Ledgers};
 

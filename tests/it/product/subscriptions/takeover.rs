@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use model::GapCause;
+use simulator::accounting::WebhookState;
 use tokio::time::Instant;
-use tributary::model::GapCause;
-use tributary::simulator::accounting::WebhookState;
 use tributary::webhooks::subscriptions::Ledger;
 
 use super::scene::{Scene, active};

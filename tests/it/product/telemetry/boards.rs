@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use base::metrics::{self, Kind, live};
+use model::{GapCause, Phase};
 use serde_json::Value;
-use tributary::metrics::{self, Kind, live};
-use tributary::model::{GapCause, Phase};
 use tributary::snapshot::State;
 
 use super::queries::{Named, Query};

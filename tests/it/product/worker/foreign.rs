@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use kafka::{Admin, Kafka, Producer, ProducerOptions, TopicSpec, read_to_end};
+use model::Cleanup;
 use serde_json::json;
-use tributary::config::Kafka;
-use tributary::kafka::{Admin, Producer, ProducerOptions, TopicSpec, read_to_end};
-use tributary::model::Cleanup;
 
 use super::process::{LIMIT, Topics, Worker, numbers};
 use crate::support::topics::record;
@@ -102,7 +101,7 @@ async fn seen(
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let counts = Admin::Real(kafka.clone()).partition_counts(&names).await.unwrap();
     let mut log = Vec::new();
-    let each = |record: tributary::kafka::Received| {
+    let each = |record: kafka::Received| {
         log.push((String::from_utf8_lossy(&record.key.unwrap()).into_owned(), record.offset));
     };
     read_to_end(&kafka, &topics.config_topic(), &[0], LIMIT, each).await.unwrap();

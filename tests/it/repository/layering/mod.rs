@@ -1,257 +1,323 @@
-//! Imports go down only: who may name whom, held by reading the source.
+//! Imports go down only: these tests read manifests and sources, and report each crate or module that names a forbidden one.
 //!
-//! Every `crate::module` counts, in `use` lines and elsewhere, however it is written (`super::super`,
-//! groups), and in tests too: a unit test that needs the layer above belongs into this binary. Comments and
-//! text do not count. A module the table does not know is an error, so that a new one gets its place.
+//! Every path to a `crate::module` counts, in `use` lines and elsewhere, however it is written (`super::super`, groups).
+//! Comments and text do not count. Unit tests count too, except for cycles: a unit test that needs the layer above belongs in
+//! this binary.
 
+mod cycles;
+mod examples;
 mod source;
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use examples::*;
 use source::{Mention, Source};
 
 crate::tests! {
     plain imports_go_down_only;
-    plain an_import_upwards_is_found_however_it_is_written;
-    plain an_import_sideways_is_found_unless_the_table_allows_it;
-    plain what_is_only_text_is_no_import;
-    plain a_crate_outside_its_home_is_found;
-    plain a_module_without_a_place_is_found;
+    plain manifests_name_only_crates_below;
+    plain modules_form_no_unlisted_cycle;
+    plain upward_import_is_found_however_it_is_written;
+    plain sideways_import_is_found_unless_it_is_its_own_module;
+    plain text_and_comments_are_no_import;
+    plain crate_outside_its_home_is_found;
+    plain module_or_crate_without_a_place_is_found;
+    plain super_super_out_of_a_room_is_found;
+    plain forbidden_dependency_in_a_manifest_is_found;
+    plain cycle_is_found_at_each_level;
+    plain cycle_through_unit_tests_does_not_count;
+    plain known_cycle_may_only_shrink;
 }
 
 /// This directory, for messages.
 const HERE: &str = "tests/it/repository/layering";
-/// A module may name those of lower levels, never one of its own.
-const LEVELS: [(&str, u8); 30] = [
+
+/// The root package as its own code calls it.
+const ROOT: &str = "tributary";
+/// Our other crates, each with those of ours that it may depend on. The root may depend on all.
+const CRATES: [(&str, &[&str]); 6] = [
+    ("base", &[]),
+    ("model", &[]),
+    ("server", &["base"]),
+    // Shares no code with the product, except how bytes get in and out: one misreading of the provider must not hide in both.
+    ("simulator", &["server"]),
+    ("kafka", &["base", "model"]),
+    ("provider", &["base", "model"]),
+];
+/// Replaces a crate of crates.io and names none of ours.
+const NOT_OURS: &str = "openssl-sys";
+
+/// The root's modules. Each may name those of lower levels, none of the same level.
+const LEVELS: [(&str, u8); 16] = [
     ("main", 7),
     ("lib", 7),
     ("cli", 6),
     ("worker", 5),
-    ("simulator", 5),
     ("webhooks", 4),
     ("enrich", 4),
     ("snapshot", 4),
     ("pipeline", 3),
-    ("api", 2),
-    ("auth", 2),
     ("avro", 2),
     ("fence", 2),
-    ("kafka", 2),
-    ("server", 2),
     ("spool", 2),
     ("telemetry", 2),
-    ("circuit", 1),
     ("config", 1),
     ("store", 1),
     ("allocator", 0),
     ("cycles", 0),
-    ("durable", 0),
-    ("failpoint", 0),
-    ("lapse", 0),
-    ("metrics", 0),
-    ("model", 0),
-    ("random", 0),
-    ("retry", 0),
-    ("secret", 0),
 ];
-/// Neighbours that may be named all the same: every API request needs a token, and fences are read back from Kafka.
-const NEIGHBOURS: [(&str, &str); 2] = [("api", "auth"), ("fence", "kafka")];
-/// Shares no code with the product, so that one misreading of the provider cannot hide in both.
-const ALONE: &str = "simulator";
-/// The one thing it may use: how bytes get in and out is no reading of the provider.
-const LISTENER: &str = "server";
-/// Crates with a home: who else would name them goes through that module.
-const HOMES: [(&str, &[&str]); 4] = [
-    ("fjall", &["store"]),
-    ("rdkafka", &["kafka"]),
-    ("rdkafka_sys", &["kafka"]),
-    // In the Kafka module it fetches the token for SASL, in the simulator it delivers webhooks; the listener's tests need
-    // a client.
+
+/// Crates that only these places may name; other code calls the functions there.
+const HOMES: [(&str, &[&str]); 5] = [
+    ("simulator", &["src/cli", "crates/simulator"]),
+    ("fjall", &["src/store"]),
+    ("rdkafka", &["crates/kafka"]),
+    ("rdkafka_sys", &["crates/kafka"]),
+    // The Kafka crate fetches the token for SASL with it, the simulator delivers webhooks, the listener's tests send requests.
     (
         "reqwest",
         &[
-            "api",
-            "auth",
-            "avro",
-            "cli/auth/button",
-            "cli/client",
-            "cli/connectors",
-            "cli/demo",
-            "cli/webhooks",
-            "kafka/oauth",
-            "server/tests",
-            "simulator",
+            "crates/provider",
+            "src/avro",
+            "src/cli/auth/button",
+            "src/cli/client",
+            "src/cli/connectors",
+            "src/cli/demo",
+            "src/cli/webhooks",
+            "crates/kafka/src/oauth",
+            "crates/server/src/tests",
+            "crates/simulator",
         ],
     ),
 ];
-/// What makes a metric; only functions of `metrics/mod.rs` may.
+/// The macros that make a metric, and the only place that may use them.
 const METRIC_MACROS: [&str; 6] =
     ["counter", "gauge", "histogram", "describe_counter", "describe_gauge", "describe_histogram"];
+const METRICS_HOME: &str = "crates/base/src/metrics";
+
+/// Crates that are large enough for rules among their second-level modules, such as `worker::herder`.
+const DEEP: [&str; 2] = [ROOT, "provider"];
+/// Cycles that are still to be removed: the crate and the modules that reach each other. This table only shrinks. Remove modules
+/// that are no longer part of the cycle; never add one.
+const KNOWN_CYCLES: &[(&str, &[&str])] = &[(
+    ROOT,
+    &[
+        "worker::certificates",
+        "worker::cluster",
+        "worker::declared",
+        "worker::health",
+        "worker::herder",
+        "worker::ingest",
+        "worker::plugins",
+        "worker::reconciler",
+        "worker::records",
+        "worker::rest",
+        "worker::scrape",
+        "worker::service",
+        "worker::snapshots",
+        "worker::supervisor",
+    ],
+)];
 
 async fn imports_go_down_only() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let files = rust_files(&root);
-    assert!(files.len() > 5, "only {} files under {}", files.len(), root.display());
+    let files = rust_files();
+    assert!(files.len() > 100, "only {} files", files.len());
 
+    assert_none(files.iter().flat_map(|(path, text)| check(path, text)));
+}
+
+async fn manifests_name_only_crates_below() {
+    let mut checked = BTreeSet::new();
     let mut faults = Vec::new();
-    for file in files {
-        let text = fs::read_to_string(&file).unwrap();
-        let path = file.strip_prefix(&root).unwrap().to_string_lossy().replace('\\', "/");
-        faults.extend(check(&path, &text));
+    for entry in fs::read_dir(root().join("crates")).unwrap() {
+        let directory = entry.unwrap().path();
+        let name = directory.file_name().unwrap().to_string_lossy().into_owned();
+        if let Ok(manifest) = fs::read_to_string(directory.join("Cargo.toml")) {
+            faults.extend(check_manifest(&name, &manifest));
+            checked.insert(name);
+        }
     }
 
-    assert!(faults.is_empty(), "\n{}", faults.join("\n"));
-}
-
-async fn an_import_upwards_is_found_however_it_is_written() {
-    let breaches = [
-        ("model/ids.rs", "use crate::config::Kafka;"),
-        ("model/ids.rs", "use crate::{\n    model::Record,\n    kafka::{Client, Error},\n};"),
-        ("model/ids.rs", "use super::super::kafka;"),
-        ("model/ids.rs", "use super::{Record, super::kafka::Client};"),
-        ("retry.rs", "use super::kafka;"),
-        ("retry.rs", "fn wait() { let error = crate :: kafka :: Error; }"),
-        ("retry.rs", "#[cfg(test)]\nmod tests {\n    use super::super::kafka;\n}"),
-        ("kafka/mod.rs", "pub(crate) use crate::pipeline::Publisher;"),
-        ("kafka/mod.rs", "use crate::r#pipeline;"),
-        ("kafka/mod.rs", "fn all() { for name in crate::pipeline::names() {} }"),
-        ("config/mod.rs", "type Text<'a> = &'a str; use crate::avro;"),
-    ];
-
-    for (path, text) in breaches {
-        assert_eq!(check(path, text).len(), 1, "{path}: {text}");
+    assert_none(faults);
+    for (name, _) in CRATES {
+        assert!(checked.contains(name), "crates/{name} has no Cargo.toml: remove it from CRATES in {HERE}");
     }
 }
 
-async fn an_import_sideways_is_found_unless_the_table_allows_it() {
-    for (path, text) in [
-        ("webhooks/receiver.rs", "use crate::enrich::Fetch;"),
-        ("auth/token.rs", "use crate::api::Client;"),
-        ("spool/mod.rs", "use crate::kafka::Client;"),
-        ("model/record.rs", "use crate::retry::Retry;"),
-        ("simulator/mod.rs", "use crate::model::ids;"),
-        ("cli/mod.rs", "use crate::*;"),
-        ("cli/mod.rs", "use crate::{model, *};"),
-        ("worker/mod.rs", "use crate::simulator::Provider;"),
-    ] {
-        assert_eq!(check(path, text).len(), 1, "{path}: {text}");
-    }
-    for (path, text) in [
-        ("api/mod.rs", "use crate::auth::Token;"),
-        ("fence/mod.rs", "use crate::{kafka, store::Database};"),
-        ("simulator/mod.rs", "use crate::simulator::clock;"),
-        ("kafka/mod.rs", "use crate::{config::Kafka, kafka::client, metrics, model, retry::Retry};"),
-        ("retry.rs", "mod tests {\n    use super::*;\n}"),
-        ("kafka/client.rs", "use super::Error;"),
-        ("cli/demo.rs", "use crate::simulator::Provider;"),
-        ("main.rs", "use tributary::cli;"),
-    ] {
-        assert_eq!(check(path, text), Vec::<String>::new(), "{path}: {text}");
-    }
+async fn modules_form_no_unlisted_cycle() {
+    assert_none(cycles::check(&rust_files(), KNOWN_CYCLES));
 }
 
-async fn what_is_only_text_is_no_import() {
-    let text = r##"
-        //! See [`crate::worker`].
-        /* use crate::worker; /* nested */ use crate::worker; */
-        const ONE: &str = "use crate::worker; \" crate::worker";
-        const TWO: &str = r#"crate::worker " rdkafka::Message"#;
-        const THREE: (char, char, u8) = ('"', '\'', b'"');
-        pub(in crate::model) fn four<'a>() {}
-    "##;
-
-    assert_eq!(check("model/ids.rs", text), Vec::<String>::new());
-}
-
-async fn a_crate_outside_its_home_is_found() {
-    for (path, text) in [
-        ("pipeline/publisher.rs", "use rdkafka::Message;"),
-        ("spool/writer.rs", "use fjall::Database;"),
-        ("worker/mod.rs", "fn send(client: &reqwest::Client) {}"),
-        ("kafka/producer.rs", "use reqwest::Client;"),
-        ("kafka/producer.rs", "metrics::counter!(\"a\").increment(1);"),
-        ("kafka/producer.rs", "use metrics::{Unit, gauge};"),
-    ] {
-        assert_eq!(check(path, text).len(), 1, "{path}: {text}");
-    }
-    for (path, text) in [
-        ("kafka/producer.rs", "use rdkafka::Message;"),
-        ("kafka/oauth.rs", "use reqwest::Client;"),
-        ("kafka/oauth/mod.rs", "use reqwest::Client;"),
-        ("metrics/mod.rs", "use metrics::{Unit, counter, gauge};"),
-        (
-            "kafka/producer.rs",
-            "use crate::metrics; fn sent() { metrics::record_published(); let counter = 1; }",
-        ),
-    ] {
-        assert_eq!(check(path, text), Vec::<String>::new(), "{path}: {text}");
-    }
-}
-
-async fn a_module_without_a_place_is_found() {
-    assert_eq!(check("utils/mod.rs", "fn one() {}").len(), 1);
-    assert_eq!(check("worker/mod.rs", "use crate::utils::one;").len(), 1);
-}
-
-/// What is wrong with the imports of one file; `path` is relative to `src`.
+/// Faults in the imports of one file; `path` starts at the repository's root.
 fn check(path: &str, text: &str) -> Vec<String> {
-    let stem = path.trim_end_matches(".rs");
-    let module = stem.split('/').next().unwrap_or(stem);
+    let Some(place) = Place::of(path) else { return Vec::new() };
+    let source = Source::read(place.module.clone(), text);
+    let mentions = source.mentions();
+    let mut faults = if place.krate == ROOT { check_levels(path, &mentions) } else { Vec::new() };
+    faults.extend(check_rooms(path, &place, &mentions));
+    faults.extend(check_homes(path, &source));
+    faults.dedup();
+    faults
+}
+
+/// The root's modules name lower levels only.
+fn check_levels(path: &str, mentions: &[Mention]) -> Vec<String> {
+    let module = path.split('/').nth(1).unwrap_or_default().trim_end_matches(".rs");
     let Some(level) = level(module) else {
-        return vec![format!("src/{path}: module {module} has no level: give it one in {HERE}")];
+        return vec![format!("{path}: module {module} has no level: give it one in LEVELS in {HERE}")];
     };
-    let source = Source::read(stem, text);
     let mut faults = Vec::new();
-    for Mention { line, name } in source.modules() {
-        let allowed = match self::level(&name) {
-            _ if name == module => true,
-            None if name == "*" => {
-                faults.push(format!("src/{path}:{line}: crate::* hides which modules are meant: name them"));
-                continue;
-            }
-            None => {
-                faults.push(format!("src/{path}:{line}: crate::{name} has no level: give it one in {HERE}"));
-                continue;
-            }
-            Some(_) if module == ALONE => name == LISTENER,
-            Some(other) => other < level || NEIGHBOURS.contains(&(module, name.as_str())),
+    for Mention { line, path: named, .. } in mentions {
+        let Some(name) = named.first().filter(|name| *name != module) else { continue };
+        let fault = match self::level(name) {
+            Some(other) if other < level => continue,
+            Some(_) => format!("{module} must not name crate::{name}: imports go down only"),
+            None if name == "*" => "crate::* hides which modules are meant: name them".to_owned(),
+            None => format!("crate::{name} has no level: give it one in LEVELS in {HERE}"),
         };
-        if !allowed {
-            faults.push(format!(
-                "src/{path}:{line}: {module} must not name crate::{name}: imports go down only"
-            ));
-        }
+        faults.push(format!("{path}:{line}: {fault}"));
     }
+    faults
+}
+
+/// `super::super` stays in the file's second-level module in the root crate, and in its top-level module elsewhere.
+fn check_rooms(path: &str, place: &Place, mentions: &[Mention]) -> Vec<String> {
+    let depth = if place.krate == ROOT { 2 } else { 1 };
+    let room = &place.module[..place.module.len().min(depth)];
+    let leaves = |mention: &&Mention| {
+        mention.supers > 1 && mention.within.len().saturating_sub(mention.supers) < room.len()
+    };
+    let fault = |Mention { line, .. }: &Mention| {
+        format!("{path}:{line}: super::super leads out of {}: write the path from crate::", room.join("::"))
+    };
+    mentions.iter().filter(leaves).map(fault).collect()
+}
+
+/// Crates are named in their homes only.
+fn check_homes(path: &str, source: &Source) -> Vec<String> {
+    let stem = path.trim_end_matches(".rs");
+    let is_in =
+        |home: &str| stem.strip_prefix(home).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let mut faults = Vec::new();
     for (package, homes) in HOMES {
-        let at_home = homes.iter().any(|home| stem == *home || stem.starts_with(&format!("{home}/")));
-        for line in source.lines_naming(package).filter(|_| !at_home) {
-            faults.push(format!("src/{path}:{line}: {package} may be named in {} only", homes.join(", ")));
+        if !homes.iter().any(|home| is_in(home)) {
+            for line in source.lines_naming(package) {
+                faults.push(format!("{path}:{line}: {package} may be named in {} only", homes.join(", ")));
+            }
         }
     }
-    if module != "metrics" {
+    if !is_in(METRICS_HOME) {
         for line in source.lines_naming_any_of("metrics", &METRIC_MACROS) {
             faults.push(format!(
-                "src/{path}:{line}: a metric is made here: add a function to src/metrics/mod.rs"
+                "{path}:{line}: metrics are made in {METRICS_HOME} only: add a function there"
             ));
         }
     }
     faults
 }
 
+/// Faults in the dependencies of `crates/{name}`. Dev-dependencies do not count.
+fn check_manifest(name: &str, manifest: &str) -> Vec<String> {
+    if name == NOT_OURS {
+        return Vec::new();
+    }
+    let Some((_, allowed)) = CRATES.iter().find(|(known, _)| *known == name) else {
+        return vec![format!("crates/{name} has no place: say in CRATES in {HERE} what it may depend on")];
+    };
+    let is_ours = |package: &&str| *package == ROOT || CRATES.iter().any(|(known, _)| known == package);
+    let forbidden = dependencies(manifest)
+        .into_iter()
+        .filter(|(_, package)| is_ours(&package.as_str()) && !allowed.contains(&package.as_str()));
+    forbidden
+        .map(|(line, package)| {
+            format!("crates/{name}/Cargo.toml:{line}: {name} must not depend on {package}")
+        })
+        .collect()
+}
+
+/// The names in the `[dependencies]` of a manifest, each with its line; ours without the prefix that their packages have.
+fn dependencies(manifest: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let mut counts = false;
+    for (line, text) in (1..).zip(manifest.lines()) {
+        let text = text.split('#').next().unwrap_or_default().trim();
+        if let Some(header) = text.strip_prefix('[') {
+            let header = header.trim_end_matches(']');
+            let (table, name) = header.rsplit_once('.').unwrap_or(("", header));
+            let is_one = table.rsplit('.').next() == Some("dependencies");
+            counts = is_one || name == "dependencies";
+            found.extend(is_one.then(|| (line, name.to_owned())));
+        } else if counts {
+            let key = text.split(['.', '=', ' ']).next().unwrap_or_default();
+            // A renamed dependency shows in `package = "tributary-…"` or `path = "../…"`.
+            let values = text.split('"').skip(1).step_by(2);
+            let renamed = values.filter(|value| value.starts_with("tributary-") || value.starts_with("../"));
+            let names = renamed
+                .chain([key])
+                .map(|name| name.trim_start_matches("../").trim_start_matches("tributary-"));
+            found.extend(names.map(|name| (line, name.to_owned())));
+        }
+    }
+    found.dedup();
+    found
+}
+
+/// The crate and module of a file.
+struct Place<'a> {
+    krate: &'a str,
+    module: Vec<String>,
+}
+
+impl<'a> Place<'a> {
+    /// `path` is `src/worker/mod.rs` or `crates/kafka/src/lib.rs`. None for other files.
+    fn of(path: &'a str) -> Option<Self> {
+        let (krate, below) = match path.strip_prefix("src/") {
+            Some(below) => (ROOT, below),
+            None => path.strip_prefix("crates/")?.split_once("/src/")?,
+        };
+        let parts = below.trim_end_matches(".rs").split('/');
+        let module =
+            parts.filter(|part| !matches!(*part, "mod" | "lib" | "main")).map(str::to_owned).collect();
+        (krate != NOT_OURS).then_some(Self { krate, module })
+    }
+}
+
 fn level(module: &str) -> Option<u8> {
     LEVELS.iter().find(|(name, _)| *name == module).map(|(_, level)| *level)
 }
 
-fn rust_files(directory: &Path) -> Vec<PathBuf> {
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The path, from the repository's root, and text of every source file of ours.
+fn rust_files() -> Vec<(String, String)> {
     let mut files = Vec::new();
-    for entry in fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            files.extend(rust_files(&path));
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
+    add_rust_files(&root().join("src"), &mut files);
+    for entry in fs::read_dir(root().join("crates")).unwrap() {
+        let sources = entry.unwrap().path().join("src");
+        if sources.is_dir() {
+            add_rust_files(&sources, &mut files);
         }
     }
     files
+}
+
+fn add_rust_files(directory: &Path, files: &mut Vec<(String, String)>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            add_rust_files(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = fs::read_to_string(&path).unwrap();
+            files.push((path.strip_prefix(root()).unwrap().to_string_lossy().replace('\\', "/"), text));
+        }
+    }
+}
+
+fn assert_none(faults: impl IntoIterator<Item = String>) {
+    let faults: Vec<_> = faults.into_iter().collect();
+    assert!(faults.is_empty(), "\n{}", faults.join("\n"));
 }

@@ -1,20 +1,24 @@
 //! Just enough of Rust's grammar to see which modules and crates a file names.
 //!
-//! Text → [`Token`]s without comments, strings and lifetimes → paths. A path is followed from `crate`, `self`
-//! or `super` through groups; the first name below the crate's root is the module meant.
+//! Text → [`Token`]s without comments, strings and lifetimes → [`Mention`]s: every path that starts at `crate`, `self` or
+//! `super`, spelled out from the crate's root, one per item of a group.
 
-/// A top-level module named in a file.
-#[derive(Debug, PartialEq, Eq)]
+/// One path to something in the same crate.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Mention {
     pub(super) line: usize,
-    pub(super) name: String,
+    /// The module the path is written in, inline modules included.
+    pub(super) within: Vec<String>,
+    /// The names of modules, then of items, from the crate's root.
+    pub(super) path: Vec<String>,
+    /// How many times the path says `super`.
+    pub(super) supers: usize,
 }
 
 /// A file as tokens, with its own place in the crate.
 pub(super) struct Source {
     tokens: Vec<Token>,
-    /// How many modules lie between the crate's root and this file: 1 for `retry.rs` and `avro/mod.rs`.
-    depth: usize,
+    module: Vec<String>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -24,27 +28,36 @@ struct Token {
 }
 
 impl Source {
-    /// `stem` is the file's path below `src`, without `.rs`.
-    pub(super) fn read(stem: &str, text: &str) -> Self {
-        let modules = stem.split('/').filter(|part| !matches!(*part, "mod" | "lib" | "main"));
-        Self { tokens: tokenize(text), depth: modules.count() }
+    /// `module` is the file's module, from the crate's root.
+    pub(super) fn read(module: Vec<String>, text: &str) -> Self {
+        Self { tokens: tokenize(text), module }
     }
 
-    /// Every top-level module of this crate that the file names.
-    pub(super) fn modules(&self) -> Vec<Mention> {
+    /// Every path that starts in this crate.
+    pub(super) fn mentions(&self) -> Vec<Mention> {
         let mut mentions = Vec::new();
-        // Braces that are open, and whether each belongs to an inline module.
-        let mut open = Vec::new();
-        for index in 0..self.tokens.len() {
+        // The open braces; those of an inline module with its name.
+        let mut open: Vec<Option<&str>> = Vec::new();
+        let mut index = 0;
+        while index < self.tokens.len() {
             match self.text(index) {
-                "{" => open.push(index >= 2 && self.text(index - 2) == "mod"),
+                "{" if index >= 2 && self.text(index - 2) == "mod" => open.push(Some(self.text(index - 1))),
+                "{" => open.push(None),
                 "}" => drop(open.pop()),
-                "crate" | "super" | "self" | "tributary" if !self.is_continued(index) => {
-                    let inline = open.iter().filter(|is_module| **is_module).count();
-                    self.follow(index, None, self.depth + inline, &mut mentions);
+                start @ ("crate" | "super" | "self" | "tributary") if self.starts_path(index) => {
+                    let mut within = self.module.clone();
+                    within.extend(open.iter().flatten().map(|name| (*name).to_owned()));
+                    let path = if matches!(start, "super" | "self") { within.clone() } else { Vec::new() };
+                    let mut mention = Mention { line: 0, within, path, supers: 0 };
+                    if start == "super" {
+                        mention.go_up();
+                    }
+                    index = self.follow(index + 2, mention, &mut mentions);
+                    continue;
                 }
                 _ => {}
             }
+            index += 1;
         }
         mentions
     }
@@ -68,37 +81,37 @@ impl Source {
         lines
     }
 
-    /// Follows the path that goes on at `index`. `place` is where it has come to, in modules below the root,
-    /// `None` at its beginning; `here` is the module it is written in.
-    fn follow(&self, index: usize, place: Option<usize>, here: usize, mentions: &mut Vec<Mention>) {
-        let next = match (self.text(index), place) {
-            ("{", Some(_)) => {
-                for start in self.group_items(index) {
-                    self.follow(start, place, here, mentions);
+    /// Follows the rest of a path, which is at `index`, into each item of its groups. Returns the index behind it.
+    fn follow(&self, mut index: usize, mut mention: Mention, mentions: &mut Vec<Mention>) -> usize {
+        loop {
+            mention.line = self.tokens.get(index).map_or(0, |token| token.line);
+            match self.text(index) {
+                "{" => {
+                    for start in self.group_items(index) {
+                        self.follow(start, mention.clone(), mentions);
+                    }
+                    return self.group_end(index);
                 }
-                return;
+                "self" => {}
+                "super" => mention.go_up(),
+                name if name == "*" || is_name(name) => mention.path.push(name.to_owned()),
+                _ => break,
             }
-            ("crate" | "tributary", None) => 0,
-            ("self", None) => here,
-            ("super", None) => here.saturating_sub(1),
-            ("self", Some(place)) => place,
-            ("super", Some(place)) => place.saturating_sub(1),
-            (name, Some(0)) if name == "*" || name.starts_with(|letter: char| letter.is_alphabetic()) => {
-                mentions.push(Mention { line: self.tokens[index].line, name: name.to_owned() });
-                return;
+            index += 1;
+            if self.text(index) != "::" {
+                break;
             }
-            _ => return,
-        };
-        if self.text(index + 1) == "::" {
-            self.follow(index + 2, Some(next), here, mentions);
+            index += 1;
         }
+        mentions.push(mention);
+        index
     }
 
     /// Where the items of the group that opens at `index` begin.
     fn group_items(&self, index: usize) -> Vec<usize> {
         let mut depth = 0;
         let mut starts = vec![index + 1];
-        for inside in index + 1..self.group_end(index) {
+        for inside in index + 1..self.group_end(index) - 1 {
             match self.text(inside) {
                 "{" => depth += 1,
                 "}" => depth -= 1,
@@ -106,6 +119,8 @@ impl Source {
                 _ => {}
             }
         }
+        // A trailing comma begins no item.
+        starts.retain(|start| self.text(*start) != "}");
         starts
     }
 
@@ -123,16 +138,27 @@ impl Source {
         self.tokens.len()
     }
 
-    /// Whether the name at `index` is not where its path begins, or only says who may see an item: `pub(in
-    /// crate::model)`.
-    fn is_continued(&self, index: usize) -> bool {
+    /// Whether a path starts at `index`: not in the middle of one, and not where it only limits who sees an item, as in
+    /// `pub(in crate::model)`.
+    fn starts_path(&self, index: usize) -> bool {
         let before = |count: usize| index.checked_sub(count).map_or("", |index| self.text(index));
-        before(1) == "::" || (before(1) == "in" && before(2) == "(")
+        self.text(index + 1) == "::" && before(1) != "::" && !(before(1) == "in" && before(2) == "(")
     }
 
     fn text(&self, index: usize) -> &str {
         self.tokens.get(index).map_or("", |token| &token.text)
     }
+}
+
+impl Mention {
+    fn go_up(&mut self) {
+        self.path.pop();
+        self.supers += 1;
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    text.starts_with(|letter: char| letter.is_alphabetic() || letter == '_')
 }
 
 fn tokenize(text: &str) -> Vec<Token> {

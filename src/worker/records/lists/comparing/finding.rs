@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use model::{Comparison, Difference, Epoch, Key, Progress, Rank, Run, Stamp, Value, Version};
+
 use super::{
     super::{
         job::Answer,
@@ -12,7 +14,6 @@ use super::{
 };
 use crate::{
     enrich::{Batch, Change, Entry, Subject},
-    model::{Comparison, Difference, Epoch, Key, Progress, Rank, Run, Stamp, Value, Version},
     worker::plugins::Failure,
 };
 
@@ -224,11 +225,13 @@ fn published(entry: &mut Entry, before: Option<&Stamp>) -> Option<(Arc<Value>, S
 
 #[cfg(test)]
 mod tests {
+    use model::RunKind;
+
     use super::{
         super::tests::{json, stamp, subject, suspect, value},
         *,
     };
-    use crate::{model::RunKind, worker::records::lists::topic::View};
+    use crate::worker::records::lists::topic::View;
 
     fn run(repair: bool) -> Run {
         let run = serde_json::json!({ "connector": "records", "id": "r", "kind": RunKind::Verify.name(), "lists": ["customers"],

@@ -30,6 +30,8 @@ use std::{
 
 use futures::{FutureExt as _, future::BoxFuture};
 
+use model::{CompanyId, Comparison, Difference, Key, List, RunId, Stamp, Wanted};
+
 pub(super) use self::{
     finding::{Finding, Looked},
     strangers::Strangers,
@@ -43,7 +45,6 @@ use super::{
 use crate::{
     enrich::Subject,
     fence::Shelf,
-    model::{CompanyId, Comparison, Difference, Key, List, RunId, Stamp, Wanted},
     worker::records::{Shared, micros},
 };
 
@@ -323,8 +324,9 @@ fn of_all(own: u64, shards: i32) -> u64 {
 mod tests {
     use bytes::Bytes;
 
+    use model::{AccountingResource, Epoch, Rank, RecordId, Value};
+
     use super::{super::topic::digest, *};
-    use crate::model::{AccountingResource, Epoch, Rank, RecordId, Value};
 
     #[test]
     fn shards_that_know_other_numbers_lay_a_sample_over_the_same_pages() {

@@ -6,15 +6,13 @@
 
 use std::collections::BTreeSet;
 
+use model::{Key, List, Run, RunId, RunKind, Wanted};
+
 use super::{
     super::{Active, Getting, LOOK, Lists, Part, View, Written},
     read_topic,
 };
-use crate::{
-    fence::Shelf,
-    model::{Key, List, Run, RunId, RunKind, Wanted},
-    worker::records::micros,
-};
+use crate::{fence::Shelf, worker::records::micros};
 
 /// Keys that a log line names.
 const NAMED: usize = 10;

@@ -4,11 +4,10 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
+use model::{CompanyId, RecordId};
+use provider::api;
+
 use super::TRIES;
-use crate::{
-    api,
-    model::{CompanyId, RecordId},
-};
 
 /// Ids of vanished records that a certificate names.
 const NAMED: usize = 100;

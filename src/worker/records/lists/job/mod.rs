@@ -14,6 +14,9 @@ mod tests;
 
 use std::sync::Arc;
 
+use model::{AccountingResource, Key, List, ListProgress, Run};
+use provider::api::Lane;
+
 pub(super) use self::missing::{Answer, Missing, answer};
 use super::{
     super::state::{self, Again, Collection, Counts, Cursor},
@@ -22,12 +25,7 @@ use super::{
     pages::Load,
     sample::Sample,
 };
-use crate::{
-    api::Lane,
-    enrich::Subject,
-    model::{AccountingResource, Key, List, ListProgress, Run},
-    snapshot::Reading,
-};
+use crate::{enrich::Subject, snapshot::Reading};
 
 /// How often a page, or a record, is tried that cannot be read for its own sake.
 const TRIES: u32 = 8;
@@ -146,7 +144,7 @@ impl Job {
 
     pub(super) fn lane(&self) -> Lane {
         match self.run.kind {
-            crate::model::RunKind::Repair => Lane::Repair,
+            model::RunKind::Repair => Lane::Repair,
             _ => Lane::Snapshot,
         }
     }

@@ -2,10 +2,11 @@
 
 use bytes::Bytes;
 
+use model::{Certificate, Key, List, Method, Origin};
+
 use super::{Job, Stage};
 use crate::{
     enrich::Subject,
-    model::{Certificate, Key, List, Method, Origin},
     worker::records::state::{self, Collection, Counts},
 };
 

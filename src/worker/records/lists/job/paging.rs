@@ -2,13 +2,14 @@
 
 use std::collections::HashSet;
 
+use model::{AccountingResource, Key};
+use provider::api::{self, row_hash};
+
 use super::{
     super::pages::{Asked, Fetched, Fresh},
     Job, Stage, TRIES, WENT_BACK,
 };
 use crate::{
-    api::{self, row_hash},
-    model::{AccountingResource, Key},
     snapshot::{Reading, Seen, Want},
     worker::records::state::Collection,
 };

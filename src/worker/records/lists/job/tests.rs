@@ -1,12 +1,11 @@
+use model::{CompanyId, Origin, RecordId};
+use provider::api;
+
 use super::{
     super::pages::{Asked, Fetched},
     *,
 };
-use crate::{
-    api,
-    model::{CompanyId, Origin, RecordId},
-    snapshot::{Row, Seen, Settings},
-};
+use crate::snapshot::{Row, Seen, Settings};
 
 fn run() -> Arc<Run> {
     let run = serde_json::json!({

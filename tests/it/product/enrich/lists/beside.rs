@@ -1,8 +1,10 @@
 //! Every record is there and proved to be, beside events, and read again nothing is written.
 
-use tributary::model::RunKind;
-use tributary::simulator::catalog::{Kind, Resource};
-use tributary::simulator::knobs::{Churn, ListOrder};
+use model::RunKind;
+use simulator::{
+    catalog::{Kind, Resource},
+    knobs::{Churn, ListOrder},
+};
 
 use super::super::checker::check;
 use super::super::scene::{Options, PARTITIONS, Scene};

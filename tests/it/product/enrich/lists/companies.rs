@@ -1,10 +1,8 @@
 //! Whose lists are read: also those of a company that only the run itself has seen; and where nobody knows all of them, the run ends
 //! and says so.
 
-use tributary::model::{List, RunKind};
-use tributary::simulator::catalog::Resource;
-use tributary::simulator::knobs::Effect;
-use tributary::simulator::world::Place;
+use model::{List, RunKind};
+use simulator::{catalog::Resource, knobs::Effect, world::Place};
 
 use super::super::checker::check;
 use super::super::scene::{Options, PARTITIONS, Scene};

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use tributary::model::{List, RunKind};
-use tributary::simulator::catalog::{Kind, Resource};
+use model::{List, RunKind};
+use simulator::catalog::{Kind, Resource};
 
 use super::super::checker::check;
 use super::super::scene::{Options, RECORDS, Scene};

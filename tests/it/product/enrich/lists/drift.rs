@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use tributary::model::{List, RunKind};
-use tributary::simulator::catalog::Resource;
-use tributary::simulator::knobs::{Churn, DisabledShows, ListOrder};
+use model::{List, RunKind};
+use simulator::{
+    catalog::Resource,
+    knobs::{Churn, DisabledShows, ListOrder},
+};
 
 use super::super::checker::check;
 use super::super::scene::{Options, Scene};

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use model::{AccountingResource, Gap, GapCause, GapState, List, Moment, Repair, Target};
 use serde_json::{Value, json};
-use tributary::model::{AccountingResource, Gap, GapCause, GapState, List, Moment, Repair, Target};
-use tributary::simulator::catalog::Resource;
-use tributary::simulator::world::Place;
+use simulator::{catalog::Resource, world::Place};
 
 use super::super::scene::{HOOKS, Options, RECORDS, Scene};
 use crate::support::{Error, Result, Shared};

@@ -9,10 +9,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use model::{Certificate, List, Method, RunKind, Topic};
+use simulator::{gateway::Request, knobs::Latency};
 use tributary::avro::embedded::Server;
-use tributary::model::{Certificate, List, Method, RunKind, Topic};
-use tributary::simulator::gateway::Request;
-use tributary::simulator::knobs::Latency;
 
 use super::super::checker::check;
 use super::super::evidence;

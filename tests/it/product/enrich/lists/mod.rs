@@ -20,16 +20,18 @@ mod verify;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::{Value, json};
-use tributary::kafka::partition_of;
-use tributary::model::{
+use kafka::partition_of;
+use model::{
     AccountingResource, Certificate, Key, List, Moment, Order, Partitioning, Run, RunId, RunKind, SchemaKind,
     Topic,
 };
-use tributary::simulator::catalog::Resource;
-use tributary::simulator::gateway::Request;
-use tributary::simulator::knobs::{DisabledShows, Effect, Fault, Target};
-use tributary::simulator::world::{Place, RecordState};
+use serde_json::{Value, json};
+use simulator::{
+    catalog::Resource,
+    gateway::Request,
+    knobs::{DisabledShows, Effect, Fault, Target},
+    world::{Place, RecordState},
+};
 
 use super::checker::Name;
 use super::evidence;
@@ -208,7 +210,7 @@ impl Scene {
             let value = record.value.as_ref().unwrap();
             let decoded = decoder.decode(SchemaKind::Certificate, value).await;
             let (_, decoded) = decoded.map_err(|error| Error(format!("a certificate: {error}")))?;
-            let tributary::model::Value::Certificate(certificate) = decoded else { panic!("{decoded:?}") };
+            let model::Value::Certificate(certificate) = decoded else { panic!("{decoded:?}") };
             found.insert(String::from_utf8(record.key.clone().unwrap().to_vec()).unwrap(), *certificate);
         }
         Ok(found)

@@ -1,7 +1,7 @@
 //! When lists are read without anybody asking: as the mode says, and again by schedule.
 
 use serde_json::{Value, json};
-use tributary::simulator::catalog::{Kind, Resource};
+use simulator::catalog::{Kind, Resource};
 
 use super::super::scene::{Options, RECORDS, Scene};
 use crate::support::{Error, Result, Shared};

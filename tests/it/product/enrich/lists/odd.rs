@@ -1,9 +1,11 @@
 //! Answers that are no lists, or not the lists they should be: each run ends, and says why it proves nothing.
 
+use model::{List, Method, RunKind};
 use serde_json::Value;
-use tributary::model::{List, Method, RunKind};
-use tributary::simulator::catalog::Resource;
-use tributary::simulator::knobs::{Effect, Status, Target};
+use simulator::{
+    catalog::Resource,
+    knobs::{Effect, Status, Target},
+};
 
 use super::super::checker::check;
 use super::super::scene::{Options, RECORDS, Scene};

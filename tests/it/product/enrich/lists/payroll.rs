@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use model::{List, Method, RunKind, SchemaKind, Topic};
 use serde_json::{Value, json};
-use tributary::model::{List, Method, RunKind, SchemaKind, Topic};
-use tributary::simulator::catalog::{Kind, Resource};
-use tributary::simulator::knobs::{Effect, LeftOut, ListOrder, Status, Target};
-use tributary::simulator::reads::payroll_json;
+use simulator::{
+    catalog::{Kind, Resource},
+    knobs::{Effect, LeftOut, ListOrder, Status, Target},
+    reads::payroll_json,
+};
 
 use super::super::evidence;
 use super::super::scene::{Options, PARTITIONS, RECORDS, Scene};
@@ -312,7 +314,7 @@ pub(super) fn truth(scene: &Scene) -> BTreeMap<u64, Value> {
             serde_json::from_slice(&payroll_json(
                 world.seed(),
                 &row,
-                tributary::simulator::reads::Shape::row(&scene.provider().knobs().reads),
+                simulator::reads::Shape::row(&scene.provider().knobs().reads),
             ))
             .unwrap()
         })

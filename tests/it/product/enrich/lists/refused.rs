@@ -1,8 +1,10 @@
 //! Lists that are refused, empty or not offered: nothing is deleted because of it, and the certificate says what is the matter.
 
-use tributary::model::{List, RunKind};
-use tributary::simulator::catalog::Resource;
-use tributary::simulator::knobs::{Effect, Status, Target};
+use model::{List, RunKind};
+use simulator::{
+    catalog::Resource,
+    knobs::{Effect, Status, Target},
+};
 
 use super::super::checker::check;
 use super::super::scene::{Options, PARTITIONS, Scene};

@@ -1,8 +1,8 @@
 //! Rows that show less than there is: what is published is the whole record all the same.
 
 use futures::future::try_join_all;
-use tributary::model::RunKind;
-use tributary::simulator::knobs::{Effect, Fault, Status, Target};
+use model::RunKind;
+use simulator::knobs::{Effect, Fault, Status, Target};
 
 use super::super::checker::check;
 use super::super::scene::{Options, Scene};

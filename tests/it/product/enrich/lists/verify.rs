@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use model::{AccountingResource, Difference, Topic};
 use serde_json::{Value, json};
+use simulator::{
+    catalog::{Kind, Resource},
+    knobs::DisabledShows,
+};
 use tokio::time::sleep;
-use tributary::model::{AccountingResource, Difference, Topic};
-use tributary::simulator::catalog::{Kind, Resource};
-use tributary::simulator::knobs::DisabledShows;
 
 use super::super::evidence;
 use super::super::scene::{Options, RECORDS, Scene};

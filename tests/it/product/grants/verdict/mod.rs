@@ -11,9 +11,11 @@ pub(super) mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use tributary::auth::grant::{GRACE, State};
-use tributary::simulator::clock::{SECOND, Ticks};
-use tributary::simulator::identity::{Exchange, Issued, Kind, Outcome};
+use provider::auth::grant::{GRACE, State};
+use simulator::{
+    clock::{SECOND, Ticks},
+    identity::{Exchange, Issued, Kind, Outcome},
+};
 
 use super::scene::Written;
 

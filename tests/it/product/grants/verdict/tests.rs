@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use tributary::auth::Area;
-use tributary::auth::grant::{Base, Cause, Grant, Intent, Login, Origin};
-use tributary::simulator::identity::Answer;
+use provider::{
+    auth::Area,
+    auth::grant::{Base, Cause, Grant, Intent, Login, Origin},
+};
+use simulator::identity::Answer;
 
 use super::*;
 
@@ -98,8 +100,8 @@ impl Made {
     }
 }
 
-fn issued(number: u32) -> tributary::auth::grant::Issued {
-    tributary::auth::grant::Issued {
+fn issued(number: u32) -> provider::auth::grant::Issued {
+    provider::auth::grant::Issued {
         access: format!("access-{number}").into(),
         expires_in: None,
         refresh: Some(format!("token-{number}").into()),

@@ -1,7 +1,7 @@
 //! Rule 4: a subscription is effective once the receiver has returned the GUID it was asked for.
 
 use serde_json::json;
-use tributary::simulator::{deliveries::End, knobs::EchoTime};
+use simulator::{deliveries::End, knobs::EchoTime};
 
 use super::{HOOKS, INCOMING, Stage, assert_refused, receiver, subscription};
 use crate::product::simulator::receiver::{Receiver, Reply, is_guid};

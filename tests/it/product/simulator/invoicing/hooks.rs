@@ -1,7 +1,7 @@
 //! Create, list and delete: rules 1 to 3 of the document.
 
 use serde_json::{Value, json};
-use tributary::simulator::knobs::{ReceiverPaths, ReceiverUrls, Status};
+use simulator::knobs::{ReceiverPaths, ReceiverUrls, Status};
 
 use super::{HOOKS, INCOMING, SECRET, Stage, assert_refused, chosen, receiver, subscription};
 

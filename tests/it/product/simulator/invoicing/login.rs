@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use tributary::simulator::knobs::ExpiredToken;
+use simulator::knobs::ExpiredToken;
 
 use super::{HOOKS, LOGIN, Stage, authorized, chosen, log_in, nobody, select};
 use crate::product::simulator::{Client, pass};

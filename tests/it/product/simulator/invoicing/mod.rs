@@ -8,7 +8,7 @@ mod notifications;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tributary::simulator::{
+use simulator::{
     Simulator,
     deliveries::{End, Entry},
     invoicing::HookTruth,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use tributary::simulator::{
+use simulator::{
     deliveries::End,
     knobs::{Accepts, InvoicingBody},
 };
@@ -175,7 +175,7 @@ async fn a_message_is_given_up_after_the_last_retry_and_the_hook_stays() {
     })
     .await;
     let stage = Stage::start(|_| {}).await;
-    let defaults = tributary::simulator::knobs::InvoicingKnobs::default().retries;
+    let defaults = simulator::knobs::InvoicingKnobs::default().retries;
     stage.turn(|knobs| knobs.invoicing.retries = vec![10, 20]);
     hook(&stage, &mut receiver, "Customer", "Deleted").await;
     hook(&stage, &mut receiver, "Customer", "Created").await;

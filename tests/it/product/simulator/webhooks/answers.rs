@@ -1,7 +1,7 @@
 //! What a receiver's answer is worth: which count as accepted, and what happens where none does.
 
 use serde_json::json;
-use tributary::simulator::{deliveries::End, knobs::Accepts};
+use simulator::{deliveries::End, knobs::Accepts};
 
 use super::{CUSTOMERS, Stage};
 use crate::product::simulator::receiver::{Receiver, Reply};

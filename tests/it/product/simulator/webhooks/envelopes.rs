@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use tributary::simulator::{catalog::Resource, settings::Settings};
+use simulator::{catalog::Resource, settings::Settings};
 
 use super::{CUSTOMERS, SECRET, Stage, id};
 use crate::product::simulator::{

@@ -1,7 +1,7 @@
 //! What the document leaves open about webhooks, each way it may turn out.
 
 use serde_json::json;
-use tributary::simulator::{
+use simulator::{
     deliveries::End,
     knobs::{AcknowledgeTime, ChangeAnswer, FailedAcknowledge, Status, TimestampEpoch, Unsubscribe},
 };

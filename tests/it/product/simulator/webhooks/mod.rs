@@ -10,7 +10,7 @@ mod states;
 use std::{sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
-use tributary::simulator::{
+use simulator::{
     Provider, Simulator,
     catalog::Resource,
     control::{RecordTruth, records},

@@ -1,7 +1,7 @@
 //! What is refused, and that a refusal changes nothing.
 
 use serde_json::{Value, json};
-use tributary::simulator::knobs::ReceiverUrls;
+use simulator::knobs::ReceiverUrls;
 
 use super::{CUSTOMERS, Stage, assert_refused, id};
 use crate::product::simulator::{Client, receiver::Receiver};

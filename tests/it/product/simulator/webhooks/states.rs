@@ -1,7 +1,7 @@
 //! Every row of the document's table of transitions, and everything that is in no row.
 
 use serde_json::json;
-use tributary::simulator::deliveries::End;
+use simulator::deliveries::End;
 
 use super::{CUSTOMERS, Stage, assert_done, assert_refused, id, last_part};
 use crate::product::simulator::receiver::{Receiver, Reply};

@@ -1,0 +1,58 @@
+//! Random bytes and what is made of them: ids that nobody has drawn before, secrets that nobody can guess. One source for all.
+
+use aws_lc_rs::rand;
+
+/// The machine has no random numbers to give.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the machine gives no random numbers")]
+pub struct Exhausted;
+
+/// So many random bytes.
+///
+/// # Errors
+/// The machine gives none.
+pub fn bytes<const N: usize>() -> Result<[u8; N], Exhausted> {
+    let mut bytes = [0; N];
+    rand::fill(&mut bytes).map_err(|_| Exhausted)?;
+    Ok(bytes)
+}
+
+/// So many random bytes as hexadecimal digits.
+///
+/// # Errors
+/// The machine gives none.
+pub fn hex<const N: usize>() -> Result<String, Exhausted> {
+    Ok(bytes::<N>()?.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// A fresh GUID, all of it random but the six bits that say so.
+///
+/// # Errors
+/// The machine gives none.
+pub fn guid() -> Result<String, Exhausted> {
+    let number = u128::from_be_bytes(bytes()?) & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
+    let digits = format!("{number:032x}");
+    let parts = [0..8, 8..12, 12..16, 16..20, 20..32];
+    Ok(parts.map(|part| digits.get(part).unwrap_or_default()).join("-"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guid_has_its_dashes_version_and_variant_and_is_never_drawn_twice() {
+        let (one, other) = (guid().unwrap(), guid().unwrap());
+
+        assert_ne!(one, other);
+        let lengths: Vec<usize> = one.split('-').map(str::len).collect();
+        assert_eq!(lengths, [8, 4, 4, 4, 12], "{one}");
+        assert_eq!(one.as_bytes()[14], b'4', "{one}");
+        assert!(matches!(one.as_bytes()[19], b'8' | b'9' | b'a' | b'b'), "{one}");
+    }
+
+    #[test]
+    fn digits_are_two_for_each_byte() {
+        assert_eq!(hex::<32>().unwrap().len(), 64);
+    }
+}

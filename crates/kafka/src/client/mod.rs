@@ -1,0 +1,338 @@
+//! librdkafka settings for each kind of client, in one place.
+//!
+//! Three layers, the later ones win: our defaults, what the user passes through, and what our promises depend on. A user's
+//! setting that contradicts the last layer is refused instead of overruled in silence. Settings librdkafka cannot take
+//! (token endpoint; it is built without curl) are taken out and served by [`super::oauth`].
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Weak},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rdkafka::{
+    ClientContext,
+    config::{ClientConfig, FromClientConfigAndContext, RDKafkaLogLevel},
+    error::KafkaError,
+};
+use tokio::sync::oneshot;
+
+use base::{metrics::Client, retry::Retry, secret::HIDDEN};
+
+use crate::Kafka;
+use crate::{
+    Error,
+    context::{Context, Handle, Link},
+    oauth,
+    promise::promises,
+    role::{Fetch, Role},
+    sys,
+};
+
+/// How long to wait for an answer before we look whether something is wrong for good.
+const STEP: Duration = Duration::from_secs(2);
+/// The wait between two of them.
+const NEXT_STEP: Duration = Duration::from_millis(20);
+
+/// The largest record a producer takes, in bytes. What a topic takes is often less, and the broker's to judge; a dead
+/// letter, which carries what another topic refused, may be this large.
+pub const LARGEST_RECORD: usize = 32 << 20;
+
+/// The least `max.message.bytes` a topic may have, in bytes. The broker judges whole batches by it, and refuses all of one
+/// for what none of its records did; a batch therefore stays below.
+pub const SMALLEST_LIMIT: u64 = 1 << 20;
+
+/// The least librdkafka takes for `message.max.bytes`.
+const SMALLEST_MAX: usize = 1_000;
+
+/// Everything that is wrong with the user's settings and shows without a broker: the first fault of each of them.
+#[must_use]
+pub fn check_settings(kafka: &Kafka) -> Vec<Error> {
+    // The figures are the worker's own, so any will do.
+    let (queue_bytes, timeout) = (LARGEST_RECORD, Duration::from_secs(15));
+    let roles = [
+        Role::Producer { queue_bytes },
+        Role::Transactional { id: "check".into(), queue_bytes, timeout },
+        Role::Consumer(Fetch { partitions: 1, bytes: queue_bytes, wait: timeout }),
+        Role::Member { group: "check".into(), session: timeout, heartbeat: timeout / 3 },
+        Role::Admin,
+    ];
+    let mut told = BTreeSet::new();
+    let mut errors = Vec::new();
+    for role in &roles {
+        for error in Settings::faults(kafka, role) {
+            let setting = match &error {
+                Error::Refused { key, .. } | Error::Setting { key, .. } => key.clone(),
+                other => other.to_string(),
+            };
+            // What clients share would be told once for each of them.
+            if told.insert(kafka.key_of(role.user_settings(), &setting)) {
+                errors.push(error);
+            }
+        }
+    }
+    errors
+}
+
+/// Everything needed to create one client.
+pub(super) struct Settings {
+    client: Client,
+    config: ClientConfig,
+    token: Option<oauth::Source>,
+}
+
+impl Settings {
+    /// The settings of a role, or the first thing that is wrong with the user's.
+    pub(super) fn new(kafka: &Kafka, role: &Role) -> Result<Self, Error> {
+        let client = role.client();
+        let mut user = user_settings(kafka, role);
+        let token = oauth::Source::take(client.label(), &mut user)?;
+
+        let mut config = ClientConfig::new();
+        for (key, value) in defaults(role) {
+            config.set(key, value);
+        }
+        for (key, (_, value)) in &user {
+            config.set(*key, *value);
+        }
+        if let Some(most) = role.queue_bytes()
+            && let Some(set) = config.get("message.max.bytes").and_then(|value| value.parse::<usize>().ok())
+        {
+            // Never above the queue: a record that can never fit must be refused, not found to be in the way for ever.
+            config.set("message.max.bytes", set.min(most.max(SMALLEST_MAX)).to_string());
+        }
+        for promise in promises(role, &kafka.bootstrap_servers) {
+            if let Some(refusal) = promise.refusal(client, &user) {
+                return Err(refusal);
+            }
+            if promise.leaves_the_users() && user.contains_key(promise.key) {
+                continue;
+            }
+            if promise.value.is_empty() {
+                config.remove(promise.key);
+            } else {
+                config.set(promise.key, promise.value);
+            }
+        }
+        if client == Client::Transactional {
+            // Lost connections are told in log lines alone, whatever of them is shown; see `Context::cuts`.
+            let level =
+                if config.get("debug").is_some() { RDKafkaLogLevel::Debug } else { RDKafkaLogLevel::Info };
+            config.set_log_level(level);
+        }
+        Ok(Self { client, config, token })
+    }
+
+    /// Everything that is wrong with the user's settings for a role, each looked at alone.
+    fn faults(kafka: &Kafka, role: &Role) -> Vec<Error> {
+        let client = role.client();
+        let mut user = user_settings(kafka, role);
+        let token = oauth::Source::take(client.label(), &mut user);
+        let promises = promises(role, &kafka.bootstrap_servers);
+        let refused = promises.iter().filter_map(|promise| promise.refusal(client, &user));
+        let unusable = user.values().filter_map(|(key, value)| {
+            // Under the user's own name for it, so that librdkafka complains about that one.
+            let set = ClientConfig::new().set(*key, *value).create_native_config();
+            set.err().map(|error| explain(client, error))
+        });
+        token.err().into_iter().chain(refused).chain(unusable).collect()
+    }
+
+    /// Makes the client. `wrap` gives the shared context the shape this kind of client needs.
+    pub(super) fn create<C, T>(&self, wrap: impl FnOnce(Context) -> C) -> Result<Arc<T>, Error>
+    where
+        C: ClientContext,
+        T: FromClientConfigAndContext<C> + Handle + 'static,
+    {
+        self.create_with(wrap, |_| {})
+    }
+
+    /// As [`Settings::create`], with what has to be done before anybody shares the client.
+    pub(super) fn create_with<C, T>(
+        &self,
+        wrap: impl FnOnce(Context) -> C,
+        prepare: impl FnOnce(&mut T),
+    ) -> Result<Arc<T>, Error>
+    where
+        C: ClientContext,
+        T: FromClientConfigAndContext<C> + Handle + 'static,
+    {
+        prepare_tls();
+        let link = Link::default();
+        let tokens = self.token.clone().map(|source| Arc::new(oauth::Tokens::new(source)));
+        let bootstrap = self.config.get("metadata.broker.list").unwrap_or_default().to_owned();
+        let context = wrap(Context::new(self.client, bootstrap, tokens, Arc::clone(&link)));
+        let created = self.config.create_with_context(context).map(|mut client| {
+            prepare(&mut client);
+            Arc::new(client)
+        });
+        // Also where there is none, so that nobody waits for one.
+        let client: Weak<dyn Handle> = created.as_ref().map_or_else(|_| Weak::<T>::new(), Arc::downgrade);
+        link.set(client).ok();
+        created.map_err(|error| explain(self.client, error))
+    }
+
+    /// Gives a client its first token, if it needs one, before anybody serves the queue on which it would ask. Blocks.
+    pub(super) fn hand_token(&self, client: &rdkafka::client::Client<Context>) -> Result<(), Error> {
+        let Some(token) = client.context().first_token() else { return Ok(()) };
+        let handed = sys::set_token(client, token?);
+        handed.map_err(|reason| Error::Create { client: self.client.label(), reason })
+    }
+}
+
+/// What we set where the user sets nothing.
+fn defaults(role: &Role) -> Vec<(&'static str, String)> {
+    let mut defaults: Vec<(&'static str, String)> = vec![
+        ("client.id", format!("tributary-{}", role.client().label())),
+        // A broker that comes back is used within a quarter of a second; librdkafka's own limit is ten.
+        ("reconnect.backoff.ms", "50".into()),
+        ("reconnect.backoff.max.ms", "250".into()),
+    ];
+    let largest = |queue_bytes: &usize| {
+        ("message.max.bytes", (*queue_bytes).clamp(SMALLEST_MAX, LARGEST_RECORD).to_string())
+    };
+    match role {
+        Role::Producer { queue_bytes } => defaults.extend([
+            largest(queue_bytes),
+            ("statistics.interval.ms", "5000".into()),
+            ("queue.buffering.max.ms", "0".into()),
+            // Measured fastest with linger 0: what waits behind the one request becomes the next, fuller batch.
+            ("max.in.flight.requests.per.connection", "1".into()),
+            ("compression.codec", "lz4".into()),
+        ]),
+        Role::Transactional { queue_bytes, .. } => defaults.extend([
+            largest(queue_bytes),
+            ("statistics.interval.ms", "5000".into()),
+            ("queue.buffering.max.ms", "0".into()),
+            ("compression.codec", "lz4".into()),
+        ]),
+        Role::Consumer(fetch) | Role::All(fetch) => {
+            // Limits hold per partition here, so the whole is divided: half may wait when the other half is fetched.
+            let share = fetch.bytes / 2 / fetch.partitions.max(1);
+            defaults.extend([
+                ("fetch.message.max.bytes", share.clamp(16 << 10, 1 << 20).to_string()),
+                ("statistics.interval.ms", "5000".into()),
+                ("fetch.wait.max.ms", fetch.wait.as_millis().to_string()),
+                ("queued.max.messages.kbytes", (share / 1024).clamp(16, 65_536).to_string()),
+                ("queued.min.messages", "1000".into()),
+                // A full local queue pauses fetching by this long; the default of a second would starve us.
+                ("fetch.queue.backoff.ms", "5".into()),
+            ]);
+        }
+        Role::Member { session, .. } => defaults.extend([
+            ("statistics.interval.ms", "5000".into()),
+            // A renewal that waits longer than a session is worth nothing, and holds up the next.
+            ("socket.timeout.ms", session.as_millis().to_string()),
+        ]),
+        // Nobody serves these clients' queues between calls, so statistics would pile up there.
+        Role::Query(_) | Role::Ends | Role::Admin => {}
+    }
+    defaults
+}
+
+/// Before the first client: OpenSSL stays usable until the process is gone. Otherwise it takes itself down when `main`
+/// returns, and a client that is then still shaking hands, in threads of librdkafka that nobody waits for, falls over it.
+pub(super) fn prepare_tls() {
+    openssl_sys::init();
+}
+
+/// The user's settings for a role: librdkafka's name to the user's name and value.
+fn user_settings<'a>(kafka: &'a Kafka, role: &Role) -> BTreeMap<&'a str, (&'a str, &'a str)> {
+    // One name for each property in each layer, before one layer covers the other.
+    let layers = kafka.layers(role.user_settings());
+    layers.map(|(key, value)| (canonical(key), (key, value.reveal()))).collect()
+}
+
+fn explain(client: Client, error: KafkaError) -> Error {
+    let client = client.label();
+    match error {
+        KafkaError::ClientConfig(_, reason, key, value) => {
+            let secret = ["password", "secret", "pem", "config"].iter().any(|word| key.contains(word));
+            let reason = if secret && !value.is_empty() { reason.replace(&value, HIDDEN) } else { reason };
+            Error::Setting { client, remedy: remedy(&key), key, reason }
+        }
+        KafkaError::ClientCreation(reason) => Error::Create { client, reason },
+        other => Error::Create { client, reason: other.to_string() },
+    }
+}
+
+/// Runs a call that blocks on a thread of its own: a tokio worker must not wait for a broker, and a tokio blocking thread
+/// that hangs would keep the runtime from ending.
+pub(super) async fn blocking<T: Send + 'static>(
+    action: &str,
+    call: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Error> {
+    let (answer, answered) = oneshot::channel();
+    let stopped = || Error::Stopped { action: action.to_owned() };
+    thread::Builder::new()
+        .name("kafka-call".into())
+        .spawn(move || {
+            // Nobody waits any more: the result is nobody's.
+            drop(answer.send(call()));
+        })
+        .map_err(|_| stopped())?;
+    answered.await.map_err(|_| stopped())
+}
+
+/// Runs what drops a client on a thread of its own, because dropping waits for threads of librdkafka. If no thread can be started, the
+/// closure, and with it the client, is dropped on the calling thread.
+pub(super) fn on_closing_thread(close: impl FnOnce() + Send + 'static) {
+    thread::Builder::new().name("kafka-close".into()).spawn(close).ok();
+}
+
+/// Repeats a question until it is answered, the limit has passed, or what is wrong will not pass: a wrong password looks
+/// like silence, and waiting does not mend it. `ask` gets the time it may take.
+pub(super) fn in_steps<T>(
+    limit: Duration,
+    mut ask: impl FnMut(Duration) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let end = Instant::now() + limit;
+    loop {
+        let left = end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        match ask(left.min(STEP)) {
+            // Some say no at once, such as a broker that has not heard of a new topic yet.
+            Err(error) if error.retry() != Retry::Never && Instant::now() < end => thread::sleep(NEXT_STEP),
+            answer => return answer,
+        }
+    }
+}
+
+/// librdkafka's own name for a property that has two: set under both, which one wins would be chance.
+fn canonical(key: &str) -> &str {
+    match key {
+        "bootstrap.servers" => "metadata.broker.list",
+        "max.in.flight" => "max.in.flight.requests.per.connection",
+        "sasl.mechanism" => "sasl.mechanisms",
+        "sasl.oauthbearer.client.credentials.client.id" => "sasl.oauthbearer.client.id",
+        "sasl.oauthbearer.client.credentials.client.secret" => "sasl.oauthbearer.client.secret",
+        "max.partition.fetch.bytes" => "fetch.message.max.bytes",
+        "linger.ms" => "queue.buffering.max.ms",
+        "retries" => "message.send.max.retries",
+        "compression.type" => "compression.codec",
+        "acks" => "request.required.acks",
+        "delivery.timeout.ms" => "message.timeout.ms",
+        other => other,
+    }
+}
+
+/// What to write instead of settings only the Java client has.
+fn remedy(key: &str) -> String {
+    match key {
+        "sasl.jaas.config" => "set sasl.username and sasl.password instead".into(),
+        key if key.starts_with("ssl.truststore") => "set ssl.ca.location to a PEM file instead".into(),
+        key if key.starts_with("ssl.keystore") => {
+            "set ssl.keystore.location to a PKCS#12 file, or ssl.certificate.location and ssl.key.location to PEM files"
+                .into()
+        }
+        "fetch.max.wait.ms" => "set fetch.wait.max.ms instead".into(),
+        "compression.type" | "compression.codec" if !cfg!(feature = "zstd") => {
+            "use lz4, gzip or snappy; zstd needs a build with `--features zstd`, as the image has it".into()
+        }
+        "buffer.memory" => "remove it; the worker bounds its memory itself".into(),
+        _ => "see librdkafka's CONFIGURATION.md for its properties and their values".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,251 @@
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
+
+use super::*;
+
+fn producer() -> Role {
+    Role::Producer { queue_bytes: 1 << 20 }
+}
+
+fn fetching(partitions: usize) -> Role {
+    Role::Consumer(Fetch { partitions, bytes: 16 << 20, wait: Duration::from_millis(50) })
+}
+
+fn consumer() -> Role {
+    fetching(4)
+}
+
+fn kafka(producer: &[(&str, &str)], consumer: &[(&str, &str)]) -> Kafka {
+    let owned = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).into())).collect();
+    let plain = Kafka::plaintext("127.0.0.1:1");
+    Kafka { producer: owned(producer), consumer: owned(consumer), ..plain }
+}
+
+fn error_text(kafka: &Kafka, role: &Role) -> String {
+    Settings::new(kafka, role).map(|_| ()).unwrap_err().to_string()
+}
+
+#[test]
+fn a_user_may_change_a_default_under_either_of_its_names() {
+    let kafka = kafka(&[("linger.ms", "7"), ("compression.type", "zstd")], &[]);
+
+    let settings = Settings::new(&kafka, &producer()).unwrap();
+
+    assert_eq!(settings.config.get("queue.buffering.max.ms"), Some("7"));
+    assert_eq!(settings.config.get("compression.codec"), Some("zstd"));
+}
+
+#[test]
+fn zstd_is_refused_with_a_remedy_where_it_is_not_built_in() {
+    let errors = check_settings(&kafka(&[("compression.type", "zstd")], &[]));
+
+    let told: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    if cfg!(feature = "zstd") {
+        assert_eq!(told, [""; 0]);
+    } else {
+        let has = |part: &str| told.iter().any(|text| text.contains(part));
+        assert!(
+            has("compression.type") && has("libzstd not available") && has("`--features zstd`"),
+            "{told:?}"
+        );
+    }
+}
+
+#[test]
+fn a_setting_against_a_promise_is_refused_with_rule_and_remedy() {
+    let text = error_text(&kafka(&[("acks", "1")], &[]), &producer());
+
+    assert!(text.contains("producer setting acks=1 is refused"), "{text}");
+    assert!(text.contains("all in-sync replicas"), "{text}");
+    assert!(text.contains("remove it or set it to -1"), "{text}");
+}
+
+#[test]
+fn every_promise_holds_against_a_user_who_sets_something_else() {
+    let roles = [
+        producer(),
+        Role::Transactional { id: "t".into(), queue_bytes: 1024, timeout: Duration::from_secs(15) },
+        consumer(),
+    ];
+
+    for role in roles {
+        for promise in promises(&role, "127.0.0.1:1") {
+            let wrong = if promise.leaves_the_users() { "2000000000" } else { "77" };
+            let other = kafka(&[(promise.key, wrong)], &[(promise.key, wrong)]);
+
+            assert!(matches!(Settings::new(&other, &role), Err(Error::Refused { .. })), "{}", promise.key);
+        }
+    }
+}
+
+#[test]
+fn a_batch_may_be_smaller_than_promised_and_stays_so() {
+    let settings = Settings::new(&kafka(&[("batch.size", "5000")], &[]), &producer()).unwrap();
+
+    assert_eq!(settings.config.get("batch.size"), Some("5000"));
+    let text = error_text(&kafka(&[("batch.size", "1000001")], &[]), &producer());
+    assert!(text.contains("remove it or set it to at most 1000000"), "{text}");
+}
+
+#[test]
+fn a_roles_setting_wins_over_the_common_one_under_whichever_name() {
+    let mut kafka = kafka(&[], &[("sasl.mechanism", "SCRAM-SHA-512")]);
+    kafka.common.insert("sasl.mechanisms".into(), "PLAIN".into());
+
+    let consumer = Settings::new(&kafka, &consumer()).unwrap();
+    let producer = Settings::new(&kafka, &producer()).unwrap();
+
+    assert_eq!(consumer.config.get("sasl.mechanisms"), Some("SCRAM-SHA-512"));
+    assert_eq!(producer.config.get("sasl.mechanisms"), Some("PLAIN"));
+}
+
+#[test]
+fn no_record_may_be_larger_than_the_queue_whatever_is_set() {
+    let kafka = kafka(&[("message.max.bytes", "100000000")], &[]);
+
+    let settings = Settings::new(&kafka, &producer()).unwrap();
+
+    assert_eq!(settings.config.get("message.max.bytes"), Some("1048576"));
+}
+
+#[test]
+fn what_is_fetched_and_what_waits_stay_within_the_prefetch_together() {
+    for partitions in [1, 4, 48, 400] {
+        let settings = Settings::new(&kafka(&[], &[]), &fetching(partitions)).unwrap();
+
+        let number = |key: &str| settings.config.get(key).unwrap().parse::<usize>().unwrap();
+        let most = number("queued.max.messages.kbytes") * 1024 + number("fetch.message.max.bytes");
+        assert!(most * partitions <= 16 << 20, "{most} bytes for each of {partitions}");
+    }
+}
+
+#[test]
+fn a_promise_in_other_words_is_no_contradiction() {
+    let kafka = kafka(&[("acks", "all"), ("enable.idempotence", "true")], &[("auto.offset.reset", "none")]);
+
+    assert!(Settings::new(&kafka, &producer()).is_ok());
+    assert!(Settings::new(&kafka, &consumer()).is_ok());
+}
+
+#[test]
+fn an_unknown_property_is_named_and_a_java_one_is_translated() {
+    let java = kafka(&[("sasl.jaas.config", "password=\"hunter2\"")], &[]);
+
+    let error = crate::Producer::new(&java, &Default::default()).unwrap_err();
+
+    let text = error.to_string();
+    assert!(text.contains("sasl.jaas.config") && text.contains("sasl.username"), "{text}");
+    assert!(!text.contains("hunter2"), "{text}");
+}
+
+#[test]
+fn a_question_is_repeated_until_it_is_answered_or_can_never_be() {
+    let silence = || Error::Deadline { action: "ask".into(), limit: STEP };
+    let limit = Duration::from_secs(60);
+    let mut answers = [Err(silence()), Err(silence()), Ok(7)].into_iter();
+    let mut refusals = [Err(silence()), Err(Error::Stopped { action: "ask".into() })].into_iter();
+
+    let answered = in_steps(limit, |_| answers.next().unwrap());
+    let refused: Result<i32, Error> = in_steps(limit, |_| refusals.next().unwrap());
+    let late: Result<i32, Error> = in_steps(Duration::ZERO, |_| Err(silence()));
+
+    assert_eq!(answered.ok(), Some(7));
+    assert!(matches!(refused, Err(Error::Stopped { .. })), "{refused:?}");
+    assert!(matches!(late, Err(Error::Deadline { .. })), "{late:?}");
+}
+
+#[test]
+fn every_fault_shows_without_a_broker_and_once() {
+    let mut bad = kafka(
+        &[("linger.ms", "soon"), ("acks", "1"), ("lingr.ms", "5"), ("transactional.id", "mine")],
+        &[("bootstrap.servers", "other:9092"), ("fetch.wait.max.ms", "10")],
+    );
+    bad.common.insert("security.protocol".into(), "TELNET".into());
+
+    let told: Vec<String> = check_settings(&bad).iter().map(Error::to_string).collect();
+
+    assert_eq!(told.len(), 6, "{told:#?}");
+    for setting in
+        ["linger.ms", "acks", "lingr.ms", "transactional.id", "bootstrap.servers", "security.protocol"]
+    {
+        let about = |text: &&String| text.contains(&format!("setting {setting}"));
+        assert_eq!(told.iter().filter(about).count(), 1, "{setting}: {told:#?}");
+    }
+    assert!(check_settings(&Kafka::plaintext("127.0.0.1:1")).is_empty());
+}
+
+#[test]
+fn no_setting_of_the_users_can_break_the_group() {
+    let group: &[(&str, &str)] = &[
+        ("group.id", "mine"),
+        ("group.instance.id", "one"),
+        ("group.protocol", "consumer"),
+        ("partition.assignment.strategy", "range"),
+        ("session.timeout.ms", "45000"),
+        ("heartbeat.interval.ms", "3000"),
+        ("max.poll.interval.ms", "300000"),
+        ("enable.auto.commit", "true"),
+    ];
+
+    for setting in group {
+        let told = check_settings(&kafka(&[], &[*setting]));
+
+        assert_eq!(told.len(), 1, "{setting:?}: {told:?}");
+        assert!(told[0].to_string().contains(&format!("setting {}", setting.0)), "{}", told[0]);
+    }
+}
+
+#[test]
+fn a_member_takes_what_readers_are_allowed_and_joins_with_its_own() {
+    let role = Role::Member {
+        group: "workers".into(),
+        session: Duration::from_secs(60),
+        heartbeat: Duration::from_millis(500),
+    };
+    let kafka = kafka(&[], &[("auto.offset.reset", "none"), ("enable.partition.eof", "true")]);
+
+    let settings = Settings::new(&kafka, &role).unwrap();
+
+    for (key, value) in [
+        ("group.id", "workers"),
+        ("session.timeout.ms", "60000"),
+        ("heartbeat.interval.ms", "500"),
+        ("max.poll.interval.ms", "60000"),
+        ("partition.assignment.strategy", "cooperative-sticky"),
+        ("auto.offset.reset", "latest"),
+        ("enable.partition.eof", "false"),
+    ] {
+        assert_eq!(settings.config.get(key), Some(value), "{key}");
+    }
+}
+
+#[test]
+fn a_bad_value_is_an_error_that_names_the_key() {
+    let bad = kafka(&[("linger.ms", "soon")], &[]);
+
+    let error = crate::Producer::new(&bad, &Default::default()).unwrap_err();
+
+    assert!(matches!(&error, Error::Setting { key, .. } if key == "queue.buffering.max.ms"), "{error}");
+}
+
+#[test]
+fn a_client_that_knows_no_broker_finds_kafka_where_it_is_told_to_look() {
+    let cluster = crate::embedded::Cluster::start(1).unwrap();
+    cluster.create_topic("events", 1).unwrap();
+    let mut settings = Settings::new(&cluster.settings(), &consumer()).unwrap();
+    settings.config.remove("metadata.broker.list");
+    let client: Arc<BaseConsumer<Context>> = settings.create(|context| context).unwrap();
+    let ask = || client.fetch_metadata(Some("events"), Duration::from_secs(2));
+    assert!(ask().is_err(), "there is nobody to ask");
+
+    crate::context::Handle::find(&*client, cluster.bootstrap_servers());
+
+    let metadata = in_steps(Duration::from_secs(20), |_| ask().map_err(|error| Error::request("ask", error)));
+    assert_eq!(metadata.unwrap().brokers().len(), 1);
+}
+
+#[test]
+fn a_client_remembers_where_kafka_was_looked_for_at_first() {
+    let settings = Settings::new(&kafka(&[], &[]), &consumer()).unwrap();
+    let client: Arc<BaseConsumer<Context>> = settings.create(|context| context).unwrap();
+    assert_eq!(client.client().context().bootstrap(), "127.0.0.1:1");
+}

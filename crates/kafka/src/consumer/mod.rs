@@ -1,0 +1,549 @@
+//! Reading assigned partitions, committed records only; [`look`] alone sees others, for whoever has to decide about them.
+//!
+//! A thread per consumer ([`poll`]) polls librdkafka and hands records over in order through a channel bounded in records
+//! and bytes; [`Consumer::next`] takes them out. When the channel is full the thread stops taking, librdkafka's bounded
+//! prefetch fills up, and the broker is asked for no more.
+//!
+//! - No consumer group: who reads what is decided elsewhere, and offsets are kept with the records they belong to.
+//! - Records of open or aborted transactions are never seen.
+//! - [`Event::End`] says that everything that could be read at a moment after the assignment has been handed over: what is
+//!   committed behind a transaction that is still open cannot. Whoever needs it waits, with [`read_to_end`]; whoever waits
+//!   for "the last offset" may wait for ever: transaction markers and compaction leave holes.
+//! - An offset the broker no longer has is [`Error::OffsetOutOfRange`], never a jump; that partition then stands still. So it
+//!   does when what stands in the log is damaged.
+//!
+//! On failure: lost brokers only delay; what will not pass by itself (no such topic, no permission) comes out of
+//! [`Consumer::next`], which may be called again.
+
+mod poll;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::{Instant, timeout_at},
+};
+
+pub(super) use poll::{Client, close, create, find_topic, find_topics};
+
+use crate::{
+    Error, Kafka,
+    client::blocking,
+    role::{Role, Sight},
+};
+
+/// What a consumer may use.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Records that may wait to be taken (default 1024, at least 1).
+    pub buffer_records: usize,
+    /// Bytes of records that may wait to be taken (default 16 MiB). One record above it still passes, alone.
+    pub buffer_bytes: usize,
+    /// Bytes librdkafka may fetch ahead, over all partitions (default 16 MiB).
+    pub prefetch_bytes: usize,
+    /// How long the broker waits for records before it answers that there are none (default 10 ms). The end of a partition is reported one
+    /// such wait after its last record. An idle reader asks again after each wait, so the default is for readers that stop at the end;
+    /// one that goes on takes [`Options::FOLLOW_WAIT`] or [`Options::RESUME_WAIT`].
+    pub fetch_wait: Duration,
+    /// The longest the topics may take to be found (default 30 s).
+    pub connect_limit: Duration,
+}
+
+impl Options {
+    /// For readers that follow a topic. New records come at once; only the ends of partitions are reported late.
+    pub const FOLLOW_WAIT: Duration = Duration::from_millis(500);
+    /// For readers that pause partitions: one that is resumed waits as long at most for its next record.
+    pub const RESUME_WAIT: Duration = Duration::from_millis(250);
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            buffer_records: 1024,
+            buffer_bytes: 16 << 20,
+            prefetch_bytes: 16 << 20,
+            fetch_wait: Duration::from_millis(10),
+            connect_limit: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Where reading a partition starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// At the first record the broker has.
+    Earliest,
+    /// At this offset, which the broker must have.
+    Offset(i64),
+    /// Behind the last record.
+    End,
+}
+
+/// A partition to read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Assignment {
+    /// Topic.
+    pub topic: Arc<str>,
+    /// Partition.
+    pub partition: i32,
+    /// First offset.
+    pub start: Start,
+}
+
+/// A record as read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Received {
+    /// Topic.
+    pub topic: Arc<str>,
+    /// Partition.
+    pub partition: i32,
+    /// Offset.
+    pub offset: i64,
+    /// Key, if it has one.
+    pub key: Option<Bytes>,
+    /// Value; `None` is a tombstone.
+    pub value: Option<Bytes>,
+    /// Headers in their order; one without a value is empty here.
+    pub headers: Vec<(String, Bytes)>,
+    /// Milliseconds since 1970, if it has one.
+    pub timestamp_ms: Option<i64>,
+}
+
+impl Received {
+    /// Bytes it holds.
+    fn size(&self) -> usize {
+        let headers: usize = self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+        self.key.as_ref().map_or(0, Bytes::len) + self.value.as_ref().map_or(0, Bytes::len) + headers
+    }
+}
+
+/// What reading brings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A record.
+    Record(Received),
+    /// All there was to read of a partition has been handed over; comes again whenever that is so again.
+    End {
+        /// Topic.
+        topic: Arc<str>,
+        /// Partition.
+        partition: i32,
+    },
+}
+
+/// See the module's head. Dropping it ends its thread soon after; [`Consumer::stop`] waits for that.
+pub struct Consumer {
+    events: mpsc::Receiver<Result<Event, Error>>,
+    shared: Arc<Shared>,
+    partitions: Vec<Partition>,
+    poller: thread::Thread,
+    client: Weak<poll::Client>,
+    ended: oneshot::Receiver<()>,
+}
+
+impl Consumer {
+    /// Connects, finds the topics and starts to read. Each partition may be named once.
+    pub async fn assign(
+        kafka: &Kafka,
+        assignments: Vec<Assignment>,
+        options: &Options,
+    ) -> Result<Self, Error> {
+        Self::open(kafka, assignments, options, Sight::Committed, AskEnds::No)
+            .await
+            .map(|(consumer, _)| consumer)
+    }
+
+    /// The next record or end, in order within each partition. Cancel safe: a dropped call loses nothing.
+    pub async fn next(&mut self) -> Result<Event, Error> {
+        let Some(event) = self.events.recv().await else {
+            return Err(Error::Stopped { action: "read from Kafka".into() });
+        };
+        if let Ok(Event::Record(record)) = &event {
+            self.shared.bytes.fetch_sub(record.size(), Ordering::AcqRel);
+        }
+        // Only a thread that found no room has to be woken.
+        if self.shared.stalled.swap(false, Ordering::AcqRel) {
+            self.poller.unpark();
+        }
+        event
+    }
+
+    /// Hands over no more records of a partition until it is resumed; those already waiting still come. `false` if the
+    /// partition is not assigned.
+    pub fn pause(&self, topic: &str, partition: i32) -> bool {
+        self.set_paused(topic, partition, true)
+    }
+
+    /// Goes on where the partition was paused, without reading anything twice.
+    pub fn resume(&self, topic: &str, partition: i32) -> bool {
+        self.set_paused(topic, partition, false)
+    }
+
+    /// Asks the broker that leads a partition whether it is there, over the connections that reading uses. At the end of
+    /// its partitions a consumer hears nothing for as long as nothing is written; this tells that from a lost broker.
+    pub fn ping(
+        &self,
+        topic: &str,
+        partition: i32,
+        limit: Duration,
+    ) -> impl Future<Output = Result<(), Error>> + Send + use<> {
+        let (client, topic) = (Weak::clone(&self.client), topic.to_owned());
+        async move {
+            let action = format!("ask for the offsets of {topic} partition {partition}");
+            let ask = {
+                let action = action.clone();
+                move || match client.upgrade() {
+                    Some(client) => poll::ask(&client, &topic, partition, limit).map(drop),
+                    None => Err(Error::Stopped { action }),
+                }
+            };
+            blocking(&action, ask).await?
+        }
+    }
+
+    /// Ends reading and waits until the client is gone.
+    pub async fn stop(mut self) {
+        self.events.close();
+        self.poller.unpark();
+        // An error means that the thread is gone already.
+        (&mut self.ended).await.ok();
+    }
+
+    async fn open(
+        kafka: &Kafka,
+        assignments: Vec<Assignment>,
+        options: &Options,
+        sight: Sight,
+        ends: AskEnds,
+    ) -> Result<(Self, Ends), Error> {
+        let (sender, events) = mpsc::channel(options.buffer_records.max(1));
+        let shared = Arc::new(Shared { limit: options.buffer_bytes, ..Shared::default() });
+        let partitions: Vec<Partition> = assignments.iter().map(Partition::new).collect();
+        let (opened, open) = oneshot::channel();
+        let (end, ended) = oneshot::channel();
+        let order = poll::Order {
+            kafka: kafka.clone(),
+            options: options.clone(),
+            assignments,
+            partitions: partitions.clone(),
+            sight,
+            ends,
+            events: sender,
+            shared: Arc::clone(&shared),
+        };
+        let stopped = || Error::Stopped { action: "start to read from Kafka".into() };
+        let thread = thread::Builder::new()
+            .name("kafka-consumer".into())
+            .spawn(move || {
+                poll::run(order, opened);
+                // Nobody may be waiting for it.
+                end.send(()).ok();
+            })
+            .map_err(|_| stopped())?;
+        let (client, ends) = open.await.map_err(|_| stopped())??;
+        Ok((Self { events, shared, partitions, poller: thread.thread().clone(), client, ended }, ends))
+    }
+
+    fn set_paused(&self, topic: &str, partition: i32, paused: bool) -> bool {
+        let found = self.partitions.iter().find(|one| one.partition == partition && *one.topic == *topic);
+        if let Some(one) = found {
+            one.paused.store(paused, Ordering::Release);
+            self.poller.unpark();
+        }
+        found.is_some()
+    }
+}
+
+impl fmt::Debug for Consumer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Consumer").field("partitions", &self.partitions).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        // The thread sees the closed channel and ends the client itself: closing it blocks.
+        self.events.close();
+        self.poller.unpark();
+    }
+}
+
+/// Reads partitions of a topic from the start to the end as of now, hands each record to `each`, and returns the offset up
+/// to which each partition has been read. Meant for compacted topics, whose content is the last record of each key.
+///
+/// Everything that was committed before the call is handed over. A transaction that anybody has open hides what others
+/// committed behind it, so this waits until those that were open at the call are decided: at most `transaction.timeout.ms`
+/// of a writer that has died, unless its successor comes first.
+pub async fn read_to_end(
+    kafka: &Kafka,
+    topic: &str,
+    partitions: &[i32],
+    limit: Duration,
+    each: impl FnMut(Received),
+) -> Result<BTreeMap<i32, i64>, Error> {
+    let starts = partitions.iter().map(|partition| (*partition, Start::Earliest)).collect();
+    read_from(kafka, topic, &starts, limit, each).await
+}
+
+/// As [`read_to_end`], each partition from a start of its own.
+pub async fn read_from(
+    kafka: &Kafka,
+    topic: &str,
+    starts: &BTreeMap<i32, Start>,
+    limit: Duration,
+    each: impl FnMut(Received),
+) -> Result<BTreeMap<i32, i64>, Error> {
+    read_decided(kafka, topic, starts, &Waits::up_to(limit), each).await
+}
+
+/// A partition of a topic.
+pub type Place = (Arc<str>, i32);
+
+/// How long a reading to the end waits for what.
+#[derive(Debug, Clone, Copy)]
+pub struct Waits<'a> {
+    /// Partitions that are not read, whose open transactions have to be decided too.
+    pub also: &'a [Place],
+    /// For transactions that are open, once Kafka answers; then they are told: [`Error::Undecided`].
+    pub patience: Duration,
+    /// For all of it.
+    pub limit: Duration,
+}
+
+impl Waits<'_> {
+    /// For what is read alone, as long as the limit allows.
+    #[must_use]
+    pub fn up_to(limit: Duration) -> Self {
+        Self { also: &[], patience: limit, limit }
+    }
+}
+
+/// As [`read_from`], with a say in what is waited for and how long.
+pub async fn read_decided(
+    kafka: &Kafka,
+    topic: &str,
+    starts: &BTreeMap<i32, Start>,
+    waits: &Waits<'_>,
+    mut each: impl FnMut(Received),
+) -> Result<BTreeMap<i32, i64>, Error> {
+    let mut reading = Reading::begin(kafka, topic, starts, waits).await?;
+    while let Some(record) = reading.next().await? {
+        each(record);
+    }
+    Ok(reading.positions)
+}
+
+/// A reading to the end as [`read_decided`] does it, for those who need time between records: what is not taken waits, and the
+/// broker is asked for no more.
+pub struct Reading {
+    consumer: Consumer,
+    /// Partitions whose end has not come.
+    open: BTreeSet<i32>,
+    positions: BTreeMap<i32, i64>,
+    end: Instant,
+    /// What to tell when it does not end in time.
+    late: Error,
+}
+
+impl Reading {
+    /// Finds the ends, which may have to wait for open transactions, and starts to read.
+    ///
+    /// # Errors
+    /// What is read is not there or cannot be read now, or a transaction stays open.
+    pub async fn begin(
+        kafka: &Kafka,
+        topic: &str,
+        starts: &BTreeMap<i32, Start>,
+        waits: &Waits<'_>,
+    ) -> Result<Self, Error> {
+        let limit = waits.limit;
+        let end = Instant::now() + limit;
+        let topic: Arc<str> = topic.into();
+        let open: BTreeSet<i32> = starts.keys().copied().collect();
+        let late = Error::Deadline { action: format!("read {topic} partitions {open:?} to the end"), limit };
+        let assignments = starts
+            .iter()
+            .map(|(partition, start)| Assignment {
+                topic: Arc::clone(&topic),
+                partition: *partition,
+                start: *start,
+            })
+            .collect();
+        let options = Options { connect_limit: limit, ..Options::default() };
+        let decided = AskEnds::Decided { also: waits.also.to_vec(), patience: waits.patience };
+        let opening = Consumer::open(kafka, assignments, &options, Sight::Committed, decided);
+        let opened = timeout_at(end, opening).await;
+        let (consumer, ends) = opened.unwrap_or_else(|_| Err(late.clone()))?;
+        // The end as the broker told it before the first fetch: whatever is below has come before the end was reported.
+        let positions =
+            open.iter().filter_map(|one| Some((*one, ends.get(&(Arc::clone(&topic), *one))?.1))).collect();
+        Ok(Self { consumer, open, positions, end, late })
+    }
+
+    /// The next record; `None` once all have come. Cancel safe: a dropped call loses nothing.
+    ///
+    /// # Errors
+    /// The position is not in the log, what stands there cannot be read, or the time is up.
+    pub async fn next(&mut self) -> Result<Option<Received>, Error> {
+        while !self.open.is_empty() {
+            let event = timeout_at(self.end, self.consumer.next()).await;
+            match event.unwrap_or_else(|_| Err(self.late.clone()))? {
+                Event::End { partition, .. } => drop(self.open.remove(&partition)),
+                Event::Record(record) => {
+                    let position = self.positions.entry(record.partition).or_default();
+                    *position = (*position).max(record.offset + 1);
+                    return Ok(Some(record));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// How far each partition has been read, once all records have come; before that, where it will be read to at least.
+    #[must_use]
+    pub fn positions(&self) -> &BTreeMap<i32, i64> {
+        &self.positions
+    }
+}
+
+impl fmt::Debug for Reading {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reading").field("open", &self.open).finish_non_exhaustive()
+    }
+}
+
+/// The first offset each partition of a topic has, and the one behind its last committed record.
+pub async fn watermarks(
+    kafka: &Kafka,
+    topic: &str,
+    partitions: &[i32],
+    limit: Duration,
+) -> Result<BTreeMap<i32, (i64, i64)>, Error> {
+    let topic: Arc<str> = topic.into();
+    let places: Vec<Place> = partitions.iter().map(|partition| (Arc::clone(&topic), *partition)).collect();
+    let found = watermarks_of(kafka, &places, limit).await?;
+    Ok(found.into_iter().map(|((_, partition), watermarks)| (partition, watermarks)).collect())
+}
+
+/// As [`watermarks`], of partitions of any topics.
+pub async fn watermarks_of(
+    kafka: &Kafka,
+    places: &[Place],
+    limit: Duration,
+) -> Result<BTreeMap<Place, (i64, i64)>, Error> {
+    ends(kafka, places, Sight::Committed, limit).await
+}
+
+/// The first offset each partition has, and the one behind the last record that is seen.
+pub(super) async fn ends(
+    kafka: &Kafka,
+    places: &[Place],
+    sight: Sight,
+    limit: Duration,
+) -> Result<Ends, Error> {
+    if places.is_empty() {
+        return Ok(Ends::new());
+    }
+    let (kafka, places) = (kafka.clone(), places.to_vec());
+    blocking("ask for the ends of partitions", move || poll::ends(&kafka, &places, sight, limit)).await?
+}
+
+/// Whether Kafka knows such a partition, with a leader or without.
+pub(super) async fn exists(kafka: &Kafka, place: &Place, limit: Duration) -> Result<bool, Error> {
+    let (kafka, (topic, partition)) = (kafka.clone(), place.clone());
+    let ask = move || {
+        let client = create(&kafka, &Role::Query(Sight::Committed))?;
+        match find_topic(&client, &topic, limit) {
+            Ok(found) => Ok(found.partitions.contains(&partition)),
+            Err(error) if error.lacks_topic() => Ok(false),
+            Err(error) => Err(error),
+        }
+    };
+    blocking("ask for a partition", ask).await?
+}
+
+/// Hands over what is seen of partitions from these offsets to their ends as of now.
+pub(super) async fn look(
+    kafka: &Kafka,
+    starts: BTreeMap<Place, i64>,
+    sight: Sight,
+    limit: Duration,
+    mut each: impl FnMut(Received),
+) -> Result<(), Error> {
+    let end = Instant::now() + limit;
+    let mut open: BTreeSet<Place> = starts.keys().cloned().collect();
+    if open.is_empty() {
+        return Ok(());
+    }
+    let late = || Error::Deadline { action: "look at what stands in partitions".to_owned(), limit };
+    let assignments = starts.iter().map(|(place, offset)| assignment(place, Start::Offset(*offset)));
+    let options = Options { connect_limit: limit, ..Options::default() };
+    let opening = Consumer::open(kafka, assignments.collect(), &options, sight, AskEnds::Now);
+    let (mut consumer, _) = timeout_at(end, opening).await.unwrap_or_else(|_| Err(late()))?;
+    while !open.is_empty() {
+        match timeout_at(end, consumer.next()).await.unwrap_or_else(|_| Err(late()))? {
+            Event::Record(record) => each(record),
+            Event::End { topic, partition } => drop(open.remove(&(topic, partition))),
+        }
+    }
+    Ok(())
+}
+
+fn assignment((topic, partition): &Place, start: Start) -> Assignment {
+    Assignment { topic: Arc::clone(topic), partition: *partition, start }
+}
+
+/// Whether the ends of partitions are asked for before the first fetch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum AskEnds {
+    No,
+    /// As far as can be read now.
+    Now,
+    /// Once every transaction before them is decided, and those of other partitions too.
+    Decided {
+        also: Vec<Place>,
+        patience: Duration,
+    },
+}
+
+/// First and next offset of partitions.
+type Ends = BTreeMap<Place, (i64, i64)>;
+
+/// What caller and thread both see of a partition.
+#[derive(Debug, Clone)]
+struct Partition {
+    topic: Arc<str>,
+    partition: i32,
+    paused: Arc<AtomicBool>,
+}
+
+impl Partition {
+    fn new(assignment: &Assignment) -> Self {
+        let topic = Arc::clone(&assignment.topic);
+        Self { topic, partition: assignment.partition, paused: Arc::default() }
+    }
+}
+
+/// How full the way from thread to caller is.
+#[derive(Debug, Default)]
+struct Shared {
+    /// Bytes waiting to be taken.
+    bytes: AtomicUsize,
+    /// Bytes that may wait.
+    limit: usize,
+    /// The thread found no room and waits for some.
+    stalled: AtomicBool,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,495 @@
+//! What every client shares: librdkafka's log lines become ours, its statistics become metrics, its question for a token
+//! is answered, and a producer that failed for good gives up what it still holds.
+
+use std::{
+    collections::HashMap,
+    error,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use rdkafka::{
+    ClientContext, IntoOpaque, TopicPartitionList,
+    admin::AdminClient,
+    client::OAuthToken,
+    config::RDKafkaLogLevel as Level,
+    consumer::{BaseConsumer, Consumer as _, ConsumerContext, Rebalance},
+    error::{KafkaError, RDKafkaErrorCode as Code},
+    producer::{DeliveryResult, ProducerContext, PurgeConfig},
+};
+use serde::Deserialize;
+use tracing::{debug, error, info, warn};
+
+use base::metrics::{self, Client, ClientStatistics};
+
+use super::{Error, error::Cause, oauth::Tokens, sys};
+
+/// What callbacks want of the client they belong to.
+pub(super) trait Handle: Send + Sync {
+    /// Hands over a token, or says why there is none.
+    fn answer(&self, token: Result<OAuthToken, Error>);
+
+    /// Has it look for Kafka at these addresses again.
+    fn find(&self, bootstrap: &str);
+
+    /// Gives up every record without a report, if the client has failed for good: librdkafka itself gives up what is
+    /// queued, and waits for ever for an answer to what is on the wire.
+    fn end_if_fatal(&self) {}
+}
+
+impl Handle for BaseConsumer<Context> {
+    fn answer(&self, token: Result<OAuthToken, Error>) {
+        sys::answer(self.client(), token);
+    }
+
+    fn find(&self, bootstrap: &str) {
+        sys::add_brokers(self.client(), bootstrap);
+    }
+}
+
+impl Handle for AdminClient<Context> {
+    fn answer(&self, token: Result<OAuthToken, Error>) {
+        sys::answer(self.inner(), token);
+    }
+
+    fn find(&self, bootstrap: &str) {
+        sys::add_brokers(self.inner(), bootstrap);
+    }
+}
+
+/// Records that are queued and those on the wire.
+pub(super) fn everything() -> PurgeConfig {
+    PurgeConfig::default().queue().inflight().non_blocking()
+}
+
+/// The client of a context, known once it has been made; weak, since the client owns the context.
+pub(super) type Link = Arc<OnceLock<Weak<dyn Handle>>>;
+
+/// What librdkafka is told while there is no token yet; it is no trouble of the connection.
+const TOKEN_ON_ITS_WAY: &str = "the token is on its way";
+
+/// The facility of librdkafka's log lines about connections that failed or ended.
+const CUT: &str = "FAIL";
+/// What these say of one that stood.
+const STOOD: &str = " in state UP";
+
+/// The callbacks of one client.
+pub(super) struct Context {
+    client: Client,
+    /// Where Kafka was looked for at first.
+    bootstrap: String,
+    link: Link,
+    tokens: Option<Arc<Tokens>>,
+    totals: Mutex<Totals>,
+    trouble: Mutex<Option<(Code, String)>>,
+    cuts: Arc<AtomicU64>,
+    rebalances: Option<Arc<dyn Rebalances>>,
+}
+
+impl Context {
+    pub(super) fn new(client: Client, bootstrap: String, tokens: Option<Arc<Tokens>>, link: Link) -> Self {
+        let (totals, trouble, cuts) = (Mutex::default(), Mutex::default(), Arc::default());
+        Self { client, bootstrap, link, tokens, totals, trouble, cuts, rebalances: None }
+    }
+
+    /// Tells of what a consumer group gives and takes.
+    pub(super) fn telling(mut self, rebalances: Arc<dyn Rebalances>) -> Self {
+        self.rebalances = Some(rebalances);
+        self
+    }
+
+    /// Where Kafka was looked for at first.
+    #[cfg(test)]
+    pub(super) fn bootstrap(&self) -> &str {
+        &self.bootstrap
+    }
+
+    /// How often a connection that stood was lost, or all brokers were.
+    pub(super) fn cuts(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.cuts)
+    }
+
+    /// Fetches a token, if the client needs one and has not asked yet. Blocks.
+    pub(super) fn first_token(&self) -> Option<Result<OAuthToken, Error>> {
+        self.tokens.as_ref()?.next()
+    }
+
+    /// Does something with the client on a thread of its own: a callback runs on the thread that ends with the client, and
+    /// must be left alone by what blocks.
+    fn aside(&self, work: impl FnOnce(&dyn Handle) + Send + 'static) {
+        let link = Arc::clone(&self.link);
+        let spawned = thread::Builder::new().name("kafka-aside".into()).spawn(move || {
+            if let Some(client) = link.wait().upgrade() {
+                work(&*client);
+            }
+        });
+        if let Err(error) = spawned {
+            warn!(client = self.client.label(), %error, "no thread for the client's own work");
+        }
+    }
+
+    /// An error for a request that failed. One that only ran out of time is given the reason the connection had: a wrong
+    /// password looks like silence otherwise.
+    pub(super) fn failed(&self, action: impl Into<String>, error: KafkaError) -> Error {
+        let action = action.into();
+        let silent = matches!(
+            Cause::from(error.clone()).code(),
+            Some(Code::OperationTimedOut | Code::BrokerTransportFailure | Code::AllBrokersDown)
+        );
+        match &*self.trouble.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some((code, reason)) if silent => {
+                Error::request(format!("{action} ({reason})"), KafkaError::Global(*code))
+            }
+            _ => Error::request(action, error),
+        }
+    }
+}
+
+impl Drop for Context {
+    /// A client that ends takes its part of the gauges along.
+    fn drop(&mut self) {
+        let totals = self.totals.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let gone = ClientStatistics {
+            queued_messages: -totals.queued_messages,
+            queued_bytes: -totals.queued_bytes,
+            brokers_up: -totals.brokers_up,
+            ..ClientStatistics::default()
+        };
+        if gone != ClientStatistics::default() {
+            metrics::client_statistics(self.client, &gone);
+        }
+    }
+}
+
+impl ClientContext for Context {
+    const ENABLE_REFRESH_OAUTH_TOKEN: bool = true;
+
+    fn log(&self, level: Level, facility: &str, message: &str) {
+        let client = self.client.label();
+        // Others could not be had in the first place.
+        if facility == CUT && message.contains(STOOD) {
+            self.cuts.fetch_add(1, Ordering::AcqRel);
+        }
+        match level {
+            // A shard's producer is fenced in the ordinary course of things; its owner is told by the failed call.
+            Level::Emerg | Level::Alert | Level::Critical if self.client != Client::Transactional => {
+                error!(client, facility, "{message}");
+            }
+            // What librdkafka calls an error (a refused connection) it mends itself: nobody has to act.
+            Level::Emerg | Level::Alert | Level::Critical | Level::Error | Level::Warning => {
+                warn!(client, facility, "{message}");
+            }
+            Level::Notice | Level::Info => info!(client, facility, "{message}"),
+            Level::Debug => debug!(client, facility, "{message}"),
+        }
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        // The log callback has the same news; whoever uses the client gets those that end it.
+        debug!(client = self.client.label(), %error, reason, "client error");
+        let code = error.rdkafka_error_code();
+        // Of brokers that are taken from the list the log says nothing.
+        if code == Some(Code::AllBrokersDown) {
+            self.cuts.fetch_add(1, Ordering::AcqRel);
+        }
+        // A failure for good comes under the code of its cause; only lost connections are too frequent to look.
+        if !matches!(code, None | Some(Code::AllBrokersDown | Code::BrokerTransportFailure | Code::Resolve)) {
+            self.aside(|client| client.end_if_fatal());
+        }
+        match code {
+            // Says that there is trouble, not which.
+            None | Some(Code::AllBrokersDown) => {}
+            Some(Code::Authentication) if reason.contains(TOKEN_ON_ITS_WAY) => {}
+            Some(code) => {
+                *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) =
+                    Some((code, reason.to_owned()));
+            }
+        }
+    }
+
+    fn stats_raw(&self, json: &[u8]) {
+        match serde_json::from_slice::<Statistics>(json) {
+            Ok(statistics) => {
+                if statistics.knows_nobody() {
+                    // A broker that stops may name no broker at all, itself included. librdkafka believes it, and forgets to ask those
+                    // that it was given at first: it would never ask anybody for anything again.
+                    warn!(
+                        client = self.client.label(),
+                        "the client has lost sight of all brokers: it looks for them anew"
+                    );
+                    let bootstrap = self.bootstrap.clone();
+                    self.aside(move |client| client.find(&bootstrap));
+                }
+                let mut totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
+                metrics::client_statistics(self.client, &statistics.window(&mut totals));
+            }
+            Err(error) => debug!(client = self.client.label(), %error, "statistics not understood"),
+        }
+    }
+
+    fn generate_oauth_token(&self, _config: Option<&str>) -> Result<OAuthToken, Box<dyn error::Error>> {
+        let Some(tokens) = &self.tokens else {
+            return Err("sasl.oauthbearer.token.endpoint.url is not set".into());
+        };
+        let (fetcher, label) = (Arc::clone(tokens), self.client.label());
+        self.aside(move |client| {
+            let Some(token) = fetcher.next() else { return };
+            if let Err(error) = &token {
+                warn!(client = label, %error, "no token for Kafka");
+            }
+            client.answer(token);
+        });
+        tokens.at_hand().ok_or_else(|| TOKEN_ON_ITS_WAY.into())
+    }
+}
+
+/// Whoever wants to know what a consumer group gives and takes. Called on the thread that polls, and must not block it.
+pub(super) trait Rebalances: Send + Sync {
+    /// These are the consumer's from now on; often none.
+    fn assigned(&self, consumer: &BaseConsumer<Context>, partitions: &TopicPartitionList);
+
+    /// These are given back, or lost, right after this call.
+    fn revoked(&self, consumer: &BaseConsumer<Context>, partitions: &TopicPartitionList);
+}
+
+impl ConsumerContext for Context {
+    fn pre_rebalance(&self, consumer: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
+        if let (Some(rebalances), Rebalance::Revoke(partitions)) = (&self.rebalances, rebalance) {
+            rebalances.revoked(consumer, partitions);
+        }
+    }
+
+    fn post_rebalance(&self, consumer: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
+        if let (Some(rebalances), Rebalance::Assign(partitions)) = (&self.rebalances, rebalance) {
+            rebalances.assigned(consumer, partitions);
+        }
+    }
+}
+
+/// Whoever wants a producer's delivery reports. Called on the client's poll thread.
+pub(super) trait Reports: Send + Sync {
+    /// What travels with each record and comes back with its report.
+    type Opaque: IntoOpaque;
+
+    /// A record was acknowledged or given up.
+    fn reported(&self, report: &DeliveryResult<'_>, opaque: Self::Opaque);
+}
+
+/// The callbacks of a producer.
+pub(super) struct Reporting<R> {
+    context: Context,
+    reports: R,
+}
+
+impl<R> Reporting<R> {
+    pub(super) fn new(context: Context, reports: R) -> Self {
+        Self { context, reports }
+    }
+
+    /// See [`Context::cuts`].
+    pub(super) fn cuts(&self) -> Arc<AtomicU64> {
+        self.context.cuts()
+    }
+
+    /// See [`Context::failed`].
+    pub(super) fn failed(&self, action: impl Into<String>, error: KafkaError) -> Error {
+        self.context.failed(action, error)
+    }
+}
+
+impl<R: Reports> ClientContext for Reporting<R> {
+    const ENABLE_REFRESH_OAUTH_TOKEN: bool = true;
+
+    fn log(&self, level: Level, facility: &str, message: &str) {
+        self.context.log(level, facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        self.context.error(error, reason);
+    }
+
+    fn stats_raw(&self, json: &[u8]) {
+        self.context.stats_raw(json);
+    }
+
+    fn generate_oauth_token(&self, config: Option<&str>) -> Result<OAuthToken, Box<dyn error::Error>> {
+        self.context.generate_oauth_token(config)
+    }
+}
+
+impl<R: Reports> ProducerContext for Reporting<R> {
+    type DeliveryOpaque = R::Opaque;
+
+    fn delivery(&self, report: &DeliveryResult<'_>, opaque: R::Opaque) {
+        self.reports.reported(report, opaque);
+    }
+}
+
+/// What was told at the last window.
+#[derive(Debug, Default, Clone, Copy)]
+struct Totals {
+    sent: u64,
+    received: u64,
+    errors: u64,
+    queued_messages: i64,
+    queued_bytes: i64,
+    brokers_up: i64,
+}
+
+/// The part of librdkafka's statistics that we show.
+#[derive(Deserialize)]
+struct Statistics {
+    #[serde(default)]
+    msg_cnt: i64,
+    #[serde(default)]
+    msg_size: i64,
+    #[serde(default)]
+    tx_bytes: u64,
+    #[serde(default)]
+    rx_bytes: u64,
+    brokers: Option<HashMap<String, Broker>>,
+}
+
+#[derive(Deserialize)]
+struct Broker {
+    #[serde(default)]
+    nodeid: i64,
+    #[serde(default)]
+    state: String,
+    /// `configured`, `learned`, or a place for what has no broker of its own.
+    #[serde(default)]
+    source: String,
+    #[serde(default)]
+    txerrs: u64,
+    #[serde(default)]
+    rxerrs: u64,
+    #[serde(default)]
+    req_timeouts: u64,
+    rtt: Option<Window>,
+}
+
+#[derive(Deserialize)]
+struct Window {
+    /// Microseconds.
+    avg: u64,
+}
+
+impl Statistics {
+    /// Whether there is no broker left that could be asked for others.
+    fn knows_nobody(&self) -> bool {
+        let is_real = |broker: &Broker| matches!(&*broker.source, "configured" | "learned");
+        self.brokers.as_ref().is_some_and(|brokers| !brokers.values().any(is_real))
+    }
+
+    /// Growth since the last call, of gauges too, which may be negative.
+    fn window(&self, totals: &mut Totals) -> ClientStatistics {
+        let brokers = || self.brokers.iter().flat_map(HashMap::values);
+        let now = Totals {
+            sent: self.tx_bytes,
+            received: self.rx_bytes,
+            errors: brokers().map(|broker| broker.txerrs + broker.rxerrs + broker.req_timeouts).sum(),
+            queued_messages: self.msg_cnt,
+            queued_bytes: self.msg_size,
+            // Bootstrap and coordinator connections have no id of their own and would count a broker twice.
+            brokers_up: brokers().map(|broker| i64::from(broker.nodeid >= 0 && broker.state == "UP")).sum(),
+        };
+        let before = std::mem::replace(totals, now);
+        ClientStatistics {
+            queued_messages: now.queued_messages - before.queued_messages,
+            queued_bytes: now.queued_bytes - before.queued_bytes,
+            sent_bytes: now.sent.saturating_sub(before.sent),
+            received_bytes: now.received.saturating_sub(before.received),
+            // A broker that left the list takes its errors along: the sum may fall.
+            request_errors: now.errors.saturating_sub(before.errors),
+            brokers_up: now.brokers_up - before.brokers_up,
+            round_trip: Duration::from_micros(
+                brokers()
+                    .filter_map(|broker| broker.rtt.as_ref())
+                    .map(|window| window.avg)
+                    .max()
+                    .unwrap_or(0),
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::retry::Retry;
+
+    use super::*;
+
+    fn statistics(sent: u64, errors: u64) -> Statistics {
+        let json = format!(
+            r#"{{"name":"x","msg_cnt":3,"msg_size":300,"tx_bytes":{sent},"rx_bytes":20,"brokers":{{
+                "a:9092/1":{{"nodeid":1,"state":"UP","txerrs":{errors},"rxerrs":1,"req_timeouts":2,"rtt":{{"avg":900}}}},
+                "b:9092/2":{{"nodeid":2,"state":"CONNECT","txerrs":0,"rxerrs":0,"req_timeouts":0,"rtt":{{"avg":1500}}}},
+                "a:9092/bootstrap":{{"nodeid":-1,"state":"UP"}}}}}}"#
+        );
+        serde_json::from_str(&json).unwrap()
+    }
+
+    #[test]
+    fn a_window_tells_what_grew_since_the_last() {
+        let mut totals = Totals::default();
+        let first = statistics(100, 5).window(&mut totals);
+        assert_eq!((first.queued_messages, first.queued_bytes, first.brokers_up), (3, 300, 1));
+
+        let window = statistics(130, 6).window(&mut totals);
+
+        let expected = ClientStatistics {
+            queued_messages: 0,
+            queued_bytes: 0,
+            sent_bytes: 30,
+            received_bytes: 0,
+            request_errors: 1,
+            brokers_up: 0,
+            round_trip: Duration::from_micros(1500),
+        };
+        assert_eq!(window, expected);
+    }
+
+    #[test]
+    fn a_request_that_met_silence_is_explained_by_the_trouble_of_the_connection() {
+        let context = Context::new(Client::Admin, String::new(), None, Link::default());
+        let silence = || KafkaError::MetadataFetch(Code::OperationTimedOut);
+        assert_eq!(context.failed("list topics", silence()).retry(), Retry::Later);
+
+        context.error(KafkaError::Global(Code::Authentication), "wrong password");
+        context.error(KafkaError::Global(Code::AllBrokersDown), "1/1 brokers are down");
+
+        let error = context.failed("list topics", silence());
+        assert_eq!(error.to_string(), "list topics (wrong password)");
+        assert_eq!(error.retry(), Retry::Never);
+        let answered = context.failed("list topics", KafkaError::MetadataFetch(Code::NotController));
+        assert_eq!(answered.to_string(), "list topics", "an answer is its own reason");
+    }
+
+    #[test]
+    fn a_client_without_any_real_broker_knows_nobody() {
+        let known = |sources: &[&str]| {
+            let brokers =
+                sources.iter().map(|source| format!(r#""{source}":{{"nodeid":-1,"source":"{source}"}}"#));
+            let json = format!(r#"{{"brokers":{{{}}}}}"#, brokers.collect::<Vec<_>>().join(","));
+            !serde_json::from_str::<Statistics>(&json).unwrap().knows_nobody()
+        };
+        assert!(known(&["configured", "logical"]) && known(&["learned"]));
+        assert!(!known(&["logical"]) && !known(&[]));
+        let silent: Statistics = serde_json::from_str("{}").unwrap();
+        assert!(!silent.knows_nobody(), "nothing is said of brokers");
+    }
+
+    #[test]
+    fn a_sum_that_falls_counts_as_no_growth() {
+        let mut totals = Totals::default();
+        statistics(100, 5).window(&mut totals);
+
+        let window = statistics(100, 0).window(&mut totals);
+
+        assert_eq!(window.request_errors, 0);
+    }
+}

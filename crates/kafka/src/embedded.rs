@@ -1,0 +1,175 @@
+//! A Kafka cluster inside this process: librdkafka's own, over real sockets, for the demo and for tests.
+//!
+//! It is honest about producing, fetching, groups and lost brokers. It is not about transactions (they isolate nothing),
+//! compaction, topic administration, retention (5 MB a partition) and timestamps: prove those against a real broker.
+//!
+//! The cluster lives on a thread of its own, since its handle may not move between threads, and ends when [`Cluster`] is
+//! dropped.
+
+use std::{sync::mpsc, thread, time::Duration};
+
+use rdkafka::{
+    ClientConfig,
+    error::KafkaError,
+    mocking::MockCluster,
+    producer::{BaseProducer, DefaultProducerContext, Producer as _},
+};
+
+use super::{Error, client, sys};
+use crate::Kafka;
+
+/// How long the cluster's thread waits for a command before it serves its client's queue.
+const IDLE: Duration = Duration::from_millis(100);
+
+/// A running cluster. Dropping it stops it; clients then see their brokers gone.
+#[derive(Debug)]
+pub struct Cluster {
+    commands: Option<mpsc::Sender<Command>>,
+    thread: Option<thread::JoinHandle<()>>,
+    bootstrap_servers: String,
+}
+
+impl Cluster {
+    /// Starts a cluster of this many brokers, at least 1, on ports of its choice.
+    pub fn start(brokers: u16) -> Result<Self, Error> {
+        let (commands, inbox) = mpsc::channel();
+        let (started, start) = mpsc::channel();
+        let failed = |reason: String| Error::Create { client: "embedded cluster", reason };
+        let thread = thread::Builder::new()
+            .name("kafka-embedded".into())
+            .spawn(move || run(brokers.max(1), &started, &inbox))
+            .map_err(|error| failed(error.to_string()))?;
+        let bootstrap_servers = start
+            .recv()
+            .map_err(|_| failed("its thread ended".into()))?
+            .map_err(|error| failed(error.to_string()))?;
+        Ok(Self { commands: Some(commands), thread: Some(thread), bootstrap_servers })
+    }
+
+    /// `host:port` of every broker.
+    #[must_use]
+    pub fn bootstrap_servers(&self) -> &str {
+        &self.bootstrap_servers
+    }
+
+    /// Settings with which our clients use this cluster well.
+    #[must_use]
+    pub fn settings(&self) -> Kafka {
+        let mut kafka = Kafka::plaintext(&self.bootstrap_servers);
+        // Its brokers never wake a waiting fetch, so waiting only delays.
+        kafka.consumer.insert("fetch.wait.max.ms".into(), "1".into());
+        kafka
+    }
+
+    /// Creates a topic. One that exists (perhaps because a client asked for it) is an error with a `TopicAlreadyExists`
+    /// cause.
+    pub fn create_topic(&self, name: &str, partitions: i32) -> Result<(), Error> {
+        let topic = name.to_owned();
+        let create = move |cluster: &Mock<'_>| cluster.create_topic(&topic, partitions, 1);
+        self.call(create).map_err(|cause| match cause {
+            Some(error) => Error::request(format!("create topic {name} with {partitions} partitions"), error),
+            None => Error::Stopped { action: format!("create topic {name}") },
+        })
+    }
+
+    /// Cuts every broker off, or lets them all be reached again.
+    pub fn set_reachable(&self, reachable: bool) -> Result<(), Error> {
+        const ALL: i32 = -1;
+        let set = move |cluster: &Mock<'_>| match reachable {
+            true => cluster.broker_up(ALL),
+            false => cluster.broker_down(ALL),
+        };
+        self.call(set).map_err(|cause| match cause {
+            Some(error) => Error::request("change whether brokers are reachable", error),
+            None => Error::Stopped { action: "change whether brokers are reachable".into() },
+        })
+    }
+
+    /// Lets every answer of every broker wait this long.
+    #[cfg(test)]
+    pub(super) fn delay_answers(&self, delay: Duration) {
+        const ALL: i32 = -1;
+        self.call(move |cluster| cluster.broker_round_trip_time(ALL, delay)).unwrap();
+    }
+
+    /// `Err(None)` when the cluster has ended.
+    fn call(
+        &self,
+        call: impl FnOnce(&Mock<'_>) -> Result<(), KafkaError> + Send + 'static,
+    ) -> Result<(), Option<KafkaError>> {
+        let (answer, answered) = mpsc::channel();
+        let command = Command { call: Box::new(call), answer };
+        self.commands.as_ref().ok_or(None)?.send(command).map_err(|_| None)?;
+        answered.recv().map_err(|_| None)?.map_err(Some)
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.commands.take();
+        if let Some(thread) = self.thread.take() {
+            // A panic of that thread has been reported by the panic hook; there is nothing left to clean up.
+            drop(thread.join());
+        }
+    }
+}
+
+type Mock<'c> = MockCluster<'c, DefaultProducerContext>;
+
+type Call = Box<dyn FnOnce(&Mock<'_>) -> Result<(), KafkaError> + Send>;
+
+struct Command {
+    call: Call,
+    answer: mpsc::Sender<Result<(), KafkaError>>,
+}
+
+fn run(brokers: u16, started: &mpsc::Sender<Result<String, KafkaError>>, inbox: &mpsc::Receiver<Command>) {
+    client::prepare_tls();
+    let mut config = ClientConfig::new();
+    config.set("test.mock.num.brokers", brokers.to_string()).set("client.id", "tributary-embedded");
+    let owner: BaseProducer = match config.create() {
+        Ok(owner) => owner,
+        Err(error) => return drop(started.send(Err(error))),
+    };
+    sys::rebalance_at_once(owner.client());
+    let Some(cluster) = owner.client().mock_cluster() else {
+        return drop(started.send(Err(KafkaError::ClientCreation("no in-process cluster".into()))));
+    };
+    if started.send(Ok(cluster.bootstrap_servers())).is_err() {
+        return;
+    }
+    loop {
+        match inbox.recv_timeout(IDLE) {
+            Ok(Command { call, answer }) => drop(answer.send(call(&cluster))),
+            Err(mpsc::RecvTimeoutError::Timeout) => owner.poll(Duration::ZERO),
+            Err(mpsc::RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_has_the_brokers_and_topics_asked_for() {
+        let cluster = Cluster::start(3).unwrap();
+
+        cluster.create_topic("one", 7).unwrap();
+
+        assert_eq!(cluster.bootstrap_servers().split(',').count(), 3);
+        let again = cluster.create_topic("one", 7).unwrap_err();
+        assert!(again.to_string().contains("create topic one with 7 partitions"), "{again}");
+    }
+
+    #[test]
+    fn a_dropped_cluster_no_longer_listens() {
+        let cluster = Cluster::start(1).unwrap();
+        let address = cluster.bootstrap_servers().to_owned();
+        assert!(std::net::TcpStream::connect(&address).is_ok());
+
+        drop(cluster);
+
+        assert!(std::net::TcpStream::connect(&address).is_err());
+    }
+}

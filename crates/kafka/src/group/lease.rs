@@ -1,0 +1,85 @@
+//! The thread that renews the lease: it commits a claim of one partition after the other, and waits for the answer.
+//!
+//! The coordinator accepts a commit only of a member of the present generation, and counts it as a sign of life. So a
+//! success says that nothing was given to others up to the moment the commit began, nor will be for a session from then.
+
+use std::time::Duration;
+
+use rdkafka::{
+    Offset, TopicPartitionList,
+    consumer::{CommitMode, Consumer as _},
+    error::{KafkaError, RDKafkaErrorCode as Code},
+};
+use tokio_util::sync::CancellationToken;
+
+use base::lapse;
+
+use super::{
+    holdings::{Holdings, Renewal},
+    poll::Client,
+};
+use crate::error::Cause;
+
+/// The longest between two renewals.
+const INTERVAL: Duration = Duration::from_millis(500);
+/// The pause after a commit that failed, as every one does for a moment while the group settles.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Renews until stopped. One commit may take as long as a session.
+pub(super) fn run(
+    client: &Client,
+    holdings: &Holdings,
+    topic: &str,
+    heartbeat: Duration,
+    stop: &CancellationToken,
+) {
+    let mut renewing = false;
+    while !stop.is_cancelled() {
+        let Some(renewal) = holdings.next_renewal() else {
+            holdings.sleep(INTERVAL);
+            continue;
+        };
+        let begun = lapse::now();
+        let committed = commit(client, topic, &renewal);
+        if stop.is_cancelled() {
+            return;
+        }
+        // A client that has just lost its membership commits as one that never had any, which an empty group accepts.
+        if committed.is_ok() && !client.assignment_lost() {
+            holdings.renewed(&renewal, begun);
+        }
+        if let Err(error) = &committed {
+            match Cause::from(error.clone()).code() {
+                Some(Code::UnknownMemberId) => holdings.lapse(),
+                Some(Code::RebalanceInProgress | Code::IllegalGeneration) => {
+                    holdings.rebalancing(renewal.completed);
+                }
+                _ => {}
+            }
+            holdings.failed(format!("renew the lease by a commit to {topic}: {error}"));
+        }
+        let running = !holdings.left(lapse::now()).is_zero();
+        if running != renewing {
+            tell(running, topic, committed.as_ref().err());
+            renewing = running;
+        }
+        holdings.sleep(if committed.is_ok() { heartbeat.min(INTERVAL) } else { RETRY });
+    }
+}
+
+fn commit(client: &Client, topic: &str, renewal: &Renewal) -> Result<(), KafkaError> {
+    let mut list = TopicPartitionList::with_capacity(1);
+    // Behind the claim, so that whoever looks at the group sees no lag where nobody is meant to read.
+    list.add_partition_offset(topic, renewal.partition, Offset::Offset(renewal.claim + 1))?;
+    client.commit(&list, CommitMode::Sync)
+}
+
+fn tell(running: bool, topic: &str, error: Option<&KafkaError>) {
+    match (running, error) {
+        (true, _) => tracing::info!(topic, "the lease runs"),
+        (false, Some(error)) => {
+            tracing::warn!(topic, %error, "the lease has ended, nothing is held until it runs again")
+        }
+        (false, None) => tracing::warn!(topic, "the lease has ended, nothing is held until it runs again"),
+    }
+}

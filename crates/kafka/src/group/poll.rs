@@ -1,0 +1,354 @@
+//! The thread that polls for the group, and does nothing else: whoever is late here holds up every other member.
+
+use std::{
+    sync::{Arc, RwLock},
+    thread,
+    time::Duration,
+};
+
+use rdkafka::{
+    TopicPartitionList,
+    consumer::{BaseConsumer, Consumer as _},
+    error::{KafkaError, RDKafkaErrorCode as Code},
+};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use base::{
+    lapse,
+    retry::{Chain, Retry},
+};
+
+use super::{Lapse, Options, holdings::Holdings, lease, locked};
+use crate::{
+    Error, Kafka,
+    client::Settings,
+    consumer::{self, find_topic},
+    context::{Context, Rebalances},
+    error::Cause,
+    role::{Role, Sight},
+    served::MORE,
+    sys,
+};
+
+/// The longest one poll waits: how late a stop may be noticed. A little more than whole milliseconds, for the reason in
+/// [`served`](super::super::served).
+const STEP: Duration = Duration::from_millis(100).saturating_add(MORE);
+/// As long as a renewal is still under way at the end, events are served in steps of this length.
+const LAST_STEP: Duration = Duration::from_millis(10);
+
+/// The most that Kafka is asked whether it is there, for a member that may have to join anew.
+const ASK_LIMIT: Duration = Duration::from_secs(2);
+/// How often it has to have answered before that, at first and at most.
+const LOOKS: u32 = 3;
+const MOST_LOOKS: u32 = 100;
+
+/// A client that is told what the group gives and takes.
+pub(super) type Client = BaseConsumer<Context>;
+
+/// Where others find the client for as long as it is a member. Whoever looks must not keep it: ending it blocks, and is
+/// for the thread that polls.
+pub(super) type Slot = Arc<RwLock<Option<Arc<Client>>>>;
+
+/// What the thread is to do.
+pub(super) struct Order {
+    pub(super) kafka: Kafka,
+    pub(super) options: Options,
+    /// The longest the topic may take to be found.
+    pub(super) connect_limit: Duration,
+    /// How long the group may not count on the member before it joins anew.
+    pub(super) patience: Duration,
+    pub(super) holdings: Arc<Holdings>,
+    pub(super) slot: Slot,
+    pub(super) stop: CancellationToken,
+}
+
+/// Joins, reports that the topic was found, and polls until stopped.
+pub(super) fn run(order: &Order, joined: oneshot::Sender<Result<(), Error>>) {
+    // Whatever ends this thread, a fault of the program too: nothing may be held by a member that does not poll.
+    let over = Over(order);
+    let mut member = match join(order, order.connect_limit) {
+        Err(error) => return drop(joined.send(Err(error))),
+        Ok(member) => member,
+    };
+    if joined.send(Ok(())).is_ok() {
+        let mut patience = Patience::new(order.patience / LOOKS);
+        while let Some(next) = serve(order, &member, &mut patience) {
+            leave_behind(order, std::mem::replace(&mut member, next));
+        }
+    }
+    // In any case, or whoever lets go of the slot last would end the client.
+    locked(order.slot.write()).take();
+    // Tells the group, after a last call of ours to give everything back.
+    drop(member);
+    drop(over);
+}
+
+/// One time of being a member.
+struct Member {
+    client: Arc<Client>,
+    /// Cancelled once another has come in its place, and at the end of all.
+    life: CancellationToken,
+    /// Cancelled once another has come in its place.
+    replaced: CancellationToken,
+}
+
+/// Polls and renews until stopped, or until the member has to give way to another.
+fn serve(order: &Order, member: &Member, patience: &mut Patience) -> Option<Member> {
+    match renew(order, member) {
+        Ok(renewing) => poll(order, &member.client, &renewing, patience),
+        // Without leases nothing may be held: better not be a member.
+        Err(error) => {
+            tracing::error!(%error, "no thread to renew the lease on");
+            order.holdings.failed(format!("no thread to renew the lease on: {error}"));
+            None
+        }
+    }
+}
+
+/// What librdkafka does with it is nobody's business any more: ending it tells the group, or hangs where it hung before.
+fn leave_behind(order: &Order, member: Member) {
+    member.replaced.cancel();
+    member.life.cancel();
+    order.holdings.end();
+    let ending = thread::Builder::new().name("kafka-close".into()).spawn(move || drop(member));
+    if let Err(error) = ending {
+        tracing::warn!(%error, "no thread to end a member of the group on");
+    }
+}
+
+/// How long a member that the group does not count on is left to librdkafka, which has to bring it back by itself, and now and then
+/// does not: after a coordinator that went away just as the session ended, a member has been seen to ask nobody for anything ever again.
+///
+/// Only time in which Kafka answers counts, looked for in steps. Each next time is twice as long: a group that takes long must not be
+/// begun anew by its members again and again.
+struct Patience {
+    step: Duration,
+    /// How long it has to be away before the next look.
+    due: Duration,
+    /// Looks at which Kafka has answered, one after the other.
+    answers: u32,
+    needed: u32,
+}
+
+impl Patience {
+    fn new(step: Duration) -> Self {
+        Self { step, due: step, answers: 0, needed: LOOKS }
+    }
+
+    /// Whether to look now at a member that has been away for so long; `None`: it is not.
+    fn is_due(&mut self, away: Option<Duration>) -> bool {
+        if away.is_none() {
+            *self = Self::new(self.step);
+        }
+        away.is_some_and(|away| away >= self.due)
+    }
+
+    /// Whether it has lasted long enough, now that Kafka has answered, or not.
+    fn is_over(&mut self, away: Duration, has_answered: bool) -> bool {
+        self.due = away + self.step;
+        self.answers = if has_answered { self.answers + 1 } else { 0 };
+        let is_over = self.answers >= self.needed;
+        if is_over {
+            (self.answers, self.needed) = (0, (self.needed * 2).min(MOST_LOOKS));
+        }
+        is_over
+    }
+}
+
+/// The end of the thread.
+struct Over<'a>(&'a Order);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        let Order { slot, holdings, stop, .. } = self.0;
+        // Still there after a fault only: the group then learns of it by the session.
+        locked(slot.write()).take();
+        if thread::panicking() {
+            holdings.failed("the thread that polls for the group has a fault, see the log".to_owned());
+        }
+        holdings.end();
+        stop.cancel();
+    }
+}
+
+fn join(order: &Order, limit: Duration) -> Result<Member, Error> {
+    let Order { kafka, options, .. } = order;
+    let role = Role::Member {
+        group: options.group.as_str().into(),
+        session: options.session,
+        heartbeat: options.heartbeat,
+    };
+    let settings = Settings::new(kafka, &role)?;
+    let (life, replaced) = (order.stop.child_token(), CancellationToken::new());
+    let rebalances = Arc::new(Changes {
+        holdings: Arc::clone(&order.holdings),
+        group: options.group.clone(),
+        replaced: replaced.clone(),
+    });
+    let client: Arc<Client> = settings.create(|context| context.telling(rebalances))?;
+    settings.hand_token(client.client())?;
+    find_topic(&client, &options.topic, limit)?;
+    let action = || format!("join group {} for topic {}", options.group, options.topic);
+    client.subscribe(&[&options.topic]).map_err(|error| Error::request(action(), error))?;
+    *locked(order.slot.write()) = Some(Arc::clone(&client));
+    Ok(Member { client, life, replaced })
+}
+
+fn renew(order: &Order, member: &Member) -> std::io::Result<thread::JoinHandle<()>> {
+    let (client, stop) = (Arc::clone(&member.client), member.life.clone());
+    let holdings = Arc::clone(&order.holdings);
+    let (topic, heartbeat) = (order.options.topic.clone(), order.options.heartbeat);
+    thread::Builder::new()
+        .name("kafka-lease".into())
+        .spawn(move || lease::run(&client, &holdings, &topic, heartbeat, &stop))
+}
+
+fn poll(
+    order: &Order,
+    client: &Client,
+    renewing: &thread::JoinHandle<()>,
+    patience: &mut Patience,
+) -> Option<Member> {
+    let Order { holdings, stop, .. } = order;
+    let mut last = None;
+    // Without leases nothing may be held, so neither may the group count on us.
+    while !stop.is_cancelled() && !renewing.is_finished() {
+        holdings.polling(lapse::now());
+        if let Some(Err(error)) = client.poll(STEP) {
+            report(order, error, &mut last);
+        }
+        // What is read before a partition is paused is nobody's.
+        let away = holdings.lapse_of(true, lapse::now()).filter(|lapse| !lapse.joined);
+        if patience.is_due(away.as_ref().map(|lapse| lapse.lasted))
+            && let Some(away) = away
+            && patience.is_over(away.lasted, answers(order))
+            && let Some(next) = join_anew(order, &away)
+        {
+            return Some(next);
+        }
+    }
+    if !stop.is_cancelled() {
+        tracing::error!(group = order.options.group, "the thread that renews the lease has ended by itself");
+        holdings.failed("the thread that renews the lease has a fault, see the log".to_owned());
+    }
+    holdings.wake();
+    // Its commit must not be the last to know the client. Commits have limits of their own.
+    while !renewing.is_finished() {
+        drop(client.poll(LAST_STEP));
+    }
+    None
+}
+
+/// Whether Kafka is there. The member itself may have lost sight of it, so another client asks.
+fn answers(order: &Order) -> bool {
+    let asked = consumer::create(&order.kafka, &Role::Query(Sight::Committed))
+        .and_then(|client| find_topic(&client, &order.options.topic, ASK_LIMIT));
+    asked.is_ok()
+}
+
+/// Another member in the place of one that does not come back.
+fn join_anew(order: &Order, away: &Lapse) -> Option<Member> {
+    let group = &order.options.group;
+    let (lasted, reason) = (away.lasted, away.reason.as_deref());
+    tracing::warn!(
+        group,
+        ?lasted,
+        reason,
+        "Kafka is there and the group has not taken this member back: it joins anew"
+    );
+    match join(order, ASK_LIMIT) {
+        Ok(member) => Some(member),
+        Err(error) => {
+            tracing::warn!(group, error = %Chain(&error), "the member cannot join anew");
+            None
+        }
+    }
+}
+
+/// librdkafka goes on by itself after all of them; the same one again is no news.
+fn report(order: &Order, error: KafkaError, last: &mut Option<Code>) {
+    let Options { group, topic, .. } = &order.options;
+    let code = Cause::from(error.clone()).code();
+    let error = Error::request(format!("take part in group {group}"), error);
+    let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+    if error.retry() == Retry::Later || *last == code {
+        tracing::debug!(group, topic, error = %error, source, "the group is held up");
+    } else {
+        tracing::error!(group, topic, error = %error, source, "the group cannot share its work");
+    }
+    *last = code;
+    order.holdings.failed(Chain(&error).to_string());
+}
+
+/// Hears what the group gives and takes.
+struct Changes {
+    holdings: Arc<Holdings>,
+    group: String,
+    /// Whoever has been replaced is not heard any more.
+    replaced: CancellationToken,
+}
+
+impl Rebalances for Changes {
+    fn assigned(&self, consumer: &Client, partitions: &TopicPartitionList) {
+        if self.replaced.is_cancelled() {
+            return;
+        }
+        if partitions.count() > 0 {
+            tracing::info!(group = self.group, partitions = ?numbers(partitions), "partitions assigned");
+            // Only who owns them matters. Those that are not paused are read in vain, nothing more.
+            if let Err(error) = consumer.pause(partitions) {
+                tracing::debug!(group = self.group, %error, "partitions are not paused");
+            }
+        }
+        self.holdings.settled(sys::group_generation(consumer.client()), numbers(partitions));
+    }
+
+    fn revoked(&self, consumer: &Client, partitions: &TopicPartitionList) {
+        if self.replaced.is_cancelled() {
+            return;
+        }
+        self.holdings.revoked(numbers(partitions));
+        if consumer.assignment_lost() {
+            self.holdings.lost();
+        }
+        if partitions.count() > 0 {
+            tracing::info!(group = self.group, partitions = ?numbers(partitions), "partitions revoked");
+        }
+    }
+}
+
+/// There is one topic only.
+fn numbers(partitions: &TopicPartitionList) -> Vec<i32> {
+    partitions.elements().iter().map(|element| element.partition()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// When a member joins anew that is away from the beginning, while Kafka answers in these seconds.
+    fn joins(patience: &mut Patience, answers: impl Fn(u64) -> bool) -> Vec<u64> {
+        let joins = |second: &u64| {
+            let away = Duration::from_secs(*second);
+            patience.is_due(Some(away)) && patience.is_over(away, answers(*second))
+        };
+        (0..100).filter(joins).collect()
+    }
+
+    #[test]
+    fn a_member_that_stays_away_joins_anew_each_time_after_twice_as_long() {
+        let mut patience = Patience::new(Duration::from_secs(3));
+        assert_eq!(joins(&mut patience, |_| true), [9, 27, 63]);
+        assert!(!patience.is_due(None));
+        assert_eq!(joins(&mut patience, |_| true), [9, 27, 63], "it has been back meanwhile");
+    }
+
+    #[test]
+    fn nobody_joins_anew_before_kafka_has_been_there_for_a_while() {
+        let mut patience = Patience::new(Duration::from_secs(3));
+        assert_eq!(joins(&mut patience, |second| second > 50), [57, 75]);
+        let mut patience = Patience::new(Duration::from_secs(3));
+        assert!(joins(&mut patience, |second| second % 9 > 0).is_empty());
+    }
+}

@@ -1,0 +1,202 @@
+use std::{cell::Cell, time::Instant};
+
+use super::*;
+use crate::{Error, embedded::Cluster, read_to_end};
+
+const TOPIC: &str = "work";
+const PARTITIONS: i32 = 32;
+/// Nothing takes this long when all is well.
+const LIMIT: Duration = Duration::from_secs(30);
+
+fn cluster() -> Cluster {
+    let cluster = Cluster::start(1).unwrap();
+    cluster.create_topic(TOPIC, PARTITIONS).unwrap();
+    cluster
+}
+
+/// The session the in-process cluster does well with.
+fn options(member: &str) -> Options {
+    Options {
+        group: "workers".into(),
+        topic: TOPIC.into(),
+        session: Duration::from_millis(1500),
+        heartbeat: Duration::from_millis(200),
+        member: member.into(),
+    }
+}
+
+async fn join(cluster: &Cluster, member: &str) -> Membership {
+    Membership::join(&cluster.settings(), options(member)).await.unwrap()
+}
+
+/// For the only member of a group: no stall ends its session. Whoever joined after it would wait for most of one.
+async fn join_alone(cluster: &Cluster, member: &str) -> Membership {
+    let options = Options { session: Duration::from_secs(20), ..options(member) };
+    Membership::join(&cluster.settings(), options).await.unwrap()
+}
+
+/// Waits until what is owned is as wanted.
+async fn until(membership: &Membership, wanted: impl Fn(&Owned) -> bool) -> Owned {
+    let mut owned = membership.owned();
+    let waited = timeout(LIMIT, owned.wait_for(|owned| wanted(owned))).await;
+    waited.unwrap_or_else(|_| panic!("it still owns {membership:?}")).unwrap().clone()
+}
+
+/// Asks until the answer is yes.
+async fn until_true(what: &str, ask: impl Fn() -> bool) {
+    let end = Instant::now() + LIMIT;
+    while !ask() {
+        assert!(Instant::now() < end, "{what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn all(owned: &Owned) -> bool {
+    owned.len() == PARTITIONS as usize
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_only_member_owns_everything_and_holds_what_it_owns() {
+    let cluster = cluster();
+
+    let membership = join_alone(&cluster, "one").await;
+    let owned = until(&membership, all).await;
+
+    assert!(owned.keys().all(|partition| membership.holds(*partition)), "{membership:?}");
+    assert!(!membership.holds(PARTITIONS));
+    assert!(membership.lease_left() <= Duration::from_secs(19));
+    assert_eq!(membership.lapse(), None);
+    let rebalances = membership.rebalances();
+    assert!(rebalances.completed >= 1 && rebalances.generation.is_some(), "{rebalances:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_is_a_record_in_its_partition_that_names_the_worker() {
+    let cluster = cluster();
+    let membership = join_alone(&cluster, "host:8083").await;
+    let owned = until(&membership, all).await;
+
+    let mut found = BTreeMap::new();
+    let each = |record: crate::Received| {
+        let text = |bytes: Option<bytes::Bytes>| String::from_utf8(bytes.unwrap().to_vec()).unwrap();
+        assert_eq!(text(record.key), record.partition.to_string());
+        assert_eq!(text(record.value), r#"{"worker":"host:8083"}"#);
+        found.insert(record.partition, record.offset);
+    };
+    read_to_end(&cluster.settings(), TOPIC, &(0..PARTITIONS).collect::<Vec<_>>(), LIMIT, each).await.unwrap();
+
+    assert_eq!(found, *owned);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_takes_a_partition_later_has_a_higher_claim() {
+    let cluster = cluster();
+    let mut last: Option<Owned> = None;
+
+    for member in ["one", "two", "three"] {
+        let membership = join(&cluster, member).await;
+        let owned = until(&membership, all).await;
+        if let Some(last) = last {
+            assert!(owned.iter().all(|(partition, claim)| *claim > last[partition]), "{owned:?} {last:?}");
+        }
+        membership.leave().await;
+        last = Some(owned);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_left_owns_nothing_and_its_clones_neither() {
+    let cluster = cluster();
+    let membership = join_alone(&cluster, "one").await;
+    until(&membership, all).await;
+    let clone = membership.clone();
+
+    membership.leave().await;
+
+    // On a busy machine it may end later than leaving waits for.
+    timeout(LIMIT, clone.ended()).await.unwrap();
+    assert!(clone.owned().borrow().is_empty());
+    assert!(!clone.holds(0));
+    assert_eq!(clone.lease_left(), Duration::ZERO);
+    assert!(!clone.lapse().unwrap().joined);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_is_dropped_leaves_too() {
+    let cluster = cluster();
+    let first = join(&cluster, "one").await;
+    until(&first, all).await;
+    let mut owned = first.owned();
+
+    drop(first);
+
+    timeout(LIMIT, owned.wait_for(|owned| owned.is_empty())).await.unwrap().unwrap();
+    until(&join(&cluster, "two").await, all).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_brokers_the_lease_ends_within_the_session_and_runs_again_with_them() {
+    let cluster = cluster();
+    let membership = join(&cluster, "one").await;
+    until(&membership, all).await;
+
+    cluster.set_reachable(false).unwrap();
+    let cut = Instant::now();
+    // Only a look that found it held says anything: this thread may be late.
+    let held = Cell::new(Duration::ZERO);
+    let ended = || {
+        let before = cut.elapsed();
+        let holds = membership.holds(0);
+        held.set(if holds { before } else { held.get() });
+        !holds
+    };
+    until_true("the lease goes on", ended).await;
+    until_true("it says why", || membership.lapse().is_some_and(|lapse| lapse.reason.is_some())).await;
+
+    assert!(held.get() <= Duration::from_millis(1500), "it held for {:?}", held.get());
+    cluster.set_reachable(true).unwrap();
+    until_true("it does not come back", || (0..PARTITIONS).all(|partition| membership.holds(partition)))
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_the_group_does_not_take_back_joins_anew() {
+    let cluster = cluster();
+    let patience = Duration::from_millis(600);
+    let settings = cluster.settings();
+    let membership = Membership::join_patiently(&settings, options("one"), patience).await.unwrap();
+    let first = until(&membership, all).await;
+
+    // As after a session that ended, and with a client that never joins again.
+    membership.holdings.end();
+
+    let again = until(&membership, |owned| all(owned) && !Arc::ptr_eq(owned, &first)).await;
+    assert!(again.iter().all(|(partition, claim)| *claim > first[partition]), "{first:?}, {again:?}");
+    until_true("it does not hold them", || (0..PARTITIONS).all(|partition| membership.holds(partition)))
+        .await;
+    assert_eq!(membership.lapse(), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leaving_without_brokers_does_not_wait_for_them() {
+    let cluster = cluster();
+    let membership = join(&cluster, "one").await;
+    until(&membership, all).await;
+    let clone = membership.clone();
+    cluster.set_reachable(false).unwrap();
+
+    timeout(LIMIT, membership.leave()).await.expect("it waits for the brokers");
+
+    assert!(!clone.holds(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_setting_that_would_break_the_group_is_refused() {
+    let cluster = cluster();
+    let mut settings = cluster.settings();
+    settings.consumer.insert("group.instance.id".into(), "mine".into());
+
+    let error = Membership::join(&settings, options("one")).await.unwrap_err();
+
+    assert!(matches!(&error, Error::Refused { key, .. } if key == "group.instance.id"), "{error}");
+}

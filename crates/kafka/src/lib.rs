@@ -1,0 +1,52 @@
+//! Kafka: the only place that knows librdkafka.
+//!
+//! ```text
+//! EncodedRecord ─▶ Producer ──acks=all──▶ event topics              (any partition, idempotent)
+//! Vec<EncodedRecord> ─▶ ShardProducer ──one transaction──▶ record topics, fences, offsets   (one writer per shard)
+//! topics ─▶ Consumer ──read committed──▶ Received        read_to_end: a compacted topic as of now
+//! TopicSpec ─▶ Admin ──▶ topics that exist and are what they must be
+//! ```
+//!
+//! - A record's partition is decided by its maker ([`partition_of`]), never by the client.
+//! - Calls that block run on threads of their own, never on the runtime's.
+//! - Queues are bounded: producers give records back, consumers stop fetching.
+//! - What the promises depend on cannot be configured away; all else passes through to librdkafka ([`Error::Refused`]).
+//!
+//! On failure every error answers [`Error::retry`]; [`Error::is_fatal`] says that the client itself is over, and
+//! [`Error::persisted`] whether a record whose publication failed may be in the log all the same.
+
+mod client;
+mod consumer;
+mod context;
+pub mod embedded;
+mod error;
+mod group;
+mod mismatch;
+mod oauth;
+mod partition;
+mod producer;
+mod promise;
+mod role;
+mod served;
+mod settings;
+mod sys;
+mod topics;
+mod transaction;
+
+pub use client::{LARGEST_RECORD, SMALLEST_LIMIT, check_settings};
+pub use consumer::{
+    Assignment, Consumer, Event, Options as ConsumerOptions, Place, Reading, Received, Start, Waits,
+    read_decided, read_from, read_to_end, watermarks, watermarks_of,
+};
+#[cfg(any(test, feature = "samples"))]
+pub use error::samples;
+pub use error::{Cause, Error, OpenTransaction, Persisted};
+pub use group::{Lapse, Membership, Options as GroupOptions, Owned, Rebalances};
+pub use mismatch::Mismatch;
+pub use partition::{murmur2, partition_of};
+pub use producer::{Ack, Delivery, Options as ProducerOptions, Producer, SendError};
+pub use settings::{ClientRole, Kafka};
+pub use topics::{Admin, TopicSpec};
+pub use transaction::{
+    Committed, Failure, Hook, Lease, Options as TransactionOptions, ShardProducer, Shards,
+};

@@ -1,0 +1,308 @@
+//! Tokens for `sasl.mechanism=OAUTHBEARER`: by client-credentials grant from an endpoint, or from a file someone else
+//! keeps fresh.
+//!
+//! librdkafka asks for a token well before the last one ends, in a callback on the thread that also serves delivery reports.
+//! The callback therefore answers at once with the token at hand ([`Tokens`]); the request runs on a thread of its own, is
+//! bounded in time, and its token is handed over when it comes. On failure librdkafka asks again ten seconds later. Neither
+//! token nor secret is ever part of an error.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    thread,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use rdkafka::client::OAuthToken;
+use serde::Deserialize;
+use url::Url;
+
+use base::secret::Secret;
+
+use crate::Error;
+
+/// The most a token request may take, so that the client's callbacks are never held up for longer.
+const REQUEST_LIMIT: Duration = Duration::from_secs(10);
+/// No provider's answer is larger; more is not read.
+const ANSWER_LIMIT: usize = 64 * 1024;
+
+/// Where tokens come from.
+#[derive(Debug, Clone)]
+pub(super) enum Source {
+    /// A client-credentials grant.
+    Endpoint {
+        url: Url,
+        client_id: String,
+        client_secret: Secret,
+        scope: Option<String>,
+        ca: Option<PathBuf>,
+    },
+    /// A file with one JWT.
+    File(PathBuf),
+}
+
+impl Source {
+    /// Takes the settings that are ours out of the user's, keyed by librdkafka's names; `None` when another mechanism is
+    /// used.
+    pub(super) fn take(
+        client: &'static str,
+        user: &mut BTreeMap<&str, (&str, &str)>,
+    ) -> Result<Option<Self>, Error> {
+        let mut own = |key: &str| user.remove(key).map(|(_, value)| value.to_owned());
+        let url = own("sasl.oauthbearer.token.endpoint.url");
+        let client_id = own("sasl.oauthbearer.client.id");
+        let client_secret = own("sasl.oauthbearer.client.secret");
+        let scope = own("sasl.oauthbearer.scope");
+        // The brokers' certificate authority unless the endpoint has its own; librdkafka does not know the latter.
+        let ca = own("https.ca.location");
+        // `oidc` asks for the fetch that we do; librdkafka would refuse the word.
+        own("sasl.oauthbearer.method");
+        let ca = ca.or_else(|| user.get("ssl.ca.location").map(|(_, path)| (*path).to_owned()));
+        if user.get("sasl.mechanisms").is_none_or(|(_, value)| !value.eq_ignore_ascii_case("OAUTHBEARER")) {
+            return Ok(None);
+        }
+
+        let wrong = |key: &str, reason: &str, remedy: &str| Error::Setting {
+            client,
+            key: key.into(),
+            reason: reason.into(),
+            remedy: remedy.into(),
+        };
+        const URL: &str = "sasl.oauthbearer.token.endpoint.url";
+        const FORMS: &str =
+            "set it to the https:// address of the token endpoint, or to file:///path of a JWT";
+        let url = url.ok_or_else(|| wrong(URL, "sasl.mechanism=OAUTHBEARER needs it", FORMS))?;
+        let url = Url::parse(&url).map_err(|_| wrong(URL, "it is no address", FORMS))?;
+        match url.scheme() {
+            "file" => {
+                let path = url.to_file_path().map_err(|()| wrong(URL, "it names no local file", FORMS))?;
+                Ok(Some(Self::File(path)))
+            }
+            "https" | "http" => {
+                let missing = |key| wrong(key, "the token endpoint asks for it", "set it");
+                Ok(Some(Self::Endpoint {
+                    url,
+                    client_id: client_id.ok_or_else(|| missing("sasl.oauthbearer.client.id"))?,
+                    client_secret: client_secret
+                        .ok_or_else(|| missing("sasl.oauthbearer.client.secret"))?
+                        .into(),
+                    scope,
+                    // librdkafka's word for the system's own.
+                    ca: ca.filter(|path| path != "probe").map(Into::into),
+                }))
+            }
+            _ => Err(wrong(URL, "its scheme is none of https, http and file", FORMS)),
+        }
+    }
+
+    /// A fresh token. Blocks up to [`REQUEST_LIMIT`].
+    pub(super) fn fetch(&self) -> Result<OAuthToken, Error> {
+        match self {
+            Self::File(path) => read(path).map_err(|reason| self.failed(reason)),
+            Self::Endpoint { .. } => {
+                let (answer, answered) = mpsc::sync_channel(1);
+                let source = self.clone();
+                thread::Builder::new()
+                    .name("kafka-token".into())
+                    .spawn(move || {
+                        // Past the limit nobody listens any more.
+                        drop(answer.send(source.request()));
+                    })
+                    .map_err(|error| self.failed(error.to_string()))?;
+                answered
+                    .recv_timeout(REQUEST_LIMIT)
+                    .map_err(|_| self.failed(format!("no answer within {REQUEST_LIMIT:?}")))?
+                    .map_err(|reason| self.failed(reason))
+            }
+        }
+    }
+
+    fn request(&self) -> Result<OAuthToken, String> {
+        let Self::Endpoint { url, client_id, client_secret, scope, ca } = self else {
+            return Err("it is not an endpoint".into());
+        };
+        let mut form = vec![("grant_type", "client_credentials")];
+        if let Some(scope) = scope {
+            form.push(("scope", scope));
+        }
+        let exchange = async {
+            let mut builder = reqwest::Client::builder()
+                .timeout(REQUEST_LIMIT)
+                // A redirect would carry the secret to an address nobody configured.
+                .redirect(reqwest::redirect::Policy::none());
+            if let Some(path) = ca {
+                builder = builder.tls_certs_only(authorities(path)?);
+            }
+            let client = builder.build().map_err(|error| error.to_string())?;
+            let request =
+                client.post(url.clone()).basic_auth(client_id, Some(client_secret.reveal())).form(&form);
+            let mut response = request.send().await.map_err(|error| error.without_url().to_string())?;
+            let status = response.status();
+            if !status.is_success() {
+                return Err(format!("it answered {status}"));
+            }
+            let mut body = Vec::new();
+            while let Some(chunk) = response.chunk().await.map_err(|error| error.without_url().to_string())? {
+                if body.len() + chunk.len() > ANSWER_LIMIT {
+                    return Err(format!("its answer is longer than {ANSWER_LIMIT} bytes"));
+                }
+                body.extend_from_slice(&chunk);
+            }
+            Ok(body)
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let body = runtime.map_err(|error| error.to_string())?.block_on(exchange)?;
+        let grant: Grant = serde_json::from_slice(&body)
+            .map_err(|_| "its answer is not a JSON object with access_token".to_owned())?;
+        grant.into_token(client_id)
+    }
+
+    fn failed(&self, reason: String) -> Error {
+        let from = match self {
+            Self::Endpoint { url, .. } => url.origin().ascii_serialization() + url.path(),
+            Self::File(path) => path.display().to_string(),
+        };
+        Error::Token { from, reason }
+    }
+}
+
+/// The tokens of one client: the last one, and whether the next is on its way.
+#[derive(Debug)]
+pub(super) struct Tokens {
+    source: Source,
+    last: Mutex<Option<Token>>,
+    fetching: AtomicBool,
+}
+
+#[derive(Clone)]
+struct Token {
+    text: Secret,
+    principal_name: String,
+    lifetime_ms: i64,
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Token").field("lifetime_ms", &self.lifetime_ms).finish_non_exhaustive()
+    }
+}
+
+impl Tokens {
+    pub(super) fn new(source: Source) -> Self {
+        Self { source, last: Mutex::default(), fetching: AtomicBool::new(false) }
+    }
+
+    /// The last token, while it lives.
+    pub(super) fn at_hand(&self) -> Option<OAuthToken> {
+        let last = self.last().clone().filter(|token| token.lifetime_ms > now_ms())?;
+        Some(OAuthToken {
+            token: last.text.reveal().to_owned(),
+            principal_name: last.principal_name,
+            lifetime_ms: last.lifetime_ms,
+        })
+    }
+
+    /// Fetches the next one, unless somebody does; `None` then. Blocks up to [`REQUEST_LIMIT`].
+    pub(super) fn next(&self) -> Option<Result<OAuthToken, Error>> {
+        if self.fetching.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        let fetched = self.source.fetch();
+        if let Ok(token) = &fetched {
+            *self.last() = Some(Token {
+                text: token.token.clone().into(),
+                principal_name: token.principal_name.clone(),
+                lifetime_ms: token.lifetime_ms,
+            });
+        }
+        self.fetching.store(false, Ordering::Release);
+        Some(fetched)
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<Token>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a token endpoint answers.
+#[derive(Deserialize)]
+struct Grant {
+    access_token: String,
+    /// Seconds, as a number or, from some issuers, as text.
+    expires_in: Option<serde_json::Value>,
+}
+
+impl Grant {
+    fn into_token(self, client_id: &str) -> Result<OAuthToken, String> {
+        // A token that is no JWT is fine as long as the endpoint says how long it lives.
+        let claims = claims(&self.access_token).unwrap_or_default();
+        let lifetime_ms = match (self.expires_in, claims.exp) {
+            (Some(seconds), _) => {
+                let seconds = match &seconds {
+                    serde_json::Value::String(text) => text.trim().parse().ok(),
+                    other => other.as_u64(),
+                };
+                let seconds: u64 =
+                    seconds.ok_or("expires_in in its answer must be a whole number of seconds")?;
+                now_ms().saturating_add(i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1000))
+            }
+            (None, Some(exp)) => epoch_ms(exp),
+            (None, None) => return Err("its answer has no expires_in and the token no exp".into()),
+        };
+        let principal_name = claims.sub.unwrap_or_else(|| client_id.to_owned());
+        Ok(OAuthToken { token: self.access_token, principal_name, lifetime_ms })
+    }
+}
+
+/// The claims that matter to a Kafka client.
+#[derive(Default, Deserialize)]
+struct Claims {
+    sub: Option<String>,
+    /// Seconds since 1970; some issuers write fractions.
+    exp: Option<f64>,
+}
+
+fn claims(token: &str) -> Option<Claims> {
+    let payload = token.split('.').nth(1)?;
+    let json = URL_SAFE_NO_PAD.decode(payload.trim_end_matches('=')).ok()?;
+    serde_json::from_slice(&json).ok()
+}
+
+fn authorities(path: &Path) -> Result<Vec<reqwest::Certificate>, String> {
+    let wrong = |reason: String| {
+        let path = path.display();
+        format!(
+            "{path} must be a PEM file of certificates ({reason}); set https.ca.location for the endpoint"
+        )
+    };
+    let pem = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
+    let found = reqwest::Certificate::from_pem_bundle(&pem).map_err(|error| wrong(error.to_string()))?;
+    if found.is_empty() { Err(wrong("it has none".into())) } else { Ok(found) }
+}
+
+fn read(path: &Path) -> Result<OAuthToken, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+    let token = text.trim();
+    let claims = claims(token).ok_or("it does not hold a JWT")?;
+    let exp = claims.exp.ok_or("the JWT in it has no exp claim")?;
+    let principal_name = claims.sub.ok_or("the JWT in it has no sub claim")?;
+    Ok(OAuthToken { token: token.to_owned(), principal_name, lifetime_ms: epoch_ms(exp) })
+}
+
+fn epoch_ms(seconds: f64) -> i64 {
+    (seconds * 1000.0) as i64
+}
+
+fn now_ms() -> i64 {
+    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

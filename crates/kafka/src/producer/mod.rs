@@ -1,0 +1,306 @@
+//! The idempotent producer: a record goes in, the broker's acknowledgement comes out.
+//!
+//! Records go through librdkafka's bounded queue to the broker with `acks=all`; a report per record completes its
+//! [`Delivery`] straight from the client's poll thread, without a task in between.
+//!
+//! - Within a partition records reach the log in the order of [`Producer::send`], without gaps and duplicates, for as long
+//!   as the producer lives.
+//! - There is no message timeout: a record is given up only by [`Producer::purge`], by dropping the producer, or by a
+//!   refusal of the broker. Deadlines are the caller's, and letting go of a [`Delivery`] does not take the record back.
+//! - Nothing here blocks an async thread, dropping the producer included.
+//!
+//! On failure: a full queue gives the record back at once; a lost broker only delays; a [fatal](Producer::fatal) producer
+//! must be built anew, and its open deliveries all end with an error that says whether the record may be in the log.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Poll, ready},
+    thread,
+    time::Duration,
+};
+
+use rdkafka::{
+    Message,
+    error::{KafkaError, RDKafkaErrorCode},
+    message::{Header, OwnedHeaders},
+    producer::{BaseRecord, DeliveryResult, Producer as _},
+};
+use tokio::{
+    sync::{Notify, oneshot},
+    time::timeout,
+};
+
+use model::EncodedRecord;
+
+use crate::Kafka;
+use crate::{
+    Error, Persisted,
+    client::{Settings, blocking, in_steps},
+    context::{Reporting, Reports, everything},
+    error::Cause,
+    role::Role,
+    served::Served,
+    sys,
+};
+
+/// What a producer may use.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Bytes of records that may wait inside the client (default 64 MiB); above it [`Producer::send`] gives records back.
+    pub queue_bytes: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { queue_bytes: 64 << 20 }
+    }
+}
+
+/// See the module's head. Share it behind an `Arc`.
+pub struct Producer {
+    /// Only `None` once the producer is being dropped.
+    inner: Option<Arc<Served<Arc<Outstanding>>>>,
+    outstanding: Arc<Outstanding>,
+}
+
+impl Producer {
+    /// Creates the client; connections are made in the background.
+    pub fn new(kafka: &Kafka, options: &Options) -> Result<Self, Error> {
+        let settings = Settings::new(kafka, &Role::Producer { queue_bytes: options.queue_bytes })?;
+        let outstanding = Arc::new(Outstanding::default());
+        let reports = Arc::clone(&outstanding);
+        let inner = settings.create(|context| Reporting::new(context, reports))?;
+        Ok(Self { inner: Some(inner), outstanding })
+    }
+
+    /// Connects and learns where these topics are, so that the first record does not wait for it (up to a second).
+    pub async fn warm_up(&self, topics: Vec<String>, limit: Duration) -> Result<(), Error> {
+        let producer = Arc::clone(self.inner()?);
+        let fetch = move || {
+            topics.iter().try_for_each(|topic| {
+                in_steps(limit, |step| {
+                    let fetched = producer.client().fetch_metadata(Some(topic), step).map(drop);
+                    fetched.map_err(|error| producer.context().failed(format!("find topic {topic}"), error))
+                })
+            })
+        };
+        blocking("find topics", fetch).await?
+    }
+
+    /// Queues a record and never waits. Records of one partition keep the order of these calls.
+    pub fn send(&self, record: EncodedRecord) -> Result<Delivery, SendError> {
+        let (report, reported) = oneshot::channel();
+        let inner = match self.inner() {
+            Ok(inner) => inner,
+            Err(error) => return Err(SendError::new(record, error)),
+        };
+        // Before the call: the report may come before it returns.
+        self.outstanding.add();
+        let Err((error, _)) = inner.send(base_record(&record, Box::new(report))) else {
+            let (topic, partition) = (Arc::clone(&record.topic), record.partition);
+            return Ok(Delivery { reported, topic, partition });
+        };
+        self.outstanding.remove();
+        let error = Error::Delivery {
+            topic: record.topic.to_string(),
+            partition: record.partition,
+            persisted: Persisted::No,
+            source: Cause::from(error),
+        };
+        Err(SendError::new(record, error))
+    }
+
+    /// Records that were accepted and not yet reported.
+    #[must_use]
+    pub fn outstanding(&self) -> usize {
+        self.outstanding.count.load(Ordering::Acquire)
+    }
+
+    /// Waits until every accepted record is reported, whichever way.
+    pub async fn flush(&self, limit: Duration) -> Result<(), Error> {
+        let action = || format!("flush {} records", self.outstanding());
+        timeout(limit, self.outstanding.none()).await.map_err(|_| Error::Deadline { action: action(), limit })
+    }
+
+    /// Gives up every record that is not yet reported. Those on the wire are reported as [`Persisted::Possibly`].
+    pub fn purge(&self) {
+        if let Some(inner) = &self.inner {
+            inner.purge(everything());
+        }
+    }
+
+    /// The error after which this producer sends nothing any more; the owner builds a new one.
+    #[must_use]
+    pub fn fatal(&self) -> Option<Error> {
+        let (code, reason) = self.inner.as_ref()?.client().fatal_error()?;
+        let action = format!("publish with this producer ({reason})");
+        // The code itself may look harmless; that the client is over is the news.
+        tracing::debug!(?code, reason, "producer failed for good");
+        Some(Error::request(action, KafkaError::Global(RDKafkaErrorCode::Fatal)))
+    }
+
+    fn inner(&self) -> Result<&Arc<Served<Arc<Outstanding>>>, Error> {
+        self.inner.as_ref().ok_or_else(|| Error::Stopped { action: "publish".into() })
+    }
+}
+
+impl fmt::Debug for Producer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Producer").field("outstanding", &self.outstanding()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Producer {
+    fn drop(&mut self) {
+        let Some(inner) = self.inner.take() else { return };
+        // Ending the client joins its poll thread and waits for reports: not on whatever thread this happens to be.
+        // Without a thread to do it on, the closure and with it the client is dropped right here.
+        let spawned = thread::Builder::new().name("kafka-close".into()).spawn(move || drop(inner));
+        if let Err(error) = spawned {
+            tracing::warn!(%error, "no thread to close the producer on");
+        }
+    }
+}
+
+/// The broker has the record, and so have its in-sync replicas.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ack {
+    /// Partition it is in.
+    pub partition: i32,
+    /// Its offset there.
+    pub offset: i64,
+    /// Its timestamp in milliseconds since 1970, where the broker told.
+    pub timestamp_ms: Option<i64>,
+}
+
+/// Resolves when the record is acknowledged or given up. Dropping it forgets the report, not the record.
+#[derive(Debug)]
+#[must_use = "a record counts as published only when its delivery says so"]
+pub struct Delivery {
+    reported: oneshot::Receiver<Result<Ack, Error>>,
+    topic: Arc<str>,
+    partition: i32,
+}
+
+impl Future for Delivery {
+    type Output = Result<Ack, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut std::task::Context<'_>) -> Poll<Self::Output> {
+        let report = ready!(Pin::new(&mut self.reported).poll(context));
+        Poll::Ready(report.unwrap_or_else(|_| {
+            // The client ended without a word about this record.
+            Err(Error::Delivery {
+                topic: self.topic.to_string(),
+                partition: self.partition,
+                persisted: Persisted::Possibly,
+                source: Cause::from(KafkaError::Canceled),
+            })
+        }))
+    }
+}
+
+/// A record that was not accepted, and why.
+#[derive(Debug, thiserror::Error)]
+#[error("queue a record for publication")]
+pub struct SendError {
+    /// The record, for another try or the dead letters.
+    pub record: Box<EncodedRecord>,
+    /// Why: [`Error::retry`] tells a full queue from a record that will never fit.
+    #[source]
+    pub error: Error,
+}
+
+impl SendError {
+    fn new(record: EncodedRecord, error: Error) -> Self {
+        Self { record: Box::new(record), error }
+    }
+}
+
+/// The record as librdkafka takes it; it copies key and value, headers are built.
+pub(super) fn base_record<D: rdkafka::IntoOpaque>(
+    record: &EncodedRecord,
+    opaque: D,
+) -> BaseRecord<'_, [u8], [u8], D> {
+    let headers = (!record.headers.is_empty()).then(|| {
+        record
+            .headers
+            .iter()
+            .fold(OwnedHeaders::new_with_capacity(record.headers.len()), |headers, (key, value)| {
+                headers.insert(Header { key, value: Some(value.as_ref()) })
+            })
+    });
+    BaseRecord {
+        topic: &record.topic,
+        partition: Some(record.partition),
+        payload: record.value.as_deref(),
+        key: Some(record.key.as_ref()),
+        timestamp: record.timestamp_ms,
+        headers,
+        delivery_opaque: opaque,
+    }
+}
+
+/// How many records are without a report, and a bell for when there are none.
+#[derive(Debug, Default)]
+struct Outstanding {
+    count: AtomicUsize,
+    empty: Notify,
+}
+
+impl Outstanding {
+    fn add(&self) {
+        self.count.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn remove(&self) {
+        if self.count.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.empty.notify_waiters();
+        }
+    }
+
+    async fn none(&self) {
+        loop {
+            let bell = self.empty.notified();
+            if self.count.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            bell.await;
+        }
+    }
+}
+
+impl Reports for Arc<Outstanding> {
+    type Opaque = Box<oneshot::Sender<Result<Ack, Error>>>;
+
+    fn reported(&self, report: &DeliveryResult<'_>, sender: Self::Opaque) {
+        // Nobody may be waiting any more; the record is where it is all the same.
+        drop(sender.send(outcome(report)));
+        self.remove();
+    }
+}
+
+/// A delivery report in our words.
+pub(super) fn outcome(report: &DeliveryResult<'_>) -> Result<Ack, Error> {
+    match report {
+        Ok(message) => Ok(Ack {
+            partition: message.partition(),
+            offset: message.offset(),
+            timestamp_ms: message.timestamp().to_millis(),
+        }),
+        Err((error, message)) => Err(Error::Delivery {
+            topic: message.topic().to_owned(),
+            partition: message.partition(),
+            persisted: sys::persisted(message),
+            source: Cause::from(error.clone()),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,86 @@
+//! The kinds of client that this crate makes, with the figures that differ from one client to the next.
+
+use std::{sync::Arc, time::Duration};
+
+use base::metrics::Client;
+
+use crate::ClientRole;
+
+/// How a reader fetches.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Fetch {
+    /// Partitions that it reads.
+    pub(super) partitions: usize,
+    /// Bytes that it may fetch ahead, over all of them.
+    pub(super) bytes: usize,
+    /// How long the broker waits for records before it answers that there are none.
+    pub(super) wait: Duration,
+}
+
+/// Which records a reader sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sight {
+    /// Those of transactions that were committed, up to the first that is open.
+    Committed,
+    /// Those of open and aborted transactions too.
+    All,
+}
+
+/// A kind of client with the figures that differ from one to the next.
+#[derive(Debug, Clone)]
+pub(super) enum Role {
+    /// The idempotent producer.
+    Producer { queue_bytes: usize },
+    /// The producer of one shard.
+    Transactional { id: Arc<str>, queue_bytes: usize, timeout: Duration },
+    /// A reader.
+    Consumer(Fetch),
+    /// Queries metadata and offsets; joins no group and fetches nothing.
+    Query(Sight),
+    /// Looks into open transactions.
+    Ends,
+    /// A reader that sees what was never committed too.
+    All(Fetch),
+    /// A member of a group that shares out partitions and reads none.
+    Member { group: Arc<str>, session: Duration, heartbeat: Duration },
+    /// The topic admin.
+    Admin,
+}
+
+impl Role {
+    /// Its label in metrics and messages.
+    pub(super) fn client(&self) -> Client {
+        match self {
+            Self::Producer { .. } => Client::Producer,
+            Self::Transactional { .. } => Client::Transactional,
+            Self::Consumer(_) | Self::All(_) | Self::Query(_) | Self::Ends | Self::Member { .. } => {
+                Client::Consumer
+            }
+            Self::Admin => Client::Admin,
+        }
+    }
+
+    /// Whose pass-through settings it gets.
+    pub(super) fn user_settings(&self) -> ClientRole {
+        match self {
+            Self::Producer { .. } | Self::Transactional { .. } => ClientRole::Producer,
+            Self::Consumer(_) | Self::All(_) | Self::Query(_) | Self::Ends | Self::Member { .. } => {
+                ClientRole::Consumer
+            }
+            Self::Admin => ClientRole::Admin,
+        }
+    }
+
+    /// Memory limit of its queue of records in bytes; `None` for a client that publishes none.
+    pub(super) fn queue_bytes(&self) -> Option<usize> {
+        match self {
+            Self::Producer { queue_bytes } | Self::Transactional { queue_bytes, .. } => Some(*queue_bytes),
+            Self::Consumer(_)
+            | Self::All(_)
+            | Self::Query(_)
+            | Self::Ends
+            | Self::Member { .. }
+            | Self::Admin => None,
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! Topics: created where they are missing, verified where they exist.
+//!
+//! [`Admin`] is the one seam to topic administration; a real cluster does it through requests, the embedded one through its
+//! handle. Creating is safe to race: a topic another worker has created a moment ago is verified like any that existed.
+//! Nothing that exists is ever altered: a topic that does not fit is refused, all of them together, each with the command
+//! that mends it, because the partition count and the cleanup policy of a topic with data are its owner's decision.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use rdkafka::{
+    admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication},
+    consumer::Consumer as _,
+    error::{KafkaError, RDKafkaErrorCode as Code},
+};
+use tokio::sync::OnceCell;
+
+use model::Cleanup;
+
+use crate::Kafka;
+use crate::{
+    Error, Mismatch,
+    client::{Settings, blocking, on_closing_thread},
+    consumer::{self, Client, find_topics},
+    context::Context,
+    embedded::Cluster,
+    role::Role,
+    sys::Topic,
+};
+
+/// The most one admin request may take; librdkafka's own limit is a minute.
+const REQUEST_LIMIT: Duration = Duration::from_secs(15);
+/// The most we wait for created topics to have leaders.
+const LEADER_LIMIT: Duration = Duration::from_secs(30);
+/// The longest name a topic can have. librdkafka refuses names of more than 512 bytes, and empty ones.
+const LONGEST_NAME: usize = 249;
+/// Pause between two looks for leaders.
+const LEADER_PAUSE: Duration = Duration::from_millis(50);
+
+/// What a topic must be.
+#[derive(Debug, Clone)]
+pub struct TopicSpec {
+    /// Full name.
+    pub name: String,
+    /// Partition count, at least 1; -1 leaves it to the broker, and any count will do.
+    pub partitions: i32,
+    /// Whether one that exists may have another count: what nobody computes partitions of may grow at any moment, also
+    /// between two looks.
+    pub may_grow: bool,
+    /// Copies of each partition; -1 leaves it to the broker. Only used when the topic is created.
+    pub replication_factor: i32,
+    /// Its cleanup policy; exactly this one, since `compact,delete` would lose keys and `compact` events.
+    pub cleanup: Cleanup,
+    /// The least `max.message.bytes` it may have; see [`SMALLEST_LIMIT`](crate::SMALLEST_LIMIT).
+    pub min_message_bytes: u64,
+    /// Further topic settings. Only used when the topic is created: afterwards they are the operator's.
+    pub configs: BTreeMap<String, String>,
+}
+
+/// Topic administration.
+#[derive(Debug, Clone)]
+pub enum Admin {
+    /// Of a real cluster.
+    Real(Kafka),
+    /// Of the in-process cluster, which keeps neither policies nor settings: only partition counts are verified.
+    Embedded(Arc<Cluster>),
+}
+
+impl Admin {
+    /// Makes sure that all these topics exist and are what they must be, new ones with leaders. Creates nothing if one that
+    /// exists does not fit.
+    pub async fn ensure(&self, specs: &[TopicSpec]) -> Result<(), Error> {
+        let session = Session::open(self).await?;
+        let missing = self.verify(&session, specs).await?;
+        if missing.is_empty() {
+            return Ok(());
+        }
+        self.create(&session, &missing).await?;
+        let names = missing.iter().map(|spec| spec.name.clone()).collect();
+        session.await_leaders(names).await?;
+        // Another worker may have created them a moment before us, its way.
+        self.verify(&session, specs).await.map(drop)
+    }
+
+    /// Verifies those of the topics that exist, changes nothing, and names those that do not.
+    pub async fn inspect(&self, specs: &[TopicSpec]) -> Result<Vec<String>, Error> {
+        let session = Session::open(self).await?;
+        let missing = self.verify(&session, specs).await?;
+        Ok(missing.into_iter().map(|spec| spec.name.clone()).collect())
+    }
+
+    async fn verify<'a>(
+        &self,
+        session: &Session,
+        specs: &'a [TopicSpec],
+    ) -> Result<Vec<&'a TopicSpec>, Error> {
+        let found = session.find(specs.iter().map(|spec| spec.name.clone()).collect()).await?;
+        let counts = partition_counts(found);
+        let (existing, missing): (Vec<&TopicSpec>, Vec<&TopicSpec>) =
+            specs.iter().partition(|spec| counts.contains_key(&spec.name));
+        let servers = self.bootstrap_servers();
+        let mut mismatches: Vec<Mismatch> = existing
+            .iter()
+            .filter(|spec| !spec.may_grow)
+            .filter_map(|spec| {
+                let found = counts.get(&spec.name).copied()?;
+                partition_mismatch(servers, &spec.name, spec.partitions, found)
+            })
+            .collect();
+        if let (Self::Real(_), false) = (self, existing.is_empty()) {
+            let names: Vec<&str> = existing.iter().map(|spec| spec.name.as_str()).collect();
+            let found = session.kept(&names).await?;
+            for spec in &existing {
+                let Some(kept) = found.get(&spec.name) else { continue };
+                mismatches.extend(cleanup_mismatch(servers, spec, &kept.cleanup));
+                mismatches.extend(size_mismatch(servers, spec, kept.max_message_bytes));
+            }
+        }
+        if mismatches.is_empty() { Ok(missing) } else { Err(Error::Topics(mismatches)) }
+    }
+
+    /// Partition counts of those of the named topics that exist.
+    pub async fn partition_counts(&self, names: &[&str]) -> Result<BTreeMap<String, i32>, Error> {
+        let session = Session::open(self).await?;
+        let found = session.find(names.iter().map(|name| (*name).to_owned()).collect()).await?;
+        Ok(partition_counts(found))
+    }
+
+    /// The id of the cluster; `None` where its brokers tell none in time.
+    pub async fn cluster_id(&self) -> Result<Option<String>, Error> {
+        let session = Session::open(self).await?;
+        let metadata = session.metadata()?;
+        blocking("ask for the cluster's id", move || metadata.client().fetch_cluster_id(REQUEST_LIMIT)).await
+    }
+
+    /// The partition count that the existing ones of the named topics agree on, `None` if none exists. Topics that are
+    /// partitioned alike must stay alike, so a new one takes this count; a `wanted` count they do not have is refused.
+    pub async fn common_partitions(&self, names: &[&str], wanted: Option<i32>) -> Result<Option<i32>, Error> {
+        agreed(self.bootstrap_servers(), &self.partition_counts(names).await?, wanted)
+    }
+
+    async fn create(&self, session: &Session, missing: &[&TopicSpec]) -> Result<(), Error> {
+        let cluster = match self {
+            Self::Real(_) => return session.create(missing).await,
+            Self::Embedded(cluster) => cluster,
+        };
+        for spec in missing {
+            match cluster.create_topic(&spec.name, spec.partitions) {
+                Err(Error::Request { source, .. }) if source.code() == Some(Code::TopicAlreadyExists) => {}
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    fn bootstrap_servers(&self) -> &str {
+        match self {
+            Self::Real(kafka) => &kafka.bootstrap_servers,
+            Self::Embedded(cluster) => cluster.bootstrap_servers(),
+        }
+    }
+}
+
+/// The clients of one task. They are not kept, because their log queues are not polled and would grow.
+struct Session {
+    kafka: Kafka,
+    /// Queries metadata by topic name, which never creates a topic. Only `None` while the session is dropped.
+    metadata: Option<Arc<Client>>,
+    /// Created when it is first needed.
+    admin: OnceCell<Arc<AdminClient<Context>>>,
+}
+
+impl Session {
+    async fn open(admin: &Admin) -> Result<Self, Error> {
+        let kafka = match admin {
+            Admin::Real(kafka) => kafka.clone(),
+            Admin::Embedded(cluster) => cluster.settings(),
+        };
+        let open = move || {
+            let metadata = Some(consumer::create(&kafka, &Role::Admin)?);
+            Ok(Self { kafka, metadata, admin: OnceCell::new() })
+        };
+        blocking("create the metadata client", open).await?
+    }
+
+    fn metadata(&self) -> Result<Arc<Client>, Error> {
+        self.metadata.clone().ok_or_else(|| Error::Stopped { action: "administer topics".into() })
+    }
+
+    async fn admin(&self) -> Result<Arc<AdminClient<Context>>, Error> {
+        let kafka = self.kafka.clone();
+        let open = move || {
+            let settings = Settings::new(&kafka, &Role::Admin)?;
+            let admin: Arc<AdminClient<Context>> = settings.create(|context| context)?;
+            // librdkafka requests a token through the client's queue, which is not polled.
+            settings.hand_token(admin.inner())?;
+            Ok(admin)
+        };
+        let created =
+            self.admin.get_or_try_init(async || blocking("create the admin client", open).await?).await?;
+        Ok(Arc::clone(created))
+    }
+
+    /// Those of the named topics that exist.
+    async fn find(&self, names: Vec<String>) -> Result<BTreeMap<String, Topic>, Error> {
+        let metadata = self.metadata()?;
+        let find_all = move || {
+            let is_name = |name: &&str| !name.is_empty() && name.len() <= LONGEST_NAME;
+            let names: Vec<&str> = names.iter().map(String::as_str).filter(is_name).collect();
+            let found = find_topics(&metadata, &names, REQUEST_LIMIT)?;
+            let existing =
+                found.into_iter().map(|(name, found)| Ok(existing(&name, found)?.map(|found| (name, found))));
+            existing.filter_map(Result::transpose).collect()
+        };
+        blocking("find topics", find_all).await?
+    }
+
+    async fn create(&self, missing: &[&TopicSpec]) -> Result<(), Error> {
+        let topics: Vec<NewTopic<'_>> = missing.iter().map(|spec| new_topic(spec)).collect();
+        let names = missing.iter().map(|spec| spec.name.as_str()).collect::<Vec<_>>().join(", ");
+        let options = options().operation_timeout(Some(REQUEST_LIMIT));
+        let created = self.admin().await?.create_topics(&topics, &options).await;
+        let results = created.map_err(|error| Error::request(format!("create topics {names}"), error))?;
+        for result in results {
+            match result {
+                Ok(_) | Err((_, Code::TopicAlreadyExists)) => {}
+                Err((topic, code)) => {
+                    let described =
+                        missing.iter().find(|spec| spec.name == topic).map(|spec| described(spec));
+                    let action = format!("create topic {topic} {}", described.unwrap_or_default());
+                    return Err(Error::request(action, KafkaError::AdminOp(code)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until every named topic is known and led.
+    async fn await_leaders(&self, mut waiting: Vec<String>) -> Result<(), Error> {
+        let end = Instant::now() + LEADER_LIMIT;
+        loop {
+            let topics = self.find(waiting.clone()).await?;
+            waiting.retain(|name| topics.get(name).is_none_or(|topic| !topic.has_leaders));
+            if waiting.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() >= end {
+                let action = format!("wait for leaders of {}", waiting.join(", "));
+                return Err(Error::Deadline { action, limit: LEADER_LIMIT });
+            }
+            tokio::time::sleep(LEADER_PAUSE).await;
+        }
+    }
+
+    /// The settings that decide whether a topic fits.
+    async fn kept(&self, names: &[&str]) -> Result<BTreeMap<String, Kept>, Error> {
+        let resources: Vec<ResourceSpecifier<'_>> =
+            names.iter().map(|name| ResourceSpecifier::Topic(name)).collect();
+        let action = || format!("read the settings of topics {}", names.join(", "));
+        let described = self.admin().await?.describe_configs(&resources, &options()).await;
+        let results = described.map_err(|error| Error::request(action(), error))?;
+        let mut kept = BTreeMap::new();
+        for (name, result) in names.iter().zip(results) {
+            let action = || format!("read the settings of topic {name}");
+            let resource = result.map_err(|code| Error::request(action(), KafkaError::AdminOp(code)))?;
+            let value = |key: &str| resource.get(key).and_then(|entry| entry.value.clone());
+            // A topic the broker does not know yet is answered with no settings at all.
+            let unknown = || Error::request(action(), KafkaError::AdminOp(Code::LeaderNotAvailable));
+            let cleanup = value("cleanup.policy").ok_or_else(unknown)?;
+            let max_message_bytes = value("max.message.bytes").and_then(|bytes| bytes.trim().parse().ok());
+            kept.insert((*name).to_owned(), Kept { cleanup, max_message_bytes });
+        }
+        Ok(kept)
+    }
+}
+
+/// What a topic's settings say.
+struct Kept {
+    cleanup: String,
+    /// `None` where the broker does not tell.
+    max_message_bytes: Option<u64>,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Some(metadata) = self.metadata.take() {
+            consumer::close(metadata);
+        }
+        let admin = self.admin.take();
+        on_closing_thread(move || drop(admin));
+    }
+}
+
+/// The metadata of a topic, if it exists. A topic that this worker may not describe counts as missing: the worker need not be allowed to
+/// describe topics that it does not use.
+fn existing(name: &str, found: Result<Topic, Code>) -> Result<Option<Topic>, Error> {
+    match found {
+        Ok(topic) => Ok((!topic.partitions.is_empty()).then_some(topic)),
+        Err(
+            Code::UnknownTopic
+            | Code::UnknownPartition
+            | Code::UnknownTopicOrPartition
+            | Code::InvalidTopic
+            | Code::LeaderNotAvailable
+            | Code::TopicAuthorizationFailed,
+        ) => Ok(None),
+        Err(code) => Err(Error::request(format!("find topic {name}"), KafkaError::MetadataFetch(code))),
+    }
+}
+
+fn partition_counts(topics: BTreeMap<String, Topic>) -> BTreeMap<String, i32> {
+    let count = |topic: Topic| i32::try_from(topic.partitions.len()).unwrap_or(i32::MAX);
+    topics.into_iter().map(|(name, topic)| (name, count(topic))).collect()
+}
+
+fn new_topic(spec: &TopicSpec) -> NewTopic<'_> {
+    let topic = NewTopic::new(&spec.name, spec.partitions, TopicReplication::Fixed(spec.replication_factor));
+    let topic = topic.set("cleanup.policy", spec.cleanup.policy());
+    spec.configs.iter().fold(topic, |topic, (key, value)| topic.set(key, value))
+}
+
+/// What was asked for, for the error that refuses it.
+fn described(spec: &TopicSpec) -> String {
+    let mut text = format!("with {} partitions, cleanup.policy={}", spec.partitions, spec.cleanup.policy());
+    if spec.replication_factor >= 0 {
+        text += &format!(", replication factor {}", spec.replication_factor);
+    }
+    spec.configs.iter().for_each(|(key, value)| text += &format!(", {key}={value}"));
+    text
+}
+
+fn options() -> AdminOptions {
+    AdminOptions::new().request_timeout(Some(REQUEST_LIMIT))
+}
+
+fn agreed(servers: &str, counts: &BTreeMap<String, i32>, wanted: Option<i32>) -> Result<Option<i32>, Error> {
+    // Where nothing is set, the count most topics have is what the others must have.
+    let votes = |count: &i32| counts.values().filter(|other| *other == count).count();
+    let Some(wanted) = wanted.or(counts.values().copied().max_by_key(votes)) else { return Ok(None) };
+    let mismatches: Vec<Mismatch> =
+        counts.iter().filter_map(|(name, found)| partition_mismatch(servers, name, wanted, *found)).collect();
+    if mismatches.is_empty() { Ok(counts.values().next().copied()) } else { Err(Error::Topics(mismatches)) }
+}
+
+fn partition_mismatch(servers: &str, name: &str, wanted: i32, found: i32) -> Option<Mismatch> {
+    (wanted != -1 && found != wanted).then(|| Mismatch {
+        topic: name.to_owned(),
+        found: format!("{found} partitions"),
+        wanted: format!("{wanted}"),
+        remedy: format!(
+            "set the partition count to {found} if the topic is right; else, since keys would change their partition, \
+             remove the topic and let it be created again: \
+             kafka-topics.sh --bootstrap-server {servers} --delete --topic {name}"
+        ),
+    })
+}
+
+fn cleanup_mismatch(servers: &str, spec: &TopicSpec, found: &str) -> Option<Mismatch> {
+    let wanted = spec.cleanup.policy();
+    (found.trim() != wanted).then(|| Mismatch {
+        topic: spec.name.clone(),
+        found: format!("cleanup.policy={found}"),
+        wanted: format!("cleanup.policy={wanted}"),
+        remedy: format!(
+            "kafka-configs.sh --bootstrap-server {servers} --alter --entity-type topics --entity-name {} \
+             --add-config cleanup.policy={wanted}",
+            spec.name
+        ),
+    })
+}
+
+fn size_mismatch(servers: &str, spec: &TopicSpec, found: Option<u64>) -> Option<Mismatch> {
+    let (found, wanted) = (found?, spec.min_message_bytes);
+    (found < wanted).then(|| Mismatch {
+        topic: spec.name.clone(),
+        found: format!("max.message.bytes={found}"),
+        wanted: format!("at least max.message.bytes={wanted}"),
+        remedy: format!(
+            "kafka-configs.sh --bootstrap-server {servers} --alter --entity-type topics --entity-name {} \
+             --add-config max.message.bytes={wanted}",
+            spec.name
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,456 @@
+//! What a transaction says of itself, and what is to become of one that was left hanging.
+//!
+//! Every record of a batch says whose it is and of which batch ([`OF`]). The last that a batch writes to a partition carries a
+//! [`Manifest`] as well: everywhere the batch writes. A partition has the records of a producer in their order, so that where this record
+//! is, all of the batch that belongs there is; where every partition of the manifest has it, the batch is whole.
+//!
+//! A coordinator that has decided tells every partition. Kafka 4.3 takes one that has no leader in that moment for deleted, and never
+//! tells it: its broker is stopping, or has just come back. Readers of that partition stand still before the batch, while those of
+//! others may have it. What was decided is not to be had from the coordinator any more, and follows from what is in the logs:
+//!
+//! | the batch | in partitions that were told | so |
+//! |---|---|---|
+//! | is not whole | | its commit was never asked for: abort |
+//! | is whole | is seen in one | commit |
+//! | is whole | is not seen | abort |
+//! | is whole | there are none | commit: its owner may have been told so, and nothing of it is missing |
+//!
+//! A batch is committed by writing its last record of each such partition once more, and committing that: the end of a transaction ends
+//! all that its producer has open in a partition. So readers get that one record twice, manifest and all. Where that is aborted the whole
+//! batch is in that partition, and is written anew.
+//!
+//! Of two batches that hang in the same partition one could not be aborted without the other. So who has lost a connection since its
+//! last transaction began looks first ([`super::ShardProducer::commit`]). What stays is a batch that was begun before the connection was
+//! lost, in the moment in which a broker that stops has no leaders and still answers, and is then aborted: it takes one before it along.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, sleep};
+
+use model::EncodedRecord;
+
+use crate::{
+    Error, Kafka, Place, Received,
+    consumer::{ends, exists, look},
+    murmur2,
+    role::Sight,
+};
+
+/// Where the manifest is.
+pub(super) const HEADER: &str = "tributary.batch";
+
+/// Where every record says of which batch it is: four bytes for the id and eight for the batch's number.
+pub(super) const OF: &str = "tributary.of";
+
+/// How many of the last records of a partition are looked through for one that is not open there: few are enough where nobody else
+/// writes, and many where others do.
+const BACK: [i64; 3] = [500, 50_000, i64::MAX];
+
+/// How often, and how far apart, a partition has to be unknown to be gone.
+const ASKED: u32 = 6;
+const BETWEEN_ASKING: Duration = Duration::from_millis(500);
+
+/// What the last record of a batch says in each of its partitions.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+struct Manifest {
+    /// The transactional id.
+    by: String,
+    /// No other batch of the same id has this number, and later ones have higher ones.
+    batch: u64,
+    /// Partitions by topic.
+    at: BTreeMap<String, BTreeSet<i32>>,
+}
+
+impl Manifest {
+    fn read(record: &Received) -> Option<Self> {
+        let (_, value) = record.headers.iter().find(|(name, _)| name == HEADER)?;
+        serde_json::from_slice(value).ok()
+    }
+
+    fn places(&self) -> impl Iterator<Item = Place> {
+        let of_topic = |(topic, partitions): (&String, &BTreeSet<i32>)| {
+            let topic: Arc<str> = topic.as_str().into();
+            partitions.iter().map(move |partition| (Arc::clone(&topic), *partition)).collect::<Vec<_>>()
+        };
+        self.at.iter().flat_map(of_topic)
+    }
+}
+
+/// The numbers of batches: microseconds since 1970, and always higher than the one before.
+#[derive(Debug, Default)]
+pub(super) struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.0 = u64::try_from(since.as_micros()).unwrap_or(u64::MAX).max(self.0.saturating_add(1));
+        self.0
+    }
+}
+
+/// Has a batch say what it is.
+pub(super) fn sign(transactional_id: &str, numbers: &mut Numbers, batch: &mut [EncodedRecord]) {
+    let number = numbers.next();
+    let of = Bytes::copy_from_slice(&mark(transactional_id, number));
+    let mut at: BTreeMap<String, BTreeSet<i32>> = BTreeMap::new();
+    let mut last = Vec::new();
+    for (index, record) in batch.iter_mut().enumerate().rev() {
+        record.headers.push((OF, of.clone()));
+        let partitions = match at.get_mut(&*record.topic) {
+            Some(partitions) => partitions,
+            None => at.entry(record.topic.to_string()).or_default(),
+        };
+        if partitions.insert(record.partition) {
+            last.push(index);
+        }
+    }
+    let manifest = Manifest { by: transactional_id.to_owned(), batch: number, at };
+    // Text and numbers: there is nothing in it that JSON cannot say.
+    let Ok(manifest) = serde_json::to_vec(&manifest).map(Bytes::from) else { return };
+    for index in last {
+        batch[index].headers.push((HEADER, manifest.clone()));
+    }
+}
+
+fn mark(transactional_id: &str, number: u64) -> [u8; 12] {
+    let mut mark = [0; 12];
+    mark[..4].copy_from_slice(&murmur2(transactional_id.as_bytes()).to_be_bytes());
+    mark[4..].copy_from_slice(&number.to_be_bytes());
+    mark
+}
+
+/// The number of the batch, of a record that this id has written.
+fn number(transactional_id: &str, record: &Received) -> Option<u64> {
+    let (_, of) = record.headers.iter().find(|(name, _)| name == OF)?;
+    let number = u64::from_be_bytes(of.get(4..)?.try_into().ok()?);
+    (**of == mark(transactional_id, number)).then_some(number)
+}
+
+/// What a batch that is to be committed has in a partition that was not told.
+pub(super) struct Open {
+    pub(super) place: Place,
+    /// The transactional id.
+    by: String,
+    /// Everything, its last record last.
+    records: Vec<EncodedRecord>,
+    /// Where the last one is.
+    offset: i64,
+}
+
+impl Open {
+    fn last(&self) -> Option<EncodedRecord> {
+        self.records.last().cloned()
+    }
+}
+
+/// What is to become of what an id has left open.
+pub(super) struct Verdict {
+    pub(super) commit: Vec<Open>,
+    pub(super) abort: BTreeSet<Place>,
+}
+
+/// Decides about all that this id has left open in these partitions, and about the same batches elsewhere.
+///
+/// Where somebody else's transaction comes first nobody can tell what behind it is decided: such a partition is left as it is, for when
+/// that one has been.
+pub(super) async fn judge(
+    kafka: &Kafka,
+    transactional_id: &str,
+    places: &[Place],
+    limit: Duration,
+) -> Result<Verdict, Error> {
+    let end = Instant::now() + limit;
+    let mut places: BTreeSet<Place> = places.iter().cloned().collect();
+    let mut gone: BTreeSet<Place> = BTreeSet::new();
+    let found = loop {
+        let found = find(kafka, transactional_id, &places, end).await?;
+        let new: BTreeSet<Place> = found
+            .values()
+            .flat_map(|last| last.manifest.places())
+            .filter(|place| !places.contains(place) && !gone.contains(place))
+            .collect();
+        if new.is_empty() {
+            break found;
+        }
+        for place in new {
+            if is_there(kafka, &place, end).await? {
+                places.insert(place)
+            } else {
+                gone.insert(place)
+            };
+        }
+    };
+    let mut verdicts: BTreeMap<u64, bool> = BTreeMap::new();
+    let mut verdict = Verdict { commit: Vec::new(), abort: places };
+    for (place, last) in &found {
+        if !last.is_first {
+            verdict.abort.remove(place);
+            continue;
+        }
+        let batch = last.manifest.batch;
+        let is_committed = match verdicts.get(&batch) {
+            Some(known) => *known,
+            None => {
+                let is_open = |place: &Place| found.get(place).is_some_and(|one| one.manifest.batch == batch);
+                let told = last.manifest.places().filter(|place| !is_open(place) && !gone.contains(place));
+                is_committed(kafka, &last.manifest, &told.collect::<Vec<_>>(), end).await?
+            }
+        };
+        verdicts.insert(batch, is_committed);
+        if is_committed {
+            verdict.abort.remove(place);
+            let (records, offset) = (last.records.clone(), last.offset);
+            verdict.commit.push(Open {
+                place: place.clone(),
+                by: transactional_id.to_owned(),
+                records,
+                offset,
+            });
+        }
+    }
+    Ok(verdict)
+}
+
+/// Whether there is such a partition: a topic may have been deleted since, and says nothing any more. A broker that has just come back
+/// may not know of one yet.
+async fn is_there(kafka: &Kafka, place: &Place, end: Instant) -> Result<bool, Error> {
+    for _ in 0..ASKED {
+        if exists(kafka, place, left(end)).await? {
+            return Ok(true);
+        }
+        sleep(BETWEEN_ASKING).await;
+    }
+    Ok(false)
+}
+
+fn left(end: Instant) -> Duration {
+    end.saturating_duration_since(Instant::now())
+}
+
+/// The last batch of an id in a partition, of those behind the first transaction that is not decided there.
+struct Last {
+    manifest: Manifest,
+    records: Vec<EncodedRecord>,
+    /// Where its last record is.
+    offset: i64,
+    /// That transaction is this id's.
+    is_first: bool,
+}
+
+/// By partition.
+async fn find(
+    kafka: &Kafka,
+    transactional_id: &str,
+    places: &BTreeSet<Place>,
+    end: Instant,
+) -> Result<BTreeMap<Place, Last>, Error> {
+    let places: Vec<Place> = places.iter().cloned().collect();
+    let stable = ends(kafka, &places, Sight::Committed, left(end)).await?;
+    let starts = stable.into_iter().map(|(place, (_, behind))| (place, behind)).collect();
+    let mut found: BTreeMap<Place, Last> = BTreeMap::new();
+    let mut begun: BTreeMap<Place, (u64, Vec<EncodedRecord>)> = BTreeMap::new();
+    let mut first: BTreeMap<Place, bool> = BTreeMap::new();
+    look(kafka, starts, Sight::All, left(end), |record| {
+        let place = (Arc::clone(&record.topic), record.partition);
+        let number = number(transactional_id, &record);
+        let is_first = *first.entry(place.clone()).or_insert(number.is_some());
+        let Some(number) = number else { return };
+        let (manifest, offset) = (Manifest::read(&record), record.offset);
+        let batch = begun.entry(place.clone()).or_insert_with(|| (number, Vec::new()));
+        if batch.0 != number {
+            *batch = (number, Vec::new());
+        }
+        batch.1.push(copy(record));
+        if let Some(manifest) = manifest {
+            let records = begun.remove(&place).map(|(_, records)| records).unwrap_or_default();
+            // Behind a batch there may be a copy of its last record.
+            let is_more = found.get(&place).is_none_or(|last| {
+                last.manifest.batch != manifest.batch || last.records.len() < records.len()
+            });
+            if is_more {
+                found.insert(place, Last { manifest, records, offset, is_first });
+            }
+        }
+    })
+    .await?;
+    Ok(found)
+}
+
+/// What commits these: at first the last record of each partition. Where that was tried before and its outcome is not known, a partition
+/// may have it by now, or may have given up all of the batch, which then has to be written anew.
+pub(super) async fn to_commit(
+    kafka: &Kafka,
+    open: &[Open],
+    is_first: bool,
+    limit: Duration,
+) -> Result<Vec<EncodedRecord>, Error> {
+    if is_first {
+        return Ok(open.iter().filter_map(Open::last).collect());
+    }
+    let end = Instant::now() + limit;
+    let places: BTreeSet<Place> = open.iter().map(|one| one.place.clone()).collect();
+    let Some(by) = open.first().map(|one| one.by.as_str()) else { return Ok(Vec::new()) };
+    let still = find(kafka, by, &places, end).await?;
+    let mut records = Vec::new();
+    for one in open {
+        match still.get(&one.place) {
+            Some(last) if last.is_first => records.extend(one.last()),
+            // Somebody else's comes first, and nobody can tell.
+            Some(_) => {
+                let action = format!("complete a transaction in {} partition {}", one.place.0, one.place.1);
+                return Err(Error::Deadline { action, limit });
+            }
+            None if is_seen(kafka, &one.place, one.offset, left(end)).await? => {}
+            None => records.extend(one.records.iter().cloned()),
+        }
+    }
+    Ok(records)
+}
+
+/// Whether a record is there for readers.
+async fn is_seen(kafka: &Kafka, place: &Place, offset: i64, limit: Duration) -> Result<bool, Error> {
+    let mut is_seen = false;
+    let start = BTreeMap::from([(place.clone(), offset)]);
+    look(kafka, start, Sight::Committed, limit, |record| is_seen |= record.offset == offset).await?;
+    Ok(is_seen)
+}
+
+/// Whether a batch that is open in some partitions was committed, as far as those say that were told.
+async fn is_committed(
+    kafka: &Kafka,
+    manifest: &Manifest,
+    told: &[Place],
+    end: Instant,
+) -> Result<bool, Error> {
+    let mut is_denied = false;
+    for (place, (low, high)) in ends(kafka, told, Sight::All, left(end)).await? {
+        let (mut at, mut is_older) = (Vec::new(), false);
+        for back in BACK {
+            let start = BTreeMap::from([(place.clone(), low.max(high.saturating_sub(back)))]);
+            let each = |record: Received| {
+                if Manifest::read(&record).as_ref() == Some(manifest) {
+                    at.push(record.offset);
+                }
+                is_older |= number(&manifest.by, &record).is_some_and(|number| number < manifest.batch);
+            };
+            look(kafka, start, Sight::All, left(end), each).await?;
+            if !at.is_empty() || is_older {
+                break;
+            }
+        }
+        // A copy may be aborted where the record itself is seen.
+        for offset in &at {
+            if is_seen(kafka, &place, *offset, left(end)).await? {
+                return Ok(true);
+            }
+        }
+        // Given up there, or never written; a record that is not there any more says nothing.
+        is_denied |= !at.is_empty() || is_older || low == 0;
+    }
+    Ok(!is_denied)
+}
+
+/// The same record again.
+fn copy(record: Received) -> EncodedRecord {
+    let headers = record.headers.into_iter().map(|(name, value)| (known(name), value)).collect();
+    EncodedRecord {
+        topic: record.topic,
+        partition: record.partition,
+        key: record.key.unwrap_or_default(),
+        value: record.value,
+        headers,
+        timestamp_ms: record.timestamp_ms,
+    }
+}
+
+/// A header's name for as long as the process lives. There are as many as this program ever writes, since these are its own records.
+fn known(name: String) -> &'static str {
+    static NAMES: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let names = names.get_or_insert_default();
+    match names.get(&*name) {
+        Some(known) => known,
+        None => {
+            let known: &'static str = name.leak();
+            names.insert(known);
+            known
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(topic: &str, partition: i32, key: &str) -> EncodedRecord {
+        EncodedRecord {
+            topic: topic.into(),
+            partition,
+            key: Bytes::copy_from_slice(key.as_bytes()),
+            value: None,
+            headers: vec![("tributary.id", Bytes::from_static(b"7"))],
+            timestamp_ms: Some(5),
+        }
+    }
+
+    fn received(record: &EncodedRecord) -> Received {
+        Received {
+            topic: Arc::clone(&record.topic),
+            partition: record.partition,
+            offset: 9,
+            key: Some(record.key.clone()),
+            value: record.value.clone(),
+            headers: record.headers.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect(),
+            timestamp_ms: record.timestamp_ms,
+        }
+    }
+
+    #[test]
+    fn the_last_record_of_each_partition_says_where_all_of_its_batch_is() {
+        let mut numbers = Numbers::default();
+        let mut batch = [record("a", 0, "1"), record("a", 1, "2"), record("a", 0, "3"), record("b", 1, "4")];
+
+        sign("shard 0", &mut numbers, &mut batch);
+
+        let read: Vec<Option<Manifest>> = batch.iter().map(|one| Manifest::read(&received(one))).collect();
+        assert_eq!(read[0], None, "another of the same partition comes behind it");
+        let manifest = read[1].clone().unwrap();
+        assert!(read[1..].iter().all(|one| one.as_ref() == Some(&manifest)));
+        assert_eq!(manifest.by, "shard 0");
+        let places: Vec<Place> = vec![("a".into(), 0), ("a".into(), 1), ("b".into(), 1)];
+        assert!(manifest.places().eq(places));
+        assert_eq!(batch[1].headers[0].0, "tributary.id", "what it says itself comes first");
+        let number = |one: &EncodedRecord, id| number(id, &received(one));
+        assert!(batch.iter().all(|one| number(one, "shard 0") == Some(manifest.batch)));
+        assert!(batch.iter().all(|one| number(one, "shard 1").is_none()), "it is somebody else's");
+    }
+
+    #[test]
+    fn no_two_batches_of_a_producer_have_the_same_number() {
+        let mut numbers = Numbers::default();
+        let drawn: Vec<u64> = (0..1_000).map(|_| numbers.next()).collect();
+        assert!(drawn.is_sorted_by(|one, next| one < next));
+    }
+
+    #[test]
+    fn a_copy_is_the_record_as_it_was() {
+        let mut batch = [record("a", 3, "1")];
+        sign("shard", &mut Numbers::default(), &mut batch);
+        assert_eq!(copy(received(&batch[0])), batch[0]);
+    }
+
+    #[test]
+    fn what_is_no_manifest_is_none() {
+        let mut strange = received(&record("a", 0, "1"));
+        assert_eq!((Manifest::read(&strange), number("shard", &strange)), (None, None));
+        strange.headers.push((OF.to_owned(), Bytes::from_static(b"7")));
+        strange.headers.push((HEADER.to_owned(), Bytes::from_static(b"7")));
+        assert_eq!((Manifest::read(&strange), number("shard", &strange)), (None, None));
+    }
+}

@@ -1,0 +1,255 @@
+//! What librdkafka reports of the records of a batch, and waiting for it.
+
+use std::{
+    mem,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
+
+use rdkafka::{Message as _, producer::DeliveryResult};
+
+use super::Committed;
+use crate::{Error, context::Reports, producer::outcome};
+
+/// Reports of the batch under way.
+#[derive(Default)]
+pub(super) struct Tally {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Number of the batch; each record carries that of its own.
+    batch: usize,
+    open: usize,
+    /// A record was sent and not acknowledged.
+    failures: bool,
+    failed: Option<Error>,
+    /// Given up because another record failed.
+    purged: Option<Error>,
+    committed: Committed,
+}
+
+impl Tally {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts to count for a new batch and gives its number.
+    pub(super) fn begin(&self) -> usize {
+        let mut state = self.lock();
+        let batch = state.batch.wrapping_add(1);
+        *state = State { batch, ..State::default() };
+        batch
+    }
+
+    pub(super) fn add(&self) {
+        self.lock().open += 1;
+    }
+
+    pub(super) fn take_back(&self) {
+        self.lock().open -= 1;
+    }
+
+    fn count(&self, batch: usize, result: Result<(), Error>) {
+        let mut state = self.lock();
+        // Records of an aborted batch are reported as purged when the next one may have begun: not its concern.
+        if batch != state.batch {
+            return;
+        }
+        state.open = state.open.saturating_sub(1);
+        if let Err(error) = result {
+            state.failures |= !error.is_purged();
+            let place = if error.is_purged() { &mut state.purged } else { &mut state.failed };
+            place.get_or_insert(error);
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Where a record of the batch stands; told before the record is counted, after which nobody may ask any more.
+    fn stands(&self, batch: usize, topic: &str, partition: i32, offset: i64) {
+        let mut state = self.lock();
+        if batch == state.batch {
+            state.committed.stands(topic, partition, offset);
+        }
+    }
+
+    /// Where the records of the batch stand.
+    pub(super) fn committed(&self) -> Committed {
+        mem::take(&mut self.lock().committed)
+    }
+
+    pub(super) fn has_failures(&self) -> bool {
+        self.lock().failures
+    }
+
+    /// `false` when none came in time.
+    pub(super) fn wait_for_one(&self, end: Instant) -> Result<bool, Error> {
+        let before = self.lock().open;
+        self.wait(end, |state| state.open < before || before == 0)
+    }
+
+    pub(super) fn wait_for_all(&self, end: Instant) -> Result<bool, Error> {
+        self.wait(end, |state| state.open == 0)
+    }
+
+    /// Waits until the state is as wanted or a record has failed, whose error it then is.
+    fn wait(&self, end: Instant, wanted: impl Fn(&State) -> bool) -> Result<bool, Error> {
+        let left = end.saturating_duration_since(Instant::now());
+        let waiting = |state: &mut State| state.failed.is_none() && state.purged.is_none() && !wanted(state);
+        let waited = self.changed.wait_timeout_while(self.lock(), left, waiting);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        match state.failed.take().or_else(|| state.purged.take()) {
+            Some(error) => Err(error),
+            None => Ok(wanted(&state)),
+        }
+    }
+
+    /// The failure that made librdkafka give up the rest, if it is reported in time.
+    pub(super) fn reason(&self, end: Instant) -> Option<Error> {
+        let left = end.saturating_duration_since(Instant::now());
+        let waiting = |state: &mut State| state.failed.is_none() && state.open > 0;
+        let waited = self.changed.wait_timeout_while(self.lock(), left, waiting);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.failed.take()
+    }
+}
+
+impl Reports for Arc<Tally> {
+    type Opaque = usize;
+
+    fn reported(&self, report: &DeliveryResult<'_>, batch: usize) {
+        if let Ok(message) = report {
+            self.stands(batch, message.topic(), message.partition(), message.offset());
+        }
+        self.count(batch, outcome(report).map(drop));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{thread, time::Duration};
+
+    use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
+
+    use super::*;
+    use crate::{Persisted, error::Cause};
+
+    fn failure(topic: &str) -> Error {
+        Error::Stopped { action: format!("publish to {topic}") }
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_millis(20)
+    }
+
+    #[test]
+    fn a_batch_is_complete_only_when_every_record_is_reported() {
+        let tally = Tally::default();
+        let batch = tally.begin();
+        tally.add();
+        tally.add();
+
+        tally.count(batch, Ok(()));
+        assert!(!tally.wait_for_all(soon()).unwrap());
+
+        tally.count(batch, Ok(()));
+        assert!(tally.wait_for_all(soon()).unwrap());
+    }
+
+    #[test]
+    fn the_first_failure_ends_the_wait_before_the_rest_is_reported() {
+        let tally = Tally::default();
+        let batch = tally.begin();
+        (0..3).for_each(|_| tally.add());
+
+        tally.count(batch, Err(failure("first")));
+        tally.count(batch, Err(failure("second")));
+
+        let limit = Instant::now() + Duration::from_secs(10);
+        let error = tally.wait_for_all(limit).unwrap_err();
+        assert!(error.to_string().contains("first"), "{error}");
+        assert!(Instant::now() < limit, "it waited for the third report");
+    }
+
+    #[test]
+    fn the_record_that_failed_is_the_reason_also_when_those_given_up_with_it_are_reported_first() {
+        let purged = || Error::Delivery {
+            topic: "given up".into(),
+            partition: 0,
+            persisted: Persisted::No,
+            source: Cause::from(KafkaError::MessageProduction(Code::PurgeQueue)),
+        };
+        let tally = Tally::default();
+        let batch = tally.begin();
+        (0..3).for_each(|_| tally.add());
+        tally.count(batch, Err(purged()));
+
+        let first = tally.wait_for_all(soon()).unwrap_err();
+        tally.count(batch, Err(purged()));
+        tally.count(batch, Err(failure("the cause")));
+
+        assert!(first.is_purged(), "{first}");
+        let reason = tally.reason(soon()).unwrap();
+        assert!(reason.to_string().contains("the cause"), "{reason}");
+    }
+
+    #[test]
+    fn a_batch_knows_the_offset_behind_its_last_record_of_each_place_and_nothing_of_the_batch_before() {
+        let tally = Tally::default();
+        let before = tally.begin();
+        tally.stands(before, "records", 2, 70);
+        let batch = tally.begin();
+
+        tally.stands(before, "records", 2, 71);
+        for (topic, partition, offset) in
+            [("records", 0, 5), ("fences", 0, 9), ("records", 0, 4), ("records", 1, 0), ("state", 0, -1001)]
+        {
+            tally.stands(batch, topic, partition, offset);
+        }
+        let committed = tally.committed();
+
+        for (topic, partition, behind) in [
+            ("records", 0, Some(6)),
+            ("records", 1, Some(1)),
+            ("fences", 0, Some(10)),
+            ("records", 2, None),
+            ("state", 0, None),
+        ] {
+            assert_eq!(committed.behind(topic, partition), behind, "{topic} {partition}");
+        }
+    }
+
+    #[test]
+    fn a_report_from_another_thread_ends_the_wait_for_room() {
+        let tally = Arc::new(Tally::default());
+        let batch = tally.begin();
+        tally.add();
+        let reporter = Arc::clone(&tally);
+
+        let thread = thread::spawn(move || reporter.count(batch, Ok(())));
+        let came = tally.wait_for_one(Instant::now() + Duration::from_secs(60)).unwrap();
+
+        thread.join().unwrap();
+        assert!(came);
+    }
+
+    #[test]
+    fn a_new_batch_knows_nothing_of_the_failures_before_however_late_they_are_reported() {
+        let tally = Tally::default();
+        let aborted = tally.begin();
+        tally.add();
+        tally.add();
+        tally.count(aborted, Err(failure("before")));
+
+        let batch = tally.begin();
+        tally.add();
+        tally.count(aborted, Err(failure("before, reported late")));
+
+        assert!(!tally.wait_for_all(soon()).unwrap(), "its own record is still open");
+        tally.count(batch, Ok(()));
+        assert!(tally.wait_for_all(soon()).unwrap());
+    }
+}

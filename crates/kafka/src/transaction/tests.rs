@@ -1,0 +1,209 @@
+//! What the in-process cluster can show; it isolates nothing, so visibility and fencing are proven against a real broker.
+
+use std::sync::{
+    Mutex,
+    atomic::{AtomicBool, Ordering},
+    mpsc,
+};
+
+use bytes::Bytes;
+
+use super::*;
+use crate::{embedded::Cluster, read_to_end};
+
+const LIMIT: Duration = Duration::from_secs(20);
+/// Well below every limit that a wrong turn would wait for.
+const SOON: Duration = Duration::from_secs(8);
+
+fn record(value: impl Into<Bytes>) -> EncodedRecord {
+    EncodedRecord {
+        topic: "records".into(),
+        partition: 0,
+        key: Bytes::from_static(b"company/1"),
+        value: Some(value.into()),
+        headers: Vec::new(),
+        timestamp_ms: None,
+    }
+}
+
+fn cluster() -> Cluster {
+    let cluster = Cluster::start(1).unwrap();
+    cluster.create_topic("records", 1).unwrap();
+    cluster
+}
+
+async fn values(cluster: &Cluster) -> Vec<Bytes> {
+    let mut values = Vec::new();
+    let each = |record: crate::Received| values.extend(record.value);
+    read_to_end(&cluster.settings(), "records", &[0], LIMIT, each).await.unwrap();
+    values
+}
+
+fn owned() -> Lease {
+    Arc::new(|| true)
+}
+
+#[tokio::test]
+async fn a_committed_batch_is_in_the_log_in_its_order() {
+    let cluster = cluster();
+    let shards = Shards::new(cluster.settings(), Options::default());
+    let mut producer = shards.take("shard-0", owned()).await.unwrap();
+
+    producer.commit(vec![record("1"), record("2")]).await.unwrap();
+    producer.commit(vec![record("3")]).await.unwrap();
+
+    assert_eq!(values(&cluster).await, ["1", "2", "3"]);
+}
+
+#[tokio::test]
+async fn a_commit_tells_the_offset_from_which_a_reader_has_none_of_the_batch_left_to_read() {
+    let cluster = cluster();
+    let shards = Shards::new(cluster.settings(), Options::default());
+    let mut producer = shards.take("shard-0", owned()).await.unwrap();
+
+    let first = producer.commit(vec![record("1"), record("2")]).await.unwrap();
+    let behind = first.behind("records", 0).unwrap();
+    let second = producer.commit(vec![record("3")]).await.unwrap();
+    let nothing = producer.commit(Vec::new()).await.unwrap();
+
+    let mut rest = Vec::new();
+    let starts = [(0, crate::Start::Offset(behind))].into();
+    let each = |record: crate::Received| rest.extend(record.value);
+    let ends = crate::read_from(&cluster.settings(), "records", &starts, LIMIT, each).await.unwrap();
+    assert_eq!(rest, ["3"]);
+    assert_eq!(second.behind("records", 0), ends.get(&0).copied());
+    assert_eq!((first.behind("records", 1), nothing.behind("records", 0)), (None, None));
+}
+
+#[tokio::test]
+async fn a_batch_larger_than_the_queue_goes_through_in_parts() {
+    let cluster = cluster();
+    let options = Options { queue_bytes: 16 << 10, ..Options::default() };
+    let mut producer = Shards::new(cluster.settings(), options).take("shard-0", owned()).await.unwrap();
+
+    producer.commit((0..100).map(|n| record(vec![n; 1000])).collect()).await.unwrap();
+
+    let read = values(&cluster).await;
+    assert!(read.iter().map(|value| value[0]).eq(0..100), "{} records", read.len());
+}
+
+#[tokio::test]
+async fn a_record_that_can_never_fit_aborts_the_batch_and_the_producer_goes_on() {
+    let cluster = cluster();
+    let mut producer = Shards::new(cluster.settings(), Options::default()).take("s", owned()).await.unwrap();
+
+    let batch = vec![record("1"), record(vec![0; crate::LARGEST_RECORD])];
+    let failure = timeout(SOON, producer.commit(batch)).await.unwrap().unwrap_err();
+
+    assert!(matches!(failure, Failure::Aborted { .. }), "{failure:?}");
+    assert_eq!(failure.retry(), Retry::Never, "the same batch fails the same way");
+    producer.commit(vec![record("2")]).await.unwrap();
+}
+
+/// A hook that says when it is reached, and holds the writer until it is told to go on.
+fn gate() -> (Hook, mpsc::Receiver<()>, mpsc::Sender<()>) {
+    let (reached, at) = mpsc::channel();
+    let (go, wait) = mpsc::channel::<()>();
+    let wait = Mutex::new(wait);
+    let hook = Arc::new(move || {
+        reached.send(()).ok();
+        wait.lock().unwrap().recv().ok();
+    });
+    (hook, at, go)
+}
+
+#[tokio::test]
+async fn a_batch_that_hangs_past_the_watchdog_is_unknown_and_the_producer_is_built_anew() {
+    let cluster = cluster();
+    let (hook, _at, go) = gate();
+    let options =
+        Options { before_commit: Some(hook), watchdog: Duration::from_millis(300), ..Options::default() };
+    let mut producer = Shards::new(cluster.settings(), options).take("s", owned()).await.unwrap();
+
+    let failure = producer.commit(vec![record("1")]).await.unwrap_err();
+
+    assert!(matches!(&failure, Failure::Rebuilt { source: Error::Deadline { .. } }), "{failure:?}");
+    assert_eq!(failure.retry(), Retry::Later);
+    drop(go);
+    // The watchdog was for the one that hangs.
+    producer.shards.options.watchdog = LIMIT;
+    producer.commit(vec![record("2")]).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_commit_that_was_dropped_makes_the_next_one_say_that_the_outcome_is_unknown() {
+    let cluster = cluster();
+    let (hook, at, go) = gate();
+    let options = Options { before_commit: Some(hook), ..Options::default() };
+    let mut producer = Shards::new(cluster.settings(), options).take("s", owned()).await.unwrap();
+    let waited = timeout(Duration::from_millis(300), producer.commit(vec![record("1")])).await;
+    assert!(waited.is_err());
+    at.recv().unwrap();
+
+    let failure = producer.commit(vec![record("2")]).await.unwrap_err();
+
+    assert!(matches!(failure, Failure::Rebuilt { .. }), "{failure:?}");
+    drop(go);
+    producer.commit(vec![record("3")]).await.unwrap();
+    assert!(!values(&cluster).await.contains(&Bytes::from("2")), "the call that answers so writes nothing");
+}
+
+#[tokio::test]
+async fn without_a_lease_no_producer_is_built_anew_and_the_instance_is_over() {
+    let cluster = cluster();
+    let options = Options { watchdog: Duration::from_millis(300), ..Options::default() };
+    let leased = Arc::new(AtomicBool::new(true));
+    let asked = Arc::clone(&leased);
+    let lease: Lease = Arc::new(move || asked.load(Ordering::Acquire));
+    let mut producer = Shards::new(cluster.settings(), options).take("s", lease).await.unwrap();
+    leased.store(false, Ordering::Release);
+    // Whoever tries to build one now hangs.
+    cluster.set_reachable(false).unwrap();
+
+    let failure = timeout(SOON, producer.commit(vec![record("1")])).await.unwrap().unwrap_err();
+    let after = timeout(SOON, producer.commit(vec![record("2")])).await.unwrap().unwrap_err();
+
+    let reasons = |source: &Error| matches!(source, Error::Deadline { .. } | Error::Cut { .. });
+    assert!(matches!(&failure, Failure::Over { source } if reasons(source)), "{failure:?}");
+    assert!(matches!(after, Failure::Over { .. }), "{after:?}");
+    assert_eq!(after.retry(), Retry::Never);
+}
+
+#[tokio::test]
+async fn an_empty_batch_is_nothing_to_do() {
+    let cluster = cluster();
+    let mut producer = Shards::new(cluster.settings(), Options::default()).take("s", owned()).await.unwrap();
+    cluster.set_reachable(false).unwrap();
+
+    producer.commit(Vec::new()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_shard_whose_lease_has_ended_is_not_taken() {
+    let cluster = cluster();
+    let shards = Shards::new(cluster.settings(), Options::default());
+    // Ended before the turn came, and ended while the id was initialised.
+    for answers in [0, 1] {
+        let asked = std::sync::atomic::AtomicUsize::new(0);
+        let lease: Lease = Arc::new(move || asked.fetch_add(1, Ordering::SeqCst) < answers);
+
+        let error = timeout(LIMIT, shards.take("shard-0", lease)).await.unwrap().unwrap_err();
+
+        assert!(matches!(error, Error::LeaseEnded { .. }), "{error}");
+        assert_eq!(error.retry(), Retry::Never);
+    }
+}
+
+#[tokio::test]
+async fn a_take_that_is_dropped_keeps_its_turn_until_the_initialisation_has_ended() {
+    let cluster = cluster();
+    cluster.set_reachable(false).unwrap();
+    let shards = Shards::new(cluster.settings(), Options { concurrent_inits: 1, ..Options::default() });
+
+    let dropped = timeout(Duration::from_millis(200), shards.take("shard-0", owned())).await;
+
+    assert!(dropped.is_err(), "no broker answers");
+    assert_eq!(shards.inits.available_permits(), 0);
+    cluster.set_reachable(true).unwrap();
+    timeout(LIMIT, shards.take("shard-1", owned())).await.unwrap().unwrap();
+}

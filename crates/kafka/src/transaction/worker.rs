@@ -1,0 +1,300 @@
+//! The thread of one shard producer, where its blocking calls run one after the other.
+//!
+//! The thread ends, and its client with it, when the handle is dropped and no call hangs.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc,
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use rdkafka::{
+    error::{KafkaError, RDKafkaErrorCode as Code},
+    producer::Producer as _,
+    util::Timeout,
+};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use base::failpoint;
+use model::EncodedRecord;
+
+use super::{Committed, Hook, Options, tally::Tally};
+use crate::{
+    Error, Kafka, Persisted, client::Settings, context::Reporting, error::Cause, producer::base_record,
+    role::Role, served::Served,
+};
+
+/// The most we wait for reports beyond the transaction's timeout, at which librdkafka gives records up by itself.
+const REPORT_SLACK: Duration = Duration::from_secs(10);
+/// The most an abort may take.
+const ABORT_LIMIT: Duration = Duration::from_secs(30);
+/// The most we wait, once a batch is aborted, for the report of the record that failed it.
+const REASON_LIMIT: Duration = Duration::from_secs(1);
+/// The most we wait for the poll thread to let go of the last report.
+const SETTLE_LIMIT: Duration = Duration::from_millis(20);
+
+/// How a batch ended.
+pub(super) enum Ended {
+    Committed(Committed),
+    /// Nothing is visible, neither of the batch nor of what stood open before it.
+    Settled,
+    /// Nothing is visible and the producer goes on, unless a record was sent and refused: then the thread has ended.
+    Aborted(Error),
+    /// Another owner has come.
+    Fenced(Error),
+    /// The producer is unusable; whether the batch is visible is unknown.
+    Broken(Error),
+}
+
+/// The handle of a running, initialised worker.
+pub(super) struct Worker {
+    batches: mpsc::Sender<Batch>,
+    /// Connections that its client has lost.
+    cuts: Arc<AtomicU64>,
+    /// How many of those have done no harm.
+    before: u64,
+}
+
+/// What a batch is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// To be seen.
+    Commit,
+    /// To be seen, and with it what stands open in its partitions.
+    Complete,
+    /// To be aborted, and with it what stands open in its partitions.
+    Settle,
+}
+
+struct Batch {
+    records: Vec<EncodedRecord>,
+    purpose: Purpose,
+    answer: oneshot::Sender<Ended>,
+}
+
+impl Worker {
+    /// Starts the thread and initialises the transactional id. The turn ends with the initialisation, also when nobody
+    /// waits for it any more.
+    pub(super) async fn start(
+        kafka: &Kafka,
+        options: &Options,
+        transactional_id: &Arc<str>,
+        turn: OwnedSemaphorePermit,
+    ) -> Result<Self, Error> {
+        let (batches, inbox) = mpsc::channel();
+        let (started, start) = oneshot::channel();
+        let role = Role::Transactional {
+            id: Arc::clone(transactional_id),
+            queue_bytes: options.queue_bytes,
+            timeout: options.transaction_timeout,
+        };
+        let settings = Settings::new(kafka, &role)?;
+        let (options, id) = (options.clone(), Arc::clone(transactional_id));
+        let stopped = || Error::Stopped { action: format!("initialise transactional id {transactional_id}") };
+        thread::Builder::new()
+            .name("kafka-shard".into())
+            .spawn(move || {
+                let shard = Shard::init(&settings, &options, id);
+                drop(turn);
+                match shard {
+                    Err(error) => drop(started.send(Err(error))),
+                    Ok(shard) => {
+                        if started.send(Ok(shard.producer.context().cuts())).is_ok() {
+                            shard.run(&inbox);
+                        }
+                    }
+                }
+            })
+            .map_err(|_| stopped())?;
+        let cuts = start.await.map_err(|_| stopped())??;
+        let before = cuts.load(Ordering::Acquire);
+        Ok(Self { batches, cuts, before })
+    }
+
+    /// How many connections were lost so far, if there is one of which nobody knows yet what it has done.
+    pub(super) fn cuts(&self) -> Option<u64> {
+        let cuts = self.cuts.load(Ordering::Acquire);
+        (cuts != self.before).then_some(cuts)
+    }
+
+    /// So many have done no harm.
+    pub(super) fn mended(&mut self, cuts: u64) {
+        self.before = cuts;
+    }
+
+    /// Hands a batch over. When the thread has ended, the answer is dropped unanswered.
+    pub(super) fn hand_over(
+        &self,
+        records: Vec<EncodedRecord>,
+        purpose: Purpose,
+        answer: oneshot::Sender<Ended>,
+    ) {
+        self.batches.send(Batch { records, purpose, answer }).ok();
+    }
+}
+
+struct Shard {
+    producer: Arc<Served<Arc<Tally>>>,
+    reports: Arc<Tally>,
+    transactional_id: Arc<str>,
+    report_limit: Duration,
+    before_commit: Option<Hook>,
+}
+
+impl Shard {
+    fn init(settings: &Settings, options: &Options, transactional_id: Arc<str>) -> Result<Self, Error> {
+        let reports = Arc::new(Tally::default());
+        let tally = Arc::clone(&reports);
+        let producer: Arc<Served<Arc<Tally>>> = settings.create(|context| Reporting::new(context, tally))?;
+        let shard = Self {
+            producer,
+            reports,
+            transactional_id,
+            report_limit: options.transaction_timeout + REPORT_SLACK,
+            before_commit: options.before_commit.clone(),
+        };
+        let initialised = shard.producer.init_transactions(options.init_limit);
+        initialised.map_err(|error| match shard.error("initialise", error.clone()) {
+            Error::Request { action, .. } => shard.producer.context().failed(action, error),
+            fenced => fenced,
+        })?;
+        Ok(shard)
+    }
+
+    fn run(&self, inbox: &mpsc::Receiver<Batch>) {
+        while let Ok(Batch { records, purpose, answer }) = inbox.recv() {
+            let ended = self.write(&records, purpose);
+            let over = match ended {
+                Ended::Committed(_) | Ended::Settled => false,
+                // librdkafka counts on from a record that the broker refused, and stumbles over the gap for up to the
+                // transaction's timeout: not with this client again.
+                Ended::Aborted(_) => self.reports.has_failures(),
+                Ended::Fenced(_) | Ended::Broken(_) => true,
+            };
+            // Nobody waits any more: the next commit finds the batch open and takes it as unknown.
+            drop(answer.send(ended));
+            if over {
+                return;
+            }
+        }
+    }
+
+    fn write(&self, records: &[EncodedRecord], purpose: Purpose) -> Ended {
+        let batch = self.reports.begin();
+        if let Err(error) = self.producer.begin_transaction() {
+            return self.over(self.error("begin a transaction", error));
+        }
+        if let Err(error) = self.send(batch, records).and_then(|()| self.drain()) {
+            return self.abort(error);
+        }
+        // The records are in the log by now, without which there would be nothing to abort there.
+        if purpose == Purpose::Settle {
+            return match self.producer.abort_transaction(ABORT_LIMIT) {
+                Ok(()) => Ended::Settled,
+                Err(error) => self.over(self.error("abort", error)),
+            };
+        }
+        if let Some(hook) = &self.before_commit {
+            hook();
+        }
+        self.reach("sent");
+        self.settle();
+        // For ever, because a commit that timed out is neither: the caller's watchdog bounds it.
+        match self.producer.commit_transaction(Timeout::Never) {
+            Ok(()) => {
+                self.reach("committed");
+                Ended::Committed(self.reports.committed())
+            }
+            Err(error) => {
+                let abortable = Cause::from(error.clone()).requires_abort();
+                let error = self.error("commit", error);
+                if abortable { self.abort(error) } else { self.over(error) }
+            }
+        }
+    }
+
+    /// The name has the transactional id, because a process has many of these producers and a test chooses one.
+    fn reach(&self, step: &str) {
+        failpoint::reach(format_args!("transaction.{}.{step}", self.transactional_id));
+    }
+
+    /// Queues all records, waiting for reports whenever the queue is full.
+    fn send(&self, batch: usize, records: &[EncodedRecord]) -> Result<(), Error> {
+        let end = Instant::now() + self.report_limit;
+        for record in records {
+            loop {
+                self.reports.add();
+                let Err((error, _)) = self.producer.send(base_record(record, batch)) else { break };
+                self.reports.take_back();
+                let full = error.rdkafka_error_code() == Some(Code::QueueFull);
+                if !full || Instant::now() >= end || !self.reports.wait_for_one(end)? {
+                    return Err(Error::Delivery {
+                        topic: record.topic.to_string(),
+                        partition: record.partition,
+                        persisted: Persisted::No,
+                        source: Cause::from(error),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until every record is reported, and fails with the first that was not acknowledged.
+    fn drain(&self) -> Result<(), Error> {
+        if self.reports.wait_for_all(Instant::now() + self.report_limit)? {
+            return Ok(());
+        }
+        let action = format!("publish a batch with transactional id {}", self.transactional_id);
+        Err(Error::Deadline { action, limit: self.report_limit })
+    }
+
+    /// The report of the last record reaches us a moment before librdkafka counts it as done; a commit that still finds it
+    /// open would sleep a tenth of a second.
+    fn settle(&self) {
+        let end = Instant::now() + SETTLE_LIMIT;
+        while self.producer.in_flight_count() > 0 && Instant::now() < end {
+            thread::yield_now();
+        }
+    }
+
+    fn abort(&self, cause: Error) -> Ended {
+        // A fatal client cannot abort; and a record fails with all sorts of codes when the owner is fenced.
+        if let Some(fatal) = self.fatal() {
+            return self.over(fatal);
+        }
+        match self.producer.abort_transaction(ABORT_LIMIT) {
+            // librdkafka gives up the rest of a batch when one record fails, and may report the rest first: the verdict
+            // must be about the record, or a batch that can never pass would be tried for ever.
+            Ok(()) if cause.is_purged() => {
+                Ended::Aborted(self.reports.reason(Instant::now() + REASON_LIMIT).unwrap_or(cause))
+            }
+            Ok(()) => Ended::Aborted(cause),
+            Err(error) => self.over(self.error("abort", error)),
+        }
+    }
+
+    fn over(&self, error: Error) -> Ended {
+        let error = self.fatal().unwrap_or(error);
+        if matches!(error, Error::Fenced { .. }) { Ended::Fenced(error) } else { Ended::Broken(error) }
+    }
+
+    /// The client's own verdict about itself, which outranks what a single call said.
+    fn fatal(&self) -> Option<Error> {
+        let (code, reason) = self.producer.client().fatal_error()?;
+        Some(self.error(&format!("go on ({reason})"), KafkaError::Global(code)))
+    }
+
+    fn error(&self, what: &str, error: KafkaError) -> Error {
+        let source = Cause::from(error);
+        let transactional_id = Arc::clone(&self.transactional_id);
+        if source.is_fenced() {
+            return Error::Fenced { transactional_id, source };
+        }
+        Error::Request { action: format!("{what} with transactional id {transactional_id}"), source }
+    }
+}

@@ -1,0 +1,135 @@
+//! What can be subscribed to, and how a secret is named without showing it.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use sha2::{Digest, Sha256};
+
+use crate::{AccountingResource, Error, InvoicingAction, InvoicingEntity, InvoicingHook, error::excerpt};
+
+/// What one subscription is for: written `accounting/customers` and `invoicing/Customer:Created`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Target {
+    /// A resource of the accounting family.
+    Accounting(AccountingResource),
+    /// An entity and an action of the invoicing API.
+    Invoicing(InvoicingHook),
+}
+
+impl Target {
+    /// `accounting` or `invoicing`.
+    #[must_use]
+    pub const fn family(self) -> &'static str {
+        match self {
+            Self::Accounting(_) => "accounting",
+            Self::Invoicing(_) => "invoicing",
+        }
+    }
+
+    /// The resource, where it is one of the accounting family.
+    #[must_use]
+    pub const fn resource(self) -> Option<AccountingResource> {
+        match self {
+            Self::Accounting(resource) => Some(resource),
+            Self::Invoicing(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Accounting(resource) => write!(f, "accounting/{}", resource.name()),
+            Self::Invoicing(InvoicingHook { entity, action }) => {
+                write!(f, "invoicing/{}:{}", entity.provider_name(), action.provider_name())
+            }
+        }
+    }
+}
+
+impl FromStr for Target {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let unknown = || Error::UnknownName {
+            what: "target of a subscription",
+            given: excerpt(text),
+            valid: "accounting/{resource}, invoicing/{Entity}:{Action}".to_owned(),
+        };
+        match text.split_once('/').ok_or_else(unknown)? {
+            ("accounting", resource) => Ok(Self::Accounting(resource.parse()?)),
+            ("invoicing", hook) => {
+                let (entity, action) = hook.split_once(':').ok_or_else(unknown)?;
+                let (entity, action): (InvoicingEntity, InvoicingAction) = (entity.parse()?, action.parse()?);
+                Ok(Self::Invoicing(InvoicingHook { entity, action }))
+            }
+            _ => Err(unknown()),
+        }
+    }
+}
+
+impl Serialize for Target {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Target {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+/// Tells two secrets apart and shows neither: 16 hexadecimal digits.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Fingerprint(String);
+
+impl Fingerprint {
+    /// Of a secret.
+    #[must_use]
+    pub fn of(secret: &str) -> Self {
+        let digest =
+            Sha256::new().chain_update(b"tributary subscription secret\0").chain_update(secret).finalize();
+        Self(digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect())
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_target_reads_back_as_it_is_written() {
+        let hooks = InvoicingEntity::all()
+            .flat_map(|entity| {
+                entity.actions().iter().map(move |action| InvoicingHook { entity, action: *action })
+            })
+            .map(Target::Invoicing);
+        let all: Vec<Target> = AccountingResource::all().map(Target::Accounting).chain(hooks).collect();
+
+        assert_eq!(all.len(), 19 + 16 * 3 + 2);
+        for target in all {
+            assert_eq!(target.to_string().parse::<Target>().unwrap(), target);
+        }
+        for text in ["", "customers", "accounting", "accounting/x", "invoicing/Customer", "payroll/companies"]
+        {
+            assert!(text.parse::<Target>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_fingerprint_is_of_one_secret_and_does_not_hold_it() {
+        let (one, other) = (Fingerprint::of("0123456789abcdef"), Fingerprint::of("0123456789abcdeg"));
+
+        assert_ne!(one, other);
+        assert_eq!(one, Fingerprint::of("0123456789abcdef"));
+        assert_eq!(one.0.len(), 16);
+        assert!(!one.0.contains("0123456789"));
+    }
+}

@@ -1,0 +1,297 @@
+//! The accounting API: lists of companies, customers and accounts, and every record by its id.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use reqwest::Method;
+use tokio::time::Instant;
+
+use base::{metrics::ApiArea, retry::Retry};
+use model::{Account, AccountingResource, Company, CompanyId, Customer, RecordId};
+
+use super::{
+    Ask, Cut, Error, Page, PageAsk,
+    address::{self, CompanyContext, Context},
+    body,
+    call::{Answer, Authority, Call},
+    error::{Acted, By, Cause},
+    paging,
+    request::Core,
+};
+use crate::auth::Tokens;
+
+/// The accounting API with one grant.
+#[derive(Debug, Clone)]
+pub struct Accounting {
+    pub(super) core: Arc<Core>,
+    pub(super) tokens: Arc<dyn Tokens>,
+}
+
+/// A record as it was read.
+#[derive(Debug, Clone)]
+pub struct Document {
+    /// One JSON object, to the byte.
+    pub json: Bytes,
+    /// When it was read.
+    pub cut: Cut,
+}
+
+impl Accounting {
+    pub(super) fn new(core: Arc<Core>, tokens: Arc<dyn Tokens>) -> Self {
+        Self { core, tokens }
+    }
+
+    /// A page of the companies of the grant.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn companies(&self, page: PageAsk, ask: &Ask) -> Result<Page<Company>, Error> {
+        let path = AccountingResource::Companies.path();
+        let numbered = |page| self.companies_numbered(page, ask);
+        paging::first_page::read(self.core.learnt(), &path, page, numbered, numbered).await
+    }
+
+    /// A page of the companies by the provider's own number.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn companies_numbered(&self, page: PageAsk, ask: &Ask) -> Result<Page<Company>, Error> {
+        let known = self.core.learnt().none_for_companies();
+        let none = known.unwrap_or(false);
+        match self.companies_with(none, page, ask).await {
+            // Page 0 is asked for once page 1 was answered, and may be refused for its number.
+            Err(error) if page.number > 0 && may_be_about_context(&error, known.is_some()) => {
+                let second = self.companies_with(!none, page, ask).await;
+                if second.is_ok() {
+                    self.core.learnt().companies_want(!none);
+                }
+                // If neither is taken, what was refused first is what is wrong.
+                second.map_err(|other| if other.status == error.status { error } else { other })
+            }
+            first => {
+                if first.is_ok() {
+                    self.core.learnt().companies_want(none);
+                }
+                first
+            }
+        }
+    }
+
+    /// A page of a company's customers.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn customers(
+        &self,
+        company: &CompanyId,
+        page: PageAsk,
+        ask: &Ask,
+    ) -> Result<Page<Customer>, Error> {
+        let context = Context::Company(company.as_str());
+        self.list(AccountingResource::Customers, context, page, ask, |row| Customer::from_json(row, company))
+            .await
+    }
+
+    /// A page of a company's accounts; templates have no id.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn accounts(
+        &self,
+        company: &CompanyId,
+        page: PageAsk,
+        ask: &Ask,
+    ) -> Result<Page<Account>, Error> {
+        let context = Context::Company(company.as_str());
+        self.list(AccountingResource::Accounts, context, page, ask, |row| Account::from_json(row, company))
+            .await
+    }
+
+    /// A record by its id; of no company where it belongs to none. A company's own record is read with the form of `context` that
+    /// the provider takes, so `company` does not count for it.
+    ///
+    /// # Errors
+    /// See [`Error`]. A 404 or 410 on a path that has answered with a record before is the API's own, whatever its body says, unless
+    /// that is the gateway's.
+    pub async fn record(
+        &self,
+        resource: AccountingResource,
+        company: Option<&CompanyId>,
+        id: &RecordId,
+        ask: &Ask,
+    ) -> Result<Document, Error> {
+        let read = if resource == AccountingResource::Companies {
+            self.company(id, ask).await
+        } else {
+            let context = company.map_or(Context::None, |company| Context::Company(company.as_str()));
+            self.record_with(resource, context, id, ask).await
+        };
+        match read {
+            Ok(record) => {
+                self.core.learnt().path_answered(resource, company, id);
+                Ok(record)
+            }
+            Err(error) if error.missing() == Some(By::Unknown) && self.answered_at(resource).is_some() => {
+                Err(error.by_api())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// When the by-id path of a resource last answered with a record, since this worker started.
+    #[must_use]
+    pub fn answered_at(&self, resource: AccountingResource) -> Option<Instant> {
+        self.core.learnt().path_answered_at(resource)
+    }
+
+    /// The record that the by-id path of a resource last answered with, since this worker started, and its company.
+    #[must_use]
+    pub fn last_record(&self, resource: AccountingResource) -> Option<(Option<CompanyId>, RecordId)> {
+        self.core.learnt().last_record(resource)
+    }
+
+    /// A company by its id, with the form of `context` that has worked before. A refusal that may be about it leads to the other
+    /// forms, once.
+    async fn company(&self, id: &RecordId, ask: &Ask) -> Result<Document, Error> {
+        let resource = AccountingResource::Companies;
+        let known = self.core.learnt().company_context();
+        let first = known.unwrap_or(CompanyContext::Company);
+        let mut refused = match self.record_with(resource, first.of(id.as_str()), id, ask).await {
+            Err(error) if may_be_about_context(&error, known.is_some()) => error,
+            read => {
+                if read.is_ok() {
+                    self.core.learnt().company_wants(first);
+                }
+                return read;
+            }
+        };
+        for form in CompanyContext::ALL.into_iter().filter(|form| *form != first) {
+            match self.record_with(resource, form.of(id.as_str()), id, ask).await {
+                Ok(record) => {
+                    self.core.learnt().company_wants(form);
+                    return Ok(record);
+                }
+                // This form is a guess and may be refused for that alone, so the first refusal stands unless a retry can help.
+                Err(error) if !may_be_about_context(&error, false) => {
+                    return Err(if error.retry() == Retry::Never { refused } else { error });
+                }
+                // The first refusal counts, unless it is about the request and this one is about the record.
+                Err(error) => {
+                    if known.is_none() && refused.status == Some(400) && error.missing().is_some() {
+                        refused = error;
+                    }
+                }
+            }
+        }
+        Err(refused)
+    }
+
+    async fn record_with(
+        &self,
+        resource: AccountingResource,
+        context: Context<'_>,
+        id: &RecordId,
+        ask: &Ask,
+    ) -> Result<Document, Error> {
+        let call = self.by_id(Method::GET, resource, "", id.as_str()).map(|call| Call { context, ..call })?;
+        self.core
+            .call(&call, ask, |answer| {
+                answer.check_ok()?;
+                body::check_type(&answer.headers, &answer.body)?;
+                Ok(Document { json: body::object(&answer.body)?, cut: answer.cut })
+            })
+            .await
+    }
+
+    /// A call below a resource that ends with an id.
+    pub(super) fn by_id(
+        &self,
+        method: Method,
+        resource: AccountingResource,
+        below: &str,
+        id: &str,
+    ) -> Result<Call<'_>, Error> {
+        let path = resource.path();
+        let named = format!("{path}{below}/{{id}}");
+        let authority = Authority::Tokens(&*self.tokens);
+        let call = Call::new(ApiArea::Accounting, method, named, String::new(), authority);
+        match address::segment(id) {
+            Ok(segment) => Ok(Call { address: format!("{path}{below}/{segment}"), ..call }),
+            Err(cause) => Err(call.failed(cause, Acted::No)),
+        }
+    }
+
+    async fn companies_with(&self, none: bool, page: PageAsk, ask: &Ask) -> Result<Page<Company>, Error> {
+        let context = if none { Context::None } else { Context::Absent };
+        self.numbered(AccountingResource::Companies, context, page, ask, &Company::from_json).await
+    }
+
+    /// A page of a list.
+    async fn list<T>(
+        &self,
+        resource: AccountingResource,
+        context: Context<'_>,
+        page: PageAsk,
+        ask: &Ask,
+        row: impl Fn(&[u8]) -> Result<T, model::Error>,
+    ) -> Result<Page<T>, Error> {
+        let numbered = |page| self.numbered(resource, context, page, ask, &row);
+        paging::first_page::read(self.core.learnt(), &resource.path(), page, numbered, numbered).await
+    }
+
+    /// A page by the provider's own number.
+    async fn numbered<T>(
+        &self,
+        resource: AccountingResource,
+        context: Context<'_>,
+        page: PageAsk,
+        ask: &Ask,
+        row: &impl Fn(&[u8]) -> Result<T, model::Error>,
+    ) -> Result<Page<T>, Error> {
+        let path = resource.path();
+        let address = format!("{path}{}", page.query());
+        let authority = Authority::Tokens(&*self.tokens);
+        let call = Call::new(ApiArea::Accounting, Method::GET, path, address, authority);
+        self.core.call(&Call { context, ..call }, ask, |answer| read_page(answer, page, row)).await
+    }
+}
+
+/// Whether the company list, or a company, may have been refused for its `context`. How the provider says so is not documented, so
+/// until one form has worked it may be any answer that is not certainly about something else.
+fn may_be_about_context(error: &Error, known: bool) -> bool {
+    let elsewhere = matches!(
+        error.cause,
+        Cause::Key | Cause::Token { .. } | Cause::Quota { .. } | Cause::Throttled { .. } | Cause::Redirect
+    );
+    match error.status {
+        Some(400) => true,
+        Some(300..=500) => !known && !elsewhere,
+        _ => false,
+    }
+}
+
+/// A page out of its answer.
+pub(super) fn read_page<T>(
+    answer: &Answer,
+    page: PageAsk,
+    row: impl Fn(&[u8]) -> Result<T, model::Error>,
+) -> Result<Page<T>, Cause> {
+    answer.check_ok()?;
+    body::check_type(&answer.headers, &answer.body)?;
+    let found = body::rows(&answer.body)?;
+    let raw = found.iter().map(|raw| answer.body.slice_ref(raw.get().as_bytes())).collect();
+    let rows = found.into_iter().enumerate().map(|(place, raw)| {
+        row(raw.get().as_bytes())
+            .map_err(|_| Cause::Malformed { what: format!("row {} is no JSON object", place + 1) })
+    });
+    Ok(Page {
+        number: page.number,
+        asked: page.size,
+        rows: rows.collect::<Result<_, _>>()?,
+        raw,
+        total: paging::total(&answer.headers),
+        cut: answer.cut,
+        base: None,
+        widest: 0,
+    })
+}

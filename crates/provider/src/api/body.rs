@@ -1,0 +1,326 @@
+//! Bodies of answers: JSON as the endpoints promise it, and of errors a few words that give nothing away.
+
+use bytes::{Bytes, BytesMut};
+use regex::Regex;
+use reqwest::{
+    Response,
+    header::{CONTENT_TYPE, HeaderMap},
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, value::RawValue};
+use std::{borrow::Cow, sync::LazyLock};
+
+use base::secret::{HIDDEN, Secret};
+use model::{QUOTE_LIMIT, is_printable};
+
+use super::error::Cause;
+
+/// How much of an error's body is looked at.
+pub(super) const ERROR_BYTES: usize = 64 * 1024;
+/// How much of it an error shows.
+const SHOWN_CHARACTERS: usize = QUOTE_LIMIT;
+/// A shorter secret is not looked for: it would be found everywhere.
+const SHORTEST_SECRET: usize = 4;
+const MARK: &[u8] = b"\xEF\xBB\xBF";
+
+/// Tokens, mail addresses, and what has the length of a GUID, of a key or of a signature.
+static PRIVATE: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let kinds = [
+        r"eyJ[A-Za-z0-9_-]{5,}(?:\.[A-Za-z0-9_-]*){0,2}",
+        r"(?i:bearer)\s+[A-Za-z0-9._~+/=-]{8,}",
+        r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+",
+        r"[0-9A-Fa-f]{8}-(?:[0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}",
+        r"[0-9A-Fa-f]{32,}",
+        r"[A-Za-z0-9_+/-]{40,}={0,2}",
+    ];
+    Regex::new(&kinds.join("|")).ok()
+});
+
+/// The start of an error's body; as much as there is, if it breaks off.
+pub(super) async fn read_start(mut response: Response) -> Bytes {
+    let mut body = BytesMut::new();
+    while body.len() < ERROR_BYTES
+        && let Ok(Some(chunk)) = response.chunk().await
+    {
+        body.extend_from_slice(&chunk[..chunk.len().min(ERROR_BYTES - body.len())]);
+    }
+    body.freeze()
+}
+
+/// Refuses an answer that says it is something else than JSON, as a proxy's page does. An empty one says nothing.
+pub(super) fn check_type(headers: &HeaderMap, body: &[u8]) -> Result<(), Cause> {
+    let Some(kind) = headers.get(CONTENT_TYPE) else { return Ok(()) };
+    let essence = kind.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
+    let essence = essence.to_ascii_lowercase();
+    let json = essence == "application/json" || essence == "text/json" || essence.ends_with("+json");
+    if json || is_empty(body) { Ok(()) } else { Err(Cause::NotJson) }
+}
+
+/// Whether there is nothing in it.
+pub(super) fn is_empty(body: &[u8]) -> bool {
+    without_mark(body).trim_ascii().is_empty()
+}
+
+/// The rows of a list as they were written. An empty body and `null` are lists without rows.
+pub(super) fn rows(body: &[u8]) -> Result<Vec<&RawValue>, Cause> {
+    if is_empty(body) {
+        return Ok(Vec::new());
+    }
+    Ok(parse::<Option<Vec<&RawValue>>>(body)?.unwrap_or_default())
+}
+
+/// The one object of an answer, as it was written.
+pub(super) fn object(body: &Bytes) -> Result<Bytes, Cause> {
+    let whole: &RawValue = parse(body)?;
+    let text = whole.get().trim();
+    if !text.starts_with('{') {
+        return Err(Cause::Malformed { what: "it is no JSON object".into() });
+    }
+    Ok(body.slice_ref(text.as_bytes()))
+}
+
+/// An answer of this shape.
+pub(super) fn parse<'a, T: serde::Deserialize<'a>>(body: &'a [u8]) -> Result<T, Cause> {
+    serde_json::from_slice(without_mark(body)).map_err(|error| malformed(&error))
+}
+
+/// An answer of this shape, or nothing where it has another: for those whose shape nobody documents.
+pub(super) fn guess<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
+    serde_json::from_slice(without_mark(body)).ok()
+}
+
+/// Some systems put a mark in front of UTF-8.
+pub(super) fn without_mark(body: &[u8]) -> &[u8] {
+    body.strip_prefix(MARK).unwrap_or(body)
+}
+
+/// What an error's body says, in a few words on one line, with everything private hidden. Only its start is looked at.
+pub(super) fn excerpt(body: &[u8], secrets: &[&Secret]) -> Option<Box<str>> {
+    let body = without_mark(body);
+    let start = &body[..body.len().min(ERROR_BYTES)];
+    let words = match serde_json::from_slice::<Value>(start) {
+        Ok(value) => sentence(&value)?.to_owned(),
+        // In JSON that cannot be read a secret may be written with escapes, and would not be found.
+        Err(_)
+            if start.trim_ascii_start().first().is_some_and(|first| matches!(first, b'{' | b'[' | b'"')) =>
+        {
+            return None;
+        }
+        Err(_) => without_tags(&String::from_utf8_lossy(whole_words(body, start))),
+    };
+    shown(&words, secrets)
+}
+
+/// Words of the provider, on one line and short, with everything private hidden.
+pub(super) fn shown(words: &str, secrets: &[&Secret]) -> Option<Box<str>> {
+    // Hidden first and cut then: half a secret is not found.
+    let hidden = hide(words, secrets);
+    let mut line = String::new();
+    for word in hidden.split(|character: char| character.is_whitespace() || !is_printable(character)) {
+        if word.is_empty() {
+            continue;
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+        // A word may be as long as the whole.
+        if let Some((end, _)) = line.char_indices().nth(SHOWN_CHARACTERS) {
+            line.truncate(end);
+            break;
+        }
+    }
+    (!line.is_empty()).then(|| line.into())
+}
+
+/// The start of a body, without the word that it was cut in: half a secret is not found.
+fn whole_words<'a>(body: &[u8], start: &'a [u8]) -> &'a [u8] {
+    if body.len() <= start.len() && start.len() < ERROR_BYTES {
+        return start;
+    }
+    let end = start.iter().rposition(|byte| byte.is_ascii_whitespace() || *byte == b'<');
+    &start[..end.unwrap_or_default()]
+}
+
+fn hide<'a>(words: &'a str, secrets: &[&Secret]) -> Cow<'a, str> {
+    let mut hidden = Cow::Borrowed(words);
+    for secret in secrets {
+        // A token may stand there without the word before it.
+        for part in [secret.reveal(), secret.reveal().trim_start_matches("Bearer ")] {
+            if part.len() >= SHORTEST_SECRET && hidden.contains(part) {
+                hidden = Cow::Owned(hidden.replace(part, HIDDEN));
+            }
+        }
+    }
+    match &*PRIVATE {
+        Some(private) => Cow::Owned(private.replace_all(&hidden, HIDDEN).into_owned()),
+        // A pattern of ours that is none is a mistake; then nothing is shown at all.
+        None => Cow::Borrowed(HIDDEN),
+    }
+}
+
+/// The sentence for people in an error: `message`, wherever it stands, else the first text of all.
+fn sentence(value: &Value) -> Option<&str> {
+    fn find<'a>(
+        value: &'a Value,
+        wanted: &dyn Fn(Option<&str>) -> bool,
+        name: Option<&str>,
+    ) -> Option<&'a str> {
+        match value {
+            Value::String(text) if wanted(name) && !text.trim().is_empty() => Some(text),
+            Value::Object(members) => {
+                // What stands here comes before what stands deeper.
+                let (texts, others): (Vec<_>, Vec<_>) =
+                    members.iter().partition(|(_, value)| value.is_string());
+                texts.into_iter().chain(others).find_map(|(name, value)| find(value, wanted, Some(name)))
+            }
+            Value::Array(elements) => elements.iter().find_map(|element| find(element, wanted, name)),
+            _ => None,
+        }
+    }
+    let named = |name: Option<&str>| name.is_some_and(|name| name.eq_ignore_ascii_case("message"));
+    find(value, &named, None).or_else(|| find(value, &|_| true, None))
+}
+
+/// The text of a page.
+fn without_tags(page: &str) -> String {
+    let mut text = String::new();
+    let mut inside = false;
+    for character in page.chars() {
+        match character {
+            '<' => {
+                inside = true;
+                text.push(' ');
+            }
+            '>' if inside => inside = false,
+            _ if inside => {}
+            _ => text.push(character),
+        }
+    }
+    text
+}
+
+/// Where it went wrong. The parser's own words may quote the body.
+fn malformed(error: &serde_json::Error) -> Cause {
+    let (line, column) = (error.line(), error.column());
+    let what = match error.classify() {
+        serde_json::error::Category::Eof => "the JSON ends too early",
+        serde_json::error::Category::Data => "a member is of another type",
+        serde_json::error::Category::Syntax | serde_json::error::Category::Io => "it is no JSON",
+    };
+    Cause::Malformed { what: format!("{what}, at line {line} column {column}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_body_null_and_an_empty_array_are_lists_without_rows() {
+        for body in ["", "  \n", "null", "[]", "\u{feff}[]", "\u{feff}"] {
+            assert!(rows(body.as_bytes()).unwrap().is_empty(), "{body:?}");
+        }
+        let two = rows(br#"[{"a":1}, 7]"#).unwrap();
+        assert_eq!(two.iter().map(|row| row.get()).collect::<Vec<_>>(), [r#"{"a":1}"#, "7"]);
+    }
+
+    #[test]
+    fn what_is_no_list_is_told_by_its_place_and_never_by_its_words() {
+        for (body, what) in [
+            (r#"[{"a":"hunter2"},"#, "the JSON ends too early"),
+            (r#"{"a":"hunter2"}"#, "another type"),
+            ("hunter2", "it is no JSON"),
+            ("<html>hunter2</html>", "it is no JSON"),
+        ] {
+            let error = rows(body.as_bytes()).unwrap_err().to_string();
+
+            assert!(error.contains(what) && error.contains("at line 1 column"), "{body}: {error}");
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_object_is_kept_to_the_byte_and_anything_else_refused() {
+        let body = Bytes::from_static(b"\xEF\xBB\xBF { \"a\" : 1.50 }\n");
+
+        assert_eq!(object(&body).unwrap(), "{ \"a\" : 1.50 }");
+        for other in ["[]", "null", "", "7", "{"] {
+            assert!(object(&Bytes::from(other)).is_err(), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_page_that_says_it_is_html_is_no_answer_and_an_empty_one_says_nothing() {
+        let headers = |kind: &str| [(CONTENT_TYPE, kind.parse().unwrap())].into_iter().collect::<HeaderMap>();
+
+        for kind in
+            ["application/json", "application/json; charset=utf-8", "text/json", "application/hal+json"]
+        {
+            assert!(check_type(&headers(kind), b"[]").is_ok(), "{kind}");
+        }
+        assert!(matches!(check_type(&headers("text/html"), b"[]"), Err(Cause::NotJson)));
+        assert!(check_type(&headers("text/html"), b" ").is_ok());
+        assert!(check_type(&HeaderMap::new(), b"[]").is_ok());
+    }
+
+    #[test]
+    fn an_excerpt_is_the_sentence_for_people_wherever_it_stands() {
+        for (body, expected) in [
+            (r#"{"ok":false,"httpCode":422,"message":"Duplicate code"}"#, Some("Duplicate code")),
+            (r#"{"responseState":0,"errors":[{"code":"X","message":"url is wrong"}]}"#, Some("url is wrong")),
+            (r#"{"errors":["no room"],"responseState":0}"#, Some("no room")),
+            (r#"{"ok":false,"reason":{"text":"deep"}}"#, Some("deep")),
+            (r#""a bare text""#, Some("a bare text")),
+            ("<html><head><title>Bad\tgateway</title></head>\n</html>", Some("Bad gateway")),
+            ("plain\u{0}words", Some("plain words")),
+            (r#"{"message":"it ends too ear"#, None),
+            (r#" ["half"#, None),
+            ("{}", None),
+            ("[1,2]", None),
+            ("", None),
+        ] {
+            assert_eq!(excerpt(body.as_bytes(), &[]).as_deref(), expected, "{body}");
+        }
+    }
+
+    #[test]
+    fn only_the_start_of_a_long_page_is_looked_at_and_no_half_of_a_word() {
+        let secret = Secret::new("a-secret-of-ours");
+        let long = "<br>".repeat(ERROR_BYTES / 4 - 2) + "a-secret-of-ours and more";
+        assert_eq!(excerpt(long.as_bytes(), &[&secret]), None);
+
+        let late = " ".repeat(ERROR_BYTES) + "late words";
+        assert_eq!(excerpt(late.as_bytes(), &[]), None);
+        let words = "a b ".repeat(ERROR_BYTES);
+        assert_eq!(excerpt(words.as_bytes(), &[]).unwrap().chars().count(), SHOWN_CHARACTERS);
+    }
+
+    #[test]
+    fn an_excerpt_is_short_and_shows_no_secret_even_where_it_is_cut() {
+        let secrets = [&Secret::new("Bearer abc.def"), &Secret::new("pässword")];
+        let long = "x y ".repeat(48) + "tok: abc.def pässword";
+
+        let shown = excerpt(long.as_bytes(), &secrets).unwrap();
+
+        assert_eq!(shown.chars().count(), SHOWN_CHARACTERS);
+        assert!(shown.ends_with("tok: [hi"), "{shown}");
+        for private in [
+            "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln",
+            "eyJhbGciOiJSUzI1NiJ9",
+            "bearer 0123456789abcdef",
+            "ana@example.com",
+            "0f8fad5b-d9cb-469f-a165-70867728950e",
+            "0f8fad5bd9cb469fa16570867728950e",
+            "c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0",
+            "abc.def",
+            "pässword",
+        ] {
+            let body = format!(r#"{{"message":"it has {private}, sadly"}}"#);
+            assert_eq!(
+                excerpt(body.as_bytes(), &secrets).unwrap().as_ref(),
+                "it has [hidden], sadly",
+                "{private}"
+            );
+        }
+    }
+}

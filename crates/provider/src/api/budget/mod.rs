@@ -1,0 +1,299 @@
+//! When a request may be sent: the application's rate, its company's rate, its lane, and how many are on their way.
+//!
+//! ```text
+//! request ─▶ lane: webhook ▶ repair ▶ snapshot ─▶ company's bucket ─▶ application's bucket ─▶ so many on their way ─▶ sent
+//!              FIFO; every tenth turn to a lower one                   ▲ rate: adapt ◀── 429, quota ◀── answer
+//! ```
+//!
+//! - The provider counts by subscription key, so all clients of a key in this process share one budget ([`Budgets`]).
+//! - A lower lane gets what the higher ones leave, and the lower lanes together a tenth of the turns whatever those want.
+//! - A company at its limit holds up nobody but itself.
+//! - A refusal stops its company, or everything, for as long as the provider names, and cuts the rate: which of the two,
+//!   `permit` says, and by how much, `adapt`.
+//! - The last quarter of those that may be on their way is not for the snapshot: pages that hang let events through.
+//! - Whoever goes away while waiting takes no turn; a [`Permit`] that is dropped makes room for the next.
+//!
+//! On failure: a request whose turn cannot come before its end is told so, with how long it would have been.
+
+mod adapt;
+mod bucket;
+mod companies;
+mod lanes;
+mod permit;
+mod registry;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{
+    sync::{Notify, oneshot},
+    time::{Instant, sleep_until, timeout_at},
+};
+
+use base::{
+    circuit::Circuit,
+    metrics::{self, ApiHost, ApiWait},
+};
+
+use self::{
+    lanes::Waiter,
+    registry::Registration,
+    state::{State, Step},
+};
+pub use self::{permit::Permit, registry::Budgets};
+use super::Lane;
+
+/// A worker has at least this part of a budget: one that owns nothing may still have to ask for something.
+const LEAST_SHARE: f64 = 0.01;
+
+/// How much may be asked for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rates {
+    /// Requests a second for all that one subscription key does, over all workers.
+    pub application: f64,
+    /// Requests a second for one company.
+    pub company: f64,
+    /// Requests of this worker on their way at once.
+    pub in_flight: usize,
+}
+
+impl Default for Rates {
+    /// Those of `budget.requests.per.second`, `budget.company.requests.per.second` and `budget.requests.in.flight`.
+    fn default() -> Self {
+        Self { application: 10.0, company: 2.0, in_flight: 32 }
+    }
+}
+
+impl Rates {
+    /// The larger of each.
+    fn max(self, other: Self) -> Self {
+        Self {
+            application: self.application.max(other.application),
+            company: self.company.max(other.company),
+            in_flight: self.in_flight.max(other.in_flight),
+        }
+    }
+}
+
+/// One subscription key's budget. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Budget {
+    shared: Arc<Shared>,
+    /// Whose wishes count for as long as this or a clone of it is kept.
+    _registration: Option<Arc<Registration>>,
+}
+
+/// A turn that does not come in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooLate {
+    /// What it waited for.
+    pub what: ApiWait,
+    /// How much longer it would have been, where that is known.
+    pub left: Option<Duration>,
+}
+
+/// How a budget stands.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Look {
+    /// Requests a second that connectors want, over all workers.
+    pub setting: f64,
+    /// Requests a second that are sent at most, now.
+    pub rate: f64,
+    /// The same as a part of what is configured and this worker's; 1 as long as nothing was refused.
+    pub ratio: f64,
+    /// How much longer everything is paused, if it is.
+    pub paused: Option<Duration>,
+    /// Requests on their way.
+    pub in_flight: usize,
+    /// Whether the host fails and rests.
+    pub resting: bool,
+    /// By lane, first to last.
+    pub lanes: [LaneLook; Lane::ALL.len()],
+}
+
+/// How a lane of a budget stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LaneLook {
+    /// Requests that wait.
+    pub waiting: usize,
+    /// Requests that were let through so far.
+    pub sent: u64,
+    /// Those of them that were refused for their rate or a quota.
+    pub refused: u64,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// Somebody came, or something was freed, while the dispatcher rests.
+    changed: Notify,
+    /// What is known about the host behind the key.
+    circuit: Circuit,
+}
+
+impl Budget {
+    /// A budget of its own. Most want one of [`Budgets`].
+    #[must_use]
+    pub fn new(rates: Rates) -> Self {
+        Self { shared: Shared::new(rates), _registration: None }
+    }
+
+    /// This worker's part of the application's rate: up to 1, and never nothing.
+    pub fn set_share(&self, share: f64) {
+        let share = if share.is_nan() { 1.0 } else { share.clamp(LEAST_SHARE, 1.0) };
+        let mut state = self.shared.lock();
+        let by = share / state.share;
+        state.share = share;
+        state.adapt.scale(by);
+        drop(state);
+        self.shared.changed.notify_one();
+    }
+
+    /// Waits for the turn of a request.
+    ///
+    /// # Errors
+    /// It does not come before `end`.
+    pub async fn admit(&self, lane: Lane, company: Option<&str>, end: Instant) -> Result<Permit, TooLate> {
+        let since = Instant::now();
+        let waiting = match self.enter(lane, company, since, end)? {
+            Entered::Now(permit) => return Ok(permit),
+            Entered::Waits(waiting) => waiting,
+        };
+        let turn = timeout_at(end, waiting).await;
+        let (what, left) = self.shared.lock().waited_for(company, since, Instant::now());
+        metrics::api_waited(lane.label(), what, since.elapsed());
+        match turn {
+            Ok(Ok(permit)) => Ok(permit),
+            // The dispatcher ends before its waiters only with the runtime.
+            Ok(Err(_)) | Err(_) => Err(TooLate { what, left }),
+        }
+    }
+
+    /// Whether the host that this budget is for answers.
+    pub(super) fn circuit(&self) -> &Circuit {
+        &self.shared.circuit
+    }
+
+    /// The rate of now.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        self.shared.lock().adapt.rate()
+    }
+
+    /// How it stands.
+    #[must_use]
+    pub fn look(&self) -> Look {
+        self.shared.look()
+    }
+
+    /// Whether two are one.
+    #[cfg(any(test, feature = "samples"))]
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
+    /// A turn at once, or a place in a queue.
+    fn enter(
+        &self,
+        lane: Lane,
+        company: Option<&str>,
+        now: Instant,
+        end: Instant,
+    ) -> Result<Entered, TooLate> {
+        let mut state = self.shared.lock();
+        state.advance(now);
+        let company_pause = company.and_then(|company| state.companies.paused(company, now));
+        if let Some(until) = state.adapt.paused(now).max(company_pause)
+            && until >= end
+        {
+            return Err(TooLate { what: ApiWait::Throttled, left: Some(until - now) });
+        }
+        if !state.lanes.has_room(lane, now) {
+            return Err(TooLate { what: ApiWait::Budget, left: None });
+        }
+        let company = company.map(|company| state.companies.name(company, now));
+        if state.lanes.is_empty() && !state.is_full(lane) && state.is_free(now).is_ok() {
+            let taken = company.as_ref().map_or(Ok(0), |company| state.companies.take(company, now));
+            if let Ok(cuts) = taken {
+                return Ok(Entered::Now(state.give(&self.shared, lane, company, cuts, now)));
+            }
+        }
+        let (turn, waiting) = oneshot::channel();
+        state.lanes.push(lane, Waiter { company, turn });
+        if state.dispatching {
+            drop(state);
+            self.shared.changed.notify_one();
+        } else {
+            state.dispatching = true;
+            drop(state);
+            // It ends when nobody waits any more; until then the waiters keep what it works on alive.
+            tokio::spawn(dispatch(Arc::clone(&self.shared)));
+        }
+        Ok(Entered::Waits(waiting))
+    }
+}
+
+impl Shared {
+    fn new(rates: Rates) -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::new(State::new(rates)),
+            changed: Notify::new(),
+            circuit: Circuit::new(ApiHost::Api),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn look(&self) -> Look {
+        let resting = self.circuit.is_open();
+        let state = self.lock();
+        let now = Instant::now();
+        Look {
+            setting: state.rates.application,
+            rate: state.adapt.rate(),
+            ratio: state.adapt.ratio(),
+            paused: state.adapt.paused(now).map(|until| until - now),
+            in_flight: state.in_flight,
+            resting,
+            lanes: Lane::ALL
+                .map(|lane| LaneLook { waiting: state.lanes.waiting(lane), ..state.counts[lane as usize] }),
+        }
+    }
+}
+
+enum Entered {
+    Now(Permit),
+    Waits(oneshot::Receiver<Permit>),
+}
+
+/// Hands out turns until nobody waits.
+async fn dispatch(shared: Arc<Shared>) {
+    loop {
+        // Apart from the match, so that the lock is free again: a permit that nobody takes locks when it is dropped.
+        let step = shared.lock().step(&shared, Instant::now());
+        match step {
+            // Who has gone away meanwhile has sent nothing.
+            Step::Turn(turn, permit) => {
+                if let Err(permit) = turn.send(permit) {
+                    permit.unused();
+                }
+            }
+            Step::Rest(Some(again)) => {
+                tokio::select! {
+                    () = sleep_until(again) => {}
+                    () = shared.changed.notified() => {}
+                }
+            }
+            Step::Rest(None) => shared.changed.notified().await,
+            Step::Over => return,
+        }
+    }
+}

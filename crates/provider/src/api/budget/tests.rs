@@ -1,0 +1,490 @@
+//! The budget, step by step at moments that tests choose.
+
+use url::Url;
+
+use base::secret::Secret;
+
+use super::{adapt::Adapt, bucket::Bucket, lanes::Waiter, *};
+
+/// On their way at once, in all scenes.
+const IN_FLIGHT: usize = 32;
+const FAR: Duration = Duration::from_secs(3_600);
+
+/// A budget, and what time it is.
+struct Scene {
+    budget: Budget,
+    now: Instant,
+}
+
+/// Requests that wait or have been sent.
+struct Crowd(Vec<oneshot::Receiver<Permit>>);
+
+impl Scene {
+    /// A budget that has found out that it may use all of its setting.
+    fn new(application: f64, company: f64) -> Self {
+        let budget = Budget::new(rates(application, company));
+        let now = Instant::now();
+        let mut adapt = Adapt::new(application, now, 1);
+        adapt.advance(now + Duration::from_secs(60), true);
+        let scene = Self { budget, now: now + Duration::from_secs(60) };
+        scene.state().adapt = adapt;
+        scene.state().bucket = Bucket::new(1.0, scene.now);
+        scene
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.budget.shared.lock()
+    }
+
+    fn crowd(&self, lane: Lane, company: Option<&str>, count: usize) -> Crowd {
+        let wait = || {
+            let (turn, waiting) = oneshot::channel();
+            let mut state = self.state();
+            let company = company.map(|company| state.companies.name(company, self.now));
+            state.lanes.push(lane, Waiter { company, turn });
+            waiting
+        };
+        Crowd((0..count).map(|_| wait()).collect())
+    }
+
+    /// Hands out turns for so long. Each request ends as soon as it is sent, unless it is kept.
+    fn run(&mut self, seconds: f64, mut sent: impl FnMut(Permit) -> Option<Permit>) -> Vec<Permit> {
+        let end = self.now + Duration::from_secs_f64(seconds);
+        let mut kept = Vec::new();
+        loop {
+            let step = self.state().step(&self.budget.shared, self.now);
+            match step {
+                Step::Turn(turn, permit) => {
+                    // It is the place in the queue that is counted, so who sent it is told by closing the channel.
+                    drop(turn);
+                    kept.extend(sent(permit));
+                }
+                Step::Rest(Some(again)) if again <= end => self.now = again,
+                Step::Rest(_) | Step::Over => {
+                    self.now = end;
+                    return kept;
+                }
+            }
+        }
+    }
+
+    fn run_freely(&mut self, seconds: f64) {
+        let kept = self.run(seconds, |permit| {
+            permit.accepted();
+            None
+        });
+        assert!(kept.is_empty());
+    }
+}
+
+impl Crowd {
+    /// How many have been sent.
+    fn sent(&mut self) -> usize {
+        let gone = |waiting: &mut oneshot::Receiver<Permit>| {
+            matches!(waiting.try_recv(), Err(oneshot::error::TryRecvError::Closed))
+        };
+        self.0.iter_mut().map(gone).filter(|gone| *gone).count()
+    }
+}
+
+fn rates(application: f64, company: f64) -> Rates {
+    Rates { application, company, in_flight: IN_FLIGHT }
+}
+
+#[test]
+fn requests_leave_at_the_rate_whatever_the_demand() {
+    let mut scene = Scene::new(50.0, 50.0);
+    let mut crowd = scene.crowd(Lane::Snapshot, None, 2_000);
+
+    scene.run_freely(10.0);
+
+    assert!((495..=505).contains(&crowd.sent()), "{}", crowd.sent());
+}
+
+#[test]
+fn a_higher_lane_goes_first_and_the_lower_ones_share_a_tenth() {
+    let mut scene = Scene::new(50.0, 50.0);
+    let mut snapshot = scene.crowd(Lane::Snapshot, None, 1_000);
+    let mut webhook = scene.crowd(Lane::Webhook, None, 1_000);
+    let mut repair = scene.crowd(Lane::Repair, None, 1_000);
+
+    scene.run_freely(10.0);
+
+    let (webhook, repair, snapshot) = (webhook.sent(), repair.sent(), snapshot.sent());
+    assert!((445..=455).contains(&webhook), "{webhook} {repair} {snapshot}");
+    assert!((24..=27).contains(&repair), "{webhook} {repair} {snapshot}");
+    assert!((24..=27).contains(&snapshot), "{webhook} {repair} {snapshot}");
+}
+
+#[test]
+fn the_lowest_lane_gets_its_tenth_of_the_middle_one_and_all_that_a_held_company_leaves() {
+    let mut scene = Scene::new(50.0, 2.0);
+    let mut repair = scene.crowd(Lane::Repair, None, 1_000);
+    let mut snapshot = scene.crowd(Lane::Snapshot, None, 1_000);
+    scene.run_freely(10.0);
+    assert!((445..=455).contains(&repair.sent()), "{}", repair.sent());
+    assert!((48..=52).contains(&snapshot.sent()), "{}", snapshot.sent());
+
+    let mut scene = Scene::new(50.0, 2.0);
+    let mut held = scene.crowd(Lane::Webhook, Some("whale"), 1_000);
+    let mut snapshot = scene.crowd(Lane::Snapshot, None, 1_000);
+    scene.run_freely(10.0);
+
+    assert!((20..=23).contains(&held.sent()), "{}", held.sent());
+    assert!((470..=485).contains(&snapshot.sent()), "{}", snapshot.sent());
+}
+
+#[test]
+fn a_company_at_its_limit_holds_up_only_itself() {
+    let mut scene = Scene::new(100.0, 2.0);
+    let mut busy = scene.crowd(Lane::Webhook, Some("busy"), 500);
+    let mut other = scene.crowd(Lane::Snapshot, Some("other"), 5);
+    let mut none = scene.crowd(Lane::Snapshot, None, 300);
+
+    scene.run_freely(10.0);
+
+    assert!((20..=23).contains(&busy.sent()), "{}", busy.sent());
+    assert_eq!((other.sent(), none.sent()), (5, 300));
+}
+
+#[test]
+fn a_refusal_stops_every_lane_for_as_long_as_it_names_and_nothing_gathers_meanwhile() {
+    let mut scene = Scene::new(100.0, 100.0);
+    let _first = scene.crowd(Lane::Snapshot, None, 1);
+    let refused = scene.run(0.5, Some).remove(0);
+
+    let pause = refused.refused_at(scene.now, Some(Duration::from_secs(5)));
+    drop(refused);
+    let mut crowd = scene.crowd(Lane::Webhook, None, 1_000);
+    scene.run_freely(4.9);
+    let during = crowd.sent();
+    scene.run_freely(0.15);
+    let soon = crowd.sent();
+    scene.run_freely(0.95);
+
+    assert_eq!((pause, during), (Duration::from_secs(5), 0));
+    assert!(soon <= 7, "{soon} were sent in one go");
+    // Cut to 0.85 of the 0.85 that the one request makes of the rate, and on its way back.
+    assert!((70..=85).contains(&crowd.sent()), "{}", crowd.sent());
+}
+
+#[test]
+fn a_pause_beyond_the_end_is_told_at_once() {
+    let mut scene = Scene::new(100.0, 100.0);
+    let _first = scene.crowd(Lane::Snapshot, None, 1);
+    let refused = scene.run(0.5, Some).remove(0);
+    refused.refused_at(scene.now, Some(Duration::from_secs(60)));
+
+    let soon = scene.now + Duration::from_secs(10);
+    let late = scene.budget.enter(Lane::Webhook, None, scene.now, soon).err();
+
+    assert_eq!(late, Some(TooLate { what: ApiWait::Throttled, left: Some(Duration::from_secs(60)) }));
+}
+
+#[test]
+fn the_last_quarter_of_those_on_their_way_is_not_for_the_snapshot() {
+    let mut scene = Scene::new(10_000.0, 10_000.0);
+    let mut snapshot = scene.crowd(Lane::Snapshot, None, IN_FLIGHT);
+    let mut kept = scene.run(1.0, Some);
+    assert_eq!(snapshot.sent(), IN_FLIGHT / 4 * 3);
+
+    let mut webhook = scene.crowd(Lane::Webhook, None, IN_FLIGHT);
+    kept.extend(scene.run(1.0, Some));
+
+    assert_eq!((webhook.sent(), snapshot.sent()), (IN_FLIGHT / 4, IN_FLIGHT / 4 * 3));
+    drop(kept);
+    scene.run_freely(1.0);
+    assert_eq!((webhook.sent(), snapshot.sent()), (IN_FLIGHT, IN_FLIGHT));
+    let one = Scene::new(10.0, 10.0);
+    one.state().rates.in_flight = 1;
+    assert!(!one.state().is_full(Lane::Snapshot), "a single one is for everybody");
+}
+
+#[test]
+fn only_so_many_are_on_their_way_and_an_ended_one_makes_room_for_the_highest_lane() {
+    let mut scene = Scene::new(10_000.0, 10_000.0);
+    let mut repair = scene.crowd(Lane::Repair, None, IN_FLIGHT + 1);
+    let mut kept = scene.run(1.0, Some);
+    let mut webhook = scene.crowd(Lane::Webhook, None, 1);
+    kept.extend(scene.run(1.0, Some));
+    assert_eq!((kept.len(), repair.sent(), webhook.sent()), (IN_FLIGHT, IN_FLIGHT, 0));
+
+    kept.pop();
+    kept.extend(scene.run(1.0, Some));
+    assert_eq!((repair.sent(), webhook.sent()), (IN_FLIGHT, 1));
+    kept.pop();
+    kept.extend(scene.run(1.0, Some));
+
+    assert_eq!(repair.sent(), IN_FLIGHT + 1);
+}
+
+#[test]
+fn whoever_goes_away_takes_no_turn_and_leaves_nothing_behind() {
+    let mut scene = Scene::new(5.0, 5.0);
+    let gone = scene.crowd(Lane::Webhook, None, 100);
+    let mut stays = scene.crowd(Lane::Snapshot, None, 3);
+
+    drop(gone);
+    scene.run_freely(1.0);
+
+    assert_eq!(stays.sent(), 3);
+    let state = scene.state();
+    assert_eq!((state.in_flight, state.lanes.is_empty(), state.dispatching), (0, true, false));
+}
+
+#[test]
+fn a_share_of_the_budget_is_so_much_less() {
+    let mut scene = Scene::new(100.0, 100.0);
+    scene.budget.set_share(0.25);
+    let mut crowd = scene.crowd(Lane::Snapshot, None, 1_000);
+
+    scene.run_freely(10.0);
+
+    assert!((248..=254).contains(&crowd.sent()), "{}", crowd.sent());
+}
+
+#[tokio::test]
+async fn those_who_wait_are_served_and_those_whose_time_ends_are_told() {
+    let budget = Budget::new(rates(200.0, 200.0));
+    let far = Instant::now() + FAR;
+    let served = futures::future::join_all((0..30).map(|_| budget.admit(Lane::Repair, None, far))).await;
+    assert!(served.iter().all(Result::is_ok));
+    drop(served);
+
+    let slow = Budget::new(rates(0.01, 0.01));
+    drop(slow.admit(Lane::Repair, None, far).await.unwrap());
+    let late = slow.admit(Lane::Repair, None, Instant::now() + Duration::from_millis(50)).await;
+
+    assert_eq!(late.unwrap_err(), TooLate { what: ApiWait::Budget, left: None });
+}
+
+#[tokio::test]
+async fn who_waited_for_the_company_is_told_so_and_who_for_a_pause_that() {
+    let budget = Budget::new(rates(1_000.0, 0.01));
+    let soon = || Instant::now() + Duration::from_millis(50);
+    let far = Instant::now() + FAR;
+    let first = budget.admit(Lane::Webhook, Some("whale"), far).await.unwrap();
+    // So that only the company holds anybody up, and is found to at once.
+    budget.shared.lock().bucket = Bucket::new(1.0, Instant::now());
+
+    let company = budget.admit(Lane::Webhook, Some("whale"), soon()).await.unwrap_err();
+    // Well before the company has another token.
+    let other = budget.admit(Lane::Webhook, Some("other"), Instant::now() + Duration::from_secs(10)).await;
+    first.refused(Some(FAR));
+    let paused = budget.admit(Lane::Webhook, Some("whale"), soon()).await.unwrap_err();
+
+    assert_eq!(company, TooLate { what: ApiWait::Company, left: None });
+    assert!(other.is_ok());
+    assert_eq!(paused.what, ApiWait::Throttled);
+    assert!(paused.left.is_some_and(|left| left > FAR / 2), "{paused:?}");
+}
+
+/// Fifty companies of which the first ones are allowed one request a second by the provider, and the others all they want.
+/// How many of the rest were sent in each of so many minutes, the first ones' sent and refused, and the scene.
+fn companies(limited: usize, minutes: usize) -> (Vec<usize>, usize, usize, Scene) {
+    let mut scene = Scene::new(50.0, 2.0);
+    let names: Vec<String> = (0..50).map(|number| format!("company {number}")).collect();
+    let mut windows: Vec<Option<Instant>> = vec![None; limited];
+    let (mut passed, mut refused, mut others) = (0, 0, Vec::new());
+    let mut crowds: Vec<Crowd> = Vec::new();
+    for _ in 0..minutes {
+        for (place, name) in names.iter().enumerate() {
+            // The limited ones want more than they get, each of the others half of what it may have.
+            let wanted = if place < limited { 200 } else { 50 };
+            crowds.push(scene.crowd(Lane::Webhook, Some(name), wanted));
+        }
+        let before: usize = crowds.iter_mut().map(Crowd::sent).sum();
+        let mut own = 0;
+        for _ in 0..600 {
+            let permits = scene.run(0.1, Some);
+            for permit in permits {
+                let place = names.iter().position(|name| Some(&**name) == permit.company.as_deref()).unwrap();
+                let Some(window) = windows.get_mut(place) else {
+                    permit.accepted();
+                    continue;
+                };
+                own += 1;
+                if window.is_none_or(|began| scene.now >= began + Duration::from_secs(1)) {
+                    *window = Some(scene.now);
+                    passed += 1;
+                    permit.accepted();
+                } else {
+                    refused += 1;
+                    permit.refused_at(scene.now, Some(Duration::from_secs(1)));
+                }
+            }
+        }
+        others.push(crowds.iter_mut().map(Crowd::sent).sum::<usize>() - before - own);
+    }
+    (others, passed, refused, scene)
+}
+
+#[test]
+fn a_company_over_its_own_limit_among_fifty_slows_down_alone() {
+    for limited in [1, 2] {
+        let (others, passed, refused, scene) = companies(limited, 5);
+
+        // Two that are refused in the same moment may be taken for all once or twice.
+        let least = if limited == 1 { 50.0 } else { 40.0 };
+        assert!(scene.budget.rate() >= least, "{limited}: {}", scene.budget.rate());
+        // All that they wanted.
+        let wanted = (50 - limited) * 50;
+        assert!(others.iter().skip(1).all(|sent| *sent >= wanted * 9 / 10), "{limited}: {others:?}");
+        let most = 300 * limited;
+        assert!((most * 8 / 10..=most).contains(&passed), "{limited}: {passed} of {most}");
+        assert!(refused * 10 < passed, "{limited}: {refused} refused of {passed}");
+        let rate = scene.state().companies.rate_of("company 0");
+        assert!((0.7..=1.2).contains(&rate), "{rate}");
+    }
+}
+
+#[test]
+fn refusals_of_two_companies_with_nothing_between_are_the_applications() {
+    let mut scene = Scene::new(100.0, 10.0);
+    let _crowds = [scene.crowd(Lane::Webhook, Some("a"), 3), scene.crowd(Lane::Webhook, Some("b"), 1)];
+    let permits = scene.run(0.5, Some);
+    let second = Duration::from_secs(1);
+
+    permits[1].refused_at(scene.now, Some(second));
+    // Sent before the one that was refused, so it says nothing.
+    permits[0].accepted();
+    assert_eq!(scene.state().adapt.paused(scene.now), None, "one company's refusal stopped everybody");
+    permits[3].refused_at(scene.now, Some(second));
+
+    assert_eq!(scene.state().adapt.paused(scene.now), Some(scene.now + second));
+    let cut = scene.budget.rate();
+    assert!(cut < 100.0);
+    // The rest of the storm lengthens the pause and cuts nobody.
+    let before = scene.state().companies.rate_of("a");
+    permits[2].refused_at(scene.now, Some(second * 2));
+    assert_eq!(scene.state().adapt.paused(scene.now), Some(scene.now + second * 2));
+    assert!((scene.budget.rate() - cut).abs() < 1e-9);
+    assert!((scene.state().companies.rate_of("a") - before).abs() < 1e-9);
+}
+
+#[test]
+fn what_passes_after_a_refusal_shows_that_it_was_the_companys_own() {
+    let mut scene = Scene::new(100.0, 10.0);
+    let _crowds = ["a", "b", "c"].map(|company| scene.crowd(Lane::Webhook, Some(company), 1));
+    let permits = scene.run(0.5, Some);
+    let second = Duration::from_secs(1);
+
+    permits[0].refused_at(scene.now, Some(second));
+    permits[1].accepted();
+    permits[2].refused_at(scene.now, Some(second));
+
+    assert_eq!(scene.state().adapt.paused(scene.now), None);
+    assert!((scene.budget.rate() - 100.0).abs() < 1e-9);
+    assert!(scene.state().companies.rate_of("a") < 10.0 && scene.state().companies.rate_of("c") < 10.0);
+}
+
+#[test]
+fn a_turn_that_is_not_used_costs_nothing() {
+    let mut scene = Scene::new(10.0, 1.0);
+    let _crowd = scene.crowd(Lane::Webhook, Some("a"), 50);
+
+    let mut turns = 0;
+    scene.run(1.0, |permit| {
+        turns += 1;
+        if turns < 20 {
+            permit.unused();
+        }
+        None
+    });
+
+    // One that was used, and at most what has come since.
+    assert!((20..=22).contains(&turns), "{turns}");
+    assert!(scene.state().counts[0].sent <= 3, "{:?}", scene.state().counts);
+}
+
+#[test]
+fn a_turn_costs_the_same_however_many_wait_for_a_held_company() {
+    let mut scene = Scene::new(1_000.0, 0.001);
+    let _whale = scene.crowd(Lane::Webhook, Some("whale"), 9_000);
+    let mut others = scene.crowd(Lane::Snapshot, None, 5_000);
+
+    scene.run_freely(0.1);
+    let looks = scene.state().companies.looks();
+    scene.run_freely(4.0);
+
+    assert!(others.sent() > 3_000, "{}", others.sent());
+    // Its company is looked at when it may have a token, not with every turn of the others.
+    assert!(scene.state().companies.looks() - looks <= 2, "{}", scene.state().companies.looks() - looks);
+}
+
+#[test]
+fn those_who_have_gone_away_take_no_room_and_a_full_lane_is_full_for_itself() {
+    let scene = Scene::new(0.001, 0.001);
+    let gone = scene.crowd(Lane::Snapshot, None, 10_000);
+    let mut now = scene.now;
+    let mut room = |lane| {
+        now += Duration::from_secs(2);
+        scene.state().lanes.has_room(lane, now)
+    };
+    assert!(!room(Lane::Snapshot) && room(Lane::Webhook));
+
+    drop(gone);
+
+    assert!(room(Lane::Snapshot));
+    assert!(scene.state().lanes.is_empty());
+}
+
+#[test]
+fn a_share_that_grows_is_used_at_once_and_one_of_nothing_is_a_little() {
+    let scene = Scene::new(100.0, 100.0);
+    scene.budget.set_share(0.5);
+    scene.state().adapt.refused(scene.now, Some(Duration::from_secs(1)), 0);
+    let half = scene.budget.rate();
+
+    scene.budget.set_share(1.0);
+    assert!((scene.budget.rate() - half * 2.0).abs() < 1e-9, "{}", scene.budget.rate());
+    scene.budget.set_share(0.0);
+    assert!(scene.budget.rate() > 0.1, "{}", scene.budget.rate());
+    scene.budget.set_share(f64::NAN);
+
+    assert!((scene.budget.rate() - half * 2.0).abs() < 1e-9, "{}", scene.budget.rate());
+    assert!((scene.state().share - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn one_key_at_one_address_has_one_budget_of_the_largest_wish_of_those_who_are_there() {
+    let budgets = Budgets::default();
+    let [here, there]: [Url; 2] = ["https://here", "https://there"].map(|url| url.parse().unwrap());
+    let (key, other) = (Secret::new("key"), Secret::new("other"));
+    let (small, large) = (rates(5.0, 3.0), rates(50.0, 1.0));
+
+    let none = budgets.of(&here, &key, None);
+    assert_eq!(none.shared.lock().rates, Rates::default());
+    let first = budgets.of(&here, &key, Some(small));
+    assert!(none.is_same(&first));
+    assert_eq!(first.shared.lock().rates, small, "a default overruled a setting");
+    let second = budgets.of(&here, &key, Some(large));
+    let clone = second.clone();
+    drop(second);
+    assert_eq!(first.shared.lock().rates, rates(50.0, 3.0));
+    drop(clone);
+    assert_eq!(first.shared.lock().rates, small, "a wish outlived whoever had it");
+
+    for apart in [budgets.of(&there, &key, Some(small)), budgets.of(&here, &other, Some(small))] {
+        assert!(!first.is_same(&apart));
+    }
+    // One that nobody uses any more is not remembered.
+    drop((none, first));
+    assert_eq!(budgets.of(&here, &key, Some(large)).shared.lock().rates, large);
+}
+
+#[test]
+fn a_look_tells_what_waits_was_sent_and_was_refused() {
+    let mut scene = Scene::new(100.0, 100.0);
+    let _crowd = scene.crowd(Lane::Repair, None, 5);
+    let before = scene.budget.look();
+    let permits = scene.run(0.5, Some);
+    permits[0].refused(Some(Duration::from_secs(60)));
+
+    let after = scene.budget.look();
+
+    assert_eq!((before.lanes[1].waiting, before.ratio, before.paused), (5, 1.0, None));
+    assert_eq!(after.lanes[1], LaneLook { waiting: 0, sent: 5, refused: 1 });
+    assert_eq!((after.in_flight, after.lanes[0], after.resting), (5, LaneLook::default(), false));
+    assert!(after.ratio < 1.0 && after.paused.is_some(), "{after:?}");
+}

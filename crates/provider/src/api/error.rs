@@ -1,0 +1,484 @@
+//! Why a call gave nothing, and what may be done about it.
+
+use std::{borrow::Cow, fmt, time::Duration};
+
+use base::{
+    metrics::{ApiOutcome, ApiWait},
+    retry::Retry,
+};
+use model::Quote;
+
+use crate::auth;
+
+/// A call that did not give what was asked for.
+#[derive(Debug, thiserror::Error)]
+#[error("{endpoint}{}{}", Answered(*status), Excerpt(excerpt.as_deref()))]
+pub struct Error {
+    /// What was called.
+    pub endpoint: Endpoint,
+    /// What the provider answered, if it did.
+    pub status: Option<u16>,
+    /// Why that is not enough.
+    #[source]
+    pub cause: Cause,
+    /// The provider's own words: short, on one line, without secrets.
+    pub excerpt: Option<Box<str>>,
+    /// Whether the provider may have done what it was asked for. Where that is not [`Acted::No`], whoever wants to know asks
+    /// for the thing itself.
+    pub acted: Acted,
+    /// Whether it was asked for in the context of one company.
+    pub in_company: bool,
+}
+
+/// A method and a path, with names where a request has ids.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    /// `GET`.
+    pub method: &'static str,
+    /// `accounting/api/accounts/{id}`.
+    pub path: Cow<'static, str>,
+}
+
+/// Whether the provider did what a failed request asks for. A request that may have been acted on is not repeated
+/// blindly where repeating it would make a second one of something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Acted {
+    /// Certainly not.
+    No,
+    /// Nobody knows.
+    Unknown,
+    /// It says so; only its answer cannot be used.
+    Yes,
+}
+
+/// Who answered. That a thing is not there, or is gone, is known only where the API itself says so: what the gateway, a proxy
+/// or an empty page says is about the way there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// The gateway, before any API was asked.
+    Gateway,
+    /// The API.
+    Api,
+    /// Neither's way of writing.
+    Unknown,
+}
+
+/// How far a failure reaches: what else would fail as well, if it were tried now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reach {
+    /// The one record, list or operation that was asked for.
+    Record,
+    /// Everything of its company.
+    Company,
+    /// Everything that is asked with the same login.
+    Grant,
+    /// Everything.
+    Everything,
+}
+
+/// Which time ran out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// `provider.connect.timeout.ms`.
+    Connect,
+    /// `provider.read.timeout.ms`.
+    Read,
+    /// `provider.request.timeout.ms`.
+    Request,
+    /// The caller's own.
+    Call,
+    /// The provider's: 408.
+    Provider,
+}
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Cause {
+    /// The request itself is not taken: 400, 409, 415, 422 and the like.
+    #[error("the provider refuses the request")]
+    Refused,
+    /// The subscription key is not taken. A token has nothing to do with it.
+    #[error("the provider refuses the subscription key: check provider.subscription.key")]
+    Key,
+    /// The token is not taken, and neither was its successor, or it is good everywhere else.
+    #[error("the provider refuses the token{}", Remedy(remedy.as_deref()))]
+    Token {
+        /// Whose it is and what may be done about it, where that is known.
+        remedy: Option<Box<str>>,
+    },
+    /// The token is none: it cannot be sent.
+    #[error("the token cannot stand in a header")]
+    Unsendable,
+    /// Mail and password are not taken. Not tried again by itself: the provider may lock the user out.
+    #[error("the provider refuses the login: check invoicing.login.mail and invoicing.login.password")]
+    Credentials,
+    /// The login does not tell which company to choose.
+    #[error(
+        "the user of the invoicing login has several companies and no default: set invoicing.login.company to one of {offered}"
+    )]
+    Company {
+        /// The ids there are.
+        offered: String,
+    },
+    /// The quota of the subscription is used up.
+    #[error("the provider's quota is used up")]
+    Quota {
+        /// When it wants to be asked again.
+        again: Option<Duration>,
+    },
+    /// 403 that is no quota.
+    #[error("the provider forbids it")]
+    Forbidden {
+        /// Who.
+        by: By,
+    },
+    /// 404.
+    #[error("{}", match by {
+        By::Gateway => "the gateway does not know the path",
+        By::Api => "there is no such thing",
+        By::Unknown => "nothing was found, and it is not clear who says so",
+    })]
+    NotFound {
+        /// Who.
+        by: By,
+    },
+    /// 410.
+    #[error("{}", match by {
+        By::Gateway => "the gateway does not serve the path any more",
+        By::Api => "it is gone",
+        By::Unknown => "it is gone, and it is not clear who says so",
+    })]
+    Gone {
+        /// Who.
+        by: By,
+    },
+    /// 3xx. Not followed: a token goes nowhere that nobody configured.
+    #[error("redirects are not followed: set provider.base.url to the address it points to")]
+    Redirect,
+    /// 429.
+    #[error("the provider's rate limit is reached")]
+    Throttled {
+        /// When it wants to be asked again.
+        again: Option<Duration>,
+    },
+    /// 5xx.
+    #[error("the provider fails")]
+    Server {
+        /// When it wants to be asked again.
+        again: Option<Duration>,
+    },
+    /// It was not reached, or the connection broke.
+    #[error("reach the provider")]
+    Unreachable(#[source] reqwest::Error),
+    /// No answer in time.
+    #[error("no answer {}", match limit {
+        Limit::Connect => "to the connection within provider.connect.timeout.ms",
+        Limit::Read => "within provider.read.timeout.ms",
+        Limit::Request => "within provider.request.timeout.ms",
+        Limit::Call => "before the call had to end",
+        Limit::Provider => "by the provider, which gave up",
+    })]
+    Timeout {
+        /// Which time ran out.
+        limit: Limit,
+    },
+    /// The answer is something else than JSON.
+    #[error("the answer is not JSON")]
+    NotJson,
+    /// The answer broke off.
+    #[error("the answer broke off")]
+    Cut(#[source] reqwest::Error),
+    /// The answer is not what this endpoint answers.
+    #[error("the answer is not usable: {what}")]
+    Malformed {
+        /// What is wrong with it, and where; never its words.
+        what: String,
+    },
+    /// The answer is longer than `provider.response.limit.bytes`.
+    #[error("the answer is longer than provider.response.limit.bytes ({limit})")]
+    TooLarge {
+        /// The limit.
+        limit: usize,
+    },
+    /// The id cannot stand in an address: every parser drops `.` and `..`.
+    #[error("the id cannot stand in an address")]
+    Unaddressable,
+    /// It could not be sent before the call had to end.
+    #[error("it could not be sent in time, waiting for {}", match what {
+        ApiWait::Budget => "the budget",
+        ApiWait::Company => "the budget of the company",
+        ApiWait::Throttled => "the end of a pause that the provider named",
+        ApiWait::Circuit => "the provider to answer again",
+        ApiWait::Token => "a token",
+    })]
+    Waited {
+        /// For what.
+        what: ApiWait,
+        /// How much longer it would have been, where that is known.
+        left: Option<Duration>,
+    },
+    /// There is no token.
+    #[error(transparent)]
+    Access(Box<auth::Error>),
+    /// What it takes to reach the provider is not usable here.
+    #[error("{what}")]
+    Setup {
+        /// What was attempted, with the setting behind it.
+        what: String,
+        /// Why it did not work.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+impl Error {
+    /// What may be done about it.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        self.cause.retry()
+    }
+
+    /// Whether it is only too early: a rate, or our own share of it, is used up.
+    #[must_use]
+    pub fn is_rate(&self) -> bool {
+        matches!(self.cause, Cause::Throttled { .. } | Cause::Waited { .. })
+    }
+
+    /// Who says that there is no such record, if somebody does: 404 and 410.
+    #[must_use]
+    pub const fn missing(&self) -> Option<By> {
+        match self.cause {
+            Cause::NotFound { by } | Cause::Gone { by } => Some(by),
+            _ => None,
+        }
+    }
+
+    /// The same, where the API itself is known to say that there is no such record.
+    #[must_use]
+    pub fn by_api(mut self) -> Self {
+        if let Cause::NotFound { by } | Cause::Gone { by } = &mut self.cause {
+            *by = By::Api;
+        }
+        self
+    }
+
+    /// Whether it says nothing of who is to blame: what was asked for, or all that is behind it. Where others are answered
+    /// meanwhile it is the former; what is only too early is neither.
+    #[must_use]
+    pub fn may_be_alone(&self) -> bool {
+        use Cause::{Cut, NotJson, Server, Timeout, Unreachable};
+        self.reach() == Reach::Everything
+            && matches!(self.cause, Server { .. } | Unreachable(_) | Timeout { .. } | NotJson | Cut(_))
+    }
+
+    /// What else would fail as well. Whoever has to choose between giving up one record, leaving a company for later and
+    /// failing as a whole chooses by this and [`Self::retry`].
+    #[must_use]
+    pub fn reach(&self) -> Reach {
+        match (self.status, &self.cause) {
+            // It may be about one record; a host that fails as a whole says so by 502 to 504, or nothing.
+            (Some(500), _) => Reach::Record,
+            // A rate is refused to a company as well as to all; who else is refused says so itself.
+            (_, Cause::Throttled { .. } | Cause::Waited { what: ApiWait::Throttled, .. })
+                if self.in_company =>
+            {
+                Reach::Company
+            }
+            (_, cause) => cause.reach(),
+        }
+    }
+}
+
+impl Cause {
+    /// What may be done about it.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Throttled { again: Some(again) }
+            | Self::Quota { again: Some(again) }
+            | Self::Server { again: Some(again) } => Retry::After(*again),
+            Self::Waited { left: Some(left), .. } => Retry::After(*left),
+            Self::Throttled { again: None }
+            | Self::Quota { again: None }
+            | Self::Server { again: None }
+            | Self::Waited { left: None, .. }
+            | Self::Unreachable(_)
+            | Self::Timeout { .. }
+            // A proxy's page in the place of an answer passes.
+            | Self::NotJson
+            | Self::Cut(_)
+            | Self::Malformed { .. } => Retry::Later,
+            Self::Refused
+            | Self::Key
+            | Self::Token { .. }
+            | Self::Unsendable
+            | Self::Credentials
+            | Self::Company { .. }
+            | Self::Forbidden { .. }
+            | Self::NotFound { .. }
+            | Self::Gone { .. }
+            | Self::Redirect
+            | Self::TooLarge { .. }
+            | Self::Unaddressable
+            | Self::Setup { .. } => Retry::Never,
+            Self::Access(error) => error.retry(),
+        }
+    }
+
+    /// What else would fail as well, whoever asked: see [`Error::reach`].
+    pub(super) fn reach(&self) -> Reach {
+        match self {
+            Self::Refused
+            | Self::NotFound { .. }
+            | Self::Gone { .. }
+            | Self::Malformed { .. }
+            | Self::TooLarge { .. }
+            | Self::Unaddressable => Reach::Record,
+            Self::Forbidden { by: By::Api | By::Unknown } | Self::Waited { what: ApiWait::Company, .. } => {
+                Reach::Company
+            }
+            Self::Token { .. }
+            | Self::Unsendable
+            | Self::Credentials
+            | Self::Company { .. }
+            | Self::Access(_)
+            | Self::Waited { what: ApiWait::Token, .. } => Reach::Grant,
+            Self::Key
+            | Self::Quota { .. }
+            | Self::Forbidden { by: By::Gateway }
+            | Self::Redirect
+            | Self::Throttled { .. }
+            | Self::Server { .. }
+            | Self::Unreachable(_)
+            | Self::Timeout { .. }
+            // A proxy's page stands before everything.
+            | Self::NotJson
+            | Self::Cut(_)
+            | Self::Waited { what: ApiWait::Budget | ApiWait::Throttled | ApiWait::Circuit, .. }
+            | Self::Setup { .. } => Reach::Everything,
+        }
+    }
+
+    /// As the metric counts it; `None` for what never was a request.
+    pub(super) fn outcome(&self) -> Option<ApiOutcome> {
+        Some(match self {
+            Self::Refused | Self::Redirect => ApiOutcome::Refused,
+            Self::Key | Self::Token { .. } | Self::Credentials => ApiOutcome::Unauthorized,
+            Self::Quota { .. } => ApiOutcome::Quota,
+            Self::Forbidden { .. } => ApiOutcome::Forbidden,
+            Self::NotFound { .. } | Self::Gone { .. } => ApiOutcome::NotFound,
+            Self::Throttled { .. } => ApiOutcome::Throttled,
+            Self::Server { .. } => ApiOutcome::Server,
+            Self::Unreachable(_) => ApiOutcome::Unreachable,
+            Self::Timeout { .. } => ApiOutcome::Timeout,
+            Self::NotJson | Self::Cut(_) | Self::Malformed { .. } => ApiOutcome::Malformed,
+            Self::TooLarge { .. } => ApiOutcome::Oversized,
+            Self::Company { .. }
+            | Self::Unaddressable
+            | Self::Unsendable
+            | Self::Waited { .. }
+            | Self::Access(_)
+            | Self::Setup { .. } => return None,
+        })
+    }
+}
+
+impl From<auth::Error> for Cause {
+    fn from(error: auth::Error) -> Self {
+        Self::Access(Box::new(error))
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.method, self.path)
+    }
+}
+
+struct Answered(Option<u16>);
+
+impl fmt::Display for Answered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |status| write!(f, " answered {status}"))
+    }
+}
+
+struct Excerpt<'a>(Option<&'a str>);
+
+impl fmt::Display for Excerpt<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |words| write!(f, " ({})", Quote(words)))
+    }
+}
+
+struct Remedy<'a>(Option<&'a str>);
+
+impl fmt::Display for Remedy<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |remedy| write!(f, " of {remedy}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(status: Option<u16>, cause: Cause, in_company: bool) -> Error {
+        let endpoint = Endpoint { method: "GET", path: "x".into() };
+        Error { endpoint, status, cause, excerpt: None, acted: Acted::No, in_company }
+    }
+
+    #[test]
+    fn a_rate_is_refused_to_the_company_that_was_asked_for_and_otherwise_to_everything() {
+        for (status, cause) in [
+            (Some(429), (|| Cause::Throttled { again: None }) as fn() -> Cause),
+            (None, || Cause::Waited { what: ApiWait::Throttled, left: None }),
+        ] {
+            assert_eq!(error(status, cause(), true).reach(), Reach::Company, "{status:?}");
+            assert_eq!(error(status, cause(), false).reach(), Reach::Everything, "{status:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_only_too_early_or_is_one_records_own_is_never_taken_for_a_provider_that_is_away() {
+        for (status, cause, may_be_alone) in [
+            (Some(503), Cause::Server { again: None }, true),
+            (None, Cause::Timeout { limit: Limit::Read }, true),
+            (Some(200), Cause::NotJson, true),
+            (Some(500), Cause::Server { again: None }, false),
+            (Some(429), Cause::Throttled { again: None }, false),
+            (Some(403), Cause::Quota { again: None }, false),
+            (None, Cause::Waited { what: ApiWait::Budget, left: None }, false),
+            (None, Cause::Waited { what: ApiWait::Circuit, left: None }, false),
+        ] {
+            let error = error(status, cause, false);
+
+            assert_eq!(error.may_be_alone(), may_be_alone, "{error:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_else_reaches_less_far_because_a_company_was_asked_for() {
+        let waited = |what| Cause::Waited { what, left: None };
+        for in_company in [true, false] {
+            for (status, cause, reach) in [
+                (Some(400), Cause::Refused, Reach::Record),
+                (Some(500), Cause::Server { again: None }, Reach::Record),
+                (Some(403), Cause::Forbidden { by: By::Api }, Reach::Company),
+                (None, waited(ApiWait::Company), Reach::Company),
+                (Some(401), Cause::Token { remedy: None }, Reach::Grant),
+                (None, waited(ApiWait::Token), Reach::Grant),
+                (Some(401), Cause::Key, Reach::Everything),
+                (Some(403), Cause::Quota { again: None }, Reach::Everything),
+                (Some(503), Cause::Server { again: None }, Reach::Everything),
+                (None, waited(ApiWait::Budget), Reach::Everything),
+                (None, waited(ApiWait::Circuit), Reach::Everything),
+            ] {
+                let error = error(status, cause, in_company);
+
+                assert_eq!(error.reach(), reach, "{error:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Webhooks of the invoicing API. The provider documents what it is sent and not what it answers, so of an answer is taken
+//! what can be found in it.
+
+use reqwest::Method;
+use serde::Serialize;
+use serde_json::Value;
+
+use base::secret::Secret;
+use model::InvoicingHook;
+
+use super::{Invoicing, hook_address};
+use crate::api::{
+    Ask, Error, body,
+    call::{Answer, Call},
+    error::{Acted, Cause},
+    webhooks::json,
+};
+
+pub(super) const HOOKS: &str = "invoicing/api/webhooks";
+
+/// A webhook to be made.
+#[derive(Debug, Clone)]
+pub struct NewHook {
+    /// Receiver address.
+    pub uri: String,
+    /// What it is for.
+    pub hook: InvoicingHook,
+    /// What deliveries are signed with.
+    pub secret: Secret,
+    /// Whether it begins paused.
+    pub is_paused: bool,
+    /// Name of the receiving application.
+    pub application_name: String,
+    /// For people.
+    pub description: String,
+}
+
+/// A webhook as the provider tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hook {
+    /// Its id.
+    pub id: Option<String>,
+    /// Receiver address.
+    pub uri: Option<String>,
+    /// Entity, in the provider's word.
+    pub entity: Option<String>,
+    /// Action, in the provider's word.
+    pub action: Option<String>,
+    /// Whether it is paused.
+    pub is_paused: Option<bool>,
+    /// Name of the receiving application.
+    pub application_name: Option<String>,
+    /// For people.
+    pub description: Option<String>,
+}
+
+impl Invoicing {
+    /// The webhooks of the company.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn hooks(&self, ask: &Ask) -> Result<Vec<Hook>, Error> {
+        let call = self.call(Method::GET, HOOKS, HOOKS.to_owned());
+        self.core.call(&call, ask, read_hooks).await
+    }
+
+    /// Makes a webhook, through `invoicing.egress.proxy` where there is one: the provider compares the receiver's address
+    /// with the one that asks. It works once the receiver has answered the echo.
+    ///
+    /// # Errors
+    /// See [`Error`]. Where [`Error::acted`] is not certain, there may be a webhook all the same.
+    pub async fn create_hook(&self, new: &NewHook, ask: &Ask) -> Result<Option<Hook>, Error> {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Body<'a> {
+            uri: &'a str,
+            entity: &'static str,
+            action: &'static str,
+            secret: &'a str,
+            is_paused: bool,
+            application_name: &'a str,
+            description: &'a str,
+        }
+        let body = json(&Body {
+            uri: &new.uri,
+            entity: new.hook.entity.provider_name(),
+            action: new.hook.action.provider_name(),
+            secret: new.secret.reveal(),
+            is_paused: new.is_paused,
+            application_name: &new.application_name,
+            description: &new.description,
+        });
+        let call = self.call(Method::POST, HOOKS, HOOKS.to_owned());
+        let call = Call { body, hide: vec![&new.secret], egress: true, ..call };
+        self.core
+            .call(&call, ask, |answer| Ok(body::guess::<Value>(&answer.body).as_ref().and_then(Hook::read)))
+            .await
+    }
+
+    /// Deletes a webhook.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn delete_hook(&self, id: &str, ask: &Ask) -> Result<(), Error> {
+        let call = self.call(Method::DELETE, "invoicing/api/webhooks/{id}", String::new());
+        let address = hook_address(id).map_err(|cause| call.failed(cause, Acted::No))?;
+        self.core.call(&Call { address, ..call }, ask, |_| Ok(())).await
+    }
+}
+
+impl Hook {
+    /// What can be found in an object; the secret, if it is there, is passed over.
+    fn read(value: &Value) -> Option<Self> {
+        let members = value.as_object()?;
+        let find = |name: &str| {
+            members.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+        };
+        let text = |name: &str| match find(name)? {
+            Value::String(text) => Some(text.clone()),
+            Value::Number(number) => Some(number.to_string()),
+            _ => None,
+        };
+        Some(Self {
+            id: text("id"),
+            uri: text("uri"),
+            entity: text("entity"),
+            action: text("action"),
+            is_paused: find("isPaused").and_then(Value::as_bool),
+            application_name: text("applicationName"),
+            description: text("description"),
+        })
+    }
+}
+
+/// The rows of an array, or of the one array that an object holds: the provider does not document which it is.
+fn read_hooks(answer: &Answer) -> Result<Vec<Hook>, Cause> {
+    // An answer that is no list would read as an empty one, and every hook as lost.
+    answer.check_ok()?;
+    body::check_type(&answer.headers, &answer.body)?;
+    if body::is_empty(&answer.body) {
+        return Ok(Vec::new());
+    }
+    let rows = match body::parse::<Value>(&answer.body)? {
+        Value::Null => Vec::new(),
+        Value::Array(rows) => rows,
+        Value::Object(members) => {
+            let mut lists = members.into_iter().filter_map(|(_, value)| match value {
+                Value::Array(rows) => Some(rows),
+                _ => None,
+            });
+            match (lists.next(), lists.next()) {
+                (Some(rows), None) => rows,
+                _ => return Err(Cause::Malformed { what: "it holds no list, or more than one".into() }),
+            }
+        }
+        _ => return Err(Cause::Malformed { what: "it is no list".into() }),
+    };
+    let rows = rows.iter().enumerate().map(|(place, row)| {
+        let what = || format!("row {} is no JSON object", place + 1);
+        Hook::read(row).ok_or_else(|| Cause::Malformed { what: what() })
+    });
+    rows.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_hook_is_what_can_be_found_however_it_is_written() {
+        let read = Hook::read(&json!({
+            "Id": 7, "uri": "https://a", "Entity": "Customer", "action": null, "isPaused": true,
+            "secret": "hunter2", "more": {}
+        }));
+
+        let hook = read.unwrap();
+
+        assert_eq!((hook.id.as_deref(), hook.entity.as_deref()), (Some("7"), Some("Customer")));
+        assert_eq!((hook.action.as_deref(), hook.is_paused), (None, Some(true)));
+        assert!(!format!("{hook:?}").contains("hunter2"));
+        assert_eq!(Hook::read(&json!([])), None);
+    }
+
+    #[test]
+    fn hooks_are_the_rows_of_an_array_wherever_it_stands() {
+        let read = |body: &'static str| {
+            let now = std::time::SystemTime::UNIX_EPOCH;
+            read_hooks(&Answer {
+                status: 200,
+                headers: reqwest::header::HeaderMap::new(),
+                body: body.into(),
+                cut: crate::api::Cut { sent: now, answered: now, date: None, age: None },
+                secrets: Vec::new(),
+            })
+        };
+
+        for (body, count) in [
+            ("", 0),
+            ("null", 0),
+            ("[]", 0),
+            (r#"[{"id":1},{"id":2}]"#, 2),
+            (r#"{"items":[{"id":1}],"total":1}"#, 1),
+        ] {
+            assert_eq!(read(body).unwrap().len(), count, "{body}");
+        }
+        for body in ["{}", r#"{"a":[],"b":[]}"#, "7", "[7]", r#"{"items":[7]}"#, "[", "\"x\""] {
+            assert!(matches!(read(body), Err(Cause::Malformed { .. })), "{body}");
+        }
+    }
+}

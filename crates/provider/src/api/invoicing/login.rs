@@ -1,0 +1,451 @@
+//! Staying logged in to the invoicing API.
+//!
+//! ```text
+//! token wanted ─▶ one at hand? ─▶ it
+//!                    └ one login at a time, in its own time: way ─▶ companies ─▶ choice ─▶ session, in memory only
+//! ```
+//!
+//! - However many ask, one login is on its way. It has a time of its own: who asked first may be in a hurry.
+//! - A token lives an hour and no way to renew it is documented: a new login comes shortly before its end, and where that
+//!   fails the old one serves until then.
+//! - Mail and password that are refused are not tried again: users get locked out. Whoever mends them makes a new [`Login`],
+//!   as a task does that is restarted.
+//! - A token that is refused right after a login is not answered with login after login.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout_at},
+};
+
+use base::{
+    retry::{Chain, Retry},
+    secret::Secret,
+};
+
+use super::{Choice, Door, Session};
+use crate::{
+    api::{
+        Ask, Error, Lane,
+        error::{Acted, Cause, Endpoint},
+    },
+    auth::{self, Access, Tokens},
+};
+
+/// How long a token lives.
+const LIFE: Duration = Duration::from_secs(3_600);
+/// So long before its end another is asked for.
+const AHEAD: Duration = Duration::from_secs(300);
+/// How long a login may take, whoever waits for it.
+const LOGIN_TIME: Duration = Duration::from_secs(30);
+/// Two logins are so far apart at least.
+const APART: Duration = Duration::from_secs(10);
+const AREA: &str = "invoicing";
+
+/// How one gets in.
+#[async_trait]
+pub trait Way: fmt::Debug + Send + Sync {
+    /// Gets in, as one company.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    async fn enter(&self, door: &Door, ask: &Ask) -> Result<Session, Error>;
+}
+
+/// By mail and password.
+#[derive(Debug, Clone)]
+pub struct Password {
+    /// `invoicing.login.mail`.
+    pub mail: String,
+    /// `invoicing.login.password`.
+    pub password: Secret,
+    /// `invoicing.login.company`; `None` for the user's default.
+    pub company: Option<i64>,
+}
+
+/// A login that renews itself.
+#[derive(Debug)]
+pub struct Login(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    door: Door,
+    way: Arc<dyn Way>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    serial: u64,
+    current: Option<Current>,
+    /// Why it is not tried again.
+    refused: Option<String>,
+    /// When the last login began.
+    tried: Option<Instant>,
+    /// The login that is on its way, and how it ended.
+    running: Option<watch::Receiver<Ended>>,
+}
+
+#[derive(Debug, Clone)]
+struct Current {
+    access: Access,
+    since: Instant,
+}
+
+/// How a login ended: not yet, well, or for a reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Ended {
+    NotYet,
+    Well,
+    Failed(String, Retry),
+}
+
+/// What somebody who wants a token gets.
+enum Found {
+    Access(Access),
+    /// The login on its way.
+    Login(watch::Receiver<Ended>),
+}
+
+impl Login {
+    /// Nobody has logged in yet.
+    #[must_use]
+    pub fn new(door: Door, way: Arc<dyn Way>) -> Self {
+        Self(Arc::new(Inner { door, way, state: Mutex::default() }))
+    }
+
+    /// Whether mail and password were refused, so that it is never tried again.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        self.0.lock().refused.is_some()
+    }
+
+    /// The token at hand if it serves, else that of a login, else whatever serves at a pinch.
+    async fn serve(
+        &self,
+        serves: impl Fn(&Current) -> bool,
+        at_a_pinch: impl Fn(&Current) -> bool,
+        end: Instant,
+    ) -> Result<Access, auth::Error> {
+        let since = Instant::now();
+        loop {
+            let pinch = || self.0.lock().current.clone().filter(|current| at_a_pinch(current));
+            let tried = self.0.lock().tried;
+            // As long as the token serves, a login that failed is not followed by the next at once.
+            if tried.is_some_and(|tried| tried.elapsed() < APART)
+                && let Some(current) = pinch()
+            {
+                return Ok(current.access);
+            }
+            let mut login = match self.find(&serves) {
+                Ok(Found::Access(access)) => return Ok(access),
+                Ok(Found::Login(login)) => login,
+                Err(error) => return pinch().map(|current| current.access).ok_or(error),
+            };
+            if let Some(current) = pinch() {
+                // There is no hurry: the login goes on by itself.
+                return Ok(current.access);
+            }
+            let ended = timeout_at(end, login.wait_for(|ended| *ended != Ended::NotYet)).await;
+            match ended.map(|ended| ended.map(|ended| ended.clone())) {
+                Ok(Ok(Ended::Failed(words, retry))) => return Err(failed(words, retry)),
+                Ok(Ok(Ended::Well | Ended::NotYet)) => {}
+                Ok(Err(_)) => return Err(failed("the login was given up", Retry::Later)),
+                Err(_) => return Err(auth::Error::Pending { grant: AREA.into(), waited: since.elapsed() }),
+            }
+        }
+    }
+
+    /// A token that serves, or the login that will give one.
+    fn find(&self, serves: &impl Fn(&Current) -> bool) -> Result<Found, auth::Error> {
+        let mut state = self.0.lock();
+        if let Some(current) = state.current.as_ref().filter(|current| serves(current)) {
+            return Ok(Found::Access(current.access.clone()));
+        }
+        if let Some(refused) = &state.refused {
+            return Err(failed(refused.clone(), Retry::Never));
+        }
+        if let Some(running) = &state.running {
+            return Ok(Found::Login(running.clone()));
+        }
+        if let Some(current) = &state.current
+            && current.since.elapsed() < APART
+        {
+            let words = "the token of a login a moment ago is refused";
+            return Err(failed(words, Retry::After(APART.saturating_sub(current.since.elapsed()))));
+        }
+        let (ended, running) = watch::channel(Ended::NotYet);
+        (state.running, state.tried) = (Some(running.clone()), Some(Instant::now()));
+        drop(state);
+        // Apart from whoever asks: one that goes away, or is in a hurry, does not end it for the others.
+        tokio::spawn(Arc::clone(&self.0).log_in(ended));
+        Ok(Found::Login(running))
+    }
+}
+
+impl Inner {
+    /// Logs in, and tells those who wait.
+    async fn log_in(self: Arc<Self>, ended: watch::Sender<Ended>) {
+        let leave = Leave(&self);
+        let ask = Ask::within(Lane::Webhook, LOGIN_TIME);
+        let outcome = match self.way.enter(&self.door, &ask).await {
+            Ok(session) => {
+                self.keep(session);
+                Ended::Well
+            }
+            Err(error) => {
+                let words = Chain(&error).to_string();
+                if matches!(error.cause, Cause::Credentials | Cause::Refused | Cause::Forbidden { .. }) {
+                    self.lock().refused = Some(words.clone());
+                }
+                Ended::Failed(words, error.retry())
+            }
+        };
+        drop(leave);
+        ended.send_replace(outcome);
+    }
+
+    fn keep(&self, session: Session) {
+        let life = i64::try_from(LIFE.as_millis()).unwrap_or(i64::MAX);
+        let expires_ms = Some(self.door.now_ms().saturating_add(life));
+        let mut state = self.lock();
+        state.serial += 1;
+        let access = Access { header: session.header, serial: state.serial, expires_ms };
+        state.current = Some(Current { access, since: Instant::now() });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The login on its way is over, however it ended.
+struct Leave<'a>(&'a Inner);
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        self.0.lock().running = None;
+    }
+}
+
+#[async_trait]
+impl Tokens for Login {
+    async fn token(&self, end: Instant) -> Result<Access, auth::Error> {
+        let younger = |than: Duration| move |current: &Current| current.since.elapsed() < than;
+        self.serve(younger(LIFE.saturating_sub(AHEAD)), younger(LIFE), end).await
+    }
+
+    async fn instead_of(&self, refused: &Access, end: Instant) -> Result<Access, auth::Error> {
+        self.serve(|current| current.access.serial > refused.serial, |_| false, end).await
+    }
+
+    fn remedy(&self) -> Option<String> {
+        Some("the invoicing login: check what its user may do".to_owned())
+    }
+}
+
+#[async_trait]
+impl Way for Password {
+    async fn enter(&self, door: &Door, ask: &Ask) -> Result<Session, Error> {
+        let session = door.log_in(&self.mail, &self.password, ask).await?;
+        let company = choose(self.company, &session.companies).map_err(|cause| Error {
+            endpoint: Endpoint { method: "POST", path: super::LOGIN.into() },
+            status: None,
+            cause,
+            excerpt: None,
+            acted: Acted::Yes,
+            in_company: false,
+        })?;
+        door.select(&session, company, ask).await
+    }
+}
+
+/// The company that is set, else the user's usual one, else the only one.
+fn choose(set: Option<i64>, companies: &[Choice]) -> Result<i64, Cause> {
+    let usual = || companies.iter().find(|company| company.default);
+    let only = || companies.first().filter(|_| companies.len() == 1);
+    if let Some(set) = set {
+        return Ok(set);
+    }
+    usual().or_else(only).map(|company| company.id).ok_or_else(|| {
+        let offered: Vec<_> = companies.iter().take(20).map(|company| company.id.to_string()).collect();
+        Cause::Company { offered: if offered.is_empty() { "none".into() } else { offered.join(", ") } }
+    })
+}
+
+fn failed(source: impl Into<Box<dyn std::error::Error + Send + Sync>>, retry: Retry) -> auth::Error {
+    auth::Error::Login { area: AREA, source: source.into(), retry }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+    use crate::{
+        HostPolicy, Transport,
+        api::{Budget, Client, Options, Rates},
+        auth::http::ProviderClock,
+    };
+
+    /// Gets in without anybody being asked; fails with a cause where there is one.
+    #[derive(Debug)]
+    struct Open(AtomicU64, fn() -> Option<Cause>);
+
+    #[async_trait]
+    impl Way for Open {
+        async fn enter(&self, _: &Door, _: &Ask) -> Result<Session, Error> {
+            let number = self.0.fetch_add(1, Ordering::Relaxed);
+            tokio::task::yield_now().await;
+            if let Some(cause) = self.1() {
+                let endpoint = Endpoint { method: "POST", path: "login".into() };
+                let acted = Acted::No;
+                return Err(Error { endpoint, status: None, cause, excerpt: None, acted, in_company: false });
+            }
+            let header = Secret::new(format!("Bearer {number}"));
+            Ok(Session { header, refresh: Secret::new("refresh"), companies: Vec::new() })
+        }
+    }
+
+    fn login(fails: fn() -> Option<Cause>) -> (Arc<Open>, Login, Instant) {
+        let second = Duration::from_secs(1);
+        let transport = Transport {
+            connect: second,
+            read: second,
+            request: second,
+            response_limit: 1 << 20,
+            authorities: None,
+            hosts: HostPolicy::listing(&["127.0.0.1"]),
+        };
+        let options = Options {
+            base_url: "http://127.0.0.1:1".parse().unwrap(),
+            subscription_key: Secret::new("key"),
+            transport,
+            api_version: None,
+            egress_proxy: None,
+        };
+        let clock = ProviderClock::new(second);
+        let client = Client::new(&options, Budget::new(Rates::default()), clock).unwrap();
+        let way = Arc::new(Open(AtomicU64::new(0), fails));
+        let login = Login::new(client.invoicing_door(), Arc::clone(&way) as _);
+        (way, login, Instant::now() + Duration::from_secs(30))
+    }
+
+    /// Makes the token at hand so much older.
+    fn age(login: &Login, by: Duration) {
+        let mut state = login.0.lock();
+        let current = state.current.as_mut().unwrap();
+        current.since = current.since.checked_sub(by).unwrap();
+        state.tried = state.tried.and_then(|tried| tried.checked_sub(by));
+    }
+
+    #[tokio::test]
+    async fn many_share_one_login_and_another_comes_shortly_before_its_end() {
+        let (way, login, end) = login(|| None);
+
+        let shared = futures::future::join_all((0..50).map(|_| login.token(end))).await;
+        age(&login, LIFE - AHEAD - Duration::from_secs(60));
+        let young = login.token(end).await.unwrap();
+        age(&login, Duration::from_secs(60));
+        // It serves a little longer; the next is on its way.
+        assert_eq!(login.token(end).await.unwrap().serial, 1);
+        settled(&login).await;
+        let next = login.token(end).await.unwrap();
+
+        assert!(shared.iter().all(|access| access.as_ref().unwrap().serial == 1));
+        assert_eq!((young.serial, next.serial, way.0.load(Ordering::Relaxed)), (1, 2, 2));
+        assert_eq!(next.header.reveal(), "Bearer 1");
+    }
+
+    /// Waits for the login on its way.
+    async fn settled(login: &Login) {
+        let running = login.0.lock().running.clone();
+        if let Some(mut running) = running {
+            running.wait_for(|ended| *ended != Ended::NotYet).await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_login_that_fails_ahead_of_the_end_costs_nothing_before_it() {
+        static FAILS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+        let (way, login, end) =
+            login(|| FAILS.load(Ordering::Relaxed).then_some(Cause::Server { again: None }));
+        assert_eq!(login.token(end).await.unwrap().serial, 1);
+        FAILS.store(true, Ordering::Relaxed);
+        age(&login, LIFE - AHEAD);
+
+        for logins in 2..4 {
+            assert_eq!(login.token(end).await.unwrap().serial, 1);
+            settled(&login).await;
+            assert_eq!(login.token(end).await.unwrap().serial, 1);
+            settled(&login).await;
+            assert_eq!(way.0.load(Ordering::Relaxed), logins, "one at the heels of the other");
+            age(&login, APART);
+        }
+        age(&login, AHEAD);
+
+        assert_eq!(login.token(end).await.unwrap_err().retry(), Retry::Later);
+    }
+
+    #[tokio::test]
+    async fn a_login_goes_on_when_who_asked_for_it_goes_away() {
+        let (way, login, end) = login(|| None);
+
+        assert!(futures::FutureExt::now_or_never(login.token(end)).is_none());
+        settled(&login).await;
+        let patient = login.token(end).await;
+
+        assert_eq!((patient.unwrap().serial, way.0.load(Ordering::Relaxed)), (1, 1));
+    }
+
+    #[tokio::test]
+    async fn a_refused_token_is_replaced_by_one_login_and_not_at_the_heels_of_the_last() {
+        let (way, login, end) = login(|| None);
+        let first = login.token(end).await.unwrap();
+
+        let error = login.instead_of(&first, end).await.unwrap_err();
+        assert!(matches!(error.retry(), Retry::After(wait) if wait <= APART), "{error:?}");
+        age(&login, APART);
+        let others = futures::future::join_all((0..50).map(|_| login.instead_of(&first, end))).await;
+
+        assert!(others.iter().all(|access| access.as_ref().unwrap().serial == 2));
+        assert_eq!(way.0.load(Ordering::Relaxed), 2);
+    }
+
+    #[tokio::test]
+    async fn what_is_wrong_for_good_is_tried_once_and_what_passes_is_tried_again() {
+        let (way, refused, end) = login(|| Some(Cause::Credentials));
+        for _ in 0..3 {
+            let error = refused.token(end).await.unwrap_err();
+            assert_eq!(error.retry(), Retry::Never);
+            assert!(Chain(&error).to_string().contains("invoicing.login.password"), "{error:?}");
+        }
+        assert_eq!((way.0.load(Ordering::Relaxed), refused.is_refused()), (1, true));
+
+        let (way, failing, end) = login(|| Some(Cause::Server { again: None }));
+        for _ in 0..3 {
+            assert_eq!(failing.token(end).await.unwrap_err().retry(), Retry::Later);
+        }
+        assert_eq!(way.0.load(Ordering::Relaxed), 3);
+    }
+
+    #[test]
+    fn the_company_is_the_one_set_else_the_usual_else_the_only_one() {
+        let choice = |id, default| Choice { id, name: None, default };
+        let (a, b, usual) = (choice(1, false), choice(2, false), choice(3, true));
+
+        assert_eq!(choose(Some(9), &[a.clone(), b.clone()]).unwrap(), 9);
+        assert_eq!(choose(None, &[a.clone(), usual]).unwrap(), 3);
+        assert_eq!(choose(None, std::slice::from_ref(&b)).unwrap(), 2);
+        let error = choose(None, &[a, b]).unwrap_err();
+        assert!(error.to_string().ends_with("one of 1, 2"), "{error}");
+        assert_eq!(error.retry(), Retry::Never);
+        assert!(choose(None, &[]).is_err());
+    }
+}

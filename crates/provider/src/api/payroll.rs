@@ -1,0 +1,91 @@
+//! The payroll API: the list of payroll companies.
+
+use std::sync::Arc;
+
+use reqwest::Method;
+
+use base::metrics::ApiArea;
+use model::PayrollCompany;
+
+use super::{
+    Ask, Error, Page, PageAsk,
+    accounting::read_page,
+    call::{Authority, Call},
+    paging,
+    request::Core,
+};
+use crate::auth::Tokens;
+
+const COMPANIES: &str = "payroll/api/companies";
+
+/// The payroll API with one grant.
+#[derive(Debug, Clone)]
+pub struct Payroll {
+    core: Arc<Core>,
+    tokens: Arc<dyn Tokens>,
+}
+
+/// Which payroll companies, and in which order.
+#[derive(Debug, Clone, Copy)]
+pub struct PayrollAsk<'a> {
+    /// Which page. The provider refuses to do without.
+    pub page: PageAsk,
+    /// `filter`, in the provider's own grammar: `lastUpdate gt 2024-05-06`.
+    pub filter: Option<&'a str>,
+    /// `OrderBy`: a field's name.
+    pub order_by: Option<&'a str>,
+}
+
+impl Payroll {
+    pub(super) fn new(core: Arc<Core>, tokens: Arc<dyn Tokens>) -> Self {
+        Self { core, tokens }
+    }
+
+    /// A page of the payroll companies.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn companies(&self, wanted: PayrollAsk<'_>, ask: &Ask) -> Result<Page<PayrollCompany>, Error> {
+        let whole = |page| self.companies_numbered(PayrollAsk { page, filter: None, ..wanted }, ask);
+        let asked = |page| self.companies_numbered(PayrollAsk { page, ..wanted }, ask);
+        paging::first_page::read(self.core.learnt(), COMPANIES, wanted.page, whole, asked).await
+    }
+
+    /// A page of the payroll companies by the provider's own number, without `OrderBy` where that is refused: the document does not say
+    /// what it may be.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn companies_numbered(
+        &self,
+        wanted: PayrollAsk<'_>,
+        ask: &Ask,
+    ) -> Result<Page<PayrollCompany>, Error> {
+        let plain = PayrollAsk { order_by: None, ..wanted };
+        if wanted.order_by.is_none() || self.core.learnt().refuses_order() {
+            return self.numbered(plain, ask).await;
+        }
+        match self.numbered(wanted, ask).await {
+            // With a filter, either may be the reason; the whole list was asked for before, and has told.
+            Err(refused)
+                if wanted.filter.is_none() && matches!(refused.status, Some(400 | 404 | 405 | 422 | 501)) =>
+            {
+                // If it is refused without as well, the order is not the reason.
+                let page = self.numbered(plain, ask).await.map_err(|_| refused)?;
+                self.core.learnt().order_is_refused();
+                Ok(page)
+            }
+            answered => answered,
+        }
+    }
+
+    async fn numbered(&self, wanted: PayrollAsk<'_>, ask: &Ask) -> Result<Page<PayrollCompany>, Error> {
+        let more = [("filter", wanted.filter), ("OrderBy", wanted.order_by)];
+        let more: Vec<_> =
+            more.into_iter().filter_map(|(name, value)| value.map(|value| (name, value))).collect();
+        let address = format!("{COMPANIES}{}", wanted.page.query_with(&more));
+        let authority = Authority::Tokens(&*self.tokens);
+        let call = Call::new(ApiArea::Payroll, Method::GET, COMPANIES, address, authority);
+        self.core.call(&call, ask, |answer| read_page(answer, wanted.page, PayrollCompany::from_json)).await
+    }
+}

@@ -1,0 +1,294 @@
+//! An answer that is no success, told apart by its status, its headers and its body: the table that the whole request path
+//! rests on.
+//!
+//! The gateway and the APIs write errors each in their own way: `{"statusCode", "message"}` the one,
+//! `{"ok": false, "httpCode", …}` the others. Who answered decides what a 401, 403 or 404 means.
+
+use std::time::Duration;
+
+use reqwest::header::{HeaderMap, WWW_AUTHENTICATE};
+use serde_json::Value;
+
+use super::{
+    body,
+    error::{Acted, By, Cause, Limit},
+};
+use crate::auth::http::{ProviderClock, retry_after};
+
+/// The longest wait that is taken from a text.
+const LONGEST_WAIT: Duration = Duration::from_secs(3_600);
+/// A named wait of nothing at all would be a busy loop.
+const SHORTEST_WAIT: Duration = Duration::from_millis(100);
+
+/// What an answer outside 2xx means. `with_token` tells whether the request had one.
+pub(super) fn refusal(
+    status: u16,
+    headers: &HeaderMap,
+    body: &[u8],
+    with_token: bool,
+    clock: &ProviderClock,
+) -> Cause {
+    let told = Told::read(body);
+    let header = || retry_after(headers, clock).map(|wait| wait.max(SHORTEST_WAIT));
+    let again = || header().or_else(|| told.wait());
+    match status {
+        300..=399 => Cause::Redirect,
+        401 if told.names_key() || asks_for_key(headers) => Cause::Key,
+        401 if with_token => Cause::Token { remedy: None },
+        401 => Cause::Credentials,
+        403 if header().is_some() || told.contains("call volume quota") => Cause::Quota { again: again() },
+        403 => Cause::Forbidden { by: told.by },
+        404 => Cause::NotFound { by: told.by },
+        408 => Cause::Timeout { limit: Limit::Provider },
+        410 => Cause::Gone { by: told.by },
+        429 => Cause::Throttled { again: again() },
+        500.. => Cause::Server { again: header() },
+        _ => Cause::Refused,
+    }
+}
+
+/// Whether a provider that answers so may have acted. What it refuses it has not done.
+pub(super) const fn acted(status: u16) -> Acted {
+    match status {
+        200..=299 => Acted::Yes,
+        408 | 500.. => Acted::Unknown,
+        _ => Acted::No,
+    }
+}
+
+/// What an error's body tells.
+struct Told {
+    by: By,
+    message: String,
+}
+
+impl Told {
+    fn read(body: &[u8]) -> Self {
+        let Ok(Value::Object(members)) = serde_json::from_slice(body::without_mark(body)) else {
+            return Self { by: By::Unknown, message: String::new() };
+        };
+        let by = if members.contains_key("statusCode") {
+            By::Gateway
+        } else if members.contains_key("httpCode") || members.contains_key("ok") {
+            By::Api
+        } else {
+            By::Unknown
+        };
+        let message = members.get("message").and_then(Value::as_str).unwrap_or_default().to_owned();
+        Self { by, message }
+    }
+
+    fn contains(&self, words: &str) -> bool {
+        self.message.to_ascii_lowercase().contains(words)
+    }
+
+    fn names_key(&self) -> bool {
+        self.contains("subscription key")
+    }
+
+    fn wait(&self) -> Option<Duration> {
+        wait_in(&self.message).map(|wait| wait.clamp(SHORTEST_WAIT, LONGEST_WAIT))
+    }
+}
+
+/// The gateway names the header that it misses.
+fn asks_for_key(headers: &HeaderMap) -> bool {
+    headers.get_all(WWW_AUTHENTICATE).iter().any(|value| {
+        value.to_str().is_ok_and(|value| value.to_ascii_lowercase().contains("ocp-apim-subscription-key"))
+    })
+}
+
+/// The wait that a sentence names: `17 seconds`, or a time span such as `in 1.02:03:04`. What else looks like a time span may
+/// be a time of day.
+fn wait_in(message: &str) -> Option<Duration> {
+    let words: Vec<&str> = message
+        .split(|character: char| character.is_whitespace() || character == ',')
+        .map(|word| word.trim_matches(|character: char| matches!(character, '.' | '(' | ')' | ';')))
+        .collect();
+    let counted = words.windows(2).find_map(|pair| {
+        let unit = pair[1].to_ascii_lowercase();
+        let seconds = match unit.as_str() {
+            "s" | "sec" => 1,
+            _ if unit.starts_with("second") || unit.starts_with("segundo") => 1,
+            _ if unit.starts_with("minute") || unit.starts_with("minuto") => 60,
+            _ => return None,
+        };
+        let count: u64 = digits(pair[0])?;
+        Some(Duration::from_secs(count.saturating_mul(seconds)))
+    });
+    let span = || {
+        let announced =
+            |word: &str| ["in", "en", "for", "after"].contains(&word.to_ascii_lowercase().as_str());
+        words.windows(2).filter(|pair| announced(pair[0])).find_map(|pair| time_span(pair[1]))
+    };
+    counted.or_else(span)
+}
+
+/// `hh:mm:ss` or `d.hh:mm:ss`, as .NET writes it.
+fn time_span(word: &str) -> Option<Duration> {
+    let (days, clock) = match word.split_once('.') {
+        Some((days, rest)) if rest.contains(':') => (digits(days)?, rest),
+        _ => (0, word),
+    };
+    // A fraction of a second is not worth a wait.
+    let clock = clock.split('.').next().unwrap_or(clock);
+    let mut parts = clock.split(':');
+    let (hours, minutes, seconds) = (digits(parts.next()?)?, digits(parts.next()?)?, digits(parts.next()?)?);
+    if parts.next().is_some() || minutes > 59 || seconds > 59 {
+        return None;
+    }
+    let hours = days.saturating_mul(24).saturating_add(hours);
+    Some(Duration::from_secs(hours.saturating_mul(3_600).saturating_add(minutes * 60 + seconds)))
+}
+
+fn digits(text: &str) -> Option<u64> {
+    let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if plain { text.parse().ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use reqwest::header::{HeaderName, HeaderValue, RETRY_AFTER};
+
+    use base::retry::Retry;
+
+    use super::*;
+    use crate::api::Reach;
+
+    const KEY: &str = r#"{"statusCode":401,"message":"Access denied due to invalid subscription key. Make sure to provide a valid key."}"#;
+    const BEARER: &str = r#"{"statusCode":401,"message":"Access token is missing or invalid."}"#;
+    const API: &str = r#"{"ok":false,"httpCode":0,"message":"no"}"#;
+    const GATEWAY: &str = r#"{"statusCode":0,"message":"no"}"#;
+    const RATE: &str = r#"{"statusCode":429,"message":"Rate limit is exceeded. Try again in 17 seconds."}"#;
+    const QUOTA: &str =
+        r#"{"statusCode":403,"message":"Out of call volume quota. Quota will be replenished in 00:02:03."}"#;
+    const HTML: &str = "<html><body>Bad gateway: try again in 5 seconds</body></html>";
+
+    fn judged(status: u16, header: Option<(HeaderName, &str)>, body: &str, with_token: bool) -> Cause {
+        let clock = ProviderClock::new(Duration::from_secs(300));
+        let headers =
+            header.into_iter().map(|(name, value)| (name, HeaderValue::from_str(value).unwrap())).collect();
+        refusal(status, &headers, body.as_bytes(), with_token, &clock)
+    }
+
+    #[test]
+    fn every_answer_has_its_cause_verdict_and_reach() {
+        use Reach::{Company, Everything, Grant, Record};
+        let after = |seconds| Retry::After(Duration::from_secs(seconds));
+        let retry_after = |text| Some((RETRY_AFTER, text));
+        let challenge = Some((
+            WWW_AUTHENTICATE,
+            r#"AzureApiManagementKey realm="x",name="Ocp-Apim-Subscription-Key",type="header""#,
+        ));
+        let rows = [
+            (302, None, "", "Redirect", Retry::Never, Everything),
+            (304, None, "", "Redirect", Retry::Never, Everything),
+            (400, None, API, "Refused", Retry::Never, Record),
+            (409, None, API, "Refused", Retry::Never, Record),
+            (415, None, API, "Refused", Retry::Never, Record),
+            (422, None, API, "Refused", Retry::Never, Record),
+            (418, None, "", "Refused", Retry::Never, Record),
+            (401, None, KEY, "Key", Retry::Never, Everything),
+            (401, challenge.clone(), "", "Key", Retry::Never, Everything),
+            (401, None, BEARER, "Token { remedy: None }", Retry::Never, Grant),
+            (401, None, API, "Token { remedy: None }", Retry::Never, Grant),
+            (401, None, "", "Token { remedy: None }", Retry::Never, Grant),
+            (401, None, HTML, "Token { remedy: None }", Retry::Never, Grant),
+            (403, None, QUOTA, "Quota { again: Some(123s) }", after(123), Everything),
+            (403, retry_after("60"), QUOTA, "Quota { again: Some(60s) }", after(60), Everything),
+            (403, retry_after("60"), "", "Quota { again: Some(60s) }", after(60), Everything),
+            (403, retry_after("90000"), QUOTA, "Quota { again: Some(3600s) }", after(3_600), Everything),
+            (
+                403,
+                None,
+                r#"{"message":"Out of call volume quota."}"#,
+                "Quota { again: None }",
+                Retry::Later,
+                Everything,
+            ),
+            (403, None, API, "Forbidden { by: Api }", Retry::Never, Company),
+            (403, None, GATEWAY, "Forbidden { by: Gateway }", Retry::Never, Everything),
+            (403, None, HTML, "Forbidden { by: Unknown }", Retry::Never, Company),
+            (404, None, GATEWAY, "NotFound { by: Gateway }", Retry::Never, Record),
+            (404, None, API, "NotFound { by: Api }", Retry::Never, Record),
+            (404, None, HTML, "NotFound { by: Unknown }", Retry::Never, Record),
+            (404, None, "", "NotFound { by: Unknown }", Retry::Never, Record),
+            (410, None, API, "Gone { by: Api }", Retry::Never, Record),
+            (410, None, GATEWAY, "Gone { by: Gateway }", Retry::Never, Record),
+            (410, None, HTML, "Gone { by: Unknown }", Retry::Never, Record),
+            (410, None, "", "Gone { by: Unknown }", Retry::Never, Record),
+            (408, None, "", "Timeout { limit: Provider }", Retry::Later, Everything),
+            (429, None, RATE, "Throttled { again: Some(17s) }", after(17), Everything),
+            (429, retry_after("3"), RATE, "Throttled { again: Some(3s) }", after(3), Everything),
+            (
+                429,
+                retry_after("0"),
+                "",
+                "Throttled { again: Some(100ms) }",
+                { Retry::After(Duration::from_millis(100)) },
+                Everything,
+            ),
+            (429, retry_after("soon"), RATE, "Throttled { again: Some(17s) }", after(17), Everything),
+            (429, None, GATEWAY, "Throttled { again: None }", Retry::Later, Everything),
+            (429, None, HTML, "Throttled { again: None }", Retry::Later, Everything),
+            (500, None, API, "Server { again: None }", Retry::Later, Everything),
+            (501, None, "", "Server { again: None }", Retry::Later, Everything),
+            (502, None, HTML, "Server { again: None }", Retry::Later, Everything),
+            (503, retry_after("9"), GATEWAY, "Server { again: Some(9s) }", after(9), Everything),
+            (504, None, GATEWAY, "Server { again: None }", Retry::Later, Everything),
+            (505, None, "", "Server { again: None }", Retry::Later, Everything),
+        ];
+
+        for (status, header, body, cause, verdict, reach) in rows {
+            let found = judged(status, header, body, true);
+
+            assert_eq!(format!("{found:?}"), cause, "{status} {body}");
+            assert_eq!((found.retry(), found.reach()), (verdict, reach), "{status} {body}");
+        }
+        assert!(matches!(judged(401, None, API, false), Cause::Credentials));
+        assert!(matches!(judged(401, None, KEY, false), Cause::Key));
+    }
+
+    #[test]
+    fn what_is_refused_was_not_done_and_what_failed_may_have_been() {
+        for (status, expected) in [
+            (200, Acted::Yes),
+            (204, Acted::Yes),
+            (302, Acted::No),
+            (401, Acted::No),
+            (422, Acted::No),
+            (429, Acted::No),
+            (408, Acted::Unknown),
+            (500, Acted::Unknown),
+            (503, Acted::Unknown),
+        ] {
+            assert_eq!(acted(status), expected, "{status}");
+        }
+    }
+
+    #[test]
+    fn a_wait_is_found_in_a_sentence_however_it_is_written() {
+        for (message, seconds) in [
+            ("Rate limit is exceeded. Try again in 17 seconds.", Some(17)),
+            ("try again in 1 second", Some(1)),
+            ("(retry in 5 seconds)", Some(5)),
+            ("Inténtelo en 30 segundos.", Some(30)),
+            ("wait 2 minutes, please", Some(120)),
+            ("Quota will be replenished in 00:02:03.", Some(123)),
+            ("Quota will be replenished in 1.00:00:01.", Some(86_401)),
+            ("in 00:00:02.5000000", Some(2)),
+            ("Rate limit exceeded at 12:34:56. Try again in 5 seconds.", Some(5)),
+            ("Rate limit exceeded at 12:34:56.", None),
+            ("Rate limit exceeded at 12:34:56, try again in 00:01:00.", Some(60)),
+            ("at 12:34", None),
+            ("at 12:99:00", None),
+            ("for -5 seconds", None),
+            ("99999999999999999999999 seconds", None),
+            ("seconds", None),
+            ("17", None),
+            ("", None),
+        ] {
+            assert_eq!(wait_in(message), seconds.map(Duration::from_secs), "{message}");
+        }
+    }
+}

@@ -1,0 +1,408 @@
+//! Management of the accounting family's webhooks, all under `context: none`.
+
+use reqwest::Method;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use base::{metrics::ApiArea, secret::Secret};
+use model::{AccountingResource, TenantId, UserIdentifier, WebhookId};
+
+use super::{
+    Accounting, Ask, Error,
+    address::Context,
+    body,
+    call::{Answer, Authority, Call},
+    error::{By, Cause},
+};
+
+/// What is subscribed to, and named again to end it.
+#[derive(Debug, Clone)]
+pub struct Subscription {
+    /// `thirdPartyApplicationName`.
+    pub application: String,
+    /// Receiver address.
+    pub url: String,
+    /// What deliveries are signed with.
+    pub secret: Secret,
+    /// Semantic names.
+    pub events: Vec<String>,
+}
+
+/// What an operation says it did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Operation {
+    /// `responseState`: 3 subscribed, 4 unsubscribed, 5 deleted, 7 enabled or disabled. `None` where a success says nothing.
+    pub state: Option<i64>,
+    /// The webhook it is about.
+    pub webhook: Option<WebhookId>,
+    /// What went wrong, each in a few words; empty on success.
+    pub errors: Vec<String>,
+}
+
+/// A webhook as the provider has it. Its secret is not among it: nobody here needs to see it again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Webhook {
+    /// Its id.
+    pub id: Option<WebhookId>,
+    /// `thirdPartyApplicationName`.
+    pub application: Option<String>,
+    /// Receiver address.
+    pub url: Option<String>,
+    /// Tenant.
+    pub tenant: Option<TenantId>,
+    /// Whether deliveries are sent.
+    pub active: Option<bool>,
+    /// Whether it has been deleted.
+    pub deleted: Option<bool>,
+    /// When, as the provider writes it.
+    pub deleted_at: Option<String>,
+    /// What it is subscribed to.
+    pub events: Vec<EventType>,
+    /// Whose it is.
+    pub user: Option<UserIdentifier>,
+}
+
+/// An event descriptor of a webhook.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EventType {
+    /// `appName`.
+    pub app_name: Option<String>,
+    /// `domain`.
+    pub domain: Option<String>,
+    /// `resource`.
+    pub resource: Option<String>,
+    /// `eventType`.
+    pub event_type: Option<String>,
+    /// `semanticName`: the four, joined by dots.
+    pub semantic_name: Option<String>,
+}
+
+/// What a change of address answers; the provider does not document it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Changed {
+    /// The result of an operation.
+    Operation(Operation),
+    /// The webhook.
+    Webhook(Box<Webhook>),
+    /// Nothing that is known.
+    Nothing,
+}
+
+impl Accounting {
+    /// Semantic names of the events of a resource.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn event_names(&self, resource: AccountingResource, ask: &Ask) -> Result<Vec<String>, Error> {
+        let call = self.operation(Method::GET, resource, "/webhooks/events");
+        let parse = |answer: &Answer| {
+            answer.check_ok()?;
+            body::check_type(&answer.headers, &answer.body)?;
+            if body::is_empty(&answer.body) {
+                return Ok(Vec::new());
+            }
+            Ok(body::parse::<Option<Vec<String>>>(&answer.body)?.unwrap_or_default())
+        };
+        self.core.call(&call, ask, parse).await
+    }
+
+    /// Subscribes. The webhook works once its receiver has accepted an `Acknowledge`.
+    ///
+    /// # Errors
+    /// See [`Error`]. Where [`Error::acted`] is not certain, there may be a webhook all the same.
+    pub async fn subscribe(
+        &self,
+        resource: AccountingResource,
+        subscription: &Subscription,
+        ask: &Ask,
+    ) -> Result<Operation, Error> {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Body<'a> {
+            third_party_application_name: &'a str,
+            url: &'a str,
+            secret: &'a str,
+            event_types: &'a [String],
+        }
+        let body = json(&Body {
+            third_party_application_name: &subscription.application,
+            url: &subscription.url,
+            secret: subscription.secret.reveal(),
+            event_types: &subscription.events,
+        });
+        let call = self.operation(Method::POST, resource, "/webhooks/subscribe");
+        self.core.call(&Call { body, hide: vec![&subscription.secret], ..call }, ask, read_operation).await
+    }
+
+    /// A webhook as it stands.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn webhook(
+        &self,
+        resource: AccountingResource,
+        id: &WebhookId,
+        ask: &Ask,
+    ) -> Result<Webhook, Error> {
+        let call = self.by_id(Method::GET, resource, "/webhooks", id.as_str())?;
+        let parse = |answer: &Answer| {
+            answer.check_ok()?;
+            body::check_type(&answer.headers, &answer.body)?;
+            Ok(body::parse::<Record>(&body::object(&answer.body)?)?.into())
+        };
+        let found = self.core.call(&Call { context: Context::None, ..call }, ask, parse).await;
+        self.prove_missing(resource, found, ask).await
+    }
+
+    /// Enables or disables a webhook.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn set_enabled(
+        &self,
+        resource: AccountingResource,
+        id: &WebhookId,
+        enable: bool,
+        ask: &Ask,
+    ) -> Result<Operation, Error> {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Body<'a> {
+            webhook_id: &'a WebhookId,
+            enable: bool,
+        }
+        let call = self.by_id(Method::PUT, resource, "/webhooks/status", id.as_str())?;
+        let body = json(&Body { webhook_id: id, enable });
+        let done = self.core.call(&Call { context: Context::None, body, ..call }, ask, read_operation).await;
+        self.prove_missing(resource, done, ask).await
+    }
+
+    /// Moves a webhook to another address, which must accept an `Acknowledge`.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn change_url(
+        &self,
+        resource: AccountingResource,
+        id: &WebhookId,
+        url: &str,
+        ask: &Ask,
+    ) -> Result<Changed, Error> {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Body<'a> {
+            webhook_id: &'a WebhookId,
+            url: &'a str,
+        }
+        let call = self.by_id(Method::PUT, resource, "/webhooks/change", id.as_str())?;
+        let body = json(&Body { webhook_id: id, url });
+        // A success is one, whatever it looks like.
+        let call = Call { context: Context::None, body, ..call };
+        let done = self.core.call(&call, ask, |answer| Ok(changed(&answer.body, &answer.secrets))).await;
+        self.prove_missing(resource, done, ask).await
+    }
+
+    /// Deletes a webhook.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn delete_webhook(
+        &self,
+        resource: AccountingResource,
+        id: &WebhookId,
+        ask: &Ask,
+    ) -> Result<Operation, Error> {
+        let call = self.by_id(Method::DELETE, resource, "/webhooks/delete", id.as_str())?;
+        let done = self.core.call(&Call { context: Context::None, ..call }, ask, read_operation).await;
+        self.prove_missing(resource, done, ask).await
+    }
+
+    /// Finds out who says that there is no such webhook, where the body of a 404 or 410 does not tell: the document shows no error
+    /// body. If the same resource answers for its event names, its path is known and the API has spoken.
+    async fn prove_missing<T>(
+        &self,
+        resource: AccountingResource,
+        answered: Result<T, Error>,
+        ask: &Ask,
+    ) -> Result<T, Error> {
+        match answered {
+            Err(error) if error.missing() == Some(By::Unknown) => {
+                let is_known = self.event_names(resource, ask).await.is_ok();
+                Err(if is_known { error.by_api() } else { error })
+            }
+            other => other,
+        }
+    }
+
+    fn operation(&self, method: Method, resource: AccountingResource, below: &str) -> Call<'_> {
+        let path = format!("{}{below}", resource.path());
+        let authority = Authority::Tokens(&*self.tokens);
+        let call = Call::new(ApiArea::Accounting, method, path.clone(), path, authority);
+        Call { context: Context::None, ..call }
+    }
+}
+
+/// The record of a webhook; the secret in it is passed over.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Record {
+    id: Option<String>,
+    third_party_application_name: Option<String>,
+    url: Option<String>,
+    tenant_id: Option<String>,
+    is_active: Option<bool>,
+    is_deleted: Option<bool>,
+    deleted_at: Option<String>,
+    events: Option<Vec<EventType>>,
+    user_identifier: Option<String>,
+}
+
+impl From<Record> for Webhook {
+    fn from(wire: Record) -> Self {
+        Self {
+            id: wire.id.and_then(|id| WebhookId::new(id).ok()),
+            application: wire.third_party_application_name,
+            url: wire.url,
+            tenant: wire.tenant_id.and_then(|id| TenantId::new(id).ok()),
+            active: wire.is_active,
+            deleted: wire.is_deleted,
+            deleted_at: wire.deleted_at,
+            events: wire.events.unwrap_or_default(),
+            user: wire.user_identifier.and_then(|id| UserIdentifier::new(id).ok()),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Outcome {
+    response_state: Option<i64>,
+    webhook_id: Option<String>,
+    errors: Option<Vec<Value>>,
+}
+
+impl Outcome {
+    fn operation(self, secrets: &[&Secret]) -> Operation {
+        Operation {
+            state: self.response_state,
+            webhook: self.webhook_id.and_then(|id| WebhookId::new(id).ok()),
+            errors: self.errors.unwrap_or_default().iter().map(|error| short(error, secrets)).collect(),
+        }
+    }
+}
+
+fn read_operation(answer: &Answer) -> Result<Operation, Cause> {
+    body::check_type(&answer.headers, &answer.body)?;
+    if body::is_empty(&answer.body) {
+        return Ok(Operation { state: None, webhook: None, errors: Vec::new() });
+    }
+    Ok(body::parse::<Outcome>(&body::object(&answer.body)?)?.operation(&answer.secrets))
+}
+
+fn changed(body: &[u8], secrets: &[&Secret]) -> Changed {
+    let members: Option<serde_json::Map<String, Value>> = body::guess(body);
+    match members {
+        Some(members) if members.contains_key("responseState") => {
+            let result = body::guess::<Outcome>(body);
+            result.map_or(Changed::Nothing, |result| Changed::Operation(result.operation(secrets)))
+        }
+        Some(members) if members.contains_key("id") => body::guess::<Record>(body)
+            .map_or(Changed::Nothing, |wire| Changed::Webhook(Box::new(wire.into()))),
+        _ => Changed::Nothing,
+    }
+}
+
+/// An error of a shape that nobody documents, in a few words.
+fn short(error: &Value, secrets: &[&Secret]) -> String {
+    let words = match error {
+        Value::String(text) => body::shown(text, secrets),
+        Value::Object(_) | Value::Array(_) => body::excerpt(error.to_string().as_bytes(), secrets),
+        // One without any words in it is shown as it is.
+        other => body::shown(&other.to_string(), secrets),
+    };
+    words.map_or_else(|| "an error without words".to_owned(), String::from)
+}
+
+/// A body of ours, which always becomes JSON.
+pub(super) fn json(body: &impl Serialize) -> Option<Vec<u8>> {
+    serde_json::to_vec(body).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_of_address_is_understood_in_every_form_and_in_none() {
+        let operation = Operation { state: Some(7), webhook: WebhookId::new("w").ok(), errors: Vec::new() };
+        let done = changed(br#"{"responseState":7,"webhookId":"w","errors":[]}"#, &[]);
+        assert_eq!(done, Changed::Operation(operation));
+
+        let Changed::Webhook(webhook) = changed(br#"{"id":"w","url":"https://a","isActive":false}"#, &[])
+        else {
+            panic!("no webhook");
+        };
+        assert_eq!((webhook.url.as_deref(), webhook.active), (Some("https://a"), Some(false)));
+
+        for body in ["", "null", "true", "OK", "{}", r#"{"responseState":"x"}"#, r#"{"id":7}"#] {
+            assert_eq!(changed(body.as_bytes(), &[]), Changed::Nothing, "{body}");
+        }
+    }
+
+    #[test]
+    fn errors_of_an_operation_are_short_texts_whatever_they_are() {
+        let result: Outcome = serde_json::from_str(
+            r#"{"responseState":0,"errors":[{"code":"A","message":"url is wrong"},"bare",{"x":{"y":"deep"}},7,{}]}"#,
+        )
+        .unwrap();
+
+        let operation = result.operation(&[]);
+
+        assert_eq!(operation.errors, ["url is wrong", "bare", "deep", "7", "an error without words"]);
+        assert_eq!(operation.webhook, None);
+    }
+
+    fn answer<'a>(body: &'static str, secrets: &'a [Secret]) -> Answer<'a> {
+        let now = std::time::SystemTime::UNIX_EPOCH;
+        Answer {
+            status: 200,
+            headers: reqwest::header::HeaderMap::new(),
+            body: body.into(),
+            cut: crate::api::Cut { sent: now, answered: now, date: None, age: None },
+            secrets: secrets.iter().collect(),
+        }
+    }
+
+    #[test]
+    fn what_a_refused_operation_says_is_shown_without_the_secrets_it_was_asked_with() {
+        let secrets = [Secret::new("my-signing-secret-2024")];
+        let body = r#"{"responseState":0,"errors":["secret 'my-signing-secret-2024' was\u0007 used",
+            {"message":"'my-signing-secret-2024'"},["my-signing-secret-2024"]]}"#;
+
+        let operation = read_operation(&answer(body, &secrets)).unwrap();
+
+        assert_eq!(operation.errors, ["secret '[hidden]' was used", "'[hidden]'", "[hidden]"]);
+        let Changed::Operation(changed) = changed(body.as_bytes(), &[&secrets[0]]) else { panic!("none") };
+        assert_eq!(changed, operation);
+    }
+
+    #[test]
+    fn a_success_that_says_nothing_is_one() {
+        let nothing = Operation { state: None, webhook: None, errors: Vec::new() };
+
+        assert_eq!(read_operation(&answer("", &[])).unwrap(), nothing);
+        assert!(read_operation(&answer("[]", &[])).is_err());
+    }
+
+    #[test]
+    fn the_secret_of_a_webhook_is_nowhere_in_what_is_read() {
+        let record =
+            br#"{"id":"w","secret":"hunter2","events":[{"semanticName":"Svc.A","secret":"hunter2"}]}"#;
+
+        let webhook: Webhook = body::parse::<Record>(record).unwrap().into();
+
+        assert!(!format!("{webhook:?}").contains("hunter2"), "{webhook:?}");
+        assert_eq!(webhook.events[0].semantic_name.as_deref(), Some("Svc.A"));
+    }
+}

@@ -1,0 +1,122 @@
+//! What the identity service publishes about itself: who it is as an issuer, and where its keys are.
+//!
+//! The document is taken for what it says: the issuer's host is another than the service's (that is so with this provider),
+//! and the keys may be on a third. But that host must be one that `provider.hosts.allowed` allows, and keys come over TLS. Only an
+//! identity service that is on this machine or a private network itself may name such a host, and only one on this machine may
+//! name it without TLS. The service's own address decides, not the `issuer` that the document claims.
+
+use serde_json::{Map, Value};
+use url::Url;
+
+use super::identity::{Error, Identity};
+use crate::{HostPolicy, is_local, is_private};
+
+/// No document or key set of anybody is larger.
+pub(super) const DOCUMENT_BYTES: usize = 1024 * 1024;
+/// The longest issuer that is taken.
+const LONGEST_ISSUER: usize = 2_048;
+
+/// What is of use to us.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Discovery {
+    /// Who issues tokens, by its own word.
+    pub(super) issuer: Option<String>,
+    /// Where the key set is.
+    pub(super) keys: Url,
+}
+
+/// Fetches the document.
+pub(super) async fn fetch(identity: &Identity) -> Result<Discovery, Error> {
+    let address = format!("{}/.well-known/openid-configuration", identity.root());
+    let address = Url::parse(&address).map_err(|source| Error::Setup {
+        what: "make the discovery address out of provider.auth.url".into(),
+        source: Box::new(source),
+    })?;
+    let body = identity.fetch(&address, DOCUMENT_BYTES).await?;
+    read(&body, identity.address(), identity.hosts())
+}
+
+fn read(body: &[u8], service: &Url, hosts: &HostPolicy) -> Result<Discovery, Error> {
+    let malformed = |what| Error::Malformed { what };
+    let document: Map<String, Value> =
+        serde_json::from_slice(body).map_err(|_| malformed("the discovery document is no JSON object"))?;
+    let text = |name| document.get(name).and_then(Value::as_str);
+    let keys = text("jwks_uri").ok_or(malformed("the discovery document has no jwks_uri"))?;
+    let keys = Url::parse(keys).map_err(|_| malformed("jwks_uri is no address"))?;
+    let is_safe =
+        keys.scheme() == "https" || (keys.scheme() == "http" && is_local(&keys) && is_local(service));
+    if !is_safe || !keys.username().is_empty() || keys.password().is_some() {
+        return Err(malformed("jwks_uri must be https, without credentials"));
+    }
+    if is_private(&keys) && !is_private(service) {
+        return Err(malformed("jwks_uri must be a public host, because provider.auth.url is"));
+    }
+    if hosts.check(&keys).is_err() {
+        return Err(malformed("jwks_uri must be a host that provider.hosts.allowed allows"));
+    }
+    let issuer = text("issuer").filter(|issuer| !issuer.is_empty() && issuer.len() <= LONGEST_ISSUER);
+    Ok(Discovery { issuer: issuer.map(str::to_owned), keys })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use super::*;
+
+    const LISTED: [&str; 4] = ["id.example", "localhost", "127.0.0.1", "10.0.0.1"];
+
+    fn url(text: &str) -> Url {
+        Url::parse(text).unwrap()
+    }
+
+    #[test]
+    fn a_document_is_read_for_the_issuer_and_a_safe_place_of_its_keys() {
+        for (document, expected) in [
+            (r#"{"issuer":"https://cloud.example","jwks_uri":"https://id.example/keys"}"#, Some(true)),
+            (r#"{"issuer":7,"jwks_uri":"https://id.example/keys"}"#, Some(false)),
+            (r#"{"issuer":"i","issuer":"j","jwks_uri":"http://localhost:1/keys"}"#, Some(true)),
+            (r#"{"issuer":"i","jwks_uri":"http://127.0.0.1:1/keys"}"#, Some(true)),
+            (r#"{"issuer":"i","jwks_uri":"http://id.example/keys"}"#, None),
+            (r#"{"issuer":"i","jwks_uri":"http://localhost.id.example/keys"}"#, None),
+            (r#"{"issuer":"i","jwks_uri":"https://user:word@id.example/keys"}"#, None),
+            (r#"{"issuer":"i","jwks_uri":"file:///etc/keys"}"#, None),
+            (r#"{"issuer":"i","jwks_uri":5}"#, None),
+            (r#"{"issuer":"i"}"#, None),
+            (r#"["https://id.example/keys"]"#, None),
+            ("<html>", None),
+            ("", None),
+        ] {
+            let read = read(document.as_bytes(), &url("http://localhost:1"), &HostPolicy::listing(&LISTED));
+
+            assert_eq!(read.ok().map(|found| found.issuer.is_some()), expected, "{document}");
+        }
+    }
+
+    #[test]
+    fn keys_are_private_only_where_the_service_is() {
+        let (local, private, public) = ("http://localhost:1", "https://10.0.0.1", "https://id.example");
+        let open = HostPolicy::default();
+        let listed = HostPolicy::listing(&LISTED);
+        for (service, keys, hosts, is_taken) in [
+            (public, "https://id.example/keys", &open, true),
+            (public, "https://keys.example/keys", &open, true),
+            (public, "https://keys.example/keys", &listed, false),
+            (public, "http://localhost:1/keys", &listed, false),
+            (public, "https://localhost:1/keys", &listed, false),
+            (public, "https://10.0.0.1/keys", &listed, false),
+            (public, "https://169.254.169.254/keys", &open, false),
+            (private, "https://10.0.0.1/keys", &listed, true),
+            (private, "http://localhost:1/keys", &listed, false),
+            (local, "http://localhost:1/keys", &listed, true),
+            (local, "http://127.0.0.9:1/keys", &listed, false),
+            (local, "http://10.0.0.1/keys", &listed, false),
+        ] {
+            // The document claims an issuer on this machine, which changes nothing.
+            let document = format!(r#"{{"issuer":"http://localhost:1","jwks_uri":"{keys}"}}"#);
+
+            let read = read(document.as_bytes(), &url(service), hosts);
+
+            assert_eq!(read.is_ok(), is_taken, "{service} {keys}");
+        }
+    }
+}

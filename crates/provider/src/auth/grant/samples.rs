@@ -1,0 +1,53 @@
+//! Grants for tests.
+
+use std::time::Duration;
+
+use super::{Cause, Grant, Intent, Issued, Login, Origin};
+use crate::auth::Area;
+
+/// Noon of the first day.
+pub const AT_MS: i64 = 43_200_000;
+
+/// Fresh from a login, with serial 1.
+#[must_use]
+pub fn ready(name: &str) -> Grant {
+    Grant::log_in(None, name, Area::Accounting, login("first"), issued(1)).unwrap()
+}
+
+/// A login of this id.
+#[must_use]
+pub fn login(id: &str) -> Login {
+    Login {
+        id: id.to_owned(),
+        at_ms: AT_MS,
+        subject: "0e5c9c3a".to_owned(),
+        shown: Some("person@example.com".to_owned()),
+        client_id: "client".to_owned(),
+        auth_url: "https://login.example.com/".to_owned(),
+        origins: vec!["https://api.example.com".to_owned()],
+    }
+}
+
+/// The `number`th set of tokens: `access-1`, `refresh-1`.
+#[must_use]
+pub fn issued(number: u32) -> Issued {
+    Issued {
+        access: format!("access-{number}").into(),
+        expires_in: Some(Duration::from_secs(3_600)),
+        refresh: Some(format!("refresh-{number}").into()),
+        scopes: None,
+        at_ms: AT_MS,
+    }
+}
+
+/// An intent to refresh, of this id.
+#[must_use]
+pub fn intent(id: &str) -> Intent {
+    Intent {
+        id: id.to_owned(),
+        cause: Cause::Due,
+        origin: Origin { worker: format!("worker of {id}"), begun_ms: AT_MS },
+        window_ms: 5_000,
+        withdrawn: false,
+    }
+}

@@ -1,0 +1,352 @@
+//! How requests reach the identity service: public documents as anything is fetched, tokens once.
+
+use std::{
+    error, fmt,
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU16, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use oauth2::{AsyncHttpClient, HttpRequest, HttpResponse};
+use reqwest::{
+    StatusCode,
+    header::{ACCEPT, CONTENT_TYPE, HeaderValue},
+};
+use tokio::time::{Instant, timeout_at};
+use url::{Origin, Url};
+
+use base::{circuit::Circuit, metrics::ApiOutcome, retry::Retry};
+
+use super::{Error, Gate, PATIENCE, count, tell};
+use crate::{
+    Transport,
+    auth::http::{self, ProviderClock, ReadError, build, builder, read_bounded, retry_after},
+};
+
+/// No answer of the token endpoint is larger, even with three tokens of the largest size.
+const TOKEN_ANSWER_BYTES: usize = 256 * 1024;
+/// Above any time that a caller may give; the caller's own ends first.
+const LONGEST_EXCHANGE: Duration = Duration::from_secs(600);
+/// However long the service wants to be left alone: without tokens nothing goes on, and the next login may be minutes away.
+const LONGEST_REST: Duration = Duration::from_secs(300);
+/// After this the kernel gives up a request that the other side does not acknowledge. Without it, the kernel might deliver a
+/// token minutes after everybody here has stopped to listen.
+const DELIVERY_LIMIT: Duration = Duration::from_secs(5);
+
+/// Clients for both.
+#[derive(Debug)]
+pub(super) struct Wire {
+    documents: reqwest::Client,
+    tokens: reqwest::Client,
+    clock: ProviderClock,
+    /// Where the service is, and whether it answers.
+    origin: Origin,
+    circuit: Arc<Circuit>,
+}
+
+impl Wire {
+    pub(super) fn new(
+        transport: &Transport,
+        origin: Origin,
+        clock: ProviderClock,
+        circuit: Arc<Circuit>,
+    ) -> Result<Self, http::Setup> {
+        let tokens = builder(transport)?
+            // A connection that was used before may be closed from the other side just now, and then the client sends again.
+            .pool_max_idle_per_host(0)
+            .http1_only()
+            .retry(reqwest::retry::never())
+            // The caller knows how long to listen.
+            .read_timeout(LONGEST_EXCHANGE)
+            .timeout(LONGEST_EXCHANGE);
+        #[cfg(target_os = "linux")]
+        let tokens = tokens.tcp_user_timeout(DELIVERY_LIMIT);
+        let (documents, tokens) = (build(builder(transport)?)?, build(tokens)?);
+        Ok(Self { documents, tokens, clock, origin, circuit })
+    }
+
+    pub(super) fn circuit(&self) -> &Circuit {
+        &self.circuit
+    }
+
+    pub(super) fn clock(&self) -> &ProviderClock {
+        &self.clock
+    }
+
+    /// A public document.
+    pub(super) async fn get(&self, address: &Url, limit: usize) -> Result<Bytes, Error> {
+        // Keys may be on another host, which says nothing about this one.
+        let is_ours = address.origin() == self.origin;
+        let pass = if is_ours { Some(self.circuit.pass(Instant::now() + PATIENCE).await?) } else { None };
+        let begun = Instant::now();
+        let fetched = self.try_get(address, limit).await;
+        if let Some(pass) = pass {
+            tell(pass, fetched.as_ref().err());
+        }
+        count(fetched.as_ref().err().map_or(ApiOutcome::Ok, outcome), begun.elapsed());
+        fetched
+    }
+
+    async fn try_get(&self, address: &Url, limit: usize) -> Result<Bytes, Error> {
+        let request = self.documents.get(address.clone()).header(ACCEPT, "application/json");
+        let response = request.send().await.map_err(unreached)?;
+        self.clock.observe(response.headers());
+        if response.status() != StatusCode::OK {
+            return Err(self.unavailable(&response));
+        }
+        read_bounded(response, limit).await.map_err(unread)
+    }
+
+    fn unavailable(&self, response: &reqwest::Response) -> Error {
+        let again = retry_after(response.headers(), &self.clock).map(|again| again.min(LONGEST_REST));
+        Error::Unavailable { status: response.status().as_u16(), again }
+    }
+}
+
+/// Whether the provider may have done what it was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Acted {
+    /// Certainly not.
+    No,
+    /// Nobody knows.
+    Maybe,
+}
+
+/// A request without an answer to it.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) error: Error,
+    pub(super) acted: Acted,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl error::Error for Failure {
+    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
+        self.error.source()
+    }
+}
+
+/// One request to the token endpoint, sent at most once.
+pub(super) struct Once<'a> {
+    wire: &'a Wire,
+    gate: Gate,
+    begun: Instant,
+    end: Instant,
+    passage: Arc<Passage>,
+    /// Of the answer; 0 before it.
+    status: AtomicU16,
+}
+
+impl<'a> Once<'a> {
+    pub(super) fn new(wire: &'a Wire, gate: Gate, end: Instant) -> Self {
+        Self {
+            wire,
+            gate,
+            begun: Instant::now(),
+            end,
+            passage: Arc::new(Passage(Mutex::new(Passed::Waiting))),
+            status: AtomicU16::new(0),
+        }
+    }
+
+    /// The status of the answer, once there is one.
+    pub(super) fn status(&self) -> Option<u16> {
+        Some(self.status.load(Ordering::Relaxed)).filter(|status| *status > 0)
+    }
+
+    /// The answer's status, as a failure.
+    pub(super) fn unanswered(&self, acted: Acted) -> Failure {
+        let status = self.status().unwrap_or_default();
+        Failure { error: Error::Unavailable { status, again: None }, acted }
+    }
+
+    /// All is said: with this failure, or with an answer to what was asked.
+    pub(super) fn ended(&self, failure: Option<&Error>) {
+        let outcome = failure.map_or_else(|| self.status().map_or(ApiOutcome::Malformed, by_status), outcome);
+        count(outcome, self.begun.elapsed());
+    }
+
+    async fn send(&self, request: HttpRequest) -> Result<HttpResponse, Failure> {
+        let (head, body) = request.into_parts();
+        let body = reqwest::Body::wrap(Gated {
+            content: Some(Bytes::from(body)),
+            gate: Arc::clone(&self.gate),
+            passage: Arc::clone(&self.passage),
+        });
+        let request = self.wire.tokens.request(head.method, head.uri.to_string()).headers(head.headers);
+        let exchange = async {
+            let response = request.body(body).send().await.map_err(unreached)?;
+            self.wire.clock.observe(response.headers());
+            let status = response.status();
+            self.status.store(status.as_u16(), Ordering::Relaxed);
+            let refusal = self.wire.unavailable(&response);
+            let answer = head_of(&response);
+            Ok((status, refusal, answer, read_bounded(response, TOKEN_ANSWER_BYTES).await))
+        };
+        let (status, refusal, mut answer, body) = match timeout_at(self.end, exchange).await {
+            Ok(Ok(answered)) => answered,
+            Ok(Err(error)) => return Err(self.broken(error)),
+            Err(_) => return Err(self.broken(Error::Silent)),
+        };
+        // The status says enough; whatever the body would add is not looked at.
+        match status.as_u16() {
+            429 => return Err(Failure { error: refusal, acted: Acted::No }),
+            // Whoever says when to come again knows what it is doing. Others may be a proxy whose service was cut off in the
+            // middle of the work.
+            503 => {
+                let acted = if refusal.retry() == Retry::Later { Acted::Maybe } else { Acted::No };
+                return Err(Failure { error: refusal, acted });
+            }
+            300..=399 => {
+                let error = Error::Malformed { what: "it points to another address" };
+                return Err(Failure { error, acted: Acted::No });
+            }
+            200 | 400..=499 => {}
+            _ => return Err(Failure { error: refusal, acted: Acted::Maybe }),
+        }
+        let body = body.map_err(|error| Failure { error: unread(error), acted: Acted::Maybe })?;
+        // What it is called says little, and a token that is not taken because of its name is lost. `oauth2` reads nothing that
+        // is called otherwise, nor what begins with a mark of byte order.
+        answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        *answer.body_mut() = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&body).to_vec();
+        Ok(answer)
+    }
+
+    /// No answer: the passage knows whether there can have been a request.
+    fn broken(&self, error: Error) -> Failure {
+        match self.passage.decide(|| Passed::Closed) {
+            Passed::Waiting | Passed::Closed => Failure { error, acted: Acted::No },
+            Passed::Refused => Failure { error: Error::Late, acted: Acted::No },
+            Passed::Sent => Failure { error, acted: Acted::Maybe },
+        }
+    }
+}
+
+impl Drop for Once<'_> {
+    fn drop(&mut self) {
+        // Nobody waits for an answer now, so nothing may be asked.
+        self.passage.decide(|| Passed::Closed);
+    }
+}
+
+impl<'c> AsyncHttpClient<'c> for Once<'_> {
+    type Error = Failure;
+    type Future = Pin<Box<dyn Future<Output = Result<HttpResponse, Failure>> + Send + 'c>>;
+
+    fn call(&'c self, request: HttpRequest) -> Self::Future {
+        Box::pin(self.send(request))
+    }
+}
+
+/// What became of a body. Whoever decides first has decided: the connection has a task of its own, which may come to the body
+/// after nobody listens any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Passed {
+    Waiting,
+    Closed,
+    Refused,
+    Sent,
+}
+
+#[derive(Debug)]
+struct Passage(Mutex<Passed>);
+
+impl Passage {
+    /// Decides, unless that is done; what holds from now on.
+    fn decide(&self, wish: impl FnOnce() -> Passed) -> Passed {
+        let mut passed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if *passed == Passed::Waiting {
+            *passed = wish();
+        }
+        *passed
+    }
+}
+
+/// A body that asks before it goes out.
+struct Gated {
+    content: Option<Bytes>,
+    gate: Gate,
+    passage: Arc<Passage>,
+}
+
+impl http_body::Body for Gated {
+    type Data = Bytes;
+    type Error = GateClosed;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, GateClosed>>> {
+        let Some(content) = self.content.take() else { return Poll::Ready(None) };
+        let passed = self.passage.decide(|| if (self.gate)() { Passed::Sent } else { Passed::Refused });
+        Poll::Ready(Some(if passed == Passed::Sent { Ok(Frame::data(content)) } else { Err(GateClosed) }))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.content.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.content.as_ref().map_or(0, |content| content.len() as u64))
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("it may not be sent any more")]
+struct GateClosed;
+
+fn unreached(error: reqwest::Error) -> Error {
+    if error.is_timeout() { Error::Silent } else { Error::Unreachable(error.without_url()) }
+}
+
+fn unread(error: ReadError) -> Error {
+    match error {
+        ReadError::TooLarge { .. } => Error::Malformed { what: TOO_LONG },
+        ReadError::Broken(error) => unreached(error),
+    }
+}
+
+const TOO_LONG: &str = "it is too long";
+
+fn outcome(error: &Error) -> ApiOutcome {
+    match error {
+        Error::Unreachable(_) | Error::Resting { .. } | Error::Setup { .. } => ApiOutcome::Unreachable,
+        Error::Silent | Error::Late => ApiOutcome::Timeout,
+        Error::Unavailable { status, .. } => by_status(*status),
+        Error::Malformed { what } if *what == TOO_LONG => ApiOutcome::Oversized,
+        Error::Malformed { .. } => ApiOutcome::Malformed,
+        Error::Refused { .. } => ApiOutcome::Refused,
+    }
+}
+
+fn by_status(status: u16) -> ApiOutcome {
+    match status {
+        200 => ApiOutcome::Ok,
+        401 => ApiOutcome::Unauthorized,
+        403 => ApiOutcome::Forbidden,
+        404 | 410 => ApiOutcome::NotFound,
+        429 => ApiOutcome::Throttled,
+        500.. => ApiOutcome::Server,
+        _ => ApiOutcome::Refused,
+    }
+}
+
+/// The head of an answer, as `oauth2` wants to see it.
+fn head_of(response: &reqwest::Response) -> HttpResponse {
+    let mut head = HttpResponse::new(Vec::new());
+    *head.status_mut() = response.status();
+    *head.headers_mut() = response.headers().clone();
+    head
+}

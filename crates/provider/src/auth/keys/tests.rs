@@ -1,0 +1,198 @@
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use aws_lc_rs::digest;
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use serde_json::json;
+
+use super::*;
+use crate::auth::{
+    http::ProviderClock,
+    stub::{Act, DISCOVERY, FIRST, ISSUER, KEY_SET, SECOND, Signer, Stub},
+};
+
+fn keys(stub: &Stub) -> Keys {
+    let clock = ProviderClock::new(Duration::from_secs(300));
+    Keys::discovered(Identity::new(&stub.provider(), clock).unwrap())
+}
+
+/// Whether one of these keys is the signer's.
+fn has(keys: &[Key], signer: &Signer) -> bool {
+    let token = signer.sign(&json!({}));
+    let (signed, signature) = token.rsplit_once('.').unwrap();
+    let signature = URL_SAFE_NO_PAD.decode(signature).unwrap();
+    keys.iter().any(|key| key.has_signed(signed.as_bytes(), &signature))
+}
+
+async fn found(keys: &Keys, signer: &Signer) -> bool {
+    keys.find(Some(signer.kid), None).await.is_ok_and(|keys| has(&keys, signer))
+}
+
+fn from_file(content: &str) -> Result<Keys, Error> {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("keys");
+    fs::write(&path, content).unwrap();
+    Keys::from_file(&path)
+}
+
+#[tokio::test]
+async fn however_many_ask_the_keys_are_fetched_once() {
+    let stub = Stub::start().await;
+    stub.publish(&[FIRST.published()]);
+    let keys = keys(&stub);
+    assert!(stub.seen(DISCOVERY).is_empty());
+
+    let asking = futures::future::join_all((0..50).map(|_| found(&keys, &FIRST))).await;
+
+    assert!(asking.into_iter().all(|found| found));
+    assert_eq!((stub.seen(DISCOVERY).len(), stub.seen(KEY_SET).len()), (1, 1));
+    assert_eq!(keys.issuer().as_deref(), Some(ISSUER));
+}
+
+#[tokio::test]
+async fn a_new_key_is_noticed_but_a_made_up_one_fetches_once_a_minute_at_most() {
+    let stub = Stub::start().await;
+    stub.publish(&[FIRST.published()]);
+    let keys = keys(&stub);
+    assert!(found(&keys, &FIRST).await);
+    stub.publish(&[SECOND.published()]);
+
+    assert!(found(&keys, &SECOND).await);
+    assert!(!found(&keys, &FIRST).await, "it is not published any more");
+    assert_eq!(stub.seen(KEY_SET).len(), 2);
+
+    for minute in 2..5 {
+        for _ in 0..3 {
+            let made_up = keys.find(Some("made up"), None).await;
+            assert!(matches!(&made_up, Err(Error::Unknown { kid }) if kid == "made up"), "{made_up:?}");
+        }
+        assert_eq!(stub.seen(KEY_SET).len(), minute);
+        assert!(keys.turn.lock().await.not_before.unwrap() > Instant::now() + AGAIN / 2);
+        let_fetch(&keys).await;
+    }
+}
+
+/// As if the time in which nothing is fetched again were over.
+async fn let_fetch(keys: &Keys) {
+    keys.turn.lock().await.not_before = None;
+}
+
+/// As if a day had passed.
+async fn outdate(keys: &Keys) {
+    let former = keys.published();
+    keys.publish(Published { keys: former.keys.clone(), issuer: former.issuer.clone(), fetched: None });
+    let_fetch(keys).await;
+}
+
+#[tokio::test]
+async fn a_service_that_is_away_costs_no_key_that_was_there() {
+    let stub = Stub::start().await;
+    stub.publish(&[FIRST.published()]);
+    let keys = keys(&stub);
+    assert!(found(&keys, &FIRST).await);
+
+    for act in [
+        Act::json(503, ""),
+        Act::answer(200, "text/html", "<html>"),
+        Act::json(200, "{}"),
+        Act::json(200, r#"{"keys":"#),
+        Act::json(200, r#"{"keys":[]}"#),
+        Act::json(200, r#"{"keys":[{"kty":"RSA","kid":"first","n":7,"e":"AQAB"}]}"#),
+        Act::json(200, &format!(r#"{{"keys":[],"x":"{}"}}"#, "x".repeat(10 << 20))),
+        Act::Cut,
+    ] {
+        stub.on(KEY_SET, act.clone());
+        outdate(&keys).await;
+        let before = stub.seen(KEY_SET).len();
+
+        assert!(found(&keys, &FIRST).await, "{act:?}");
+        assert!(matches!(keys.find(Some("other"), None).await, Err(Error::Fetch(_))), "{act:?}");
+
+        assert_eq!(stub.seen(KEY_SET).len(), before + 1, "{act:?}");
+    }
+    stub.publish(&[FIRST.published()]);
+    assert!(keys.turn.lock().await.not_before.unwrap() <= Instant::now() + AGAIN_AFTER_FAILURE);
+    let_fetch(&keys).await;
+    assert!(matches!(keys.find(Some("other"), None).await, Err(Error::Unknown { .. })));
+}
+
+#[tokio::test]
+async fn keys_that_cannot_be_used_are_skipped() {
+    let good = FIRST.published();
+    let with = |name: &str, value: Value| {
+        let mut key = good.clone();
+        key["kid"] = json!("other");
+        key[name] = value;
+        key
+    };
+    let odd = [
+        json!(7),
+        json!({}),
+        with("kty", json!("EC")),
+        with("use", json!("enc")),
+        with("alg", json!("RS512")),
+        with("n", json!("!")),
+        with("n", json!("AQAB")),
+        with("e", json!("")),
+        json!({ "kty": "RSA", "kid": "other", "x5c": ["AAAA"] }),
+    ];
+    let stub = Stub::start().await;
+    stub.publish(&[&odd[..], std::slice::from_ref(&good)].concat());
+    let keys = keys(&stub);
+
+    assert!(found(&keys, &FIRST).await);
+    let all = keys.find(None, None).await.unwrap();
+
+    assert_eq!(all.len(), 1, "{all:?}");
+}
+
+#[tokio::test]
+async fn a_file_holds_keys_certificates_or_a_set() {
+    let pair = rcgen::KeyPair::generate_for(&rcgen::PKCS_RSA_SHA256);
+    let certificate = pair.and_then(|pair| rcgen::CertificateParams::default().self_signed(&pair)).unwrap();
+    let set = json!({ "keys": [FIRST.published(), SECOND.published()] }).to_string();
+    let both = format!("{}{}", FIRST.pem(), SECOND.pem());
+
+    for (content, count) in [(&both, 2), (&set, 2), (&certificate.pem(), 1)] {
+        let keys = from_file(content).unwrap();
+        assert_eq!(keys.find(None, None).await.unwrap().len(), count, "{content}");
+    }
+    // Names of a set are used; a bare key has none, and the signature tells.
+    assert!(found(&from_file(&set).unwrap(), &SECOND).await);
+    assert!(found(&from_file(&both).unwrap(), &SECOND).await);
+    assert!(matches!(from_file(&set).unwrap().find(Some("x"), None).await, Err(Error::Unknown { .. })));
+    let thumbprint = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, certificate.der());
+    let thumbprint = URL_SAFE_NO_PAD.encode(thumbprint);
+    let keys = from_file(&format!("{both}{}", certificate.pem())).unwrap();
+    assert_eq!(keys.find(None, Some(&thumbprint)).await.unwrap().len(), 1);
+}
+
+#[test]
+fn a_file_without_a_usable_key_is_told_with_its_setting() {
+    let elliptic = rcgen::KeyPair::generate().unwrap();
+    let (private, public) = (elliptic.serialize_pem(), elliptic.public_key_pem());
+
+    for content in ["", "{}", r#"{"keys":[]}"#, "{", "not a key", &private, &public] {
+        let error = from_file(content).unwrap_err();
+        assert!(error.to_string().contains("oauth.keys.location"), "{error}");
+    }
+    assert!(matches!(Keys::from_file(Path::new("/nowhere/at/all")), Err(Error::File { .. })));
+}
+
+#[tokio::test]
+async fn a_file_is_read_again_for_a_key_that_it_lacks_and_a_broken_one_changes_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("keys");
+    let set = |signer: &Signer| json!({ "keys": [signer.published()] }).to_string();
+    fs::write(&path, set(&FIRST)).unwrap();
+    let keys = Keys::from_file(&path).unwrap();
+    assert!(found(&keys, &FIRST).await);
+    fs::write(&path, "{").unwrap();
+
+    assert!(!found(&keys, &SECOND).await);
+    assert!(found(&keys, &FIRST).await, "the former keys stay");
+    fs::write(&path, set(&SECOND)).unwrap();
+    assert!(!found(&keys, &SECOND).await, "it was looked at a moment ago");
+    // A minute passes.
+    keys.turn.lock().await.not_before = None;
+    assert!(found(&keys, &SECOND).await);
+}

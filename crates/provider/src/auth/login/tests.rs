@@ -1,0 +1,248 @@
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::{collections::BTreeMap, time::Duration};
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::auth::stub::{Act, FIRST, ISSUER, SECOND, Stub, TOKEN};
+
+const REDIRECT: &str = "http://localhost:8400/callback";
+/// A moment at which the stub's clock stands, as its answers tell it.
+const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+const NOW: i64 = 784_111_777;
+
+fn begin(stub: &Stub, pkce: bool) -> Login {
+    let mut provider = stub.provider();
+    provider.oauth.pkce = pkce;
+    let clock = ProviderClock::new(Duration::from_secs(300));
+    Login::begin(&provider, Area::Accounting, REDIRECT, &clock).unwrap()
+}
+
+fn asked(login: &Login) -> BTreeMap<String, String> {
+    login.address().query_pairs().into_owned().collect()
+}
+
+/// What the provider gives to a login with this nonce.
+fn tokens(nonce: &str) -> (Value, Value) {
+    let times = json!({ "iss": ISSUER, "exp": NOW + 300, "nbf": NOW, "sub": "somebody" });
+    let with = |more: Value| {
+        let mut payload = times.clone();
+        payload.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        payload
+    };
+    let access = with(
+        json!({ "aud": format!("{ISSUER}/resources"), "client_id": "client", "scope": ["openid", "x"] }),
+    );
+    (access, with(json!({ "aud": "client", "nonce": nonce })))
+}
+
+fn say(stub: &Stub, answer: &Value) {
+    let headers = format!("content-type: application/json\r\ndate: {DATE}\r\n");
+    stub.on(TOKEN, Act::with_headers(200, &headers, &answer.to_string()));
+}
+
+/// Logs in at a stub that answers as `bend` makes it.
+async fn enter(bend: impl FnOnce(&mut Value, &mut Value, &mut Value)) -> Result<Entered, Error> {
+    let stub = Stub::start().await;
+    stub.publish(&[FIRST.published()]);
+    let login = begin(&stub, false);
+    let asked = asked(&login);
+    let (mut access, mut identity) = tokens(&asked["nonce"]);
+    let mut answer = json!({ "refresh_token": "r", "expires_in": 300 });
+    bend(&mut access, &mut identity, &mut answer);
+    for (name, payload) in [("access_token", access), ("id_token", identity)] {
+        if answer.get(name).is_none() {
+            answer[name] = FIRST.sign(&payload).into();
+        }
+    }
+    say(&stub, &answer);
+
+    let code = login.accept(&format!("code=c0de&state={}", asked["state"])).unwrap();
+    login.finish(code).await
+}
+
+#[tokio::test]
+async fn an_address_asks_for_a_code_with_everything_fresh() {
+    let stub = Stub::start().await;
+
+    let (first, second) = (begin(&stub, false), begin(&stub, false));
+
+    let (asked, again) = (asked(&first), asked(&second));
+    assert_eq!(first.address().path(), "/auth/core/connect/authorize");
+    assert_eq!(asked["client_id"], "client");
+    assert_eq!(asked["response_type"], "code");
+    assert_eq!(asked["redirect_uri"], REDIRECT);
+    assert_eq!(asked["scope"], Area::Accounting.scopes().join(" "));
+    assert!(first.address().query().unwrap().contains("scope=offline_access+openid+"));
+    let mut names: Vec<_> = asked.keys().map(String::as_str).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["client_id", "nonce", "redirect_uri", "response_type", "scope", "state"]);
+    let drawn = [&asked["state"], &asked["nonce"], &again["state"], &again["nonce"]];
+    for (number, guid) in drawn.into_iter().enumerate() {
+        let parts: Vec<usize> = guid.split('-').map(str::len).collect();
+        assert_eq!(parts, [8, 4, 4, 4, 12], "{guid}");
+        assert!(guid[14..].starts_with('4') && "89ab".contains(&guid[19..20]), "{guid}");
+        assert!(!drawn[..number].contains(&guid), "drawn twice: {guid}");
+    }
+    let shown = format!("{first:?}");
+    assert!(!shown.contains(&asked["state"]) && !shown.contains(&asked["nonce"]), "{shown}");
+}
+
+#[tokio::test]
+async fn pkce_shows_a_challenge_first_and_its_verifier_later() {
+    let stub = Stub::start().await;
+    stub.publish(&[FIRST.published()]);
+    let login = begin(&stub, true);
+    let asked = asked(&login);
+    let (access, identity) = tokens(&asked["nonce"]);
+    say(
+        &stub,
+        &json!({ "access_token": FIRST.sign(&access), "id_token": FIRST.sign(&identity), "refresh_token": "r" }),
+    );
+
+    let code = login.accept(&format!("code=c0de&state={}", asked["state"])).unwrap();
+    login.finish(code).await.unwrap();
+
+    assert_eq!(asked["code_challenge_method"], "S256");
+    let [(_, body)] = &stub.seen(TOKEN)[..] else { panic!("{:?}", stub.seen(TOKEN)) };
+    let fields: BTreeMap<_, _> = form_urlencoded::parse(body.as_bytes()).into_owned().collect();
+    let hash = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, fields["code_verifier"].as_bytes());
+    assert_eq!(URL_SAFE_NO_PAD.encode(hash), asked["code_challenge"]);
+}
+
+#[tokio::test]
+async fn a_code_refused_with_pkce_says_how_to_turn_it_off() {
+    for (pkce, told) in [(true, true), (false, false)] {
+        let stub = Stub::start().await;
+        stub.on(TOKEN, Act::json(400, r#"{"error":"invalid_grant"}"#));
+        let login = begin(&stub, pkce);
+        let state = asked(&login)["state"].clone();
+
+        let code = login.accept(&format!("code=c0de&state={state}")).unwrap();
+        let error = login.finish(code).await.unwrap_err();
+
+        let words = base::retry::Chain(&error).to_string();
+        assert_eq!(words.contains("oauth.pkce=false"), told, "{words}");
+        assert!(words.contains("invalid_grant"), "{words}");
+    }
+}
+
+#[tokio::test]
+async fn a_callback_is_taken_only_with_the_state_of_this_login() {
+    let stub = Stub::start().await;
+    let login = begin(&stub, false);
+    let state = asked(&login)["state"].clone();
+    let upper = state.to_uppercase();
+    let long = "x".repeat(LONGEST);
+
+    for (query, expected) in [
+        (format!("code=c&state={state}"), "taken"),
+        (format!("state={state}&code=c&id_token=&session_state=x"), "taken"),
+        (format!("code=c&state={upper}"), "not trusted"),
+        (format!("code=c&state={state}x"), "not trusted"),
+        ("code=c&state=".into(), "not trusted"),
+        ("code=c".into(), "not trusted"),
+        ("error=access_denied".into(), "not trusted"),
+        ("error=access_denied&state=other".into(), "not trusted"),
+        (String::new(), "not trusted"),
+        (format!("code=c&state=other&state={state}"), "malformed"),
+        (format!("code=c&code=d&state={state}"), "malformed"),
+        (format!("state={state}"), "malformed"),
+        (format!("code=&state={state}"), "malformed"),
+        (format!("code=a%0d%0ab&state={state}"), "malformed"),
+        (format!("code=c&state={state}&{long}"), "malformed"),
+        (format!("error=access_denied&error_description=a%0Ab&state={state}"), "refused access_denied a b"),
+        (format!("error=access_denied&code=c&state={state}"), "refused access_denied"),
+    ] {
+        let word = match login.accept(&query) {
+            Ok(_) => "taken".into(),
+            Err(CallbackError::NotTrusted) => "not trusted".into(),
+            Err(CallbackError::Malformed(_)) => "malformed".into(),
+            Err(CallbackError::Refused { code, description }) => {
+                format!("refused {code} {}", description.unwrap_or_default()).trim().to_owned()
+            }
+        };
+        assert_eq!(word, expected, "{query}");
+    }
+}
+
+#[tokio::test]
+async fn a_person_may_paste_the_code_or_the_whole_address() {
+    let stub = Stub::start().await;
+    let login = begin(&stub, false);
+    let state = asked(&login)["state"].clone();
+
+    for (text, expected) in [
+        (" c0de\n".to_owned(), Some("c0de")),
+        (format!("{REDIRECT}?code=c0de&state={state}\r\n"), Some("c0de")),
+        (format!("{REDIRECT}?code=c0de&state=other"), None),
+        (format!("{REDIRECT}?code=c0de"), None),
+        ("two words".into(), None),
+        ("http://[".into(), None),
+        (String::new(), None),
+    ] {
+        let pasted = login.accept_pasted(&text).ok();
+        assert_eq!(pasted.as_ref().map(|found| found.code.reveal()), expected, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_login_ends_with_tokens_that_are_checked() {
+    let entered = enter(|_, _, _| {}).await.unwrap();
+
+    assert_eq!(entered.granted.refresh.unwrap().reveal(), "r");
+    assert_eq!(entered.claims.subject.as_deref(), Some("somebody"));
+    assert_eq!(entered.scopes, ["openid", "x"]);
+}
+
+#[tokio::test]
+async fn tokens_of_another_login_client_person_or_key_are_not_taken() {
+    for (name, entered) in [
+        ("nonce", enter(|_, identity, _| identity["nonce"] = "other".into()).await),
+        ("no nonce", enter(|_, identity, _| identity["nonce"] = Value::Null).await),
+        ("client", enter(|access, _, _| access["client_id"] = "other".into()).await),
+        (
+            "access audience",
+            enter(|access, _, _| access["aud"] = "https://other.example/resources".into()).await,
+        ),
+        ("audience", enter(|_, identity, _| identity["aud"] = "other".into()).await),
+        ("person", enter(|_, identity, _| identity["sub"] = "other".into()).await),
+        ("issuer", enter(|access, _, _| access["iss"] = "https://other.example".into()).await),
+        ("over", enter(|access, _, _| access["exp"] = (NOW - 3_600).into()).await),
+        ("hash", enter(|_, identity, _| identity["at_hash"] = "AAAA".into()).await),
+        ("key", enter(|access, _, answer| answer["access_token"] = SECOND.sign(access).into()).await),
+        ("opaque", enter(|_, _, answer| answer["access_token"] = "opaque".into()).await),
+    ] {
+        assert!(matches!(entered, Err(Error::Distrusted { .. })), "{name}: {entered:?}");
+    }
+}
+
+#[tokio::test]
+async fn tokens_that_would_not_last_or_not_tell_who_came_are_not_taken() {
+    for (scope, entered) in [
+        ("openid", enter(|_, _, answer| answer["id_token"] = "".into()).await),
+        ("offline_access", enter(|_, _, answer| answer["refresh_token"] = Value::Null).await),
+    ] {
+        let error = entered.unwrap_err();
+        let told = format!("accounting.oauth.scopes must have {scope}");
+        assert!(matches!(error, Error::Incomplete { .. }) && error.to_string().contains(&told), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn an_identity_token_in_the_callback_is_checked_before_the_code_is_used() {
+    let stub = Stub::start().await;
+    stub.publish(&[FIRST.published()]);
+    let login = begin(&stub, false);
+    let state = asked(&login)["state"].clone();
+    let (_, mut identity) = tokens("of another login");
+    identity["exp"] = i64::MAX.into();
+
+    let code = login.accept(&format!("code=c&state={state}&id_token={}", FIRST.sign(&identity))).unwrap();
+    let entered = login.finish(code).await;
+
+    assert!(matches!(entered, Err(Error::Distrusted { .. })), "{entered:?}");
+    assert!(stub.seen(TOKEN).is_empty());
+}

@@ -1,0 +1,507 @@
+//! Encryption of grants at rest: AES-256-GCM under a key that is derived from `grant.encryption.key`.
+//!
+//! ```text
+//! text of the setting ──HKDF-SHA256──┬─ info "seal" ──▶ key        grant ──▶ AES-GCM(key, random nonce, AAD) ──▶ Envelope
+//!                                    ├─ info "id" ────▶ kid                              ▲ version, kid, record key,
+//!                                    │                                                    group, serial, revision
+//!                                    └─ info "dead-letters" ──▶ key of [`Keyring::sign_letter`]
+//! ```
+//!
+//! - Group, serial and revision stand in the envelope in clear and are authenticated, so that a reader can tell an older envelope
+//!   from a newer one, and another group's from its own. Form 1 has none of them: it is read and not written any more.
+//! - An envelope opens only under the name it was sealed for: a record copied to another name is damage, not a grant.
+//! - The kid tells which key it takes without telling anything of the key. With a previous key in the ring both open; only the
+//!   current one seals.
+//! - Dead letters are signed with a key of their own, so that no signature says anything about the key that encrypts.
+//! - Nonces are random: at two writes an hour and grant, 2^32 writes under one key are far away.
+//!
+//! On failure: [`Error::UnknownKey`] is no damage, since another worker may have that key; it must never be overwritten.
+
+use std::fmt;
+
+use aws_lc_rs::{
+    aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey},
+    constant_time::verify_slices_are_equal,
+    hkdf::{HKDF_SHA256, KeyType, Salt},
+    hmac,
+};
+use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use base::{retry::Retry, secret::Secret};
+
+use super::grant::{Grant, Unreadable};
+
+/// The form of signatures that this version writes, and reads.
+const SIGNATURE_VERSION: &str = "v1";
+/// The form of envelopes that this version writes.
+const VERSION: u8 = 2;
+/// The form before, which it reads.
+const UNSTAMPED: u8 = 1;
+const SALT: &[u8] = b"tributary grants v1";
+const AAD_PREFIX: &[u8] = b"tributary-grant\0";
+const KEY_LEN: usize = 32;
+/// Bytes of a key's fingerprint.
+const ID_LEN: usize = 8;
+
+/// An encrypted grant, as it stands in the topic and in files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Envelope {
+    /// The form.
+    pub v: u8,
+    /// Which key opens it: 16 hexadecimal digits.
+    pub kid: String,
+    /// When and by whom it was sealed; `None` in form 1.
+    #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
+    pub stamp: Option<Stamp>,
+    nonce: String,
+    sealed: String,
+}
+
+/// What orders the envelopes of one record. Worth something only once the envelope has been opened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stamp {
+    /// `group.id` of the worker or command that sealed it.
+    pub group: String,
+    /// Of the grant inside.
+    pub serial: u64,
+    /// Grows with every write of the record, also where the serial stays.
+    pub revision: u64,
+}
+
+/// Why an envelope was not opened, or a grant not sealed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// It takes a key that is not in the ring.
+    #[error("it is encrypted with the key {kid}, which is neither grant.encryption.key nor its previous one")]
+    UnknownKey {
+        /// The key's fingerprint.
+        kid: String,
+    },
+    /// It is not what was sealed under this name.
+    #[error("it is damaged, or was written under another name")]
+    Damaged,
+    /// It was sealed by a version of Tributary that writes another form.
+    #[error("it has form {version}, and this version of Tributary reads forms {UNSTAMPED} and {VERSION}")]
+    Form {
+        /// The form.
+        version: u8,
+    },
+    /// It opened, and is no grant.
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
+    /// The machine gives no random numbers, or the library fails.
+    #[error("encryption failed on this machine")]
+    Failed,
+}
+
+impl Error {
+    /// What may be done about it.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        match self {
+            // A worker with another configuration may be on its way.
+            Self::UnknownKey { .. } | Self::Failed => Retry::Later,
+            Self::Damaged | Self::Form { .. } | Self::Unreadable(_) => Retry::Never,
+        }
+    }
+}
+
+/// Why a signature does not hold.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadSignature {
+    /// It takes a key that is not in the ring.
+    #[error("it is signed with the key {kid}, which is neither grant.encryption.key nor its previous one")]
+    UnknownKey {
+        /// The key's fingerprint, as the signature states it.
+        kid: String,
+    },
+    /// The content or the signature was changed.
+    #[error("its signature does not match its content")]
+    Wrong,
+}
+
+impl BadSignature {
+    /// The signature stays wrong.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        Retry::Never
+    }
+
+    /// What a signature is without any key to verify it with.
+    #[must_use]
+    pub fn without_keys(signature: &[u8]) -> Self {
+        match parse_signature(signature) {
+            Some((kid, _)) => Self::UnknownKey { kid: short(kid) },
+            None => Self::Wrong,
+        }
+    }
+}
+
+/// The keys of this worker.
+pub struct Keyring {
+    current: Key,
+    previous: Option<Key>,
+    group: String,
+}
+
+impl Keyring {
+    /// With `grant.encryption.key`, and the one before it if that still opens grants, for the workers of a group.
+    ///
+    /// # Errors
+    /// The library refuses to derive a key.
+    pub fn new(current: &Secret, previous: Option<&Secret>, group: &str) -> Result<Self, Error> {
+        let (current, previous) = (Key::derive(current)?, previous.map(Key::derive).transpose()?);
+        Ok(Self { current, previous, group: group.to_owned() })
+    }
+
+    /// `group.id` of those who seal with it.
+    #[must_use]
+    pub fn group(&self) -> &str {
+        &self.group
+    }
+
+    /// Signs the parts of a dead letter (HMAC-SHA256) with the current key. Each part counts with its length, so that no two
+    /// lists of parts have the same signature.
+    #[must_use]
+    pub fn sign_letter<'a>(&self, parts: impl IntoIterator<Item = &'a [u8]>) -> String {
+        let tag = self.current.tag(parts);
+        format!("{SIGNATURE_VERSION}:{}:{}", self.current.id, BASE64.encode(tag))
+    }
+
+    /// Verifies what [`Keyring::sign_letter`] signed with the current or the previous key, in constant time.
+    ///
+    /// # Errors
+    /// Another key signed it, or the parts or the signature were changed.
+    pub fn verify_letter<'a>(
+        &self,
+        parts: impl IntoIterator<Item = &'a [u8]>,
+        signature: &[u8],
+    ) -> Result<(), BadSignature> {
+        let (kid, given) = parse_signature(signature).ok_or(BadSignature::Wrong)?;
+        let key = self.find(kid).ok_or_else(|| BadSignature::UnknownKey { kid: short(kid) })?;
+        let given = BASE64.decode(given).map_err(|_| BadSignature::Wrong)?;
+        verify_slices_are_equal(key.tag(parts).as_ref(), &given).map_err(|_| BadSignature::Wrong)
+    }
+
+    fn find(&self, kid: &str) -> Option<&Key> {
+        [Some(&self.current), self.previous.as_ref()].into_iter().flatten().find(|key| key.id == kid)
+    }
+
+    /// Fingerprint of the key that seals.
+    #[must_use]
+    pub fn kid(&self) -> &str {
+        &self.current.id
+    }
+
+    /// Encrypts a grant for the record with this key, as this write of it.
+    ///
+    /// # Errors
+    /// The machine gives no random numbers.
+    pub fn seal(&self, record_key: &str, grant: &Grant, revision: u64) -> Result<Envelope, Error> {
+        self.seal_bytes(record_key, grant.serial, revision, grant.to_bytes())
+    }
+
+    /// Decrypts what was sealed for the record with this key.
+    ///
+    /// # Errors
+    /// It takes another key, or is damaged.
+    pub fn open(&self, record_key: &str, envelope: &Envelope) -> Result<Grant, Error> {
+        let bytes = self.open_bytes(record_key, envelope)?;
+        Ok(Grant::from_bytes(&bytes)?)
+    }
+
+    /// As [`Keyring::seal`], for any bytes.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn seal_bytes(
+        &self,
+        record_key: &str,
+        serial: u64,
+        revision: u64,
+        mut bytes: Zeroizing<Vec<u8>>,
+    ) -> Result<Envelope, Error> {
+        let Key { id, cipher, .. } = &self.current;
+        let stamp = Stamp { group: self.group.clone(), serial, revision };
+        // Grows by the tag while it is still readable: room for it now leaves no copy behind.
+        let mut sealed = Zeroizing::new(Vec::with_capacity(bytes.len() + AES_256_GCM.tag_len()));
+        sealed.append(&mut bytes);
+        let nonce = cipher
+            .seal_in_place_append_tag(Aad::from(stamped(id, record_key, &stamp)), &mut *sealed)
+            .map_err(|_| Error::Failed)?;
+        Ok(Envelope {
+            v: VERSION,
+            kid: id.clone(),
+            stamp: Some(stamp),
+            nonce: BASE64.encode(nonce.as_ref()),
+            sealed: BASE64.encode(&*sealed),
+        })
+    }
+
+    /// As [`Keyring::open`], for any bytes.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_bytes(&self, record_key: &str, envelope: &Envelope) -> Result<Zeroizing<Vec<u8>>, Error> {
+        let Envelope { v, kid, stamp, nonce, sealed } = envelope;
+        let aad = match (*v, stamp) {
+            (UNSTAMPED, None) => associated(UNSTAMPED, kid, record_key),
+            (VERSION, Some(stamp)) => stamped(kid, record_key, stamp),
+            (UNSTAMPED | VERSION, _) => return Err(Error::Damaged),
+            (version, _) => return Err(Error::Form { version }),
+        };
+        let Some(Key { cipher, .. }) = self.find(kid) else {
+            return Err(Error::UnknownKey { kid: short(kid) });
+        };
+        let nonce = BASE64.decode(nonce).ok().and_then(|nonce| <[u8; NONCE_LEN]>::try_from(nonce).ok());
+        let nonce = Nonce::assume_unique_for_key(nonce.ok_or(Error::Damaged)?);
+        let mut bytes = Zeroizing::new(BASE64.decode(sealed).map_err(|_| Error::Damaged)?);
+        let length =
+            cipher.open_in_place(nonce, Aad::from(aad), &mut bytes).map_err(|_| Error::Damaged)?.len();
+        bytes.truncate(length);
+        Ok(bytes)
+    }
+}
+
+impl fmt::Debug for Keyring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keyring")
+            .field("current", &self.current.id)
+            .field("previous", &self.previous.as_ref().map(|key| &key.id))
+            .finish()
+    }
+}
+
+struct Key {
+    id: String,
+    cipher: RandomizedNonceKey,
+    letters: hmac::Key,
+}
+
+impl Key {
+    fn derive(text: &Secret) -> Result<Self, Error> {
+        let derived = Salt::new(HKDF_SHA256, SALT).extract(text.reveal().as_bytes());
+        let (mut key, mut letters) = (Zeroizing::new([0; KEY_LEN]), Zeroizing::new([0; KEY_LEN]));
+        let mut id = [0; ID_LEN];
+        for (info, out) in [
+            (&b"seal"[..], &mut key[..]),
+            (&b"id"[..], &mut id[..]),
+            (&b"dead-letters"[..], &mut letters[..]),
+        ] {
+            let info = [info];
+            let filled = derived.expand(&info, Length(out.len())).and_then(|okm| okm.fill(out));
+            filled.map_err(|_| Error::Failed)?;
+        }
+        let cipher = RandomizedNonceKey::new(&AES_256_GCM, &*key).map_err(|_| Error::Failed)?;
+        let id = id.iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Self { id, cipher, letters: hmac::Key::new(hmac::HMAC_SHA256, &*letters) })
+    }
+
+    fn tag<'a>(&self, parts: impl IntoIterator<Item = &'a [u8]>) -> hmac::Tag {
+        let mut context = hmac::Context::with_key(&self.letters);
+        let mut update = |part: &[u8]| {
+            context.update(&(part.len() as u64).to_be_bytes());
+            context.update(part);
+        };
+        update(SIGNATURE_VERSION.as_bytes());
+        update(self.id.as_bytes());
+        parts.into_iter().for_each(update);
+        context.sign()
+    }
+}
+
+/// How many bytes to derive.
+struct Length(usize);
+
+impl KeyType for Length {
+    fn len(&self) -> usize {
+        self.0
+    }
+}
+
+/// What form 2 authenticates beside the grant: each text behind its length, so that no two mean the same.
+fn stamped(kid: &str, record_key: &str, stamp: &Stamp) -> Vec<u8> {
+    let mut parts = [AAD_PREFIX, &[VERSION]].concat();
+    for text in [kid, record_key, &stamp.group] {
+        parts.extend((text.len() as u64).to_be_bytes());
+        parts.extend(text.as_bytes());
+    }
+    parts.extend(stamp.serial.to_be_bytes());
+    parts.extend(stamp.revision.to_be_bytes());
+    parts
+}
+
+/// What form 1 authenticates.
+fn associated(version: u8, kid: &str, record_key: &str) -> Vec<u8> {
+    let parts = [AAD_PREFIX, &[version], kid.as_bytes(), b"\0", record_key.as_bytes()];
+    parts.concat()
+}
+
+/// The kid and the digits of a signature in the form of this version.
+fn parse_signature(signature: &[u8]) -> Option<(&str, &str)> {
+    let (version, rest) = str::from_utf8(signature).ok()?.split_once(':')?;
+    rest.split_once(':').filter(|_| version == SIGNATURE_VERSION)
+}
+
+/// A kid from outside, fit to be shown.
+fn short(kid: &str) -> String {
+    kid.chars().filter(char::is_ascii_hexdigit).take(2 * ID_LEN).collect()
+}
+
+/// An envelope as the version before wrote it.
+#[cfg(any(test, feature = "samples"))]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+#[must_use]
+pub fn unstamped(ring: &Keyring, record_key: &str, grant: &Grant) -> Envelope {
+    let Key { id, cipher, .. } = &ring.current;
+    let mut sealed = grant.to_bytes().to_vec();
+    let aad = Aad::from(associated(UNSTAMPED, id, record_key));
+    let nonce = cipher.seal_in_place_append_tag(aad, &mut sealed).unwrap();
+    let (nonce, sealed) = (BASE64.encode(nonce.as_ref()), BASE64.encode(&sealed));
+    Envelope { v: UNSTAMPED, kid: id.clone(), stamp: None, nonce, sealed }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::grant::samples::ready;
+
+    const KEY: &str = "0123456789abcdef0123456789abcdef";
+
+    fn ring(current: &str, previous: Option<&str>) -> Keyring {
+        Keyring::new(&current.into(), previous.map(Secret::from).as_ref(), "group").unwrap()
+    }
+
+    #[test]
+    fn a_grant_comes_back_whole_and_its_envelope_shows_nothing_of_it() {
+        let (ring, grant) = (ring(KEY, None), ready("acc"));
+
+        let envelope = ring.seal("grant/acc", &grant, 1).unwrap();
+        let opened = ring.open("grant/acc", &envelope).unwrap();
+
+        assert_eq!(*opened.to_bytes(), *grant.to_bytes());
+        let tokens = grant.tokens.unwrap();
+        let shown = format!("{envelope:?} {ring:?} {}", serde_json::to_string(&envelope).unwrap());
+        for secret in [tokens.access.reveal(), tokens.refresh.reveal(), KEY, "person@example.com"] {
+            assert!(!shown.contains(secret) && !shown.contains(&BASE64.encode(secret)), "{shown}");
+        }
+    }
+
+    #[test]
+    fn an_envelope_under_another_name_or_with_one_bit_changed_is_damaged() {
+        let ring = ring(KEY, None);
+        let envelope = ring.seal("grant/acc", &ready("acc"), 7).unwrap();
+        let bent = |bend: fn(&mut Envelope)| {
+            let mut bent = envelope.clone();
+            bend(&mut bent);
+            ring.open("grant/acc", &bent)
+        };
+
+        assert!(matches!(ring.open("grant/pay", &envelope), Err(Error::Damaged)));
+        assert!(matches!(bent(|one| one.sealed.replace_range(0..1, "_")), Err(Error::Damaged)));
+        let flip = |one: &mut Envelope| {
+            let mut bytes = BASE64.decode(&one.sealed).unwrap();
+            bytes[0] ^= 1;
+            one.sealed = BASE64.encode(bytes);
+        };
+        assert!(matches!(bent(flip), Err(Error::Damaged)));
+        assert!(matches!(bent(|one| one.nonce.clear()), Err(Error::Damaged)));
+        assert!(matches!(bent(|one| one.sealed.clear()), Err(Error::Damaged)));
+        assert!(matches!(bent(|one| one.v = 3), Err(Error::Form { version: 3 })));
+    }
+
+    #[test]
+    fn group_serial_and_revision_cannot_be_changed() {
+        let ring = ring(KEY, None);
+        let envelope = ring.seal("grant/acc", &ready("acc"), 7).unwrap();
+        let stamp = envelope.stamp.clone().unwrap();
+        assert_eq!((stamp.group.as_str(), stamp.serial, stamp.revision), ("group", 1, 7));
+        let text = serde_json::to_string(&envelope).unwrap();
+        assert!(text.contains(r#""group":"group","serial":1,"revision":7"#), "{text}");
+        assert_eq!(serde_json::from_str::<Envelope>(&text).unwrap(), envelope);
+
+        for other in [
+            Some(Stamp { group: "other".into(), ..stamp.clone() }),
+            Some(Stamp { serial: 2, ..stamp.clone() }),
+            Some(Stamp { revision: 8, ..stamp.clone() }),
+            None,
+        ] {
+            let bent = Envelope { stamp: other, ..envelope.clone() };
+            assert!(matches!(ring.open("grant/acc", &bent), Err(Error::Damaged)), "{bent:?}");
+        }
+        let unstamped = Envelope { v: 1, stamp: None, ..envelope };
+        assert!(matches!(ring.open("grant/acc", &unstamped), Err(Error::Damaged)));
+    }
+
+    #[test]
+    fn an_envelope_of_form_1_is_still_read() {
+        let ring = ring(KEY, None);
+
+        let old = unstamped(&ring, "grant/acc", &ready("acc"));
+
+        assert_eq!(ring.open("grant/acc", &old).unwrap().serial, 1);
+        assert!(matches!(ring.open("grant/pay", &old), Err(Error::Damaged)));
+        let text = serde_json::to_string(&old).unwrap();
+        assert_eq!(serde_json::from_str::<Envelope>(&text).unwrap(), old);
+    }
+
+    #[test]
+    fn the_previous_key_opens_and_does_not_seal_and_an_unknown_one_is_named() {
+        let (old, new) = ("old key of thirty-two bytes or more", "new key of thirty-two bytes or more");
+        let before = ring(old, None).seal("grant/acc", &ready("acc"), 1).unwrap();
+        let both = ring(new, Some(old));
+
+        let resealed = both.seal("grant/acc", &both.open("grant/acc", &before).unwrap(), 2).unwrap();
+
+        assert_eq!((resealed.kid.as_str(), resealed.kid.len()), (both.kid(), 16));
+        assert!(ring(new, None).open("grant/acc", &resealed).is_ok());
+        let unknown = ring(new, None).open("grant/acc", &before).unwrap_err();
+        assert!(matches!(&unknown, Error::UnknownKey { kid } if *kid == before.kid), "{unknown}");
+        assert_eq!(unknown.retry(), Retry::Later);
+    }
+
+    #[test]
+    fn the_same_grant_is_never_sealed_to_the_same_bytes() {
+        let (ring, grant) = (ring(KEY, None), ready("acc"));
+
+        assert_ne!(ring.seal("grant/acc", &grant, 1).unwrap(), ring.seal("grant/acc", &grant, 1).unwrap());
+    }
+
+    #[test]
+    fn signatures_hold_for_their_parts_and_keys_alone() {
+        let (old, new) = ("old key of thirty-two bytes or more", "new key of thirty-two bytes or more");
+        let parts = [&b"acme"[..], b"", b"body"];
+        let signed = ring(old, None).sign_letter(parts);
+        let both = ring(new, Some(old));
+        let verify = |ring: &Keyring, parts: &[&'static [u8]], signature: &str| {
+            ring.verify_letter(parts.iter().copied(), signature.as_bytes())
+        };
+
+        assert_eq!(verify(&ring(old, None), &parts, &signed), Ok(()));
+        assert_eq!(verify(&both, &parts, &signed), Ok(()), "the previous key still verifies");
+        assert!(both.sign_letter(parts).contains(both.kid()), "the current key signs");
+        let unknown = BadSignature::UnknownKey { kid: ring(old, None).kid().to_owned() };
+        assert_eq!(verify(&ring(new, None), &parts, &signed), Err(unknown.clone()));
+        assert_eq!(BadSignature::without_keys(signed.as_bytes()), unknown);
+        for other in [
+            &[&b"acme"[..], b"", b"bodY"][..],
+            &[b"acm", b"e", b"body"],
+            &[b"acme", b"body", b""],
+            &[b"acme", b"", b"body", b""],
+            &[],
+        ] {
+            assert_eq!(verify(&both, other, &signed), Err(BadSignature::Wrong), "{other:?}");
+        }
+        let digits = signed.rsplit(':').next().unwrap();
+        let renamed = format!("v1:{}:{digits}", both.kid());
+        let (later, short) = (signed.replace("v1", "v2"), signed[..signed.len() - 4].to_owned());
+        for wrong in [renamed.as_str(), &later, &short, "", "v1", "v1:", &format!("{signed}A")] {
+            let refused = verify(&both, &parts, wrong).unwrap_err();
+            assert!(matches!(refused, BadSignature::Wrong | BadSignature::UnknownKey { .. }), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! An identity service that says what a test tells it to, byte by byte, and keys to sign with.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use aws_lc_rs::{
+    encoding::{AsDer, PublicKeyX509Der},
+    rand::SystemRandom,
+    rsa::{KeyPair, KeySize},
+    signature::{KeyPair as _, RSA_PKCS1_SHA256},
+};
+use base64::{
+    Engine as _,
+    engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
+};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::Notify,
+};
+use url::Url;
+
+use base::secret::Secret;
+
+use crate::{HostPolicy, OAuth, Provider, Transport};
+
+/// Where tokens are.
+pub(super) const TOKEN: &str = "/auth/core/connect/token";
+/// Where the service tells about itself.
+pub(super) const DISCOVERY: &str = "/auth/core/.well-known/openid-configuration";
+/// Where [`Stub::publish`] puts its keys.
+pub(super) const KEY_SET: &str = "/keys";
+/// Who issues tokens, by what [`Stub::publish`] says.
+pub(super) const ISSUER: &str = "https://cloud.example";
+
+/// What happens to a request.
+#[derive(Debug, Clone)]
+pub(super) enum Act {
+    /// These bytes, then the end.
+    Say(String),
+    /// The end.
+    Cut,
+    /// Nothing, for ever.
+    Hang,
+}
+
+impl Act {
+    /// A whole answer.
+    pub(super) fn answer(status: u16, kind: &str, body: &str) -> Self {
+        Self::with_headers(status, &format!("content-type: {kind}\r\n"), body)
+    }
+
+    /// A JSON answer.
+    pub(super) fn json(status: u16, body: &str) -> Self {
+        Self::answer(status, "application/json", body)
+    }
+
+    /// A whole answer with these headers, each with its end of line.
+    pub(super) fn with_headers(status: u16, headers: &str, body: &str) -> Self {
+        let length = body.len();
+        Self::Say(format!(
+            "HTTP/1.1 {status} Said\r\n{headers}connection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+        ))
+    }
+}
+
+/// The running service; it ends with the test's runtime.
+#[derive(Debug, Clone)]
+pub(super) struct Stub {
+    pub(super) url: Url,
+    inner: Arc<Mutex<Inner>>,
+    asked: Arc<Notify>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    acts: BTreeMap<String, Act>,
+    seen: Vec<(String, String, String)>,
+}
+
+impl Stub {
+    pub(super) async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = Url::parse(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+        let stub = Self { url, inner: Arc::default(), asked: Arc::default() };
+        let serving = stub.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serving.clone().serve(stream));
+            }
+        });
+        stub
+    }
+
+    /// From now on this happens to requests to a path.
+    pub(super) fn on(&self, path: &str, act: Act) {
+        self.inner().acts.insert(path.to_owned(), act);
+    }
+
+    /// Publishes these keys.
+    pub(super) fn publish(&self, keys: &[Value]) {
+        let place = self.url.join(KEY_SET).unwrap();
+        self.on(DISCOVERY, Act::json(200, &json!({ "issuer": ISSUER, "jwks_uri": place }).to_string()));
+        self.on(KEY_SET, Act::json(200, &json!({ "keys": keys }).to_string()));
+    }
+
+    /// Heads and bodies of the requests to a path so far.
+    pub(super) fn seen(&self, path: &str) -> Vec<(String, String)> {
+        let inner = self.inner();
+        let to_path = inner.seen.iter().filter(|(to, ..)| to == path);
+        to_path.map(|(_, head, body)| (head.clone(), body.clone())).collect()
+    }
+
+    /// Waits until a request to a path has come.
+    pub(super) async fn asked(&self, path: &str) {
+        let wait = async {
+            loop {
+                let asked = self.asked.notified();
+                if !self.seen(path).is_empty() {
+                    return;
+                }
+                asked.await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), wait).await.unwrap();
+    }
+
+    /// Settings that lead here.
+    pub(super) fn provider(&self) -> Provider {
+        provider(&self.url)
+    }
+
+    async fn serve(self, mut stream: TcpStream) {
+        let Some((head, body)) = request(&mut stream).await else { return };
+        let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
+        let act = self.inner().acts.get(&path).cloned().unwrap_or(Act::json(404, "{}"));
+        self.inner().seen.push((path, head, body));
+        self.asked.notify_waiters();
+        match act {
+            Act::Say(bytes) => {
+                let _closed = stream.write_all(bytes.as_bytes()).await;
+                let _closed = stream.shutdown().await;
+            }
+            Act::Cut => {}
+            Act::Hang => std::future::pending().await,
+        }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Settings of a client at this address.
+pub(super) fn provider(url: &Url) -> Provider {
+    Provider {
+        base_url: url.clone(),
+        auth_url: url.clone(),
+        subscription_key: Secret::new("key"),
+        oauth: OAuth {
+            client_id: "client".into(),
+            client_secret: Secret::new("se&cret"),
+            accounting_grant: "accounting".into(),
+            payroll_grant: "payroll".into(),
+            invoicing_grant: "invoicing".into(),
+            accounting_scopes: Vec::new(),
+            payroll_scopes: Vec::new(),
+            invoicing_scopes: Vec::new(),
+            redirect_uri: None,
+            pkce: false,
+            issuers: Vec::new(),
+            audiences: Vec::new(),
+            keys: None,
+            login_lifetime: None,
+            idle_lifetime: None,
+        },
+        transport: Transport {
+            connect: Duration::from_secs(20),
+            read: Duration::from_secs(20),
+            request: Duration::from_secs(20),
+            response_limit: 1 << 20,
+            authorities: None,
+            hosts: HostPolicy::listing(&[url.host_str().unwrap_or_default()]),
+        },
+    }
+}
+
+async fn request(stream: &mut TcpStream) -> Option<(String, String)> {
+    let mut bytes = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head.lines().find_map(|line| {
+                let (name, value) = line.split_once(':')?;
+                name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
+            });
+            if body.len() >= length.unwrap_or(0) {
+                return Some((head.to_owned(), body.to_owned()));
+            }
+        }
+        if stream.read_buf(&mut bytes).await.ok()? == 0 {
+            return None;
+        }
+    }
+}
+
+/// A key that signs as the provider does.
+pub(super) struct Signer {
+    pair: KeyPair,
+    pub(super) kid: &'static str,
+}
+
+/// Two of them; making one takes its time.
+pub(super) static FIRST: LazyLock<Signer> = LazyLock::new(|| Signer::new("first"));
+pub(super) static SECOND: LazyLock<Signer> = LazyLock::new(|| Signer::new("second"));
+
+impl Signer {
+    fn new(kid: &'static str) -> Self {
+        Self { pair: KeyPair::generate(KeySize::Rsa2048).unwrap(), kid }
+    }
+
+    /// Its entry in a key set.
+    pub(super) fn published(&self) -> Value {
+        let key = self.pair.public_key();
+        json!({
+            "kty": "RSA",
+            "kid": self.kid,
+            "n": URL_SAFE_NO_PAD.encode(key.modulus().big_endian_without_leading_zero()),
+            "e": URL_SAFE_NO_PAD.encode(key.exponent().big_endian_without_leading_zero()),
+        })
+    }
+
+    /// The public key as PEM.
+    pub(super) fn pem(&self) -> String {
+        let der: PublicKeyX509Der<'_> = self.pair.public_key().as_der().unwrap();
+        format!("-----BEGIN PUBLIC KEY-----\n{}\n-----END PUBLIC KEY-----\n", STANDARD.encode(der.as_ref()))
+    }
+
+    /// A token with this payload.
+    pub(super) fn sign(&self, payload: &Value) -> String {
+        self.sign_text(
+            &json!({ "alg": "RS256", "kid": self.kid, "$id": "1" }).to_string(),
+            &payload.to_string(),
+        )
+    }
+
+    /// A token with this header and payload.
+    pub(super) fn sign_text(&self, header: &str, payload: &str) -> String {
+        let signed = [header, payload].map(|part| URL_SAFE_NO_PAD.encode(part)).join(".");
+        let mut signature = vec![0; self.pair.public_modulus_len()];
+        let random = SystemRandom::new();
+        self.pair.sign(&RSA_PKCS1_SHA256, &random, signed.as_bytes(), &mut signature).unwrap();
+        format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))
+    }
+}

@@ -1,0 +1,182 @@
+//! What the management endpoints do to webhooks.
+
+use super::{
+    Accounting, Planted, WebhookState, purpose,
+    registry::Registry,
+    request::{self, Complaint, Subscription},
+    webhook::{Record, Webhook},
+};
+use crate::{Provider, catalog::Resource, deliveries::Order, knobs::Unsubscribe, random::Guid};
+
+/// Why an operation was not done.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// There is no such webhook, or it is another resource's.
+    Unknown,
+    /// Something is wrong with the request, or the webhook's state does not allow it.
+    Complaints(Option<Guid>, Vec<Complaint>),
+}
+
+/// A webhook, and the Acknowledge it needs now.
+pub(super) type Acknowledged = (Guid, Option<Order>);
+
+impl Accounting {
+    pub(super) fn subscribe(
+        &self,
+        provider: &Provider,
+        resource: Resource,
+        user: Option<Guid>,
+        body: &[u8],
+    ) -> Result<Acknowledged, Refusal> {
+        let knobs = provider.knobs();
+        let (subscription, url) =
+            request::subscription(body, resource, &self.names, knobs.delivery.receivers)
+                .map_err(|complaints| Refusal::Complaints(None, complaints))?;
+        let mut registry = self.registry();
+        let most = knobs.accounting.max_webhooks.map_or(usize::MAX, |most| most as usize);
+        if registry.living(resource).len() >= most || !registry.make_room() {
+            return Err(refuse(None, "TooManyWebhooks", "no more webhooks of this resource are allowed"));
+        }
+        let number = registry.next_webhook();
+        let id = Guid::nth(self.seed, purpose::WEBHOOK, number);
+        let user = user.unwrap_or_else(|| Guid::nth(self.seed, purpose::USER, 0));
+        registry.insert(Webhook::new(id, number, resource, subscription, url, user, provider.clock.now()));
+        Ok((id, self.acknowledge(provider, &mut registry, id)))
+    }
+
+    /// Subscribes as somebody else would have, to every event of a resource: it is active, and nobody was asked to
+    /// accept it. `None` where there is no room.
+    pub fn plant(&self, provider: &Provider, planted: Planted) -> Option<Guid> {
+        let Planted { resource, application, url, secret } = planted;
+        let kinds = (0..resource.kinds().len()).collect();
+        let subscription = Subscription { application, url: url.to_string(), secret, kinds };
+        let now = provider.clock.now();
+        let mut registry = self.registry();
+        if !registry.make_room() {
+            return None;
+        }
+        let number = registry.next_webhook();
+        let id = Guid::nth(self.seed, purpose::WEBHOOK, number);
+        let user = Guid::nth(self.seed, purpose::USER, 1);
+        let mut webhook = Webhook::new(id, number, resource, subscription, url, user, now);
+        webhook.enter(WebhookState::Active, now);
+        registry.insert(webhook);
+        Some(id)
+    }
+
+    /// Deletes a webhook as somebody else might; with `forget` nobody has ever heard of it. Whether it was there.
+    pub fn lose(&self, provider: &Provider, webhook: Guid, forget: bool) -> bool {
+        let mut registry = self.registry();
+        if forget {
+            return registry.forget(webhook);
+        }
+        let Some(found) = registry.get_mut(webhook).filter(|found| found.state != WebhookState::Deleted)
+        else {
+            return false;
+        };
+        found.delete(provider.clock.now());
+        registry.retire(webhook);
+        true
+    }
+
+    /// The first of the webhooks that were ended.
+    pub(super) fn unsubscribe(
+        &self,
+        provider: &Provider,
+        resource: Resource,
+        body: &[u8],
+    ) -> Result<Guid, Refusal> {
+        let knobs = provider.knobs();
+        let (subscription, _) = request::subscription(body, resource, &self.names, knobs.delivery.receivers)
+            .map_err(|complaints| Refusal::Complaints(None, complaints))?;
+        let strict = knobs.accounting.strict_transitions;
+        let mut registry = self.registry();
+        let fits = |webhook: &Webhook| {
+            let same = |other: &Subscription| match knobs.accounting.unsubscribe {
+                Unsubscribe::SameBody => other.equals(&subscription),
+                Unsubscribe::SameUrl => other.url == subscription.url,
+            };
+            (!strict || webhook.state == WebhookState::Active) && same(&webhook.subscription)
+        };
+        let living = registry.living(resource).iter();
+        let found: Vec<Guid> = living.copied().filter(|&id| registry.get(id).is_some_and(fits)).collect();
+        let Some(&first) = found.first() else {
+            return Err(refuse(None, "NotSubscribed", "no active webhook was subscribed with this body"));
+        };
+        for id in found {
+            if let Some(webhook) = registry.get_mut(id) {
+                webhook.enter(WebhookState::Unsubscribed, provider.clock.now());
+            }
+            registry.retire(id);
+        }
+        Ok(first)
+    }
+
+    pub(super) fn record(&self, resource: Resource, id: &str) -> Option<Record> {
+        let id = Guid::parse(id)?;
+        let registry = self.registry();
+        let webhook = registry.get(id).filter(|webhook| webhook.resource == resource)?;
+        Some(webhook.record(&self.tenant, &self.names))
+    }
+
+    pub(super) fn status(
+        &self,
+        provider: &Provider,
+        resource: Resource,
+        id: &str,
+        body: &[u8],
+    ) -> Result<Guid, Refusal> {
+        let (strict, now) = (provider.knobs().accounting.strict_transitions, provider.clock.now());
+        let mut registry = self.registry();
+        let webhook = find(&mut registry, resource, id)?;
+        let id = webhook.id;
+        let enable =
+            request::status(body, id).map_err(|complaints| Refusal::Complaints(Some(id), complaints))?;
+        webhook.enable(enable, strict, now).map_err(|message| refuse(Some(id), "InvalidState", &message))?;
+        Ok(id)
+    }
+
+    pub(super) fn change(
+        &self,
+        provider: &Provider,
+        resource: Resource,
+        id: &str,
+        body: &[u8],
+    ) -> Result<Acknowledged, Refusal> {
+        let knobs = provider.knobs();
+        let mut registry = self.registry();
+        let webhook = find(&mut registry, resource, id)?;
+        let id = webhook.id;
+        let (text, url) = request::change(body, id, knobs.delivery.receivers)
+            .map_err(|complaints| Refusal::Complaints(Some(id), complaints))?;
+        webhook
+            .change(text, url, knobs.accounting.strict_transitions, provider.clock.now())
+            .map_err(|message| refuse(Some(id), "InvalidState", &message))?;
+        Ok((id, self.acknowledge(provider, &mut registry, id)))
+    }
+
+    pub(super) fn delete(&self, provider: &Provider, resource: Resource, id: &str) -> Result<Guid, Refusal> {
+        let strict = provider.knobs().accounting.strict_transitions;
+        let mut registry = self.registry();
+        let webhook = find(&mut registry, resource, id)?;
+        let id = webhook.id;
+        match webhook.state {
+            WebhookState::Deleted if strict => {
+                return Err(refuse(Some(id), "InvalidState", "the webhook is deleted already"));
+            }
+            WebhookState::Deleted => {}
+            _ => webhook.delete(provider.clock.now()),
+        }
+        registry.retire(id);
+        Ok(id)
+    }
+}
+
+fn find<'a>(registry: &'a mut Registry, resource: Resource, id: &str) -> Result<&'a mut Webhook, Refusal> {
+    let id = Guid::parse(id).ok_or_else(|| refuse(None, "InvalidId", "the webhook id must be a GUID"))?;
+    registry.get_mut(id).filter(|webhook| webhook.resource == resource).ok_or(Refusal::Unknown)
+}
+
+fn refuse(webhook: Option<Guid>, code: &'static str, message: &str) -> Refusal {
+    Refusal::Complaints(webhook, vec![Complaint::new(code, message)])
+}

@@ -1,0 +1,203 @@
+//! Bodies of requests: what they must hold, and every reason why one does not.
+
+use serde_json::{Map, Value};
+use url::Url;
+
+use super::names::Names;
+use crate::{catalog::Resource, knobs::ReceiverUrls, random::Guid};
+
+/// Characters of a text at most, so that webhooks stay small.
+const TEXT_LIMIT: usize = 4_096;
+
+/// The body of subscribe and unsubscribe.
+#[derive(Debug, Clone)]
+pub(super) struct Subscription {
+    /// `thirdPartyApplicationName`.
+    pub(super) application: String,
+    /// As written.
+    pub(super) url: String,
+    pub(super) secret: String,
+    /// Kinds of events, each once, in the order they were first named.
+    pub(super) kinds: Vec<usize>,
+}
+
+impl Subscription {
+    /// Whether the other names the same, in whatever order the event types are.
+    pub(super) fn equals(&self, other: &Self) -> bool {
+        let sorted = |kinds: &[usize]| {
+            let mut kinds = kinds.to_vec();
+            kinds.sort_unstable();
+            kinds
+        };
+        self.application == other.application
+            && self.url == other.url
+            && self.secret == other.secret
+            && sorted(&self.kinds) == sorted(&other.kinds)
+    }
+}
+
+/// Something that is wrong with a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Complaint {
+    /// One word for programs.
+    pub(super) code: &'static str,
+    /// A sentence for people.
+    pub(super) message: String,
+}
+
+impl Complaint {
+    pub(super) fn new(code: &'static str, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+}
+
+/// The subscription in a body, with its address parsed; or all that is wrong with it.
+pub(super) fn subscription(
+    body: &[u8],
+    resource: Resource,
+    names: &Names,
+    receivers: ReceiverUrls,
+) -> Result<(Subscription, Url), Vec<Complaint>> {
+    let mut members = Members::parse(body)?;
+    let application = members.text("thirdPartyApplicationName");
+    let address = members.url(receivers);
+    let secret = members.text("secret");
+    let kinds = members.kinds(resource, names);
+    let parsed = (application, address, secret, kinds);
+    let (Some(application), Some((url, address)), Some(secret), Some(kinds)) = parsed else {
+        return Err(members.complaints);
+    };
+    Ok((Subscription { application, url, secret, kinds }, address))
+}
+
+/// `enable` of a body that names this webhook.
+pub(super) fn status(body: &[u8], webhook: Guid) -> Result<bool, Vec<Complaint>> {
+    let mut members = Members::parse(body)?;
+    members.webhook(webhook);
+    let enable = members.take("enable", "a boolean", |value| value.as_bool());
+    match enable {
+        Some(enable) if members.complaints.is_empty() => Ok(enable),
+        _ => Err(members.complaints),
+    }
+}
+
+/// The new address in a body that names this webhook, as written and parsed.
+pub(super) fn change(
+    body: &[u8],
+    webhook: Guid,
+    receivers: ReceiverUrls,
+) -> Result<(String, Url), Vec<Complaint>> {
+    let mut members = Members::parse(body)?;
+    members.webhook(webhook);
+    match members.url(receivers) {
+        Some(url) if members.complaints.is_empty() => Ok(url),
+        _ => Err(members.complaints),
+    }
+}
+
+/// The members of a body, and what was wrong with those looked at.
+struct Members {
+    members: Map<String, Value>,
+    complaints: Vec<Complaint>,
+}
+
+impl Members {
+    fn parse(body: &[u8]) -> Result<Self, Vec<Complaint>> {
+        match serde_json::from_slice(body) {
+            Ok(Value::Object(members)) => Ok(Self { members, complaints: Vec::new() }),
+            Ok(_) => Err(vec![Complaint::new("InvalidBody", "the body must be a JSON object")]),
+            Err(error) => Err(vec![Complaint::new("InvalidBody", format!("the body is no JSON: {error}"))]),
+        }
+    }
+
+    /// A member of the right type.
+    fn take<T>(&mut self, name: &str, kind: &str, read: impl FnOnce(&Value) -> Option<T>) -> Option<T> {
+        let Some(value) = self.members.get(name) else {
+            self.complain("Required", format!("{name} is required"));
+            return None;
+        };
+        let read = read(value);
+        if read.is_none() {
+            self.complain("InvalidType", format!("{name} must be {kind}"));
+        }
+        read
+    }
+
+    /// A text that is neither empty nor very long.
+    fn text(&mut self, name: &str) -> Option<String> {
+        let text = self.take(name, "a string", |value| value.as_str().map(str::to_owned))?;
+        if text.is_empty() {
+            self.complain("Required", format!("{name} must not be empty"));
+            return None;
+        }
+        if text.chars().count() > TEXT_LIMIT {
+            self.complain("TooLong", format!("{name} must not have more than {TEXT_LIMIT} characters"));
+            return None;
+        }
+        Some(text)
+    }
+
+    fn url(&mut self, receivers: ReceiverUrls) -> Option<(String, Url)> {
+        let text = self.text("url")?;
+        match receiver(&text, receivers) {
+            Ok(url) => Some((text, url)),
+            Err(message) => {
+                self.complain("InvalidUrl", message);
+                None
+            }
+        }
+    }
+
+    fn kinds(&mut self, resource: Resource, names: &Names) -> Option<Vec<usize>> {
+        let texts = self.take("eventTypes", "an array of strings", |value| {
+            value.as_array()?.iter().map(|name| name.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>()
+        })?;
+        if texts.is_empty() {
+            self.complain("Required", "eventTypes must name at least one event");
+            return None;
+        }
+        let mut kinds = Vec::with_capacity(4);
+        for text in texts {
+            let Some(kind) = names.find(resource, &text) else {
+                // One is enough: a body may hold very many.
+                self.complain("UnknownEvent", format!("{} has no event {text:?}", resource.plural()));
+                return None;
+            };
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        }
+        Some(kinds)
+    }
+
+    /// `webhookId` must be the one in the path.
+    fn webhook(&mut self, expected: Guid) {
+        let Some(text) = self.text("webhookId") else { return };
+        match Guid::parse(&text) {
+            None => self.complain("InvalidId", "webhookId must be a GUID"),
+            Some(id) if id != expected => {
+                self.complain("InvalidId", "webhookId differs from the one in the path");
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn complain(&mut self, code: &'static str, message: impl Into<String>) {
+        self.complaints.push(Complaint::new(code, message));
+    }
+}
+
+/// A receiver's address, if it is one that may be subscribed.
+fn receiver(text: &str, receivers: ReceiverUrls) -> Result<Url, &'static str> {
+    let url = Url::parse(text).map_err(|_| "url is no address")?;
+    let https = url.scheme() == "https";
+    let allowed = match receivers {
+        ReceiverUrls::Https443 if !https || url.port_or_known_default() != Some(443) => {
+            Err("url must be an HTTPS address on port 443")
+        }
+        ReceiverUrls::Https if !https => Err("url must be an HTTPS address"),
+        ReceiverUrls::Any if !https && url.scheme() != "http" => Err("url must be an HTTP or HTTPS address"),
+        ReceiverUrls::Https443 | ReceiverUrls::Https | ReceiverUrls::Any => Ok(()),
+    };
+    allowed.map(|()| url)
+}

@@ -1,0 +1,178 @@
+//! The `/webhooks` family on the wire.
+
+use std::sync::Arc;
+
+use axum::{
+    Extension, Router,
+    extract::{Path, State, rejection::PathRejection},
+    response::Response,
+    routing::{delete, get, post, put},
+};
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::operations::{Acknowledged, Refusal};
+use crate::{
+    Provider,
+    answer::{bytes_answer, empty_answer, then},
+    catalog::Resource,
+    gateway::Call,
+    knobs::{AcknowledgeTime, ChangeAnswer, Knobs},
+    random::Guid,
+    reads::missing,
+};
+
+/// `responseState` of what worked. That of a change is not shown: it takes the number the others leave free.
+const SUBSCRIBED: i64 = 3;
+const UNSUBSCRIBED: i64 = 4;
+const DELETED: i64 = 5;
+const CHANGED: i64 = 6;
+const SWITCHED: i64 = 7;
+
+type Shared = State<Arc<Provider>>;
+type Id = Result<Path<String>, PathRejection>;
+
+pub(super) fn router() -> Router<Arc<Provider>> {
+    Resource::ALL.into_iter().fold(Router::new(), |router, resource| {
+        router.nest(&format!("{}/webhooks", resource.prefix()), family(resource))
+    })
+}
+
+fn family(resource: Resource) -> Router<Arc<Provider>> {
+    let subscribe = move |State(provider): Shared, call: Option<Extension<Call>>, body: Bytes| async move {
+        subscribe(&provider, resource, call, &body).await
+    };
+    let unsubscribe = move |State(provider): Shared, body: Bytes| async move {
+        answer(&provider, UNSUBSCRIBED, provider.accounting.unsubscribe(&provider, resource, &body))
+    };
+    let record = move |State(provider): Shared, id: Id| async move {
+        match provider.accounting.record(resource, &text(id)) {
+            Some(record) => written(200, &record),
+            None => unknown_webhook(&provider.knobs()),
+        }
+    };
+    let status = move |State(provider): Shared, id: Id, body: Bytes| async move {
+        answer(&provider, SWITCHED, provider.accounting.status(&provider, resource, &text(id), &body))
+    };
+    let change = move |State(provider): Shared, id: Id, body: Bytes| async move {
+        change(&provider, resource, &text(id), &body).await
+    };
+    let end = move |State(provider): Shared, id: Id| async move {
+        answer(&provider, DELETED, provider.accounting.delete(&provider, resource, &text(id)))
+    };
+    Router::new()
+        .route("/events", get(move || async move { events(resource) }))
+        .route("/subscribe", post(subscribe))
+        .route("/unsubscribe", post(unsubscribe))
+        .route("/{id}", get(record))
+        .route("/status/{id}", put(status))
+        .route("/change/{id}", put(change))
+        .route("/delete/{id}", delete(end))
+}
+
+fn events(resource: Resource) -> Response {
+    written(200, &resource.kinds().map(|kind| resource.semantic_name(kind)))
+}
+
+async fn subscribe(
+    provider: &Arc<Provider>,
+    resource: Resource,
+    call: Option<Extension<Call>>,
+    body: &[u8],
+) -> Response {
+    // The subject of an accounting token is a GUID.
+    let subject = call.and_then(|Extension(call)| call.caller).map(|caller| caller.subject);
+    let user = subject.as_deref().and_then(Guid::parse);
+    let subscribed = provider.accounting.subscribe(provider, resource, user, body);
+    acknowledged(provider, subscribed, |id| written(200, &OperationResult::done(SUBSCRIBED, id))).await
+}
+
+async fn change(provider: &Arc<Provider>, resource: Resource, id: &str, body: &[u8]) -> Response {
+    let changed = provider.accounting.change(provider, resource, id, body);
+    acknowledged(provider, changed, |id| match provider.knobs().accounting.change_answer {
+        ChangeAnswer::Result => written(200, &OperationResult::done(CHANGED, id)),
+        ChangeAnswer::Record => written(200, &provider.accounting.record(resource, &id.to_string())),
+        ChangeAnswer::Nothing => empty_answer(200),
+    })
+    .await
+}
+
+/// Sends the Acknowledge before the answer or after it, as the knob says.
+async fn acknowledged(
+    provider: &Arc<Provider>,
+    result: Result<Acknowledged, Refusal>,
+    answer: impl FnOnce(Guid) -> Response,
+) -> Response {
+    let (id, order) = match result {
+        Ok(acknowledged) => acknowledged,
+        Err(refusal) => return refused(refusal, &provider.knobs()),
+    };
+    let time = provider.knobs().accounting.acknowledge;
+    match (time, order) {
+        (AcknowledgeTime::Never, _) | (_, None) => answer(id),
+        (AcknowledgeTime::BeforeAnswer, Some(order)) => {
+            provider.deliveries.send_and_wait(provider, order).await;
+            answer(id)
+        }
+        (AcknowledgeTime::AfterAnswer, Some(order)) => {
+            let reserved = provider.deliveries.reserve(provider, order);
+            then(answer(id), reserved)
+        }
+    }
+}
+
+fn answer(provider: &Provider, state: i64, result: Result<Guid, Refusal>) -> Response {
+    match result {
+        Ok(id) => written(200, &OperationResult::done(state, id)),
+        Err(refusal) => refused(refusal, &provider.knobs()),
+    }
+}
+
+fn refused(refusal: Refusal, knobs: &Knobs) -> Response {
+    let Refusal::Complaints(webhook, complaints) = refusal else { return unknown_webhook(knobs) };
+    let knobs = &knobs.accounting;
+    let element = |complaint: super::request::Complaint| {
+        if knobs.error_objects {
+            json!({ "code": complaint.code, "message": complaint.message })
+        } else {
+            Value::from(complaint.message)
+        }
+    };
+    let result = OperationResult {
+        response_state: knobs.failure_state,
+        // The empty GUID where there is no webhook to name.
+        webhook_id: webhook.unwrap_or(Guid(0)),
+        errors: complaints.into_iter().map(element).collect(),
+    };
+    written(knobs.failure_status.get(), &result)
+}
+
+/// The operation result, with the document's fields in its order.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct OperationResult {
+    response_state: i64,
+    webhook_id: Guid,
+    errors: Vec<Value>,
+}
+
+impl OperationResult {
+    const fn done(response_state: i64, webhook_id: Guid) -> Self {
+        Self { response_state, webhook_id, errors: Vec::new() }
+    }
+}
+
+fn written(status: u16, body: &impl Serialize) -> Response {
+    // Text, numbers and lists always become JSON.
+    bytes_answer(status, serde_json::to_vec(body).unwrap_or_default())
+}
+
+fn unknown_webhook(knobs: &Knobs) -> Response {
+    missing(&knobs.reads.records, "there is no such webhook")
+}
+
+/// An id that is no text is no GUID either.
+fn text(id: Id) -> String {
+    id.map(|Path(id)| id).unwrap_or_default()
+}

@@ -1,0 +1,199 @@
+//! One webhook: what it is, and the rows of the document's state table.
+
+use aws_lc_rs::hmac;
+use serde::Serialize;
+use url::Url;
+
+use super::{WebhookState, WebhookTruth, WebhookTurn, names::Names, request::Subscription};
+use crate::{
+    catalog::Resource,
+    clock::Ticks,
+    deliveries::Purpose,
+    random::{Guid, mix},
+};
+
+/// Changes of state that are kept of one webhook.
+const TURNS: usize = 32;
+
+/// One webhook.
+#[derive(Debug)]
+pub(super) struct Webhook {
+    pub(super) id: Guid,
+    /// Counts the webhooks: the order they were made in.
+    pub(super) number: u64,
+    pub(super) resource: Resource,
+    pub(super) state: WebhookState,
+    /// When it came into each state, oldest first; the last few.
+    turns: Vec<(Ticks, WebhookState)>,
+    /// As it was subscribed; its `url` is the one in force.
+    pub(super) subscription: Subscription,
+    /// The same address, parsed.
+    pub(super) url: Url,
+    /// Made of the secret once.
+    pub(super) key: hmac::Key,
+    /// `userIdentifier`: who subscribed.
+    pub(super) user: Guid,
+    pub(super) deleted_at: Option<Ticks>,
+    /// What its lanes are made from.
+    pub(super) lane: u64,
+}
+
+impl Webhook {
+    /// Awaits its contract.
+    pub(super) fn new(
+        id: Guid,
+        number: u64,
+        resource: Resource,
+        subscription: Subscription,
+        url: Url,
+        user: Guid,
+        now: Ticks,
+    ) -> Self {
+        Self {
+            id,
+            number,
+            resource,
+            state: WebhookState::AwaitingContract,
+            turns: vec![(now, WebhookState::AwaitingContract)],
+            key: hmac::Key::new(hmac::HMAC_SHA256, subscription.secret.as_bytes()),
+            subscription,
+            url,
+            user,
+            deleted_at: None,
+            lane: mix((id.0 >> 64) as u64 ^ mix(id.0 as u64)),
+        }
+    }
+
+    /// Puts it into a state.
+    pub(super) fn enter(&mut self, state: WebhookState, now: Ticks) {
+        self.state = state;
+        self.turns.push((now, state));
+        if self.turns.len() > TURNS {
+            self.turns.remove(0);
+        }
+    }
+
+    /// Whether a delivery to this address still makes sense.
+    pub(super) fn wants(&self, purpose: Purpose, url: &str) -> bool {
+        let state = match purpose {
+            Purpose::Acknowledge => WebhookState::AwaitingContract,
+            Purpose::Event => WebhookState::Active,
+        };
+        self.state == state && self.url.as_str() == url
+    }
+
+    /// PUT status. A generous provider takes what is so already.
+    pub(super) fn enable(&mut self, enable: bool, strict: bool, now: Ticks) -> Result<(), String> {
+        let state = match (self.state, enable) {
+            (WebhookState::Active, false) => WebhookState::Disabled,
+            (WebhookState::Disabled, true) => WebhookState::Active,
+            (WebhookState::Active, true) | (WebhookState::Disabled, false) if !strict => return Ok(()),
+            (state, true) => return Err(format!("a webhook that is {} cannot be enabled", name(state))),
+            (state, false) => return Err(format!("a webhook that is {} cannot be disabled", name(state))),
+        };
+        self.enter(state, now);
+        Ok(())
+    }
+
+    /// PUT change. A generous provider also moves a webhook that is not active, and makes a new contract for the url it has.
+    pub(super) fn change(&mut self, text: String, url: Url, strict: bool, now: Ticks) -> Result<(), String> {
+        let movable = match self.state {
+            WebhookState::Active => true,
+            WebhookState::AwaitingContract | WebhookState::Disabled => !strict,
+            WebhookState::Unsubscribed | WebhookState::Deleted => false,
+        };
+        if !movable {
+            return Err(format!("a webhook that is {} cannot change its url", name(self.state)));
+        }
+        if strict && self.url == url {
+            return Err("the url is the one it has".to_owned());
+        }
+        self.enter(WebhookState::AwaitingContract, now);
+        self.subscription.url = text;
+        self.url = url;
+        Ok(())
+    }
+
+    /// DELETE, from every other state.
+    pub(super) fn delete(&mut self, now: Ticks) {
+        self.enter(WebhookState::Deleted, now);
+        self.deleted_at = Some(now);
+    }
+
+    pub(super) fn record(&self, tenant: &str, names: &Names) -> Record {
+        let (app_name, domain) = (self.resource.app_name(), self.resource.domain());
+        let event = |&kind: &usize| {
+            let event = names.event(self.resource, kind);
+            Descriptor {
+                app_name,
+                domain,
+                resource: self.resource.plural(),
+                event_type: event.event_type.clone(),
+                semantic_name: event.semantic_name.to_string(),
+            }
+        };
+        Record {
+            id: self.id,
+            third_party_application_name: self.subscription.application.clone(),
+            url: self.subscription.url.clone(),
+            tenant_id: tenant.to_owned(),
+            secret: self.subscription.secret.clone(),
+            is_active: self.state == WebhookState::Active,
+            is_deleted: self.state == WebhookState::Deleted,
+            deleted_at: self.deleted_at.map(Ticks::iso),
+            events: self.subscription.kinds.iter().map(event).collect(),
+            user_identifier: self.user,
+        }
+    }
+
+    pub(super) fn truth(&self, names: &Names) -> WebhookTruth {
+        let kinds = self.subscription.kinds.iter();
+        WebhookTruth {
+            id: self.id,
+            resource: self.resource,
+            url: self.subscription.url.clone(),
+            application: self.subscription.application.clone(),
+            state: self.state,
+            events: kinds.map(|&kind| names.event(self.resource, kind).semantic_name.to_string()).collect(),
+            turns: self.turns.iter().map(|(at, state)| WebhookTurn { at: at.iso(), state: *state }).collect(),
+        }
+    }
+}
+
+/// The configuration record, with the document's fields in its order.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Record {
+    id: Guid,
+    third_party_application_name: String,
+    url: String,
+    tenant_id: String,
+    secret: String,
+    is_active: bool,
+    is_deleted: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deleted_at: Option<String>,
+    events: Vec<Descriptor>,
+    user_identifier: Guid,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Descriptor {
+    app_name: &'static str,
+    domain: &'static str,
+    resource: &'static str,
+    event_type: String,
+    semantic_name: String,
+}
+
+/// A state in the words of a refusal.
+const fn name(state: WebhookState) -> &'static str {
+    match state {
+        WebhookState::AwaitingContract => "awaiting its contract",
+        WebhookState::Active => "active",
+        WebhookState::Disabled => "disabled",
+        WebhookState::Unsubscribed => "unsubscribed",
+        WebhookState::Deleted => "deleted",
+    }
+}

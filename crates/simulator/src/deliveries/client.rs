@@ -1,0 +1,123 @@
+//! The HTTP client of deliveries: which names are where, and whom to trust.
+//!
+//! A client belongs to one setting of `resolve` and `trust_any`. Its pool keeps connections by name, so when a name is
+//! moved a new client takes over, and no delivery reaches the old place through a connection that was still open.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use reqwest::{
+    Certificate, Client, ClientBuilder,
+    dns::{Addrs, Name, Resolve, Resolving},
+};
+
+use crate::{Error, knobs::Knobs};
+
+/// Shorter than receivers usually keep a silent connection, so that few deliveries meet one that is just being closed.
+const KEEP_IDLE: Duration = Duration::from_secs(15);
+
+/// Makes clients when they are needed, and keeps the last one.
+#[derive(Debug)]
+pub(super) struct Clients {
+    roots: Vec<Certificate>,
+    /// Without the platform's certificates, where those cannot be read.
+    bare: Client,
+    current: Mutex<Option<Current>>,
+}
+
+#[derive(Debug)]
+struct Current {
+    /// The knobs it was last asked for under. Kept alive here, the same address means the same knobs.
+    knobs: Arc<Knobs>,
+    client: Client,
+}
+
+impl Clients {
+    pub(super) fn new(roots: &[String]) -> Result<Self, Error> {
+        let mut certificates = Vec::new();
+        for root in roots {
+            let found =
+                Certificate::from_pem_bundle(root.as_bytes()).map_err(|source| unusable(source.into()))?;
+            if found.is_empty() {
+                return Err(unusable("no certificate in this PEM".into()));
+            }
+            certificates.extend(found);
+        }
+        let bare = builder(BTreeMap::new()).tls_certs_only(certificates.clone()).build();
+        Ok(Self { roots: certificates, bare: bare.map_err(Error::Client)?, current: Mutex::new(None) })
+    }
+
+    /// The client for these knobs.
+    pub(super) fn get(&self, knobs: &Arc<Knobs>) -> Client {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(current) = current.as_mut() {
+            if Arc::ptr_eq(&current.knobs, knobs) {
+                return current.client.clone();
+            }
+            let (before, now) = (&current.knobs.delivery, &knobs.delivery);
+            if before.resolve == now.resolve && before.trust_any == now.trust_any {
+                current.knobs = Arc::clone(knobs);
+                return current.client.clone();
+            }
+        }
+        let client = self.build(knobs);
+        *current = Some(Current { knobs: Arc::clone(knobs), client: client.clone() });
+        client
+    }
+
+    /// Reading the platform's certificates takes a while, so it waits until somebody delivers.
+    fn build(&self, knobs: &Knobs) -> Client {
+        let builder = || builder(knobs.delivery.resolve.clone());
+        let built = if knobs.delivery.trust_any {
+            builder().tls_danger_accept_invalid_certs(true).build()
+        } else {
+            // A machine without certificates of its own still has those of the settings.
+            let merged = builder().tls_certs_merge(self.roots.clone()).build();
+            merged.or_else(|_| builder().tls_certs_only(self.roots.clone()).build())
+        };
+        built.unwrap_or_else(|error| {
+            tracing::error!(%error, "no client for these knobs, deliveries use DNS and the settings' roots");
+            self.bare.clone()
+        })
+    }
+}
+
+fn builder(resolve: BTreeMap<String, SocketAddr>) -> ClientBuilder {
+    // Addresses of URLs are lower case.
+    let resolve = resolve.into_iter().map(|(host, address)| (host.to_ascii_lowercase(), address)).collect();
+    Client::builder()
+        .redirect(reqwest::redirect::Policy::none())
+        // Every attempt on the wire is one in the journal.
+        .retry(reqwest::retry::never())
+        .no_proxy()
+        .no_gzip()
+        .referer(false)
+        .pool_idle_timeout(KEEP_IDLE)
+        .dns_resolver(Names(resolve))
+}
+
+fn unusable(source: Box<dyn std::error::Error + Send + Sync>) -> Error {
+    Error::Certificate { what: "read the root certificates of receivers", source }
+}
+
+/// Knows some names by itself and asks the system for the others. A port it knows is used unless the URL names one.
+#[derive(Debug)]
+struct Names(BTreeMap<String, SocketAddr>);
+
+impl Resolve for Names {
+    fn resolve(&self, name: Name) -> Resolving {
+        if let Some(&address) = self.0.get(name.as_str()) {
+            let addresses: Addrs = Box::new(std::iter::once(address));
+            return Box::pin(std::future::ready(Ok(addresses)));
+        }
+        Box::pin(async move {
+            let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+            let addresses: Addrs = Box::new(found.into_iter());
+            Ok(addresses)
+        })
+    }
+}

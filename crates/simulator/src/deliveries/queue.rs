@@ -1,0 +1,429 @@
+//! What waits to be sent: lanes for first attempts, a timer for everything that is due later, and a place apart for what
+//! would be one too many of its webhook.
+//!
+//! Pure bookkeeping: the time is given, nothing is sent here. Everything in it is counted by `admit` and `finish`, so the
+//! limit of waiting deliveries bounds the lanes, the timer, the ready list and what is parked together.
+
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, HashMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::{sync::oneshot, time::Instant};
+
+use super::Order;
+use crate::random::Guid;
+
+/// How long one that is held back waits for later ones that do not come.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// One delivery under way.
+#[derive(Debug)]
+pub(super) struct Job {
+    /// Number in the journal.
+    pub(super) number: u64,
+    pub(super) order: Arc<Order>,
+    /// Attempts made.
+    pub(super) attempts: u32,
+    /// Not before this, for the first attempt.
+    pub(super) due: Option<Instant>,
+    /// Told when the first attempt is over.
+    pub(super) first: Option<oneshot::Sender<()>>,
+}
+
+impl Job {
+    pub(super) fn new(number: u64, order: Arc<Order>) -> Self {
+        Self { number, order, attempts: 0, due: None, first: None }
+    }
+}
+
+/// Lanes, timer and ready list.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    /// Lanes that have something waiting, held back or on its way; others are not kept.
+    lanes: HashMap<u64, Lane>,
+    ready: VecDeque<Ready>,
+    /// Webhooks with deliveries on their way; others are not kept.
+    webhooks: HashMap<Guid, Webhook>,
+    /// How many of one webhook were last allowed at once.
+    per_webhook: usize,
+    timers: BinaryHeap<Reverse<Timer>>,
+    /// Tells timers of one moment apart, first come first.
+    timer_number: u64,
+    /// Admitted and not finished.
+    outstanding: usize,
+}
+
+#[derive(Debug, Default)]
+struct Lane {
+    waiting: VecDeque<Job>,
+    /// Held back, with how many later ones it still lets go first.
+    held: Option<(u64, Job)>,
+    position: Position,
+}
+
+#[derive(Debug, Default)]
+struct Webhook {
+    on_their_way: usize,
+    /// What is ready and waits for one of those to end.
+    parked: VecDeque<Ready>,
+}
+
+/// Where a lane stands.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Position {
+    /// Nothing of it is ready, due or on its way.
+    #[default]
+    Idle,
+    /// In the ready list or parked, or in the timer until its first is due.
+    Listed,
+    /// Its first attempt is on its way.
+    Busy,
+}
+
+#[derive(Debug)]
+enum Ready {
+    Lane(u64),
+    Retry(Job),
+}
+
+#[derive(Debug)]
+struct Timer {
+    at: Instant,
+    number: u64,
+    what: Timed,
+}
+
+#[derive(Debug)]
+enum Timed {
+    /// The first of a lane is due.
+    Lane(u64),
+    /// A further attempt is due.
+    Retry(Job),
+    /// The delivery with this number has been held back long enough.
+    Held { lane: u64, number: u64 },
+}
+
+impl PartialEq for Timer {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Timer {}
+
+impl PartialOrd for Timer {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Timer {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.number).cmp(&(other.at, other.number))
+    }
+}
+
+impl Queue {
+    /// Counts one more, if there is room.
+    pub(super) fn admit(&mut self, limit: usize) -> bool {
+        let room = self.outstanding < limit;
+        self.outstanding += usize::from(room);
+        room
+    }
+
+    /// One that was admitted has ended. Whether it was the last.
+    pub(super) fn finish(&mut self) -> bool {
+        self.outstanding = self.outstanding.saturating_sub(1);
+        self.is_empty()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.outstanding == 0
+    }
+
+    /// Puts one at the end of its lane, or holds it back until so many later ones have passed it. They are counted as they
+    /// are put here, not as they go: the order in a lane so follows from the order of the calls alone. A lane holds back
+    /// one at a time: if all were, none would pass another.
+    pub(super) fn push(&mut self, job: Job, hold_back: Option<u64>, now: Instant) {
+        let id = job.order.lane;
+        let lane = self.lanes.entry(id).or_default();
+        match (&mut lane.held, hold_back) {
+            (held @ None, Some(behind)) => {
+                let what = Timed::Held { lane: id, number: job.number };
+                *held = Some((behind, job));
+                self.time(now + PATIENCE, what);
+            }
+            (held, _) => {
+                lane.waiting.push_back(job);
+                if let Some((left, _)) = held {
+                    *left = left.saturating_sub(1);
+                }
+                let released = held.take_if(|(left, _)| *left == 0);
+                lane.waiting.extend(released.map(|(_, job)| job));
+            }
+        }
+        self.list(id, now);
+    }
+
+    /// The next one to send, if its webhook has not so many on their way already. It is on its way, and its lane busy unless
+    /// it is a retry, until [`Self::over`].
+    pub(super) fn take(&mut self, per_webhook: usize, now: Instant) -> Option<Job> {
+        self.tick(now);
+        if self.per_webhook != per_webhook {
+            self.per_webhook = per_webhook;
+            for webhook in self.webhooks.values_mut() {
+                self.ready.append(&mut webhook.parked);
+            }
+        }
+        while let Some(ready) = self.ready.pop_front() {
+            let first = match &ready {
+                Ready::Retry(job) => Some(job),
+                Ready::Lane(id) => self.lanes.get(id).and_then(|lane| lane.waiting.front()),
+            };
+            // A lane that is listed has a first one.
+            let Some(webhook) = first.map(|job| job.order.webhook) else { continue };
+            let webhook = self.webhooks.entry(webhook).or_default();
+            // Where none is on its way one always may be: nothing would ever let it out again.
+            if webhook.on_their_way >= per_webhook.max(1) {
+                webhook.parked.push_back(ready);
+                continue;
+            }
+            webhook.on_their_way += 1;
+            match ready {
+                Ready::Retry(job) => return Some(job),
+                Ready::Lane(id) => {
+                    let Some(lane) = self.lanes.get_mut(&id) else { continue };
+                    lane.position = Position::Busy;
+                    return lane.waiting.pop_front();
+                }
+            }
+        }
+        None
+    }
+
+    /// An attempt is over, or was not made after all: another of its webhook may go, and if it was the first attempt the next
+    /// of its lane.
+    pub(super) fn over(&mut self, order: &Order, first: bool, now: Instant) {
+        if let Some(webhook) = self.webhooks.get_mut(&order.webhook) {
+            webhook.on_their_way = webhook.on_their_way.saturating_sub(1);
+            self.ready.extend(webhook.parked.pop_front());
+            if webhook.on_their_way == 0 && webhook.parked.is_empty() {
+                self.webhooks.remove(&order.webhook);
+            }
+        }
+        if !first {
+            return;
+        }
+        if let Some(lane) = self.lanes.get_mut(&order.lane) {
+            lane.position = Position::Idle;
+            self.list(order.lane, now);
+        }
+    }
+
+    /// Tries again at a moment.
+    pub(super) fn retry(&mut self, job: Job, at: Instant) {
+        self.time(at, Timed::Retry(job));
+    }
+
+    /// When something that waits for a moment is due next.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.timers.peek().map(|Reverse(timer)| timer.at)
+    }
+
+    fn time(&mut self, at: Instant, what: Timed) {
+        self.timer_number += 1;
+        self.timers.push(Reverse(Timer { at, number: self.timer_number, what }));
+    }
+
+    fn tick(&mut self, now: Instant) {
+        while self.next_due().is_some_and(|at| at <= now) {
+            let Some(Reverse(timer)) = self.timers.pop() else { return };
+            match timer.what {
+                Timed::Lane(id) => self.ready.push_back(Ready::Lane(id)),
+                Timed::Retry(job) => self.ready.push_back(Ready::Retry(job)),
+                Timed::Held { lane: id, number } => {
+                    let Some(lane) = self.lanes.get_mut(&id) else { continue };
+                    if let Some((_, job)) = lane.held.take_if(|(_, job)| job.number == number) {
+                        lane.waiting.push_back(job);
+                        self.list(id, now);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Lists an idle lane where its first one will be found, or forgets it when it is empty.
+    fn list(&mut self, id: u64, now: Instant) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        if lane.position != Position::Idle {
+            return;
+        }
+        let Some(first) = lane.waiting.front() else {
+            if lane.held.is_none() {
+                self.lanes.remove(&id);
+            }
+            return;
+        };
+        lane.position = Position::Listed;
+        match first.due {
+            Some(due) if due > now => self.time(due, Timed::Lane(id)),
+            _ => self.ready.push_back(Ready::Lane(id)),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use super::*;
+    use crate::deliveries::{About, Body, Family, Purpose};
+
+    fn job(number: u64, lane: u64) -> Job {
+        let about = About { event: "e".into(), company: None, record: None, sequence: None, outgoing: None };
+        let order = Order {
+            family: Family::Accounting,
+            webhook: Guid(0),
+            purpose: Purpose::Event,
+            url: url::Url::parse("http://receiver.example/").unwrap(),
+            body: Body::Same(bytes::Bytes::new(), None),
+            signature_header: None,
+            lane,
+            retries: Arc::new([]),
+            gone_ends: false,
+            about,
+        };
+        Job::new(number, Arc::new(order))
+    }
+
+    fn push(queue: &mut Queue, job: Job, hold_back: Option<u64>, now: Instant) {
+        assert!(queue.admit(usize::MAX));
+        queue.push(job, hold_back, now);
+    }
+
+    fn take(queue: &mut Queue, now: Instant) -> Option<Job> {
+        queue.take(usize::MAX, now)
+    }
+
+    /// Everything that can be taken now, each attempt over at once.
+    fn drain(queue: &mut Queue, now: Instant) -> Vec<u64> {
+        let mut numbers = Vec::new();
+        while let Some(job) = take(queue, now) {
+            numbers.push(job.number);
+            queue.over(&job.order, job.attempts == 0, now);
+            queue.finish();
+        }
+        numbers
+    }
+
+    #[test]
+    fn a_webhook_with_enough_on_their_way_waits_and_others_go_on() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        let of = |webhook, number| {
+            let mut job = job(number, number);
+            Arc::get_mut(&mut job.order).unwrap().webhook = Guid(webhook);
+            job
+        };
+        for number in 0..4 {
+            push(&mut queue, of(1, number), None, now);
+        }
+        assert!(queue.admit(usize::MAX));
+        queue.retry(Job { attempts: 1, ..of(1, 4) }, now);
+        push(&mut queue, of(2, 5), None, now);
+
+        let take_all =
+            |queue: &mut Queue, most| -> Vec<Job> { std::iter::from_fn(|| queue.take(most, now)).collect() };
+        let numbers = |jobs: &[Job]| jobs.iter().map(|job| job.number).collect::<Vec<_>>();
+        let first = take_all(&mut queue, 2);
+        queue.over(&first[0].order, true, now);
+        let second = take_all(&mut queue, 2);
+        let more_allowed = take_all(&mut queue, 3);
+        let none_allowed = take_all(&mut queue, 0);
+        for job in first[1..].iter().chain(&second).chain(&more_allowed) {
+            queue.over(&job.order, job.attempts == 0, now);
+        }
+        let last = take_all(&mut queue, 0);
+        queue.over(&last[0].order, true, now);
+
+        assert_eq!([numbers(&first), numbers(&second)], [vec![0, 1, 5], vec![2]]);
+        assert_eq!(
+            [numbers(&more_allowed), numbers(&none_allowed), numbers(&last)],
+            [vec![3], vec![], vec![4]]
+        );
+        assert!(queue.webhooks.is_empty() && queue.ready.is_empty() && queue.lanes.is_empty());
+    }
+
+    #[test]
+    fn where_all_are_held_back_neighbours_change_places() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+
+        for number in 0..6 {
+            push(&mut queue, job(number, 1), Some(1), now);
+        }
+
+        assert_eq!(drain(&mut queue, now), [1, 0, 3, 2, 5, 4]);
+    }
+
+    #[test]
+    fn one_held_back_goes_after_as_many_later_ones_of_its_lane_as_drawn() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+
+        push(&mut queue, job(0, 1), Some(2), now);
+        for number in 1..=3 {
+            push(&mut queue, job(number, 2), None, now);
+            push(&mut queue, job(10 + number, 1), None, now);
+        }
+
+        let of_the_lane: Vec<u64> =
+            drain(&mut queue, now).into_iter().filter(|number| !(1..=3).contains(number)).collect();
+        assert_eq!(of_the_lane, [11, 12, 0, 13]);
+    }
+
+    #[test]
+    fn one_held_back_goes_by_itself_when_no_later_ones_come() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        push(&mut queue, job(0, 1), Some(1), now);
+
+        let before = drain(&mut queue, now);
+        let due = queue.next_due().unwrap();
+        let after = drain(&mut queue, due);
+
+        assert_eq!((before, due - now, after), (vec![], PATIENCE, vec![0]));
+    }
+
+    #[test]
+    fn a_delayed_first_holds_its_lane_and_a_retry_holds_nothing() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        let soon = now + Duration::from_secs(1);
+        let late = now + Duration::from_secs(2);
+        push(&mut queue, Job { due: Some(late), ..job(0, 1) }, None, now);
+        push(&mut queue, job(1, 1), None, now);
+        assert!(queue.admit(usize::MAX));
+        queue.retry(Job { attempts: 1, ..job(2, 1) }, soon);
+
+        let at_once = drain(&mut queue, now);
+        let then = (queue.next_due(), drain(&mut queue, soon));
+        let last = (queue.next_due(), drain(&mut queue, late));
+
+        assert_eq!(at_once, [0; 0]);
+        assert_eq!((then, last), ((Some(soon), vec![2]), (Some(late), vec![0, 1])));
+    }
+
+    #[test]
+    fn what_has_ended_leaves_nothing_behind() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        for number in 0..100 {
+            push(&mut queue, job(number, number % 7), (number % 3 == 0).then_some(2), now);
+        }
+
+        let ended = drain(&mut queue, now).len() + drain(&mut queue, now + PATIENCE).len();
+
+        assert_eq!(ended, 100);
+        assert!(
+            queue.is_empty() && queue.lanes.is_empty() && queue.ready.is_empty() && queue.timers.is_empty()
+        );
+        assert!(queue.webhooks.is_empty());
+    }
+}

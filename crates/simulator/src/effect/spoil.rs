@@ -1,0 +1,256 @@
+//! What goes wrong with an answer after the right work was done.
+
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use axum::{
+    body::{Body, BodyDataStream, Bytes},
+    http::{HeaderValue, Uri, header, response::Parts},
+    response::Response,
+};
+use futures::StreamExt as _;
+use http_body::Frame;
+use serde_json::{Value, json};
+use url::form_urlencoded;
+
+use crate::{
+    answer::{hang_up, may_have_body, then},
+    knobs::Effect,
+    random::Random,
+};
+
+/// The largest answer that is looked at whole; none is nearly as large.
+const LARGEST: usize = 256 << 20;
+
+/// Tells how long a list is.
+const TOTAL: &str = "x-pagination";
+
+/// The answer as the effect leaves it.
+pub(crate) async fn spoil(effect: &Effect, answer: Response, random: &mut Random) -> Response {
+    match effect {
+        Effect::Truncate => truncate(answer).await,
+        Effect::InvalidJson => invalidate(answer).await,
+        Effect::WrongContentType => {
+            let (mut parts, body) = answer.into_parts();
+            parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html"));
+            Response::from_parts(parts, body)
+        }
+        Effect::WrongTypes => rewrite(answer, mistyped).await,
+        Effect::Wrapped => rewrite(answer, |rows| json!({ "items": rows })).await,
+        Effect::WithoutIds => rewrite(answer, nameless).await,
+        Effect::WrongTotal { surplus } => miscount(answer, (*surplus).into()),
+        Effect::Delay(latency) => {
+            tokio::time::sleep(latency.sample(random)).await;
+            answer
+        }
+        Effect::LoseAnswer => hang_up(),
+        Effect::Throttle { .. }
+        | Effect::Quota { .. }
+        | Effect::Status(_)
+        | Effect::UnknownPath
+        | Effect::Html { .. }
+        | Effect::Oversized { .. }
+        // Spoiled as a request.
+        | Effect::FirstPage
+        | Effect::Drop => answer,
+    }
+}
+
+/// Announces the whole length, sends half and ends the connection. Without a body there is no middle: it just ends.
+async fn truncate(answer: Response) -> Response {
+    match whole(answer).await {
+        Some((mut parts, body, rest)) if !body.is_empty() => {
+            parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
+            let cut = Body::new(Cut { half: Some(half(&body)), flushed: false });
+            then(Response::from_parts(parts, cut), rest)
+        }
+        _ => hang_up(),
+    }
+}
+
+/// Half the JSON under a length that fits, and the status the answer had; one that allows no body has none to spoil.
+async fn invalidate(answer: Response) -> Response {
+    if !may_have_body(answer.status().as_u16()) {
+        return answer;
+    }
+    let Some((mut parts, body, rest)) = whole(answer).await else {
+        return hang_up();
+    };
+    let half = half(&body);
+    // Nothing at all could be taken for an empty list.
+    let half = if half.is_empty() { Bytes::from_static(b"{") } else { half };
+    parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(half.len()));
+    then(Response::from_parts(parts, Body::from(half)), rest)
+}
+
+/// Other JSON in the place of what there is; what is none stays as it is.
+async fn rewrite(answer: Response, change: impl FnOnce(Value) -> Value) -> Response {
+    let Some((mut parts, body, rest)) = whole(answer).await else {
+        return hang_up();
+    };
+    let body = match serde_json::from_slice(&body) {
+        Ok(value) => Bytes::from(change(value).to_string()),
+        Err(_) => body,
+    };
+    if may_have_body(parts.status.as_u16()) {
+        parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
+    }
+    then(Response::from_parts(parts, Body::from(body)), rest)
+}
+
+/// Lists and objects stay what they are, so that only their values are wrong.
+fn mistyped(value: Value) -> Value {
+    match value {
+        Value::Null => Value::Null,
+        Value::Bool(flag) => Value::from(flag.to_string()),
+        Value::Number(number) => Value::from(number.to_string()),
+        Value::String(text) => Value::from(text.len()),
+        Value::Array(values) => values.into_iter().map(mistyped).collect(),
+        Value::Object(members) => members.into_iter().map(|(name, value)| (name, mistyped(value))).collect(),
+    }
+}
+
+/// The same rows, and nobody can tell whose they are.
+fn nameless(mut rows: Value) -> Value {
+    for row in rows.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+        row.retain(|name, _| !matches!(&**name, "correlationId" | "companyCode"));
+    }
+    rows
+}
+
+/// A list that is said to be longer than it is.
+fn miscount(mut answer: Response, surplus: u64) -> Response {
+    let told = answer.headers().get(TOTAL).and_then(|told| serde_json::from_slice(told.as_bytes()).ok());
+    if let Some(mut told) = told.filter(Value::is_object) {
+        told["totalCount"] = json!(told["totalCount"].as_u64().unwrap_or(0).saturating_add(surplus));
+        if let Ok(told) = HeaderValue::from_str(&told.to_string()) {
+            answer.headers_mut().insert(TOTAL, told);
+        }
+    }
+    answer
+}
+
+/// The query of a request that asks for the first page, whichever it asked for.
+pub(crate) fn first_page(uri: &Uri) -> Option<Uri> {
+    let pairs = form_urlencoded::parse(uri.query()?.as_bytes());
+    let pairs = pairs.map(|(name, value)| {
+        let is_number = name.eq_ignore_ascii_case("pageNumber");
+        (name, if is_number { "1".into() } else { value })
+    });
+    let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish();
+    format!("{}?{query}", uri.path()).parse().ok()
+}
+
+/// An answer read to its end. What is left of its body must go with the spoiled one: there may be something that waits until
+/// the answer has gone.
+pub(crate) async fn whole(answer: Response) -> Option<(Parts, Bytes, BodyDataStream)> {
+    let (parts, body) = answer.into_parts();
+    let mut rest = body.into_data_stream();
+    let mut whole = Vec::new();
+    while let Some(chunk) = rest.next().await {
+        let chunk = chunk.ok()?;
+        if chunk.len() > LARGEST.saturating_sub(whole.len()) {
+            return None;
+        }
+        whole.extend_from_slice(&chunk);
+    }
+    Some((parts, whole.into(), rest))
+}
+
+fn half(body: &Bytes) -> Bytes {
+    body.slice(..body.len() / 2)
+}
+
+/// A body that fails in its middle.
+struct Cut {
+    half: Option<Bytes>,
+    flushed: bool,
+}
+
+impl http_body::Body for Cut {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        if let Some(half) = self.half.take() {
+            return Poll::Ready(Some(Ok(Frame::data(half))));
+        }
+        if !self.flushed {
+            // The connection writes out what it has when a body makes it wait, and drops it when a body fails.
+            self.flushed = true;
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(Some(Err(io::Error::other("cut off on purpose"))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{answer::bytes_answer, knobs::Latency};
+
+    #[tokio::test]
+    async fn what_waits_for_an_answer_waits_for_the_spoiled_one() {
+        for effect in
+            [Effect::Truncate, Effect::InvalidJson, Effect::WrongContentType, Effect::Delay(Latency::None)]
+        {
+            let guard = Arc::new(());
+            let answer = then(bytes_answer(200, b"[1,2]".to_vec()), Arc::clone(&guard));
+
+            let spoiled = spoil(&effect, answer, &mut Random::new(1, 1)).await;
+            let before = Arc::strong_count(&guard);
+            drop(spoiled);
+
+            assert_eq!((before, Arc::strong_count(&guard)), (2, 1), "{effect:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_list_may_be_wrapped_nameless_or_said_to_be_longer_than_it_is() {
+        let body = r#"[{"correlationId":"a","name":"b"},{"companyCode":7}]"#;
+        for (effect, expected) in [
+            (Effect::Wrapped, format!(r#"{{"items":{body}}}"#)),
+            (Effect::WithoutIds, r#"[{"name":"b"},{}]"#.to_owned()),
+            (Effect::WrongTotal { surplus: 3 }, body.to_owned()),
+        ] {
+            let mut answer = bytes_answer(200, body.as_bytes().to_vec());
+            answer.headers_mut().insert(TOTAL, HeaderValue::from_static(r#"{"totalCount":2}"#));
+
+            let spoiled = spoil(&effect, answer, &mut Random::new(1, 1)).await;
+
+            let told = spoiled.headers()[TOTAL].to_str().unwrap().to_owned();
+            let (_, body, _) = whole(spoiled).await.unwrap();
+            let total = if matches!(effect, Effect::WrongTotal { .. }) { 5 } else { 2 };
+            assert_eq!(
+                (String::from_utf8_lossy(&body), told),
+                (expected.into(), format!(r#"{{"totalCount":{total}}}"#))
+            );
+        }
+    }
+
+    #[test]
+    fn whichever_page_is_asked_for_the_first_is_read() {
+        let uri = Uri::from_static("/a/b?pageNumber=12&pageSize=5&filter=a+gt+3");
+
+        assert_eq!(first_page(&uri).unwrap(), "/a/b?pageNumber=1&pageSize=5&filter=a+gt+3");
+        assert_eq!(first_page(&Uri::from_static("/a/b")), None);
+    }
+
+    #[tokio::test]
+    async fn a_status_without_a_body_has_none_to_make_invalid() {
+        let spoiled =
+            spoil(&Effect::InvalidJson, bytes_answer(204, Vec::new()), &mut Random::new(1, 1)).await;
+
+        assert_eq!(http_body::Body::size_hint(spoiled.body()).upper(), None);
+        assert!(http_body::Body::is_end_stream(spoiled.body()) && spoiled.headers().is_empty());
+    }
+}

@@ -1,0 +1,149 @@
+//! Fault rules: which request a rule fits, how often it has hit, and what is answered instead.
+//!
+//! Rules are asked in order. One that does not fit, still skips, is used up or was not drawn leaves the request to the
+//! next, so a list such as "429 twice, then 500 once" reads as it is written. Counts are kept per rule; they begin again
+//! when the knobs are turned, never by a request.
+
+use std::sync::{Mutex, PoisonError};
+
+use axum::http::Method;
+use url::form_urlencoded;
+
+use crate::{
+    knobs::{Effect, Fault, Target},
+    random::{Random, mix},
+};
+
+/// Keeps the draws of rules apart from everything else drawn under the seed.
+const PURPOSE: u64 = 0x6661_756c_7400_0000;
+
+/// How often each rule has fitted and hit.
+#[derive(Debug)]
+pub(super) struct Faults(Mutex<Vec<Count>>);
+
+#[derive(Debug, Clone, Default)]
+struct Count {
+    fitted: u64,
+    hits: u32,
+}
+
+/// What rules look at.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen<'a> {
+    pub(super) method: &'a Method,
+    pub(super) path: &'a str,
+    pub(super) query: &'a str,
+    pub(super) company: Option<&'a str>,
+}
+
+impl Faults {
+    /// So many rules that have not hit yet.
+    pub(super) fn new(rules: usize) -> Self {
+        Self(Mutex::new(vec![Count::default(); rules]))
+    }
+
+    /// The effect of the first rule that hits this request; the rules must be those it was armed for.
+    pub(super) fn draw<'a>(&self, rules: &'a [Fault], seed: u64, seen: Seen<'_>) -> Option<&'a Effect> {
+        if rules.is_empty() {
+            return None;
+        }
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let purposes = PURPOSE..;
+        for ((rule, count), purpose) in rules.iter().zip(counts.iter_mut()).zip(purposes) {
+            if seen.fits(&rule.on) && count.hits(rule, seed, purpose) {
+                return Some(&rule.effect);
+            }
+        }
+        None
+    }
+
+    /// Begins all counts again, for so many rules.
+    pub(super) fn arm(&self, rules: usize) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = vec![Count::default(); rules];
+    }
+}
+
+impl Count {
+    /// Counts a request that fits; whether the rule hits it.
+    fn hits(&mut self, rule: &Fault, seed: u64, purpose: u64) -> bool {
+        self.fitted += 1;
+        let hits = self.fitted > u64::from(rule.skip)
+            && rule.times.is_none_or(|times| self.hits < times)
+            && Random::new(seed ^ mix(self.fitted), purpose).chance(rule.share);
+        self.hits = self.hits.saturating_add(u32::from(hits));
+        hits
+    }
+}
+
+impl Seen<'_> {
+    fn fits(&self, target: &Target) -> bool {
+        target.method.as_ref().is_none_or(|method| self.method.as_str().eq_ignore_ascii_case(method))
+            && target.path.as_ref().is_none_or(|path| self.path.starts_with(path))
+            && target.ending.as_ref().is_none_or(|ending| self.ends_with(ending))
+            && target.company.as_ref().is_none_or(|company| self.company == Some(company))
+            && target.page.is_none_or(|page| self.page() == Some(page))
+    }
+
+    /// Ids hold colons, which some clients encode and some do not.
+    fn ends_with(&self, ending: &str) -> bool {
+        self.path.ends_with(ending)
+            || (self.path.contains('%') && decoded(self.path).ends_with(ending.as_bytes()))
+    }
+
+    fn page(&self) -> Option<u64> {
+        let mut parameters = form_urlencoded::parse(self.query.as_bytes());
+        parameters.find(|(name, _)| name == "pageNumber")?.1.parse().ok()
+    }
+}
+
+/// The name of an effect in the journal, as knobs spell it.
+pub(super) const fn name(effect: &Effect) -> &'static str {
+    match effect {
+        Effect::Throttle { .. } => "throttle",
+        Effect::Quota { .. } => "quota",
+        Effect::Status(_) => "status",
+        Effect::UnknownPath => "unknownPath",
+        Effect::Drop => "drop",
+        Effect::Truncate => "truncate",
+        Effect::InvalidJson => "invalidJson",
+        Effect::WrongContentType => "wrongContentType",
+        Effect::WrongTypes => "wrongTypes",
+        Effect::Html { .. } => "html",
+        Effect::Oversized { .. } => "oversized",
+        Effect::Wrapped => "wrapped",
+        Effect::WithoutIds => "withoutIds",
+        Effect::FirstPage => "firstPage",
+        Effect::WrongTotal { .. } => "wrongTotal",
+        Effect::Delay(_) => "delay",
+        Effect::LoseAnswer => "loseAnswer",
+    }
+}
+
+/// Without its percent-encoding; what is not validly encoded stays as it is.
+fn decoded(path: &str) -> Vec<u8> {
+    let digit = |byte: Option<&u8>| byte.and_then(|&byte| char::from(byte).to_digit(16));
+    let mut rest = path.as_bytes();
+    let mut text = Vec::with_capacity(rest.len());
+    while let Some((&first, after)) = rest.split_first() {
+        let encoded = (first == b'%').then(|| digit(after.first()).zip(digit(after.get(1)))).flatten();
+        if let Some((high, low)) = encoded {
+            text.push((high * 16 + low) as u8);
+            rest = &after[2..];
+        } else {
+            text.push(first);
+            rest = after;
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percent_encoding_is_undone_only_where_it_is_valid() {
+        assert_eq!(decoded("a%3Ab%3a%"), b"a:b:%");
+        assert_eq!(decoded("%zz%C3%A9%4"), "%zzé%4".as_bytes());
+    }
+}

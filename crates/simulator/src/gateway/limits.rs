@@ -1,0 +1,155 @@
+//! Rate and quota: so many requests of one subscription key in a window that begins with its first request.
+//!
+//! A refused request does not count, so the refusal tells exactly when the next one passes. Turning the numbers of a limit
+//! begins a new window, and only the turning does, never a request; so does a clock that was set back behind the beginning
+//! of the present one.
+
+use std::sync::{Mutex, PoisonError};
+
+use crate::{
+    clock::{SECOND, Ticks, ticks},
+    knobs::{GatewayKnobs, Rate},
+    refusal::{Refusal, throttled, used_up},
+};
+
+/// What every subscription key has used.
+#[derive(Debug)]
+pub(super) struct Limits {
+    /// By the key's place in the settings.
+    used: Mutex<Vec<Used>>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Used {
+    rate: Option<Window>,
+    quota: Option<Window>,
+}
+
+/// A running window.
+#[derive(Debug, Clone, Copy)]
+struct Window {
+    began: Ticks,
+    passed: u32,
+}
+
+impl Limits {
+    /// Nothing used yet, by so many keys.
+    pub(super) fn new(keys: usize) -> Self {
+        Self { used: Mutex::new(vec![Used::default(); keys]) }
+    }
+
+    /// Forgets the windows of limits whose numbers have changed.
+    pub(super) fn turned(&self, before: &GatewayKnobs, now: &GatewayKnobs) {
+        let numbers = |limit: &Option<Rate>| limit.map(|limit| (limit.requests, length(limit.seconds)));
+        let rate = numbers(&before.rate) != numbers(&now.rate);
+        let quota = numbers(&before.quota) != numbers(&now.quota);
+        for used in self.used.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
+            if rate {
+                used.rate = None;
+            }
+            if quota {
+                used.quota = None;
+            }
+        }
+    }
+
+    /// Counts one request of a key, or refuses it.
+    pub(super) fn count(&self, key: usize, knobs: &GatewayKnobs, now: Ticks) -> Result<(), Refusal> {
+        if knobs.rate.is_none() && knobs.quota.is_none() {
+            return Ok(());
+        }
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(used) = used.get_mut(key) else {
+            return Ok(());
+        };
+        if let Some(rate) = &knobs.rate {
+            pass(&mut used.rate, rate, now).map_err(|seconds| throttled(seconds, rate.tells))?;
+        }
+        if let Some(quota) = &knobs.quota {
+            pass(&mut used.quota, quota, now).map_err(|seconds| used_up(seconds, quota.tells))?;
+        }
+        Ok(())
+    }
+}
+
+/// Counts a request in its window, or tells the whole seconds until the next one.
+fn pass(window: &mut Option<Window>, limit: &Rate, now: Ticks) -> Result<(), u64> {
+    let length = length(limit.seconds);
+    let running = window.filter(|window| (0..length).contains(&now.0.saturating_sub(window.began.0)));
+    let mut running = running.unwrap_or(Window { began: now, passed: 0 });
+    let passes = running.passed < limit.requests;
+    running.passed += u32::from(passes);
+    *window = Some(running);
+    if passes {
+        return Ok(());
+    }
+    let left = running.began.0.saturating_add(length).saturating_sub(now.0);
+    Err(u64::try_from(left).unwrap_or(0).div_ceil(SECOND.unsigned_abs()).max(1))
+}
+
+/// A window's length in ticks; nothing where the knob is no sensible number.
+fn length(seconds: f64) -> i64 {
+    const LONGEST: f64 = 1e9;
+    std::time::Duration::try_from_secs_f64(seconds.clamp(0.0, LONGEST)).map_or(0, ticks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::knobs::Tells;
+
+    const RATE: Rate = Rate { requests: 2, seconds: 10.0, tells: Tells::Both };
+
+    fn at(seconds: i64) -> Ticks {
+        Ticks(seconds * SECOND)
+    }
+
+    fn rate(rate: Rate) -> GatewayKnobs {
+        GatewayKnobs { rate: Some(rate), ..GatewayKnobs::default() }
+    }
+
+    #[test]
+    fn other_numbers_or_a_clock_set_back_begin_a_new_window() {
+        let limits = Limits::new(1);
+        let (one, two) = (rate(Rate { requests: 1, ..RATE }), rate(RATE));
+        let told_less = rate(Rate { tells: Tells::Nothing, ..RATE });
+        let passes = |knobs: &GatewayKnobs, second| limits.count(0, knobs, at(second)).is_ok();
+
+        assert_eq!([passes(&one, 100), passes(&one, 100)], [true, false]);
+        limits.turned(&one, &two);
+        assert_eq!([passes(&two, 100), passes(&two, 100), passes(&two, 100)], [true, true, false]);
+        limits.turned(&two, &told_less);
+        assert!(!passes(&told_less, 100));
+        assert!(passes(&told_less, 50));
+    }
+
+    #[test]
+    fn odd_numbers_refuse_all_or_nothing() {
+        let passes = |requests, seconds| {
+            let limits = Limits::new(1);
+            let knobs = rate(Rate { requests, seconds, tells: Tells::Both });
+            [0, 0, 0].map(|second| limits.count(0, &knobs, at(second)).is_ok())
+        };
+
+        for seconds in [f64::NAN, f64::NEG_INFINITY, -1.0, 0.0] {
+            assert_eq!(passes(1, seconds), [true; 3], "{seconds}");
+        }
+        assert_eq!(passes(1, f64::INFINITY), [true, false, false]);
+        assert_eq!(passes(0, 1.0), [false; 3]);
+    }
+
+    #[test]
+    fn quota_is_counted_beside_the_rate() {
+        let limits = Limits::new(1);
+        let quota = Rate { requests: 2, seconds: 100.0, tells: Tells::Both };
+        let knobs = GatewayKnobs {
+            rate: Some(Rate { requests: 1, seconds: 1.0, tells: Tells::Both }),
+            quota: Some(quota),
+            ..GatewayKnobs::default()
+        };
+
+        let answers = [0, 0, 1, 2].map(|second| limits.count(0, &knobs, at(second)).err());
+
+        assert_eq!(answers, [None, Some(throttled(1, Tells::Both)), None, Some(used_up(98, Tells::Both))]);
+    }
+}

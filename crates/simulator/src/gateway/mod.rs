@@ -1,0 +1,313 @@
+//! The gateway in front of every API: what each request passes before it reaches one.
+//!
+//! ```text
+//! request ──▶ journal ──▶ latency ──▶ fault rules ──▶ path known? ──▶ key, limits, token, scopes, headers ──▶ body
+//!                                         │                                                                  │
+//! answer ◀── spoiled? ◀───────────────────┴────────────────────────────────────────────── handler of an API ◀┘
+//! ```
+//!
+//! - Whatever a request brings, it gets an answer or a connection that ends because a knob says so.
+//! - Each request is in the journal once, from before anything is decided; its status is filled in with the answer and
+//!   stays open if the connection ended instead, on purpose or because the client left.
+//! - Limits and tokens are judged by the provider's clock.
+//! - Limits and fault rules count under the knobs that stand at that moment, however long a request was held up before.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    extract::{Request as HttpRequest, State},
+    http::{HeaderMap, Method},
+    middleware::{self, Next},
+    response::{IntoResponse as _, Response},
+};
+use futures::StreamExt as _;
+
+use server::HangUp;
+
+use self::{faults::Faults, limits::Limits};
+use super::{
+    Provider,
+    catalog::Area,
+    clock::Ticks,
+    effect::{instead, spoil},
+    identity::Caller,
+    journal::Journal,
+    knobs::{Effect, Knobs},
+    random::{Random, mix},
+    refusal::Refusal,
+    settings::Settings,
+};
+
+mod checks;
+mod compress;
+mod context;
+mod faults;
+mod limits;
+
+/// The largest body a request may have.
+const BODY_LIMIT: usize = 1 << 20;
+/// How much of a larger one is read and thrown away.
+const DISCARD_LIMIT: usize = 16 << 20;
+/// The longest a request's body may take to arrive.
+const BODY_TIME: Duration = Duration::from_secs(30);
+/// The longest text of a request in the journal, bytes.
+const JOURNALED: usize = 2 << 10;
+/// Keeps what is drawn here apart from everything else drawn under the seed.
+const PURPOSE: u64 = 0x6761_7465_7761_7900;
+
+/// Limits, faults and the journal of requests.
+#[derive(Debug)]
+pub struct Gateway {
+    requests: Journal<Request>,
+    limits: Limits,
+    faults: Faults,
+}
+
+/// A request that has passed the gateway and the token check; handlers get it as `Extension<Call>`.
+#[derive(Debug, Clone)]
+pub struct Call {
+    /// Part of the API.
+    pub area: Area,
+    /// Who calls; `None` on the invoicing login.
+    pub caller: Option<Caller>,
+    /// The `context` header.
+    pub context: Context,
+    /// The address the request comes from.
+    pub peer: SocketAddr,
+}
+
+/// The `context` header as it was sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Context {
+    /// Not sent.
+    Absent,
+    /// The text `none`.
+    None,
+    /// A JSON object with one member `clientId`.
+    Company(String),
+    /// Anything else, with what is wrong.
+    Invalid(String),
+}
+
+/// A request as the journal keeps it.
+#[derive(Debug, Clone, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Request {
+    /// When it came.
+    pub at: Ticks,
+    /// Method.
+    pub method: String,
+    /// Path and query, their first 2 KiB.
+    pub target: String,
+    /// Company in `context`, its first 2 KiB.
+    pub company: Option<String>,
+    /// `HTTP/1.1` or `HTTP/2.0`.
+    pub protocol: String,
+    /// `traceparent`, its first 2 KiB.
+    pub traceparent: Option<String>,
+    /// `Accept-Encoding`, its first 2 KiB.
+    pub encoding: Option<String>,
+    /// `Api-Version`, its first 2 KiB.
+    pub api_version: Option<String>,
+    /// Status of the answer; `None` if the connection was ended instead.
+    pub status: Option<u16>,
+    /// Name of the fault that hit it.
+    pub fault: Option<&'static str>,
+}
+
+impl Gateway {
+    /// Nothing used up yet.
+    #[must_use]
+    pub fn new(settings: &Settings) -> Self {
+        Self {
+            requests: Journal::new(settings.journal_limit),
+            limits: Limits::new(settings.subscription_keys.len()),
+            faults: Faults::new(settings.knobs.faults.len()),
+        }
+    }
+
+    /// Requests since the start, in order, within the journal's limit: `(number, request)` from a number on.
+    #[must_use]
+    pub fn requests(&self, from: u64, limit: usize) -> Vec<(u64, Request)> {
+        self.requests.from(from, limit)
+    }
+
+    /// How many there ever were.
+    #[must_use]
+    pub fn request_count(&self) -> u64 {
+        self.requests.count()
+    }
+
+    /// The knobs have been turned: what was counted under a limit or a list of rules that is no more begins again, and the
+    /// rules also if told so. Called while nobody counts.
+    pub(super) fn turned(&self, before: &Knobs, now: &Knobs, arm: bool) {
+        if arm || before.faults != now.faults {
+            self.faults.arm(now.faults.len());
+        }
+        self.limits.turned(&before.gateway, &now.gateway);
+    }
+}
+
+/// Puts the gateway in front of the APIs' routes; what none of them knows gets the gateway's 404.
+///
+/// The routers given must have no fallback of their own, nor one for methods: here is where both are answered.
+pub fn guard(provider: &Arc<Provider>, apis: Router<Arc<Provider>>) -> Router<Arc<Provider>> {
+    let apis = if apis.has_routes() {
+        apis.route_layer(middleware::from_fn_with_state(Arc::clone(provider), known))
+    } else {
+        apis
+    };
+    // After the layer, which would otherwise let a wrong method pass for a known path.
+    apis.method_not_allowed_fallback(unknown).fallback(unknown)
+}
+
+async fn known(State(provider): State<Arc<Provider>>, request: HttpRequest, next: Next) -> Response {
+    // A route for GET answers HEAD too, which is no operation of these APIs.
+    let next = (request.method() != Method::HEAD).then_some(next);
+    pass(&provider, request, next).await
+}
+
+async fn unknown(State(provider): State<Arc<Provider>>, request: HttpRequest) -> Response {
+    pass(&provider, request, None).await
+}
+
+/// One request through the gateway, to `next` if its path is known.
+async fn pass(provider: &Provider, mut request: HttpRequest, next: Option<Next>) -> Response {
+    let Some(area) = checks::area(request.uri().path()) else {
+        // None of the APIs: nothing here counts, delays or spoils it.
+        return Refusal::unknown_path();
+    };
+    let gateway = &provider.gateway;
+    let seed = provider.settings.world.seed;
+    let context = context::read(request.headers());
+    let company = match &context {
+        Context::Company(company) => Some(company.clone()),
+        Context::Absent | Context::None | Context::Invalid(_) => None,
+    };
+    let compressed = compress::is_wanted(request.headers());
+    let number = gateway.requests.push(Request {
+        at: provider.clock.now(),
+        method: request.method().to_string(),
+        target: request.uri().path_and_query().map_or_else(String::new, |target| journaled(target.as_str())),
+        company: company.as_deref().map(journaled),
+        protocol: format!("{:?}", request.version()),
+        traceparent: header(request.headers(), "traceparent"),
+        encoding: header(request.headers(), "accept-encoding"),
+        api_version: header(request.headers(), "api-version"),
+        status: None,
+        fault: None,
+    });
+    let mut random = Random::new(seed ^ mix(number), PURPOSE);
+
+    let latency = provider.knobs().gateway.latency.sample(&mut random);
+    if !latency.is_zero() {
+        tokio::time::sleep(latency).await;
+    }
+    let seen = faults::Seen {
+        method: request.method(),
+        path: request.uri().path(),
+        query: request.uri().query().unwrap_or(""),
+        company: company.as_deref(),
+    };
+    let fault = provider.count(|knobs| gateway.faults.draw(&knobs.faults, seed, seen).cloned());
+    if let Some(fault) = &fault {
+        gateway.requests.update(number, |entry| entry.fault = Some(faults::name(fault)));
+    }
+    if matches!(fault, Some(Effect::FirstPage))
+        && let Some(uri) = spoil::first_page(request.uri())
+    {
+        *request.uri_mut() = uri;
+    }
+    let answer = match fault.as_ref().and_then(instead) {
+        Some(answer) => answer,
+        None => answer(provider, area, context, request, next).await,
+    };
+    let compressed = compressed && provider.knobs().gateway.gzip;
+    // What is cut off in the middle is cut on the wire; everything else is spoiled before it is compressed.
+    let (before, after) = match &fault {
+        Some(Effect::Truncate) => (compressed, false),
+        _ => (false, compressed),
+    };
+    let answer = if before { compress::compress(answer).await } else { answer };
+    let answer = match fault {
+        Some(fault) => spoil::spoil(&fault, answer, &mut random).await,
+        None => answer,
+    };
+    let answer = if after { compress::compress(answer).await } else { answer };
+    if answer.extensions().get::<HangUp>().is_none() {
+        gateway.requests.update(number, |entry| entry.status = Some(answer.status().as_u16()));
+    }
+    answer
+}
+
+/// The right answer.
+async fn answer(
+    provider: &Provider,
+    area: Area,
+    context: Context,
+    request: HttpRequest,
+    next: Option<Next>,
+) -> Response {
+    let Some(next) = next else {
+        return Refusal::unknown_path();
+    };
+    let (mut parts, body) = request.into_parts();
+    if checks::hidden(&provider.knobs().gateway, &parts.method, parts.uri.path()) {
+        return Refusal::unknown_path();
+    }
+    // Read before it is needed, so that a refusal does not meet a client in the middle of sending.
+    let body = read(body).await;
+    let call = match checks::admit(provider, area, &parts, context, checks::standing) {
+        Ok(call) => call,
+        Err(refusal) => return refusal.into_response(),
+    };
+    let body = match body {
+        Ok(body) => body,
+        Err(refusal) => return refusal.into_response(),
+    };
+    parts.extensions.insert(call);
+    next.run(HttpRequest::from_parts(parts, Body::from(body))).await
+}
+
+/// The whole body, within its limits. One that is too large is read on for a while, because a client that is still sending
+/// when the connection ends may never see the answer.
+async fn read(body: Body) -> Result<Bytes, Refusal> {
+    if http_body::Body::is_end_stream(&body) {
+        return Ok(Bytes::new());
+    }
+    let collect = async {
+        let mut whole = Vec::new();
+        let mut length = 0_usize;
+        let mut chunks = body.into_data_stream();
+        while length <= DISCARD_LIMIT
+            && let Some(chunk) = chunks.next().await
+        {
+            let chunk = chunk.map_err(|_| Refusal::api(400, "the body did not arrive whole"))?;
+            length = length.saturating_add(chunk.len());
+            if length <= BODY_LIMIT {
+                whole.extend_from_slice(&chunk);
+            }
+        }
+        if length > BODY_LIMIT {
+            return Err(Refusal::api(413, "the body is larger than 1 MiB"));
+        }
+        Ok(Bytes::from(whole))
+    };
+    let late = |_| Refusal::api(408, "the body took too long to arrive");
+    tokio::time::timeout(BODY_TIME, collect).await.map_err(late)?
+}
+
+/// What the journal keeps of a header.
+fn header(headers: &HeaderMap, name: &str) -> Option<String> {
+    headers.get(name).map(|value| journaled(&String::from_utf8_lossy(value.as_bytes())))
+}
+
+/// What the journal keeps of a text that a client may make as long as a head.
+fn journaled(text: &str) -> String {
+    text[..text.floor_char_boundary(JOURNALED)].to_owned()
+}
+
+#[cfg(test)]
+mod tests;

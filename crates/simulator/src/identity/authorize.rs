@@ -1,0 +1,178 @@
+//! Step 1 and 2: the authorization request, the login page, and the way back with a code.
+//!
+//! Errors about the client or its redirect address are shown on a page and never sent to that address; all others go to
+//! it. A request that passes shows a page with one button, or with the parameter `auto` logs in at once.
+
+use std::sync::Arc;
+
+use axum::{
+    body::Bytes,
+    extract::{RawQuery, State, rejection::BytesRejection},
+    response::Response,
+};
+
+use super::{
+    claims,
+    page::{self, LoginPage},
+    parameters::Parameters,
+    pkce::Challenge,
+    redirect::Redirect,
+    refusal::Refusal,
+};
+use crate::{Provider, knobs::Knobs};
+
+/// The longest query that is looked at: it is kept while its page waits.
+const LONGEST: usize = 16 * 1_024;
+
+/// An authorization request that has been checked.
+#[derive(Debug, Clone)]
+pub(super) struct Login {
+    /// Where its code goes.
+    pub(super) redirect: Redirect,
+    /// Returned unchanged.
+    pub(super) state: String,
+    /// Returned inside the identity token.
+    pub(super) nonce: String,
+    /// What is asked for, each once.
+    pub(super) scopes: Arc<[String]>,
+    /// What the code's verifier must match.
+    pub(super) challenge: Option<Challenge>,
+}
+
+/// GET `/auth/core/connect/authorize`.
+pub(super) async fn authorize(State(provider): State<Arc<Provider>>, RawQuery(query): RawQuery) -> Response {
+    let query = query.unwrap_or_default();
+    if query.len() > LONGEST {
+        return page::refusal("the request is too long");
+    }
+    let parameters = Parameters::parse(query.as_bytes());
+    let redirect = match check_client(&provider, &parameters) {
+        Ok(redirect) => redirect,
+        Err(text) => return page::refusal(text),
+    };
+    let login = match check_request(&parameters, &redirect, &provider.knobs()) {
+        Ok(login) => login,
+        Err(refusal) => {
+            return redirect.refuse(refusal.error, refusal.description, parameters.get("state"));
+        }
+    };
+    if parameters.contains("auto") {
+        return finish(&provider, login);
+    }
+    let scopes = Arc::clone(&login.scopes);
+    let ticket = provider.identity.ledger().wait(login, provider.clock.now());
+    let (user, tenant) = provider.identity.user.name();
+    page::login(&LoginPage {
+        user,
+        tenant,
+        client: &provider.settings.client.id,
+        redirect: redirect.text(),
+        scopes: &scopes,
+        ticket: &ticket,
+        action: super::LOGIN,
+    })
+}
+
+/// POST of the login page's button.
+pub(super) async fn press(
+    State(provider): State<Arc<Provider>>,
+    body: Result<Bytes, BytesRejection>,
+) -> Response {
+    let parameters = body.map(|body| Parameters::parse(&body)).unwrap_or_default();
+    let login = parameters
+        .get("ticket")
+        .and_then(|ticket| provider.identity.ledger().press(ticket, provider.clock.now()));
+    match login {
+        Some(login) => finish(&provider, login),
+        None => page::refusal("this login page is no longer valid"),
+    }
+}
+
+/// The user has logged in, or is not let in.
+fn finish(provider: &Provider, login: Login) -> Response {
+    let knobs = provider.knobs();
+    let redirect = login.redirect.clone();
+    let state = if knobs.identity.bend_state { super::bent(&login.state) } else { login.state.clone() };
+    if let Some(text) = &knobs.identity.refuse_login {
+        return redirect.refuse("access_denied", text, Some(&state));
+    }
+    let now = provider.clock.now();
+    // A statement of its own, so that the ledger is free again while a token is signed.
+    let (grant, code) = provider.identity.ledger().grant(login, knobs.identity.code_seconds, now);
+    let introduce = || provider.identity.introduce(&grant, &code, knobs.identity.bend_nonce, now);
+    let identity = knobs.identity.callback_id_token.then(introduce);
+    redirect.grant(&code, identity.as_deref(), &state)
+}
+
+/// Client and redirect address: without both right, nothing may be sent anywhere.
+fn check_client(provider: &Provider, parameters: &Parameters) -> Result<Redirect, &'static str> {
+    let client = &provider.settings.client;
+    if parameters.repeated(&["client_id", "redirect_uri"]).is_some() {
+        return Err("client_id and redirect_uri may be sent only once");
+    }
+    match parameters.get("client_id") {
+        None => return Err("client_id is missing"),
+        Some(id) if id != client.id => return Err("the client is unknown"),
+        Some(_) => {}
+    }
+    let redirect = parameters.get("redirect_uri").ok_or("redirect_uri is missing")?;
+    Redirect::check(redirect, &client.redirect_uris)
+}
+
+/// Everything else.
+fn check_request(parameters: &Parameters, redirect: &Redirect, knobs: &Knobs) -> Result<Login, Refusal> {
+    const ONCE: [&str; 7] = [
+        "response_type",
+        "response_mode",
+        "scope",
+        "state",
+        "nonce",
+        "code_challenge",
+        "code_challenge_method",
+    ];
+    if parameters.repeated(&ONCE).is_some() {
+        return Err(Refusal::request("a parameter was sent more than once"));
+    }
+    match parameters.get("response_type") {
+        Some("code") => {}
+        None => return Err(Refusal::request("response_type is missing")),
+        Some(_) => return Err(Refusal::other("unsupported_response_type", "response_type must be code")),
+    }
+    // Answering in another way than asked for would be worse than saying so.
+    if !matches!(parameters.get("response_mode"), None | Some("query")) {
+        return Err(Refusal::request("response_mode must be query"));
+    }
+    let scopes = parameters.get("scope").ok_or(Refusal::request("scope is missing"))?;
+    let scopes = check_scopes(scopes, knobs.invoicing.identity_scope.as_deref())?;
+    let state = parameters.get("state").ok_or(Refusal::request("state is missing"))?;
+    let nonce = parameters.get("nonce").ok_or(Refusal::request("nonce is missing"))?;
+    let challenge = Challenge::read(parameters, knobs.identity.pkce)?;
+    Ok(Login {
+        redirect: redirect.clone(),
+        state: state.to_owned(),
+        nonce: nonce.to_owned(),
+        scopes,
+        challenge,
+    })
+}
+
+/// Scopes are separated by what a plus in a query means: a space. That of invoicing is known by its knob alone.
+fn check_scopes(text: &str, invoicing: Option<&str>) -> Result<Arc<[String]>, Refusal> {
+    let known = |scope: &str| {
+        let documented = [&claims::COMMON[..], &claims::ACCOUNTING, &claims::PAYROLL];
+        documented.iter().any(|list| list.contains(&scope)) || invoicing == Some(scope)
+    };
+    let mut scopes: Vec<String> = Vec::new();
+    for scope in text.split(' ').filter(|scope| !scope.is_empty()) {
+        if !known(scope) {
+            return Err(Refusal::scope("a scope is unknown"));
+        }
+        if !scopes.iter().any(|other| other == scope) {
+            scopes.push(scope.to_owned());
+        }
+    }
+    if scopes.is_empty() {
+        return Err(Refusal::scope("no scope is asked for"));
+    }
+    Ok(scopes.into())
+}

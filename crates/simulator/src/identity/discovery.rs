@@ -1,0 +1,93 @@
+//! What clients look up: the discovery document, the key set, and who the user is.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::State,
+    http::{HeaderMap, HeaderValue, Uri, header, uri::Authority},
+    response::{IntoResponse, Response},
+};
+use serde_json::json;
+
+use super::{Standing, bearer, claims, faults::Drawn, refusal::Refusal};
+use crate::{
+    Provider,
+    answer::json_answer,
+    knobs::{Endpoint, Pkce},
+    settings::Tls,
+};
+
+/// GET `/auth/core/.well-known/openid-configuration`: the issuer of the settings, and every endpoint at the address the
+/// client used, so that it works behind any name and port.
+pub(super) async fn discovery(
+    State(provider): State<Arc<Provider>>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response {
+    looked_up(&provider, Endpoint::Discovery, || document(&provider, &uri, &headers)).await
+}
+
+/// GET `/auth/core/.well-known/jwks`.
+pub(super) async fn key_set(State(provider): State<Arc<Provider>>) -> Response {
+    looked_up(&provider, Endpoint::Keys, || json_answer(200, &provider.identity.keys.set())).await
+}
+
+/// What is looked up, with whatever goes wrong on the way.
+async fn looked_up(provider: &Provider, on: Endpoint, look_up: impl FnOnce() -> Response) -> Response {
+    let fault = Drawn::new(provider, on);
+    match fault.before(&provider.identity).await {
+        Some(instead) => instead,
+        None => fault.after(provider, look_up()).await.0,
+    }
+}
+
+fn document(provider: &Provider, uri: &Uri, headers: &HeaderMap) -> Response {
+    let Some(authority) = authority(uri, headers) else {
+        return Refusal::request("the Host header is missing or no address").into_response();
+    };
+    let scheme = if matches!(provider.settings.tls, Tls::Off) { "http" } else { "https" };
+    let at = |path: &str| format!("{scheme}://{authority}{path}");
+    let scopes = [&claims::COMMON[..], &claims::ACCOUNTING, &claims::PAYROLL].concat();
+    let mut document = json!({
+        "issuer": provider.settings.issuer,
+        "jwks_uri": at(super::KEY_SET),
+        "authorization_endpoint": at(super::AUTHORIZE),
+        "token_endpoint": at(super::TOKEN),
+        "userinfo_endpoint": at(super::USER),
+        "scopes_supported": scopes,
+        "response_types_supported": ["code"],
+        "response_modes_supported": ["query"],
+        "grant_types_supported": ["authorization_code", "refresh_token"],
+        "subject_types_supported": ["public"],
+        "id_token_signing_alg_values_supported": ["RS256"],
+        "token_endpoint_auth_methods_supported": ["client_secret_post", "client_secret_basic"],
+    });
+    match provider.knobs().identity.pkce {
+        Pkce::Refused => {}
+        Pkce::Allowed => document["code_challenge_methods_supported"] = json!(["plain", "S256"]),
+        Pkce::Required => document["code_challenge_methods_supported"] = json!(["S256"]),
+    }
+    json_answer(200, &document)
+}
+
+/// GET `/auth/core/connect/userinfo`.
+pub(super) async fn user(State(provider): State<Arc<Provider>>, headers: HeaderMap) -> Response {
+    let identity = &provider.identity;
+    let standing = bearer(&headers).map(|token| identity.check(token, provider.clock.now()));
+    if let Some(Standing::Valid(caller)) = standing {
+        return json_answer(200, &identity.user.information(&caller.scopes));
+    }
+    let description = "the access token is missing, unknown or expired";
+    let mut response = Refusal { status: 401, error: "invalid_token", description }.into_response();
+    let challenge = HeaderValue::from_static("Bearer error=\"invalid_token\"");
+    response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+    response
+}
+
+/// The host and port the client used: HTTP/2 has it in the target, HTTP/1 in a header.
+fn authority(uri: &Uri, headers: &HeaderMap) -> Option<Authority> {
+    let sent = headers.get(header::HOST).and_then(|host| Authority::try_from(host.as_bytes()).ok());
+    let authority = uri.authority().cloned().or(sent)?;
+    // Credentials have no place in an address that is handed to others.
+    (!authority.as_str().contains('@')).then_some(authority)
+}

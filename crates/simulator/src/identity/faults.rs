@@ -1,0 +1,66 @@
+//! What goes wrong when programs ask: rules of the knobs, with the effects that API requests meet, too.
+
+use axum::response::Response;
+
+use super::Identity;
+use crate::{
+    Provider,
+    effect::{instead, spoil::spoil},
+    knobs::{Effect, Endpoint, IdentityFault},
+    random::Random,
+};
+
+/// Keeps what is drawn here apart from everything else drawn under the seed.
+const PURPOSE: u64 = 0x6964_6661_756c_7400;
+
+/// The fault that hits a request now, counted; nothing happens otherwise.
+pub(super) struct Drawn(Option<IdentityFault>);
+
+impl Drawn {
+    /// For a request to this endpoint.
+    pub(super) fn new(provider: &Provider, on: Endpoint) -> Self {
+        let fits = |fault: &IdentityFault| fault.on == on && fault.times != Some(0);
+        // Turning a knob copies all of them, so that is done only where there is something to use up.
+        if !provider.knobs().identity.faults.iter().any(fits) {
+            return Self(None);
+        }
+        let mut drawn = None;
+        provider.turn(|knobs| {
+            drawn = knobs.identity.faults.iter_mut().find(|fault| fits(fault)).map(|fault| {
+                fault.times = fault.times.map(|times| times.saturating_sub(1));
+                fault.clone()
+            });
+        });
+        Self(drawn)
+    }
+
+    /// What is answered before any work, if so.
+    pub(super) async fn before(&self, identity: &Identity) -> Option<Response> {
+        match &self.0 {
+            Some(IdentityFault { after_work: false, effect: Effect::Delay(latency), .. }) => {
+                tokio::time::sleep(identity.latency(latency)).await;
+                None
+            }
+            Some(IdentityFault { after_work: false, effect, .. }) => instead(effect),
+            _ => None,
+        }
+    }
+
+    /// What becomes of the answer once the work was done, and whether it still is the right one.
+    pub(super) async fn after(self, provider: &Provider, answer: Response) -> (Response, bool) {
+        let Some(IdentityFault { effect, after_work, .. }) = self.0 else {
+            return (answer, true);
+        };
+        if let Effect::Delay(latency) = &effect {
+            if after_work {
+                tokio::time::sleep(provider.identity.latency(latency)).await;
+            }
+            return (answer, true);
+        }
+        if let Some(instead) = instead(&effect) {
+            return (instead, false);
+        }
+        let mut random = Random::new(provider.settings.world.seed, PURPOSE);
+        (spoil(&effect, answer, &mut random).await, false)
+    }
+}

@@ -1,0 +1,146 @@
+//! Signing keys: RS256 tokens, and the key set by which clients verify them.
+//!
+//! One key signs; earlier ones may stay in the key set after a rotation, so that tokens they signed still verify.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError, RwLock},
+};
+
+use aws_lc_rs::{
+    digest,
+    encoding::{AsDer, Pkcs8V1Der},
+    rand::SystemRandom,
+    rsa::{KeyPair, KeySize},
+    signature::{KeyPair as _, RSA_PKCS1_SHA256},
+};
+use base64::{
+    Engine as _,
+    engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
+};
+use rustls::pki_types::PrivatePkcs8KeyDer;
+use serde_json::{Value, json};
+
+use crate::Error;
+
+/// Keys in the key set at most; the oldest go first.
+const MOST: usize = 8;
+
+/// The keys of one provider.
+#[derive(Debug)]
+pub(super) struct Keys {
+    /// Never empty; the first one signs, the others are only published.
+    keys: RwLock<Vec<Arc<Key>>>,
+}
+
+/// One key and its certificate.
+struct Key {
+    pair: KeyPair,
+    /// Thumbprint of the certificate, which is the key's id too.
+    id: String,
+    /// Its entry in the key set.
+    published: Value,
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Key").field(&self.id).finish()
+    }
+}
+
+impl Keys {
+    /// The first key, shared by all of this process.
+    pub(super) fn new() -> Result<Self, Error> {
+        Ok(Self { keys: RwLock::new(vec![first()?]) })
+    }
+
+    /// Signs with a fresh key from now on.
+    pub(super) fn rotate(&self, keep_old: bool) -> Result<(), Error> {
+        let key = Arc::new(Key::generate()?);
+        let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        if !keep_old {
+            keys.clear();
+        }
+        keys.insert(0, key);
+        keys.truncate(MOST);
+        Ok(())
+    }
+
+    /// A signed token with this payload.
+    pub(super) fn sign(&self, payload: &str) -> String {
+        let key = self.keys.read().unwrap_or_else(PoisonError::into_inner).first().map(Arc::clone);
+        key.map_or_else(String::new, |key| key.sign(payload))
+    }
+
+    /// The key set.
+    pub(super) fn set(&self) -> Value {
+        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        json!({ "keys": keys.iter().map(|key| &key.published).collect::<Vec<_>>() })
+    }
+}
+
+/// The first key of every simulator of this process: making one takes a good part of a second, and a test run starts
+/// hundreds of simulators. Rotation still makes a fresh one.
+fn first() -> Result<Arc<Key>, Error> {
+    static FIRST: Mutex<Option<Arc<Key>>> = Mutex::new(None);
+    let mut first = FIRST.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(key) = first.as_ref() {
+        return Ok(Arc::clone(key));
+    }
+    let key = Arc::new(Key::generate()?);
+    *first = Some(Arc::clone(&key));
+    Ok(key)
+}
+
+impl Key {
+    fn generate() -> Result<Self, Error> {
+        let failed = |what: &str| Error::Key(what.to_owned());
+        let pair = KeyPair::generate(KeySize::Rsa2048).map_err(|_| failed("generate an RSA key"))?;
+        let certificate = certificate(&pair)?;
+        let thumbprint = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, &certificate);
+        let id = URL_SAFE_NO_PAD.encode(thumbprint);
+        let published = json!({
+            "kty": "RSA",
+            "use": "sig",
+            "alg": "RS256",
+            "kid": id,
+            "x5t": id,
+            "n": URL_SAFE_NO_PAD.encode(pair.public_key().modulus().big_endian_without_leading_zero()),
+            "e": URL_SAFE_NO_PAD.encode(pair.public_key().exponent().big_endian_without_leading_zero()),
+            "x5c": [STANDARD.encode(&certificate)],
+        });
+        Ok(Self { pair, id, published })
+    }
+
+    fn sign(&self, payload: &str) -> String {
+        let header = format!(r#"{{"$id":"1","typ":"JWT","alg":"RS256","x5t":"{0}","kid":"{0}"}}"#, self.id);
+        let mut token = URL_SAFE_NO_PAD.encode(header);
+        token.push('.');
+        URL_SAFE_NO_PAD.encode_string(payload, &mut token);
+        let mut signature = vec![0; self.pair.public_modulus_len()];
+        let signed =
+            self.pair.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), token.as_bytes(), &mut signature);
+        if signed.is_err() {
+            // Out of memory is the one way this fails; the token then carries zeros, which no client takes.
+            tracing::error!(key = self.id, "sign a token");
+        }
+        token.push('.');
+        URL_SAFE_NO_PAD.encode_string(signature, &mut token);
+        token
+    }
+}
+
+/// A certificate of the key, signed by itself, as DER.
+fn certificate(pair: &KeyPair) -> Result<Vec<u8>, Error> {
+    let failed =
+        |source: rcgen::Error| Error::Certificate { what: "certify a signing key", source: Box::new(source) };
+    let der: Pkcs8V1Der<'_> = pair.as_der().map_err(|_| Error::Key("write an RSA key".to_owned()))?;
+    let der = PrivatePkcs8KeyDer::from(der.as_ref());
+    let signer =
+        rcgen::KeyPair::from_pkcs8_der_and_sign_algo(&der, &rcgen::PKCS_RSA_SHA256).map_err(failed)?;
+    let mut parameters = rcgen::CertificateParams::default();
+    parameters.distinguished_name = rcgen::DistinguishedName::new();
+    parameters.distinguished_name.push(rcgen::DnType::CommonName, "simulated identity provider");
+    let certificate = parameters.self_signed(&signer).map_err(failed)?;
+    Ok(certificate.der().to_vec())
+}

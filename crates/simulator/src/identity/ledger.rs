@@ -1,0 +1,350 @@
+//! What was granted and what it is still worth: logins that wait, codes, refresh tokens, access tokens.
+//!
+//! ```text
+//! ticket ──button──▶ code ──redeem──▶ grant ──▶ access token
+//!                                       └────▶ refresh token ──refresh──▶ the next one, or the same
+//! ```
+//!
+//! - A code is used up by the first attempt to redeem it, even one that is refused.
+//! - Of the refresh tokens of a grant at most one is live; the others are remembered, so that their reuse shows.
+//! - Once a grant has ended nothing of it is good any more, not even a token that is being signed meanwhile.
+//! - The newest entries are kept; what has been forgotten is refused like what never was.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use super::{
+    Exchange, Issued, Outcome,
+    authorize::Login,
+    exchanges::{Kind, Presented},
+    pkce,
+    recent::Recent,
+    refusal::Refusal,
+};
+use crate::{
+    Error,
+    clock::Ticks,
+    journal::Journal,
+    knobs::{IdentityKnobs, RefreshLife},
+    random::Random,
+};
+
+/// Tokens, codes and refresh tokens remembered, of each kind.
+const REMEMBERED: usize = 65_536;
+/// Login pages that wait for their button; each keeps its request.
+const LOGINS: usize = 4_096;
+/// How long a login page waits for its button.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// One login and all that came of it.
+#[derive(Debug)]
+pub(super) struct Grant {
+    /// Logins are numbered from 0.
+    pub(super) number: u64,
+    /// What was granted.
+    pub(super) scopes: Arc<[String]>,
+    /// When.
+    pub(super) login: Ticks,
+    /// For the identity token.
+    pub(super) nonce: Option<String>,
+    ended: AtomicBool,
+}
+
+/// What a code or refresh token was exchanged for.
+#[derive(Debug)]
+pub(super) struct Exchanged {
+    /// Whose tokens are to be issued.
+    pub(super) grant: Arc<Grant>,
+    /// The refresh token from now on; `None` without `offline_access`.
+    pub(super) refresh: Option<String>,
+    /// Whether that one is new.
+    pub(super) rotated: bool,
+}
+
+/// Why something is not exchanged.
+#[derive(Debug)]
+struct Denied {
+    outcome: Outcome,
+    refusal: Refusal,
+}
+
+/// Everything granted.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    /// Codes and refresh tokens are drawn from here.
+    secrets: Random,
+    issued: Arc<Journal<Issued>>,
+    exchanges: Arc<Journal<Exchange>>,
+    logins: u64,
+    waiting: Recent<Waiting>,
+    codes: Recent<Code>,
+    refreshes: Recent<Refresh>,
+    accesses: Recent<Access>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    /// Taken by the button.
+    login: Option<Login>,
+    until: Ticks,
+}
+
+#[derive(Debug)]
+struct Code {
+    grant: Arc<Grant>,
+    login: Login,
+    expires: Ticks,
+    used: bool,
+    number: u64,
+}
+
+#[derive(Debug)]
+struct Refresh {
+    grant: Arc<Grant>,
+    /// Issued, or last used.
+    since: Ticks,
+    rotated_out: bool,
+    number: u64,
+}
+
+#[derive(Debug)]
+struct Access {
+    grant: Arc<Grant>,
+    expires: Ticks,
+    number: u64,
+}
+
+impl Denied {
+    const fn new(outcome: Outcome, description: &'static str) -> Self {
+        Self { outcome, refusal: Refusal::grant(description) }
+    }
+}
+
+impl Grant {
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+}
+
+impl Ledger {
+    /// Nothing granted yet. Secrets come from the machine, not from the seed: a code or token that another run issued
+    /// must not be good here by accident.
+    pub(super) fn new(
+        issued: Arc<Journal<Issued>>,
+        exchanges: Arc<Journal<Exchange>>,
+    ) -> Result<Self, Error> {
+        let mut seed = [0; 16];
+        aws_lc_rs::rand::fill(&mut seed).map_err(|_| Error::Key("draw random bytes".to_owned()))?;
+        let [seed, purpose] = [0, 8]
+            .map(|at| seed[at..at + 8].iter().fold(0, |number: u64, &byte| number << 8 | u64::from(byte)));
+        Ok(Self {
+            secrets: Random::new(seed, purpose),
+            issued,
+            exchanges,
+            logins: 0,
+            waiting: Recent::new(LOGINS),
+            codes: Recent::new(REMEMBERED),
+            refreshes: Recent::new(REMEMBERED),
+            accesses: Recent::new(REMEMBERED),
+        })
+    }
+
+    /// Keeps a checked request until somebody presses the button; the ticket to press it with.
+    pub(super) fn wait(&mut self, login: Login, now: Ticks) -> String {
+        let ticket = self.secrets.guid().simple();
+        self.waiting.insert(&ticket, Waiting { login: Some(login), until: now.plus(PATIENCE) });
+        ticket
+    }
+
+    /// The request of a ticket, once.
+    pub(super) fn press(&mut self, ticket: &str, now: Ticks) -> Option<Login> {
+        let waiting = self.waiting.get_mut(ticket)?;
+        let login = waiting.login.take()?;
+        (now < waiting.until).then_some(login)
+    }
+
+    /// Grants what was asked for; the grant and its code.
+    pub(super) fn grant(&mut self, login: Login, seconds: u64, now: Ticks) -> (Arc<Grant>, String) {
+        let grant = self.begin(Arc::clone(&login.scopes), Some(login.nonce.clone()), now);
+        let code = self.secrets.guid().simple();
+        let expires = now.plus(Duration::from_secs(seconds));
+        let number = self.note(&grant, "code", &code, now, expires);
+        self.codes.insert(&code, Code { grant: Arc::clone(&grant), login, expires, used: false, number });
+        (grant, code)
+    }
+
+    /// A grant of its own, without login and code.
+    pub(super) fn begin(&mut self, scopes: Arc<[String]>, nonce: Option<String>, now: Ticks) -> Arc<Grant> {
+        let number = self.logins;
+        self.logins += 1;
+        Arc::new(Grant { number, scopes, login: now, nonce, ended: AtomicBool::new(false) })
+    }
+
+    /// Redeems a code; also the number of the exchange's entry.
+    pub(super) fn redeem(
+        &mut self,
+        code: &str,
+        redirect: Option<&str>,
+        verifier: Option<&str>,
+        knobs: &IdentityKnobs,
+        now: Ticks,
+    ) -> (u64, Result<Exchanged, Refusal>) {
+        let grant = self.codes.get(code).map(|code| code.grant.number);
+        let exchanged = self.try_redeem(code, redirect, verifier, knobs, now);
+        let outcome = exchanged.as_ref().map_or_else(|denied| denied.outcome, |_| Outcome::Granted);
+        let exchange = Presented::new(Kind::Code, code).decided(now, grant, outcome);
+        (self.exchanges.push(exchange), exchanged.map_err(|denied| denied.refusal))
+    }
+
+    fn try_redeem(
+        &mut self,
+        code: &str,
+        redirect: Option<&str>,
+        verifier: Option<&str>,
+        knobs: &IdentityKnobs,
+        now: Ticks,
+    ) -> Result<Exchanged, Denied> {
+        let entry = self.codes.get_mut(code).ok_or(Denied::new(Outcome::Unknown, "the code is unknown"))?;
+        if entry.used {
+            return Err(Denied::new(Outcome::Reused, "the code has been used"));
+        }
+        entry.used = true;
+        self.issued.update(entry.number, |issued| issued.used = issued.used.or(Some(now)));
+        if entry.grant.has_ended() {
+            return Err(Denied::new(Outcome::Revoked, "the grant has been revoked"));
+        }
+        if now >= entry.expires {
+            return Err(Denied::new(Outcome::Expired, "the code has expired"));
+        }
+        let redirected = match redirect {
+            None => Err(Refusal::redirect("redirect_uri is missing")),
+            Some(redirect) if redirect != entry.login.redirect.text() => {
+                Err(Refusal::redirect("redirect_uri is not the one of the authorization request"))
+            }
+            Some(_) => Ok(()),
+        };
+        redirected
+            .and_then(|()| pkce::verify(entry.login.challenge.as_ref(), verifier, knobs.pkce))
+            .map_err(|refusal| Denied { outcome: Outcome::Refused, refusal })?;
+        let grant = Arc::clone(&entry.grant);
+        let offline = grant.scopes.iter().any(|scope| scope == "offline_access");
+        let refresh = offline.then(|| self.refresh_token(&grant, knobs, now));
+        Ok(Exchanged { grant, refresh, rotated: true })
+    }
+
+    /// Uses a refresh token; also the number of the exchange's entry.
+    pub(super) fn refresh(
+        &mut self,
+        token: &str,
+        knobs: &IdentityKnobs,
+        now: Ticks,
+    ) -> (u64, Result<Exchanged, Refusal>) {
+        let grant = self.refreshes.get(token).map(|refresh| refresh.grant.number);
+        let exchanged = self.try_refresh(token, knobs, now);
+        let outcome = match &exchanged {
+            Ok(exchanged) if exchanged.rotated => Outcome::Rotated,
+            Ok(_) => Outcome::Granted,
+            Err(denied) => denied.outcome,
+        };
+        let exchange = Presented::new(Kind::Refresh, token).decided(now, grant, outcome);
+        (self.exchanges.push(exchange), exchanged.map_err(|denied| denied.refusal))
+    }
+
+    fn try_refresh(&mut self, token: &str, knobs: &IdentityKnobs, now: Ticks) -> Result<Exchanged, Denied> {
+        let unknown = Denied::new(Outcome::Unknown, "the refresh token is unknown");
+        let entry = self.refreshes.get_mut(token).ok_or(unknown)?;
+        let grant = Arc::clone(&entry.grant);
+        // Before the grant's own end: that one was used again is what those who compare look for.
+        if entry.rotated_out {
+            if knobs.reuse_ends_grant {
+                self.end(now, |other| other.number == grant.number);
+            }
+            return Err(Denied::new(Outcome::Reused, "the refresh token has been used"));
+        }
+        if grant.has_ended() {
+            return Err(Denied::new(Outcome::Revoked, "the grant has been revoked"));
+        }
+        if now >= end_of_refresh(knobs, grant.login, entry.since) {
+            return Err(Denied::new(Outcome::Expired, "the refresh token has expired"));
+        }
+        if knobs.refresh == RefreshLife::Absolute && !knobs.rotate_absolute {
+            entry.since = now;
+            return Ok(Exchanged { grant, refresh: Some(token.to_owned()), rotated: false });
+        }
+        entry.rotated_out = true;
+        self.issued.update(entry.number, |issued| issued.used = Some(now));
+        let next = self.refresh_token(&grant, knobs, now);
+        Ok(Exchanged { grant, refresh: Some(next), rotated: true })
+    }
+
+    /// A new refresh token of a grant.
+    pub(super) fn refresh_token(&mut self, grant: &Arc<Grant>, knobs: &IdentityKnobs, now: Ticks) -> String {
+        let token = self.secrets.guid().simple();
+        let expires = end_of_refresh(knobs, grant.login, now);
+        let number = self.note(grant, "refresh", &token, now, expires);
+        let entry = Refresh { grant: Arc::clone(grant), since: now, rotated_out: false, number };
+        self.refreshes.insert(&token, entry);
+        token
+    }
+
+    /// Remembers an access token and the identity token beside it.
+    pub(super) fn remember(
+        &mut self,
+        grant: &Arc<Grant>,
+        access: (&str, Ticks),
+        identity: (&str, Ticks),
+        now: Ticks,
+    ) {
+        let (token, expires) = access;
+        let number = self.note(grant, "access", token, now, expires);
+        self.accesses.insert(token, Access { grant: Arc::clone(grant), expires, number });
+        self.remember_identity(grant, identity, now);
+    }
+
+    /// Notes an identity token, which is good for no API.
+    pub(super) fn remember_identity(&self, grant: &Grant, (token, expires): (&str, Ticks), now: Ticks) {
+        self.note(grant, "id", token, now, expires);
+    }
+
+    /// The grant of an access token that was issued here and not revoked, and when the token ends.
+    pub(super) fn access(&self, token: &str) -> Option<(&Grant, Ticks)> {
+        let access = self.accesses.get(token)?;
+        (!access.grant.has_ended()).then_some((&access.grant, access.expires))
+    }
+
+    /// Ends all grants that fit.
+    pub(super) fn end(&self, now: Ticks, fits: impl Fn(&Grant) -> bool) {
+        let issued = &self.issued;
+        let end = |grant: &Grant, number: u64| {
+            if fits(grant) {
+                grant.ended.store(true, Ordering::Relaxed);
+                issued.update(number, |issued| issued.used = issued.used.or(Some(now)));
+            }
+        };
+        self.codes.values().for_each(|code| end(&code.grant, code.number));
+        self.refreshes.values().for_each(|refresh| end(&refresh.grant, refresh.number));
+        self.accesses.values().for_each(|access| end(&access.grant, access.number));
+    }
+
+    fn note(&self, grant: &Grant, kind: &'static str, token: &str, at: Ticks, expires: Ticks) -> u64 {
+        // A grant that ended while its token was being signed: issued, but never good.
+        let used = grant.has_ended().then_some(at);
+        self.issued.push(Issued { grant: grant.number, kind, token: token.to_owned(), at, expires, used })
+    }
+}
+
+/// When a refresh token ends by the knobs of this moment: they may have been turned since it was issued.
+fn end_of_refresh(knobs: &IdentityKnobs, login: Ticks, since: Ticks) -> Ticks {
+    let absolute = login.plus(Duration::from_secs(knobs.absolute_seconds));
+    let sliding = since.plus(Duration::from_secs(knobs.sliding_seconds));
+    match (knobs.refresh, knobs.sliding_capped) {
+        (RefreshLife::Absolute, _) => absolute,
+        (RefreshLife::Sliding, false) => sliding,
+        (RefreshLife::Sliding, true) => sliding.min(absolute),
+    }
+}

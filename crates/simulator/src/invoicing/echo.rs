@@ -1,0 +1,63 @@
+//! The echo: a receiver proves that it wants notifications by answering with the GUID it is asked for.
+//!
+//! It has to answer 2xx with exactly that text, without cookies, within the time limit. By the document it is asked once
+//! the POST has been answered: when the answer's body has been handed to the connection.
+
+use std::time::Duration;
+
+use axum::http::header;
+use tokio::time::timeout;
+use url::Url;
+
+use crate::deliveries;
+
+/// Why the echo did not come back.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Failure {
+    /// Too late.
+    #[error("no answer within {0:?}")]
+    TimeLimit(Duration),
+    /// No answer at all, or one that broke off.
+    #[error("no answer: {0}")]
+    Connection(String),
+    /// Not 2xx.
+    #[error("the answer has status {0}")]
+    Status(u16),
+    /// The answer sets cookies.
+    #[error("the answer has cookies")]
+    Cookies,
+    /// Another body.
+    #[error("the answer's body is not the text asked for")]
+    Body,
+}
+
+/// Asks a receiver for its echo.
+///
+/// # Errors
+/// It did not come back.
+pub(super) async fn ask(
+    client: &reqwest::Client,
+    receiver: &Url,
+    echo: &str,
+    limit: Duration,
+) -> Result<(), Failure> {
+    let mut url = receiver.clone();
+    url.set_query(Some(&format!("echo={echo}")));
+    timeout(limit, exchange(client, url, echo)).await.unwrap_or(Err(Failure::TimeLimit(limit)))
+}
+
+async fn exchange(client: &reqwest::Client, url: Url, echo: &str) -> Result<(), Failure> {
+    let broken = |error: reqwest::Error| Failure::Connection(deliveries::cause(&error));
+    let mut answer = client.get(url).send().await.map_err(broken)?;
+    if !answer.status().is_success() {
+        return Err(Failure::Status(answer.status().as_u16()));
+    }
+    if answer.headers().contains_key(header::SET_COOKIE) {
+        return Err(Failure::Cookies);
+    }
+    let mut rest = echo.as_bytes();
+    while let Some(chunk) = answer.chunk().await.map_err(broken)? {
+        rest = rest.strip_prefix(&*chunk).ok_or(Failure::Body)?;
+    }
+    if rest.is_empty() { Ok(()) } else { Err(Failure::Body) }
+}

@@ -1,0 +1,209 @@
+//! What hooks are told of a change: flat as the document has it, or wrapped as the software behind it would.
+//!
+//! What a notification says follows from the seed and the number of the change alone; every hook that is told of one
+//! change is told the same. A wrapped body carries the number of its attempt and is signed anew each time.
+
+use std::sync::Arc;
+
+use axum::http::HeaderName;
+use bytes::Bytes;
+use serde::Serialize;
+
+use super::hooks::{Hook, Subscribed};
+use crate::{
+    catalog::{Action, Entity},
+    deliveries::{About, Body, Family, Order, Purpose, signature},
+    knobs::{InvoicingBody, InvoicingKnobs},
+    random::{Guid, Random, mix},
+    world::InvoicingChange,
+};
+
+/// What the values and the ids of notifications are drawn for.
+const VALUES: u64 = 0x696e_765f_7661_6c75;
+const MESSAGES: u64 = 0x696e_765f_6d65_7373;
+
+/// Names with what breaks careless readers: accents, quotes, ampersands.
+const NAMES: [&str; 6] =
+    ["Ibáñez e Hijos", "Peña & Cía", "\"El Sur\" S.L.", "Talleres Núñez", "López / Vidal", "Acme"];
+const APPLICATIONS: [&str; 3] = ["Web", "Mobile", "Api"];
+
+/// What is done about a hook.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// It is told.
+    Send(Box<Order>),
+    /// It is not active.
+    Missed(Guid, About),
+}
+
+/// Writes what each hook of a change is told.
+#[derive(Debug)]
+pub(super) struct Writer<'a> {
+    /// The world's.
+    pub(super) seed: u64,
+    /// Of the company.
+    pub(super) tenant: String,
+    /// Who logs in, and makes most changes.
+    pub(super) mail: &'a str,
+    /// As they stand.
+    pub(super) knobs: &'a InvoicingKnobs,
+}
+
+impl Writer<'_> {
+    /// One outcome for each hook.
+    pub(super) fn outcomes(&self, change: &InvoicingChange, hooks: Vec<Hook>) -> Vec<Outcome> {
+        let about = About {
+            event: format!("{:?}.{:?}", change.entity, change.action).into(),
+            company: Some(self.tenant.as_str().into()),
+            record: Some(change.id.as_str().into()),
+            sequence: None,
+            outgoing: None,
+        };
+        // A name that no header can have sends none.
+        let header = HeaderName::from_bytes(self.knobs.signature_header.as_bytes()).ok();
+        let retries: Arc<[u64]> = self.knobs.retries.as_slice().into();
+        let notification = Arc::new(self.notification(change));
+        // The same bytes for every hook; only their signatures differ.
+        let flat: Option<Bytes> = (self.knobs.body == InvoicingBody::Flat)
+            .then(|| serde_json::to_vec(&*notification).unwrap_or_default().into());
+
+        let outcome = |hook: Hook| {
+            if !hook.active() {
+                return Outcome::Missed(hook.subscribed.id, about.clone());
+            }
+            let hook = hook.subscribed;
+            let signed = header.is_some();
+            let body = match &flat {
+                Some(flat) => Body::Same(flat.clone(), signed.then(|| signature(&hook.key, flat))),
+                None => {
+                    let id = Guid::nth(self.seed ^ mix(hook.id.0 as u64), MESSAGES, change.number);
+                    wrapped(id, Arc::clone(&notification), Arc::clone(&hook), signed)
+                }
+            };
+            Outcome::Send(Box::new(Order {
+                family: Family::Invoicing,
+                webhook: hook.id,
+                purpose: Purpose::Event,
+                url: hook.url.clone(),
+                body,
+                signature_header: header.clone(),
+                // A hook belongs to one company, so its id alone makes its lane.
+                lane: hook.id.0 as u64,
+                retries: Arc::clone(&retries),
+                gone_ends: true,
+                about: about.clone(),
+            }))
+        };
+        hooks.into_iter().map(outcome).collect()
+    }
+
+    fn notification(&self, change: &InvoicingChange) -> Notification {
+        let flat = self.knobs.body == InvoicingBody::Flat;
+        let extra = flat && self.knobs.extra_members;
+        let mut random = Random::new(self.seed ^ mix(change.number), VALUES);
+        let by_account = random.chance(0.8);
+        let colleague = random.below(20);
+        let application = random.below(APPLICATIONS.len() as u64) as usize;
+        Notification {
+            action: (!flat).then_some(change.action),
+            entity: change.entity,
+            entity_id: change.id.clone(),
+            tenant_id: self.tenant.clone(),
+            user: if by_account { self.mail.to_owned() } else { format!("user{colleague}@example.com") },
+            changes: changes(change, &mut random),
+            host: extra.then_some("invoicing.example"),
+            source_application: extra.then(|| APPLICATIONS[application]),
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Notification {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    action: Option<Action>,
+    entity: Entity,
+    entity_id: String,
+    tenant_id: String,
+    user: String,
+    changes: Vec<Field>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source_application: Option<&'static str>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Field {
+    name: &'static str,
+    value: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Envelope<'a> {
+    id: String,
+    attempt: u32,
+    properties: serde_json::Map<String, serde_json::Value>,
+    notifications: [&'a Notification; 1],
+}
+
+/// The body of each attempt, indented.
+fn wrapped(id: Guid, notification: Arc<Notification>, hook: Arc<Subscribed>, signed: bool) -> Body {
+    Body::Numbered(Box::new(move |attempt| {
+        let notifications = [&*notification];
+        let envelope =
+            Envelope { id: id.simple(), attempt, properties: serde_json::Map::new(), notifications };
+        let body: Bytes = serde_json::to_vec_pretty(&envelope).unwrap_or_default().into();
+        let signature = signed.then(|| signature(&hook.key, &body));
+        (body, signature)
+    }))
+}
+
+/// All fields of what is new, some of what has changed, none of what is gone.
+fn changes(change: &InvoicingChange, random: &mut Random) -> Vec<Field> {
+    let names = fields(change.entity);
+    let (first, count) = match change.action {
+        Action::Created => (0, names.len()),
+        Action::Updated => {
+            (random.below(names.len() as u64) as usize, 1 + random.below(names.len() as u64) as usize)
+        }
+        Action::Deleted => (0, 0),
+    };
+    let chosen = names.iter().cycle().skip(first).take(count);
+    chosen.map(|name| Field { name, value: value(name, change, random) }).collect()
+}
+
+const fn fields(entity: Entity) -> &'static [&'static str] {
+    match entity {
+        Entity::Customer | Entity::Supplier | Entity::Representative | Entity::Contact => {
+            &["Code", "Name", "Email"]
+        }
+        Entity::Product => &["Code", "Name", "Price"],
+        Entity::Due => &["Date", "Amount", "Paid"],
+        Entity::SaleInvoice
+        | Entity::PurchaseInvoice
+        | Entity::SaleOffer
+        | Entity::SaleOrder
+        | Entity::PurchaseOrder
+        | Entity::SaleDeliveryNote
+        | Entity::PurchaseDeliveryNote => &["Number", "Date", "Name", "Total"],
+        Entity::Bank | Entity::IncomeType | Entity::ExpenseType => &["Code", "Name"],
+        Entity::CompanyData => &["Name", "Email", "Phone"],
+        Entity::CompanySettings => &["Language", "Decimals"],
+    }
+}
+
+fn value(name: &str, change: &InvoicingChange, random: &mut Random) -> String {
+    match name {
+        "Price" | "Amount" | "Total" => format!("{}.{:02}", random.below(100_000), random.below(100)),
+        "Date" => change.at.iso().chars().take(10).collect(),
+        "Email" => format!("contact{}@example.com", random.below(10_000)),
+        "Name" => NAMES[random.below(NAMES.len() as u64) as usize].to_owned(),
+        "Paid" => random.chance(0.5).to_string(),
+        "Language" => if random.chance(0.5) { "es-ES" } else { "ca-ES" }.to_owned(),
+        "Decimals" => random.below(7).to_string(),
+        _ => format!("{:06}", random.below(1_000_000)),
+    }
+}

@@ -1,0 +1,169 @@
+//! What a subscription must look like: the document's rules 1 to 3, and where its host must be.
+//!
+//! Each refusal is a sentence that begins with the field it is about. Fields the document does not list are ignored;
+//! those it lists but does not call for (`isPaused`, `applicationName`, `description`) may be absent or `null`.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
+
+use serde_json::{Map, Value};
+use tokio::{net::lookup_host, time::timeout};
+use url::{Host, Url};
+
+use crate::{
+    catalog::{Action, Entity},
+    knobs::{DeliveryKnobs, EchoTime, Knobs, ReceiverPaths, ReceiverUrls},
+};
+
+/// Characters of an address, a name or a description at most, so that hooks stay small.
+const TEXT_LIMIT: usize = 4_096;
+
+/// A subscription that keeps the rules.
+pub(super) struct Subscription {
+    /// `uri` as it was sent.
+    pub(super) uri: String,
+    /// `uri`.
+    pub(super) url: Url,
+    /// `entity`.
+    pub(super) entity: Entity,
+    /// `action`.
+    pub(super) action: Action,
+    /// `secret`.
+    pub(super) secret: String,
+    /// `isPaused`.
+    pub(super) paused: bool,
+    /// `applicationName`.
+    pub(super) application: Option<String>,
+    /// `description`.
+    pub(super) description: Option<String>,
+}
+
+/// Reads a subscription.
+///
+/// # Errors
+/// Which field breaks which rule.
+pub(super) fn parse(body: &[u8], knobs: &Knobs) -> Result<Subscription, String> {
+    let body: Value = serde_json::from_slice(body).map_err(|error| format!("body: no JSON: {error}"))?;
+    let Value::Object(fields) = body else { return Err("body: a JSON object is needed".to_owned()) };
+
+    let uri = text(&fields, "uri", TEXT_LIMIT)?.ok_or("uri: a string is needed")?;
+    let url = receiver(&uri, knobs)?;
+
+    let name = text(&fields, "entity", TEXT_LIMIT)?.ok_or("entity: a string is needed")?;
+    let entity = Entity::from_name(&name).ok_or_else(|| format!("entity: there is no entity {name:?}"))?;
+
+    let name = text(&fields, "action", TEXT_LIMIT)?.ok_or("action: a string is needed")?;
+    let action = Action::ALL.into_iter().find(|action| format!("{action:?}") == name);
+    let action = action.ok_or_else(|| format!("action: {name:?} is not Created, Updated or Deleted"))?;
+    if !entity.offers(action) {
+        return Err(format!("action: {entity:?} only offers Updated"));
+    }
+
+    let secret = text(&fields, "secret", usize::MAX)?.ok_or("secret: a string is needed")?;
+    let (min, max) = (knobs.invoicing.secret_min, knobs.invoicing.secret_max);
+    if !(min..=max).contains(&secret.chars().count()) {
+        return Err(format!("secret: between {min} and {max} characters are needed"));
+    }
+
+    let paused = match fields.get("isPaused") {
+        None | Some(Value::Null) => false,
+        Some(Value::Bool(paused)) => *paused,
+        Some(_) => return Err("isPaused: true or false is needed".to_owned()),
+    };
+    let application = text(&fields, "applicationName", TEXT_LIMIT)?;
+    let description = match text(&fields, "description", TEXT_LIMIT)? {
+        // The document's sample body spells it so.
+        None => text(&fields, "descripion", TEXT_LIMIT)?,
+        description => description,
+    };
+    Ok(Subscription { uri, url, entity, action, secret, paused, application, description })
+}
+
+/// Checks that the receiver is where the request comes from.
+///
+/// # Errors
+/// It is elsewhere, or nobody knows where.
+pub(super) async fn check_origin(url: &Url, peer: SocketAddr, knobs: &DeliveryKnobs) -> Result<(), String> {
+    let peer = peer.ip().to_canonical();
+    if addresses(url, knobs).await.iter().any(|address| address.to_canonical() == peer) {
+        return Ok(());
+    }
+    Err(format!("uri: the host is not {peer}, which the request comes from"))
+}
+
+/// Where a receiver is: by the knob, by its own name, or by DNS; nowhere if that does not know in time.
+async fn addresses(url: &Url, knobs: &DeliveryKnobs) -> Vec<IpAddr> {
+    let host = match url.host() {
+        Some(Host::Domain(host)) => host,
+        Some(Host::Ipv4(address)) => return vec![address.into()],
+        Some(Host::Ipv6(address)) => return vec![address.into()],
+        None => return Vec::new(),
+    };
+    // Hosts of addresses are lower case, whatever the knob is.
+    if let Some((_, known)) = knobs.resolve.iter().find(|(name, _)| name.eq_ignore_ascii_case(host)) {
+        return vec![known.ip()];
+    }
+    match timeout(Duration::from_millis(knobs.time_limit), lookup_host((host, 0))).await {
+        Ok(Ok(found)) => found.map(|address| address.ip()).collect(),
+        Ok(Err(_)) | Err(_) => Vec::new(),
+    }
+}
+
+/// An optional text.
+fn text(fields: &Map<String, Value>, name: &str, limit: usize) -> Result<Option<String>, String> {
+    match fields.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) if text.chars().count() <= limit => Ok(Some(text.clone())),
+        Some(Value::String(_)) => Err(format!("{name}: more than {limit} characters")),
+        Some(_) => Err(format!("{name}: a string is needed")),
+    }
+}
+
+/// `https://<host>/api/webhooks/incoming/<segment>`, or any path where the knob allows it; a query may follow, as the echo
+/// replaces it.
+fn receiver(uri: &str, knobs: &Knobs) -> Result<Url, String> {
+    // A lenient parser would drop these silently, and what is listed would not be what is called.
+    if uri.chars().any(|char| char.is_whitespace() || char.is_control()) {
+        return Err("uri: no address".to_owned());
+    }
+    let url = Url::parse(uri).map_err(|error| format!("uri: no address: {error}"))?;
+    let allowed = match knobs.delivery.receivers {
+        ReceiverUrls::Https443 if url.scheme() == "https" && url.port_or_known_default() != Some(443) => {
+            return Err("uri: the port must be 443".to_owned());
+        }
+        ReceiverUrls::Https443 | ReceiverUrls::Https => url.scheme() == "https",
+        ReceiverUrls::Any => matches!(url.scheme(), "https" | "http"),
+    };
+    if !allowed {
+        return Err("uri: the scheme must be https".to_owned());
+    }
+    if !url.username().is_empty() || url.password().is_some() || url.fragment().is_some() {
+        return Err("uri: neither user, password nor fragment may be given".to_owned());
+    }
+    if knobs.invoicing.receiver_paths == ReceiverPaths::Any {
+        return Ok(url);
+    }
+    if !is_documented(&url, knobs) {
+        return Err(format!("uri: the path must be {}", documented(knobs)));
+    }
+    Ok(url)
+}
+
+/// Whether the receiver is asked for its echo.
+pub(super) fn is_asked(url: &Url, knobs: &Knobs) -> bool {
+    let is_path = knobs.invoicing.echo_paths == ReceiverPaths::Any || is_documented(url, knobs);
+    is_path && knobs.invoicing.echo != EchoTime::Never
+}
+
+/// The only path that the document shows.
+fn documented(knobs: &Knobs) -> String {
+    format!("/api/webhooks/incoming/{}", knobs.invoicing.segment)
+}
+
+fn is_documented(url: &Url, knobs: &Knobs) -> bool {
+    let mut expected = url.clone();
+    expected.set_path(&documented(knobs));
+    url.path() == expected.path()
+}

@@ -1,0 +1,243 @@
+//! Tokens of the invoicing login: opaque texts that this module remembers, in pairs of an access and a refresh token.
+//!
+//! - A text follows from the seed and its number, so that the same calls give the same tokens.
+//! - At most [`TOKEN_LIMIT`] are remembered; the oldest are forgotten first and are then unknown, not expired.
+//! - Whether a token has ended is asked of the provider's clock at each use.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use crate::{
+    clock::Ticks,
+    identity::{Caller, Issued, Standing},
+    journal::Journal,
+    knobs::InvoicingKnobs,
+    random::{Random, mix},
+    settings::Settings,
+};
+
+/// Tokens remembered at most.
+const TOKEN_LIMIT: usize = 100_000;
+/// What the numbers of token texts are drawn for.
+const PURPOSE: u64 = 0x696e_765f_746f_6b65;
+
+/// Every token that was issued and is still remembered.
+#[derive(Debug)]
+pub(super) struct Tokens {
+    seed: u64,
+    limit: usize,
+    mail: String,
+    /// Invoicing tokens have no scopes; one empty list serves all callers.
+    scopes: Arc<[String]>,
+    inner: Mutex<Inner>,
+    journal: Journal<Issued>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    tokens: HashMap<Arc<str>, Token>,
+    /// Oldest first.
+    order: VecDeque<Arc<str>>,
+    issued: u64,
+    logins: u64,
+}
+
+#[derive(Debug)]
+struct Token {
+    kind: Kind,
+    /// Number of the login it comes from.
+    login: u64,
+    company: Option<u32>,
+    expires: Ticks,
+    /// Chose a company before.
+    used: bool,
+    /// Its number in the journal.
+    entry: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Access,
+    Refresh,
+}
+
+/// An access token, without the word `Bearer`, and its refresh token.
+#[derive(Debug)]
+pub(super) struct Pair {
+    /// For API calls.
+    pub(super) access: Arc<str>,
+    /// To choose a company.
+    pub(super) refresh: Arc<str>,
+}
+
+impl Tokens {
+    /// None yet.
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self {
+            seed: settings.world.seed,
+            limit: TOKEN_LIMIT,
+            mail: settings.invoicing.mail.clone(),
+            scopes: Arc::new([]),
+            inner: Mutex::default(),
+            journal: Journal::new(settings.journal_limit),
+        }
+    }
+
+    /// The tokens of a new login; with a company if it was chosen along the way.
+    pub(super) fn login(&self, company: Option<u32>, knobs: &InvoicingKnobs, now: Ticks) -> Pair {
+        let mut inner = self.lock();
+        let login = inner.logins;
+        inner.logins += 1;
+        self.pair(&mut inner, login, company, knobs, now)
+    }
+
+    /// The tokens of a chosen company; `None` if the refresh token is unknown, has ended, or is used up.
+    pub(super) fn choose(
+        &self,
+        refresh: &str,
+        company: u32,
+        knobs: &InvoicingKnobs,
+        now: Ticks,
+    ) -> Option<Pair> {
+        let mut inner = self.lock();
+        let token = inner.tokens.get_mut(refresh)?;
+        let spent = knobs.refresh_once && token.used;
+        if token.kind != Kind::Refresh || token.expires <= now || spent {
+            return None;
+        }
+        token.used = true;
+        let (login, entry) = (token.login, token.entry);
+        self.journal.update(entry, |issued| issued.used = Some(now));
+        Some(self.pair(&mut inner, login, Some(company), knobs, now))
+    }
+
+    /// What an access token is worth now.
+    pub(super) fn check(&self, bearer: &str, now: Ticks) -> Standing {
+        let inner = self.lock();
+        match inner.tokens.get(bearer) {
+            Some(token) if token.kind == Kind::Access && token.expires > now => Standing::Valid(Caller {
+                subject: self.mail.clone(),
+                scopes: Arc::clone(&self.scopes),
+                invoicing_company: token.company,
+            }),
+            Some(token) if token.kind == Kind::Access => Standing::Expired,
+            _ => Standing::Unknown,
+        }
+    }
+
+    /// Every token issued, in order, within the journal's limit.
+    pub(super) fn issued(&self) -> Vec<Issued> {
+        self.journal.from(0, usize::MAX).into_iter().map(|(_, issued)| issued).collect()
+    }
+
+    fn pair(
+        &self,
+        inner: &mut Inner,
+        login: u64,
+        company: Option<u32>,
+        knobs: &InvoicingKnobs,
+        now: Ticks,
+    ) -> Pair {
+        let mut issue = |kind, seconds| {
+            let expires = now.plus(Duration::from_secs(seconds));
+            let mut random = Random::new(self.seed ^ mix(inner.issued), PURPOSE);
+            let text: Arc<str> = format!("{}{}", random.guid().simple(), random.guid().simple()).into();
+            inner.issued += 1;
+            let name = if kind == Kind::Access { "access" } else { "refresh" };
+            let issued =
+                Issued { grant: login, kind: name, token: text.to_string(), at: now, expires, used: None };
+            let token =
+                Token { kind, login, company, expires, used: false, entry: self.journal.push(issued) };
+            if inner.order.len() >= self.limit
+                && let Some(oldest) = inner.order.pop_front()
+            {
+                inner.tokens.remove(&oldest);
+            }
+            inner.order.push_back(Arc::clone(&text));
+            inner.tokens.insert(Arc::clone(&text), token);
+            text
+        };
+        let access = issue(Kind::Access, knobs.token_seconds);
+        let refresh = issue(Kind::Refresh, knobs.refresh_seconds);
+        Pair { access, refresh }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::SECOND;
+
+    #[test]
+    fn a_refresh_token_chooses_a_company_until_it_ends_and_once_only_where_the_knob_says_so() {
+        let tokens = Tokens::new(&Settings::default());
+        let many = InvoicingKnobs::default();
+        let once = InvoicingKnobs { refresh_once: true, ..InvoicingKnobs::default() };
+        let first = tokens.login(None, &many, Ticks(0));
+        let end = Ticks(30 * 86_400 * SECOND);
+
+        assert!(tokens.choose(&first.refresh, 0, &many, Ticks(1)).is_some());
+        assert!(tokens.choose(&first.refresh, 1, &many, Ticks(end.0 - 1)).is_some());
+        assert!(tokens.choose(&first.refresh, 1, &many, end).is_none());
+        assert!(tokens.choose(&first.access, 1, &many, Ticks(1)).is_none());
+        assert!(tokens.choose(&first.refresh, 1, &once, Ticks(1)).is_none());
+        let second = tokens.login(None, &once, Ticks(0));
+        let next = tokens.choose(&second.refresh, 1, &once, Ticks(1)).unwrap();
+        assert!(tokens.choose(&second.refresh, 2, &once, Ticks(1)).is_none());
+        assert!(tokens.choose(&next.refresh, 2, &once, Ticks(1)).is_some());
+    }
+
+    #[test]
+    fn the_oldest_tokens_are_forgotten_at_the_limit() {
+        let tokens = Tokens { limit: 4, ..Tokens::new(&Settings::default()) };
+        let knobs = InvoicingKnobs::default();
+
+        let pairs: Vec<Pair> = (0..3).map(|company| tokens.login(Some(company), &knobs, Ticks(0))).collect();
+
+        let known =
+            pairs.iter().map(|pair| matches!(tokens.check(&pair.access, Ticks(0)), Standing::Valid(_)));
+        assert_eq!(known.collect::<Vec<_>>(), [false, true, true]);
+        assert_eq!(tokens.lock().tokens.len(), 4);
+        assert_eq!(tokens.lock().order.len(), 4);
+    }
+
+    #[test]
+    fn the_seed_fixes_the_tokens_and_the_journal_tells_them_all() {
+        let run = |seed| {
+            let mut settings = Settings::default();
+            settings.world.seed = seed;
+            let tokens = Tokens::new(&settings);
+            let knobs = InvoicingKnobs::default();
+            let first = tokens.login(None, &knobs, Ticks(5));
+            tokens.choose(&first.refresh, 0, &knobs, Ticks(9)).unwrap();
+            tokens.login(None, &knobs, Ticks(10));
+            tokens.issued()
+        };
+
+        let issued = run(1);
+
+        let texts = |issued: &[Issued]| issued.iter().map(|one| one.token.clone()).collect::<Vec<_>>();
+        assert_eq!(texts(&issued), texts(&run(1)));
+        assert_ne!(texts(&issued), texts(&run(2)));
+        let told: Vec<_> = issued.iter().map(|one| (one.grant, one.kind, one.used)).collect();
+        let used = Some(Ticks(9));
+        assert_eq!(
+            told,
+            [
+                (0, "access", None),
+                (0, "refresh", used),
+                (0, "access", None),
+                (0, "refresh", None),
+                (1, "access", None),
+                (1, "refresh", None)
+            ]
+        );
+    }
+}

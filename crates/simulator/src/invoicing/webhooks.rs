@@ -1,0 +1,201 @@
+//! Management of hooks: create with the echo, list, delete. Each caller sees the hooks of the company it has chosen.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Extension,
+    body::Bytes,
+    extract::{Path, State, rejection::PathRejection},
+    response::Response,
+};
+use serde::Serialize;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+use super::{
+    Refusal, echo,
+    hooks::{HOOK_LIMIT, Hook},
+    rules::{self, Subscription},
+};
+use crate::{
+    Provider,
+    answer::{bytes_answer, empty_answer, then},
+    catalog::{Action, Entity},
+    gateway::Call,
+    knobs::{EchoTime, Knobs},
+    random::Guid,
+};
+
+/// What echoed GUIDs are drawn for.
+const ECHOES: u64 = 0x696e_765f_6563_686f;
+/// Receivers asked for their echo at once.
+pub(super) const ECHOES_AT_ONCE: usize = 64;
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Item<'a> {
+    id: String,
+    uri: &'a str,
+    entity: Entity,
+    action: Action,
+    is_paused: bool,
+    application_name: Option<&'a str>,
+    description: Option<&'a str>,
+}
+
+impl<'a> Item<'a> {
+    fn new(hook: &'a Hook) -> Self {
+        let subscribed = &*hook.subscribed;
+        Self {
+            id: subscribed.id.simple(),
+            uri: &subscribed.uri,
+            entity: subscribed.entity,
+            action: subscribed.action,
+            is_paused: hook.paused,
+            application_name: subscribed.application.as_deref(),
+            description: subscribed.description.as_deref(),
+        }
+    }
+}
+
+/// POST INV/webhooks.
+pub(super) async fn create(
+    State(provider): State<Arc<Provider>>,
+    Extension(call): Extension<Call>,
+    body: Bytes,
+) -> Result<Response, Refusal> {
+    let company = company(&call)?;
+    let knobs = provider.knobs();
+    let subscription = rules::parse(&body, &knobs).map_err(|text| Refusal::new(400, text))?;
+    if knobs.invoicing.check_origin {
+        let origin = rules::check_origin(&subscription.url, call.peer, &knobs.delivery).await;
+        origin.map_err(|text| Refusal::new(400, text))?;
+    }
+    if provider.invoicing.hooks.full() {
+        return Err(too_many());
+    }
+    if !rules::is_asked(&subscription.url, &knobs) {
+        let hook = provider.invoicing.hooks.add(company, subscription, false).ok_or_else(too_many)?;
+        return Ok(answer(knobs.invoicing.created_status.get(), &hook, &knobs));
+    }
+    match knobs.invoicing.echo {
+        EchoTime::DuringPost => create_after_echo(&provider, company, subscription, &knobs).await,
+        EchoTime::AfterAnswer | EchoTime::Never => {
+            create_before_echo(&provider, company, subscription, &knobs)
+        }
+    }
+}
+
+/// GET INV/webhooks.
+pub(super) async fn list(
+    State(provider): State<Arc<Provider>>,
+    Extension(call): Extension<Call>,
+) -> Result<Response, Refusal> {
+    let hooks = provider.invoicing.hooks.of_company(company(&call)?);
+    let items: Vec<Item<'_>> = hooks.iter().map(Item::new).collect();
+    Ok(bytes_answer(200, serde_json::to_vec(&items).unwrap_or_default()))
+}
+
+/// DELETE INV/webhooks/{id}.
+pub(super) async fn delete(
+    State(provider): State<Arc<Provider>>,
+    Extension(call): Extension<Call>,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<Response, Refusal> {
+    let company = company(&call)?;
+    let id = id.ok().and_then(|Path(id)| Guid::parse(&id));
+    let hook = id.and_then(|id| provider.invoicing.hooks.remove(company, id));
+    let hook = hook.ok_or_else(|| Refusal::new(404, "there is no such webhook"))?;
+    Ok(answer(200, &hook, &provider.knobs()))
+}
+
+/// As the software behind the provider does: no echo, no hook.
+async fn create_after_echo(
+    provider: &Provider,
+    company: u32,
+    subscription: Subscription,
+    knobs: &Knobs,
+) -> Result<Response, Refusal> {
+    let client = provider.deliveries.client(provider);
+    let text = echo_text(provider, knobs);
+    let limit = Duration::from_millis(knobs.delivery.time_limit);
+    // Nothing closes it: were it closed, the echo would be asked for all the same.
+    let _turn = provider.invoicing.echoes.acquire().await.ok();
+    let echoed = echo::ask(&client, &subscription.url, &text, limit).await;
+    echoed.map_err(|failure| Refusal::new(400, format!("uri: the echo did not come back: {failure}")))?;
+    let hook = provider.invoicing.hooks.add(company, subscription, true).ok_or_else(too_many)?;
+    Ok(answer(knobs.invoicing.created_status.get(), &hook, knobs))
+}
+
+/// As the document has it: the hook is there at once, and works after the echo.
+fn create_before_echo(
+    provider: &Arc<Provider>,
+    company: u32,
+    subscription: Subscription,
+    knobs: &Knobs,
+) -> Result<Response, Refusal> {
+    let pending = Pending::begin(provider).ok_or_else(too_many)?;
+    let hook = provider.invoicing.hooks.add(company, subscription, false).ok_or_else(too_many)?;
+    let (held, answered) = oneshot::channel();
+    let answer = then(answer(knobs.invoicing.created_status.get(), &hook, knobs), held);
+    tokio::spawn(make_effective(pending, hook, echo_text(provider, knobs), answered));
+    Ok(answer)
+}
+
+/// Ends with the time limit of deliveries at the latest, counted from its turn among the echoes. It waits for the answer, and
+/// for that turn, as long as those take.
+async fn make_effective(pending: Pending, hook: Hook, text: String, answered: oneshot::Receiver<()>) {
+    // An error is the signal: the answer has been dropped.
+    answered.await.ok();
+    let provider = &pending.0;
+    let _turn: Option<OwnedSemaphorePermit> =
+        Semaphore::acquire_owned(Arc::clone(&provider.invoicing.echoes)).await.ok();
+    let limit = Duration::from_millis(provider.knobs().delivery.time_limit);
+    let client = provider.deliveries.client(provider);
+    let echoed = echo::ask(&client, &hook.subscribed.url, &text, limit).await;
+    provider.invoicing.hooks.update(hook.subscribed.id, |hook| match echoed {
+        Ok(()) => hook.effective = true,
+        Err(failure) => hook.echo_failure = Some(failure.to_string().into()),
+    });
+}
+
+/// An echo that is still to come, counted until it has ended in whatever way.
+struct Pending(Arc<Provider>);
+
+impl Pending {
+    /// `None` if there are too many.
+    fn begin(provider: &Arc<Provider>) -> Option<Self> {
+        let begun = provider.invoicing.pending.send_if_modified(|count| {
+            let fits = *count < HOOK_LIMIT;
+            *count += usize::from(fits);
+            fits
+        });
+        begun.then(|| Self(Arc::clone(provider)))
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.0.invoicing.pending.send_modify(|count| *count -= 1);
+    }
+}
+
+fn company(call: &Call) -> Result<u32, Refusal> {
+    let company = call.caller.as_ref().and_then(|caller| caller.invoicing_company);
+    company.ok_or_else(|| Refusal::new(403, "no company has been chosen"))
+}
+
+fn too_many() -> Refusal {
+    Refusal::new(400, format!("no more than {HOOK_LIMIT} webhooks are kept"))
+}
+
+fn echo_text(provider: &Provider, knobs: &Knobs) -> String {
+    let guid = Guid::nth(provider.invoicing.seed, ECHOES, provider.invoicing.next_echo());
+    if knobs.invoicing.echo_dashes { guid.to_string() } else { guid.simple() }
+}
+
+fn answer(status: u16, hook: &Hook, knobs: &Knobs) -> Response {
+    if knobs.invoicing.silent {
+        return empty_answer(status);
+    }
+    bytes_answer(status, serde_json::to_vec(&Item::new(hook)).unwrap_or_default())
+}

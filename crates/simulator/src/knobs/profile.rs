@@ -1,0 +1,141 @@
+//! Whole sets of knobs for what the document leaves open.
+//!
+//! - **strict**: the document and nothing beside it, and the narrowest reading where it leaves something open. It is the default.
+//! - **lenient**: the most generous reading.
+//! - **drawn**: each open question is answered at random; the same seed gives the same answers.
+//!
+//! A drawn provider may be strange, and it is well: it has no faults, and it forgets nothing.
+
+use super::{
+    AcknowledgeTime, BadClient, ChangeAnswer, CompaniesContext, DisabledShows, EchoTime, EmptyList,
+    ExpiredToken, FirstPage, InvoicingBody, Knobs, LeftOut, ListOrder, MissingBody, Parameter, PayrollTotal,
+    ReceiverPaths, RefreshLife, Status, TimestampEpoch, records::CompanyContext,
+};
+use crate::{catalog::Resource, random::Random};
+
+/// What the numbers of a profile are drawn for.
+const PURPOSE: u64 = 0x0070_726f_6669_6c65;
+
+impl Knobs {
+    /// The most generous reading of the document.
+    #[must_use]
+    pub fn lenient() -> Self {
+        let mut knobs = Self::default();
+        let reads = &mut knobs.reads;
+        reads.accounting_pagination = true;
+        reads.companies_context = CompaniesContext::Either;
+        reads.payroll_total = PayrollTotal::Right;
+        reads.payroll_paging_required = false;
+        reads.first_page = FirstPage::OneOrZero;
+        reads.extra_fields = true;
+        reads.records.company_context = CompanyContext::Any;
+        knobs.accounting.strict_transitions = false;
+        knobs.invoicing.receiver_paths = ReceiverPaths::Any;
+        knobs
+    }
+
+    /// An answer to each question that the document leaves open.
+    #[must_use]
+    pub fn drawn(seed: u64) -> Self {
+        let mut dice = Dice(Random::new(seed, PURPOSE));
+        let mut knobs = Self::default();
+        let reads = &mut knobs.reads;
+        reads.max_page_size = dice.one_of(&[7, 50, 1_000]);
+        reads.accounting_pagination = dice.toss();
+        reads.empty_list = dice.one_of(&[EmptyList::Array, EmptyList::Nothing, EmptyList::Null]);
+        reads.companies_context =
+            dice.one_of(&[CompaniesContext::Either, CompaniesContext::Absent, CompaniesContext::None]);
+        reads.order =
+            dice.one_of(&[ListOrder::Created, ListOrder::Newest, ListOrder::Scattered, ListOrder::Changed]);
+        reads.disabled = dice.one_of(&[DisabledShows::Everywhere, DisabledShows::ById]);
+        reads.thin_rows = dice.toss();
+        reads.extra_fields = dice.toss();
+        reads.template_accounts = dice.one_of(&[0, 3]);
+        let refusals = [400, 403, 404].map(|status| Status::new(status).unwrap_or(Status::FORBIDDEN));
+        reads.unknown_company = dice.one_of(&refusals);
+        reads.filter_timestamps = dice.toss();
+        reads.payroll_paging_required = dice.toss();
+        reads.payroll_filter =
+            dice.one_of(&[Parameter::Heeded, Parameter::Ignored, Parameter::Empty, Parameter::Refused]);
+        reads.payroll_order = dice.one_of(&[Parameter::Heeded, Parameter::Ignored, Parameter::Refused]);
+        reads.payroll_total = dice.one_of(&[PayrollTotal::Right, PayrollTotal::Absent]);
+        reads.first_page = dice.one_of(&[
+            FirstPage::One,
+            FirstPage::OneOrZero,
+            FirstPage::OneZeroEmpty,
+            FirstPage::OneZeroFails,
+            FirstPage::Zero,
+        ]);
+        let records = &mut reads.records;
+        records.company_context =
+            dice.one_of(&[CompanyContext::Company, CompanyContext::None, CompanyContext::Absent]);
+        let statuses = [404, 410].map(|status| Status::new(status).unwrap_or(Status::NOT_FOUND));
+        records.missing_status = dice.one_of(&statuses);
+        records.missing_body = dice.one_of(&MissingBody::ALL);
+        // Of companies, customers and accounts the document shows both members.
+        let shown = [Resource::Companies, Resource::Customers, Resource::Accounts];
+        for resource in Resource::ALL.into_iter().filter(|resource| !shown.contains(resource)) {
+            if dice.toss() {
+                records.without_sequence.insert(resource);
+            }
+            if dice.toss() {
+                records.without_id.insert(resource);
+            }
+        }
+        records.without_last_update = dice.toss();
+        records.left_out = dice.one_of(&LeftOut::ALL);
+        knobs.gateway.expired_token = dice.one_of(&[ExpiredToken::Unauthorized, ExpiredToken::ServerError]);
+        knobs.gateway.gzip = dice.toss();
+        let identity = &mut knobs.identity;
+        identity.refresh = dice.one_of(&[RefreshLife::Absolute, RefreshLife::Sliding]);
+        identity.rotate_absolute = dice.toss();
+        identity.omit_unrotated = dice.toss();
+        identity.duplicate_id_claim = dice.toss();
+        identity.callback_id_token = dice.toss();
+        identity.bad_client = dice.one_of(&[BadClient::InvalidClient, BadClient::UnauthorizedClient]);
+        let accounting = &mut knobs.accounting;
+        accounting.acknowledge = dice.one_of(&[AcknowledgeTime::AfterAnswer, AcknowledgeTime::BeforeAnswer]);
+        accounting.change_answer =
+            dice.one_of(&[ChangeAnswer::Result, ChangeAnswer::Record, ChangeAnswer::Nothing]);
+        accounting.strict_transitions = dice.toss();
+        accounting.error_objects = dice.toss();
+        accounting.timestamp = dice.one_of(&[TimestampEpoch::DotNet, TimestampEpoch::FileTime]);
+        accounting.timestamp_offset = dice.one_of(&[0, 60, 120]);
+        let invoicing = &mut knobs.invoicing;
+        invoicing.receiver_paths = dice.one_of(&[ReceiverPaths::Documented, ReceiverPaths::Any]);
+        invoicing.echo = dice.one_of(&[EchoTime::AfterAnswer, EchoTime::DuringPost]);
+        invoicing.echo_dashes = dice.toss();
+        let created = [200, 201, 202, 204].map(|status| Status::new(status).unwrap_or(Status::OK));
+        invoicing.created_status = dice.one_of(&created);
+        invoicing.silent = dice.toss();
+        invoicing.body = dice.one_of(&[InvoicingBody::Flat, InvoicingBody::Wrapped]);
+        invoicing.extra_members = dice.toss();
+        invoicing.refresh_once = dice.toss();
+        knobs
+    }
+}
+
+struct Dice(Random);
+
+impl Dice {
+    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        // Below the length, which is not 0.
+        all[usize::try_from(self.0.below(all.len() as u64)).unwrap_or(0)]
+    }
+
+    fn toss(&mut self) -> bool {
+        self.one_of(&[false, true])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_gives_the_same_provider_and_seeds_differ() {
+        assert_eq!(Knobs::drawn(7), Knobs::drawn(7));
+        assert!((0..20).any(|seed| Knobs::drawn(seed) != Knobs::drawn(7)));
+        assert_ne!(Knobs::lenient(), Knobs::default());
+    }
+}

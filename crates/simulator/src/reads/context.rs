@@ -1,0 +1,110 @@
+//! What the `context` header must be, endpoint by endpoint.
+
+use super::Refusal;
+use crate::{
+    catalog::Resource,
+    clock::Ticks,
+    gateway::Context,
+    knobs::{CompaniesContext, CompanyContext, ReadKnobs},
+    world::{CompanyNumber, World},
+};
+
+const WANTS_COMPANY: &str = "expected a JSON object with one member clientId, the company's correlationId";
+
+/// For a company's data: the company, which must be known and not deleted at the moment that is read, or `unknown` is the
+/// status. A replica that does not have it yet so answers as for one that never was.
+pub(super) fn company(
+    world: &World,
+    context: &Context,
+    as_of: Option<Ticks>,
+    unknown: u16,
+) -> Result<CompanyNumber, Refusal> {
+    let id = client_id(context)?;
+    world
+        .company(id)
+        .filter(|&company| world.company_lived(company, as_of))
+        .ok_or_else(|| Refusal::new(unknown, format!("the company {id:?} in header context is not known")))
+}
+
+/// For the list of companies.
+pub(super) fn company_list(context: &Context, wanted: CompaniesContext) -> Result<(), Refusal> {
+    let (fits, expected) = match wanted {
+        CompaniesContext::Either => {
+            (matches!(context, Context::Absent | Context::None), "expected none, or no such header")
+        }
+        CompaniesContext::Absent => (*context == Context::Absent, "expected no such header"),
+        CompaniesContext::None => (*context == Context::None, "expected none"),
+    };
+    if fits { Ok(()) } else { Err(refuse(context, expected)) }
+}
+
+/// For a record: the company it is looked for in. A company's own record and tenant-wide resources are in none.
+pub(super) fn record(
+    world: &World,
+    context: &Context,
+    resource: Resource,
+    id: &str,
+    as_of: Option<Ticks>,
+    knobs: &ReadKnobs,
+) -> Result<Option<CompanyNumber>, Refusal> {
+    let unknown = knobs.unknown_company.get();
+    if resource == Resource::Companies {
+        let wanted = knobs.records.company_context;
+        company_record(context, wanted)?;
+        return match context {
+            // Whether the company is there is what the read asks.
+            Context::Company(client) if client != id => {
+                company(world, context, as_of, unknown)?;
+                // Another company's record is as unknown as one that never was.
+                Err(unknown_record(resource, id))
+            }
+            _ => Ok(None),
+        };
+    }
+    if world.is_tenant_wide(resource) {
+        return match context {
+            Context::None => Ok(None),
+            context => Err(refuse(context, "expected none, because these records belong to no company")),
+        };
+    }
+    company(world, context, as_of, unknown).map(Some)
+}
+
+/// For a company's own record.
+fn company_record(context: &Context, wanted: CompanyContext) -> Result<(), Refusal> {
+    use CompanyContext::{Absent, Any, Company, None};
+    let fits = matches!(
+        (context, wanted),
+        (Context::Company(_), Company | Any) | (Context::None, None | Any) | (Context::Absent, Absent | Any)
+    );
+    let expected = match wanted {
+        Company => WANTS_COMPANY,
+        None => "expected none",
+        Absent => "expected no such header",
+        Any => "expected none, no such header, or a JSON object with the company's own clientId",
+    };
+    if fits { Ok(()) } else { Err(refuse(context, expected)) }
+}
+
+/// The answer for an id that leads to nothing the caller may see.
+pub(super) fn unknown_record(resource: Resource, id: &str) -> Refusal {
+    let message = format!("there is no {} with correlationId {id:?}", resource.singular());
+    Refusal { is_missing: true, ..Refusal::new(404, message) }
+}
+
+fn client_id(context: &Context) -> Result<&str, Refusal> {
+    match context {
+        Context::Company(id) => Ok(id),
+        context => Err(refuse(context, WANTS_COMPANY)),
+    }
+}
+
+fn refuse(context: &Context, expected: &str) -> Refusal {
+    let message = match context {
+        Context::Absent => format!("header context is missing: {expected}"),
+        Context::None => format!("header context is none: {expected}"),
+        Context::Company(_) => format!("header context names a company: {expected}"),
+        Context::Invalid(why) => format!("header context is not valid, {why}: {expected}"),
+    };
+    Refusal::new(400, message)
+}

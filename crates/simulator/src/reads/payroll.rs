@@ -1,0 +1,140 @@
+//! The list of payroll companies: filtered, ordered, then cut into pages.
+
+use axum::response::Response;
+
+use super::{
+    Refusal,
+    filter::{Field, Filter},
+    paging::{Body, Query},
+    render::{self, Shape},
+};
+use crate::{
+    Provider,
+    knobs::{Churn, Parameter, PayrollTotal},
+    world::PayrollRow,
+};
+
+/// Bytes of a usual row.
+const ROW: usize = 160;
+
+/// A page of the list. Total and pages are those of the filtered list.
+pub(super) fn read(provider: &Provider, query: Option<&str>) -> Result<Response, Refusal> {
+    let knobs = provider.knobs();
+    let reads = &knobs.reads;
+    let query = Query::parse(query);
+    let page = query.page(reads, reads.payroll_paging_required)?;
+    let refuse = |message: String| Refusal::new(400, message);
+    let mut is_empty = false;
+    let mut heed = |name: &str, given: bool, what: Parameter| match what {
+        Parameter::Heeded => Ok(given),
+        Parameter::Ignored => Ok(false),
+        Parameter::Empty => {
+            is_empty |= given;
+            Ok(false)
+        }
+        Parameter::Refused if given => Err(refuse(format!("{name} is not understood"))),
+        Parameter::Refused => Ok(false),
+    };
+    let is_filtered = heed("filter", query.filter.is_some(), reads.payroll_filter)?;
+    let is_ordered = heed("OrderBy", query.order_by.is_some(), reads.payroll_order)?;
+    let filter = query
+        .filter
+        .as_deref()
+        .filter(|_| is_filtered)
+        .map(|text| Filter::parse(text, reads.filter_timestamps))
+        .transpose()
+        .map_err(|why| refuse(format!("filter: {why}")))?;
+    let order = query
+        .order_by
+        .as_deref()
+        .filter(|_| is_ordered)
+        .map(OrderBy::parse)
+        .transpose()
+        .map_err(|why| refuse(format!("OrderBy: {why}")))?;
+    let view = provider.reads.view(provider, reads);
+
+    let (mut rows, mut total, seed) = if filter.is_none() && order.is_none() {
+        let world = provider.world();
+        let (rows, total) = world.payroll_slice(page.offset(), page.rows(), view.order, view.as_of);
+        (rows, total, world.seed())
+    } else {
+        // Each page costs the whole list: all rows are copied, then filtered and sorted by texts made for that. To keep
+        // what one page worked out for the next would need a place for every filter that anybody thinks of.
+        let (mut rows, seed) = {
+            let world = provider.world();
+            (world.payroll_at(view.order, view.as_of), world.seed())
+        };
+        if let Some(filter) = filter {
+            rows.retain(|row| filter.passes(seed, row));
+        }
+        if let Some(order) = order {
+            order.sort(seed, &mut rows);
+        }
+        let total = rows.len() as u64;
+        let part = page.part(0, total);
+        // Both ends are at most the length.
+        (rows[part.start as usize..part.end as usize].to_vec(), total, seed)
+    };
+    if is_empty {
+        (rows, total) = (Vec::new(), 0);
+    }
+    if !rows.is_empty() && reads.churn != Churn::default() {
+        provider.change(|world, clock| {
+            world.churn_payroll(&reads.churn, clock);
+            ((), Vec::new())
+        });
+    }
+
+    let shape = Shape::row(reads);
+    let mut body = Body::new(rows.len(), ROW);
+    for row in &rows {
+        body.row(|out| render::write_payroll(out, seed, row, shape));
+    }
+    let total = match reads.payroll_total {
+        PayrollTotal::Right => Some(total),
+        PayrollTotal::Absent => None,
+        PayrollTotal::Wrong => Some(total + 1),
+    };
+    Ok(body.answer(reads.empty_list, page, total))
+}
+
+/// A field, then `asc` or `desc` in any case, or neither.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct OrderBy {
+    field: Field,
+    descending: bool,
+}
+
+impl OrderBy {
+    fn parse(text: &str) -> Result<Self, String> {
+        let mut words = text.split_whitespace();
+        let field = Field::from_name(words.next().unwrap_or_default())?;
+        let descending = match words.next() {
+            Some(word) if word.eq_ignore_ascii_case("desc") => true,
+            Some(word) if !word.eq_ignore_ascii_case("asc") => {
+                return Err(format!("{word:?} is not understood: expected asc or desc"));
+            }
+            _ => false,
+        };
+        match words.next() {
+            Some(word) => Err(format!("{word:?} is not understood: expected one field and its direction")),
+            None => Ok(Self { field, descending }),
+        }
+    }
+
+    /// Equal ones keep the order they have.
+    fn sort(self, seed: u64, rows: &mut [PayrollRow]) {
+        if self.descending {
+            rows.reverse();
+        }
+        match self.field {
+            Field::Code => rows.sort_by_cached_key(|row| render::payroll_code(seed, row.index)),
+            Field::Name => rows.sort_by_cached_key(|row| render::payroll_name(seed, row)),
+            Field::Identifier => rows.sort_by_cached_key(|row| render::payroll_identifier(seed, row.index)),
+            Field::Updated => rows.sort_by_key(|row| row.updated),
+        }
+        if self.descending {
+            rows.reverse();
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Payroll companies as the provider writes them.
+//!
+//! Code and identifier stay for the life of a company; the name changes with each state.
+
+use super::{Shape, content, content::Source, extra_fields, json, left_out, quoted};
+use crate::{knobs::LeftOut, random::mix, world::PayrollRow};
+
+/// A payroll company alone; the default shape is without fields that only a knob adds.
+#[must_use]
+pub fn payroll_json(seed: u64, row: &PayrollRow, shape: Shape) -> Vec<u8> {
+    let mut out = Vec::with_capacity(160);
+    write_payroll(&mut out, seed, row, shape);
+    out
+}
+
+/// Appends a payroll company. It has no read by id and so no thin form.
+pub fn write_payroll(out: &mut Vec<u8>, seed: u64, row: &PayrollRow, shape: Shape) {
+    out.extend_from_slice(b"{\"companyCode\":");
+    json::number(out, u64::from(payroll_code(seed, row.index)));
+    out.extend_from_slice(b",\"companyName\":");
+    json::text(out, &payroll_name(seed, row));
+    out.extend_from_slice(b",\"identifierNumber\":");
+    json::text(out, &payroll_identifier(seed, row.index));
+    match (shape.without_last_update, shape.left_out) {
+        (false, _) => {
+            out.extend_from_slice(b",\"lastUpdate\":");
+            quoted(out, row.updated.iso_milliseconds().as_bytes());
+        }
+        (true, LeftOut::Absent) => {}
+        (true, form) => {
+            out.push(b',');
+            left_out(out, "lastUpdate", form);
+        }
+    }
+    if shape.extra {
+        extra_fields(out, source(seed, row.index, row.revision));
+    }
+    out.push(b'}');
+}
+
+/// `companyCode`: unique, from 1 to 2^30, in no order.
+#[must_use]
+pub const fn payroll_code(seed: u64, index: u32) -> u32 {
+    const MASK: u64 = (1 << 30) - 1;
+    // An odd factor and a shift permute the numbers of 30 bits, so no two companies share a code.
+    let scattered = (index as u64).wrapping_mul(0x2545_F491).wrapping_add(mix(seed ^ PAYROLL));
+    ((scattered & MASK) as u32) + 1
+}
+
+/// `companyName`.
+#[must_use]
+pub fn payroll_name(seed: u64, row: &PayrollRow) -> String {
+    let mut name = String::with_capacity(48);
+    content::trade(source(seed, row.index, row.revision).at(0).current(), &mut |piece| name.push_str(piece));
+    name
+}
+
+/// `identifierNumber`.
+#[must_use]
+pub fn payroll_identifier(seed: u64, index: u32) -> String {
+    content::vat_number(source(seed, index, 0).at(1).fixed()).map(char::from).iter().collect()
+}
+
+const PAYROLL: u64 = 0x7061_7972_6F6C_6C00;
+
+const fn source(seed: u64, index: u32, revision: u32) -> Source {
+    let fixed = mix(mix(seed ^ PAYROLL) ^ index as u64);
+    Source::new(fixed, mix(fixed ^ mix(revision as u64)))
+}

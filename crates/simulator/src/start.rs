@@ -1,0 +1,179 @@
+//! Puts the parts together: certificate, listener, deliveries, and the world that goes on by itself.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use axum::{Router, middleware};
+use tokio::{net::TcpListener, time::MissedTickBehavior};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use url::Url;
+
+use server::{Options, Server};
+
+use super::{
+    Error, Provider, accounting, control, deliveries, edge, gateway, identity, invoicing, reads,
+    settings::{Settings, Tls},
+};
+
+/// Connections at once: more than any test or benchmark opens.
+const CONNECTIONS: usize = 10_000;
+/// How often the world catches up with its rate.
+const TICK: Duration = Duration::from_millis(10);
+/// The most changes of one tick: a world that cannot keep up drops the rest instead of falling behind for ever.
+const MOST_PER_TICK: f64 = 100_000.0;
+/// How long running requests may take when it stops.
+const STOP: Duration = Duration::from_secs(2);
+
+/// A running provider.
+///
+/// Dropping it ends it at once; [`Simulator::stop`] lets requests finish.
+#[derive(Debug)]
+pub struct Simulator {
+    provider: Arc<Provider>,
+    server: Option<Server>,
+    address: SocketAddr,
+    certificate: Option<String>,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl Simulator {
+    /// Starts it; it answers when this returns.
+    ///
+    /// # Errors
+    /// The address cannot be had, or a certificate, key or setting cannot be used.
+    pub async fn start(settings: Settings) -> Result<Self, Error> {
+        let wanted = settings.address;
+        let (tls, certificate) = serving_certificate(&settings.tls)?;
+        let provider = Provider::new(settings)?;
+        let listen = |source| Error::Listen { address: wanted, source };
+        let listener = TcpListener::bind(wanted).await.map_err(listen)?;
+        let options = Options {
+            tls,
+            connections: CONNECTIONS,
+            handshake: Duration::from_secs(10),
+            head: Duration::from_secs(60),
+            ..Options::default()
+        };
+        let server = Server::start(listener, router(&provider), options).map_err(listen)?;
+        let stop = CancellationToken::new();
+        let tasks = TaskTracker::new();
+        tasks.spawn(deliveries::run(Arc::clone(&provider), stop.clone()));
+        tasks.spawn(go_on(Arc::clone(&provider), stop.clone()));
+        tasks.close();
+        Ok(Self { address: server.address(), provider, server: Some(server), certificate, stop, tasks })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// `{base_url}` of the document.
+    ///
+    /// # Panics
+    /// Never: an address makes a URL.
+    #[must_use]
+    pub fn base_url(&self) -> Url {
+        let scheme = if self.certificate.is_some() { "https" } else { "http" };
+        let text = format!("{scheme}://{}", self.address);
+        Url::parse(&text).unwrap_or_else(|error| unreachable!("{text}: {error}"))
+    }
+
+    /// `{auth_url}` of the document: the same listener under the name `localhost`.
+    #[must_use]
+    pub fn auth_url(&self) -> Url {
+        let mut url = self.base_url();
+        if self.address.ip().is_loopback() {
+            url.set_host(Some("localhost")).ok();
+        }
+        url
+    }
+
+    /// The certificate it serves with, as PEM: what a client must trust.
+    #[must_use]
+    pub fn certificate(&self) -> Option<&str> {
+        self.certificate.as_deref()
+    }
+
+    /// Knobs, world, truth.
+    #[must_use]
+    pub fn provider(&self) -> &Arc<Provider> {
+        &self.provider
+    }
+
+    /// Stops listening, lets running requests finish for a moment, ends deliveries.
+    pub async fn stop(mut self) {
+        self.stop.cancel();
+        if let Some(server) = self.server.take() {
+            server.stop(STOP).await;
+        }
+        self.tasks.wait().await;
+    }
+}
+
+impl Drop for Simulator {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+fn router(provider: &Arc<Provider>) -> Router {
+    let apis = Router::new().merge(reads::router()).merge(accounting::router()).merge(invoicing::router());
+    Router::new()
+        .merge(gateway::guard(provider, apis))
+        .merge(identity::router())
+        .merge(control::router())
+        .layer(middleware::from_fn(edge::in_time))
+        .layer(middleware::map_response_with_state(Arc::clone(provider), edge::dated))
+        .with_state(Arc::clone(provider))
+}
+
+/// Lets the world change at the rate its knob sets.
+async fn go_on(provider: Arc<Provider>, stop: CancellationToken) {
+    let mut ticks = tokio::time::interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut last = tokio::time::Instant::now();
+    let mut due = 0.0;
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            now = ticks.tick() => {
+                due += provider.knobs().changes_per_second.max(0.0) * (now - last).as_secs_f64();
+                last = now;
+            }
+        }
+        due = due.min(MOST_PER_TICK);
+        let whole = due.floor();
+        due -= whole;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and the most")]
+        let steps = provider.step(whole as u64);
+        if stop.run_until_cancelled(steps).await.is_none() {
+            return;
+        }
+    }
+}
+
+type Serving = (Option<Arc<rustls::ServerConfig>>, Option<String>);
+
+fn serving_certificate(tls: &Tls) -> Result<Serving, Error> {
+    let (chain, key) = match tls {
+        Tls::Off => return Ok((None, None)),
+        Tls::Given { certificate, key } => (certificate.clone(), key.clone()),
+        Tls::Generated => {
+            let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
+            let made = rcgen::generate_simple_self_signed(names)
+                .map_err(certificate_error("make a certificate for localhost"))?;
+            (made.cert.pem(), made.signing_key.serialize_pem())
+        }
+    };
+    let config = server::tls(&chain, &key)
+        .map_err(|error| Error::Certificate { what: error.what, source: error.source })?;
+    Ok((Some(config), Some(chain)))
+}
+
+fn certificate_error<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
+    what: &'static str,
+) -> impl FnOnce(E) -> Error {
+    move |source| Error::Certificate { what, source: source.into() }
+}

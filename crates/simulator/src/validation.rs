@@ -1,0 +1,289 @@
+//! What settings and knobs must be to be used: a world that fits in memory, and numbers that mean something.
+
+use std::{fmt, ops::RangeInclusive};
+
+use serde_json::Value;
+
+use super::{
+    Error,
+    catalog::{Entity, Resource},
+    knobs::{Effect, Knobs, Latency, Rate},
+    settings::{MOST_COMPANIES, MOST_RECORDS, Settings, WorldSettings},
+};
+
+/// The longest body that a fault makes up.
+const MOST_BYTES: u32 = 64 << 20;
+
+/// A setting or knob that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{name} = {value}: {rule}; {remedy}")]
+pub struct Unfit {
+    /// Which; knobs by their path in JSON.
+    pub name: String,
+    /// What it is.
+    pub value: String,
+    /// What it has to be.
+    pub rule: String,
+    /// What to do.
+    pub remedy: String,
+}
+
+impl Settings {
+    /// Whether a provider can start with them.
+    ///
+    /// # Errors
+    /// [`Error::Settings`] with everything that is wrong.
+    pub fn validate(&self) -> Result<(), Error> {
+        let mut found = Found::default();
+        let companies = self.world.companies;
+        if companies > MOST_COMPANIES {
+            let rule = format!("at most {MOST_COMPANIES}");
+            found.add("companies", companies, &rule, "ask for fewer companies with more records each");
+        }
+        let records = records(&self.world);
+        if records > MOST_RECORDS {
+            let rule = format!("the first world has at most {MOST_RECORDS}");
+            let remedy =
+                "lower the number of companies or the records of each, payroll and invoicing counted in";
+            found.add("records", records, &rule, remedy);
+        }
+        if self.journal_limit == 0 {
+            found.add("journal limit", 0, "at least 1", "leave it out to keep the default");
+        }
+        found.knobs(&self.knobs);
+        found.none().map_err(Error::Settings)
+    }
+}
+
+impl Knobs {
+    /// Whether every number in them means something.
+    ///
+    /// # Errors
+    /// Everything that is wrong.
+    pub fn validate(&self) -> Result<(), Vec<Unfit>> {
+        let mut found = Found::default();
+        found.knobs(self);
+        found.none()
+    }
+}
+
+/// Records of the first world, of all kinds together.
+fn records(world: &WorldSettings) -> u64 {
+    let sized = [Resource::Companies, Resource::Customers, Resource::Accounts];
+    let others = Resource::ALL.iter().filter(|resource| !sized.contains(resource));
+    let (tenant, own): (Vec<&Resource>, Vec<&Resource>) =
+        others.partition(|&resource| world.tenant_resources.contains(resource));
+    let count = |kinds: usize, of_each: u32| (kinds as u64).saturating_mul(u64::from(of_each));
+    let company = 1 + u64::from(world.customers) + u64::from(world.accounts) + count(own.len(), world.others);
+    let invoicing = 1 + count(Entity::ALL.len(), world.invoicing_entities);
+    [
+        u64::from(world.companies).saturating_mul(company),
+        count(tenant.len(), world.others),
+        u64::from(world.payroll_companies),
+        u64::from(world.invoicing_companies).saturating_mul(invoicing),
+    ]
+    .into_iter()
+    .fold(0, u64::saturating_add)
+}
+
+/// What is wrong, as far as it was looked for.
+#[derive(Default)]
+struct Found(Vec<Unfit>);
+
+impl Found {
+    fn none(self) -> Result<(), Vec<Unfit>> {
+        if self.0.is_empty() { Ok(()) } else { Err(self.0) }
+    }
+
+    fn add(&mut self, name: impl Into<String>, value: impl fmt::Display, rule: &str, remedy: &str) {
+        self.0.push(Unfit {
+            name: name.into(),
+            value: value.to_string(),
+            rule: rule.to_owned(),
+            remedy: remedy.to_owned(),
+        });
+    }
+
+    fn knobs(&mut self, knobs: &Knobs) {
+        self.amount("changesPerSecond", knobs.changes_per_second);
+        self.latency("identity.latency", &knobs.identity.latency);
+        self.latency("identity.answerLatency", &knobs.identity.answer_latency);
+        self.latency("gateway.latency", &knobs.gateway.latency);
+        self.rate("gateway.rate.seconds", knobs.gateway.rate);
+        self.rate("gateway.quota.seconds", knobs.gateway.quota);
+        let churn = &knobs.reads.churn;
+        self.amount("reads.churn.inserts", churn.inserts);
+        self.amount("reads.churn.deletes", churn.deletes);
+        self.amount("reads.churn.updates", churn.updates);
+        self.share("reads.replicaShare", knobs.reads.replica_share);
+        let delivery = &knobs.delivery;
+        self.share("delivery.duplicate", delivery.duplicate);
+        self.share("delivery.reorder", delivery.reorder);
+        self.share("delivery.lose", delivery.lose);
+        self.latency("delivery.delay", &delivery.delay);
+        for (number, fault) in knobs.faults.iter().enumerate() {
+            self.share(format!("faults[{number}].share"), fault.share);
+            self.effect(&format!("faults[{number}].effect"), &fault.effect);
+        }
+        for (number, fault) in knobs.identity.faults.iter().enumerate() {
+            self.effect(&format!("identity.faults[{number}].effect"), &fault.effect);
+        }
+    }
+
+    fn effect(&mut self, name: &str, effect: &Effect) {
+        match effect {
+            Effect::Delay(latency) => self.latency(&format!("{name}.delay"), latency),
+            Effect::Oversized { bytes, .. } if *bytes > MOST_BYTES => {
+                let rule = format!("at most {MOST_BYTES}");
+                self.add(
+                    format!("{name}.oversized.bytes"),
+                    bytes,
+                    &rule,
+                    "give less than any limit of a client",
+                );
+            }
+            _ => {}
+        }
+    }
+
+    fn amount(&mut self, name: impl Into<String>, value: f64) {
+        self.number(name, value, 0.0..=f64::MAX, "a number, not negative", "give 0 or more");
+    }
+
+    fn share(&mut self, name: impl Into<String>, value: f64) {
+        self.number(name, value, 0.0..=1.0, "a share, from 0 to 1", "give 1 for all and 0 for none");
+    }
+
+    fn rate(&mut self, name: &str, rate: Option<Rate>) {
+        if let Some(rate) = rate {
+            self.amount(name, rate.seconds);
+        }
+    }
+
+    fn number(
+        &mut self,
+        name: impl Into<String>,
+        value: f64,
+        allowed: RangeInclusive<f64>,
+        rule: &str,
+        remedy: &str,
+    ) {
+        if !allowed.contains(&value) {
+            self.add(name, value, rule, remedy);
+        }
+    }
+
+    /// Looked at as it is written, whatever kind it is: a number that JSON cannot say is written as null.
+    fn latency(&mut self, name: &str, latency: &Latency) {
+        if !serde_json::to_value(latency).is_ok_and(|written| means_something(&written)) {
+            let value = format!("{latency:?}");
+            self.add(name, value, "milliseconds, not negative", "give 0 or more");
+        }
+    }
+}
+
+fn means_something(written: &Value) -> bool {
+    match written {
+        Value::Null => false,
+        Value::Number(number) => number.as_f64().is_some_and(|number| number >= 0.0),
+        Value::Array(values) => values.iter().all(means_something),
+        Value::Object(members) => members.values().all(means_something),
+        Value::Bool(_) | Value::String(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::knobs::{Endpoint, Fault, IdentityFault, Status, Target, Tells};
+
+    fn complaints(change: impl FnOnce(&mut Settings)) -> Vec<String> {
+        let mut settings = Settings::default();
+        change(&mut settings);
+        match settings.validate() {
+            Err(Error::Settings(unfit)) => unfit.into_iter().map(|unfit| unfit.name).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_world_that_memory_could_not_hold_is_refused_whatever_makes_it_large() {
+        let refused: [fn(&mut WorldSettings); 6] = [
+            |world| world.customers = u32::MAX,
+            |world| world.accounts = 2_000_001,
+            |world| world.others = 200_000,
+            |world| world.payroll_companies = u32::MAX,
+            |world| world.invoicing_entities = u32::MAX,
+            |world| world.invoicing_companies = u32::MAX,
+        ];
+        for change in refused {
+            assert_eq!(complaints(|settings| change(&mut settings.world)), ["records"]);
+        }
+        let all = |settings: &mut Settings| {
+            let world = &mut settings.world;
+            (world.companies, world.customers, world.accounts, world.others) =
+                (u32::MAX, u32::MAX, u32::MAX, u32::MAX);
+        };
+        assert_eq!(complaints(all), ["companies", "records"]);
+        assert_eq!(complaints(|settings| settings.world.companies = 1_000_001), ["companies", "records"]);
+        assert_eq!(complaints(|settings| settings.journal_limit = 0), ["journal limit"]);
+        let tenant_wide = |settings: &mut Settings| {
+            settings.world.others = 1_000_000;
+            settings.world.tenant_resources = Resource::ALL.into();
+        };
+        assert_eq!(complaints(tenant_wide), Vec::<String>::new(), "counted once, not for each company");
+        let large = |settings: &mut Settings| {
+            let world = &mut settings.world;
+            (world.companies, world.customers, world.accounts, world.others) = (1_000_000, 9, 9, 0);
+        };
+        assert_eq!(complaints(large), Vec::<String>::new());
+    }
+
+    #[test]
+    fn numbers_that_mean_nothing_are_refused_by_the_names_of_their_knobs() {
+        let fault = |share, effect| Fault { on: Target::default(), effect, share, times: None, skip: 0 };
+        let identity_fault =
+            |effect| IdentityFault { on: Endpoint::Token, effect, times: None, after_work: false };
+        for bad in [-3.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN] {
+            let found = complaints(|settings| {
+                let knobs = &mut settings.knobs;
+                knobs.changes_per_second = bad;
+                knobs.identity.latency = Latency::LogNormal { median: 1.0, p99: bad };
+                knobs.identity.answer_latency = Latency::Fixed(bad);
+                knobs.identity.faults = vec![identity_fault(Effect::Delay(Latency::Fixed(bad)))];
+                knobs.gateway.latency = Latency::Fixed(bad);
+                knobs.gateway.rate = Some(Rate { requests: 1, seconds: bad, tells: Tells::Both });
+                knobs.gateway.quota = knobs.gateway.rate;
+                knobs.reads.churn.updates = bad;
+                knobs.reads.replica_share = bad;
+                knobs.delivery.lose = bad;
+                knobs.delivery.delay = Latency::Fixed(bad);
+                knobs.faults = vec![fault(1.0, Effect::Drop), fault(bad, Effect::Delay(Latency::Fixed(bad)))];
+            });
+
+            let expected = [
+                "changesPerSecond",
+                "identity.latency",
+                "identity.answerLatency",
+                "gateway.latency",
+                "gateway.rate.seconds",
+                "gateway.quota.seconds",
+                "reads.churn.updates",
+                "reads.replicaShare",
+                "delivery.lose",
+                "delivery.delay",
+                "faults[1].share",
+                "faults[1].effect.delay",
+                "identity.faults[0].effect.delay",
+            ];
+            assert_eq!(found, expected, "{bad}");
+        }
+        let large = Effect::Oversized { bytes: (64 << 20) + 1, status: Status::OK };
+        assert_eq!(
+            complaints(|settings| settings.knobs.identity.faults = vec![identity_fault(large)]),
+            ["identity.faults[0].effect.oversized.bytes"]
+        );
+        assert_eq!(complaints(|settings| settings.knobs.delivery.duplicate = 1.5), ["delivery.duplicate"]);
+        assert_eq!(complaints(|settings| settings.knobs.delivery.duplicate = 1.0), Vec::<String>::new());
+    }
+}

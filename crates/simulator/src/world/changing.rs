@@ -1,0 +1,143 @@
+//! What happens to single records.
+
+use super::{
+    CompanyNumber, Kind, Partition, Place, RecordChange, RecordState, Row, SequenceScope, Table, World,
+    genesis,
+};
+use crate::{catalog::Resource, clock::Clock};
+
+impl World {
+    /// Adds a record. `None` where there is no such company, or it has been deleted, or the resource's records are not a
+    /// company's (or are), or the world has grown to its limit.
+    pub fn create(
+        &mut self,
+        resource: Resource,
+        company: Option<CompanyNumber>,
+        clock: &Clock,
+    ) -> Option<RecordChange> {
+        let unfit = company.is_none() != self.is_tenant_wide(resource);
+        if unfit || company.is_some_and(|company| !self.company_lives(company)) {
+            return None;
+        }
+        let full = self.table(resource, company).is_some_and(|table| table.len() == u32::MAX);
+        if full || self.room == 0 {
+            return None;
+        }
+        self.room -= 1;
+        Some(self.append(resource, company, clock))
+    }
+
+    /// Changes, disables, deletes or fails a write on a record. `None` where it is gone, or the resource does not offer
+    /// that kind, or it is to be disabled and already is. An update of a disabled record enables it.
+    pub fn act(&mut self, place: Place, kind: Kind, clock: &Clock) -> Option<RecordChange> {
+        if kind == Kind::Created || !place.resource.kinds().contains(&kind) {
+            return None;
+        }
+        if place.company.is_some_and(|company| !self.company_lives(company)) {
+            return None;
+        }
+        let row = self.row(place)?;
+        let state = match (kind, row.state) {
+            (_, RecordState::Deleted) | (Kind::Disabled, RecordState::Disabled) => return None,
+            (Kind::Disabled, RecordState::Enabled) => RecordState::Disabled,
+            (Kind::Deleted, _) => RecordState::Deleted,
+            (Kind::ErrorOccurred, _) => {
+                return Some(RecordChange { number: self.number(), place, kind, row });
+            }
+            (Kind::Created | Kind::Updated, _) => RecordState::Enabled,
+        };
+        let next = Row {
+            sequence: self.next_sequence(place, Some(&row)),
+            changed: clock.change(),
+            revision: row.revision.saturating_add(1),
+            lineage: self.partition(place).map_or(0, |partition| partition.lineage),
+            state,
+        };
+        self.history.push(place, row);
+        self.put(place, next);
+        if state == RecordState::Deleted {
+            self.living -= 1 + self.members(place).map_or(0, Partition::living);
+        }
+        Some(RecordChange { number: self.number(), place, kind, row: next })
+    }
+
+    /// Adds a record where one can be added.
+    pub(super) fn append(
+        &mut self,
+        resource: Resource,
+        company: Option<CompanyNumber>,
+        clock: &Clock,
+    ) -> RecordChange {
+        let index = self.table(resource, company).map_or(0, Table::len);
+        let place = Place { resource, company, index };
+        if resource == Resource::Companies {
+            let counter = genesis::company_start(self.seed(), u64::from(index) + 1);
+            self.partitions.push(Partition { counter, ..Partition::default() });
+        }
+        let row = Row {
+            sequence: self.next_sequence(place, None),
+            changed: clock.change(),
+            revision: 0,
+            lineage: self.partition(place).map_or(0, |partition| partition.lineage),
+            state: RecordState::Enabled,
+        };
+        self.put(place, row);
+        self.living += 1;
+        RecordChange { number: self.number(), place, kind: Kind::Created, row }
+    }
+
+    /// The next number of the counter that covers a place; `row` is the state before, if there is one.
+    fn next_sequence(&mut self, place: Place, row: Option<&Row>) -> u64 {
+        match self.settings.sequence {
+            SequenceScope::Record => row.map_or(0, |row| row.sequence) + 1,
+            SequenceScope::Company => {
+                let Some(partition) = self.partition_mut(place) else { return 1 };
+                partition.counter += 1;
+                partition.counter
+            }
+            SequenceScope::Service => {
+                self.service += 1;
+                self.service
+            }
+        }
+    }
+
+    /// Writes a row at an index that exists or is the next.
+    fn put(&mut self, place: Place, row: Row) {
+        let table = if place.resource == Resource::Companies {
+            self.companies_changed = row.changed;
+            &mut self.companies
+        } else {
+            let Some(partition) = self.partition_mut(place) else { return };
+            partition.changed = row.changed;
+            partition.table_mut(place.resource)
+        };
+        if place.index < table.len() {
+            table.set(place.index, Some(row));
+        } else {
+            table.push(row);
+        }
+    }
+
+    /// The partition whose counter and lineage a record has: a company's own for the company itself.
+    fn partition(&self, place: Place) -> Option<&Partition> {
+        match (place.resource, place.company) {
+            (Resource::Companies, _) => self.partitions.get(place.index as usize),
+            (_, Some(company)) => self.partitions.get(company as usize),
+            (_, None) => Some(&self.tenant),
+        }
+    }
+
+    fn partition_mut(&mut self, place: Place) -> Option<&mut Partition> {
+        match (place.resource, place.company) {
+            (Resource::Companies, _) => self.partitions.get_mut(place.index as usize),
+            (_, Some(company)) => self.partitions.get_mut(company as usize),
+            (_, None) => Some(&mut self.tenant),
+        }
+    }
+
+    /// What goes with a record when it is deleted: the records of a company.
+    fn members(&self, place: Place) -> Option<&Partition> {
+        (place.resource == Resource::Companies).then(|| self.partition(place)).flatten()
+    }
+}

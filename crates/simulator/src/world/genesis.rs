@@ -1,0 +1,129 @@
+//! The first world: every record at revision 0, dated and numbered as if it had been entered over two years.
+//!
+//! Records have ranks: the tenant's first, then company by company, within a company row by row through its resources. Dates
+//! rise with the rank, and so do sequence numbers where a counter covers more than one record.
+
+use super::{Partition, RecordState, Row, Table};
+use crate::{
+    catalog::Resource,
+    clock::{SECOND, Ticks},
+    random::mix,
+    settings::{MOST_COMPANIES, SequenceScope, WorldSettings},
+};
+
+const DAY: i64 = 86_400 * SECOND;
+/// The first world was entered between these two times before now.
+const OLDEST: i64 = 730 * DAY;
+const NEWEST: i64 = DAY;
+/// Ranks of one row through all resources.
+const LANES: u64 = Resource::ALL.len() as u64;
+
+/// What a first world holds.
+#[derive(Debug)]
+pub(super) struct Genesis {
+    pub(super) companies: Table,
+    pub(super) partitions: Vec<Partition>,
+    pub(super) tenant: Partition,
+    /// Where the service's counter stands.
+    pub(super) service: u64,
+}
+
+impl Genesis {
+    pub(super) fn new(settings: &WorldSettings, now: Ticks) -> Self {
+        let companies = settings.companies.min(MOST_COMPANIES);
+        let rows = u64::from(settings.customers.max(settings.accounts).max(settings.others));
+        let stride = 1 + rows * LANES;
+        let ranks = stride * (u64::from(companies) + 1);
+        let span = OLDEST - NEWEST;
+        let maker = Maker {
+            settings,
+            start: Ticks(now.0.saturating_sub(OLDEST)),
+            slot: (span / i64::try_from(ranks).unwrap_or(i64::MAX)).max(1),
+            stride,
+            last: Ticks(now.0.saturating_sub(NEWEST)),
+        };
+        let (_, tenant) = maker.partition(0, |resource| is_tenant_wide(settings, resource));
+        let mut own = Vec::with_capacity(companies as usize);
+        let mut partitions = Vec::with_capacity(companies as usize);
+        for number in 0..companies {
+            let (row, partition) =
+                maker.partition(u64::from(number) + 1, |resource| !is_tenant_wide(settings, resource));
+            own.push(Some(row));
+            partitions.push(partition);
+        }
+        Self { companies: Table::new(own), partitions, tenant, service: service_start(settings.seed) + ranks }
+    }
+}
+
+/// Whether a resource's records belong to no company. Companies themselves never belong to one; customers and accounts always belong to one,
+/// because their lists are a company's.
+pub(super) fn is_tenant_wide(settings: &WorldSettings, resource: Resource) -> bool {
+    match resource {
+        Resource::Companies => true,
+        Resource::Customers | Resource::Accounts => false,
+        resource => settings.tenant_resources.contains(&resource),
+    }
+}
+
+struct Maker<'a> {
+    settings: &'a WorldSettings,
+    start: Ticks,
+    /// Ticks between two ranks.
+    slot: i64,
+    /// Ranks of a company.
+    stride: u64,
+    last: Ticks,
+}
+
+impl Maker<'_> {
+    /// The partition with this ordinal (the tenant's is 0), and the row of its company.
+    fn partition(&self, ordinal: u64, has: impl Fn(Resource) -> bool) -> (Row, Partition) {
+        let count =
+            Resource::ALL.into_iter().filter(|&resource| self.count(resource) > 0 && has(resource)).count();
+        let mut tables = Vec::with_capacity(count);
+        for resource in Resource::ALL.into_iter().filter(|&resource| has(resource)) {
+            let rows = self.count(resource);
+            if rows > 0 {
+                let rank = |index: u32| 1 + u64::from(index) * LANES + resource as u64;
+                let rows = (0..rows).map(|index| Some(self.row(ordinal, rank(index)))).collect();
+                tables.push((resource, Table::new(rows)));
+            }
+        }
+        let own = self.row(ordinal, 0);
+        let mut partition = Partition { tables, counter: 0, changed: self.last, lineage: 0 };
+        partition.counter = partition.highest_sequence().max(own.sequence);
+        (own, partition)
+    }
+
+    fn count(&self, resource: Resource) -> u32 {
+        match resource {
+            Resource::Companies => 0,
+            Resource::Customers => self.settings.customers,
+            Resource::Accounts => self.settings.accounts,
+            _ => self.settings.others,
+        }
+    }
+
+    fn row(&self, ordinal: u64, rank: u64) -> Row {
+        let overall = ordinal * self.stride + rank;
+        let noise = mix(self.settings.seed ^ mix(overall));
+        let sequence = match self.settings.sequence {
+            SequenceScope::Record => 1 + noise % 1_000,
+            SequenceScope::Company => company_start(self.settings.seed, ordinal) + rank,
+            SequenceScope::Service => service_start(self.settings.seed) + overall,
+        };
+        let since_start = i64::try_from(overall).unwrap_or(i64::MAX).saturating_mul(self.slot);
+        let within = (noise >> 1).cast_signed() % self.slot;
+        let changed = Ticks(self.start.0.saturating_add(since_start).saturating_add(within));
+        Row { sequence, changed, revision: 0, lineage: 0, state: RecordState::Enabled }
+    }
+}
+
+/// Where the counter of a company begins; the tenant's ordinal is 0.
+pub(super) fn company_start(seed: u64, ordinal: u64) -> u64 {
+    1_000 + mix(seed ^ mix(ordinal)) % 9_000
+}
+
+fn service_start(seed: u64) -> u64 {
+    1_000_000 + mix(seed) % 9_000_000
+}

@@ -1,0 +1,97 @@
+//! Entities of the invoicing companies, of which only webhooks tell.
+
+use std::collections::HashMap;
+
+use super::{Action, Entity, InvoicingChange, World, chance::pick};
+use crate::{clock::Clock, settings::WorldSettings};
+
+/// `EntityId`s of one invoicing company lie within this many numbers.
+const IDS: u64 = 100_000_000;
+
+/// All entities that ever were.
+#[derive(Debug)]
+pub(super) struct Entities {
+    companies: u32,
+    /// Entities of each kind a company begins with.
+    first: u32,
+    /// By company and kind, once anything was asked of them.
+    changed: HashMap<(u32, Entity), Kept>,
+}
+
+/// The entities of one kind in one company.
+#[derive(Debug)]
+struct Kept {
+    /// Revisions by number; `None` is deleted.
+    revisions: Vec<Option<u32>>,
+    living: u32,
+}
+
+impl Entities {
+    pub(super) fn new(settings: &WorldSettings) -> Self {
+        Self {
+            companies: settings.invoicing_companies,
+            first: settings.invoicing_entities,
+            changed: HashMap::new(),
+        }
+    }
+
+    fn of(&mut self, company: u32, entity: Entity) -> Option<&mut Kept> {
+        if company >= self.companies {
+            return None;
+        }
+        // What can only be updated is there once, and always.
+        let first = if entity.offers(Action::Created) { self.first } else { 1 };
+        let kept = || Kept { revisions: vec![Some(0); first as usize], living: first };
+        Some(self.changed.entry((company, entity)).or_insert_with(kept))
+    }
+}
+
+impl World {
+    /// Changes an entity of an invoicing company: a new one is created, or one is picked by the seed. `None` where there is
+    /// no such company, none left to pick, or the entity does not offer the action.
+    pub fn act_invoicing(
+        &mut self,
+        company: u32,
+        entity: Entity,
+        action: Action,
+        clock: &Clock,
+    ) -> Option<InvoicingChange> {
+        if !entity.offers(action) || (action == Action::Created && self.room == 0) {
+            return None;
+        }
+        let kept = self.invoicing.of(company, entity)?;
+        let all = u32::try_from(kept.revisions.len()).unwrap_or(u32::MAX);
+        let (index, revision) = match action {
+            Action::Created => {
+                kept.revisions.push(Some(0));
+                kept.living += 1;
+                self.room -= 1;
+                (all, 0)
+            }
+            _ if kept.living == 0 => return None,
+            Action::Updated | Action::Deleted => {
+                let index = pick(&mut self.random, all, |index| kept.revisions[index as usize].is_some())?;
+                let place = kept.revisions.get_mut(index as usize)?;
+                let revision = place.map_or(0, |revision| revision.saturating_add(1));
+                *place = (action == Action::Updated).then_some(revision);
+                kept.living -= u32::from(action == Action::Deleted);
+                (index, revision)
+            }
+        };
+        let id = ((u64::from(company) + 1) * IDS + u64::from(index) + 1).to_string();
+        Some(InvoicingChange {
+            number: self.number(),
+            company,
+            entity,
+            id,
+            action,
+            revision,
+            at: clock.change(),
+        })
+    }
+
+    /// Entities of a kind that a company has.
+    pub(super) fn invoicing_living(&mut self, company: u32, entity: Entity) -> u32 {
+        self.invoicing.of(company, entity).map_or(0, |kept| kept.living)
+    }
+}

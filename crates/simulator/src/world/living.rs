@@ -1,0 +1,189 @@
+//! What the world does by itself: one change at a time, or between two pages of a list.
+//!
+//! Numbers come from the seed's stream. Most changes are updates, customers and accounts get most of them, and a few companies
+//! (the first ones) get most of all. Below half its first size the world grows, above twice it stops growing.
+
+use super::{
+    Action, Change, CompanyNumber, Entity, Kind, List, Place, RecordChange, RecordState, World,
+    chance::{draw, pick},
+};
+use crate::{catalog::Resource, clock::Clock, knobs::Churn};
+
+/// A world of fewer records grows however small it began.
+const SMALL: u64 = 100;
+
+/// Which records something may happen to.
+#[derive(Debug, Clone, Copy)]
+enum Among {
+    /// All that are not deleted: an update enables a disabled one.
+    All,
+    /// Only those in use.
+    Enabled,
+}
+
+impl World {
+    /// What happens next by the seed: mostly updates, some creates, a few disables and deletes, over all resources,
+    /// payroll and invoicing; a few companies get most of it. Always one change.
+    pub fn step(&mut self, clock: &Clock) -> Change {
+        let other = match self.random.below(100) {
+            0..6 => self.step_payroll(clock),
+            6..14 => self.step_invoicing(clock),
+            _ => None,
+        };
+        other.unwrap_or_else(|| Change::Record(self.step_record(clock)))
+    }
+
+    /// What happens to a list between two of its pages. Average counts, drawn by the seed; records that can only be
+    /// disabled leave a list by that, when the view hides disabled ones, and no update brings them back.
+    pub fn churn(&mut self, list: List, churn: &Churn, clock: &Clock) -> Vec<RecordChange> {
+        let (resource, company) = list.contents();
+        let [_, _, end, _] = resource.kinds();
+        let mut changes = Vec::new();
+        for (average, kind) in [(churn.deletes, end), (churn.updates, Kind::Updated)] {
+            for _ in 0..draw(&mut self.random, average) {
+                changes.extend(self.act_on_some(resource, company, kind, Among::Enabled, clock));
+            }
+        }
+        for _ in 0..draw(&mut self.random, churn.inserts) {
+            changes.extend(self.create(resource, company, clock));
+        }
+        changes
+    }
+
+    fn step_record(&mut self, clock: &Clock) -> RecordChange {
+        let resource = self.some_resource();
+        let kind = self.some_kind(resource);
+        // A world without companies begins with one, whatever was drawn.
+        let Some(living) = self.some_company() else { return self.first_company(clock) };
+        let company = (!self.is_tenant_wide(resource)).then_some(living);
+        let change = match kind {
+            Kind::Created => self.create(resource, company, clock),
+            kind => self
+                .act_on_some(resource, company, kind, Among::All, clock)
+                .or_else(|| self.act_on_some(resource, company, Kind::Updated, Among::All, clock))
+                .or_else(|| if self.may_grow() { self.create(resource, company, clock) } else { None }),
+        };
+        // The world may not grow, and there is nothing of that resource here: the company itself changes.
+        let own = Place { resource: Resource::Companies, company: None, index: living };
+        change.or_else(|| self.act(own, Kind::Updated, clock)).unwrap_or_else(|| self.first_company(clock))
+    }
+
+    fn some_resource(&mut self) -> Resource {
+        match self.random.below(100) {
+            0..40 => Resource::Customers,
+            40..66 => Resource::Accounts,
+            66..70 => Resource::Companies,
+            _ => Resource::ALL[self.random.below(Resource::ALL.len() as u64) as usize],
+        }
+    }
+
+    fn some_kind(&mut self, resource: Resource) -> Kind {
+        let [_, _, end, _] = resource.kinds();
+        // A company takes all its records along, so it goes less often than others.
+        let (updates, creates) = if resource == Resource::Companies { (85, 13) } else { (70, 20) };
+        let drawn = self.random.below(100);
+        let kind = if drawn < updates {
+            Kind::Updated
+        } else if drawn < updates + creates {
+            Kind::Created
+        } else {
+            end
+        };
+        let few_companies = u64::from(self.companies.living()) * 2 <= u64::from(self.first_companies);
+        let kind = match kind {
+            _ if self.living * 2 < self.first_living => Kind::Created,
+            Kind::Deleted if resource == Resource::Companies && few_companies => Kind::Created,
+            kind => kind,
+        };
+        // Without room, what goes could not come back.
+        let possible = if kind == Kind::Created { self.may_grow() } else { self.room > 0 };
+        if possible { kind } else { Kind::Updated }
+    }
+
+    fn may_grow(&self) -> bool {
+        self.room > 0 && self.living < 2 * self.first_living.max(SMALL)
+    }
+
+    /// A company that has not been deleted; the first ones are drawn far more often.
+    fn some_company(&mut self) -> Option<CompanyNumber> {
+        let all = self.companies.len();
+        if self.companies.living() == 0 {
+            return None;
+        }
+        let skewed = self.random.unit().powi(4) * f64::from(all);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below a u32")]
+        let start = (skewed as u32).min(all - 1);
+        (start..all).chain(0..start).find(|&company| self.company_lives(company))
+    }
+
+    /// Does something to a record of a list that it can be done to.
+    fn act_on_some(
+        &mut self,
+        resource: Resource,
+        company: Option<CompanyNumber>,
+        kind: Kind,
+        among: Among,
+        clock: &Clock,
+    ) -> Option<RecordChange> {
+        if company.is_some_and(|company| !self.company_lives(company)) {
+            return None;
+        }
+        // A copy, put back below: the table is borrowed from the same world.
+        let mut random = self.random.clone();
+        let table = self.table(resource, company)?;
+        let (candidates, disabled_too) = match (kind, among) {
+            (Kind::Disabled, _) | (_, Among::Enabled) => (table.enabled(), false),
+            (_, Among::All) => (table.living(), true),
+        };
+        if candidates == 0 {
+            return None;
+        }
+        let index = pick(&mut random, table.len(), |index| {
+            table.get(index).is_some_and(|row| match row.state {
+                RecordState::Enabled => true,
+                RecordState::Disabled => disabled_too,
+                RecordState::Deleted => false,
+            })
+        });
+        self.random = random;
+        self.act(Place { resource, company, index: index? }, kind, clock)
+    }
+
+    /// A new company, even where there is no room to grow: something must happen.
+    fn first_company(&mut self, clock: &Clock) -> RecordChange {
+        self.append(Resource::Companies, None, clock)
+    }
+
+    /// `None` in a world that began without payroll.
+    fn step_payroll(&mut self, clock: &Clock) -> Option<Change> {
+        let first = u64::from(self.settings.payroll_companies);
+        if first == 0 {
+            return None;
+        }
+        let living = u64::from(self.payroll_living());
+        let kind = match self.random.below(100) {
+            _ if living * 2 < first => Kind::Created,
+            75..90 if living < 2 * first.max(SMALL) => Kind::Created,
+            90.. => Kind::Deleted,
+            _ => Kind::Updated,
+        };
+        self.act_payroll(None, kind, clock).map(|_| Change::Payroll)
+    }
+
+    /// `None` in a world that began without invoicing, or where nothing there can change.
+    fn step_invoicing(&mut self, clock: &Clock) -> Option<Change> {
+        let company = self.random.below(u64::from(self.settings.invoicing_companies));
+        let company = u32::try_from(company).ok()?;
+        let entity = Entity::ALL[self.random.below(Entity::ALL.len() as u64) as usize];
+        let first = u64::from(self.settings.invoicing_entities);
+        let living = u64::from(self.invoicing_living(company, entity));
+        let action = match self.random.below(100) {
+            _ if living * 2 < first => Action::Created,
+            60..85 if living < 2 * first.max(SMALL) => Action::Created,
+            85.. => Action::Deleted,
+            _ => Action::Updated,
+        };
+        let action = if entity.offers(action) { action } else { Action::Updated };
+        self.act_invoicing(company, entity, action, clock).map(Change::Invoicing)
+    }
+}

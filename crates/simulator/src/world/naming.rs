@@ -1,0 +1,174 @@
+//! Correlation ids and contents, computed instead of kept.
+//!
+//! A place is packed into 128 bits of which 55 are always zero, and those bits are scrambled by a keyed bijection (a Feistel
+//! network). An id so leads back to its place without an index, and a GUID that was never given out does not: it would have
+//! to bring back all the zeros.
+
+use super::{Place, Row};
+use crate::{
+    catalog::Resource,
+    random::{Guid, Random, mix},
+};
+
+/// Purpose of the keys' stream of numbers.
+const KEYS: u64 = 0x6964_656E_7469_7479;
+const ROUNDS: usize = 4;
+
+/// Turns places into ids and back, and states into what their fields follow from. Cheap to copy out of the world, so that
+/// answers can be written without holding it.
+#[derive(Debug, Clone, Copy)]
+pub struct Naming {
+    seed: u64,
+    keys: [u64; ROUNDS],
+}
+
+impl Naming {
+    /// The names of a seed; no two seeds share ids.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let mut random = Random::new(seed, KEYS);
+        Self { seed, keys: std::array::from_fn(|_| random.next()) }
+    }
+
+    /// The seed.
+    #[must_use]
+    pub const fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Correlation id of a record: a GUID, for companies `<prefix>:<number>:CM:<guid>`.
+    #[must_use]
+    pub fn id(&self, place: Place) -> String {
+        let mut text = String::with_capacity(52);
+        self.write_id(place, &mut text);
+        text
+    }
+
+    /// The same, appended. It never needs escaping in JSON.
+    pub fn write_id(&self, place: Place, out: &mut String) {
+        if place.resource == Resource::Companies {
+            use std::fmt::Write as _;
+            let number = 10_000 + self.fixed(place) % 990_000;
+            write!(out, "svc:{number}:CM:").ok();
+        }
+        out.extend(self.guid(place).bytes().map(char::from));
+    }
+
+    /// The place of an id in a resource. Ids are opaque, so only the exact text leads back.
+    #[must_use]
+    pub fn place(&self, resource: Resource, id: &str) -> Option<Place> {
+        let guid = id.get(id.len().checked_sub(36)?..)?;
+        let place = self.decode(Guid::parse(guid)?)?;
+        (place.resource == resource && self.id(place) == id).then_some(place)
+    }
+
+    /// The GUID in a record's id.
+    #[must_use]
+    pub fn guid(&self, place: Place) -> Guid {
+        let (mut left, mut right) = pack(place);
+        for key in self.keys {
+            (left, right) = (right, left ^ mix(right ^ key));
+        }
+        Guid(u128::from(left) << 64 | u128::from(right))
+    }
+
+    /// What the fields follow from that a record keeps all its life, such as codes.
+    #[must_use]
+    pub fn fixed(&self, place: Place) -> u64 {
+        let (left, right) = pack(place);
+        mix(mix(self.seed ^ mix(left)) ^ right)
+    }
+
+    /// What the fields follow from that change with each state. A state after a restore differs from the one that had its
+    /// revision and sequence before, because its lineage does.
+    #[must_use]
+    pub fn content(&self, place: Place, row: &Row) -> u64 {
+        mix(self.fixed(place) ^ mix(u64::from(row.revision) << 16 | u64::from(row.lineage)))
+    }
+
+    fn decode(&self, guid: Guid) -> Option<Place> {
+        let (mut left, mut right) = ((guid.0 >> 64) as u64, guid.0 as u64);
+        for key in self.keys.into_iter().rev() {
+            (left, right) = (right ^ mix(left ^ key), left);
+        }
+        let resource = usize::try_from(left >> 1 & 0xFF).ok().and_then(|at| Resource::ALL.get(at))?;
+        let company = (left & 1 == 1).then_some((left >> 32) as u32);
+        let place = Place { resource: *resource, company, index: (right >> 32) as u32 };
+        (pack(place) == (left, right)).then_some(place)
+    }
+}
+
+/// Company, resource and whether there is a company on the left, index on the right; the rest is zero.
+fn pack(place: Place) -> (u64, u64) {
+    let company = place.company.map_or(0, |company| u64::from(company) << 32 | 1);
+    (company | (place.resource as u64) << 1, u64::from(place.index) << 32)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn places() -> impl Iterator<Item = Place> {
+        let companies = [None, Some(0), Some(1), Some(999_999), Some(u32::MAX)];
+        Resource::ALL.into_iter().flat_map(move |resource| {
+            companies
+                .into_iter()
+                .flat_map(move |company| [0, 1, 7, u32::MAX].map(|index| Place { resource, company, index }))
+        })
+    }
+
+    #[test]
+    fn every_id_leads_back_to_its_place_and_to_no_other_resource() {
+        let naming = Naming::new(7);
+
+        for place in places() {
+            let id = naming.id(place);
+
+            assert_eq!(naming.place(place.resource, &id), Some(place), "{id}");
+            let other = Resource::ALL[(place.resource as usize + 1) % Resource::ALL.len()];
+            assert_eq!(naming.place(other, &id), None, "{id}");
+        }
+        assert_eq!(places().map(|place| naming.id(place)).collect::<HashSet<_>>().len(), places().count());
+    }
+
+    #[test]
+    fn ids_of_another_seed_lead_nowhere() {
+        let (naming, other) = (Naming::new(7), Naming::new(8));
+
+        for place in places() {
+            assert_eq!(other.place(place.resource, &naming.id(place)), None);
+        }
+    }
+
+    #[test]
+    fn a_guid_that_was_never_given_out_leads_nowhere() {
+        let naming = Naming::new(7);
+        let mut random = Random::new(1, 1);
+
+        for _ in 0..100_000 {
+            assert_eq!(naming.decode(random.guid()), None);
+        }
+    }
+
+    #[test]
+    fn only_the_exact_text_of_an_id_leads_back() {
+        let naming = Naming::new(7);
+        let company = Place { resource: Resource::Companies, company: None, index: 3 };
+        let customer = Place { resource: Resource::Customers, company: Some(3), index: 0 };
+        let (company_id, customer_id) = (naming.id(company), naming.id(customer));
+        let guid = naming.guid(company).to_string();
+
+        for text in ["", "é", &guid, &format!("svc:1:CM:{guid}"), &company_id.to_uppercase()] {
+            assert_eq!(naming.place(Resource::Companies, text), None, "{text}");
+        }
+        for text in [customer_id.to_uppercase(), format!(" {customer_id}"), customer_id.replace('-', "")] {
+            assert_eq!(naming.place(Resource::Customers, &text), None, "{text}");
+        }
+        let parts: Vec<&str> = company_id.split(':').collect();
+        assert!(
+            matches!(parts[..], ["svc", number, "CM", tail] if number.parse::<u32>().is_ok() && tail == guid)
+        );
+    }
+}

@@ -1,0 +1,121 @@
+//! Access to the provider's APIs, as both connectors configure it.
+
+use std::time::Duration;
+
+use url::Url;
+
+use provider::{ANY_AUDIENCE, HostRefused, OAuth, Provider, Transport, is_local};
+
+use super::keys;
+use crate::config::{address::http_url, key::Key, reader::Reader};
+
+/// Reads the provider's section. `Some(because)` makes it required; otherwise an incomplete one is no provider at all.
+pub(super) fn read(reader: &mut Reader<'_>, because: Option<&str>) -> Option<Provider> {
+    if let Some(because) = because {
+        for key in [
+            &keys::BASE_URL,
+            &keys::AUTH_URL,
+            &keys::SUBSCRIPTION_KEY,
+            &keys::CLIENT_ID,
+            &keys::CLIENT_SECRET,
+        ] {
+            reader.demand(key, because);
+        }
+    }
+    let base_url = reader.parsed(&keys::BASE_URL, http_url);
+    let auth_url = reader.parsed(&keys::AUTH_URL, http_url);
+    for (key, url) in [(&keys::BASE_URL, &base_url), (&keys::AUTH_URL, &auth_url)] {
+        let Some(url) = url else { continue };
+        if !url.username().is_empty() || url.password().is_some() {
+            reader.refuse(key, "must not hold credentials", "remove what stands before the @");
+        } else if url.scheme() == "http" && !is_local(url) {
+            reader.refuse(key, "must be https, because keys and tokens go there", "write https://");
+        }
+        check_host(reader, key, url);
+    }
+    let subscription_key = reader.secret(&keys::SUBSCRIPTION_KEY);
+    let client_id = reader.text(&keys::CLIENT_ID);
+    let client_secret = reader.secret(&keys::CLIENT_SECRET);
+    let accounting_grant = reader.word(&keys::ACCOUNTING_GRANT);
+    let payroll_grant = reader.word(&keys::PAYROLL_GRANT);
+    let invoicing_grant = reader.word(&keys::INVOICING_GRANT);
+    let invoicing_scopes = reader.list(&keys::INVOICING_SCOPES);
+    let shared_scopes = reader.list(&keys::SCOPES);
+    let [accounting_scopes, payroll_scopes] =
+        [&keys::ACCOUNTING_SCOPES, &keys::PAYROLL_SCOPES].map(|key| match reader.list(key) {
+            own if own.is_empty() => shared_scopes.clone(),
+            own => own,
+        });
+    let redirect_uri = reader.text(&keys::REDIRECT_URI);
+    let pkce = reader.boolean(&keys::PKCE);
+    let issuers = reader.list(&keys::ISSUERS);
+    let audiences = reader.list(&keys::AUDIENCES);
+    if audiences.len() > 1 && audiences.iter().any(|audience| audience == ANY_AUDIENCE) {
+        reader.refuse(
+            &keys::AUDIENCES,
+            "names any beside other audiences",
+            "write any alone to accept every audience, or only the audiences to accept",
+        );
+    }
+    let keys_location = reader.path(&keys::KEYS_LOCATION);
+    let login_lifetime = days(reader, &keys::LOGIN_LIFETIME);
+    let idle_lifetime = days(reader, &keys::IDLE_LIFETIME);
+    let transport = Transport {
+        connect: reader.milliseconds(&keys::CONNECT_TIMEOUT),
+        read: reader.milliseconds(&keys::READ_TIMEOUT),
+        request: reader.milliseconds(&keys::REQUEST_TIMEOUT),
+        response_limit: reader.number(&keys::RESPONSE_LIMIT),
+        authorities: reader.path(&keys::CA_LOCATION),
+        hosts: reader.hosts().clone(),
+    };
+    if accounting_grant == payroll_grant {
+        reader.refuse(
+            &keys::PAYROLL_GRANT,
+            "must differ from accounting.oauth.grant, because the two logins ask for other scopes",
+            "give one of them another name",
+        );
+    }
+    if !invoicing_scopes.is_empty() && [&accounting_grant, &payroll_grant].contains(&&invoicing_grant) {
+        reader.refuse(
+            &keys::INVOICING_GRANT,
+            "must differ from accounting.oauth.grant and payroll.oauth.grant, because each login asks for other scopes",
+            "give it another name",
+        );
+    }
+    Some(Provider {
+        base_url: base_url?,
+        auth_url: auth_url?,
+        subscription_key: subscription_key?,
+        oauth: OAuth {
+            client_id: client_id?,
+            client_secret: client_secret?,
+            accounting_grant,
+            payroll_grant,
+            invoicing_grant,
+            accounting_scopes,
+            payroll_scopes,
+            invoicing_scopes,
+            redirect_uri,
+            pkce,
+            issuers,
+            audiences,
+            keys: keys_location,
+            login_lifetime,
+            idle_lifetime,
+        },
+        transport,
+    })
+}
+
+/// Refuses an address whose host the worker does not allow.
+pub(super) fn check_host(reader: &mut Reader<'_>, key: &Key, url: &Url) {
+    if let Err(refused) = reader.hosts().check(url) {
+        reader.refuse(key, refused.to_string(), HostRefused::REMEDY);
+    }
+}
+
+/// So many days; none for 0.
+fn days(reader: &mut Reader<'_>, key: &Key) -> Option<Duration> {
+    let days: u64 = reader.number(key);
+    (days > 0).then(|| Duration::from_secs(days * 86_400))
+}
