@@ -1,7 +1,9 @@
-//! How often the loops of tests repeat. The unit tests and the integration tests share this file.
+//! How often the loops of tests repeat, and from which seed tests draw. The unit tests and the integration tests share this file.
 
 /// Multiplies the cycles of every loop.
 const FACTOR: &str = "TRIBUTARY_TEST_CYCLES";
+/// The seed of drawn tests.
+pub(crate) const SEED: &str = "TRIBUTARY_TEST_SEED";
 
 /// Cycles of the loop `name`: `TRIBUTARY_TEST_CYCLES_NAME`, or `default` where that is not set, times `TRIBUTARY_TEST_CYCLES`.
 ///
@@ -17,6 +19,23 @@ pub(crate) fn cycles(name: &str, default: u32) -> u32 {
     };
     let own = set(&format!("{FACTOR}_{name}")).unwrap_or(default);
     own.saturating_mul(set(FACTOR).unwrap_or(1))
+}
+
+/// `TRIBUTARY_TEST_SEED`, or the number of days since 1970: what a test draws or leaves out changes every day.
+///
+/// # Panics
+///
+/// If the variable is set to anything but a whole number.
+pub(crate) fn seed() -> u64 {
+    match std::env::var(SEED) {
+        Ok(text) => parse_seed(&text).unwrap_or_else(|error| panic!("{error}")),
+        Err(_) => std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs() / 86_400),
+    }
+}
+
+/// Separate from [`seed`] so that a test need not change the environment.
+pub(crate) fn parse_seed(text: &str) -> Result<u64, String> {
+    text.trim().parse().map_err(|_| format!("{SEED} is {text:?}: set it to a whole number, or unset it"))
 }
 
 /// Separate from [`cycles`] so that a test need not change the environment.

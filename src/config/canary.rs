@@ -1,4 +1,7 @@
-//! A secret behind a reference, set as every key alone and as every pair of keys, is in nothing that configuration returns.
+//! A secret behind a reference, set as every key alone and in pairs of keys, is in nothing that configuration returns.
+//!
+//! A run tries every key and one of [`SHARES`] shares of the pairs, by day. `TRIBUTARY_TEST_CYCLES_REFERENCES` says how many shares, and
+//! `TRIBUTARY_TEST_SEED` which comes first.
 
 use std::{collections::BTreeMap, ffi::OsString, fmt::Write as _, path::Path};
 
@@ -8,6 +11,7 @@ use super::{
     key::Key,
     worker_keys,
 };
+use crate::cycles::{cycles, seed};
 
 /// Long enough to be any secret of ours, and in parts of it a host, a number and a list.
 const CANARY: &str = "canary-7f3a,canary-7f3a=1,https://canary-7f3a:443,canary-7f3a";
@@ -58,14 +62,23 @@ fn sound(class: Class) -> BTreeMap<String, String> {
     config
 }
 
-/// Each key alone, and each with every other; the value rotates so that all kinds of neighbors meet.
+/// Shares that the pairs are divided into.
+const SHARES: u64 = 8;
+
+/// Each key alone, and some pairs; the value rotates so that all kinds of neighbors meet.
 fn combinations(keys: &[&Key]) -> Vec<Vec<(String, usize)>> {
+    let seed = seed();
+    let tried = u64::from(cycles("REFERENCES", 1));
+    let mut pairs = seed..;
     let mut all = Vec::new();
     for (index, key) in keys.iter().enumerate() {
         for value in 0..5 {
             all.push(vec![(key.name.to_owned(), value)]);
         }
         for (offset, other) in keys[index + 1..].iter().enumerate() {
+            if pairs.next().is_some_and(|pair| pair % SHARES >= tried) {
+                continue;
+            }
             // Half of the pairs have one value, as rules across keys compare them, half have two.
             let (value, step) = ((index + offset) % 5, (index + offset / 5) % 2);
             all.push(vec![(key.name.to_owned(), value), (other.name.to_owned(), (value + step) % 5)]);

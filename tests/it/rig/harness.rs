@@ -6,12 +6,12 @@ use std::future::pending;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::support::dice::{parse_seed, repeat};
+use crate::support::dice::repeat;
 use crate::support::harness::run_limited;
 use crate::support::jars::parse_java_version;
 use crate::support::shared::left_out_block;
 use crate::support::tries::report;
-use crate::support::{cycles, parse_cycles, ports, prefix};
+use crate::support::{cycles, parse_cycles, parse_seed, ports, prefix};
 
 crate::tests! {
     plain a_panic_fails_the_test_with_its_message;

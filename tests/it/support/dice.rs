@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
-const VARIABLE: &str = "TRIBUTARY_TEST_SEED";
+use super::cycles::{self, SEED};
+
 /// How the variables of [`cycles`](super::cycles) begin.
 const CYCLES: &str = "TRIBUTARY_TEST_CYCLES";
 
@@ -16,10 +16,7 @@ const CYCLES: &str = "TRIBUTARY_TEST_CYCLES";
 /// If the variable is set to anything but a whole number.
 pub(crate) fn seed() -> u64 {
     static PRINTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    let seed = match std::env::var(VARIABLE) {
-        Ok(text) => parse_seed(&text).unwrap_or_else(|error| panic!("{error}")),
-        Err(_) => SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / 86_400),
-    };
+    let seed = cycles::seed();
     let command = format!("{}{}", set_cycles(), repeat(seed));
     if PRINTED.lock().unwrap_or_else(PoisonError::into_inner).insert(command.clone()) {
         println!("seed {seed}; repeat with: {command}");
@@ -31,12 +28,7 @@ pub(crate) fn seed() -> u64 {
 pub(crate) fn repeat(seed: u64) -> String {
     // The harness names every thread of a test after the test.
     let thread = std::thread::current();
-    format!("{VARIABLE}={seed} cargo test --test it -- {}", thread.name().unwrap_or_default())
-}
-
-/// Separate from [`seed`] so that a test need not change the environment.
-pub(crate) fn parse_seed(text: &str) -> Result<u64, String> {
-    text.trim().parse().map_err(|_| format!("{VARIABLE} is {text:?}: set it to a whole number, or unset it"))
+    format!("{SEED}={seed} cargo test --test it -- {}", thread.name().unwrap_or_default())
 }
 
 /// Cycles that are set now: other ones would draw more or less.

@@ -50,7 +50,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 pub(crate) use broker::{Broker, Cluster, Options};
-pub(crate) use cycles::{cycles, parse_cycles};
+pub(crate) use cycles::{cycles, parse_cycles, parse_seed};
 pub(crate) use proxy::Proxy;
 pub(crate) use registry::Registry;
 pub(crate) use shared::Shared;
