@@ -18,7 +18,7 @@ use rdkafka::{
         rd_kafka_consumer_group_metadata_generation_id, rd_kafka_get_watermark_offsets,
         rd_kafka_handle_mock_cluster, rd_kafka_message_status, rd_kafka_metadata, rd_kafka_metadata_destroy,
         rd_kafka_mock_group_initial_rebalance_delay_ms, rd_kafka_msg_status_t,
-        rd_kafka_oauthbearer_set_token, rd_kafka_oauthbearer_set_token_failure,
+        rd_kafka_oauthbearer_set_token, rd_kafka_oauthbearer_set_token_failure, rd_kafka_outq_len,
         rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR, rd_kafka_topic_destroy, rd_kafka_topic_new,
         rd_kafka_topic_t,
     },
@@ -28,6 +28,12 @@ use rdkafka::{
 };
 
 use super::{Error, error::Persisted};
+
+/// Whether events wait in the queue of a consumer: log lines above all, and records that were fetched.
+pub(super) fn has_events<C: ClientContext>(client: &Client<C>) -> bool {
+    // SAFETY: the client is alive for the whole call, which only reads the length of its queue.
+    unsafe { rd_kafka_outq_len(client.native_ptr()) > 0 }
+}
 
 /// What the producer knows about a message whose delivery is reported.
 pub(super) fn persisted(message: &BorrowedMessage<'_>) -> Persisted {

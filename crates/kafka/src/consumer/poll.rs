@@ -511,9 +511,14 @@ impl Poller {
     }
 }
 
-/// Serves what the client's own queue holds: log lines above all, one a poll.
+/// Serves the events in the client's own queue, log lines above all, one a poll. A poll does not tell an event from an empty queue.
 fn serve_queued(client: &Client) {
-    (0..QUEUED_EVENTS).for_each(|_| drop(client.poll(Duration::ZERO)));
+    for _ in 0..QUEUED_EVENTS {
+        if !sys::has_events(client.client()) {
+            return;
+        }
+        drop(client.poll(Duration::ZERO));
+    }
 }
 
 fn received(topic: Arc<str>, message: &BorrowedMessage<'_>) -> Received {
