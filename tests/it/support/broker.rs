@@ -338,7 +338,7 @@ impl Node {
         );
         // The product creates its topics itself; few internal partitions and no rebalance delay save tens of
         // seconds; the cleaner, which looks at every partition each time, looks often enough for compaction to be
-        // seen inside a test; a killed broker is taken back, and its partitions get a new leader, after 3 seconds
+        // seen inside a test, with a table of keys that is quick to clear, as it is for every partition; a killed broker is taken back, and its partitions get a new leader, after 3 seconds
         // instead of 9.
         text += "auto.create.topics.enable=false\n\
                  offsets.topic.num.partitions=4\n\
@@ -346,7 +346,8 @@ impl Node {
                  group.initial.rebalance.delay.ms=0\n\
                  broker.session.timeout.ms=3000\n\
                  broker.heartbeat.interval.ms=500\n\
-                 log.cleaner.backoff.ms=5000\n";
+                 log.cleaner.backoff.ms=5000\n\
+                 log.cleaner.dedupe.buffer.size=4194304\n";
         for (key, value) in &options.properties {
             text += &format!("{key}={value}\n");
         }

@@ -68,5 +68,8 @@ pub(crate) fn noise(size: usize) -> Vec<u8> {
         let state = state ^ (state >> 7);
         Some(state ^ (state << 17))
     };
-    std::iter::successors(Some(0x9E37_79B9_7F4A_7C15), xorshift).map(|state| state as u8).take(size).collect()
+    let words = std::iter::successors(Some(0x9E37_79B9_7F4A_7C15_u64), xorshift);
+    let mut bytes: Vec<u8> = words.take(size.div_ceil(8)).flat_map(u64::to_le_bytes).collect();
+    bytes.truncate(size);
+    bytes
 }
