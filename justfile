@@ -26,7 +26,7 @@ nightly *names:
 
 # One benchmark with its arguments, such as `just bench ingest` or `just bench enrich whale`.
 bench name *arguments:
-    cargo bench --locked --features dist --bench {{name}} -- {{arguments}}
+    cargo bench --locked -p tributary --features dist --bench {{name}} -- {{arguments}}
 
 # The documentation of the code, without warnings.
 docs:

@@ -1,7 +1,7 @@
 //! Tributary turns accounting, payroll and invoicing APIs into Kafka topics.
 //!
 //! ```text
-//! crates, each may name those above it in this list
+//! crates; the right column has those that each depends on
 //!
 //! base        retry verdicts, secrets, metric names, clocks, small durable files
 //! model       plain data: ids, versions, the table of resources, keys, topics, events and records

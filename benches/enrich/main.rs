@@ -34,7 +34,7 @@
     reason = "a program for people, with nothing to recover"
 )]
 
-/// The worker's own, so that memory is comparable: `cargo bench --features dist`.
+/// The worker's own, so that memory is comparable: `cargo bench -p tributary --features dist`.
 #[cfg(feature = "jemalloc")]
 #[path = "../../src/allocator.rs"]
 mod allocator;

@@ -32,6 +32,8 @@ mod ids;
 mod registry;
 pub mod schemas;
 #[cfg(test)]
+mod strategies;
+#[cfg(test)]
 mod stub;
 
 pub use decode::{Decoder, decode_with};

@@ -71,7 +71,7 @@ impl LoggerError {
     /// It is not: in which way.
     pub fn check<'a>(logger: &str, known: impl IntoIterator<Item = &'a str>) -> Result<(), Self> {
         let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | ':' | '.' | '$');
-        let logger = path(logger);
+        let logger = logger_name(logger);
         if logger.is_empty() || logger.len() > LONGEST || !logger.chars().all(letter) {
             return Err(Self::Name);
         }
@@ -80,7 +80,7 @@ impl LoggerError {
         }
         let mut others = 0;
         for name in known {
-            if path(name) == logger {
+            if logger_name(name) == logger {
                 return Ok(());
             }
             others += 1;
@@ -162,7 +162,7 @@ impl Levels {
                 targets: targets
                     .iter()
                     .filter(|(name, _)| !is_within(name, AUDIT))
-                    .map(|(name, level)| (name.to_owned(), configured(level)))
+                    .map(|(name, level)| (logger_name(name), configured(level)))
                     .collect(),
                 others: None,
             },
@@ -190,7 +190,7 @@ impl Levels {
     fn set(&mut self, logger: &str, level: LevelFilter, now_ms: i64) -> Result<Vec<String>, LoggerError> {
         LoggerError::check(logger, self.targets.keys().map(String::as_str))?;
         let shown = Shown { level, changed_ms: Some(now_ms) };
-        let logger = &path(logger);
+        let logger = &logger_name(logger);
         let is_root = logger == ROOT;
         let mut affected = Vec::new();
         for (name, below) in &mut self.targets {
@@ -218,32 +218,25 @@ impl Levels {
     }
 }
 
-/// Modules with a crate of their own, and what the logger of that crate is called.
-const CRATES: [(&str, &str); 12] = [
+/// Module paths as filters and REST name them, and the targets that log lines of these crates have. Only crates that log.
+const CRATES: [(&str, &str); 6] = [
     ("tributary::api", "tributary_provider::api"),
     ("tributary::auth", "tributary_provider::auth"),
     ("tributary::circuit", "tributary_base::circuit"),
-    ("tributary::durable", "tributary_base::durable"),
-    ("tributary::failpoint", "tributary_base::failpoint"),
     ("tributary::kafka", "tributary_kafka"),
-    ("tributary::metrics", "tributary_base::metrics"),
-    ("tributary::model", "tributary_model"),
-    ("tributary::retry", "tributary_base::retry"),
-    ("tributary::secret", "tributary_base::secret"),
     ("tributary::server", "tributary_server"),
     ("tributary::simulator", "tributary_simulator"),
 ];
 
-/// A filter with the names that the loggers of our crates have. Filters name them as modules of `tributary`, as they were before they
-/// became crates.
+/// Rewrites the module paths in a filter (`tributary::kafka`) to log targets (`tributary_kafka`).
 pub(super) fn by_crate(filter: &str) -> String {
     let mut named = filter.to_owned();
-    for (module, own) in CRATES {
+    for (module, target) in CRATES {
         let mut parts = named.split(module);
         let mut text = parts.next().unwrap_or_default().to_owned();
         for part in parts {
             let goes_on = part.starts_with(|next: char| next.is_alphanumeric() || next == '_');
-            text += if goes_on { module } else { own };
+            text += if goes_on { module } else { target };
             text += part;
         }
         named = text;
@@ -254,10 +247,16 @@ pub(super) fn by_crate(filter: &str) -> String {
 /// What stands last in every filter.
 const AUDITED: &str = "audit=info";
 
-/// A logger's name as module paths are written: the dots of Kafka Connect's names stand for colons, and `root` is written
-/// in any case.
-fn path(logger: &str) -> String {
-    if logger.eq_ignore_ascii_case(ROOT) { ROOT.to_owned() } else { logger.replace('.', "::") }
+/// The one name of a logger that has several: the dots of Kafka Connect's names stand for colons, `root` is written in any case, and
+/// `tributary_kafka`, as log lines show it, is `tributary::kafka`.
+#[must_use]
+pub fn logger_name(written: &str) -> String {
+    if written.eq_ignore_ascii_case(ROOT) {
+        return ROOT.to_owned();
+    }
+    let name = written.replace('.', "::");
+    let target = CRATES.iter().find(|(_, target)| is_within(&name, target));
+    target.map_or_else(|| name.clone(), |(module, target)| format!("{module}{}", &name[target.len()..]))
 }
 
 /// The level for everything in a filter that says more than names and levels.
@@ -265,9 +264,10 @@ fn bare_level(text: &str) -> LevelFilter {
     text.rsplit(',').find_map(|part| part.trim().parse().ok()).unwrap_or(LevelFilter::OFF)
 }
 
-/// Whether a logger is another or stands below it.
+/// Whether a logger is another or stands below it. All crates of the product stand below `tributary`.
 fn is_within(logger: &str, above: &str) -> bool {
-    logger.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+    let is_below = |rest: &str| rest.starts_with("::") || (above == PRODUCT && rest.starts_with('_'));
+    logger.strip_prefix(above).is_some_and(|rest| rest.is_empty() || is_below(rest))
 }
 
 #[cfg(test)]
@@ -299,6 +299,22 @@ mod tests {
         ] {
             assert_eq!(by_crate(filter), named);
         }
+    }
+
+    #[test]
+    fn both_names_of_a_crate_set_one_logger() {
+        let mut levels = levels("info,tributary_kafka=debug");
+
+        levels.set("tributary.kafka", LevelFilter::TRACE, 1).unwrap();
+        let both = levels.directives();
+        levels.set("tributary_provider", LevelFilter::TRACE, 2).unwrap();
+        levels.set("tributary", LevelFilter::WARN, 3).unwrap();
+
+        assert_eq!(both, "info,tributary::kafka=trace,audit=info");
+        assert_eq!(
+            levels.directives(),
+            "info,tributary=warn,tributary::kafka=warn,tributary_provider=warn,audit=info"
+        );
     }
 
     #[test]

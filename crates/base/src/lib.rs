@@ -1,4 +1,4 @@
-//! What every other crate may use, and what depends on none of them.
+//! Shared tools. Depends on no other crate of Tributary.
 //!
 //! | module | what it holds |
 //! |---|---|

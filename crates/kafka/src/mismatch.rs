@@ -1,17 +1,17 @@
-//! The report on a topic that is not what it must be.
+//! A topic whose settings differ from the required ones.
 
 use std::fmt;
 
-/// A topic that exists and does not fit.
+/// A topic that exists with other settings than required.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mismatch {
-    /// Its name.
+    /// Topic name.
     pub topic: String,
-    /// What it is.
+    /// Actual setting.
     pub found: String,
-    /// What it must be.
+    /// Required setting.
     pub wanted: String,
-    /// What to do about it.
+    /// Remedy for the operator.
     pub remedy: String,
 }
 

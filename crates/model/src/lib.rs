@@ -13,7 +13,7 @@
 //! - names, paths, topics and schemas come from one table each ([`AccountingResource`], [`InvoicingEntity`]).
 //!
 //! On failure: an [`Error`] that names the thing and the rule. Trying again never helps. Nothing here panics,
-//! logs or waits, and nothing of ours is imported, so that every other module may use this one.
+//! logs or waits, and nothing of ours is imported, so that every other crate may use this one.
 
 mod certificate;
 mod encoded;
@@ -31,9 +31,8 @@ mod quote;
 mod record;
 mod resource;
 mod schema;
-#[cfg(any(test, feature = "samples"))]
-#[allow(clippy::unwrap_used, reason = "a test may panic")]
-pub mod strategies;
+#[cfg(test)]
+mod strategies;
 #[cfg(test)]
 mod tests;
 mod text;

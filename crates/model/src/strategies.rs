@@ -13,7 +13,7 @@ use super::*;
 /// JSON without what JSON does not mean: white space, the order of differently named members, the way a
 /// string is escaped. Numbers keep their text, repeated members all their values.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Canonical {
+pub(crate) enum Canonical {
     /// A string.
     Text(String),
     /// A number, `true`, `false` or `null`.
@@ -30,17 +30,17 @@ const DEEPEST: usize = 8;
 
 /// JSON text in its canonical form.
 #[must_use]
-pub fn canonical(json: &str) -> Canonical {
+pub(crate) fn canonical(json: &str) -> Canonical {
     canonical_to_depth(json, DEEPEST)
 }
 
 /// A value of any kind, beside the JSON it came from.
-pub fn any_value() -> impl Strategy<Value = (String, Value)> {
+pub(crate) fn any_value() -> impl Strategy<Value = (String, Value)> {
     select(SchemaKind::ALL.to_vec()).prop_flat_map(value)
 }
 
 /// A value of one kind, beside the JSON it came from.
-pub fn value(kind: SchemaKind) -> BoxedStrategy<(String, Value)> {
+pub(crate) fn value(kind: SchemaKind) -> BoxedStrategy<(String, Value)> {
     match kind {
         SchemaKind::AccountingEvent => accounting_event(),
         SchemaKind::InvoicingEvent => prop_oneof![flat_invoicing_event(), wrapped_invoicing_event()].boxed(),
@@ -56,7 +56,7 @@ pub fn value(kind: SchemaKind) -> BoxedStrategy<(String, Value)> {
 }
 
 /// Members of a company.
-pub const COMPANY: &[&str] = &[
+pub(crate) const COMPANY: &[&str] = &[
     "correlationId",
     "vatName",
     "vatNumber",
@@ -67,7 +67,7 @@ pub const COMPANY: &[&str] = &[
     "sequenceVersion",
 ];
 /// Members of a customer.
-pub const CUSTOMER: &[&str] = &[
+pub(crate) const CUSTOMER: &[&str] = &[
     "correlationId",
     "tradeName",
     "state",
@@ -80,9 +80,10 @@ pub const CUSTOMER: &[&str] = &[
     "sequenceVersion",
 ];
 /// Members of an account.
-pub const ACCOUNT: &[&str] = &["correlationId", "code", "description", "state", "version", "sequenceVersion"];
+pub(crate) const ACCOUNT: &[&str] =
+    &["correlationId", "code", "description", "state", "version", "sequenceVersion"];
 /// Members of a payroll company.
-pub const PAYROLL: &[&str] = &["companyCode", "companyName", "identifierNumber", "lastUpdate"];
+pub(crate) const PAYROLL: &[&str] = &["companyCode", "companyName", "identifierNumber", "lastUpdate"];
 
 fn of_resource(
     resource: AccountingResource,

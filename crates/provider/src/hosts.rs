@@ -160,8 +160,7 @@ pub fn is_host_pattern(text: &str) -> bool {
 }
 
 /// Whether an address names a host that only this machine or its own networks reach, as far as its text tells.
-#[must_use]
-pub fn is_private(url: &Url) -> bool {
+pub(crate) fn is_private(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => {
             let name = bare(name);

@@ -1,4 +1,4 @@
-//! The only crate that calls the provider: who we are there ([`auth`]), and every request ([`api`]).
+//! Calls the provider: logins and tokens ([`auth`]), and every request ([`api`]).
 //!
 //! ```text
 //! auth: login, grants, tokens ──▶ api: circuit, token, budget, request, verdict, typed answer
@@ -11,5 +11,6 @@ pub mod auth;
 mod hosts;
 mod settings;
 
-pub use hosts::{HostPolicy, HostRefused, is_host_pattern, is_private};
+pub(crate) use hosts::is_private;
+pub use hosts::{HostPolicy, HostRefused, is_host_pattern};
 pub use settings::{ANY_AUDIENCE, OAuth, Provider, Transport, is_local};

@@ -1,4 +1,4 @@
-//! Where the provider is, who we are there, and how long requests may take, as connectors configure it.
+//! Provider addresses, OAuth client and timeouts, as a connector configures them.
 
 use std::{path::PathBuf, time::Duration};
 

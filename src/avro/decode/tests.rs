@@ -1,13 +1,13 @@
 use proptest::prelude::*;
 
 use base::retry::Retry;
-use model::strategies::{any_value, canonical};
 
 use super::*;
 use crate::avro::{
     Ids, Subject,
     encode::frame_value,
     examples::example,
+    strategies::{any_value, canonical},
     stub::{Fault, Stub},
 };
 

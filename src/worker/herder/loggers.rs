@@ -14,10 +14,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::level_filters::LevelFilter;
 
 use super::{Budget, Error, Herder};
-use crate::{telemetry::LoggerError, worker::state::configs};
-
-/// The logger that stands for all others.
-pub(super) const ROOT: &str = "root";
+use crate::{
+    telemetry::{LoggerError, logger_name},
+    worker::state::configs,
+};
 
 /// How much is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -119,8 +119,7 @@ impl Herder {
     /// There is none by that name.
     pub fn logger(&self, name: &str) -> Result<LoggerLevel, Error> {
         let mut levels = self.loggers();
-        let root = name.eq_ignore_ascii_case(ROOT).then_some(ROOT);
-        let found = levels.remove(root.unwrap_or(name)).or_else(|| levels.remove(&name.replace('.', "::")));
+        let found = levels.remove(name).or_else(|| levels.remove(&logger_name(name)));
         found.ok_or_else(|| no_logger(name))
     }
 

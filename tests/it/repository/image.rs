@@ -133,6 +133,8 @@ async fn only_the_demo_image_has_the_simulator() {
 
     assert!(build("build").contains(RELEASE_FEATURES), "{}", build("build"));
     assert!(!build("build-demo").contains("--no-default-features"), "{}", build("build-demo"));
+    // The simulator is a member of the workspace, which cargo would build otherwise.
+    assert!(["build", "build-demo"].iter().all(|stage| build(stage).contains("-p tributary")));
     let image = stages.last().unwrap();
     assert_eq!((image.name.as_str(), copies(image)), ("", binary("build")));
     assert_eq!(copies(stage(&stages, "demo")), binary("build-demo"));

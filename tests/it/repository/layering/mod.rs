@@ -247,7 +247,7 @@ fn dependencies(manifest: &str) -> Vec<(usize, String)> {
             let header = header.trim_end_matches(']');
             let (table, name) = header.rsplit_once('.').unwrap_or(("", header));
             let is_one = table.rsplit('.').next() == Some("dependencies");
-            counts = is_one || name == "dependencies";
+            counts = is_one || matches!(name, "dependencies" | "build-dependencies");
             found.extend(is_one.then(|| (line, name.to_owned())));
         } else if counts {
             let key = text.split(['.', '=', ' ']).next().unwrap_or_default();
