@@ -30,6 +30,7 @@ mod role;
 mod served;
 mod settings;
 mod sys;
+mod table;
 mod topics;
 mod transaction;
 
@@ -46,6 +47,7 @@ pub use mismatch::Mismatch;
 pub use partition::{murmur2, partition_of};
 pub use producer::{Ack, Delivery, Options as ProducerOptions, Producer, SendError};
 pub use settings::{ClientRole, Kafka};
+pub use table::{Apply, FencedWriter, Table, WriteError, WriteMark, WriterOptions, write_id};
 pub use topics::{Admin, TopicSpec};
 pub use transaction::{
     Committed, Failure, Hook, Lease, Options as TransactionOptions, ShardProducer, Shards,

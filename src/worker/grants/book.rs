@@ -8,25 +8,19 @@
 //! Limits: an attacker who may write to the topic can still remove a grant or overwrite it. Once the newest envelope is gone from
 //! the topic, a worker that starts afterwards does not know its revision and takes the older one.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
-use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use kafka::{Received, partition_of};
 use provider::auth::seal::{Envelope, Keyring};
 
-use crate::worker::state::{Apply, configs::WRITE_HEADER};
+use crate::worker::state::Apply;
 
 /// Key of the record that says whose the topic is.
 pub(super) const CLUSTER: &str = "cluster";
 const GRANT: &str = "grant/";
 const REFUSED: &str = "refused/";
-/// Writes whose ids are remembered: far more than can happen between a commit and the look for it.
-const REMEMBERED_WRITES: usize = 1024;
 
 /// A grant's record.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,7 +74,6 @@ pub struct Book {
     grants: BTreeMap<String, Entry>,
     refused: BTreeMap<String, Refused>,
     cluster: Option<Cluster>,
-    writes: VecDeque<Bytes>,
     /// The newest envelope of each grant that could be opened here.
     newest: BTreeMap<String, Arc<Envelope>>,
     /// What opens them; without it the last record counts.
@@ -148,12 +141,6 @@ impl Book {
         let stands = self.grants.get(name).map(|entry| entry.partition);
         stands.unwrap_or_else(|| partition_of(name.as_bytes(), self.placed_among(followed)))
     }
-
-    /// Whether a write with this id has been read.
-    #[must_use]
-    pub(super) fn has_write(&self, id: &[u8]) -> bool {
-        self.writes.iter().any(|write| write == id)
-    }
 }
 
 /// Whether the workers of a group take an envelope after another, both of one record and both opened. `owner` is the group that
@@ -179,12 +166,6 @@ impl Apply for Book {
     }
 
     fn apply(&mut self, record: &Received) {
-        if let Some((_, id)) = record.headers.iter().find(|(name, _)| name == WRITE_HEADER) {
-            if self.writes.len() == REMEMBERED_WRITES {
-                self.writes.pop_front();
-            }
-            self.writes.push_back(id.clone());
-        }
         let key = record.key.as_deref().and_then(|key| std::str::from_utf8(key).ok());
         let strange = |what: &str| {
             let Received { topic, partition, offset, .. } = record;
@@ -413,16 +394,5 @@ mod tests {
         read_first.apply(&copy);
         read_first.apply(&received(7, &grant_key(&moved), Some(&sealed)));
         assert_eq!(read_first.grants(), unclaimed.grants(), "in whatever order they are read");
-    }
-
-    #[test]
-    fn a_write_is_known_by_its_id() {
-        let mut book = Book::default();
-        let mut record = received(0, "grant/acc", Some("{}"));
-        record.headers.push((WRITE_HEADER.into(), Bytes::from_static(b"w-1")));
-
-        book.apply(&record);
-
-        assert!(book.has_write(b"w-1") && !book.has_write(b"w-2"));
     }
 }

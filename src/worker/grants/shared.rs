@@ -18,7 +18,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use base::{random, retry::Chain};
-use kafka::Membership;
+use kafka::{Membership, write_id};
 use model::EncodedRecord;
 use provider::auth::identity;
 
@@ -37,7 +37,7 @@ use super::{
 };
 use crate::{
     config::Providers,
-    worker::state::{Tail, configs::Configs, write_id},
+    worker::state::{Tail, configs::Configs},
 };
 
 /// The longest one attempt to say whose the topic is may take.

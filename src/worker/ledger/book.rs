@@ -1,8 +1,7 @@
 //! What a state topic says of subscriptions and runs, by connector.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
-use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
 use kafka::Received;
@@ -11,22 +10,13 @@ use model::{
     Start, Subscription, Wish,
 };
 
-use crate::{
-    snapshot::Runs,
-    webhooks::subscriptions::Ledger,
-    worker::state::{Apply, configs::WRITE_HEADER},
-};
-
-/// Writes that are remembered, for those who wait for theirs.
-const WRITES: usize = 256;
+use crate::{snapshot::Runs, webhooks::subscriptions::Ledger, worker::state::Apply};
 
 /// All of a state topic that is about subscriptions and runs. What else is in it is passed over.
 #[derive(Debug, Clone, Default)]
 pub struct Book {
     connectors: BTreeMap<String, Ledger>,
     runs: BTreeMap<String, Runs>,
-    /// Ids of writes, and how many records of each were read; the latest last.
-    writes: VecDeque<(Bytes, usize)>,
 }
 
 impl Book {
@@ -50,22 +40,6 @@ impl Book {
     /// Every connector that has a run.
     pub fn iter_runs(&self) -> impl Iterator<Item = (&str, &Runs)> {
         self.runs.iter().map(|(name, runs)| (name.as_str(), runs))
-    }
-
-    /// Whether so many records of a write have been read.
-    pub(super) fn has_write(&self, id: &Bytes, records: usize) -> bool {
-        self.writes.iter().any(|(known, read)| known == id && *read >= records)
-    }
-
-    fn count(&mut self, id: &Bytes) {
-        if let Some((_, read)) = self.writes.iter_mut().rev().find(|(known, _)| known == id) {
-            *read += 1;
-            return;
-        }
-        if self.writes.len() == WRITES {
-            self.writes.pop_front();
-        }
-        self.writes.push_back((id.clone(), 1));
     }
 
     /// Takes a record over; says what is strange about it.
@@ -169,9 +143,6 @@ impl Book {
 
 impl Apply for Book {
     fn apply(&mut self, record: &Received) {
-        if let Some((_, id)) = record.headers.iter().find(|(name, _)| name == WRITE_HEADER) {
-            self.count(id);
-        }
         let key = record.key.as_deref().and_then(|key| std::str::from_utf8(key).ok());
         let taken = match key {
             Some(key) => self.take(key, record.value.as_deref()),
@@ -363,19 +334,5 @@ mod tests {
         }
 
         assert_eq!((book.iter().count(), book.iter_runs().count()), (0, 0), "{book:?}");
-    }
-
-    #[test]
-    fn a_write_is_read_once_all_of_its_records_are() {
-        let mut book = Book::default();
-        let id = Bytes::from_static(b"w-1");
-        let mut record = received(0, "wish/h", Some(r#"{"number":1,"removed":false,"at":1}"#));
-        record.headers.push((WRITE_HEADER.into(), id.clone()));
-
-        book.apply(&record);
-        let halfway = book.has_write(&id, 2);
-        book.apply(&record);
-
-        assert!(!halfway && book.has_write(&id, 2) && !book.has_write(&Bytes::from_static(b"w-2"), 1));
     }
 }

@@ -215,7 +215,7 @@ impl<'a> Reconciler<'a> {
         let known: Vec<String> =
             self.handle.read(&self.task.connector, |ledger| ledger.gaps.keys().cloned().collect());
         let written = self.writer.commit(changes).await;
-        written.map_err(|error| Failure::transaction("write to the ledger of subscriptions", error))?;
+        written.map_err(|error| Failure::kafka("write to the ledger of subscriptions", error))?;
         for change in changes {
             if let Change::Gap(gap) = change
                 && gap.state == GapState::Open

@@ -5,14 +5,14 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 
 use base::retry::{Backoff, Chain, Policy, Retry};
-use kafka::murmur2;
+use kafka::{murmur2, write_id};
 use model::{Key, Stamp, Topic};
 
 use super::{Shared, encoding::Moments, now, taking::unwritten};
 use crate::{
     enrich::{Batch, Entry},
     pipeline::{self, ShardWriter, Stage},
-    worker::{plugins::Failure, state::write_id},
+    worker::plugins::Failure,
 };
 
 /// Waits between tries to commit what the broker refused for now.

@@ -15,17 +15,9 @@ pub mod configs;
 mod java;
 pub mod offsets;
 pub mod statuses;
-mod tail;
 pub mod writer;
 
-pub use tail::{Apply, Tail};
-
-use std::{
-    sync::atomic::{AtomicU64, Ordering},
-    time::{SystemTime, UNIX_EPOCH},
-};
-
-use bytes::Bytes;
+pub use kafka::{Apply, Table as Tail};
 
 use kafka::Kafka;
 
@@ -71,14 +63,6 @@ impl State {
     pub fn is_caught_up(&self) -> bool {
         self.configs.is_caught_up() && self.offsets.is_caught_up() && self.statuses.is_caught_up()
     }
-}
-
-/// An id no other write has, of this process or of another.
-pub(in crate::worker) fn write_id() -> Bytes {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-    format!("{:x}-{now:x}-{number}", std::process::id()).into()
 }
 
 /// Records as they come, for the tests of what they add up to.

@@ -24,8 +24,6 @@ use std::{
     sync::Arc,
 };
 
-use bytes::Bytes;
-
 use record::{Key, Parsed};
 pub use record::{Write, cluster, connector, declared, logger, restart, target_state, tasks};
 
@@ -37,12 +35,6 @@ use crate::config::connector::TargetState;
 /// A flat configuration, as written.
 pub type Properties = BTreeMap<String, String>;
 
-/// Header on the last record of a write: its id, by which a writer finds out whether the write is in the log.
-pub(in crate::worker) const WRITE_HEADER: &str = "tributary.write";
-/// Writes whose ids are remembered: far more than can happen between a commit and the look for it.
-const REMEMBERED_WRITES: usize = 1024;
-/// What stands for the topic in records that are not written yet.
-const FORESEEN: &str = "the next transaction";
 /// Restarts of one connector that are remembered, for those who look late.
 const REMEMBERED_RESTARTS: usize = 32;
 
@@ -114,12 +106,9 @@ pub struct Configs {
     known: BTreeMap<String, Known>,
     loggers: BTreeMap<String, (String, i64)>,
     declared: BTreeMap<String, Declared>,
-    writes: VecDeque<Bytes>,
     cluster: Option<Cluster>,
     /// Keys of records that only Kafka Connect writes.
     connect: BTreeSet<String>,
-    /// Records that were foreseen.
-    foreseen: i64,
 }
 
 impl Configs {
@@ -205,35 +194,6 @@ impl Configs {
         last.map_or(0, |last| last.saturating_add(1))
     }
 
-    /// Whether a write with this id has been read, all of it.
-    #[must_use]
-    pub(in crate::worker) fn has_write(&self, id: &[u8]) -> bool {
-        self.writes.iter().any(|write| write == id)
-    }
-
-    /// The id of the last write that has been read.
-    #[must_use]
-    pub(in crate::worker) fn last_write(&self) -> Option<&Bytes> {
-        self.writes.back()
-    }
-
-    /// Takes over what is about to be written, so that whoever decides next decides on it. Each record gets an offset of
-    /// its own, beyond all there are: an edit seen here is never taken for one that was seen before.
-    pub(in crate::worker) fn foresee(&mut self, writes: &[Write]) {
-        for (key, value) in writes {
-            self.foreseen += 1;
-            self.apply(&Received {
-                topic: FORESEEN.into(),
-                partition: 0,
-                offset: i64::MAX / 2 + self.foreseen,
-                key: Some(Bytes::copy_from_slice(key.as_bytes())),
-                value: value.as_ref().map(|value| Bytes::from(value.to_string())),
-                headers: Vec::new(),
-                timestamp_ms: None,
-            });
-        }
-    }
-
     fn known(&mut self, name: &str) -> &mut Known {
         self.known.entry(name.to_owned()).or_default()
     }
@@ -244,14 +204,6 @@ impl Configs {
             Some(connector) => drop(self.connectors.insert(name.to_owned(), connector)),
             None => drop(self.connectors.remove(name)),
         }
-    }
-
-    fn remember_write(&mut self, record: &Received) {
-        let Some((_, id)) = record.headers.iter().find(|(name, _)| name == WRITE_HEADER) else { return };
-        if self.writes.len() == REMEMBERED_WRITES {
-            self.writes.pop_front();
-        }
-        self.writes.push_back(id.clone());
     }
 }
 
@@ -307,7 +259,6 @@ impl Apply for Configs {
                 tracing::warn!(topic = &*record.topic, offset, reason, "record of the config topic left out");
             }
         }
-        self.remember_write(record);
     }
 }
 

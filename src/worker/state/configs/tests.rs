@@ -1,5 +1,7 @@
 //! What records add up to, those of a real Kafka Connect first.
 
+use bytes::Bytes;
+
 use serde_json::{Value, json};
 
 use super::{super::samples, *};
@@ -307,24 +309,6 @@ fn connectors_of_classes_we_do_not_know_are_named_with_them() {
 }
 
 #[test]
-fn a_write_is_known_by_the_header_of_its_last_record() {
-    let mut configs = Configs::default();
-    let mut record = samples::received(0, "connector-a", Some("{\"properties\":{}}"));
-    configs.apply(&record);
-    assert!(!configs.has_write(b"id-1"));
-
-    record.headers.push((WRITE_HEADER.into(), Bytes::from_static(b"id-1")));
-    configs.apply(&record);
-
-    assert!(configs.has_write(b"id-1") && !configs.has_write(b"id-2"));
-    for number in 0..2 * REMEMBERED_WRITES {
-        record.headers[0].1 = Bytes::from(format!("other-{number}"));
-        configs.apply(&record);
-    }
-    assert_eq!(configs.writes.len(), REMEMBERED_WRITES);
-}
-
-#[test]
 fn a_declaration_outlives_its_connector_and_goes_with_its_own_tombstone() {
     let stored = Declared { hash: "ab".to_owned(), file: "a.json".to_owned() };
     let mut configs = written([
@@ -384,21 +368,4 @@ fn the_last_record_of_the_cluster_counts_and_kafka_connects_own_keys_are_noticed
 fn cluster_record(cluster: &Cluster) -> (String, String) {
     let (key, value) = super::cluster(cluster);
     (key, value.unwrap().to_string())
-}
-
-#[test]
-fn what_is_foreseen_counts_and_is_never_an_edit_that_was_seen() {
-    let config = Properties::from([("a".to_owned(), "1".to_owned())]);
-    let mut configs: Configs = samples::state(&[("connector-c", Some(r#"{"properties":{}}"#))]);
-    let seen = configs.connectors()["c"].revision;
-
-    configs.foresee(&[connector("c", Some(&config)), target_state("c", Some(TargetState::Stopped))]);
-    let first = configs.connectors()["c"].clone();
-    configs.foresee(&[connector("c", Some(&config))]);
-    let second = configs.connectors()["c"].revision;
-    configs.foresee(&[connector("c", None)]);
-
-    assert_eq!((&*first.config, first.target), (&config, TargetState::Stopped));
-    assert!(first.revision != seen && second != first.revision);
-    assert!(configs.connectors().is_empty());
 }

@@ -9,17 +9,14 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
 use kafka::Received;
 
-use super::{Apply, configs::WRITE_HEADER, java};
-
-/// Ids of edits that are remembered: far more than are written between an edit's commit and the look for it.
-const REMEMBERED_WRITES: usize = 1024;
+use super::{Apply, java};
 
 /// A partition and the offset it shall have; `None` resets it.
 pub type Edit = (Map<String, Value>, Option<Map<String, Value>>);
@@ -29,8 +26,6 @@ pub type Edit = (Map<String, Value>, Option<Map<String, Value>>);
 pub struct Offsets {
     /// Connector → partition as we write its key → what stands there.
     connectors: BTreeMap<String, BTreeMap<Bytes, Stored>>,
-    /// Ids of edits, once for each partition they are in.
-    writes: VecDeque<Bytes>,
 }
 
 impl Offsets {
@@ -47,11 +42,6 @@ impl Offsets {
         self.connectors.get(connector)?.get(&ours)?.offset(&ours)
     }
 
-    /// In how many partitions an edit with this id has been read.
-    pub(super) fn parts_of_write(&self, id: &[u8]) -> usize {
-        self.writes.iter().filter(|write| *write == id).count()
-    }
-
     /// Keys under which a partition stands in the topic, ours among them or not.
     pub(in crate::worker) fn keys(&self, connector: &str, partition: &Map<String, Value>) -> Vec<Bytes> {
         let stored = self.connectors.get(connector).and_then(|all| all.get(&key(connector, partition)));
@@ -61,12 +51,6 @@ impl Offsets {
 
 impl Apply for Offsets {
     fn apply(&mut self, record: &Received) {
-        if let Some((_, id)) = record.headers.iter().find(|(name, _)| name == WRITE_HEADER) {
-            if self.writes.len() == REMEMBERED_WRITES {
-                self.writes.pop_front();
-            }
-            self.writes.push_back(id.clone());
-        }
         match parse(record) {
             Ok(Parsed { connector, partition, key: written, offset }) => {
                 let ours = key(&connector, &partition);

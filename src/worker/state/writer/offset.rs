@@ -1,19 +1,16 @@
 //! The offset topic's records, for edits through REST.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
-use tokio::time::timeout;
 
-use kafka::partition_of;
+use kafka::{WriteMark, partition_of};
 use model::EncodedRecord;
 
 use crate::worker::state::{
     Tail,
-    configs::WRITE_HEADER,
     offsets::{self, Edit, Offsets},
-    write_id,
 };
 
 /// Makes edits of offsets into records, and waits for them. Cheap to clone.
@@ -28,10 +25,7 @@ pub struct OffsetWriter {
 pub struct OffsetRecords {
     /// The records, in the order they are to be written.
     pub records: Vec<EncodedRecord>,
-    /// What the last record of each partition has in its header.
-    id: Bytes,
-    /// Partitions with such a record.
-    partitions: usize,
+    mark: WriteMark,
 }
 
 impl OffsetWriter {
@@ -46,29 +40,16 @@ impl OffsetWriter {
     pub fn records(&self, connector: &str, edits: &[Edit]) -> OffsetRecords {
         let each = edits.iter().flat_map(|(partition, offset)| self.edit(connector, partition, offset));
         let mut records: Vec<EncodedRecord> = each.collect();
-        let id = write_id();
-        let last: BTreeMap<i32, usize> =
-            records.iter().enumerate().map(|(index, record)| (record.partition, index)).collect();
-        for index in last.values() {
-            records[*index].headers.push((WRITE_HEADER, id.clone()));
-        }
-        OffsetRecords { records, id, partitions: last.len() }
+        let mark = WriteMark::put(&mut records, self.offsets.topic());
+        OffsetRecords { records, mark }
     }
 
-    /// Waits until the own tail has read records that are committed.
+    /// Waits until this worker has read records that are committed.
     ///
     /// # Errors
     /// It had not within the limit.
     pub async fn read_back(&self, written: &OffsetRecords, limit: Duration) -> Result<(), kafka::Error> {
-        let mut changes = self.offsets.changes();
-        let read = async {
-            // The tail lives as long as we do, and so does its signal.
-            while self.offsets.read(|offsets| offsets.parts_of_write(&written.id)) < written.partitions
-                && changes.changed().await.is_ok()
-            {}
-        };
-        let action = || format!("read {} back", self.offsets.topic());
-        timeout(limit, read).await.map_err(|_| kafka::Error::Deadline { action: action(), limit })
+        self.offsets.read_back(&written.mark, limit).await
     }
 
     fn edit(

@@ -153,9 +153,8 @@ impl Duty {
 
     /// Looks whether all that it works with is still there.
     fn check(&self) -> Result<(), Error> {
-        let Parts { statuses, state, arbiter, .. } = &self.parts;
+        let Parts { statuses, state, .. } = &self.parts;
         let broken = [
-            (arbiter.is_running(), "writes the config topic"),
             (statuses.is_running(), "writes the status topic"),
             (state.configs.is_running(), "follows the config topic"),
             (state.statuses.is_running(), "follows the status topic"),

@@ -19,9 +19,9 @@ crate::tests! {
     real a_write_is_read_by_its_own_worker_when_it_returns_and_soon_by_others within 120;
     real of_two_workers_that_create_the_same_name_at_once_exactly_one_does_each_time within 300;
     real no_edit_of_three_workers_at_once_is_lost within 180;
-    real edits_that_wait_together_are_one_transaction_and_each_sees_those_before_it;
+    real edits_that_wait_are_written_in_turn_and_each_sees_those_before_it;
     real an_edit_that_kafka_refuses_fails_alone;
-    real an_edit_with_time_left_outlives_the_one_it_is_written_with;
+    real an_edit_with_time_left_outlives_the_one_before_it;
     real a_burst_of_edits_on_one_worker_and_on_three_is_all_done within 180;
     real a_refusal_is_about_what_stands_in_the_topic_now;
     real a_writer_that_loses_its_turn_inside_its_write_leaves_nothing_and_decides_anew;
@@ -133,7 +133,7 @@ fn add_one(configs: &Configs) -> std::result::Result<((), Vec<Write>), ()> {
     Ok(((), vec![configs::connector("counter", Some(&config))]))
 }
 
-async fn edits_that_wait_together_are_one_transaction_and_each_sees_those_before_it(shared: &'static Shared) {
+async fn edits_that_wait_are_written_in_turn_and_each_sees_those_before_it(shared: &'static Shared) {
     let ground = Ground::create(shared.bootstrap(), "state-together").await;
     let (worker, held) = gated(&ground).await;
     let names = ["a", "b", "a", "c", "first", "d"];
@@ -152,7 +152,7 @@ async fn edits_that_wait_together_are_one_transaction_and_each_sees_those_before
     let log = ground.log().await;
     assert_eq!(log.len(), 5 * 4, "connector, two tasks and a commit for each");
     let ends = |record: &&Received| record.headers.iter().any(|(name, _)| name == "tributary.batch");
-    assert_eq!(log.iter().filter(ends).count(), 2, "one for all that waited");
+    assert_eq!(log.iter().filter(ends).count(), 5, "one transaction for each edit");
 }
 
 async fn a_burst_of_edits_on_one_worker_and_on_three_is_all_done(shared: &'static Shared) {
@@ -231,11 +231,11 @@ async fn an_edit_that_kafka_refuses_fails_alone(shared: &'static Shared) {
     assert!(ground.keys().await.values().all(|count| *count == 1));
 }
 
-async fn an_edit_with_time_left_outlives_the_one_it_is_written_with(shared: &'static Shared) {
+async fn an_edit_with_time_left_outlives_the_one_before_it(shared: &'static Shared) {
     let ground = Ground::create(shared.bootstrap(), "state-outlives").await;
     let (worker, held) = gated(&ground).await;
 
-    // The second comes while the id is taken for the first, into the same transaction.
+    // The second waits for its turn until the first gives up, which is held inside its commit.
     let mut short = Box::pin(worker.arbiter.write(Duration::from_secs(2), create("short", "me")));
     let mut long = Box::pin(worker.arbiter.write(LIMIT, create("long", "me")));
     assert!(poll!(&mut short).is_pending() && poll!(&mut long).is_pending());

@@ -10,10 +10,9 @@ use std::{
 use futures::FutureExt;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-use base::retry::{Backoff, Policy, Retry};
-use kafka::{Assignment, Consumer, ConsumerOptions, Event, Start, murmur2};
-
-use super::{ASK_EVERY, ASK_LIMIT, Apply, Shared};
+use super::{Apply, Contents, PING_INTERVAL, PING_LIMIT, Shared};
+use crate::{Assignment, Consumer, ConsumerOptions, Error, Event, Start, murmur2};
+use base::retry::{Backoff, Chain, Policy, Retry};
 
 /// Events that are taken over together, at most.
 const BATCH: usize = 256;
@@ -32,9 +31,9 @@ pub(super) async fn run<S: Apply>(shared: Arc<Shared<S>>) {
         let error = read(&shared, &mut backoff).await;
         // Once: whoever waits for a broker need not be told at every try.
         if backoff.is_fresh() {
-            tracing::warn!(topic = &*shared.topic, error = %chain(&error), "reading the topic anew from its start");
+            tracing::warn!(topic = &*shared.topic, error = %Chain(&error), "reading the topic anew from its start");
         } else {
-            tracing::debug!(topic = &*shared.topic, error = %chain(&error), "reading the topic failed again");
+            tracing::debug!(topic = &*shared.topic, error = %Chain(&error), "reading the topic failed again");
         }
         // Also what will not pass by itself is tried again: a person mends it, and nobody restarts us for it.
         if let Some(wait) = backoff.next_wait(Retry::Later) {
@@ -47,7 +46,7 @@ pub(super) async fn run<S: Apply>(shared: Arc<Shared<S>>) {
 ///
 /// Two consumers, because librdkafka takes one wait for the life of a client: the first learns soon where the end is, the second does not
 /// ask the broker twenty times a second whether there is more.
-async fn read<S: Apply>(shared: &Shared<S>, backoff: &mut Backoff) -> kafka::Error {
+async fn read<S: Apply>(shared: &Shared<S>, backoff: &mut Backoff) -> Error {
     let mut reading = Reading::new(shared);
     let read = read_whole(&mut reading).await;
     if let Err(error) = read {
@@ -61,7 +60,7 @@ async fn read<S: Apply>(shared: &Shared<S>, backoff: &mut Backoff) -> kafka::Err
 }
 
 /// A consumer that starts where the reading is.
-async fn assign<S>(reading: &Reading<'_, S>, fetch_wait: Duration) -> Result<Consumer, kafka::Error> {
+async fn assign<S>(reading: &Reading<'_, S>, fetch_wait: Duration) -> Result<Consumer, Error> {
     let shared = reading.shared;
     let assignments = reading.positions.iter().map(|(partition, position)| Assignment {
         topic: Arc::clone(&shared.topic),
@@ -80,7 +79,7 @@ async fn assign<S>(reading: &Reading<'_, S>, fetch_wait: Duration) -> Result<Con
 }
 
 /// Reads until each partition has been at its end.
-async fn read_whole<S: Apply>(reading: &mut Reading<'_, S>) -> Result<(), kafka::Error> {
+async fn read_whole<S: Apply>(reading: &mut Reading<'_, S>) -> Result<(), Error> {
     let mut consumer = assign(reading, ConsumerOptions::default().fetch_wait).await?;
     loop {
         let event = consumer.next().await;
@@ -97,17 +96,17 @@ async fn read_whole<S: Apply>(reading: &mut Reading<'_, S>) -> Result<(), kafka:
 }
 
 /// Reads on until that fails.
-async fn follow<S: Apply>(reading: &mut Reading<'_, S>, mut consumer: Consumer) -> kafka::Error {
+async fn follow<S: Apply>(reading: &mut Reading<'_, S>, mut consumer: Consumer) -> Error {
     let shared = reading.shared;
     let partitions: Vec<i32> = reading.positions.keys().copied().collect();
 
-    let mut ask = interval(ASK_EVERY);
+    let mut ask = interval(PING_INTERVAL);
     ask.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // Each leader in turn; one that does not answer is asked again.
     let mut turn = partitions.iter().copied().cycle();
     let mut asked = turn.next().unwrap_or_default();
     loop {
-        let answer = consumer.ping(&shared.topic, asked, ASK_LIMIT);
+        let answer = consumer.ping(&shared.topic, asked, PING_LIMIT);
         let mut question = pin!(async {
             ask.tick().await;
             answer.await
@@ -141,11 +140,7 @@ async fn follow<S: Apply>(reading: &mut Reading<'_, S>, mut consumer: Consumer) 
 }
 
 /// Collects what is there already, so that readers see as much of a transaction at once as possible.
-fn take(
-    first: Result<Event, kafka::Error>,
-    consumer: &mut Consumer,
-    events: &mut Vec<Event>,
-) -> Option<kafka::Error> {
+fn take(first: Result<Event, Error>, consumer: &mut Consumer, events: &mut Vec<Event>) -> Option<Error> {
     let mut next = Some(first);
     while let Some(event) = next {
         match event {
@@ -165,7 +160,7 @@ fn hear<S>(shared: &Shared<S>) {
 pub(super) struct Reading<'a, S> {
     shared: &'a Shared<S>,
     /// The state nobody sees yet, and partitions that have not been at their end.
-    aside: Option<(S, BTreeSet<i32>)>,
+    aside: Option<(Contents<S>, BTreeSet<i32>)>,
     positions: BTreeMap<i32, Option<i64>>,
 }
 
@@ -173,13 +168,13 @@ impl<'a, S: Apply> Reading<'a, S> {
     pub(super) fn new(shared: &'a Shared<S>) -> Self {
         let partitions: BTreeSet<i32> = shared.progress.borrow().positions.keys().copied().collect();
         let positions = partitions.iter().map(|partition| (*partition, None)).collect();
-        let blank = shared.state.read().unwrap_or_else(PoisonError::into_inner).blank();
-        Self { shared, aside: Some((blank, partitions)), positions }
+        let blank = shared.contents.read().unwrap_or_else(PoisonError::into_inner).state.blank();
+        Self { shared, aside: Some((Contents::new(blank), partitions)), positions }
     }
 
     /// Takes events over; true when that made the state a whole.
     pub(super) fn apply(&mut self, events: &[Event]) -> bool {
-        let Some((state, open)) = &mut self.aside else {
+        let Some((contents, open)) = &mut self.aside else {
             self.apply_seen(events);
             return false;
         };
@@ -187,7 +182,7 @@ impl<'a, S: Apply> Reading<'a, S> {
             match event {
                 Event::End { partition, .. } => drop(open.remove(partition)),
                 Event::Record(record) => {
-                    state.apply(record);
+                    contents.apply(record);
                     self.positions.insert(record.partition, Some(record.offset + 1));
                 }
             }
@@ -195,8 +190,8 @@ impl<'a, S: Apply> Reading<'a, S> {
         if !open.is_empty() {
             return false;
         }
-        if let Some((state, _)) = self.aside.take() {
-            *self.shared.state.write().unwrap_or_else(PoisonError::into_inner) = state;
+        if let Some((contents, _)) = self.aside.take() {
+            *self.shared.contents.write().unwrap_or_else(PoisonError::into_inner) = contents;
         }
         self.publish();
         true
@@ -212,12 +207,12 @@ impl<'a, S: Apply> Reading<'a, S> {
         if records().next().is_none() {
             return;
         }
-        let mut state = self.shared.state.write().unwrap_or_else(PoisonError::into_inner);
+        let mut contents = self.shared.contents.write().unwrap_or_else(PoisonError::into_inner);
         for record in records() {
-            state.apply(record);
+            contents.apply(record);
             self.positions.insert(record.partition, Some(record.offset + 1));
         }
-        drop(state);
+        drop(contents);
         self.publish();
     }
 
@@ -228,10 +223,4 @@ impl<'a, S: Apply> Reading<'a, S> {
         });
         self.shared.changes.send_modify(|changes| *changes += 1);
     }
-}
-
-/// The error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

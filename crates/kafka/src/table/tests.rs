@@ -4,7 +4,7 @@ use std::sync::mpsc;
 
 use bytes::Bytes;
 
-use kafka::{Ack, Event, Producer, ProducerOptions, embedded::Cluster};
+use crate::{Ack, Event, Producer, ProducerOptions, embedded::Cluster};
 use model::EncodedRecord;
 
 use super::*;
@@ -41,7 +41,7 @@ fn cluster() -> Cluster {
     cluster
 }
 
-fn values(tail: &Tail<Values>, partition: i32) -> Vec<String> {
+fn values(tail: &Table<Values>, partition: i32) -> Vec<String> {
     let of = |values: &Values| {
         values.0.iter().filter(|(of, _)| *of == partition).map(|(_, it)| it.clone()).collect()
     };
@@ -54,7 +54,7 @@ async fn a_tail_has_all_that_was_written_before_and_then_what_is_written() {
     put(&cluster, 0, "a").await;
     put(&cluster, 1, "b").await;
 
-    let tail: Tail<Values> = Tail::follow(&cluster.settings(), "t", 2).await.unwrap();
+    let tail: Table<Values> = Table::follow(&cluster.settings(), "t", 2).await.unwrap();
     timeout(LIMIT, tail.caught_up()).await.unwrap();
     assert_eq!((values(&tail, 0), values(&tail, 1)), (vec!["a".into()], vec!["b".into()]));
     assert!(tail.is_caught_up());
@@ -72,7 +72,7 @@ async fn a_tail_has_all_that_was_written_before_and_then_what_is_written() {
 #[tokio::test]
 async fn an_empty_topic_is_caught_up_with_and_read_to_its_end() {
     let cluster = cluster();
-    let tail: Tail<Values> = Tail::follow(&cluster.settings(), "t", 2).await.unwrap();
+    let tail: Table<Values> = Table::follow(&cluster.settings(), "t", 2).await.unwrap();
 
     timeout(LIMIT, tail.caught_up()).await.unwrap();
     tail.read_to_end(LIMIT).await.unwrap();
@@ -87,7 +87,7 @@ async fn a_broker_that_is_away_only_delays_and_is_told() {
     put(&cluster, 0, "a").await;
     cluster.set_reachable(false).unwrap();
 
-    let tail: Tail<Values> = Tail::follow(&cluster.settings(), "t", 2).await.unwrap();
+    let tail: Table<Values> = Table::follow(&cluster.settings(), "t", 2).await.unwrap();
     let told = async {
         while tail.silent_for().is_none() {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -96,7 +96,7 @@ async fn a_broker_that_is_away_only_delays_and_is_told() {
     timeout(LIMIT, told).await.unwrap();
     assert!(!tail.is_caught_up());
     let error = tail.read_to_end(Duration::from_millis(50)).await.unwrap_err();
-    assert!(matches!(error, kafka::Error::Deadline { .. }), "{error}");
+    assert!(matches!(error, Error::Deadline { .. }), "{error}");
     cluster.set_reachable(true).unwrap();
 
     timeout(LIMIT, tail.caught_up()).await.unwrap();
@@ -109,15 +109,15 @@ async fn a_setting_no_client_can_be_built_with_is_told_at_once() {
     let mut kafka = cluster().settings();
     kafka.consumer.insert("isolation.level".into(), "read_uncommitted".into());
 
-    let refused = Tail::<Values>::follow(&kafka, "t", 2).await.unwrap_err();
+    let refused = Table::<Values>::follow(&kafka, "t", 2).await.unwrap_err();
 
-    assert!(matches!(refused, kafka::Error::Refused { .. }), "{refused}");
+    assert!(matches!(refused, Error::Refused { .. }), "{refused}");
 }
 
 #[tokio::test]
 async fn the_task_ends_with_the_last_clone() {
     let cluster = cluster();
-    let tail: Tail<Values> = Tail::follow(&cluster.settings(), "t", 2).await.unwrap();
+    let tail: Table<Values> = Table::follow(&cluster.settings(), "t", 2).await.unwrap();
     let shared = Arc::downgrade(&tail.shared);
     let clone = tail.clone();
     drop(tail);
@@ -153,7 +153,7 @@ fn end(partition: i32) -> Event {
 async fn a_topic_half_read_is_never_seen_neither_at_first_nor_when_it_is_read_anew() {
     let cluster = cluster();
     cluster.set_reachable(false).unwrap();
-    let tail: Tail<Values> = Tail::follow(&cluster.settings(), "t", 2).await.unwrap();
+    let tail: Table<Values> = Table::follow(&cluster.settings(), "t", 2).await.unwrap();
     let seen = || (tail.is_caught_up(), [values(&tail, 0), values(&tail, 1)].concat());
 
     let mut first = follow::Reading::new(&tail.shared);
@@ -191,7 +191,7 @@ impl Apply for Slow {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reading_to_the_end_waits_for_a_tail_that_lags_behind() {
     let cluster = cluster();
-    let tail: Tail<Slow> = Tail::follow(&cluster.settings(), "t", 2).await.unwrap();
+    let tail: Table<Slow> = Table::follow(&cluster.settings(), "t", 2).await.unwrap();
     timeout(LIMIT, tail.caught_up()).await.unwrap();
     let (waits, waiting) = mpsc::channel();
     let (let_it, may) = mpsc::channel();
@@ -204,4 +204,40 @@ async fn reading_to_the_end_waits_for_a_tail_that_lags_behind() {
 
     assert!(early.is_err(), "{early:?}");
     tail.read_to_end(LIMIT).await.unwrap();
+}
+
+fn record(topic: &str, partition: i32) -> EncodedRecord {
+    EncodedRecord {
+        topic: topic.into(),
+        partition,
+        key: Bytes::from_static(b"key"),
+        value: None,
+        headers: Vec::new(),
+        timestamp_ms: None,
+    }
+}
+
+#[test]
+fn write_is_known_once_its_end_in_each_partition_is_read() {
+    let mut records = [record("t", 0), record("t", 1), record("u", 0), record("t", 0)];
+    let mark = WriteMark::put(&mut records, "t");
+    let other = WriteMark::put(&mut [record("t", 0)], "t");
+    let mut contents = Contents::new(Values::default());
+
+    let mut known = Vec::new();
+    for record in records.iter().filter(|record| &*record.topic == "t") {
+        contents.apply(&Received {
+            topic: "t".into(),
+            partition: record.partition,
+            offset: 0,
+            key: None,
+            value: None,
+            headers: record.headers.iter().map(|(name, value)| ((*name).into(), value.clone())).collect(),
+            timestamp_ms: None,
+        });
+        known.push(contents.has(&mark));
+    }
+
+    assert_eq!(known, [false, false, true]);
+    assert!(records[2].headers.is_empty() && !contents.has(&other));
 }

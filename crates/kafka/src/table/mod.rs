@@ -1,26 +1,36 @@
-//! Following a compacted topic: read to the end once, then on and on.
+//! A compacted topic as a table in memory, and the writer that decides on it.
 //!
-//! A task of its own reads all partitions from the earliest record. Until each has been at its end the records go into a
-//! state nobody sees, which then takes the place of the one before; from there on every record goes into what is seen,
-//! batch by batch as they come.
+//! ```text
+//! topic ──read committed──▶ follow (task) ──Apply──▶ Table<S>: a consistent snapshot, a signal for each change
+//!   ▲                                                  │
+//!   └── one transaction ◀── FencedWriter::write ◀──────┘ decides on what is in the topic now
+//! ```
 //!
-//! - What is seen is always a whole: never a topic half read, neither at the start nor when it has to be read anew.
-//! - A consumer that fails for good is replaced and the topic read anew from its start, aside, while the state of before
-//!   is still seen. That includes an offset the broker no longer has: a topic that was created anew, or cut.
-//! - The task ends when the last clone of the tail is dropped.
+//! - A snapshot is always complete: records of the first read go into a state that becomes visible when every partition has
+//!   been read to its end.
+//! - After a consumer failed for good, or its offset is gone because the topic was truncated or re-created, the topic is read from
+//!   its start into a new state; readers see the previous one until that is complete.
+//! - A write is recognized by its readers: the last record that it has in each partition carries its id ([`WriteMark`]).
+//! - The task ends when the last clone of the table is dropped.
 //!
-//! On failure: a lost broker only delays, and [`Tail::silent_for`] tells; records that cannot be understood are left out.
+//! On failure: a lost broker only delays, and [`Table::silent_for`] shows it; records that cannot be parsed are logged and skipped.
 
 mod follow;
 #[cfg(test)]
 mod tests;
+mod writer;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     fmt,
-    sync::{Arc, Mutex, PoisonError, RwLock},
-    time::Duration,
+    sync::{
+        Arc, Mutex, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
+
+use bytes::Bytes;
 
 use tokio::{
     sync::watch,
@@ -28,22 +38,29 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use kafka::{Kafka, OpenTransaction, Place, Received, ShardProducer, Start, Waits};
+use model::EncodedRecord;
 
-/// How often the broker is asked whether it is there.
-const ASK_EVERY: Duration = Duration::from_secs(2);
-/// The most it may take to answer.
-const ASK_LIMIT: Duration = Duration::from_secs(2);
-/// After this long without a word something is wrong: one question asked and not answered, and some room.
+pub use self::writer::{FencedWriter, WriteError, WriterOptions};
+use crate::{
+    Error, Kafka, OpenTransaction, Place, Received, ShardProducer, Start, Waits, check_settings, read_decided,
+};
+
+/// Header with the id of a write.
+const WRITE_HEADER: &str = "tributary.write";
+/// Writes whose ids a table remembers: far more than can happen between a commit and the search for it.
+const REMEMBERED_WRITES: usize = 1024;
+/// Interval between two checks that the broker answers.
+const PING_INTERVAL: Duration = Duration::from_secs(2);
+/// Time limit for such a check.
+const PING_LIMIT: Duration = Duration::from_secs(2);
+/// Time without an answer after which the broker counts as silent: one unanswered check, and some room.
 const SILENCE: Duration = Duration::from_secs(5);
+/// A transaction at least this old was left hanging; a younger one may belong to a healthy writer.
+const HANGING_AGE: Duration = Duration::from_secs(1);
 
-/// A transaction at least this old was not begun by a writer that is well and merely happened to be at work.
-const OLD: Duration = Duration::from_secs(1);
-
-/// What a topic's records add up to.
+/// The state that a topic's records add up to.
 pub trait Apply: Default + Send + Sync + 'static {
-    /// Takes one more record, in the order of its partition. A record that cannot be understood is logged once and left
-    /// out; it never stops the tail.
+    /// Applies the next record of its partition. A record that cannot be parsed is logged and skipped; it never stops the table.
     fn apply(&mut self, record: &Received);
 
     /// The state before the first record, for a topic that has to be read again.
@@ -53,46 +70,99 @@ pub trait Apply: Default + Send + Sync + 'static {
     }
 }
 
+/// A write as its readers recognize it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WriteMark {
+    id: Bytes,
+    /// Partitions of the table's topic that the write has records in.
+    partitions: usize,
+}
+
+impl WriteMark {
+    /// Marks records that are about to be written together: the last one in each partition of `topic` gets the id.
+    pub fn put(records: &mut [EncodedRecord], topic: &str) -> Self {
+        let id = write_id();
+        let last: BTreeMap<i32, usize> = records
+            .iter()
+            .enumerate()
+            .filter(|(_, record)| &*record.topic == topic)
+            .map(|(index, record)| (record.partition, index))
+            .collect();
+        for index in last.values() {
+            records[*index].headers.push((WRITE_HEADER, id.clone()));
+        }
+        Self { id, partitions: last.len() }
+    }
+}
+
+/// An id that no other write has, in this process or another.
+pub fn write_id() -> Bytes {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    format!("{:x}-{now:x}-{number}", std::process::id()).into()
+}
+
+/// The state, and the ids of the newest writes in it.
+struct Contents<S> {
+    state: S,
+    writes: VecDeque<Bytes>,
+}
+
+impl<S: Apply> Contents<S> {
+    fn new(state: S) -> Self {
+        Self { state, writes: VecDeque::new() }
+    }
+
+    fn apply(&mut self, record: &Received) {
+        self.state.apply(record);
+        let Some((_, id)) = record.headers.iter().find(|(name, _)| name == WRITE_HEADER) else { return };
+        if self.writes.len() == REMEMBERED_WRITES {
+            self.writes.pop_front();
+        }
+        self.writes.push_back(id.clone());
+    }
+
+    fn has(&self, mark: &WriteMark) -> bool {
+        self.writes.iter().filter(|id| **id == mark.id).count() >= mark.partitions
+    }
+}
+
 /// A topic that is followed (read committed). Cheap to clone.
-pub struct Tail<S> {
+pub struct Table<S> {
     shared: Arc<Shared<S>>,
     task: Arc<AbortOnDropHandle<()>>,
 }
 
-impl<S> Clone for Tail<S> {
+impl<S> Clone for Table<S> {
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared), task: Arc::clone(&self.task) }
     }
 }
 
-impl<S> fmt::Debug for Tail<S> {
+impl<S> fmt::Debug for Table<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tail").field("topic", &self.shared.topic).finish_non_exhaustive()
+        f.debug_struct("Table").field("topic", &self.shared.topic).finish_non_exhaustive()
     }
 }
 
-impl<S: Apply> Tail<S> {
-    /// Starts to follow; [`Tail::caught_up`] says when everything written before has been read. A broker that is away only
+impl<S: Apply> Table<S> {
+    /// Starts to follow; [`Table::caught_up`] says when everything written before has been read. A broker that is away only
     /// delays it, then and later.
     ///
     /// # Errors
     /// The client cannot be built.
-    pub async fn follow(kafka: &Kafka, topic: &str, partitions: i32) -> Result<Self, kafka::Error> {
+    pub async fn follow(kafka: &Kafka, topic: &str, partitions: i32) -> Result<Self, Error> {
         Self::follow_from(S::default(), kafka, topic, partitions).await
     }
 
     /// The same, with a state before the first record that is not the default.
     ///
     /// # Errors
-    /// As [`Tail::follow`].
-    pub async fn follow_from(
-        blank: S,
-        kafka: &Kafka,
-        topic: &str,
-        partitions: i32,
-    ) -> Result<Self, kafka::Error> {
+    /// As [`Table::follow`].
+    pub async fn follow_from(blank: S, kafka: &Kafka, topic: &str, partitions: i32) -> Result<Self, Error> {
         let checked = kafka.clone();
-        let faults = tokio::task::spawn_blocking(move || kafka::check_settings(&checked)).await;
+        let faults = tokio::task::spawn_blocking(move || check_settings(&checked)).await;
         if let Some(fault) = faults.unwrap_or_default().into_iter().next() {
             return Err(fault);
         }
@@ -101,7 +171,7 @@ impl<S: Apply> Tail<S> {
         let shared = Arc::new(Shared {
             kafka: kafka.clone(),
             topic: topic.into(),
-            state: RwLock::new(blank),
+            contents: RwLock::new(Contents::new(blank)),
             progress: watch::Sender::new(Progress { caught_up: false, positions }),
             changes: watch::Sender::new(0),
             heard: Mutex::new(Instant::now()),
@@ -135,9 +205,32 @@ impl<S: Apply> Tail<S> {
         !self.task.is_finished()
     }
 
-    /// Looks at the state. Nothing is read meanwhile: look, do not work.
+    /// Reads the state. No record is applied meanwhile, so `look` should be quick.
     pub fn read<T>(&self, look: impl FnOnce(&S) -> T) -> T {
-        look(&self.shared.state.read().unwrap_or_else(PoisonError::into_inner))
+        self.contents(|contents| look(&contents.state))
+    }
+
+    fn contents<T>(&self, look: impl FnOnce(&Contents<S>) -> T) -> T {
+        look(&self.shared.contents.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The id of the newest write that has been read.
+    fn last_write(&self) -> Option<Bytes> {
+        self.contents(|contents| contents.writes.back().cloned())
+    }
+
+    /// Waits until all of a committed write has been read.
+    ///
+    /// # Errors
+    /// It was not within the limit.
+    pub async fn read_back(&self, mark: &WriteMark, limit: Duration) -> Result<(), Error> {
+        let mut changes = self.changes();
+        // The sender lives as long as this table.
+        let read = async {
+            while !self.contents(|contents| contents.has(mark)) && changes.changed().await.is_ok() {}
+        };
+        let action = || format!("read {} back", self.topic());
+        timeout(limit, read).await.map_err(|_| Error::Deadline { action: action(), limit })
     }
 
     /// A number that rises with every change.
@@ -161,10 +254,10 @@ impl<S: Apply> Tail<S> {
     ///
     /// # Errors
     /// It was not within the limit.
-    pub async fn read_past(&self, partition: i32, offset: i64, limit: Duration) -> Result<(), kafka::Error> {
+    pub async fn read_past(&self, partition: i32, offset: i64, limit: Duration) -> Result<(), Error> {
         let action = || format!("read {} partition {partition} up to offset {offset}", self.shared.topic);
         let read = self.progressed(|progress| progress.is_past(partition, offset));
-        timeout(limit, read).await.map_err(|_| kafka::Error::Deadline { action: action(), limit })
+        timeout(limit, read).await.map_err(|_| Error::Deadline { action: action(), limit })
     }
 
     /// Finds what was committed until now and waits until that has been read.
@@ -174,7 +267,7 @@ impl<S: Apply> Tail<S> {
     ///
     /// # Errors
     /// The broker did not answer, or the records did not come, within the limit.
-    pub async fn read_to_end(&self, limit: Duration) -> Result<(), kafka::Error> {
+    pub async fn read_to_end(&self, limit: Duration) -> Result<(), Error> {
         let all: Vec<i32> = (0..self.partitions()).collect();
         self.read_partitions_to_end(&all, Waits::up_to(limit)).await
     }
@@ -182,12 +275,8 @@ impl<S: Apply> Tail<S> {
     /// The same, for some partitions only: what is open in the others is no reason to wait.
     ///
     /// # Errors
-    /// As [`Tail::read_to_end`]; transactions that were not decided within their patience are told as such.
-    pub async fn read_partitions_to_end(
-        &self,
-        partitions: &[i32],
-        waits: Waits<'_>,
-    ) -> Result<(), kafka::Error> {
+    /// As [`Table::read_to_end`]; transactions that were not decided within their patience are told as such.
+    pub async fn read_partitions_to_end(&self, partitions: &[i32], waits: Waits<'_>) -> Result<(), Error> {
         let limit = waits.limit;
         let read = async {
             // Its own first end may have been reached before the call.
@@ -196,7 +285,7 @@ impl<S: Apply> Tail<S> {
             positions.retain(|partition, _| partitions.contains(partition));
             let last = match self.last_from(&positions, waits).await {
                 // Behind the last record we have, yet before the first there is: the log was cut between them.
-                Err(kafka::Error::OffsetOutOfRange { .. }) => {
+                Err(Error::OffsetOutOfRange { .. }) => {
                     let start = positions.into_keys().map(|partition| (partition, None)).collect();
                     self.last_from(&start, waits).await?
                 }
@@ -207,7 +296,7 @@ impl<S: Apply> Tail<S> {
             Ok(())
         };
         let action = || format!("read {} to the end", self.shared.topic);
-        timeout(limit, read).await.unwrap_or_else(|_| Err(kafka::Error::Deadline { action: action(), limit }))
+        timeout(limit, read).await.unwrap_or_else(|_| Err(Error::Deadline { action: action(), limit }))
     }
 
     /// Reads partitions to their end for the writer who has just taken the id they are written with, so that nothing of that
@@ -218,30 +307,30 @@ impl<S: Apply> Tail<S> {
     /// Until this has succeeded nothing may be written: it would make visible what was left hanging in the same place.
     ///
     /// # Errors
-    /// As [`Tail::read_to_end`], or the id is another's by now.
+    /// As [`Table::read_to_end`], or the id is another's by now.
     pub async fn read_settled(
         &self,
         producer: &mut ShardProducer,
         partitions: &[i32],
         waits: Waits<'_>,
-    ) -> Result<(), kafka::Error> {
+    ) -> Result<(), Error> {
         let limit = waits.limit;
         let end = Instant::now() + limit;
         let open = match self.read_partitions_to_end(partitions, waits).await {
-            Err(kafka::Error::Undecided { open, .. }) => open,
+            Err(Error::Undecided { open, .. }) => open,
             other => return other,
         };
         let places: Vec<Place> = open.iter().map(|one| (Arc::clone(&one.topic), one.partition)).collect();
         let left = || end.saturating_duration_since(Instant::now());
         let settled = timeout(left(), producer.settle(&places)).await;
         let action = || format!("end what was left open in {}", self.shared.topic);
-        settled.unwrap_or_else(|_| Err(kafka::Error::Deadline { action: action(), limit }))?;
+        settled.unwrap_or_else(|_| Err(Error::Deadline { action: action(), limit }))?;
         let read = self.read_partitions_to_end(partitions, Waits::up_to(left())).await;
         let id = producer.transactional_id();
         match &read {
             // Where a batch is missing or written twice after this, it began here.
             Ok(()) => {
-                let is_old = |one: &&OpenTransaction| one.open_for.is_none_or(|age| age >= OLD);
+                let is_old = |one: &&OpenTransaction| one.open_for.is_none_or(|age| age >= HANGING_AGE);
                 let old: Vec<String> = open.iter().filter(is_old).map(ToString::to_string).collect();
                 if !old.is_empty() {
                     tracing::warn!(
@@ -268,7 +357,7 @@ impl<S: Apply> Tail<S> {
         &self,
         positions: &BTreeMap<i32, Option<i64>>,
         waits: Waits<'_>,
-    ) -> Result<BTreeMap<i32, i64>, kafka::Error> {
+    ) -> Result<BTreeMap<i32, i64>, Error> {
         let starts = positions
             .iter()
             .map(|(partition, position)| (*partition, position.map_or(Start::Earliest, Start::Offset)))
@@ -278,7 +367,7 @@ impl<S: Apply> Tail<S> {
             last.insert(record.partition, record.offset);
         };
         let Shared { kafka, topic, .. } = &*self.shared;
-        kafka::read_decided(kafka, topic, &starts, &waits, each).await?;
+        read_decided(kafka, topic, &starts, &waits, each).await?;
         Ok(last)
     }
 
@@ -292,8 +381,8 @@ impl<S: Apply> Tail<S> {
 struct Shared<S> {
     kafka: Kafka,
     topic: Arc<str>,
-    state: RwLock<S>,
-    /// How far `state` has come; changes after it.
+    contents: RwLock<Contents<S>>,
+    /// How far `contents` has been read; changes after it.
     progress: watch::Sender<Progress>,
     changes: watch::Sender<u64>,
     /// When the broker was last heard from.
