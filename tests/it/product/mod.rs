@@ -43,6 +43,7 @@ pub(crate) mod spool;
 pub(crate) mod state;
 #[cfg(feature = "simulator")]
 mod subscriptions;
+mod tables;
 mod telemetry;
 mod topics;
 mod worker;
@@ -94,6 +95,7 @@ pub(crate) fn tests() -> Vec<Test> {
         state::tests(),
         #[cfg(feature = "simulator")]
         subscriptions::tests(),
+        tables::tests(),
         telemetry::tests(),
         topics::tests(),
         worker::tests(),

@@ -8,6 +8,8 @@ use bytes::Bytes;
 use kafka::{Admin, Kafka, Received, TopicSpec, read_to_end};
 use model::{Cleanup, EncodedRecord};
 
+use super::{Result, broker::tool, run_directory};
+
 /// Of every topic of a test.
 pub(crate) const PARTITIONS: i32 = 3;
 /// What a busy machine may need for one call; nothing waits this long when all is well.
@@ -54,6 +56,17 @@ pub(crate) async fn content_of(kafka: &Kafka, topic: &str, partitions: i32) -> V
     let mut content = Vec::new();
     read_to_end(kafka, topic, &partitions, LIMIT, |received| content.push(received)).await.unwrap();
     content
+}
+
+/// Deletes the records of partition 0 below an offset, as retention would.
+pub(crate) async fn delete_below(kafka: &Kafka, topic: &str, offset: i64) -> Result<()> {
+    let file = run_directory::create("delete")?.join("offsets.json");
+    let partition = serde_json::json!({ "topic": topic, "partition": 0, "offset": offset });
+    let offsets = serde_json::json!({ "partitions": [partition], "version": 1 });
+    std::fs::write(&file, offsets.to_string()).unwrap();
+    let arguments =
+        ["--bootstrap-server", &kafka.bootstrap_servers, "--offset-json-file", &file.to_string_lossy()];
+    tool("org.apache.kafka.tools.DeleteRecordsCommand", &arguments).await.map(drop)
 }
 
 /// The value of a record as text.

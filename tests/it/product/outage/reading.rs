@@ -11,10 +11,9 @@ use kafka::{
 use model::Cleanup;
 use tokio::time::timeout;
 
-use crate::support::broker::tool;
 use crate::support::gate::gate;
 use crate::support::topics::{self, LIMIT};
-use crate::support::{Result, Shared, prefix, run_directory};
+use crate::support::{Result, Shared, prefix};
 
 crate::tests! {
     real a_start_outside_the_log_is_an_error_and_other_partitions_go_on;
@@ -30,7 +29,7 @@ async fn a_start_outside_the_log_is_an_error_and_other_partitions_go_on(
     topics::create(&kafka, &topic, Cleanup::Delete, &[]).await;
     publish(&kafka, &topic, 0, &["value"; 10]).await;
     publish(&kafka, &topic, 1, &["value"; 10]).await;
-    delete_below(&kafka, &topic, 5).await?;
+    topics::delete_below(&kafka, &topic, 5).await?;
 
     for start in [2, 100] {
         let mut consumer = consumer(&kafka, &topic, &[(0, start), (1, 3)], ConsumerOptions::default()).await;
@@ -71,7 +70,7 @@ async fn a_consumer_whose_next_records_are_deleted_says_so_and_never_jumps(
     let first = timeout(LIMIT, consumer.next()).await.unwrap().unwrap();
     assert!(matches!(first, Event::Record(Received { offset: 0, .. })), "{first:?}");
 
-    delete_below(&kafka, &topic, 39).await?;
+    topics::delete_below(&kafka, &topic, 39).await?;
 
     let mut next = 1;
     let error = loop {
@@ -148,17 +147,6 @@ async fn publish<V: Clone + Into<bytes::Bytes>>(
         drop(producer.send(record).unwrap());
     }
     producer.flush(LIMIT).await.unwrap();
-}
-
-/// Deletes the records of partition 0 below an offset, as retention would.
-async fn delete_below(kafka: &Kafka, topic: &str, offset: i64) -> Result<()> {
-    let file = run_directory::create("delete")?.join("offsets.json");
-    let partition = serde_json::json!({ "topic": topic, "partition": 0, "offset": offset });
-    let offsets = serde_json::json!({ "partitions": [partition], "version": 1 });
-    std::fs::write(&file, offsets.to_string()).unwrap();
-    let arguments =
-        ["--bootstrap-server", &kafka.bootstrap_servers, "--offset-json-file", &file.to_string_lossy()];
-    tool("org.apache.kafka.tools.DeleteRecordsCommand", &arguments).await.map(drop)
 }
 
 /// Reads partitions from these offsets.

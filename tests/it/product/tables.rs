@@ -1,0 +1,251 @@
+//! Tables and the writers that decide on them, against real brokers. Transactions that a broker lost track of are in
+//! `lifecycle::hanging`, re-created topics in `state::tails`.
+
+use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
+
+use kafka::{
+    Apply, FencedWriter, Kafka, Received, Shards, Table, TransactionOptions, WriteError, WriterOptions,
+};
+use model::{Cleanup, EncodedRecord};
+use tokio::time::{Instant, timeout};
+
+use crate::support::gate::gate;
+use crate::support::topics::{LIMIT, PARTITIONS, content, create, delete_below, record, text};
+use crate::support::{Result, Shared, breakable, prefix};
+
+crate::tests! {
+    real writers_of_one_id_lose_no_write within 120;
+    real writer_that_was_replaced_writes_nothing;
+    real writer_frozen_in_its_commit_decides_again;
+    real refusal_is_decided_on_the_topic_as_of_the_call;
+    real write_to_several_partitions_is_read_back_as_a_whole;
+    disturbing write_with_a_lost_answer_is_made_once within 120;
+    disturbing truncated_topic_is_read_again_from_its_start within 120;
+}
+
+/// The newest value of each key.
+#[derive(Debug, Default)]
+struct Values(BTreeMap<String, String>);
+
+impl Apply for Values {
+    fn apply(&mut self, record: &Received) {
+        let key = String::from_utf8(record.key.as_deref().unwrap_or_default().to_vec()).unwrap();
+        match &record.value {
+            Some(_) => drop(self.0.insert(key, text(record))),
+            None => drop(self.0.remove(&key)),
+        }
+    }
+}
+
+/// A compacted topic and one transactional id that writes it.
+struct Place {
+    kafka: Kafka,
+    topic: Arc<str>,
+}
+
+impl Place {
+    async fn create(bootstrap: &str, name: &str) -> Self {
+        Self::create_with(Cleanup::Compact, bootstrap, name).await
+    }
+
+    async fn create_with(cleanup: Cleanup, bootstrap: &str, name: &str) -> Self {
+        let (kafka, topic) = (Kafka::plaintext(bootstrap), prefix(name));
+        create(&kafka, &topic, cleanup, &[]).await;
+        Self { kafka, topic: topic.into() }
+    }
+
+    async fn table(&self) -> Table<Values> {
+        let table = Table::follow(&self.kafka, &self.topic, PARTITIONS).await.unwrap();
+        timeout(LIMIT, table.caught_up()).await.unwrap();
+        table
+    }
+
+    async fn writer(&self, takes_back: bool) -> FencedWriter<Values> {
+        self.writer_with(takes_back, TransactionOptions::default()).await
+    }
+
+    async fn writer_with(&self, takes_back: bool, options: TransactionOptions) -> FencedWriter<Values> {
+        let owned = WriterOptions {
+            transactional_id: format!("{}-writer", self.topic).into(),
+            lease: Arc::new(|| true),
+            partitions: (0..PARTITIONS).collect(),
+            also: Vec::new(),
+            patience: Duration::from_millis(100),
+            takes_back,
+            must_read_back: true,
+        };
+        FencedWriter::new(self.table().await, Shards::new(self.kafka.clone(), options), owned)
+    }
+
+    /// Decides to write one more than the number under `key`.
+    fn add_one(
+        &self,
+        key: &str,
+    ) -> impl Fn(&Values) -> std::result::Result<(u32, Vec<EncodedRecord>), Infallible> {
+        let (topic, key) = (Arc::clone(&self.topic), key.to_owned());
+        move |values| {
+            let next = values.0.get(&key).map_or(0, |number| number.parse().unwrap()) + 1;
+            Ok((next, vec![record(&topic, 0, &key, next.to_string())]))
+        }
+    }
+
+    /// Values of partition 0, in the order of the log.
+    async fn log(&self) -> Vec<String> {
+        content(&self.kafka, &self.topic).await.get(&0).into_iter().flatten().map(text).collect()
+    }
+}
+
+fn soon() -> Instant {
+    Instant::now() + LIMIT
+}
+
+fn numbers(until: u32) -> Vec<String> {
+    (1..=until).map(|number| number.to_string()).collect()
+}
+
+async fn writers_of_one_id_lose_no_write(shared: &'static Shared) {
+    const EACH: u32 = 5;
+    let place = Place::create(shared.bootstrap(), "table-rivals").await;
+    let (mut one, mut other) = (place.writer(true).await, place.writer(true).await);
+
+    let count = async |writer: &mut FencedWriter<Values>| {
+        let mut done = 0;
+        while done < EACH {
+            match writer.write(soon(), place.add_one("n")).await {
+                Ok(_) => done += 1,
+                Err(WriteError::Conflict { .. }) => {}
+                Err(error) => panic!("{error:?}"),
+            }
+        }
+    };
+    tokio::join!(count(&mut one), count(&mut other));
+
+    assert_eq!(place.log().await, numbers(2 * EACH), "each number once, in order");
+}
+
+async fn writer_that_was_replaced_writes_nothing(shared: &'static Shared) {
+    let place = Place::create(shared.bootstrap(), "table-replaced").await;
+    let (mut before, mut successor) = (place.writer(false).await, place.writer(false).await);
+    before.write(soon(), place.add_one("n")).await.unwrap();
+
+    successor.take(soon()).await.unwrap();
+    let refused = before.write(soon(), place.add_one("n")).await;
+    let written = successor.write(soon(), place.add_one("n")).await;
+
+    assert!(matches!(refused, Err(WriteError::Kafka(kafka::Error::Fenced { .. }))), "{refused:?}");
+    assert_eq!((written.unwrap(), place.log().await), (2, numbers(2)));
+}
+
+async fn writer_frozen_in_its_commit_decides_again(shared: &'static Shared) {
+    let place = Place::create(shared.bootstrap(), "table-frozen").await;
+    let (hook, held) = gate();
+    let options = TransactionOptions { before_commit: Some(hook), ..TransactionOptions::default() };
+    let mut frozen = place.writer_with(true, options).await;
+    let mut rival = place.writer(true).await;
+
+    let late = async { frozen.write(soon(), place.add_one("n")).await.unwrap() };
+    let meanwhile = async {
+        held.reached().await;
+        let first = rival.write(soon(), place.add_one("n")).await.unwrap();
+        held.open();
+        first
+    };
+    let (second, first) = tokio::join!(late, meanwhile);
+
+    assert_eq!((first, second, place.log().await), (1, 2, numbers(2)));
+}
+
+async fn refusal_is_decided_on_the_topic_as_of_the_call(shared: &'static Shared) {
+    let place = Place::create(shared.bootstrap(), "table-refusal").await;
+    let (mut one, mut other) = (place.writer(true).await, place.writer(true).await);
+    // Holds the id, so that it need not read for a write.
+    one.write(soon(), place.add_one("n")).await.unwrap();
+
+    for number in 2..5 {
+        other.write(soon(), place.add_one("n")).await.unwrap();
+        let seen = one.write(soon(), |values| Err::<((), Vec<_>), _>(values.0["n"].clone())).await;
+        assert!(matches!(&seen, Err(WriteError::Refused(seen)) if *seen == number.to_string()), "{seen:?}");
+    }
+}
+
+async fn write_to_several_partitions_is_read_back_as_a_whole(shared: &'static Shared) {
+    let place = Place::create(shared.bootstrap(), "table-whole").await;
+    let mut writer = place.writer(true).await;
+
+    for number in 0..5 {
+        let decide = |_: &Values| {
+            let records = (0..PARTITIONS).map(|partition| {
+                record(&place.topic, partition, &format!("k-{partition}"), number.to_string())
+            });
+            Ok::<_, Infallible>(((), records.collect()))
+        };
+        writer.write(soon(), decide).await.unwrap();
+
+        let seen: Vec<String> = writer.table().read(|values| values.0.values().cloned().collect());
+        assert_eq!(seen, vec![number.to_string(); 3]);
+    }
+}
+
+async fn write_with_a_lost_answer_is_made_once() -> Result<()> {
+    let broker = breakable::take().await?;
+    let place = Place::create(&broker.bootstrap(), "table-lost").await;
+    let past = Place { kafka: Kafka::plaintext(&broker.bootstrap_past_proxy()), topic: place.topic.clone() };
+    let watcher = past.table().await;
+    let (hook, held) = gate();
+    let watchdog = Duration::from_secs(1);
+    let options = TransactionOptions { before_commit: Some(hook), watchdog, ..TransactionOptions::default() };
+    let mut writer = place.writer_with(true, options).await;
+
+    let disturbance = async {
+        held.reached().await;
+        broker.proxy()?.stall_responses();
+        held.open();
+        // Committed; the answer is held back until the writer has given up waiting for it.
+        let mut changes = watcher.changes();
+        while watcher.read(|values| values.0.is_empty()) {
+            changes.changed().await.unwrap();
+        }
+        tokio::time::sleep(2 * watchdog).await;
+        broker.proxy()?.heal();
+        Ok(())
+    };
+    let (written, disturbed) =
+        tokio::join!(writer.write(Instant::now() + 2 * LIMIT, place.add_one("n")), disturbance);
+    disturbed?;
+
+    assert_eq!((written.unwrap(), past.log().await), (1, numbers(1)));
+    Ok(())
+}
+
+async fn truncated_topic_is_read_again_from_its_start() -> Result<()> {
+    let broker = breakable::take().await?;
+    // Kafka deletes no records of a topic that is only compacted.
+    let place = Place::create_with(Cleanup::Delete, &broker.bootstrap(), "table-truncated").await;
+    let past = Place { kafka: Kafka::plaintext(&broker.bootstrap_past_proxy()), topic: place.topic.clone() };
+    let mut rival = past.writer(true).await;
+    let put = async |writer: &mut FencedWriter<Values>, key: &str| {
+        let decide = |_: &Values| Ok::<_, Infallible>(((), vec![record(&place.topic, 0, key, "1")]));
+        writer.write(soon(), decide).await.unwrap();
+    };
+    put(&mut rival, "before").await;
+    let behind = place.table().await;
+    let mut changes = behind.changes();
+
+    broker.proxy()?.stall();
+    put(&mut rival, "removed").await;
+    put(&mut rival, "kept").await;
+    // Record and marker of each of the first two writes.
+    delete_below(&past.kafka, &past.topic, 4).await?;
+    broker.proxy()?.heal();
+
+    let keys = || behind.read(|values| values.0.keys().cloned().collect::<Vec<_>>());
+    let read = async {
+        while keys() != ["kept"] {
+            assert!(keys() == ["before"], "neither the state before nor that after: {:?}", keys());
+            changes.changed().await.unwrap();
+        }
+    };
+    timeout(2 * LIMIT, read).await.expect("the table was not read again");
+    behind.read_to_end(LIMIT).await?;
+    Ok(())
+}
