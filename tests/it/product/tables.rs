@@ -20,6 +20,7 @@ crate::tests! {
     real refusal_is_decided_on_the_topic_as_of_the_call;
     real write_to_several_partitions_is_read_back_as_a_whole;
     disturbing write_with_a_lost_answer_is_made_once within 120;
+    disturbing nothing_is_decided_on_a_table_that_lags within 120;
     disturbing truncated_topic_is_read_again_from_its_start within 120;
 }
 
@@ -65,6 +66,15 @@ impl Place {
     }
 
     async fn writer_with(&self, takes_back: bool, options: TransactionOptions) -> FencedWriter<Values> {
+        self.writer_of(self.table().await, takes_back, options)
+    }
+
+    fn writer_of(
+        &self,
+        table: Table<Values>,
+        takes_back: bool,
+        options: TransactionOptions,
+    ) -> FencedWriter<Values> {
         let owned = WriterOptions {
             transactional_id: format!("{}-writer", self.topic).into(),
             lease: Arc::new(|| true),
@@ -74,7 +84,7 @@ impl Place {
             takes_back,
             must_read_back: true,
         };
-        FencedWriter::new(self.table().await, Shards::new(self.kafka.clone(), options), owned)
+        FencedWriter::new(table, Shards::new(self.kafka.clone(), options), owned)
     }
 
     /// Decides to write one more than the number under `key`.
@@ -214,6 +224,29 @@ async fn write_with_a_lost_answer_is_made_once() -> Result<()> {
     disturbed?;
 
     assert_eq!((written.unwrap(), past.log().await), (1, numbers(1)));
+    Ok(())
+}
+
+async fn nothing_is_decided_on_a_table_that_lags() -> Result<()> {
+    const BLIND: Duration = Duration::from_secs(3);
+    let broker = breakable::take().await?;
+    let place = Place::create(&broker.bootstrap(), "table-lagging").await;
+    let past = Place { kafka: Kafka::plaintext(&broker.bootstrap_past_proxy()), topic: place.topic.clone() };
+    // Its table reads through the proxy, its transactions go past it.
+    let mut behind = past.writer_of(place.table().await, true, TransactionOptions::default());
+    let mut rival = past.writer(true).await;
+    behind.write(soon(), place.add_one("n")).await.unwrap();
+
+    broker.proxy()?.stall();
+    let refused = behind.write(Instant::now() + BLIND, |_| Err::<((), Vec<_>), _>("refused")).await;
+    rival.write(soon(), place.add_one("n")).await.unwrap();
+    let written = behind.write(Instant::now() + BLIND, place.add_one("n")).await;
+    broker.proxy()?.heal();
+    let later = behind.write(soon(), place.add_one("n")).await.unwrap();
+
+    assert!(matches!(refused, Err(WriteError::Kafka(_))), "{refused:?}");
+    assert!(matches!(written, Err(WriteError::Kafka(_))), "{written:?}");
+    assert_eq!((later, past.log().await), (3, numbers(3)));
     Ok(())
 }
 
