@@ -105,7 +105,6 @@ pub enum Foreign {
 
 impl Foreign {
     /// Whether trying again may help.
-    #[must_use]
     pub fn retry(&self) -> Retry {
         Retry::Never
     }

@@ -54,7 +54,6 @@ pub(super) struct Scrape {
 
 impl Scrape {
     /// Everything, as of now.
-    #[must_use]
     pub(super) fn text(&self) -> String {
         let mut page = Page::default();
         let running = self.handle.running();

@@ -35,7 +35,6 @@ pub struct Desk {
 
 impl Desk {
     /// Made of these.
-    #[must_use]
     pub fn new(
         ledgers: Ledgers,
         grants: Grants,

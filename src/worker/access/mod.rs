@@ -61,7 +61,6 @@ pub struct Party<'a> {
 
 impl<'a> Party<'a> {
     /// A connector that says nothing about rates or proxies.
-    #[must_use]
     pub fn new(connector: &'a str, provider: &'a Provider) -> Self {
         Self { connector, provider, rates: None, api_version: Some(API_VERSION), egress_proxy: None }
     }
@@ -124,7 +123,6 @@ type Mark = (String, [u8; 32], Option<i64>);
 
 impl Access {
     /// With the tokens of these grants, for the connectors that `exists` knows.
-    #[must_use]
     pub fn new(
         grants: Grants,
         hosts: Arc<Hosts>,
@@ -135,7 +133,6 @@ impl Access {
     }
 
     /// The grants that tokens come from.
-    #[must_use]
     pub fn grants(&self) -> &Grants {
         &self.0.grants
     }

@@ -51,7 +51,6 @@ pub struct Options {
 
 impl Options {
     /// Those of a worker; `None` where it has no files to look at.
-    #[must_use]
     pub fn of(worker: &config::Worker) -> Option<Self> {
         let options = Self {
             directory: worker.connectors_dir.clone(),
@@ -92,7 +91,6 @@ type Task = (usize, Arc<Declaration>);
 
 impl Watch {
     /// Of these files, for this worker.
-    #[must_use]
     pub fn new(herder: Herder, options: Options) -> Self {
         let folder = Some(Folder::new(options.directory.clone(), options.files.clone()));
         Self {

@@ -27,7 +27,6 @@ const CONVERTERS: [(&str, &str); 3] = [
 
 impl Herder {
     /// The classes of connectors, and with `false` those of converters too.
-    #[must_use]
     pub fn plugins(&self, connectors_only: bool) -> Vec<PluginInfo> {
         let version = env!("CARGO_PKG_VERSION");
         let connectors = self.parts.plugins.iter().map(|plugin| (plugin.class(), "source"));

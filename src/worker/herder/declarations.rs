@@ -133,7 +133,6 @@ impl Herder {
     }
 
     /// Whether the topic already has what this file says, as far as this worker has read.
-    #[must_use]
     pub fn has_declared(&self, declaration: &Declaration) -> bool {
         self.parts.state.configs.read(|configs| is_stored(declaration, configs))
     }
@@ -170,7 +169,6 @@ impl Herder {
     }
 
     /// Connectors that were declared once and of which neither the connector nor a file is there any more.
-    #[must_use]
     pub fn forgotten(&self) -> Vec<String> {
         self.parts.state.configs.read(|configs| {
             let names = configs.declared().keys().filter(|name| !configs.connectors().contains_key(*name));

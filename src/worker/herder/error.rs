@@ -85,7 +85,6 @@ pub enum Error {
 
 impl Error {
     /// The HTTP status.
-    #[must_use]
     pub fn status(&self) -> u16 {
         match self {
             Self::BadRequest(_) | Self::Invalid { .. } => 400,
@@ -99,7 +98,6 @@ impl Error {
     }
 
     /// Whether the same request may succeed later.
-    #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
             Self::Stale

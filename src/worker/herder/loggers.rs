@@ -39,7 +39,6 @@ pub enum Level {
 
 impl Level {
     /// Reads a level in Kafka Connect's words, in any case. FATAL and ALL, which we do not have, are their neighbours.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let words = [
             ("OFF", Self::Off),
@@ -105,7 +104,6 @@ impl From<Level> for LevelFilter {
 
 impl Herder {
     /// Every logger of this worker.
-    #[must_use]
     pub fn loggers(&self) -> BTreeMap<String, LoggerLevel> {
         let shown = self.parts.loggers.levels().into_iter().map(|(name, shown)| {
             (name, LoggerLevel { level: shown.level.into(), last_modified: shown.changed_ms })

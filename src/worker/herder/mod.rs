@@ -140,7 +140,6 @@ const REVISION: &str = {
 
 impl Herder {
     /// Made of these parts.
-    #[must_use]
     pub fn new(parts: Parts) -> Self {
         Self {
             parts: Arc::new(parts),
@@ -152,7 +151,6 @@ impl Herder {
     }
 
     /// Version and cluster.
-    #[must_use]
     pub fn server(&self) -> ServerInfo {
         ServerInfo {
             version: KAFKA_VERSION,
@@ -163,7 +161,6 @@ impl Herder {
     }
 
     /// Where this worker is reached.
-    #[must_use]
     pub fn url(&self) -> &str {
         &self.parts.url
     }

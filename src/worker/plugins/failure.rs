@@ -24,14 +24,12 @@ pub struct Failure {
 
 impl Failure {
     /// One that needs a person, who is told what to do.
-    #[must_use]
     pub fn permanent(kind: &'static str, message: impl Into<String>, remedy: impl Into<String>) -> Self {
         let (message, remedy) = (message.into(), Some(remedy.into()));
         Self { kind, message, remedy, retry: Retry::Never, source: None }
     }
 
     /// A grant that a person has to log in for.
-    #[must_use]
     pub(in crate::worker) fn login_needed(message: String, meanwhile: &str) -> Self {
         Self::permanent(
             LOGIN_NEEDED,
@@ -41,7 +39,6 @@ impl Failure {
     }
 
     /// Grants that these workers are not configured for.
-    #[must_use]
     pub(in crate::worker) fn grants_unavailable(message: String, meanwhile: &str) -> Self {
         Self::permanent(
             GRANTS_UNAVAILABLE,
@@ -51,7 +48,6 @@ impl Failure {
     }
 
     /// When an instance that has failed for good starts again.
-    #[must_use]
     pub fn next(&self) -> &'static str {
         match self.kind {
             LOGIN_NEEDED => "it starts again by itself after the login",
@@ -61,7 +57,6 @@ impl Failure {
     }
 
     /// One that passes by itself.
-    #[must_use]
     pub fn passing(kind: &'static str, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), remedy: None, retry: Retry::Later, source: None }
     }
@@ -69,7 +64,6 @@ impl Failure {
     /// What Kafka refused or did not answer while `action` was attempted. A writer that was replaced or has lost its
     /// lease may be made anew by the next instance, so for a task that passes. So does a topic that is not there: it was when the task
     /// began, a broker that has just come back may not know of it yet, and the next instance says it if it stays away.
-    #[must_use]
     pub fn kafka(action: impl Into<String>, source: kafka::Error) -> Self {
         let retry = match &source {
             kafka::Error::Fenced { .. } | kafka::Error::LeaseEnded { .. } | kafka::Error::Stopped { .. } => {
@@ -83,7 +77,6 @@ impl Failure {
     }
 
     /// What became of a batch. Whatever happened to the writer, the next instance takes a new one.
-    #[must_use]
     pub fn transaction(action: impl Into<String>, source: kafka::Failure) -> Self {
         let retry = match &source {
             kafka::Failure::Aborted { source } => source.retry(),

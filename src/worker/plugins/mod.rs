@@ -156,7 +156,6 @@ pub struct Rest(watch::Sender<()>);
 
 impl Rest {
     /// One, and where it is heard.
-    #[must_use]
     pub fn new() -> (Self, watch::Receiver<()>) {
         let (told, heard) = watch::channel(());
         (Self(told), heard)
@@ -187,7 +186,6 @@ pub struct Startup(Mutex<Option<oneshot::Sender<()>>>);
 
 impl Startup {
     /// One, and where it is heard.
-    #[must_use]
     pub fn new() -> (Self, oneshot::Receiver<()>) {
         let (started, heard) = oneshot::channel();
         (Self(Mutex::new(Some(started))), heard)
@@ -258,7 +256,6 @@ pub struct Plugins {
 
 impl Plugins {
     /// The classes of a worker; [`TestSource`] is among them only where that is asked for ([`TEST_PLUGINS`]).
-    #[must_use]
     pub fn of(worker: &config::Worker, with_test_source: bool) -> Self {
         let mut classes: Vec<Arc<dyn Plugin>> = vec![
             Arc::new(WebhookSource::new(worker.providers.clone())),
@@ -271,13 +268,11 @@ impl Plugins {
     }
 
     /// With these classes.
-    #[must_use]
     pub fn new(classes: impl IntoIterator<Item = Arc<dyn Plugin>>) -> Self {
         Self { classes: classes.into_iter().map(|plugin| (plugin.class(), plugin)).collect() }
     }
 
     /// The class a `connector.class` means.
-    #[must_use]
     pub fn find(&self, class: &str) -> Option<&Arc<dyn Plugin>> {
         let simple = class.trim().rsplit('.').next().unwrap_or_default();
         self.classes.get(simple.strip_suffix("Connector").unwrap_or(simple))

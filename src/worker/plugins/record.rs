@@ -29,7 +29,6 @@ pub struct RecordSource {
 
 impl RecordSource {
     /// Whose references are resolved by these.
-    #[must_use]
     pub fn new(providers: Providers) -> Self {
         Self { providers }
     }

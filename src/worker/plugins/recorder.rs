@@ -115,19 +115,16 @@ impl Recorder {
     }
 
     /// How long that was before `now`; `None` where the task does not read it.
-    #[must_use]
     pub fn companies_age(&self, now: Instant) -> Option<Duration> {
         self.lock().companies.map(|read| now.saturating_duration_since(read))
     }
 
     /// How far each shard of the task is behind.
-    #[must_use]
     pub fn lag(&self) -> BTreeMap<i32, Duration> {
         self.lock().lags.clone()
     }
 
     /// What has been measured; `None` before the first measurement.
-    #[must_use]
     pub fn measured(&self) -> Option<Measured> {
         let now = Instant::now();
         let counted = self.lock();

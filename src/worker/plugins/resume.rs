@@ -49,7 +49,6 @@ impl Task {
     }
 
     /// The record that stores an offset for a partition of the source, to be committed with what it stands for.
-    #[must_use]
     pub fn offset_record(
         &self,
         partition: &Map<String, Value>,

@@ -32,7 +32,6 @@ pub struct WebhookSource {
 
 impl WebhookSource {
     /// Whose references are resolved by these.
-    #[must_use]
     pub fn new(providers: Providers) -> Self {
         Self { providers }
     }

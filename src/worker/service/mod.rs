@@ -117,7 +117,6 @@ impl From<cluster::Error> for Error {
 
 impl Error {
     /// Whether trying again may help.
-    #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
             Self::Kafka(error) => error.retry(),
@@ -248,19 +247,16 @@ impl Service {
     }
 
     /// Where it listens.
-    #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
     /// Where it receives deliveries.
-    #[must_use]
     pub fn webhook_addresses(&self) -> Vec<SocketAddr> {
         self.ingest.as_ref().map(Ingest::addresses).unwrap_or_default()
     }
 
     /// Who it is: `host:port`.
-    #[must_use]
     pub fn worker_id(&self) -> &str {
         &self.worker_id
     }

@@ -51,13 +51,11 @@ pub struct Running {
 
 impl Running {
     /// The part of its life that it was RUNNING, from 0 to 1: Kafka Connect's `running-ratio`.
-    #[must_use]
     pub fn running_ratio(&self) -> f64 {
         ratio(self.ran, self.age)
     }
 
     /// The part of its life that it was PAUSED, from 0 to 1: Kafka Connect's `pause-ratio`.
-    #[must_use]
     pub fn pause_ratio(&self) -> f64 {
         ratio(self.paused, self.age)
     }
@@ -77,26 +75,22 @@ pub struct Startups {
 
 impl Handle {
     /// Everything that runs here, ordered by name and number.
-    #[must_use]
     pub fn running(&self) -> Vec<Running> {
         let now = Instant::now();
         self.known().here.iter().map(|(id, entry)| entry.at(id, now)).collect()
     }
 
     /// What a task that runs here has measured of itself.
-    #[must_use]
     pub fn recorder(&self, id: &Id) -> Option<Recorder> {
         self.known().here.get(id).map(|entry| entry.recorder.clone())
     }
 
     /// Starts of connectors on this worker since the process began.
-    #[must_use]
     pub fn connector_startups(&self) -> Startups {
         self.shared.connectors.get()
     }
 
     /// Starts of tasks on this worker since the process began.
-    #[must_use]
     pub fn task_startups(&self) -> Startups {
         self.shared.tasks.get()
     }
@@ -104,7 +98,6 @@ impl Handle {
     /// Whether a status is the word of an instance of this worker that it has ended since then without being able to say
     /// so, as it does when its lease runs out. Nobody runs it, or somebody whose word has not come yet. The last word may
     /// not have reached the topic, which then shows an earlier one: that instance has ended all the more.
-    #[must_use]
     pub fn ended(&self, connector: &str, task: Option<u32>, shown: &Status) -> bool {
         let known = self.known();
         // Hardly ever is there anything: not worth an id for each question.

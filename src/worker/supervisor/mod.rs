@@ -79,7 +79,6 @@ pub enum Error {
 
 impl Error {
     /// Whether trying again may help: not in this process.
-    #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
             Self::Broken { .. } => Retry::Never,
@@ -170,13 +169,11 @@ pub struct Supervisor {
 
 impl Supervisor {
     /// One that does nothing before it is run.
-    #[must_use]
     pub fn new(parts: Parts) -> Self {
         Self { parts, handle: Handle::default() }
     }
 
     /// A view of what runs here, good before, during and after the run.
-    #[must_use]
     pub fn handle(&self) -> Handle {
         self.handle.clone()
     }

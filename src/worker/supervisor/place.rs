@@ -16,7 +16,6 @@ pub struct Id {
 impl Id {
     /// Its partition among `partitions`: a connector's by the hash of its name, task `i`'s the `i`-th after that. So the
     /// tasks of one connector spread over the workers, and everyone who counts the same partitions computes the same.
-    #[must_use]
     pub fn partition(&self, partitions: u32) -> i32 {
         // Kafka counts partitions so.
         let partitions = i32::try_from(partitions).unwrap_or(i32::MAX).max(1);

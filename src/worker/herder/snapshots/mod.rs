@@ -111,7 +111,6 @@ pub struct CertificateFilter {
 
 impl CertificateFilter {
     /// Whether a certificate is wanted.
-    #[must_use]
     pub fn takes(&self, certificate: &Certificate) -> bool {
         certificate.connector == self.connector
             && self.run.as_ref().is_none_or(|run| certificate.run == *run)

@@ -42,7 +42,6 @@ pub struct TestSource {
 
 impl TestSource {
     /// Of the workers that call themselves `group`.
-    #[must_use]
     pub fn new(providers: Providers, group: &str) -> Self {
         Self { providers, group: group.to_owned() }
     }

@@ -43,7 +43,6 @@ pub struct Error {
 
 impl Error {
     /// A password does not mend itself.
-    #[must_use]
     pub const fn retry(&self) -> Retry {
         Retry::Never
     }
