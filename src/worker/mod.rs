@@ -23,6 +23,7 @@
 pub mod access;
 pub mod arbiter;
 pub mod certificates;
+pub mod classes;
 pub mod cluster;
 pub mod declared;
 mod fresh;
@@ -31,6 +32,7 @@ mod health;
 pub mod herder;
 pub mod ingest;
 pub mod ledger;
+mod parts;
 pub mod plugins;
 pub mod reconciler;
 pub mod records;

@@ -302,7 +302,7 @@ impl Ingest {
     /// Waits until a part has ended that must not, and names it.
     pub(super) async fn ended(&mut self) -> &'static str {
         tokio::select! {
-            part = super::service::first_ended(&mut self.upkeep) => part,
+            part = super::parts::first_ended(&mut self.upkeep) => part,
             () = self.spool.ended() => "spool",
         }
     }

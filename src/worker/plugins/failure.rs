@@ -3,6 +3,7 @@
 use std::error::Error;
 
 use base::retry::Retry;
+use provider::auth;
 
 /// Why a connector or task cannot go on. None of its texts holds a value of the configuration: they are shown in the
 /// status topic and in REST answers.
@@ -93,6 +94,34 @@ const LOGIN_NEEDED: &str = "LoginNeeded";
 const GRANTS_UNAVAILABLE: &str = "GrantsUnavailable";
 const KAFKA_REMEDY: &str = "put right what Kafka refuses: permissions, topics or settings";
 
+/// Why subscriptions cannot be kept.
+pub(in crate::worker) fn no_access(error: &auth::Error) -> Failure {
+    unable("subscriptions cannot be kept", "deliveries are received all the same", error)
+}
+
+/// What cannot be done without access, what happens meanwhile, and why. The remedy depends on who has to act: the owner of
+/// the login, the owner of the connector's or the worker's configuration, or nobody, since it passes.
+pub(in crate::worker) fn unable(what: &str, meanwhile: &str, error: &auth::Error) -> Failure {
+    let message = format!("{what}: {error}");
+    let told = |remedy: &str| format!("{meanwhile}; {remedy}");
+    match error {
+        auth::Error::Absent { .. } | auth::Error::LoggedOut { .. } | auth::Error::Lost { .. } => {
+            Failure::login_needed(message, meanwhile)
+        }
+        // It is tried again by itself, and may have been the provider's fault.
+        auth::Error::Client { .. } => {
+            let remedy = told("correct the client, here or at the provider");
+            Failure { remedy: Some(remedy), ..Failure::passing("ClientRefused", message) }
+        }
+        auth::Error::NoKey | auth::Error::Foreign { .. } => Failure::grants_unavailable(message, meanwhile),
+        other if other.retry() == Retry::Never => {
+            let remedy = told("correct the setting, or what the provider has on record");
+            Failure::permanent("AccessRefused", message, remedy)
+        }
+        _ => Failure::passing("NoAccess", message),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,5 +141,39 @@ mod tests {
         assert!(refused.remedy.is_some_and(|remedy| remedy.contains("what Kafka refuses")));
         let aborted = kafka::Failure::Aborted { source: kafka::samples::unauthorised() };
         assert_eq!(Failure::transaction("write", aborted).retry, Retry::Never);
+    }
+
+    #[test]
+    fn a_login_that_is_missing_needs_a_person_and_one_that_cannot_be_read_here_does_not() {
+        let (grant, command) = ("accounting".to_owned(), "tributary auth login accounting".to_owned());
+
+        let absent = no_access(&auth::Error::Absent { grant: grant.clone(), command });
+        let unreadable = no_access(&auth::Error::Unreadable { grant, key: "0011223344556677".into() });
+
+        assert_eq!((absent.kind, absent.retry), ("LoginNeeded", Retry::Never));
+        assert!(absent.message.contains("run `tributary auth login accounting`"), "{}", absent.message);
+        assert_eq!((unreadable.kind, unreadable.retry), ("NoAccess", Retry::Later));
+    }
+
+    #[test]
+    fn nobody_is_told_to_log_in_where_a_login_does_not_help() {
+        let grant = || "accounting".to_owned();
+        let failures = [
+            (
+                auth::Error::Client { grant: grant(), code: "invalid_client".into() },
+                "ClientRefused",
+                Retry::Later,
+            ),
+            (auth::Error::Distrusted { grant: grant(), rule: "iss".into() }, "AccessRefused", Retry::Never),
+            (auth::Error::Setup { grant: grant(), what: "read".into() }, "NoAccess", Retry::Later),
+            (auth::Error::Foreign { group: "theirs".into() }, "GrantsUnavailable", Retry::Never),
+            (auth::Error::NoKey, "GrantsUnavailable", Retry::Never),
+        ];
+        for (error, kind, retry) in failures {
+            let failure = no_access(&error);
+            assert_eq!((failure.kind, failure.retry), (kind, retry), "{error}");
+            let remedy = failure.remedy.unwrap_or_default();
+            assert!(!remedy.contains("login"), "{error}: {remedy}");
+        }
     }
 }

@@ -9,50 +9,38 @@
 //!   [`Tools::lease`] first. An older instance of the same task may still be running somewhere.
 
 mod failure;
-mod record;
 pub mod recorder;
 mod resume;
-mod sources;
-pub mod stream;
-mod test_source;
-mod webhook;
 
-use std::{
-    borrow::Cow,
-    collections::BTreeMap,
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{borrow::Cow, collections::BTreeMap, fmt, sync::Arc};
 
 use async_trait::async_trait;
 use serde_json::{Map, Value};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-pub(in crate::worker) use self::webhook::{no_access, unable};
-pub use self::{
-    failure::Failure, record::RecordSource, recorder::Recorder, test_source::TestSource,
-    webhook::WebhookSource,
-};
+pub(in crate::worker) use self::failure::{no_access, unable};
+pub use self::{failure::Failure, recorder::Recorder};
 use super::{
     access::Access,
     ingest::Faults,
     ledger::Ledgers,
-    records::Store,
     state::{
         Tail,
         configs::{Configs, Properties},
         offsets::{Edit, Offsets},
     },
 };
-use crate::config::{self, KeyDef, Providers, Validation};
+use crate::{
+    avro,
+    config::{self, KeyDef, Providers, Validation},
+    fence::Fences,
+    pipeline::LetterSigner,
+};
 
 /// Tasks of one connector, at most, whatever `tasks.max` allows. Each task that writes has a transactional client of its own
 /// with about five threads, so one request could otherwise exhaust a worker; a task that has several shards loses nothing.
 pub(in crate::worker) const MOST_TASKS: u32 = 128;
-
-/// Environment variable that, set to `true`, gives a worker the class [`TestSource`].
-pub const TEST_PLUGINS: &str = "TRIBUTARY_TEST_PLUGINS";
 
 /// How deep a validation looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +52,7 @@ pub enum Depth {
 }
 
 impl Depth {
-    fn apply(self, providers: &Providers) -> Cow<'_, Providers> {
+    pub(super) fn apply(self, providers: &Providers) -> Cow<'_, Providers> {
         match self {
             Self::Full => Cow::Borrowed(providers),
             Self::Form => Cow::Owned(providers.unresolved()),
@@ -125,78 +113,41 @@ pub struct Task {
     pub paused: watch::Receiver<bool>,
     /// What it may use.
     pub tools: Tools,
-    /// Where it tells that it has started.
-    pub startup: Startup,
-    /// Where it tells that it waits.
-    pub rest: Rest,
+    /// Notified once it has started.
+    pub startup: Arc<Notify>,
+    /// Notified each time it has come to rest.
+    pub rest: Arc<Notify>,
 }
 
 impl Task {
-    /// Tells that it has started: it holds what it needs, and does its work from now on. Told again it changes nothing.
+    /// Says that it has started: it holds what it needs, and does its work from now on. Saying it again changes nothing.
     pub fn started(&self) {
-        self.startup.tell();
+        self.startup.notify_one();
     }
 
-    /// Tells that it has seen that it shall wait, and does: it is PAUSED only from here on, since nothing it did before is
-    /// under way any more.
+    /// Says that it waits, as it was asked to: it is PAUSED only from here on, when nothing it did before is under way any more.
     pub fn rests(&self) {
-        self.rest.tell();
+        self.rest.notify_one();
     }
 
-    /// Waits while it shall wait, and tells that it does; `false` if it shall end instead. `paused` is a clone of
+    /// Waits while it shall wait, and says that it does; `false` if it shall end instead. `paused` is a clone of
     /// [`Task::paused`], of which everything has been seen then.
     pub async fn resumed(&self, paused: &mut watch::Receiver<bool>) -> bool {
-        self.rest.lasts(paused, &self.cancel).await
+        rest(&self.rest, paused, &self.cancel).await
     }
 }
 
-/// Tells that a task waits, each time anew.
-#[derive(Debug)]
-pub struct Rest(watch::Sender<()>);
-
-impl Rest {
-    /// One, and where it is heard.
-    pub fn new() -> (Self, watch::Receiver<()>) {
-        let (told, heard) = watch::channel(());
-        (Self(told), heard)
-    }
-
-    /// Tells it.
-    pub fn tell(&self) {
-        self.0.send_replace(());
-    }
-
-    /// Tells it and waits, as long as `paused` says so; `false` if it is cancelled before.
-    async fn lasts(&self, paused: &mut watch::Receiver<bool>, cancel: &CancellationToken) -> bool {
-        while *paused.borrow_and_update() {
-            self.tell();
-            tokio::select! {
-                () = cancel.cancelled() => return false,
-                // The sender is the supervisor, which outlives its tasks; without it nobody resumes.
-                changed = paused.changed() => if changed.is_err() { return false },
-            }
+/// Notifies and waits as long as `paused` says so; `false` if it is cancelled before.
+async fn rest(waits: &Notify, paused: &mut watch::Receiver<bool>, cancel: &CancellationToken) -> bool {
+    while *paused.borrow_and_update() {
+        waits.notify_one();
+        tokio::select! {
+            () = cancel.cancelled() => return false,
+            // The sender is the supervisor, which outlives its tasks; without it no one resumes them.
+            changed = paused.changed() => if changed.is_err() { return false },
         }
-        true
     }
-}
-
-/// Tells once that something has started.
-#[derive(Debug)]
-pub struct Startup(Mutex<Option<oneshot::Sender<()>>>);
-
-impl Startup {
-    /// One, and where it is heard.
-    pub fn new() -> (Self, oneshot::Receiver<()>) {
-        let (started, heard) = oneshot::channel();
-        (Self(Mutex::new(Some(started))), heard)
-    }
-
-    /// Tells it.
-    pub fn tell(&self) {
-        let started = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // Nobody listens to a start that has been given up.
-        started.map(|started| started.send(()).ok());
-    }
+    true
 }
 
 /// What a connector has left behind.
@@ -248,6 +199,19 @@ impl fmt::Debug for Tools {
     }
 }
 
+/// What the tasks of a worker that write records use.
+#[derive(Debug, Clone)]
+pub struct Store {
+    /// Schema ids.
+    pub ids: avro::Ids,
+    /// Topics.
+    pub admin: kafka::Admin,
+    /// What was published last, on this disk.
+    pub fences: Fences,
+    /// Signs dead letters.
+    pub signer: LetterSigner,
+}
+
 /// The classes of this worker, by name.
 #[derive(Debug, Clone, Default)]
 pub struct Plugins {
@@ -255,18 +219,6 @@ pub struct Plugins {
 }
 
 impl Plugins {
-    /// The classes of a worker; [`TestSource`] is among them only where that is asked for ([`TEST_PLUGINS`]).
-    pub fn of(worker: &config::Worker, with_test_source: bool) -> Self {
-        let mut classes: Vec<Arc<dyn Plugin>> = vec![
-            Arc::new(WebhookSource::new(worker.providers.clone())),
-            Arc::new(RecordSource::new(worker.providers.clone())),
-        ];
-        if with_test_source {
-            classes.push(Arc::new(TestSource::new(worker.providers.clone(), &worker.group.id)));
-        }
-        Self::new(classes)
-    }
-
     /// With these classes.
     pub fn new(classes: impl IntoIterator<Item = Arc<dyn Plugin>>) -> Self {
         Self { classes: classes.into_iter().map(|plugin| (plugin.class(), plugin)).collect() }
@@ -286,12 +238,13 @@ impl Plugins {
 
 /// A configuration gives no tasks. Its values are left out: they may be secrets written where none are expected.
 pub(in crate::worker) fn unusable(problems: config::Problems) -> Failure {
-    let lines: Vec<String> = problems
-        .iter()
-        .map(|problem| format!("{} {}; {}", problem.key, problem.rule, problem.remedy))
-        .collect();
-    let message = format!("the configuration cannot be used: {}", lines.join(", "));
+    let message = format!("the configuration cannot be used: {}", lines(&problems).join(", "));
     Failure::permanent("InvalidConfiguration", message, "correct the configuration")
+}
+
+/// What is wrong with a configuration, without its values.
+pub(in crate::worker) fn lines(problems: &config::Problems) -> Vec<String> {
+    problems.iter().map(|problem| format!("{} {}; {}", problem.key, problem.rule, problem.remedy)).collect()
 }
 
 #[cfg(test)]
@@ -299,71 +252,38 @@ pub(crate) mod samples;
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt as _;
+
     use super::*;
 
-    #[test]
-    fn a_class_is_found_with_and_without_package_and_suffix_and_the_test_class_only_on_request() {
-        let worker = samples::worker();
-
-        for name in ["WebhookSource", "io.tributary.RecordSource", "RecordSourceConnector"] {
-            assert!(Plugins::of(&worker, false).find(name).is_some(), "{name}");
-        }
-        assert!(Plugins::of(&worker, false).find("TestSource").is_none());
-        assert!(Plugins::of(&worker, true).find("TestSource").is_some());
-    }
-
     #[tokio::test]
-    async fn a_rest_is_told_and_lasts_until_it_is_resumed_cancelled_or_nobody_can_resume_it() {
+    async fn rest_lasts_until_it_is_resumed_cancelled_or_orphaned() {
         type End = fn(&mut Option<watch::Sender<bool>>, &CancellationToken);
         let ends: [(&str, End, bool); 3] = [
             ("resumed", |pause, _| pause.iter().for_each(|pause| pause.send(false).unwrap()), true),
             ("cancelled", |_, cancel| cancel.cancel(), false),
             ("alone", |pause, _| drop(pause.take()), false),
         ];
-        for (name, end, goes_on) in ends {
-            let ((rest, mut told), cancel) = (Rest::new(), CancellationToken::new());
+        for (name, end, runs_again) in ends {
+            let (waits, cancel) = (Notify::new(), CancellationToken::new());
             let (pause, mut paused) = watch::channel(true);
             let mut pause = Some(pause);
 
-            let (lasted, ()) = tokio::join!(rest.lasts(&mut paused, &cancel), async {
-                told.changed().await.unwrap();
+            let (lasted, ()) = tokio::join!(rest(&waits, &mut paused, &cancel), async {
+                waits.notified().await;
                 end(&mut pause, &cancel);
             });
 
-            assert_eq!(lasted, goes_on, "{name}");
+            assert_eq!(lasted, runs_again, "{name}");
         }
     }
 
     #[tokio::test]
-    async fn who_is_not_paused_goes_on_at_once_although_nobody_could_pause_it_any_more() {
-        let ((rest, told), cancel) = (Rest::new(), CancellationToken::new());
+    async fn task_that_is_not_paused_does_not_rest() {
+        let (waits, cancel) = (Notify::new(), CancellationToken::new());
         let mut paused = watch::channel(false).1;
 
-        assert!(rest.lasts(&mut paused, &cancel).await);
-        assert!(!told.has_changed().unwrap(), "it has not rested");
-    }
-
-    #[test]
-    fn every_class_answers_every_validation_with_whole_entries_and_no_secret() {
-        let inputs: [&[(&str, &str)]; 4] = [
-            &[],
-            &[("connector.class", "TestSource"), ("topics", "none")],
-            &[("", ""), ("x", "${"), ("tasks.max", "zero"), ("name", "\u{7}")],
-            &[("secret", "hunter2"), ("accounting.secret", "hunter2"), ("sercet", "hunter2")],
-        ];
-
-        for plugin in Plugins::of(&samples::worker(), true).iter() {
-            for input in inputs {
-                let answer = plugin.validate(&samples::properties(input), Depth::Full);
-
-                let told = serde_json::to_string(&answer).unwrap();
-                assert!(answer.error_count > 0, "{}: {input:?}", plugin.class());
-                assert!(!told.contains("hunter2"), "{told}");
-            }
-            let defined: Vec<String> = plugin.definitions().into_iter().map(|key| key.name).collect();
-            for name in ["name", "connector.class", "tasks.max"] {
-                assert!(defined.iter().any(|key| key == name), "{} has no {name}", plugin.class());
-            }
-        }
+        assert!(rest(&waits, &mut paused, &cancel).await);
+        assert!(waits.notified().now_or_never().is_none(), "it has rested");
     }
 }

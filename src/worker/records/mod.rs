@@ -48,7 +48,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use base::retry::Chain;
-use kafka::{Admin, partition_of};
+use kafka::partition_of;
 use model::{AccountingResource, Key, List, Moment, Partitioning};
 use provider::{
     api::{self, Accounting, Rates},
@@ -75,8 +75,7 @@ use crate::{
         connector::{Mode, record::MOST_SHARDS},
     },
     enrich::Rules,
-    fence::Fences,
-    pipeline::{self, DeadLetters, Layout, LetterSigner, Preparer},
+    pipeline::{self, DeadLetters, Layout, Preparer},
 };
 
 /// Records of one task under way, over all its shards; each may have [`LEAST_OPEN`].
@@ -88,19 +87,6 @@ const MOST_PARKED: usize = 200_000;
 const TAKING: usize = 8;
 /// How often one record is looked back at.
 const LOOK_BACK: Duration = Duration::from_secs(3_600);
-
-/// What the tasks of a worker that write records use.
-#[derive(Debug, Clone)]
-pub struct Store {
-    /// Schema ids.
-    pub ids: avro::Ids,
-    /// Topics.
-    pub admin: Admin,
-    /// What was published last, on this disk.
-    pub fences: Fences,
-    /// Signs dead letters.
-    pub signer: LetterSigner,
-}
 
 /// What all shards of a task share.
 struct Shared {

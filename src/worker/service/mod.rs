@@ -27,7 +27,7 @@ pub(crate) use self::listen::certificate;
 
 use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use futures::{StreamExt as _, future::join_all, stream::FuturesUnordered};
+use futures::future::join_all;
 use tokio::{
     sync::watch,
     task::{JoinHandle, spawn_blocking},
@@ -48,6 +48,7 @@ use super::{
     grants::{Files, Grants},
     health::{Health, Phase},
     ingest::{self, Feed, Ingest},
+    parts::first_ended,
     plugins::Plugins,
     rest::{self, SecurityError},
     state::{State, configs::Cluster, writer::StatusWriter},
@@ -152,7 +153,6 @@ impl Process {
 }
 
 /// A running worker.
-#[derive(Debug)]
 pub struct Service {
     worker: Arc<config::Worker>,
     worker_id: Arc<str>,
@@ -391,19 +391,6 @@ async fn part_ended(ingest: &mut Option<Ingest>) -> &'static str {
     }
 }
 
-/// Waits until one of these has ended, by a panic or by itself, and says which.
-pub(in crate::worker) async fn first_ended(parts: &mut [(&'static str, JoinHandle<()>)]) -> &'static str {
-    let each = parts.iter_mut().map(|(part, handle)| async move {
-        // What a panic said is in the log.
-        handle.await.ok();
-        *part
-    });
-    match each.collect::<FuturesUnordered<_>>().next().await {
-        Some(part) => part,
-        None => std::future::pending().await,
-    }
-}
-
 /// How much of a stop requests in flight may take: as long as an answer may, and at most a third.
 fn listening_time(whole: Duration) -> Duration {
     rest::DEADLINE.min(whole / 3)
@@ -413,24 +400,4 @@ fn listening_time(whole: Duration) -> Duration {
 fn grace(whole: Duration) -> Duration {
     let rest = whole.saturating_sub(listening_time(whole) + Duration::from_secs(2));
     rest.max(Duration::from_millis(500))
-}
-
-#[cfg(test)]
-mod tests {
-    use futures::FutureExt as _;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn a_part_that_panics_is_named_and_parts_that_go_on_are_waited_for() {
-        let lasting = || ("follower", tokio::spawn(std::future::pending::<()>()));
-        let broken = tokio::spawn(async { panic!("a fault of the program") });
-        let (mut sound, mut parts) = (vec![lasting()], vec![lasting(), ("watch", broken)]);
-
-        let first = timeout(Duration::from_secs(30), first_ended(&mut parts)).await;
-
-        assert_eq!(first.unwrap(), "watch");
-        assert!(first_ended(&mut sound).now_or_never().is_none());
-        assert!(first_ended(&mut []).now_or_never().is_none());
-    }
 }

@@ -21,7 +21,7 @@ use crate::{
         health::{Parts as HealthParts, Phase},
         herder::{Herder, Parts as HerderParts, Subscribing},
         ledger::Ledgers,
-        records::Store,
+        plugins::Store,
         rest,
         scrape::Scrape,
         snapshots,

@@ -59,8 +59,7 @@ use super::{
     arbiter::Arbiter,
     ingest::Faults,
     ledger::Ledgers,
-    plugins::Plugins,
-    records::Store,
+    plugins::{Plugins, Store},
     state::{State, writer::StatusWriter},
 };
 use crate::config;

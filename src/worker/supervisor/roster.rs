@@ -160,7 +160,7 @@ mod tests {
         let body: Body = Arc::new(move |run| {
             assert!(sound, "not even a body");
             Box::pin(async move {
-                run.startup.tell();
+                run.startup.notify_one();
                 run.cancel.cancelled().await;
                 Ok(())
             })

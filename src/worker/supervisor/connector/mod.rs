@@ -111,7 +111,7 @@ impl Owner {
                     }
                 }
             }
-            run.startup.tell();
+            run.startup.notify_one();
             tokio::select! {
                 () = run.cancel.cancelled() => return Ok(()),
                 // Both senders outlive this.

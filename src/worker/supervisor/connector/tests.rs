@@ -15,7 +15,7 @@ use super::*;
 use crate::{
     config::{KeyDef, Validation},
     worker::{
-        plugins::{Past, Rest, Startup, Task, samples::properties},
+        plugins::{Past, Task, samples::properties},
         state::offsets::Edit,
     },
 };
@@ -131,8 +131,7 @@ async fn a_connector_whose_check_hangs_ends_when_it_is_told_to() {
     let cancel = CancellationToken::new();
     let (_target, target) = watch::channel(TargetState::Running);
     let (_paused, paused) = watch::channel(false);
-    let (startup, _heard) = Startup::new();
-    let (rest, _heard) = Rest::new();
+    let (startup, rest) = Default::default();
     let run = Run { config, target, paused, cancel: cancel.clone(), startup, rest };
     let running = tokio::spawn(owner.run(run));
     plugin.was_entered().await;

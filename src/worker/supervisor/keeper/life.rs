@@ -2,8 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures::FutureExt as _;
 use tokio::{
-    sync::watch,
+    sync::{Notify, watch},
     task::JoinError,
     time::{Instant, sleep_until, timeout},
 };
@@ -13,7 +14,7 @@ use super::{Keeper, Run};
 use crate::{
     config::connector::TargetState,
     worker::{
-        plugins::{Failure, Rest, Startup},
+        plugins::Failure,
         state::statuses::RunState,
         supervisor::{
             order::{Meaning, Order},
@@ -42,22 +43,20 @@ pub(super) async fn live(
     let cancel = CancellationToken::new();
     let (target, run_target) = watch::channel(order.target);
     let (paused, run_paused) = watch::channel(is_paused(order.target));
-    let (startup, mut is_up) = Startup::new();
-    let (rest, mut rests) = Rest::new();
+    let (startup, rest) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let run = Run {
         config: Arc::clone(&order.config),
         target: run_target,
         paused: run_paused,
         cancel: cancel.clone(),
-        startup,
-        rest,
+        startup: Arc::clone(&startup),
+        rest: Arc::clone(&rest),
     };
     let is_task = keeper.id.task.is_some();
     keeper.voice.starts();
     let begun = Instant::now();
     let mut body = AbortOnDropHandle::new(tokio::spawn((keeper.body)(run)));
-    // Whether the body has told that it is up, and whether it still may.
-    let (mut stands, mut listening) = (false, true);
+    let mut is_up = false;
     loop {
         tokio::select! {
             biased;
@@ -77,7 +76,7 @@ pub(super) async fn live(
                         if *target.borrow() != order.target {
                             target.send_replace(order.target);
                             paused.send_replace(is_paused(order.target));
-                            if stands && !(is_task && order.target == TargetState::Paused) {
+                            if is_up && !(is_task && order.target == TargetState::Paused) {
                                 keeper.voice.say(steady(order.target), None);
                             }
                         }
@@ -92,23 +91,19 @@ pub(super) async fn live(
                 stop(keeper, body, &cancel, by, orders).await;
                 return Life::Told(meaning);
             }
-            told = &mut is_up, if listening => {
-                listening = false;
-                if told.is_ok() {
-                    stands = true;
-                    keeper.voice.started();
-                    keeper.voice.say(steady(order.target), None);
-                }
+            () = startup.notified(), if !is_up => {
+                is_up = true;
+                keeper.voice.started();
+                keeper.voice.say(steady(order.target), None);
             }
-            // The other end lives as long as the body, whose end is seen below.
-            Ok(()) = rests.changed(), if stands => {
+            () = rest.notified(), if is_up => {
                 if order.target == TargetState::Paused {
                     keeper.voice.say(RunState::Paused, None);
                 }
             }
             ended = &mut body => {
-                // It may have told in the same breath.
-                if !(stands || listening && is_up.try_recv().is_ok()) {
+                // It may have started and ended at once.
+                if !is_up && startup.notified().now_or_never().is_none() {
                     keeper.voice.did_not_start();
                 }
                 let (failure, panicked) = why(ended);

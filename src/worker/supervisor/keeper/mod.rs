@@ -24,7 +24,7 @@ mod tests;
 use std::{collections::VecDeque, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use tokio::{
-    sync::watch,
+    sync::{Notify, watch},
     time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
@@ -41,7 +41,7 @@ use super::{
 use crate::{
     config::connector::TargetState,
     worker::{
-        plugins::{Failure, Rest, Startup},
+        plugins::Failure,
         state::{configs::Properties, statuses::RunState},
     },
 };
@@ -58,10 +58,10 @@ pub(super) struct Run {
     /// The same as far as tasks know it.
     pub(super) paused: watch::Receiver<bool>,
     pub(super) cancel: CancellationToken,
-    /// Tells that the body has started well; until then its state is what it was before.
-    pub(super) startup: Startup,
-    /// Tells that the body of a task waits; until then it is not PAUSED. A connector has nothing to bring to an end.
-    pub(super) rest: Rest,
+    /// Notified once the body has started; until then its state is what it was before.
+    pub(super) startup: Arc<Notify>,
+    /// Notified once the body of a task waits; until then it is not PAUSED. A connector has nothing to bring to an end.
+    pub(super) rest: Arc<Notify>,
 }
 
 /// See the module's head.

@@ -32,8 +32,8 @@ struct Seen {
     cancel: CancellationToken,
     end: oneshot::Sender<Ending>,
     /// Of a body that leaves it to the test to say that it has started.
-    startup: Option<Startup>,
-    rest: Rest,
+    startup: Option<Arc<Notify>>,
+    rest: Arc<Notify>,
 }
 
 /// A keeper whose body does what the test says.
@@ -78,7 +78,7 @@ impl Stage {
                 let (cancel, paused, config) =
                     (run.cancel.clone(), run.paused.clone(), Arc::clone(&run.config));
                 let startup = if starts {
-                    run.startup.tell();
+                    run.startup.notify_one();
                     None
                 } else {
                     Some(run.startup)
@@ -174,8 +174,8 @@ async fn nothing_runs_nor_counts_as_started_before_it_says_so_itself() {
     let life = stage.life().await;
     assert!(stage.rest().is_empty(), "it has not started yet");
     assert_eq!(stage.handle.running()[0].state, RunState::Restarting);
-    life.startup.as_ref().unwrap().tell();
-    life.startup.unwrap().tell();
+    life.startup.as_ref().unwrap().notify_one();
+    life.startup.unwrap().notify_one();
 
     stage.hears(RunState::Running).await;
     assert_eq!(stage.handle.task_startups(), Startups { attempts: 3, successes: 1, failures: 2 });
@@ -190,7 +190,7 @@ async fn one_that_is_paused_before_it_has_started_is_paused_once_it_has() {
     stage.change(|order| order.target = TargetState::Paused);
     timeout(LIMIT, life.paused.wait_for(|paused| *paused)).await.unwrap().unwrap();
     assert!(stage.rest().is_empty());
-    life.startup.unwrap().tell();
+    life.startup.unwrap().notify_one();
 
     stage.hears(RunState::Paused).await;
 }
@@ -260,12 +260,12 @@ async fn a_task_is_paused_once_it_says_that_it_waits_and_not_before() {
     stage.change(|order| order.target = TargetState::Running);
     timeout(LIMIT, life.paused.wait_for(|paused| !*paused)).await.unwrap().unwrap();
     // Too late: it runs again by then. The first word of all this is that it runs.
-    life.rest.tell();
+    life.rest.notify_one();
     stage.hears(RunState::Running).await;
 
     stage.change(|order| order.target = TargetState::Paused);
     timeout(LIMIT, life.paused.wait_for(|paused| *paused)).await.unwrap().unwrap();
-    life.rest.tell();
+    life.rest.notify_one();
     stage.hears(RunState::Paused).await;
 }
 
@@ -277,7 +277,7 @@ async fn pausing_and_resuming_leave_the_life_as_it_is() {
 
     stage.change(|order| order.target = TargetState::Paused);
     assert!(*timeout(LIMIT, life.paused.wait_for(|paused| *paused)).await.unwrap().unwrap());
-    life.rest.tell();
+    life.rest.notify_one();
     stage.hears(RunState::Paused).await;
     stage.change(|order| order.target = TargetState::Running);
     stage.hears(RunState::Running).await;
@@ -329,7 +329,7 @@ async fn a_restart_of_what_has_failed_does_not_wait_for_what_fails_later() {
     let life = stage.life().await;
 
     stage.change(|order| (order.restarts.if_failed, order.target) = (3, TargetState::Paused));
-    life.rest.tell();
+    life.rest.notify_one();
     stage.hears(RunState::Paused).await;
     life.end.send(permanent()).ok().unwrap();
     stage.hears(RunState::Failed).await;

@@ -10,15 +10,17 @@ use async_trait::async_trait;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::{
-    Depth, Edit, Failure, MOST_TASKS, Past, Plugin, Properties, Task, sources::Sources, stream::begun,
-};
+use super::stream::begun;
 use crate::{
     config::{
         self, KeyDef, Providers, Validation,
         connector::{Class, Common, definitions, keys, record::MOST_SHARDS},
     },
-    worker::records,
+    worker::{
+        plugins::{Depth, Failure, MOST_TASKS, Past, Plugin, Task, unusable},
+        records,
+        state::{configs::Properties, offsets::Edit},
+    },
 };
 
 /// See the module's head.
@@ -55,25 +57,25 @@ impl Plugin for RecordSource {
     /// As many as `tasks.max` allows and there are partitions by the configuration. Topics that exist with fewer leave the
     /// last tasks without a shard, with more give each task several: either way every shard has one task.
     fn task_configs(&self, name: &str, config: &Properties) -> Result<Vec<Properties>, Failure> {
-        let source = self.parse(name, config).map_err(super::unusable)?;
+        let source = self.parse(name, config).map_err(unusable)?;
         let most = shards(&source.common).unwrap_or(MOST_TASKS).min(MOST_TASKS);
         Ok((0..source.common.tasks_max.min(most)).map(|_| config.clone()).collect())
     }
 
     async fn run(&self, task: Task) -> Result<(), Failure> {
-        let source = self.parse(&task.connector, &task.config).map_err(super::unusable)?;
+        let source = self.parse(&task.connector, &task.config).map_err(unusable)?;
         let tasks = self.task_configs(&task.connector, &task.config)?.len();
         let (tools, connector) = (task.tools.clone(), Arc::clone(&task.connector));
         let (prefix, limit) = (source.common.topic_prefix.clone(), source.snapshot.stream_start);
         let (told, stream_begun) = watch::channel(None);
         let telling = async move {
-            let stream = begun(&mut Sources::new(&tools, prefix), limit).await;
-            match &stream.unverified {
+            let unverified = begun(&tools, &prefix, limit).await;
+            match &unverified {
                 None => tracing::info!(%connector, "stream=verified: every subscription is active"),
                 Some(why) => tracing::warn!(%connector, %why, "stream=unverified"),
             }
-            // No page is read before: a change of what it shows would be heard of by nobody.
-            told.send_replace(Some(stream.unverified.is_none()));
+            // No page is read before: a later change of it might not be delivered.
+            told.send_replace(Some(unverified.is_none()));
             std::future::pending::<()>().await;
         };
         let tasks = u32::try_from(tasks).unwrap_or(u32::MAX);

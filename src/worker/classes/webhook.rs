@@ -12,16 +12,20 @@ use async_trait::async_trait;
 use futures::{StreamExt as _, stream::FuturesUnordered};
 use tokio::{sync::watch, time::Instant};
 
-use base::retry::Retry;
-use provider::auth::{self, Area};
+use provider::auth::Area;
 
-use super::{Depth, Edit, Failure, Past, Plugin, Properties, Task};
 use crate::{
     config::{
         self, KeyDef, Providers, Validation,
         connector::{Class, definitions},
     },
-    worker::{grants::Watch, ingest::Faults, reconciler::Reconciler},
+    worker::{
+        grants::Watch,
+        ingest::Faults,
+        plugins::{Depth, Failure, Past, Plugin, Task, no_access, unusable},
+        reconciler::Reconciler,
+        state::{configs::Properties, offsets::Edit},
+    },
 };
 
 /// See the module's head.
@@ -53,7 +57,7 @@ impl Plugin for WebhookSource {
 
     /// Always one: whatever `tasks.max` allows, two would subscribe twice.
     fn task_configs(&self, name: &str, config: &Properties) -> Result<Vec<Properties>, Failure> {
-        config::WebhookSource::parse(name, config, &self.providers).map_err(super::unusable)?;
+        config::WebhookSource::parse(name, config, &self.providers).map_err(unusable)?;
         Ok(vec![config.clone()])
     }
 
@@ -128,7 +132,7 @@ impl WebhookSource {
     /// How the grants stand that subscriptions need, where this connector keeps any.
     fn logins(&self, task: &Task) -> Result<Logins, Failure> {
         let parsed = config::WebhookSource::parse(&task.connector, &task.config, &self.providers);
-        let (source, _) = parsed.map_err(super::unusable)?;
+        let (source, _) = parsed.map_err(unusable)?;
         let Some(provider) = source.provider.filter(|_| source.manage_subscriptions) else {
             return Ok(Logins { needed: Vec::new(), invoicing: None });
         };
@@ -152,34 +156,6 @@ struct Logins {
     needed: Vec<Watch>,
     /// Beside accounting, invoicing waits for its own.
     invoicing: Option<Watch>,
-}
-
-/// Why subscriptions cannot be kept.
-pub(in crate::worker) fn no_access(error: &auth::Error) -> Failure {
-    unable("subscriptions cannot be kept", "deliveries are received all the same", error)
-}
-
-/// What cannot be done without access, what happens meanwhile, and why. What people are told depends on who can mend it: whoever may log in, whoever configures the connector or the workers, or
-/// nobody, since it passes.
-pub(in crate::worker) fn unable(what: &str, meanwhile: &str, error: &auth::Error) -> Failure {
-    let message = format!("{what}: {error}");
-    let told = |remedy: &str| format!("{meanwhile}; {remedy}");
-    match error {
-        auth::Error::Absent { .. } | auth::Error::LoggedOut { .. } | auth::Error::Lost { .. } => {
-            Failure::login_needed(message, meanwhile)
-        }
-        // It is tried again by itself, and may have been the provider's fault.
-        auth::Error::Client { .. } => {
-            let remedy = told("correct the client, here or at the provider");
-            Failure { remedy: Some(remedy), ..Failure::passing("ClientRefused", message) }
-        }
-        auth::Error::NoKey | auth::Error::Foreign { .. } => Failure::grants_unavailable(message, meanwhile),
-        other if other.retry() == Retry::Never => {
-            let remedy = told("correct the setting, or what the provider has on record");
-            Failure::permanent("AccessRefused", message, remedy)
-        }
-        _ => Failure::passing("NoAccess", message),
-    }
 }
 
 /// Returns when there may be something to do; never for one that does not work.
@@ -244,40 +220,6 @@ mod tests {
         assert_eq!(failure.kind, "InvalidConfiguration");
         let told = format!("{failure} {:?}", failure.source);
         assert!(told.contains("accounting.secret") && !told.contains("hunter2"), "{told}");
-    }
-
-    #[test]
-    fn a_login_that_is_missing_needs_a_person_and_one_that_cannot_be_read_here_does_not() {
-        let (grant, command) = ("accounting".to_owned(), "tributary auth login accounting".to_owned());
-
-        let absent = no_access(&auth::Error::Absent { grant: grant.clone(), command });
-        let unreadable = no_access(&auth::Error::Unreadable { grant, key: "0011223344556677".into() });
-
-        assert_eq!((absent.kind, absent.retry), ("LoginNeeded", Retry::Never));
-        assert!(absent.message.contains("run `tributary auth login accounting`"), "{}", absent.message);
-        assert_eq!((unreadable.kind, unreadable.retry), ("NoAccess", Retry::Later));
-    }
-
-    #[test]
-    fn nobody_is_told_to_log_in_where_a_login_does_not_help() {
-        let grant = || "accounting".to_owned();
-        let failures = [
-            (
-                auth::Error::Client { grant: grant(), code: "invalid_client".into() },
-                "ClientRefused",
-                Retry::Later,
-            ),
-            (auth::Error::Distrusted { grant: grant(), rule: "iss".into() }, "AccessRefused", Retry::Never),
-            (auth::Error::Setup { grant: grant(), what: "read".into() }, "NoAccess", Retry::Later),
-            (auth::Error::Foreign { group: "theirs".into() }, "GrantsUnavailable", Retry::Never),
-            (auth::Error::NoKey, "GrantsUnavailable", Retry::Never),
-        ];
-        for (error, kind, retry) in failures {
-            let failure = no_access(&error);
-            assert_eq!((failure.kind, failure.retry), (kind, retry), "{error}");
-            let remedy = failure.remedy.unwrap_or_default();
-            assert!(!remedy.contains("login"), "{error}: {remedy}");
-        }
     }
 
     #[test]

@@ -24,8 +24,13 @@ use kafka::{Admin, ShardProducer, TopicSpec};
 use model::{Cleanup, EncodedRecord};
 
 use self::keys::Settings;
-use super::{Depth, Edit, Failure, MOST_TASKS, Past, Plugin, Properties, Task, Tools};
-use crate::config::{KeyDef, Providers, Validation, connector, definition};
+use crate::{
+    config::{KeyDef, Providers, Validation, connector, definition},
+    worker::{
+        plugins::{Depth, Failure, MOST_TASKS, Past, Plugin, Task, Tools, unusable},
+        state::{configs::Properties, offsets::Edit},
+    },
+};
 
 const CLASS: &str = "TestSource";
 /// Most records of one transaction.
@@ -35,14 +40,14 @@ const SHORTEST_PERIOD: Duration = Duration::from_millis(50);
 
 /// See the module's head.
 #[derive(Debug)]
-pub struct TestSource {
+pub(super) struct TestSource {
     providers: Providers,
     group: String,
 }
 
 impl TestSource {
     /// Of the workers that call themselves `group`.
-    pub fn new(providers: Providers, group: &str) -> Self {
+    pub(super) fn new(providers: Providers, group: &str) -> Self {
         Self { providers, group: group.to_owned() }
     }
 
@@ -71,12 +76,12 @@ impl Plugin for TestSource {
     }
 
     fn task_configs(&self, name: &str, config: &Properties) -> Result<Vec<Properties>, Failure> {
-        let settings = keys::read(name, config, &self.providers).map_err(super::unusable)?;
+        let settings = keys::read(name, config, &self.providers).map_err(unusable)?;
         Ok((0..settings.tasks_max.min(MOST_TASKS)).map(|_| config.clone()).collect())
     }
 
     async fn run(&self, task: Task) -> Result<(), Failure> {
-        let settings = keys::read(&task.connector, &task.config, &self.providers).map_err(super::unusable)?;
+        let settings = keys::read(&task.connector, &task.config, &self.providers).map_err(unusable)?;
         let cancel = task.cancel.clone();
         let id = self.transactional_id(&task.connector, task.number);
         // Nothing has been written yet, so there is nothing to finish.

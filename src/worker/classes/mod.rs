@@ -1,0 +1,71 @@
+//! The classes of connectors: `WebhookSource`, `RecordSource` and, on request, `TestSource`.
+//!
+//! Each is a [`Plugin`] over a room beside this one: [`reconciler`](super::reconciler) keeps subscriptions,
+//! [`records`](super::records) writes records. Those rooms know the interface in [`plugins`](super::plugins) and not the classes.
+
+mod record;
+mod stream;
+mod test_source;
+mod webhook;
+
+use std::sync::Arc;
+
+use self::test_source::TestSource;
+pub use self::{record::RecordSource, webhook::WebhookSource};
+use super::plugins::{Plugin, Plugins};
+use crate::config;
+
+impl Plugins {
+    /// The classes of a worker. `TestSource`, which counts and fails on request, is for tests of the lifecycle.
+    pub fn of(worker: &config::Worker, with_test_source: bool) -> Self {
+        let mut classes: Vec<Arc<dyn Plugin>> = vec![
+            Arc::new(WebhookSource::new(worker.providers.clone())),
+            Arc::new(RecordSource::new(worker.providers.clone())),
+        ];
+        if with_test_source {
+            classes.push(Arc::new(TestSource::new(worker.providers.clone(), &worker.group.id)));
+        }
+        Self::new(classes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::worker::plugins::{Depth, samples};
+
+    #[test]
+    fn class_is_found_with_and_without_package_and_suffix() {
+        let worker = samples::worker();
+
+        for name in ["WebhookSource", "io.tributary.RecordSource", "RecordSourceConnector"] {
+            assert!(Plugins::of(&worker, false).find(name).is_some(), "{name}");
+        }
+        assert!(Plugins::of(&worker, false).find("TestSource").is_none());
+        assert!(Plugins::of(&worker, true).find("TestSource").is_some());
+    }
+
+    #[test]
+    fn every_validation_is_answered_whole_and_without_secrets() {
+        let inputs: [&[(&str, &str)]; 4] = [
+            &[],
+            &[("connector.class", "TestSource"), ("topics", "none")],
+            &[("", ""), ("x", "${"), ("tasks.max", "zero"), ("name", "\u{7}")],
+            &[("secret", "hunter2"), ("accounting.secret", "hunter2"), ("sercet", "hunter2")],
+        ];
+
+        for plugin in Plugins::of(&samples::worker(), true).iter() {
+            for input in inputs {
+                let answer = plugin.validate(&samples::properties(input), Depth::Full);
+
+                let shown = serde_json::to_string(&answer).unwrap();
+                assert!(answer.error_count > 0, "{}: {input:?}", plugin.class());
+                assert!(!shown.contains("hunter2"), "{shown}");
+            }
+            let defined: Vec<String> = plugin.definitions().into_iter().map(|key| key.name).collect();
+            for name in ["name", "connector.class", "tasks.max"] {
+                assert!(defined.iter().any(|key| key == name), "{} has no {name}", plugin.class());
+            }
+        }
+    }
+}
