@@ -5,10 +5,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
 };
 
@@ -23,7 +20,7 @@ use crate::worker::{
 /// A view of a supervisor. Cheap to clone and to ask.
 #[derive(Debug, Clone, Default)]
 pub struct Handle {
-    shared: Arc<Shared>,
+    known: Arc<Mutex<Known>>,
 }
 
 /// A connector or task this worker runs, at the moment it was asked for.
@@ -77,7 +74,7 @@ impl Handle {
     /// Everything that runs here, ordered by name and number.
     pub fn running(&self) -> Vec<Running> {
         let now = Instant::now();
-        self.known().here.iter().map(|(id, entry)| entry.at(id, now)).collect()
+        self.known().here.values().map(|entry| entry.at(now)).collect()
     }
 
     /// What a task that runs here has measured of itself.
@@ -87,12 +84,12 @@ impl Handle {
 
     /// Starts of connectors on this worker since the process began.
     pub fn connector_startups(&self) -> Startups {
-        self.shared.connectors.get()
+        self.known().connectors
     }
 
     /// Starts of tasks on this worker since the process began.
     pub fn task_startups(&self) -> Startups {
-        self.shared.tasks.get()
+        self.known().tasks
     }
 
     /// Whether a status is the word of an instance of this worker that it has ended since then without being able to say
@@ -123,18 +120,18 @@ impl Handle {
     }
 
     pub(super) fn starts(&self, id: &Id, generation: i64) {
-        self.counts(id).attempts.fetch_add(1, Ordering::Relaxed);
         let mut known = self.known();
-        let entry = known.entry(id, generation);
-        (entry.started_at, entry.starts) = (Some(SystemTime::now()), entry.starts + 1);
+        known.startups(id).attempts += 1;
+        let shown = &mut known.entry(id, generation).shown;
+        (shown.started_at, shown.starts) = (Some(SystemTime::now()), shown.starts + 1);
     }
 
     pub(super) fn started(&self, id: &Id) {
-        self.counts(id).successes.fetch_add(1, Ordering::Relaxed);
+        self.known().startups(id).successes += 1;
     }
 
     pub(super) fn did_not_start(&self, id: &Id) {
-        self.counts(id).failures.fetch_add(1, Ordering::Relaxed);
+        self.known().startups(id).failures += 1;
     }
 
     /// It has ended, and has said so or has nothing to say.
@@ -155,20 +152,9 @@ impl Handle {
         self.known().ended.retain(|id, end| stands(id, end.generation));
     }
 
-    fn counts(&self, id: &Id) -> &Counts {
-        if id.task.is_some() { &self.shared.tasks } else { &self.shared.connectors }
-    }
-
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.shared.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-#[derive(Debug, Default)]
-struct Shared {
-    known: Mutex<Known>,
-    connectors: Counts,
-    tasks: Counts,
 }
 
 #[derive(Debug, Default)]
@@ -176,12 +162,18 @@ struct Known {
     here: BTreeMap<Id, Entry>,
     /// What ended without a word, until the topic has another.
     ended: BTreeMap<Id, Ended>,
+    connectors: Startups,
+    tasks: Startups,
 }
 
 impl Known {
+    fn startups(&mut self, id: &Id) -> &mut Startups {
+        if id.task.is_some() { &mut self.tasks } else { &mut self.connectors }
+    }
+
     fn entry(&mut self, id: &Id, generation: i64) -> &mut Entry {
-        let entry = self.here.entry(id.clone()).or_insert_with(|| Entry::new(Instant::now()));
-        entry.generation = generation;
+        let entry = self.here.entry(id.clone()).or_insert_with(|| Entry::new(id.clone(), Instant::now()));
+        entry.shown.generation = generation;
         entry
     }
 }
@@ -194,80 +186,48 @@ struct Ended {
 
 #[derive(Debug)]
 struct Entry {
-    state: RunState,
-    generation: i64,
-    started_at: Option<SystemTime>,
-    starts: u64,
+    /// As of the last change of its state; times are added when it is asked for.
+    shown: Running,
     born: Instant,
-    since: Instant,
-    /// RUNNING and PAUSED before the present state.
-    ran: Duration,
-    paused: Duration,
+    changed: Instant,
     recorder: Recorder,
 }
 
 impl Entry {
-    fn new(now: Instant) -> Self {
-        Self {
-            state: RunState::Unassigned,
-            generation: -1,
-            started_at: None,
-            starts: 0,
-            born: now,
-            since: now,
-            ran: Duration::ZERO,
-            paused: Duration::ZERO,
-            recorder: Recorder::default(),
-        }
+    fn new(id: Id, now: Instant) -> Self {
+        let zero = Duration::ZERO;
+        let (state, generation, started_at, starts) = (RunState::Unassigned, -1, None, 0);
+        let shown = Running {
+            id,
+            state,
+            generation,
+            started_at,
+            starts,
+            since: zero,
+            age: zero,
+            ran: zero,
+            paused: zero,
+        };
+        Self { shown, born: now, changed: now, recorder: Recorder::default() }
     }
 
     fn turn(&mut self, state: RunState, now: Instant) {
-        if state != self.state {
-            (self.ran, self.paused) = self.spent(now);
-            (self.state, self.since) = (state, now);
+        if state != self.shown.state {
+            self.shown = Running { state, ..self.at(now) };
+            self.changed = now;
         }
     }
 
-    /// How long it was RUNNING and PAUSED until now.
-    fn spent(&self, now: Instant) -> (Duration, Duration) {
-        let lasted = now.saturating_duration_since(self.since);
-        match self.state {
-            RunState::Running => (self.ran + lasted, self.paused),
-            RunState::Paused => (self.ran, self.paused + lasted),
-            _ => (self.ran, self.paused),
+    fn at(&self, now: Instant) -> Running {
+        let (since, age) =
+            (now.saturating_duration_since(self.changed), now.saturating_duration_since(self.born));
+        let mut shown = Running { since, age, ..self.shown.clone() };
+        match shown.state {
+            RunState::Running => shown.ran += since,
+            RunState::Paused => shown.paused += since,
+            _ => {}
         }
-    }
-
-    fn at(&self, id: &Id, now: Instant) -> Running {
-        let (ran, paused) = self.spent(now);
-        Running {
-            id: id.clone(),
-            state: self.state,
-            generation: self.generation,
-            started_at: self.started_at,
-            starts: self.starts,
-            since: now.saturating_duration_since(self.since),
-            age: now.saturating_duration_since(self.born),
-            ran,
-            paused,
-        }
-    }
-}
-
-#[derive(Debug, Default)]
-struct Counts {
-    attempts: AtomicU64,
-    successes: AtomicU64,
-    failures: AtomicU64,
-}
-
-impl Counts {
-    fn get(&self) -> Startups {
-        Startups {
-            attempts: self.attempts.load(Ordering::Relaxed),
-            successes: self.successes.load(Ordering::Relaxed),
-            failures: self.failures.load(Ordering::Relaxed),
-        }
+        shown
     }
 }
 
@@ -291,7 +251,7 @@ mod tests {
     fn ratios_count_what_a_task_did_over_its_whole_life() {
         let begun = Instant::now();
         let at = |seconds| begun + Duration::from_secs(seconds);
-        let mut entry = Entry::new(begun);
+        let mut entry = Entry::new(task(), begun);
         for (second, state) in [
             (1, RunState::Running),
             (3, RunState::Running),
@@ -302,7 +262,7 @@ mod tests {
             entry.turn(state, at(second));
         }
 
-        let seen = entry.at(&task(), at(16));
+        let seen = entry.at(at(16));
 
         assert_eq!((seen.running_ratio(), seen.pause_ratio()), (10.0 / 16.0, 3.0 / 16.0), "{seen:?}");
         assert_eq!((seen.since, seen.age), (Duration::from_secs(6), Duration::from_secs(16)));
@@ -312,7 +272,7 @@ mod tests {
     fn one_that_has_not_lived_yet_has_ratios_that_can_be_shown() {
         let now = Instant::now();
 
-        let seen = Entry::new(now).at(&task(), now);
+        let seen = Entry::new(task(), now).at(now);
 
         assert_eq!((seen.running_ratio(), seen.pause_ratio()), (0.0, 0.0));
     }

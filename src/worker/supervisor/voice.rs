@@ -9,7 +9,6 @@
 //! anew, or somebody else writes here. It is removed, and what was said stands behind the removal.
 
 use std::{
-    fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicI64, Ordering},
@@ -206,15 +205,6 @@ impl Board for Topic {
 
     fn generation(&self, id: &Id) -> Option<i64> {
         self.statuses.read(|statuses| statuses.generation(&id.connector, id.task))
-    }
-}
-
-impl fmt::Debug for Voice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Voice")
-            .field("id", &self.id)
-            .field("generation", &self.generation)
-            .finish_non_exhaustive()
     }
 }
 
