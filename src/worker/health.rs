@@ -12,7 +12,6 @@
 //! - Requests to the API that come while there is none wait for it up to [`PATIENCE`]; who then still has none is told why.
 
 use std::{
-    fmt,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -27,9 +26,9 @@ use axum::{
 use serde_json::json;
 use tokio::{sync::watch, time::timeout};
 
-use kafka::{Lapse, Membership};
+use kafka::Lapse;
 
-use super::{grants::Grants, ingest, rest, scrape::Scrape, state::State};
+use super::{ingest, rest, scrape::Scrape, state::State};
 use crate::config;
 
 /// How long a request waits for a worker that starts: what is left until [`rest::DEADLINE`] is enough for most answers.
@@ -55,8 +54,6 @@ pub(super) enum Phase {
 pub(super) struct Health {
     worker: Arc<config::Worker>,
     metrics: Arc<dyn Fn() -> String + Send + Sync>,
-    /// What the worker itself has to show, once it runs.
-    scrape: OnceLock<Scrape>,
     /// Where it receives deliveries.
     ingest: OnceLock<ingest::Watch>,
     inner: watch::Sender<Inner>,
@@ -68,18 +65,17 @@ struct Inner {
 }
 
 /// What a started worker is made of.
-pub(super) struct Parts {
-    pub(super) api: Router,
-    pub(super) state: State,
-    pub(super) membership: Membership,
-    pub(super) grants: Grants,
+struct Parts {
+    api: Router,
+    /// What `/metrics` shows of it.
+    scrape: Scrape,
 }
 
 impl Health {
     pub(super) fn new(worker: Arc<config::Worker>, metrics: Arc<dyn Fn() -> String + Send + Sync>) -> Self {
         let phase = Phase::Starting("connecting to Kafka".to_owned());
         let inner = watch::Sender::new(Inner { phase, parts: None });
-        Self { worker, metrics, scrape: OnceLock::new(), ingest: OnceLock::new(), inner }
+        Self { worker, metrics, ingest: OnceLock::new(), inner }
     }
 
     pub(super) fn router(&self) -> Router<Arc<Self>> {
@@ -100,21 +96,15 @@ impl Health {
         self.inner.send_modify(|inner| inner.phase = phase);
     }
 
-    /// From here on the API is answered.
-    pub(super) fn serve(&self, parts: Parts) {
-        self.inner.send_replace(Inner { phase: Phase::Running, parts: Some(parts) });
+    /// From here on the API is answered, and `/metrics` shows the worker too.
+    pub(super) fn serve(&self, api: Router, scrape: Scrape) {
+        self.inner.send_replace(Inner { phase: Phase::Running, parts: Some(Parts { api, scrape }) });
     }
 
     /// From here on deliveries are received.
     pub(super) fn receive(&self, ingest: ingest::Watch) {
         // Started once, before anything else.
         self.ingest.set(ingest).ok();
-    }
-
-    /// From here on `/metrics` shows this too.
-    pub(super) fn measure(&self, scrape: Scrape) {
-        // A worker starts once, so there is never a second.
-        self.scrape.set(scrape).ok();
     }
 
     /// The API, as soon as there is one; `None` where it does not come in time, or not at all.
@@ -157,13 +147,13 @@ impl Health {
     fn standing(&self, parts: &Parts) -> Standing {
         // A session is how long the group itself would believe in a worker that says nothing.
         let longest = self.worker.group.session_timeout;
-        let State { configs, offsets, statuses } = &parts.state;
+        let State { configs, offsets, statuses } = &parts.scrape.state;
         let silences = [configs.silent_for(), offsets.silent_for(), statuses.silent_for()];
         if let Some(silence) = silences.into_iter().flatten().max().filter(|silence| *silence > longest) {
             let seconds = silence.as_secs();
             return Standing::Troubled(format!("Kafka has not answered this worker for {seconds} s"));
         }
-        parts.membership.lapse().map_or(Standing::Well, |lapse| Standing::of(lapse, 2 * longest))
+        parts.scrape.membership.lapse().map_or(Standing::Well, |lapse| Standing::of(lapse, 2 * longest))
     }
 }
 
@@ -199,12 +189,6 @@ impl Standing {
     }
 }
 
-impl fmt::Debug for Health {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Health").field("verdict", &self.verdict()).finish_non_exhaustive()
-    }
-}
-
 async fn health(Shared(health): Shared<Arc<Health>>) -> Response {
     let (status, message) = health.verdict();
     let code = match status {
@@ -216,7 +200,7 @@ async fn health(Shared(health): Shared<Arc<Health>>) -> Response {
     if let Some(ingest) = health.ingest.get() {
         body["ingest"] = ingest.report();
     }
-    let grants = health.inner.borrow().parts.as_ref().and_then(|parts| parts.grants.report());
+    let grants = health.inner.borrow().parts.as_ref().and_then(|parts| parts.scrape.access.grants().report());
     if let Some(grants) = grants {
         body["grants"] = grants;
     }
@@ -232,7 +216,8 @@ async fn ready(Shared(health): Shared<Arc<Health>>) -> Response {
 
 async fn metrics(Shared(health): Shared<Arc<Health>>) -> Response {
     let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
-    let own = health.scrape.get().map(Scrape::text).unwrap_or_default();
+    let scrape = health.inner.borrow().parts.as_ref().map(|parts| parts.scrape.clone());
+    let own = scrape.as_ref().map(Scrape::text).unwrap_or_default();
     (kind, (health.metrics)() + &own).into_response()
 }
 

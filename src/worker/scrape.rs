@@ -15,7 +15,6 @@
 
 use std::{
     collections::BTreeMap,
-    fmt,
     time::{Duration, SystemTime},
 };
 
@@ -105,12 +104,6 @@ impl Scrape {
                 page.put(&live::CONNECTOR_VERSION, &[name, env!("CARGO_PKG_VERSION")], 1.0);
             }
         });
-    }
-}
-
-impl fmt::Debug for Scrape {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scrape").finish_non_exhaustive()
     }
 }
 

@@ -3,6 +3,7 @@
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{
+    Router,
     extract::{Request, State as Shared},
     response::Response,
 };
@@ -32,56 +33,57 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 /// The longest the head of a delivery may take, and a connection may stay without one.
 const HEAD: Duration = Duration::from_secs(15);
 
-/// Binds and serves all of them; also the certificate that https listeners serve, for its watch.
+/// Binds the admin listeners and serves them; also the certificate that those with TLS serve, for its watch.
 pub(super) async fn bind(
     worker: &config::Worker,
     health: &Arc<Health>,
 ) -> Result<(Vec<Server>, Option<Certificates>), Error> {
     let rest = &worker.rest;
     let certificates = rest.tls.as_ref().map(|files| certificate(files, rest.client_auth.as_ref()));
-    let certificates = certificates.transpose()?.filter(|_| worker.listeners.iter().any(|one| one.tls));
-    let tls = certificates.as_ref().map(Certificates::tls).transpose()?;
+    let certificates = certificates.transpose()?;
     let security = Security::new(rest)?;
     let router = rest::protect(health.router().fallback(api).with_state(Arc::clone(health)), security);
-    let mut servers = Vec::new();
-    for listener in &worker.listeners {
-        let failed = |source| Error::Listen { listener: url(listener), source };
-        let bound = bind_one(listener).await.map_err(failed)?;
-        let options = Options {
-            tls: tls.clone().filter(|_| listener.tls),
-            connections: CONNECTIONS,
-            ..Options::default()
-        };
-        servers.push(Server::start(bound, router.clone(), options).map_err(failed)?);
-    }
-    Ok((servers, certificates))
+    let options = Options { connections: CONNECTIONS, ..Options::default() };
+    serve(&worker.listeners, certificates, &router, options).await
 }
 
 /// Binds and serves the public listeners, which know the webhook routes and nothing else.
 pub(super) async fn receive(worker: &config::Worker, ingest: &mut Ingest) -> Result<(), Error> {
     let webhook = &worker.webhook;
-    let certificates = webhook.tls.as_ref().map(|files| certificate(files, None));
-    let certificates = certificates.transpose()?.filter(|_| webhook.listeners.iter().any(|one| one.tls));
-    let tls = certificates.as_ref().map(Certificates::tls).transpose()?;
-    let mut servers = Vec::new();
-    for listener in &webhook.listeners {
-        let failed = |source| Error::Listen { listener: url(listener), source };
-        let bound = bind_one(listener).await.map_err(failed)?;
-        let options = Options {
-            tls: tls.clone().filter(|_| listener.tls),
-            connections: webhook.connections,
-            handshake: HANDSHAKE,
-            head: HEAD,
-            per_address: webhook.connections_per_address,
-            exempt: webhook.proxies.clone(),
-        };
-        servers.push(Server::start(bound, ingest.routes(), options).map_err(failed)?);
-    }
+    let certificates = webhook.tls.as_ref().map(|files| certificate(files, None)).transpose()?;
+    let options = Options {
+        tls: None,
+        connections: webhook.connections,
+        handshake: HANDSHAKE,
+        head: HEAD,
+        per_address: webhook.connections_per_address,
+        exempt: webhook.proxies.clone(),
+    };
+    let (servers, certificates) = serve(&webhook.listeners, certificates, &ingest.routes(), options).await?;
     let watching = certificates.map(|certificates| {
         tokio::spawn(certificates.watch("webhook", webhook.reload_interval, ingest.cancelled()))
     });
     ingest.serve(servers, watching);
     Ok(())
+}
+
+/// Serves a router on these listeners; also the certificates, where a listener has TLS.
+async fn serve(
+    listeners: &[Listener],
+    certificates: Option<Certificates>,
+    router: &Router,
+    options: Options,
+) -> Result<(Vec<Server>, Option<Certificates>), Error> {
+    let certificates = certificates.filter(|_| listeners.iter().any(|one| one.tls));
+    let tls = certificates.as_ref().map(Certificates::tls).transpose()?;
+    let mut servers = Vec::new();
+    for listener in listeners {
+        let failed = |source| Error::Listen { listener: url(listener), source };
+        let bound = bind_one(listener).await.map_err(failed)?;
+        let options = Options { tls: tls.clone().filter(|_| listener.tls), ..options.clone() };
+        servers.push(Server::start(bound, router.clone(), options).map_err(failed)?);
+    }
+    Ok((servers, certificates))
 }
 
 /// Everything but health and metrics: the REST API, once there is one.

@@ -18,7 +18,7 @@ use crate::{
         declared,
         fresh::read_configs,
         grants::{Grants, Hosts, Parts as GrantParts, Services},
-        health::{Parts as HealthParts, Phase},
+        health::Phase,
         herder::{Herder, Parts as HerderParts, Subscribing},
         ledger::Ledgers,
         plugins::Store,
@@ -182,21 +182,15 @@ impl Service {
         ];
         let supervising =
             self.tasks.spawn(supervisor.run(self.cancel.clone(), grace(worker.shutdown_timeout)));
-        self.health.measure(Scrape {
+        let scrape = Scrape {
             handle,
             state: state.clone(),
             membership: membership.clone(),
             plugins: process.plugins.clone(),
             access,
             ledgers,
-        });
-        let api = rest::router(herder.clone());
-        self.health.serve(HealthParts {
-            api,
-            state: state.clone(),
-            membership: membership.clone(),
-            grants: grants.clone(),
-        });
+        };
+        self.health.serve(rest::router(herder.clone()), scrape);
         if let Some(options) = declared::Options::of(worker) {
             let watching = self.tasks.spawn(declared::Watch::new(herder, options).run(self.cancel.clone()));
             upkeep.push(("watch over connector files", watching));
