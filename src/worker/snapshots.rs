@@ -1,6 +1,6 @@
 //! What REST needs to show and ask for runs, made of this worker's ledgers.
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use serde_json::Value;
@@ -44,28 +44,37 @@ impl Desk {
     ) -> Arc<Self> {
         Arc::new(Self { ledgers, grants, kafka, admin, decoder: Decoder::new(registry) })
     }
-
-    async fn handle(&self, prefix: &TopicPrefix) -> Result<Option<Handle>, Error> {
-        self.ledgers.of(prefix).await.map_err(|error| refused(READING, error))
-    }
 }
 
-const READING: &str = "read the state topic";
+/// What is attempted where the ledger of a prefix is asked for.
+pub(super) const READING: &str = "read the state topic";
+
+/// The ledger of a prefix as far as it was read here; `None` where its topic is not there.
+pub(super) async fn handle(ledgers: &Ledgers, prefix: &TopicPrefix) -> Result<Option<Handle>, Error> {
+    ledgers.of(prefix).await.map_err(|error| refused(READING, error))
+}
+
+/// The same, read to its end.
+pub(super) async fn newest(ledgers: &Ledgers, prefix: &TopicPrefix) -> Result<Option<Handle>, Error> {
+    let handle = handle(ledgers, prefix).await?;
+    if let Some(handle) = &handle {
+        handle.read_to_end(FRESH).await.map_err(|error| refused(READING, error))?;
+    }
+    Ok(handle)
+}
 
 #[async_trait]
 impl herder::Snapshots for Desk {
     async fn read(&self, prefix: &TopicPrefix, connector: &str) -> Result<Told, Error> {
-        Ok(self.handle(prefix).await?.map(|handle| told(&handle, connector)).unwrap_or_default())
+        Ok(handle(&self.ledgers, prefix).await?.map(|handle| told(&handle, connector)).unwrap_or_default())
     }
 
     async fn newest(&self, prefix: &TopicPrefix, connector: &str) -> Result<Told, Error> {
-        let Some(handle) = self.handle(prefix).await? else { return Ok(Told::default()) };
-        handle.read_to_end(FRESH).await.map_err(|error| refused(READING, error))?;
-        Ok(told(&handle, connector))
+        Ok(newest(&self.ledgers, prefix).await?.map(|handle| told(&handle, connector)).unwrap_or_default())
     }
 
     async fn write(&self, prefix: &TopicPrefix, key: &Key, value: &Value) -> Result<(), Error> {
-        let Some(handle) = self.handle(prefix).await? else {
+        let Some(handle) = handle(&self.ledgers, prefix).await? else {
             return Err(Error::Conflict(format!("the state topic of prefix {prefix} is not there any more")));
         };
         let doing = "write to the state topic (ask for the run to see whether it was taken)";
@@ -91,12 +100,6 @@ impl herder::Snapshots for Desk {
                 Error::Registry { doing: "decode certificates", told: Chain(&source).to_string() }
             }
         })
-    }
-}
-
-impl fmt::Debug for Desk {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Desk").field("ledgers", &self.ledgers).finish_non_exhaustive()
     }
 }
 

@@ -62,7 +62,6 @@ impl Options {
 }
 
 /// Looks at the files for as long as it runs.
-#[derive(Debug)]
 pub struct Watch {
     herder: Herder,
     options: Options,

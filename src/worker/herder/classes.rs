@@ -1,21 +1,24 @@
-//! Classes: what there is, which keys they have, and what they say about a configuration.
+//! Classes: which there are, which keys they have, what they say about a configuration, and a configuration read in full.
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::{task::spawn_blocking, time::timeout};
-
-use super::{Budget, CLASS, Error, Herder, LARGEST_RECORD, PluginInfo, limits::Turn};
+use super::{Budget, CLASS, Error, Herder, LARGEST_RECORD, PluginInfo};
 use crate::{
-    config::{KeyDef, Validation},
+    config::{
+        KeyDef, Problems, Providers, Validation, Warning,
+        connector::{Class, Sole},
+    },
     worker::{
-        plugins::{Depth, Plugin},
-        state::configs::{self, Properties},
+        plugins::{Depth, Plugin, lines},
+        state::configs::{self, Configs, Connector, Properties},
     },
 };
 
 /// The longest a validation request may take.
 const VALIDATION_LIMIT: Duration = Duration::from_secs(5);
-const VALIDATING: &str = "validating the configuration";
+/// What the worker is busy with while a request waits, and what failed if it panics.
+const VALIDATING: (&str, &str) = ("validating the configuration", "validate the configuration");
+const READING: (&str, &str) = ("reading the configuration", "read the configuration");
 
 /// What configurations may name beside connectors, with Kafka Connect's word for its kind. They have no keys of their own
 /// here: those of the schema registry are the worker's.
@@ -63,8 +66,8 @@ impl Herder {
         }
         let plugin = self.class_of(&config)?;
         let budget = Budget::start().at_most(VALIDATION_LIMIT);
-        let turn = self.limits.validation(budget, VALIDATING).await?;
-        validation(plugin, Arc::new(config), depth, turn, budget).await
+        let turn = self.limits.validations.turn(budget, VALIDATING.0).await?;
+        budget.blocking(VALIDATING, turn, move || plugin.validate(&config, depth)).await
     }
 
     /// Takes a configuration only if its class finds nothing wrong with it.
@@ -77,8 +80,9 @@ impl Herder {
                 format!("the configuration has {size} bytes where {LARGEST_RECORD} are the most that fit");
             return Err(Error::Invalid { class, errors: vec![told] });
         }
-        let turn = self.limits.thread(budget, VALIDATING).await?;
-        let answer = validation(plugin, Arc::clone(config), Depth::Full, turn, budget).await?;
+        let turn = self.limits.threads.turn(budget, VALIDATING.0).await?;
+        let config = Arc::clone(config);
+        let answer = budget.blocking(VALIDATING, turn, move || plugin.validate(&config, Depth::Full)).await?;
         let errors: Vec<String> = answer.configs.into_iter().flat_map(|entry| entry.value.errors).collect();
         if errors.is_empty() { Ok(()) } else { Err(Error::Invalid { class, errors }) }
     }
@@ -100,32 +104,55 @@ impl Herder {
             ))
         })
     }
-}
 
-/// Validates on a thread that may block: references are read from files, which may be slow.
-async fn validation(
-    plugin: Arc<dyn Plugin>,
-    config: Arc<Properties>,
-    depth: Depth,
-    turn: Turn,
-    budget: Budget,
-) -> Result<Validation, Error> {
-    let class = plugin.class();
-    let validate = move || {
-        // Held by the thread: one that hangs on a file after its request was answered still counts.
-        let _turn = turn;
-        plugin.validate(&config, depth)
-    };
-    match timeout(budget.left(), spawn_blocking(validate)).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(error)) => {
-            // The text of a panic may hold a value of the configuration.
-            tracing::error!(class, panicked = error.is_panic(), "validate a configuration");
-            Err(Error::Internal { doing: "validate the configuration" })
+    /// The configuration of a connector of this class, with its secrets. `what` is said of the class where the connector is of
+    /// another.
+    pub(super) async fn source<T: Send + 'static>(
+        &self,
+        name: &str,
+        connector: Connector,
+        wanted: Class,
+        what: &str,
+        parse: Parse<T>,
+        budget: Budget,
+    ) -> Result<T, Error> {
+        let class = self.class_of(&connector.config)?.class();
+        if class != wanted.name() {
+            let told = format!("Connector {name} is a {class}: only a {} {what}", wanted.name());
+            return Err(Error::BadRequest(told));
         }
-        Err(_) => Err(Error::TimedOut { doing: VALIDATING }),
+        let turn = self.limits.threads.turn(budget, READING.0).await?;
+        let (name, providers) = (name.to_owned(), self.parts.providers.clone());
+        let parsed = move || parse(&name, &connector.config, &providers);
+        match budget.blocking(READING, turn, parsed).await? {
+            Ok((source, _)) => Ok(source),
+            Err(problems) => Err(Error::Invalid { class: class.to_owned(), errors: lines(&problems) }),
+        }
+    }
+
+    /// Refuses a configuration that shares with another connector what each must have for itself. Checked under the lock of
+    /// the config tail.
+    pub(super) fn check_rivals(
+        &self,
+        name: &str,
+        config: &Properties,
+        configs: &Configs,
+    ) -> Result<(), Error> {
+        let providers = &self.parts.providers;
+        let Some(own) = Sole::of(config, providers) else { return Ok(()) };
+        for (other, connector) in configs.connectors().iter().filter(|(other, _)| *other != name) {
+            if Sole::of(&connector.config, providers).as_ref() == Some(&own) {
+                let (rule, remedy) = own.taken(other);
+                let errors = vec![format!("{} {rule}; {remedy}", own.key)];
+                return Err(Error::Invalid { class: own.class.name().to_owned(), errors });
+            }
+        }
+        Ok(())
     }
 }
+
+/// Reads a flat configuration.
+type Parse<T> = fn(&str, &Properties, &Providers) -> Result<(T, Vec<Warning>), Problems>;
 
 fn simple(class: &str) -> &str {
     class.trim().rsplit('.').next().unwrap_or_default()

@@ -76,14 +76,8 @@ impl Herder {
     /// # Errors
     /// There is none, or Kafka did not take it.
     pub async fn delete(&self, name: &str) -> Result<(), Error> {
-        self.ready().await?;
-        let decide = |configs: &Configs| {
-            if !configs.connectors().contains_key(name) {
-                return Err(Error::no_connector(name));
-            }
-            Ok(((), self.deletion(name, configs)))
-        };
-        Ok(self.parts.arbiter.write(Budget::start().left(), decide).await?)
+        let missing = || Error::no_connector(name);
+        self.change(name, missing, |configs, _| Ok(((), self.deletion(name, configs)))).await
     }
 
     /// Pauses, resumes or stops a connector; being asked again changes nothing. A stopped one has no tasks from here on.
@@ -91,14 +85,8 @@ impl Herder {
     /// # Errors
     /// There is none, or Kafka did not take it.
     pub async fn set_target(&self, name: &str, target: TargetState) -> Result<(), Error> {
-        self.ready().await?;
-        let decide = |configs: &Configs| {
-            let Some(connector) = configs.connectors().get(name) else {
-                return Err(Error::NotFound(format!("Unknown connector {name}")));
-            };
-            Ok(((), target_writes(name, connector, target)))
-        };
-        Ok(self.parts.arbiter.write(Budget::start().left(), decide).await?)
+        let missing = || Error::NotFound(format!("Unknown connector {name}"));
+        self.change(name, missing, |_, connector| Ok(((), target_writes(name, connector, target)))).await
     }
 
     /// Restarts a connector, and its tasks too if asked to. Returns its state with what was chosen shown as RESTARTING.
@@ -106,18 +94,14 @@ impl Herder {
     /// # Errors
     /// There is none, or Kafka did not take it.
     pub async fn restart(&self, name: &str, tasks: bool, only_failed: bool) -> Result<Status, Error> {
-        self.ready().await?;
-        let decide = |configs: &Configs| {
-            let Some(connector) = configs.connectors().get(name) else {
-                return Err(Error::NotFound(format!("Unknown connector: {name}")));
-            };
-            // Looked at before the write: afterwards the owner may already have acted on it.
+        let decide = |configs: &Configs, connector: &Connector| {
+            // Read before the write: afterwards the owner may already have acted on it.
             let status =
                 self.parts.state.statuses.read(|statuses| self.status_of(name, configs, connector, statuses));
             let command = configs::restart(name, tasks, only_failed, None);
             Ok((restarting(status, tasks, only_failed), vec![command]))
         };
-        Ok(self.parts.arbiter.write(Budget::start().left(), decide).await?)
+        self.change(name, || unknown(name), decide).await
     }
 
     /// Restarts one task.
@@ -125,22 +109,33 @@ impl Herder {
     /// # Errors
     /// There is no such connector or task, or Kafka did not take it.
     pub async fn restart_task(&self, name: &str, task: u32) -> Result<(), Error> {
-        self.ready().await?;
-        let decide = |configs: &Configs| {
-            let Some(connector) = configs.connectors().get(name) else {
-                return Err(Error::NotFound(format!("Unknown connector: {name}")));
-            };
+        let decide = |_: &Configs, connector: &Connector| {
             if usize::try_from(task).map_or(true, |task| task >= connector.tasks.len()) {
                 return Err(Error::NotFound(format!("Unknown task: {name}-{task}")));
             }
             Ok(((), vec![configs::restart(name, false, false, Some(task))]))
+        };
+        self.change(name, || unknown(name), decide).await
+    }
+
+    /// Decides on a connector's newest state, and writes. `missing` is the answer where there is no such connector.
+    async fn change<T>(
+        &self,
+        name: &str,
+        missing: impl Fn() -> Error + Send + Sync,
+        decide: impl Fn(&Configs, &Connector) -> Result<(T, Vec<Write>), Error> + Send + Sync,
+    ) -> Result<T, Error> {
+        self.ready().await?;
+        let decide = move |configs: &Configs| {
+            let connector = configs.connectors().get(name).ok_or_else(&missing)?;
+            decide(configs, connector)
         };
         Ok(self.parts.arbiter.write(Budget::start().left(), decide).await?)
     }
 
     /// The connector as it stands in the topic at this moment: what another worker has finished writing is in it.
     pub(super) async fn newest(&self, name: &str, budget: Budget) -> Result<Option<Connector>, Error> {
-        let _turn = self.limits.client(budget, "waiting to read the config topic").await?;
+        let _turn = self.limits.clients.turn(budget, "waiting to read the config topic").await?;
         self.ready().await?;
         let (configs, arbiter) = (&self.parts.state.configs, &self.parts.arbiter);
         // The cure of a write that hangs has as long again: half of what is left leaves room for the change itself.
@@ -172,6 +167,11 @@ impl Herder {
         let after = self.parts.arbiter.write(budget.left(), decide).await?;
         Ok((self.info_of(name, &after), before.is_none()))
     }
+}
+
+/// For restarts, in Kafka Connect's words.
+fn unknown(name: &str) -> Error {
+    Error::NotFound(format!("Unknown connector: {name}"))
 }
 
 /// The configuration with its name in it.

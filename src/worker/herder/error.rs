@@ -86,32 +86,28 @@ pub enum Error {
 impl Error {
     /// The HTTP status.
     pub fn status(&self) -> u16 {
-        match self {
-            Self::BadRequest(_) | Self::Invalid { .. } => 400,
-            Self::NotFound(_) => 404,
-            Self::AlreadyExists(_) | Self::Conflict(_) | Self::Stale => 409,
-            Self::Kafka { source, .. } if source.retry().is_retriable() => 503,
-            Self::Starting { .. } | Self::Registry { .. } => 503,
-            Self::Provider(_) => 502,
-            Self::Kafka { .. } | Self::TimedOut { .. } | Self::Internal { .. } => 500,
-        }
+        self.verdict().0
     }
 
     /// Whether the same request may succeed later.
     pub fn retry(&self) -> Retry {
+        self.verdict().1
+    }
+
+    fn verdict(&self) -> (u16, Retry) {
         match self {
-            Self::Stale
-            | Self::Starting { .. }
-            | Self::TimedOut { .. }
-            | Self::Registry { .. }
-            | Self::Provider(_) => Retry::Later,
-            Self::Kafka { source, .. } => source.retry(),
-            Self::NotFound(_)
-            | Self::BadRequest(_)
-            | Self::Invalid { .. }
-            | Self::AlreadyExists(_)
-            | Self::Conflict(_)
-            | Self::Internal { .. } => Retry::Never,
+            Self::BadRequest(_) | Self::Invalid { .. } => (400, Retry::Never),
+            Self::NotFound(_) => (404, Retry::Never),
+            Self::AlreadyExists(_) | Self::Conflict(_) => (409, Retry::Never),
+            Self::Stale => (409, Retry::Later),
+            Self::Internal { .. } => (500, Retry::Never),
+            Self::TimedOut { .. } => (500, Retry::Later),
+            Self::Provider(_) => (502, Retry::Later),
+            Self::Starting { .. } | Self::Registry { .. } => (503, Retry::Later),
+            Self::Kafka { source, .. } => {
+                let retry = source.retry();
+                (if retry.is_retriable() { 503 } else { 500 }, retry)
+            }
         }
     }
 

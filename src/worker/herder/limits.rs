@@ -1,87 +1,125 @@
-//! How much requests take of the process at the same time.
+//! How long an operation may take, and how much operations take of the process at the same time.
 //!
 //! A listener has many connections, and each may ask for something that costs a client of Kafka's (several threads and
-//! connections) or a blocking thread. Without a limit a client with a loop could have thousands of them. Whoever finds no
-//! place waits for one, in the order of arrival, and is refused when its time is up.
+//! connections) or a blocking thread. Without a limit a client with a loop could have thousands of them. A request that finds
+//! no place waits for one, in the order of arrival, and is refused when its time is up.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
-    time::timeout,
+    task::spawn_blocking,
+    time::{Instant, timeout},
 };
 
-use super::{Budget, Error};
+use super::{ANSWER, Error};
 
 /// Clients of Kafka's. A reading takes two for some 50 ms: this many still answer hundreds of requests a second.
 const CLIENTS: usize = 16;
-/// Threads that read files. More than are stuck on one bad mount before somebody notices, fewer than the runtime has.
+/// Threads that read files. More than are stuck on one bad mount before a person notices, fewer than the runtime has.
 const THREADS: usize = 64;
 /// Threads for validation requests, which anyone who may read can send: apart from those that changes need.
 const VALIDATIONS: usize = 8;
 
+/// What is left of [`ANSWER`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Budget(pub(super) Instant);
+
+impl Budget {
+    pub(super) fn start() -> Self {
+        Self(Instant::now() + ANSWER)
+    }
+
+    /// The same, or less where `limit` is.
+    pub(super) fn at_most(self, limit: Duration) -> Self {
+        Self(self.0.min(Instant::now() + limit))
+    }
+
+    pub(super) fn left(self) -> Duration {
+        self.0.saturating_duration_since(Instant::now())
+    }
+
+    /// Gives `work` the time that is left.
+    pub(super) async fn within<T>(
+        self,
+        doing: &'static str,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        timeout(self.left(), work).await.unwrap_or(Err(Error::TimedOut { doing }))
+    }
+
+    /// Runs what may block, such as reading the files that references name, on a thread for that. The thread keeps the turn:
+    /// one that hangs on a file after its request was answered still counts.
+    pub(super) async fn blocking<T: Send + 'static>(
+        self,
+        (waiting, doing): (&'static str, &'static str),
+        turn: Turn,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Error> {
+        let running = spawn_blocking(move || {
+            let _turn = turn;
+            work()
+        });
+        let done = async {
+            running.await.map_err(|error| {
+                // The text of a panic may hold a value of the configuration.
+                tracing::error!(panicked = error.is_panic(), "{doing}");
+                Error::Internal { doing }
+            })
+        };
+        self.within(waiting, done).await
+    }
+}
+
 /// What is taken now. See the module's head.
 #[derive(Debug)]
 pub(super) struct Limits {
-    clients: Arc<Semaphore>,
-    threads: Arc<Semaphore>,
-    validations: Arc<Semaphore>,
+    pub(super) clients: Places,
+    /// Threads that may hang.
+    pub(super) threads: Places,
+    pub(super) validations: Places,
 }
-
-/// A place, until it is dropped.
-pub(super) type Turn = OwnedSemaphorePermit;
 
 impl Default for Limits {
     fn default() -> Self {
         let [clients, threads, validations] =
-            [CLIENTS, THREADS, VALIDATIONS].map(|places| Arc::new(Semaphore::new(places)));
+            [CLIENTS, THREADS, VALIDATIONS].map(|places| Places(Arc::new(Semaphore::new(places))));
         Self { clients, threads, validations }
     }
 }
 
-impl Limits {
-    /// Waits for the place of a client.
-    pub(super) async fn client(&self, budget: Budget, doing: &'static str) -> Result<Turn, Error> {
-        turn(&self.clients, budget, doing).await
-    }
+/// Places of one kind.
+#[derive(Debug)]
+pub(super) struct Places(Arc<Semaphore>);
 
-    /// Waits for the place of a thread that may hang.
-    pub(super) async fn thread(&self, budget: Budget, doing: &'static str) -> Result<Turn, Error> {
-        turn(&self.threads, budget, doing).await
-    }
+/// A place, until it is dropped.
+pub(super) type Turn = OwnedSemaphorePermit;
 
-    /// Waits for the place of a thread that validates.
-    pub(super) async fn validation(&self, budget: Budget, doing: &'static str) -> Result<Turn, Error> {
-        turn(&self.validations, budget, doing).await
-    }
-}
-
-async fn turn(places: &Arc<Semaphore>, budget: Budget, doing: &'static str) -> Result<Turn, Error> {
-    match timeout(budget.left(), Arc::clone(places).acquire_owned()).await {
-        Ok(Ok(turn)) => Ok(turn),
-        // Nobody ever closes it.
-        Ok(Err(_)) | Err(_) => Err(Error::TimedOut { doing }),
+impl Places {
+    /// Waits for a place.
+    pub(super) async fn turn(&self, budget: Budget, doing: &'static str) -> Result<Turn, Error> {
+        let turn = Arc::clone(&self.0).acquire_owned();
+        // It is never closed.
+        budget.within(doing, async { turn.await.map_err(|_| Error::TimedOut { doing }) }).await
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::Instant;
-
     use super::*;
 
     #[tokio::test]
-    async fn who_finds_no_place_waits_until_one_is_free_or_the_time_is_up() {
+    async fn request_without_a_place_waits_for_one_or_times_out() {
         let limits = Limits::default();
-        let take = async || limits.client(Budget::start(), "waiting").await;
+        let take = async || limits.clients.turn(Budget::start(), "waiting").await;
         let mut taken = Vec::new();
         for _ in 0..CLIENTS {
             taken.push(take().await.unwrap());
         }
 
-        let late = limits.client(Budget(Instant::now()), "waiting").await;
-        let other = limits.thread(Budget::start(), "waiting").await;
-        let validation = limits.validation(Budget::start(), "waiting").await;
+        let late = limits.clients.turn(Budget(Instant::now()), "waiting").await;
+        let other = limits.threads.turn(Budget::start(), "waiting").await;
+        let validation = limits.validations.turn(Budget::start(), "waiting").await;
         taken.pop();
         let free = take().await;
 

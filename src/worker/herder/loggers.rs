@@ -5,7 +5,6 @@
 
 use std::{
     collections::BTreeMap,
-    fmt,
     sync::{Mutex, PoisonError},
 };
 
@@ -19,94 +18,41 @@ use crate::{
     worker::state::configs,
 };
 
-/// How much is logged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "UPPERCASE")]
-pub enum Level {
-    /// Nothing.
-    Off,
-    /// What somebody must act on.
-    Error,
-    /// What was recovered from.
-    Warn,
-    /// Lifecycle.
-    Info,
-    /// Details.
-    Debug,
-    /// Everything.
-    Trace,
+/// Kafka Connect's words. FATAL and ALL, which we do not have, are read as their neighbors.
+const LEVELS: [(&str, LevelFilter); 8] = [
+    ("OFF", LevelFilter::OFF),
+    ("ERROR", LevelFilter::ERROR),
+    ("WARN", LevelFilter::WARN),
+    ("INFO", LevelFilter::INFO),
+    ("DEBUG", LevelFilter::DEBUG),
+    ("TRACE", LevelFilter::TRACE),
+    ("FATAL", LevelFilter::ERROR),
+    ("ALL", LevelFilter::TRACE),
+];
+
+/// Reads a level in any case.
+fn parse(text: &str) -> Option<LevelFilter> {
+    LEVELS.into_iter().find(|(word, _)| text.eq_ignore_ascii_case(word)).map(|(_, level)| level)
 }
 
-impl Level {
-    /// Reads a level in Kafka Connect's words, in any case. FATAL and ALL, which we do not have, are their neighbours.
-    pub fn parse(text: &str) -> Option<Self> {
-        let words = [
-            ("OFF", Self::Off),
-            ("FATAL", Self::Error),
-            ("ERROR", Self::Error),
-            ("WARN", Self::Warn),
-            ("INFO", Self::Info),
-            ("DEBUG", Self::Debug),
-            ("TRACE", Self::Trace),
-            ("ALL", Self::Trace),
-        ];
-        words.into_iter().find(|(word, _)| text.eq_ignore_ascii_case(word)).map(|(_, level)| level)
-    }
-}
-
-impl fmt::Display for Level {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Off => "OFF",
-            Self::Error => "ERROR",
-            Self::Warn => "WARN",
-            Self::Info => "INFO",
-            Self::Debug => "DEBUG",
-            Self::Trace => "TRACE",
-        })
-    }
+fn word(level: LevelFilter) -> &'static str {
+    LEVELS.into_iter().find(|(_, known)| *known == level).map_or("TRACE", |(word, _)| word)
 }
 
 /// A logger as REST shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct LoggerLevel {
     /// How much it logs.
-    pub level: Level,
+    pub level: &'static str,
     /// When that was changed last, in milliseconds since 1970; null if never.
     pub last_modified: Option<i64>,
-}
-
-impl From<LevelFilter> for Level {
-    fn from(level: LevelFilter) -> Self {
-        match level {
-            LevelFilter::OFF => Self::Off,
-            LevelFilter::ERROR => Self::Error,
-            LevelFilter::WARN => Self::Warn,
-            LevelFilter::INFO => Self::Info,
-            LevelFilter::DEBUG => Self::Debug,
-            _ => Self::Trace,
-        }
-    }
-}
-
-impl From<Level> for LevelFilter {
-    fn from(level: Level) -> Self {
-        match level {
-            Level::Off => Self::OFF,
-            Level::Error => Self::ERROR,
-            Level::Warn => Self::WARN,
-            Level::Info => Self::INFO,
-            Level::Debug => Self::DEBUG,
-            Level::Trace => Self::TRACE,
-        }
-    }
 }
 
 impl Herder {
     /// Every logger of this worker.
     pub fn loggers(&self) -> BTreeMap<String, LoggerLevel> {
         let shown = self.parts.loggers.levels().into_iter().map(|(name, shown)| {
-            (name, LoggerLevel { level: shown.level.into(), last_modified: shown.changed_ms })
+            (name, LoggerLevel { level: word(shown.level), last_modified: shown.changed_ms })
         });
         shown.collect()
     }
@@ -118,7 +64,7 @@ impl Herder {
     pub fn logger(&self, name: &str) -> Result<LoggerLevel, Error> {
         let mut levels = self.loggers();
         let found = levels.remove(name).or_else(|| levels.remove(&logger_name(name)));
-        found.ok_or_else(|| no_logger(name))
+        found.ok_or_else(|| Error::NotFound(format!("Logger {name} not found.")))
     }
 
     /// Changes a logger of this worker, and names all it changed.
@@ -126,8 +72,7 @@ impl Herder {
     /// # Errors
     /// The level does not exist, or the logger cannot be set.
     pub fn set_logger(&self, name: &str, level: &str) -> Result<Vec<String>, Error> {
-        let level = parse(level)?;
-        Ok(self.parts.loggers.set(name, level.into())?)
+        Ok(self.parts.loggers.set(name, asked(level)?)?)
     }
 
     /// Changes a logger of every worker.
@@ -135,10 +80,10 @@ impl Herder {
     /// # Errors
     /// The level does not exist, the logger cannot be set, or Kafka did not take it.
     pub async fn set_cluster_logger(&self, name: &str, level: &str) -> Result<(), Error> {
-        let level = parse(level)?;
+        let level = asked(level)?;
         LoggerError::check(name, [])?;
         self.ready().await?;
-        let write = configs::logger(name, &level.to_string());
+        let write = configs::logger(name, word(level));
         let decide = |configs: &configs::Configs| {
             // The topic keeps every name for ever, so there is a limit to them there too.
             LoggerError::check(name, configs.loggers().keys().map(String::as_str))?;
@@ -174,11 +119,11 @@ impl Herder {
             each.collect()
         });
         for (name, level) in self.followed.unseen(levels) {
-            match Level::parse(&level) {
-                Some(level) => match self.parts.loggers.set(&name, level.into()) {
+            match parse(&level) {
+                Some(level) => match self.parts.loggers.set(&name, level) {
                     Ok(affected) => {
-                        let affected = affected.len();
-                        tracing::info!(logger = name, %level, affected, "log level set for all workers");
+                        let (level, affected) = (word(level), affected.len());
+                        tracing::info!(logger = name, level, affected, "log level set for all workers");
                     }
                     Err(error) => {
                         tracing::warn!(logger = name, %error, "a log level for all workers is not set here");
@@ -222,16 +167,13 @@ impl From<LoggerError> for Error {
     }
 }
 
-fn parse(level: &str) -> Result<Level, Error> {
-    Level::parse(level).ok_or_else(|| {
+/// The level that a request names.
+fn asked(level: &str) -> Result<LevelFilter, Error> {
+    parse(level).ok_or_else(|| {
         // It may be a misplaced value; its length bounds what is repeated.
         let level: String = level.chars().take(32).collect();
         Error::NotFound(format!("invalid log level '{level}'."))
     })
-}
-
-fn no_logger(name: &str) -> Error {
-    Error::NotFound(format!("Logger {name} not found."))
 }
 
 #[cfg(test)]
@@ -272,16 +214,16 @@ mod tests {
     #[test]
     fn levels_are_read_in_connects_words_and_any_case() {
         let table = [
-            ("debug", Some(Level::Debug)),
-            ("FATAL", Some(Level::Error)),
-            ("All", Some(Level::Trace)),
-            ("OFF", Some(Level::Off)),
+            ("debug", Some(LevelFilter::DEBUG)),
+            ("FATAL", Some(LevelFilter::ERROR)),
+            ("All", Some(LevelFilter::TRACE)),
+            ("OFF", Some(LevelFilter::OFF)),
             ("LOUD", None),
             ("", None),
         ];
 
         for (text, level) in table {
-            assert_eq!(Level::parse(text), level, "{text}");
+            assert_eq!(parse(text), level, "{text}");
         }
     }
 }

@@ -25,30 +25,27 @@ mod error;
 mod limits;
 mod loggers;
 mod offsets;
-mod rivals;
 mod shapes;
 mod snapshots;
-mod sources;
 mod subscriptions;
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::future::join3;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use self::{
     declarations::Sight,
-    limits::Limits,
+    limits::{Budget, Limits},
     loggers::Followed,
     shapes::{connector_state, task_state},
     snapshots::Asking,
-    sources::within,
 };
 pub use self::{
     declarations::{Declaration, DeclarationInfo, Drift, Finding, Sighting},
     edit::Patch,
     error::Error,
-    loggers::{Level, LoggerLevel},
+    loggers::LoggerLevel,
     shapes::{
         ConnectorState, Expanded, Info, Message, Offset, Offsets, PluginInfo, ServerInfo, Status, TaskId,
         TaskInfo, TaskState, TopicNames, Topics,
@@ -90,7 +87,6 @@ const LARGEST_RECORD: usize = kafka::SMALLEST_LIMIT as usize - (64 << 10);
 const KAFKA_VERSION: &str = "4.3.1-tributary";
 
 /// What it takes.
-#[derive(Debug)]
 pub struct Parts {
     /// The three tails.
     pub state: State,
@@ -258,11 +254,7 @@ impl Herder {
     /// The worker is starting.
     pub async fn topics(&self, name: &str) -> Result<Topics, Error> {
         self.ready().await?;
-        let mut topics: Vec<String> = self
-            .parts
-            .state
-            .statuses
-            .read(|statuses| statuses.topics(name).into_iter().map(str::to_owned).collect());
+        let mut topics = self.known_topics(name);
         topics.sort_unstable();
         Ok(BTreeMap::from([(name.to_owned(), TopicNames { topics })]))
     }
@@ -295,6 +287,11 @@ impl Herder {
 
     fn known(&self, name: &str) -> Option<Connector> {
         self.parts.state.configs.read(|configs| configs.connectors().get(name).cloned())
+    }
+
+    fn known_topics(&self, name: &str) -> Vec<String> {
+        let statuses = &self.parts.state.statuses;
+        statuses.read(|statuses| statuses.topics(name).into_iter().map(str::to_owned).collect())
     }
 
     fn known_status(&self, name: &str) -> Option<Status> {
@@ -356,12 +353,6 @@ impl Herder {
     }
 }
 
-impl fmt::Debug for Herder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Herder").field("worker_id", &self.parts.worker_id).finish_non_exhaustive()
-    }
-}
-
 /// Whether a status is from before this restart, which its instance has yet to serve: the owner may hear of the restart after the
 /// caller who asked for it.
 fn precedes(status: &StatusRecord, restart: &Restart, task: Option<u32>) -> bool {
@@ -376,25 +367,6 @@ fn precedes(status: &StatusRecord, restart: &Restart, task: Option<u32>) -> bool
 const CLASS: &str = "connector.class";
 /// The key that names a connector.
 const NAME: &str = "name";
-
-/// What is left of [`ANSWER`].
-#[derive(Debug, Clone, Copy)]
-struct Budget(Instant);
-
-impl Budget {
-    fn start() -> Self {
-        Self(Instant::now() + ANSWER)
-    }
-
-    /// The same, or less where `limit` is.
-    fn at_most(self, limit: Duration) -> Self {
-        Self(self.0.min(Instant::now() + limit))
-    }
-
-    fn left(self) -> Duration {
-        self.0.saturating_duration_since(Instant::now())
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -4,7 +4,6 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, future::try_join_all, stream};
-use tokio::{task::spawn_blocking, time::timeout};
 
 use kafka::{Place, ShardProducer, Waits};
 use model::EncodedRecord;
@@ -83,7 +82,7 @@ impl Herder {
         let mut writers = self.fence_writers(name, &connector, plugin, budget).await?;
         // What a task wrote last, on whichever worker, has to go too; from here on none can. It may be in any partition.
         let partitions: Vec<i32> = (0..self.parts.state.offsets.partitions()).collect();
-        let turn = self.limits.client(budget, "waiting to read the offset topic").await?;
+        let turn = self.limits.clients.turn(budget, "waiting to read the offset topic").await?;
         self.read_offsets(&partitions, &mut writers, budget).await?;
         drop(turn);
         let edits: Edits = self
@@ -102,13 +101,8 @@ impl Herder {
     pub async fn reset_topics(&self, name: &str) -> Result<(), Error> {
         let budget = Budget::start();
         self.ready().await?;
-        let topics: Vec<String> = self
-            .parts
-            .state
-            .statuses
-            .read(|statuses| statuses.topics(name).into_iter().map(str::to_owned).collect());
-        for topic in &topics {
-            self.parts.statuses.remove_topic(name, topic);
+        for topic in self.known_topics(name) {
+            self.parts.statuses.remove_topic(name, &topic);
         }
         let doing = "write the reset to the status topic";
         self.parts.statuses.flush(budget.left()).await.map_err(Error::kafka(doing))?;
@@ -148,22 +142,18 @@ impl Herder {
         let (name, config) = (name.to_owned(), Arc::clone(&connector.config));
         let ours: kafka::Lease = Arc::new(|| true);
         let taken = async {
-            // References are read from files, which may be slow: not on a thread of the runtime.
-            let turn = self.limits.thread(budget, doing).await?;
-            let writers = spawn_blocking(move || {
-                let _turn = turn;
-                plugin.writers(&name, &config, &past)
-            });
-            let writers = writers.await;
+            // Away from the runtime's threads: references are read from files, which may be slow.
+            let turn = self.limits.threads.turn(budget, doing).await?;
+            let doing_so = (doing, "find the writers of the connector");
             let writers =
-                writers.map_err(|_| Error::Internal { doing: "find the writers of the connector" })?;
+                budget.blocking(doing_so, turn, move || plugin.writers(&name, &config, &past)).await?;
             let taking = stream::iter(writers).map(|id| async {
-                let _turn = self.limits.client(budget, doing).await?;
+                let _turn = self.limits.clients.turn(budget, doing).await?;
                 self.parts.shards.take(id, Arc::clone(&ours)).await.map_err(Error::kafka(doing))
             });
             taking.buffer_unordered(TAKEN_AT_ONCE).try_collect::<Vec<_>>().await
         };
-        timeout(budget.left(), taken).await.unwrap_or(Err(Error::TimedOut { doing }))
+        budget.within(doing, taken).await
     }
 
     /// Reads partitions of the offset topic to their end. What the connector's tasks, or edits before this one, have left
@@ -185,12 +175,12 @@ impl Herder {
         let places: Vec<Place> = open.into_iter().map(|one| (one.topic, one.partition)).collect();
         let settling = async {
             for some in writers.chunks_mut(TAKEN_AT_ONCE) {
-                try_join_all(some.iter_mut().map(|writer| writer.settle(&places))).await?;
+                let settled = try_join_all(some.iter_mut().map(|writer| writer.settle(&places))).await;
+                settled.map_err(Error::kafka(doing))?;
             }
             Ok(())
         };
-        let settled = timeout(budget.left(), settling).await.map_err(|_| Error::TimedOut { doing })?;
-        settled.map_err(Error::kafka(doing))?;
+        budget.within(doing, settling).await?;
         let settled = self.parts.arbiter.settle(budget.left()).await;
         settled.map_err(|error| match error.passing(budget.left()) {
             Ok(source) => Error::kafka(doing)(source),

@@ -1,6 +1,6 @@
 //! What REST needs to show and plan subscriptions, made of this worker's ledgers and its access to the provider.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use tokio::time::Instant;
@@ -17,13 +17,10 @@ use crate::{
         ledger::{self, Handle, Ledgers},
         plugins::Failure,
         reconciler::{Desk, Look, Planned, look},
-        snapshots::refused,
+        snapshots::{READING, handle, newest, refused},
         state::configs::Properties,
     },
 };
-
-/// How long it may take to learn what other workers have written.
-const FRESH: Duration = Duration::from_secs(3);
 
 /// See the module's head.
 pub(super) struct Door {
@@ -43,13 +40,13 @@ impl herder::Ledgers for Door {
     }
 
     async fn read(&self, prefix: &TopicPrefix, connector: &str) -> Result<Ledger, Error> {
-        Ok(self.handle(prefix).await?.map(|handle| handle.ledger(connector)).unwrap_or_default())
+        let handle = handle(&self.ledgers, prefix).await?;
+        Ok(handle.map(|handle| handle.ledger(connector)).unwrap_or_default())
     }
 
     async fn newest(&self, prefix: &TopicPrefix, connector: &str) -> Result<Ledger, Error> {
-        let Some(handle) = self.handle(prefix).await? else { return Ok(Ledger::default()) };
-        handle.read_to_end(FRESH).await.map_err(|error| refused(READING, error))?;
-        Ok(handle.ledger(connector))
+        let handle = newest(&self.ledgers, prefix).await?;
+        Ok(handle.map(|handle| handle.ledger(connector)).unwrap_or_default())
     }
 
     async fn plan(
@@ -68,27 +65,13 @@ impl herder::Ledgers for Door {
     }
 
     async fn write(&self, prefix: &TopicPrefix, connector: &str, change: Change) -> Result<(), Error> {
-        let Some(handle) = self.handle(prefix).await? else {
+        let Some(handle) = handle(&self.ledgers, prefix).await? else {
             let told =
                 format!("the state topic of prefix {prefix} is not there yet: the connector's task makes it");
             return Err(Error::NotFound(told));
         };
         let written = handle.put(&change.key(connector), change.value().as_ref()).await;
         written.map_err(|error| refused("write to the state topic", error))
-    }
-}
-
-const READING: &str = "read the state topic";
-
-impl Door {
-    async fn handle(&self, prefix: &TopicPrefix) -> Result<Option<Handle>, Error> {
-        self.ledgers.of(prefix).await.map_err(|error| refused(READING, error))
-    }
-}
-
-impl fmt::Debug for Door {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Door").field("ledgers", &self.ledgers).finish_non_exhaustive()
     }
 }
 

@@ -19,7 +19,6 @@ mod view;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
     sync::Arc,
 };
 
@@ -33,7 +32,7 @@ pub use self::{
     request::RunRequest,
     view::{CertificatesInfo, Collections, RunInfo, RunsInfo, Shards, WaitingList},
 };
-use super::{Budget, Error, Herder, LARGEST_RECORD, within};
+use super::{Budget, Error, Herder, LARGEST_RECORD};
 use crate::{
     config::connector::{Class, RecordSource, TargetState},
     snapshot::Runs,
@@ -51,7 +50,7 @@ const WRITING: &str = "writing the request to the state topic";
 
 /// The way to runs and certificates.
 #[async_trait]
-pub trait Snapshots: Send + Sync + fmt::Debug {
+pub trait Snapshots: Send + Sync {
     /// What the state topic says of a connector's runs, as far as it was read here: also while Kafka is away.
     ///
     /// # Errors
@@ -161,12 +160,13 @@ impl Herder {
         let budget = Budget::start();
         let subject = self.run_subject(name, budget).await?;
         let now = Moment::now().micros();
-        within(budget, WRITING, async {
-            // One at a time: between reading that there is none and writing it, nobody here writes another.
-            let _turn = self.asking.lock().await;
-            subject.start(request, now).await
-        })
-        .await
+        budget
+            .within(WRITING, async {
+                // One at a time: between reading that there is none and writing it, nobody here writes another.
+                let _turn = self.asking.lock().await;
+                subject.start(request, now).await
+            })
+            .await
     }
 
     /// A connector's runs, newest first.
@@ -176,7 +176,7 @@ impl Herder {
     pub async fn runs(&self, name: &str) -> Result<RunsInfo, Error> {
         let budget = Budget::start();
         let subject = self.run_subject(name, budget).await?;
-        let told = within(budget, READING, subject.by.read(subject.prefix(), name)).await?;
+        let told = budget.within(READING, subject.by.read(subject.prefix(), name)).await?;
         Ok(view::runs(&told, subject.by.waiting(&subject.source)))
     }
 
@@ -187,7 +187,7 @@ impl Herder {
     pub async fn run(&self, name: &str, id: &str) -> Result<RunInfo, Error> {
         let budget = Budget::start();
         let subject = self.run_subject(name, budget).await?;
-        let told = within(budget, READING, subject.by.read(subject.prefix(), name)).await?;
+        let told = budget.within(READING, subject.by.read(subject.prefix(), name)).await?;
         let id = subject.known(&told, id)?;
         subject.shown(&told, &id)
     }
@@ -200,11 +200,12 @@ impl Herder {
         let budget = Budget::start();
         let subject = self.run_subject(name, budget).await?;
         let now = Moment::now().micros();
-        within(budget, "writing the order to the state topic", async {
-            let _turn = self.asking.lock().await;
-            subject.order(id, wanted, now).await
-        })
-        .await
+        budget
+            .within("writing the order to the state topic", async {
+                let _turn = self.asking.lock().await;
+                subject.order(id, wanted, now).await
+            })
+            .await
     }
 
     /// What was proved of its lists, newest first.
@@ -217,9 +218,9 @@ impl Herder {
         let (filter, limit) = subject.filter(query)?;
         let doing = "reading the topic of certificates";
         // Each reading is a client of Kafka's.
-        let _turn = self.limits.client(budget, doing).await?;
+        let _turn = self.limits.clients.turn(budget, doing).await?;
         let reading = subject.by.certificates(subject.prefix(), &filter, budget.0);
-        Ok(view::certificates(within(budget, doing, reading).await?, limit))
+        Ok(view::certificates(budget.within(doing, reading).await?, limit))
     }
 
     async fn run_subject<'a>(&'a self, name: &'a str, budget: Budget) -> Result<Subject<'a>, Error> {

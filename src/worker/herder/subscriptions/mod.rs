@@ -15,7 +15,7 @@
 mod view;
 mod words;
 
-use std::{collections::BTreeSet, fmt, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc};
 
 use async_trait::async_trait;
 use tokio::time::Instant;
@@ -27,7 +27,7 @@ pub use self::view::{
     GapInfo, NoteInfo, PlanInfo, RepairInfo, StartInfo, StartedInfo, StepInfo, SubscriptionInfo,
     SubscriptionsInfo, WishInfo,
 };
-use super::{Budget, Error, Herder, shapes::Status, within};
+use super::{Budget, Error, Herder, shapes::Status};
 use crate::{
     config::connector::{Class, Declared, RecordSource, TargetState, WebhookSource},
     webhooks::subscriptions::{AdvertisedPath, Change, Ledger, wanted},
@@ -36,7 +36,7 @@ use crate::{
 
 /// The way to ledgers, and through the provider's API to a plan.
 #[async_trait]
-pub trait Ledgers: Send + Sync + fmt::Debug {
+pub trait Ledgers: Send + Sync {
     /// Shows what is known of a connector by now, without waiting. `false` where its state topic is not followed here,
     /// or has not been read to its end yet.
     fn glance(&self, prefix: &TopicPrefix, connector: &str, show: &mut dyn FnMut(&Ledger)) -> bool;
@@ -74,7 +74,7 @@ pub trait Ledgers: Send + Sync + fmt::Debug {
 }
 
 /// What views of subscriptions are made from.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Subscribing {
     /// What the state topics say.
     pub ledgers: Arc<dyn Ledgers>,
@@ -99,7 +99,7 @@ impl Herder {
     pub async fn subscriptions(&self, name: &str, all: bool) -> Result<SubscriptionsInfo, Error> {
         let budget = Budget::start();
         let subject = self.subject(name, budget).await?;
-        let ledger = within(budget, "reading the state topic", subject.read()).await?;
+        let ledger = budget.within("reading the state topic", subject.read()).await?;
         Ok(subject.view(&ledger, all))
     }
 
@@ -112,7 +112,7 @@ impl Herder {
         let subject = self.subject(name, budget).await?;
         subject.managed()?;
         let planning = subject.by.ledgers.plan(name, &subject.config, removed, budget.0);
-        within(budget, "asking the provider how its subscriptions stand", planning).await
+        budget.within("asking the provider how its subscriptions stand", planning).await
     }
 
     /// Asks for all of them to be made as they are declared or, with `removed`, for all to be deleted.
@@ -125,7 +125,8 @@ impl Herder {
         subject.managed()?;
         subject.runs()?;
         let (ledgers, prefix) = (&*subject.by.ledgers, subject.prefix());
-        within(budget, "writing the request to the state topic", wish(ledgers, prefix, name, removed, now()))
+        budget
+            .within("writing the request to the state topic", wish(ledgers, prefix, name, removed, now()))
             .await
     }
 
@@ -137,7 +138,7 @@ impl Herder {
     pub async fn gaps(&self, name: &str, all: bool) -> Result<Vec<GapInfo>, Error> {
         let budget = Budget::start();
         let (by, prefix) = self.gap_subject(name, budget).await?;
-        let ledger = within(budget, "reading the state topic", by.ledgers.read(&prefix, name)).await?;
+        let ledger = budget.within("reading the state topic", by.ledgers.read(&prefix, name)).await?;
         Ok(view::gaps(&ledger, all))
     }
 
@@ -149,7 +150,7 @@ impl Herder {
         let budget = Budget::start();
         let (by, prefix) = self.gap_subject(name, budget).await?;
         let accepting = accept(&*by.ledgers, &prefix, name, id);
-        within(budget, "writing the gap to the state topic", accepting).await
+        budget.within("writing the gap to the state topic", accepting).await
     }
 
     /// Puts what is known of a connector's subscriptions into its status.
