@@ -22,9 +22,18 @@ pub(super) fn json(status: u16, content: &impl Serialize) -> Response {
     }
 }
 
-/// Done, with nothing to say.
-pub(super) fn empty(status: u16) -> Response {
-    (code(status), Body::empty()).into_response()
+/// What a handler answers.
+pub(super) type Answer = Result<Response, Refusal>;
+
+/// What the herder answered, with this status where it succeeded.
+pub(super) fn result(status: u16, result: Result<impl Serialize, herder::Error>) -> Answer {
+    Ok(json(status, &result?))
+}
+
+/// The same for what has no content.
+pub(super) fn done(status: u16, done: Result<(), herder::Error>) -> Answer {
+    done?;
+    Ok((code(status), Body::empty()).into_response())
 }
 
 /// Why a request gets no result.

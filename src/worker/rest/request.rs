@@ -2,7 +2,7 @@
 //!
 //! Everything here comes from outside. A refusal says what is wrong and where, and never repeats what was sent.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use axum::{
     body,
@@ -20,7 +20,7 @@ use super::answer::Refusal;
 use crate::{
     config::connector::{TargetState, coerce},
     worker::{
-        herder::{Offset, Offsets, Patch, RunRequest},
+        herder::{Herder, Offset, Offsets, Patch, RunRequest},
         state::configs::Properties,
     },
 };
@@ -71,152 +71,158 @@ fn parsed(bytes: &[u8]) -> Result<Body, Refusal> {
 impl Body {
     /// The body of `POST /connectors`: name, configuration, and the state to create it in.
     pub(super) fn creation(self) -> Result<(String, Properties, Option<TargetState>), Refusal> {
-        let mut members = self.object()?;
-        let name = match members.remove("name") {
-            None | Some(Value::Null) => String::new(),
-            Some(Value::String(name)) => name,
-            Some(Value::Number(name)) => name.to_string(),
-            Some(_) => return Err(Refusal::bad_request("name must be text")),
-        };
-        let config = match members.remove("config") {
+        let mut members = self.members()?;
+        let name = members.take("name", "text", |name| match name {
+            Value::Number(name) => Some(name.to_string()),
+            name => text(name),
+        })?;
+        let config = match members.0.remove("config") {
             Some(Value::Object(config)) => coerced(config)?,
             Some(_) => return Err(Refusal::bad_request("config must be a JSON object")),
             None => return Err(Refusal::bad_request("config is missing")),
         };
-        let initial = match members.remove("initial_state") {
-            None | Some(Value::Null) => None,
-            Some(state) => {
-                let parsed = state.as_str().and_then(TargetState::parse);
-                let told = "initial_state must be RUNNING, PAUSED or STOPPED";
-                Some(parsed.ok_or_else(|| Refusal::bad_request(told))?)
-            }
-        };
-        nothing_else(&members, "name, config and initial_state")?;
-        Ok((name, config, initial))
+        let parse = |state: Value| state.as_str().and_then(TargetState::parse);
+        let initial = members.take("initial_state", "RUNNING, PAUSED or STOPPED", parse)?;
+        members.nothing_else("name, config and initial_state")?;
+        Ok((name.unwrap_or_default(), config, initial))
     }
 
     /// A flat configuration.
     pub(super) fn config(self) -> Result<Properties, Refusal> {
-        coerced(self.object()?)
+        coerced(self.members()?.0)
     }
 
     /// Keys to set, and with null keys to remove.
     pub(super) fn patch(self) -> Result<Patch, Refusal> {
         let (removed, set): (Map<_, _>, Map<_, _>) =
-            self.object()?.into_iter().partition(|(_, value)| value.is_null());
+            self.members()?.0.into_iter().partition(|(_, value)| value.is_null());
         let set = coerced(set)?.into_iter().map(|(key, value)| (key, Some(value)));
         Ok(set.chain(removed.into_iter().map(|(key, _)| (key, None))).collect())
     }
 
     /// Offsets to set; none where the member is missing.
     pub(super) fn offsets(self) -> Result<Offsets, Refusal> {
-        let mut members = self.object()?;
-        let offsets = match members.remove("offsets") {
-            None | Some(Value::Null) => Vec::new(),
-            Some(Value::Array(offsets)) => offsets,
-            Some(_) => return Err(Refusal::bad_request("offsets must be a JSON array")),
-        };
-        nothing_else(&members, "offsets")?;
+        let mut members = self.members()?;
+        let offsets = members.take("offsets", "a JSON array", array)?.unwrap_or_default();
+        members.nothing_else("offsets")?;
         let each = offsets.into_iter().enumerate().map(|(index, one)| offset(one, index));
         Ok(Offsets { offsets: each.collect::<Result<_, _>>()? })
     }
 
     /// The level in `{"level": …}`.
     pub(super) fn level(self) -> Result<String, Refusal> {
-        match self.object()?.remove("level") {
-            Some(Value::String(level)) => Ok(level),
-            None | Some(Value::Null) => {
-                Err(Refusal::bad_request("Desired 'level' parameter was not specified in request."))
-            }
-            Some(_) => Err(Refusal::bad_request("level must be text")),
-        }
+        let missing = || Refusal::bad_request("Desired 'level' parameter was not specified in request.");
+        self.members()?.take("level", "text", text)?.ok_or_else(missing)
     }
 
     /// The gap in `{"id": …}`.
     pub(super) fn gap(self) -> Result<String, Refusal> {
-        let mut members = self.object()?;
-        let Some(Value::String(id)) = members.remove("id") else {
+        let mut members = self.members()?;
+        let Some(Value::String(id)) = members.0.remove("id") else {
             return Err(Refusal::bad_request("id must be the id of a gap, as GET …/gaps shows it"));
         };
-        nothing_else(&members, "id")?;
+        members.nothing_else("id")?;
         Ok(id)
     }
 
     /// What a run shall read, in `{"id", "kind", "lists", "companies", "incremental", "sample", "repair"}`; each may be left out.
     pub(super) fn run(self) -> Result<RunRequest, Refusal> {
-        let mut members = self.object()?;
-        let mut flag = |name: &str| match members.remove(name) {
-            None | Some(Value::Null) => Ok(false),
-            Some(Value::Bool(flag)) => Ok(flag),
-            Some(_) => Err(Refusal::bad_request(format!("{name} must be true or false"))),
-        };
+        let mut members = self.members()?;
+        let mut flag =
+            |name| members.take(name, "true or false", |flag| flag.as_bool()).map(Option::unwrap_or_default);
         let (incremental, repair) = (flag("incremental")?, flag("repair")?);
-        let sample = match members.remove("sample") {
-            None | Some(Value::Null) => None,
-            Some(sample) => {
-                let told = || Refusal::bad_request("sample must be a whole number of rows");
-                Some(sample.as_u64().ok_or_else(told)?)
-            }
-        };
         let request = RunRequest {
-            id: text(members.remove("id"), "id")?,
-            kind: text(members.remove("kind"), "kind")?,
-            lists: texts(members.remove("lists"), "lists")?,
-            companies: texts(members.remove("companies"), "companies")?,
+            sample: members.take("sample", "a whole number of rows", |sample| sample.as_u64())?,
+            id: members.take("id", "text", text)?,
+            kind: members.take("kind", "text", text)?,
+            lists: members.take("lists", "a JSON array of texts", texts)?,
+            companies: members.take("companies", "a JSON array of texts", texts)?,
             incremental,
-            sample,
             repair,
         };
-        nothing_else(&members, "id, kind, lists, companies, incremental, sample and repair")?;
+        members.nothing_else("id, kind, lists, companies, incremental, sample and repair")?;
         Ok(request)
     }
 
-    fn object(self) -> Result<Map<String, Value>, Refusal> {
+    fn members(self) -> Result<Members, Refusal> {
         match self.0 {
-            Value::Object(members) => Ok(members),
+            Value::Object(members) => Ok(Members(members)),
             _ => Err(Refusal::bad_request("the body must be a JSON object")),
         }
     }
 }
 
-/// The name in a path: `{name}`, `{plugin}` or `{logger}`.
-pub(super) struct Name(pub(super) String);
+/// Members of a JSON object, taken one by one.
+struct Members(Map<String, Value>);
 
-/// The run in a path: `{run}`.
-pub(super) struct Run(pub(super) String);
+impl Members {
+    /// A member that may be left out or null. Anything else must be `what`, as `read` finds it.
+    fn take<T>(
+        &mut self,
+        name: &str,
+        what: &str,
+        read: impl FnOnce(Value) -> Option<T>,
+    ) -> Result<Option<T>, Refusal> {
+        let Some(value) = self.0.remove(name).filter(|value| !value.is_null()) else { return Ok(None) };
+        let wrong = || Refusal::bad_request(format!("{name} must be {what}"));
+        read(value).map(Some).ok_or_else(wrong)
+    }
 
-/// The number in a path: `{task}`.
-pub(super) struct TaskNumber(pub(super) u32);
+    /// Refuses members that were not taken.
+    fn nothing_else(self, known: &str) -> Result<(), Refusal> {
+        let Some(unknown) = self.0.keys().next() else { return Ok(()) };
+        // The name of a member may be a misplaced value; its length bounds what is repeated.
+        let unknown: String = unknown.chars().take(64).collect();
+        Err(Refusal::bad_request(format!("Unrecognized field \"{unknown}\"; known are {known}")))
+    }
+}
+
+fn text(value: Value) -> Option<String> {
+    if let Value::String(text) = value { Some(text) } else { None }
+}
+
+fn array(value: Value) -> Option<Vec<Value>> {
+    if let Value::Array(all) = value { Some(all) } else { None }
+}
+
+fn texts(value: Value) -> Option<Vec<String>> {
+    array(value)?.into_iter().map(text).collect()
+}
+
+/// The herder, and what the path names: `{name}`, `{plugin}` or `{logger}`.
+pub(super) struct Of(pub(super) Herder, pub(super) String);
+
+/// The herder, and the connector and run that the path names.
+pub(super) struct OfRun(pub(super) Herder, pub(super) String, pub(super) String);
+
+/// The herder, and the connector and task that the path names.
+pub(super) struct OfTask(pub(super) Herder, pub(super) String, pub(super) u32);
 
 /// Everything behind the question mark.
 pub(super) struct Query(Vec<(String, String)>);
 
-impl<S: Send + Sync> FromRequestParts<S> for Name {
+impl FromRequestParts<Herder> for Of {
     type Rejection = Refusal;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
-        let captured = captured(parts, state).await?;
-        let name = ["name", "plugin", "logger"].iter().find_map(|key| captured.get(*key));
-        name.filter(|name| !name.is_empty()).cloned().map(Self).ok_or_else(Refusal::no_path)
+    async fn from_request_parts(parts: &mut Parts, herder: &Herder) -> Result<Self, Refusal> {
+        Ok(Self(herder.clone(), captured(parts, &["name", "plugin", "logger"]).await?))
     }
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for Run {
+impl FromRequestParts<Herder> for OfRun {
     type Rejection = Refusal;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
-        let captured = captured(parts, state).await?;
-        captured.get("run").filter(|run| !run.is_empty()).cloned().map(Self).ok_or_else(Refusal::no_path)
+    async fn from_request_parts(parts: &mut Parts, herder: &Herder) -> Result<Self, Refusal> {
+        Ok(Self(herder.clone(), captured(parts, &["name"]).await?, captured(parts, &["run"]).await?))
     }
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for TaskNumber {
+impl FromRequestParts<Herder> for OfTask {
     type Rejection = Refusal;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
-        let captured = captured(parts, state).await?;
-        let number = captured.get("task").and_then(|text| text.parse().ok());
-        number.map(Self).ok_or_else(Refusal::no_path)
+    async fn from_request_parts(parts: &mut Parts, herder: &Herder) -> Result<Self, Refusal> {
+        let (name, task) = (captured(parts, &["name"]).await?, captured(parts, &["task"]).await?);
+        Ok(Self(herder.clone(), name, task.parse().map_err(|_| Refusal::no_path())?))
     }
 }
 
@@ -295,10 +301,12 @@ fn content_type(headers: &HeaderMap) -> Option<String> {
     Some(value.split(';').next().unwrap_or_default().trim().to_owned())
 }
 
-async fn captured<S: Send + Sync>(parts: &mut Parts, state: &S) -> Result<BTreeMap<String, String>, Refusal> {
-    let params = RawPathParams::from_request_parts(parts, state).await;
+/// What the path has at the first of these places.
+async fn captured(parts: &mut Parts, places: &[&str]) -> Result<String, Refusal> {
+    let params = RawPathParams::from_request_parts(parts, &()).await;
     let params = params.map_err(|_| Refusal::bad_request("the path is not UTF-8 text"))?;
-    Ok(params.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
+    let found = params.iter().find(|(place, text)| places.contains(place) && !text.is_empty());
+    found.map(|(_, text)| text.to_owned()).ok_or_else(Refusal::no_path)
 }
 
 fn coerced(members: Map<String, Value>) -> Result<Properties, Refusal> {
@@ -312,52 +320,20 @@ fn coerced(members: Map<String, Value>) -> Result<Properties, Refusal> {
 
 fn offset(value: Value, index: usize) -> Result<Offset, Refusal> {
     let refuse = |what: &str| Err(Refusal::bad_request(format!("offsets[{index}]{what}")));
-    let Value::Object(mut members) = value else { return refuse(" must be a JSON object") };
-    let Some(Value::Object(partition)) = members.remove("partition") else {
+    let Value::Object(members) = value else { return refuse(" must be a JSON object") };
+    let mut members = Members(members);
+    let Some(Value::Object(partition)) = members.0.remove("partition") else {
         return refuse(".partition must be a JSON object");
     };
-    let offset = match members.remove("offset") {
+    let offset = match members.0.remove("offset") {
         None | Some(Value::Null) => None,
         Some(Value::Object(offset)) => Some(offset),
         Some(_) => return refuse(".offset must be a JSON object or null"),
     };
-    nothing_else(&members, "partition and offset")?;
+    members.nothing_else("partition and offset")?;
     let nested = |value: &Value| value.is_object() || value.is_array();
     if partition.values().chain(offset.iter().flat_map(Map::values)).any(nested) {
         return refuse(" must hold texts, numbers and booleans only");
     }
     Ok(Offset { partition, offset })
-}
-
-fn text(value: Option<Value>, name: &str) -> Result<Option<String>, Refusal> {
-    match value {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text)),
-        Some(_) => Err(Refusal::bad_request(format!("{name} must be text"))),
-    }
-}
-
-fn texts(value: Option<Value>, name: &str) -> Result<Option<Vec<String>>, Refusal> {
-    let told = || Refusal::bad_request(format!("{name} must be a JSON array of texts"));
-    let all = match value {
-        None | Some(Value::Null) => return Ok(None),
-        Some(Value::Array(all)) => all,
-        Some(_) => return Err(told()),
-    };
-    let each = all.into_iter().map(|one| match one {
-        Value::String(text) => Ok(text),
-        _ => Err(told()),
-    });
-    each.collect::<Result<_, _>>().map(Some)
-}
-
-fn nothing_else(members: &Map<String, Value>, known: &str) -> Result<(), Refusal> {
-    match members.keys().next() {
-        // The name of a member may be a misplaced value; its length bounds what is repeated.
-        Some(unknown) => {
-            let unknown: String = unknown.chars().take(64).collect();
-            Err(Refusal::bad_request(format!("Unrecognized field \"{unknown}\"; known are {known}")))
-        }
-        None => Ok(()),
-    }
 }

@@ -55,6 +55,8 @@ pub use self::password::Error as SecurityError;
 const HEAD_LIMIT: usize = 32 * 1024;
 /// Who a request that names no user of the configuration is in the audit log.
 const UNKNOWN: &str = "unknown";
+/// What a caller is told who is not known.
+const LOGIN: &str = "a name and password are needed, or these are wrong";
 /// Where a reader may use a method that otherwise changes something.
 const VALIDATE: &str = "/config/validate";
 
@@ -120,7 +122,7 @@ impl Security {
     /// Who asks and what they may do, or why they are refused.
     async fn identify(&self, seen: Seen) -> Result<(&str, Role), Denied> {
         let Some(first) = self.accounts.first() else { return Ok(("anonymous", Role::Administrator)) };
-        let Some((user, password)) = seen.credentials else { return Err(Denied::unknown(UNKNOWN)) };
+        let Some((user, password)) = seen.credentials else { return Err(Denied::new(401, LOGIN, UNKNOWN)) };
         let account = self.accounts.iter().find(|account| account.user == user);
         let who = account.map_or(UNKNOWN, |account| &account.user);
         let attempt = Attempt {
@@ -131,15 +133,14 @@ impl Security {
         // A name nobody has costs as much time as one somebody has: the answer does not tell which exist.
         match (account.unwrap_or(first).password.check(password.reveal(), &attempt).await, account) {
             (Checked::Right, Some(account)) => Ok((&account.user, account.role)),
-            (Checked::Right | Checked::Wrong, _) => Err(Denied::unknown(who)),
+            (Checked::Right | Checked::Wrong, _) => Err(Denied::new(401, LOGIN, who)),
             (Checked::Busy, _) => {
-                let told = "too many passwords are being checked; try again in a moment";
-                Err(Denied { refusal: Refusal::new(503, told), who: who.to_owned(), wait: None })
+                Err(Denied::new(503, "too many passwords are being checked; try again in a moment", who))
             }
             (Checked::Throttled(wait), _) => {
                 let told =
                     "too many failed logins from this address; try again after the time in Retry-After";
-                Err(Denied { refusal: Refusal::new(429, told), who: who.to_owned(), wait: Some(wait) })
+                Err(Denied { wait: Some(wait), ..Denied::new(429, told, who) })
             }
         }
     }
@@ -159,9 +160,7 @@ impl Security {
 
     /// Who asks and what they may do, or why the request is refused.
     async fn authorize(&self, seen: Seen) -> Result<(&str, Role), Denied> {
-        let denied = |status, told: &str, who: &str| {
-            Err(Denied { refusal: Refusal::new(status, told), who: who.to_owned(), wait: None })
-        };
+        let denied = |status, told, who| Err(Denied::new(status, told, who));
         // A password is proof enough of who asks; without one the name that was called has to do.
         if self.accounts.is_empty() && !seen.names_worker {
             let told = "this worker does not go by the name in the Host header; call it by address or by a name in \
@@ -211,9 +210,8 @@ struct Denied {
 }
 
 impl Denied {
-    fn unknown(who: &str) -> Self {
-        let refusal = Refusal::new(401, "a name and password are needed, or these are wrong");
-        Self { refusal, who: who.to_owned(), wait: None }
+    fn new(status: u16, message: &str, who: &str) -> Self {
+        Self { refusal: Refusal::new(status, message), who: who.to_owned(), wait: None }
     }
 
     /// The answer, with its line in the audit log.
