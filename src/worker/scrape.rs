@@ -28,7 +28,7 @@ use super::{
     ledger::Ledgers,
     plugins::{
         Plugins,
-        recorder::{Measured, Spread},
+        recorder::{Measured, Spread, Totals},
     },
     state::{State, statuses::RunState},
     supervisor::{Handle, Id, Running, Startups},
@@ -169,15 +169,16 @@ fn task(page: &mut Page, one: &Running, measured: Option<Measured>) {
     put(&live::RESTARTS, one.starts.saturating_sub(1) as f64);
     let Some(measured) = measured else { return };
 
-    put(&live::POLL_TOTAL, measured.polled as f64);
-    put(&live::WRITE_TOTAL, measured.written as f64);
-    put(&live::ACTIVE, measured.active as f64);
+    let Totals { polled, written, active, errors, last_record } = measured.totals;
+    put(&live::POLL_TOTAL, polled as f64);
+    put(&live::WRITE_TOTAL, written as f64);
+    put(&live::ACTIVE, active as f64);
     let parts = [
         (&live::POLL_RATE, measured.poll_rate),
         (&live::WRITE_RATE, measured.write_rate),
         (&live::COMMIT_SUCCESS, measured.commit_success),
         (&live::COMMIT_FAILURE, measured.commit_success.map(|part| 1.0 - part)),
-        (&live::LAST_RECORD, measured.last_record.map(|at| since_1970(at).as_secs_f64())),
+        (&live::LAST_RECORD, last_record.map(|at| since_1970(at).as_secs_f64())),
     ];
     for (metric, value) in parts {
         if let Some(value) = value {
@@ -199,7 +200,6 @@ fn task(page: &mut Page, one: &Running, measured: Option<Measured>) {
             put(least, spread.least);
         }
     }
-    let errors = measured.errors;
     for (metric, count) in [
         (&live::FAILURES, errors.failures),
         (&live::ERRORS, errors.errors),

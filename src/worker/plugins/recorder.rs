@@ -25,21 +25,21 @@ impl Recorder {
     /// A batch of so many records has been read from the source, which took so long.
     pub fn polled(&self, records: u64, took: Duration) {
         self.with(|counted, now| {
-            counted.polled += records;
+            counted.totals.polled += records;
             counted.polls.add(now, milliseconds(took));
             counted.batches.add(now, records as f64);
-            counted.active += records;
-            counted.actives.add(now, counted.active as f64);
+            counted.totals.active += records;
+            counted.actives.add(now, counted.totals.active as f64);
         });
     }
 
     /// So many of those are acknowledged by Kafka, or committed.
     pub fn written(&self, records: u64) {
         self.with(|counted, now| {
-            counted.written += records;
+            counted.totals.written += records;
             counted.writes.add(now, records as f64);
             if records > 0 {
-                counted.last_record = Some(SystemTime::now());
+                counted.totals.last_record = Some(SystemTime::now());
             }
             counted.settle(now, records);
         });
@@ -67,30 +67,30 @@ impl Recorder {
     /// Something went wrong that the task goes on after.
     pub fn erred(&self) {
         self.with(|counted, _| {
-            counted.errors.errors += 1;
-            counted.errors.last = Some(SystemTime::now());
+            counted.totals.errors.errors += 1;
+            counted.totals.errors.last = Some(SystemTime::now());
         });
     }
 
     /// Something went wrong that ends the task. Whoever runs it logs that.
     pub fn failed(&self) {
         self.with(|counted, _| {
-            counted.errors.failures += 1;
-            counted.errors.logged += 1;
-            counted.errors.last = Some(SystemTime::now());
+            counted.totals.errors.failures += 1;
+            counted.totals.errors.logged += 1;
+            counted.totals.errors.last = Some(SystemTime::now());
         });
     }
 
     /// An operation that failed is tried again.
     pub fn retried(&self) {
-        self.with(|counted, _| counted.errors.retries += 1);
+        self.with(|counted, _| counted.totals.errors.retries += 1);
     }
 
     /// A record was sent to the dead-letter topic, and whether it arrived there.
     pub fn dead_letter(&self, written: bool) {
         self.with(|counted, _| {
-            counted.errors.dead_letters += 1;
-            counted.errors.dead_letter_failures += u64::from(!written);
+            counted.totals.errors.dead_letters += 1;
+            counted.totals.errors.dead_letter_failures += u64::from(!written);
         });
     }
 
@@ -129,19 +129,15 @@ impl Recorder {
         let now = Instant::now();
         let counted = self.lock();
         counted.is_used.then(|| Measured {
-            polled: counted.polled,
+            totals: counted.totals,
             poll_rate: counted.batches.rate(now),
-            written: counted.written,
             write_rate: counted.writes.rate(now),
-            active: counted.active,
             actives: counted.actives.spread(now),
             polls: counted.polls.spread(now),
             batches: counted.batches.spread(now),
             commits: counted.commits.spread(now),
             commit_success: counted.commit_successes.spread(now).map(|spread| spread.average),
             transactions: counted.transactions.spread(now),
-            errors: counted.errors,
-            last_record: counted.last_record,
         })
     }
 
@@ -160,17 +156,13 @@ impl Recorder {
 /// was measured in it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measured {
-    /// Records read.
-    pub polled: u64,
+    /// Since this worker has the task.
+    pub totals: Totals,
     /// Records read a second.
     pub poll_rate: Option<f64>,
-    /// Records acknowledged.
-    pub written: u64,
     /// Records acknowledged a second.
     pub write_rate: Option<f64>,
     /// Records read and not acknowledged.
-    pub active: u64,
-    /// The same over the last minute.
     pub actives: Option<Spread>,
     /// Time to read a batch.
     pub polls: Option<Spread>,
@@ -182,6 +174,17 @@ pub struct Measured {
     pub commit_success: Option<f64>,
     /// Records of a transaction.
     pub transactions: Option<Spread>,
+}
+
+/// What is counted, whenever it was.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Records read.
+    pub polled: u64,
+    /// Records acknowledged.
+    pub written: u64,
+    /// Records read and not acknowledged.
+    pub active: u64,
     /// What went wrong.
     pub errors: Errors,
     /// When a record was last acknowledged.
@@ -223,9 +226,7 @@ pub struct Spread {
 #[derive(Debug, Default)]
 struct Counted {
     is_used: bool,
-    polled: u64,
-    written: u64,
-    active: u64,
+    totals: Totals,
     polls: Window,
     batches: Window,
     writes: Window,
@@ -233,16 +234,14 @@ struct Counted {
     commits: Window,
     commit_successes: Window,
     transactions: Window,
-    errors: Errors,
-    last_record: Option<SystemTime>,
     lags: BTreeMap<i32, Duration>,
     companies: Option<Instant>,
 }
 
 impl Counted {
     fn settle(&mut self, now: Instant, records: u64) {
-        self.active = self.active.saturating_sub(records);
-        self.actives.add(now, self.active as f64);
+        self.totals.active = self.totals.active.saturating_sub(records);
+        self.actives.add(now, self.totals.active as f64);
     }
 }
 
@@ -342,7 +341,7 @@ mod tests {
 
         let measured = recorder.measured().unwrap();
 
-        assert_eq!((measured.polled, measured.written, measured.active), (8, 4, 3));
+        assert_eq!((measured.totals.polled, measured.totals.written, measured.totals.active), (8, 4, 3));
         let actives = measured.actives.unwrap();
         assert_eq!((actives.least, actives.most), (3.0, 8.0));
         assert_eq!(
@@ -353,7 +352,7 @@ mod tests {
         assert_eq!(measured.commits.unwrap().most, 20.0);
         assert_eq!(measured.commit_success, Some(0.5));
         assert_eq!(measured.transactions.unwrap().least, 4.0);
-        assert!(measured.last_record.is_some() && measured.errors == Errors::default());
+        assert!(measured.totals.last_record.is_some() && measured.totals.errors == Errors::default());
     }
 
     #[test]
@@ -365,7 +364,7 @@ mod tests {
         recorder.dead_letter(true);
         recorder.dead_letter(false);
 
-        let errors = recorder.measured().unwrap().errors;
+        let errors = recorder.measured().unwrap().totals.errors;
 
         assert_eq!((errors.errors, errors.failures, errors.retries), (1, 1, 1));
         assert_eq!((errors.logged, errors.dead_letters, errors.dead_letter_failures), (1, 2, 1));
