@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::stream::begun;
+use super::stream::started;
 use crate::{
     config::{
         self, KeyDef, Providers, Validation,
@@ -67,15 +67,15 @@ impl Plugin for RecordSource {
         let tasks = self.task_configs(&task.connector, &task.config)?.len();
         let (tools, connector) = (task.tools.clone(), Arc::clone(&task.connector));
         let (prefix, limit) = (source.common.topic_prefix.clone(), source.snapshot.stream_start);
-        let (told, stream_begun) = watch::channel(None);
+        let (sender, stream_begun) = watch::channel(None);
         let telling = async move {
-            let unverified = begun(&tools, &prefix, limit).await;
+            let unverified = started(&tools, &prefix, limit).await;
             match &unverified {
                 None => tracing::info!(%connector, "stream=verified: every subscription is active"),
                 Some(why) => tracing::warn!(%connector, %why, "stream=unverified"),
             }
             // No page is read before: a later change of it might not be delivered.
-            told.send_replace(Some(unverified.is_none()));
+            sender.send_replace(Some(unverified.is_none()));
             std::future::pending::<()>().await;
         };
         let tasks = u32::try_from(tasks).unwrap_or(u32::MAX);

@@ -1,4 +1,4 @@
-//! Where the stream begins that lists are read beside: a page is read only once every later change would be delivered.
+//! Where the stream starts that lists are read beside: a page is read only once every later change would be delivered.
 //!
 //! ```text
 //! managed WebhookSources of the prefix ─▶ none ─────────────────────────────▶ unverified
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A start is durable and never in memory alone: after a crash the next instance reads the same. It names the current
-//! subscription; a target that was subscribed again begins again.
+//! subscription; a target that was subscribed again starts again.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -32,7 +32,7 @@ const LEDGER_POLL: Duration = Duration::from_secs(1);
 pub(super) enum Unverified {
     /// No connector manages subscriptions for this prefix.
     Unmanaged,
-    /// These connectors had not begun when the time was up.
+    /// These connectors had not started when the time was up.
     Late(Vec<String>),
 }
 
@@ -50,13 +50,13 @@ impl fmt::Display for Unverified {
     }
 }
 
-/// Waits until the stream of a prefix has begun, at most for `limit` (`stream.start.timeout.ms`). Why it is not verified,
+/// Waits until the stream of a prefix has started, at most for `limit` (`stream.start.timeout.ms`). Why it is not verified,
 /// if it is not.
-pub(super) async fn begun(tools: &Tools, prefix: &TopicPrefix, limit: Duration) -> Option<Unverified> {
+pub(super) async fn started(tools: &Tools, prefix: &TopicPrefix, limit: Duration) -> Option<Unverified> {
     wait(limit, || starts(tools, prefix), || changed(tools, prefix)).await
 }
 
-/// `starts` has each connector with whether it has begun; `changed` returns once it may say something else.
+/// `starts` has each connector with whether it has started; `changed` returns once it may say something else.
 async fn wait<F: Future<Output = ()>>(
     limit: Duration,
     starts: impl Fn() -> BTreeMap<String, bool>,
@@ -70,7 +70,7 @@ async fn wait<F: Future<Output = ()>>(
             return Some(Unverified::Unmanaged);
         }
         let late: Vec<String> =
-            starts.into_iter().filter(|(_, begun)| !begun).map(|(name, _)| name).collect();
+            starts.into_iter().filter(|(_, started)| !started).map(|(name, _)| name).collect();
         if late.is_empty() {
             return None;
         }
@@ -86,7 +86,7 @@ async fn wait<F: Future<Output = ()>>(
     }
 }
 
-/// Managed `WebhookSource`s of the prefix, each with whether its stream has begun, as this worker has read it.
+/// Managed `WebhookSource`s of the prefix, each with whether its stream has started, as this worker has read it.
 fn starts(tools: &Tools, prefix: &TopicPrefix) -> BTreeMap<String, bool> {
     let is_managed = |connector: &Connector| {
         let class = connector.config.get(CONNECTOR_CLASS.name).and_then(|class| Class::parse(class));
@@ -99,9 +99,9 @@ fn starts(tools: &Tools, prefix: &TopicPrefix) -> BTreeMap<String, bool> {
         managed.map(|(name, _)| name.clone()).collect()
     };
     let ledger = ledger(tools, prefix);
-    let begun =
+    let started =
         |name: &str| ledger.as_ref().is_some_and(|ledger| ledger.read(name, |one| one.start.is_some()));
-    tools.configs.read(names).into_iter().map(|name| (name.clone(), begun(&name))).collect()
+    tools.configs.read(names).into_iter().map(|name| (name.clone(), started(&name))).collect()
 }
 
 async fn changed(tools: &Tools, prefix: &TopicPrefix) {
@@ -137,7 +137,7 @@ mod tests {
     type Starts = BTreeMap<String, bool>;
 
     fn known(all: &[(&str, bool)]) -> Starts {
-        all.iter().map(|(name, begun)| ((*name).to_owned(), *begun)).collect()
+        all.iter().map(|(name, started)| ((*name).to_owned(), *started)).collect()
     }
 
     /// What `wait` says of what is known at first and after each change; no further change ever comes.
@@ -182,9 +182,9 @@ mod tests {
     #[tokio::test]
     async fn without_time_to_wait_what_is_known_decides() {
         let late = waited(Duration::ZERO, known(&[("a", false)]), &[]).await;
-        let begun = waited(Duration::ZERO, known(&[("a", true)]), &[]).await;
+        let started = waited(Duration::ZERO, known(&[("a", true)]), &[]).await;
 
         assert_eq!(late, Some(Unverified::Late(vec!["a".to_owned()])));
-        assert_eq!(begun, None);
+        assert_eq!(started, None);
     }
 }

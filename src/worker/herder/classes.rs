@@ -118,8 +118,8 @@ impl Herder {
     ) -> Result<T, Error> {
         let class = self.class_of(&connector.config)?.class();
         if class != wanted.name() {
-            let told = format!("Connector {name} is a {class}: only a {} {what}", wanted.name());
-            return Err(Error::BadRequest(told));
+            let message = format!("Connector {name} is a {class}: only a {} {what}", wanted.name());
+            return Err(Error::BadRequest(message));
         }
         let turn = self.limits.threads.turn(budget, READING.0).await?;
         let (name, providers) = (name.to_owned(), self.parts.providers.clone());

@@ -6,10 +6,7 @@
 //!
 //! What is told of a declaration never has a value of its configuration in it.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, PoisonError, RwLock},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::Serialize;
 
@@ -105,17 +102,6 @@ pub struct DeclarationInfo {
     pub message: Option<String>,
 }
 
-/// The files this worker sees; `None` while it looks at none.
-#[derive(Debug, Default)]
-pub(super) struct Sight(RwLock<Option<Arc<[Sighting]>>>);
-
-impl Sight {
-    /// Given out, not lent: the lock is never held together with that of a tail.
-    fn now(&self) -> Option<Arc<[Sighting]>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
 impl Herder {
     /// Every connector that files declare or have declared, and how they compare, as far as this worker sees.
     ///
@@ -123,13 +109,18 @@ impl Herder {
     /// The worker is starting.
     pub async fn declarations(&self) -> Result<Vec<DeclarationInfo>, Error> {
         self.ready().await?;
-        let sightings = self.sight.now();
+        let sightings = self.seen();
         Ok(self.parts.state.configs.read(|configs| compare(sightings.as_deref(), configs)))
     }
 
     /// Takes over what this worker sees of files now.
     pub fn see(&self, sightings: Vec<Sighting>) {
-        *self.sight.0.write().unwrap_or_else(PoisonError::into_inner) = Some(sightings.into());
+        self.sight.send_replace(Some(sightings.into()));
+    }
+
+    /// The files this worker sees; `None` while it looks at none. Cloned: its lock is never held together with that of a tail.
+    fn seen(&self) -> Option<Arc<[Sighting]>> {
+        self.sight.borrow().clone()
     }
 
     /// Whether the topic already has what this file says, as far as this worker has read.
@@ -202,7 +193,7 @@ impl Herder {
     /// Whether a file has declared it, and this worker, which looks, sees none that does.
     fn has_lost_file(&self, name: &str, configs: &Configs) -> bool {
         let Some(stored) = configs.declared().get(name) else { return false };
-        self.sight.now().is_some_and(|all| !all.iter().any(|sighting| sighting.is_of(name, stored)))
+        self.seen().is_some_and(|all| !all.iter().any(|sighting| sighting.is_of(name, stored)))
     }
 }
 

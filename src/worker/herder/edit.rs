@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{Budget, CLASS, Error, FRESH, Herder, Info, NAME, Status, shapes::connector_state};
+use super::{Budget, CLASS, Error, FRESH, Herder, Info, NAME, Status};
 use crate::{
     config::connector::TargetState,
     worker::{
@@ -233,7 +233,7 @@ fn target_writes(name: &str, connector: &Connector, target: TargetState) -> Vec<
 }
 
 fn restarting(mut status: Status, tasks: bool, only_failed: bool) -> Status {
-    let (failed, restarting) = (connector_state(RunState::Failed), connector_state(RunState::Restarting));
+    let (failed, restarting) = (RunState::Failed.word(), RunState::Restarting.word());
     let chosen = |state: &str| !only_failed || state == failed;
     if chosen(status.connector.state) {
         status.connector.state = restarting;

@@ -32,15 +32,8 @@ mod subscriptions;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::future::join3;
-use tokio::time::timeout;
+use tokio::{sync::watch, time::timeout};
 
-use self::{
-    declarations::Sight,
-    limits::{Budget, Limits},
-    loggers::Followed,
-    shapes::{connector_state, task_state},
-    snapshots::Asking,
-};
 pub use self::{
     declarations::{Declaration, DeclarationInfo, Drift, Finding, Sighting},
     edit::Patch,
@@ -58,6 +51,12 @@ pub use self::{
         GapInfo, Ledgers, NoteInfo, PlanInfo, RepairInfo, StartInfo, StartedInfo, StepInfo, Subscribing,
         SubscriptionInfo, SubscriptionsInfo, WishInfo,
     },
+};
+use self::{
+    limits::{Budget, Limits},
+    loggers::Followed,
+    shapes::task_state,
+    snapshots::Asking,
 };
 use super::{
     arbiter::Arbiter,
@@ -123,7 +122,8 @@ pub struct Parts {
 pub struct Herder {
     parts: Arc<Parts>,
     followed: Arc<Followed>,
-    sight: Arc<Sight>,
+    /// Files that declare connectors, as this worker sees them.
+    sight: Arc<watch::Sender<Option<Arc<[Sighting]>>>>,
     limits: Arc<Limits>,
     asking: Asking,
 }
@@ -336,7 +336,7 @@ impl Herder {
         Status {
             name: name.to_owned(),
             connector: ConnectorState {
-                state: connector_state(state),
+                state: state.word(),
                 worker_id,
                 trace,
                 subscriptions: None,

@@ -157,22 +157,10 @@ pub struct PluginInfo {
     pub version: &'static str,
 }
 
-/// Kafka Connect's word for a connector's state.
-pub(super) const fn connector_state(state: RunState) -> &'static str {
+/// Kafka Connect's word for a task's state. There is no STOPPED: a stopped connector has no tasks.
+pub(super) fn task_state(state: RunState) -> &'static str {
     match state {
-        RunState::Running => "RUNNING",
-        RunState::Paused => "PAUSED",
-        RunState::Stopped => "STOPPED",
-        RunState::Failed => "FAILED",
-        RunState::Unassigned => "UNASSIGNED",
-        RunState::Restarting => "RESTARTING",
-    }
-}
-
-/// The same for a task, for which there is no STOPPED: a stopped connector has no tasks.
-pub(super) const fn task_state(state: RunState) -> &'static str {
-    match state {
-        RunState::Stopped => connector_state(RunState::Unassigned),
-        other => connector_state(other),
+        RunState::Stopped => RunState::Unassigned.word(),
+        other => other.word(),
     }
 }

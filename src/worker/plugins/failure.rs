@@ -100,22 +100,22 @@ pub(in crate::worker) fn no_access(error: &auth::Error) -> Failure {
 }
 
 /// What cannot be done without access, what happens meanwhile, and why. The remedy depends on who has to act: the owner of
-/// the login, the owner of the connector's or the worker's configuration, or nobody, since it passes.
+/// the login, the owner of the connector's or the worker's configuration, or none of them, since it passes.
 pub(in crate::worker) fn unable(what: &str, meanwhile: &str, error: &auth::Error) -> Failure {
     let message = format!("{what}: {error}");
-    let told = |remedy: &str| format!("{meanwhile}; {remedy}");
+    let meanwhile_and = |remedy: &str| format!("{meanwhile}; {remedy}");
     match error {
         auth::Error::Absent { .. } | auth::Error::LoggedOut { .. } | auth::Error::Lost { .. } => {
             Failure::login_needed(message, meanwhile)
         }
         // It is tried again by itself, and may have been the provider's fault.
         auth::Error::Client { .. } => {
-            let remedy = told("correct the client, here or at the provider");
+            let remedy = meanwhile_and("correct the client, here or at the provider");
             Failure { remedy: Some(remedy), ..Failure::passing("ClientRefused", message) }
         }
         auth::Error::NoKey | auth::Error::Foreign { .. } => Failure::grants_unavailable(message, meanwhile),
         other if other.retry() == Retry::Never => {
-            let remedy = told("correct the setting, or what the provider has on record");
+            let remedy = meanwhile_and("correct the setting, or what the provider has on record");
             Failure::permanent("AccessRefused", message, remedy)
         }
         _ => Failure::passing("NoAccess", message),
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_login_that_is_missing_needs_a_person_and_one_that_cannot_be_read_here_does_not() {
+    fn missing_login_needs_a_person_and_an_unreadable_one_does_not() {
         let (grant, command) = ("accounting".to_owned(), "tributary auth login accounting".to_owned());
 
         let absent = no_access(&auth::Error::Absent { grant: grant.clone(), command });
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_told_to_log_in_where_a_login_does_not_help() {
+    fn remedy_names_a_login_only_where_one_helps() {
         let grant = || "accounting".to_owned();
         let failures = [
             (

@@ -162,7 +162,7 @@ impl Herder {
         let now = Moment::now().micros();
         budget
             .within(WRITING, async {
-                // One at a time: between reading that there is none and writing it, nobody here writes another.
+                // One at a time: no other request writes a run between reading that there is none and writing it.
                 let _turn = self.asking.lock().await;
                 subject.start(request, now).await
             })

@@ -55,7 +55,7 @@ pub use self::password::Error as SecurityError;
 const HEAD_LIMIT: usize = 32 * 1024;
 /// Who a request that names no user of the configuration is in the audit log.
 const UNKNOWN: &str = "unknown";
-/// What a caller is told who is not known.
+/// The answer to a caller without a known name and password.
 const LOGIN: &str = "a name and password are needed, or these are wrong";
 /// Where a reader may use a method that otherwise changes something.
 const VALIDATE: &str = "/config/validate";
@@ -160,7 +160,7 @@ impl Security {
 
     /// Who asks and what they may do, or why the request is refused.
     async fn authorize(&self, seen: Seen) -> Result<(&str, Role), Denied> {
-        let denied = |status, told, who| Err(Denied::new(status, told, who));
+        let denied = |status, message, who| Err(Denied::new(status, message, who));
         // A password is proof enough of who asks; without one the name that was called has to do.
         if self.accounts.is_empty() && !seen.names_worker {
             let told = "this worker does not go by the name in the Host header; call it by address or by a name in \
