@@ -17,13 +17,10 @@ crate::tests! {
     plain events_of_one_company_come_in_order_however_many_companies_change_at_once;
     plain companies_do_not_wait_for_each_other_but_each_for_its_own_last_event;
     plain no_more_deliveries_are_on_their_way_than_the_knob_allows;
-    plain a_retry_holds_up_no_later_event;
     plain duplicated_events_come_twice_byte_for_byte;
     plain reordered_events_all_come_but_not_in_order_and_the_seed_decides_which;
     plain delayed_events_come_no_sooner_than_told_and_the_acknowledge_at_once;
-    plain an_event_delayed_by_minutes_is_overtaken_by_another_company_s;
     plain lost_events_never_come_and_the_journal_tells_which;
-    plain what_is_held_comes_in_order_once_let_go;
     plain what_waits_beyond_the_limit_is_lost_and_the_journal_says_so;
     plain faults_spare_the_acknowledge;
     plain a_receiver_on_port_443_is_found_where_the_knob_says_and_trusted_by_its_authority;
@@ -101,23 +98,6 @@ async fn no_more_deliveries_are_on_their_way_than_the_knob_allows() {
     assert_eq!(beyond, 0);
 }
 
-async fn a_retry_holds_up_no_later_event() {
-    let mut receiver = Receiver::scripted(|received| match received.event().as_str() {
-        "CustomerUpdated" => Reply::Status(500),
-        _ => Reply::Status(200),
-    })
-    .await;
-    let stage = Stage::start(|knobs| knobs.accounting.retries = vec![3_600_000]).await;
-    stage.active(CUSTOMERS, &mut receiver).await;
-    let company = &stage.companies()[0];
-
-    stage.happen_in(Some(company), "customers", "updated").await;
-    stage.happen_in(Some(company), "customers", "created").await;
-    let events: Vec<String> = receiver.several(2).await.iter().map(Received::event).collect();
-
-    assert_eq!(events, ["CustomerUpdated", "CustomerCreated"]);
-}
-
 async fn duplicated_events_come_twice_byte_for_byte() {
     let mut receiver = Receiver::accepting().await;
     let stage = Stage::start(|_| {}).await;
@@ -184,23 +164,6 @@ async fn delayed_events_come_no_sooner_than_told_and_the_acknowledge_at_once() {
     assert!(received.at - begun >= Duration::from_millis(60), "{:?}", received.at - begun);
 }
 
-async fn an_event_delayed_by_minutes_is_overtaken_by_another_company_s() {
-    let mut receiver = Receiver::accepting().await;
-    let stage = Stage::start(|_| {}).await;
-    stage.active(CUSTOMERS, &mut receiver).await;
-    let companies = stage.companies();
-
-    stage.turn(|knobs| knobs.delivery.delay = Latency::Fixed(300_000.0));
-    stage.happen_in(Some(&companies[0]), "customers", "updated").await;
-    stage.turn(|knobs| knobs.delivery.delay = Latency::None);
-    let later = stage.happen_in(Some(&companies[1]), "customers", "updated").await;
-    let received = receiver.next().await;
-
-    assert_eq!(received.data()["CorrelationId"], later.id);
-    let delayed = &stage.entries()[1];
-    assert_eq!((delayed.end, delayed.attempts.len()), (None, 0));
-}
-
 async fn lost_events_never_come_and_the_journal_tells_which() {
     let mut receiver = Receiver::accepting().await;
     let stage = Stage::start(|_| {}).await;
@@ -225,25 +188,6 @@ async fn lost_events_never_come_and_the_journal_tells_which() {
     assert_eq!(came.len() + with(End::Lost).len(), 30);
     assert!((5..=25).contains(&came.len()), "about half: {}", came.len());
     assert_eq!(stage.flags(CUSTOMERS, &id).await, (true, false), "a loss is no failure");
-}
-
-async fn what_is_held_comes_in_order_once_let_go() {
-    let mut receiver = Receiver::accepting().await;
-    let stage = Stage::start(|_| {}).await;
-    stage.active(CUSTOMERS, &mut receiver).await;
-
-    stage.turn(|knobs| knobs.delivery.hold = true);
-    let mut expected = Vec::new();
-    for _ in 0..3 {
-        expected.push(stage.happen("customers", "updated").await.sequence_version);
-    }
-    let while_held = receiver.taken().len();
-    let attempts: usize = stage.entries().iter().skip(1).map(|entry| entry.attempts.len()).sum();
-    stage.turn(|knobs| knobs.delivery.hold = false);
-    stage.idle().await;
-
-    assert_eq!((while_held, attempts), (0, 0));
-    assert_eq!(receiver.taken().iter().map(sequence).collect::<Vec<_>>(), expected);
 }
 
 async fn what_waits_beyond_the_limit_is_lost_and_the_journal_says_so() {

@@ -18,7 +18,6 @@ crate::tests! {
     plain a_rate_lets_so_many_requests_pass_in_its_window_and_says_when_the_next_may;
     plain a_quota_that_is_used_up_is_a_403_with_retry_after;
     plain statuses_have_the_body_of_whoever_answers;
-    plain a_dropped_connection_ends_without_an_answer;
     plain a_truncated_answer_is_shorter_than_it_announced;
     plain invalid_json_arrives_whole_and_cannot_be_parsed;
     plain a_wrong_content_type_leaves_the_body_right;
@@ -136,18 +135,6 @@ async fn statuses_have_the_body_of_whoever_answers() {
         assert_eq!(answer.status, status, "{effect:?}");
         assert_eq!(answer.json()[member], status, "{effect:?}: {answer:?}");
     }
-}
-
-async fn a_dropped_connection_ends_without_an_answer() {
-    let simulator = start(|_| {}).await;
-    let client = Client::accounting(&simulator);
-    faults(&simulator, vec![rule(Effect::Drop)]);
-
-    let error = client.try_send(Method::GET, COMPANIES, None).await.unwrap_err();
-
-    assert!(error.is_request() && error.status().is_none(), "{error:?}");
-    faults(&simulator, Vec::new());
-    assert_eq!(client.get(COMPANIES).await.status, 200);
 }
 
 async fn a_truncated_answer_is_shorter_than_it_announced() {

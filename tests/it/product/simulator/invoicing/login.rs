@@ -17,7 +17,6 @@ crate::tests! {
     plain every_call_needs_the_api_version_and_the_subscription_key;
     plain a_token_lives_an_hour_and_a_refresh_token_longer;
     plain tokens_of_one_api_open_no_other;
-    plain a_refresh_token_chooses_once_where_the_knob_says_so;
 }
 
 #[track_caller]
@@ -179,18 +178,4 @@ async fn tokens_of_one_api_open_no_other() {
     let companies = stage.client.get("/accounting/api/companies").await;
 
     assert_eq!((invoicing.status, companies.status), (401, 401));
-}
-
-async fn a_refresh_token_chooses_once_where_the_knob_says_so() {
-    for (once, second) in [(false, 200), (true, 401)] {
-        let stage = Stage::start(|knobs| knobs.invoicing.refresh_once = once).await;
-        let login = log_in(&stage.simulator).await;
-        let client = authorized(&stage.client, &login);
-        let (company, refresh) = (&login["companies"][0]["id"], &login["refreshToken"]);
-
-        let first = select(&client, company, refresh).await.ok();
-        assert_eq!(select(&client, company, refresh).await.status, second, "{once}");
-        let next = select(&client, company, &first["refreshToken"]).await;
-        assert_eq!(next.status, 200, "the one that came with it: {next:?}");
-    }
 }

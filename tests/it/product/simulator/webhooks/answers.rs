@@ -7,7 +7,6 @@ use super::{CUSTOMERS, Stage};
 use crate::product::simulator::receiver::{Receiver, Reply};
 
 crate::tests! {
-    plain only_an_acknowledge_answered_200_without_cookies_makes_a_contract;
     plain only_an_event_answered_200_without_cookies_is_accepted;
     plain with_the_knob_any_2xx_accepts_an_event_but_never_an_acknowledge;
     plain a_receiver_that_takes_too_long_has_failed_and_five_seconds_are_the_default;
@@ -29,19 +28,6 @@ const ANSWERS: [(Reply, bool, bool); 10] = [
     (Reply::Status(410), false, false),
     (Reply::Status(500), false, false),
 ];
-
-async fn only_an_acknowledge_answered_200_without_cookies_makes_a_contract() {
-    let stage = Stage::start(|knobs| knobs.accounting.retries = vec![1]).await;
-
-    for (reply, accepted, _) in ANSWERS {
-        let mut receiver = Receiver::scripted(move |_| reply).await;
-        let id = stage.subscribe(CUSTOMERS, &receiver.url("/hook")).await;
-        stage.idle().await;
-
-        assert_eq!(stage.flags(CUSTOMERS, &id).await, (accepted, false), "{reply:?}");
-        assert_eq!(receiver.taken().len(), if accepted { 1 } else { 2 }, "{reply:?}");
-    }
-}
 
 async fn only_an_event_answered_200_without_cookies_is_accepted() {
     let stage = Stage::start(|knobs| knobs.accounting.retries = vec![1]).await;
