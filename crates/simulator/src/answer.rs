@@ -27,34 +27,32 @@ pub fn json_answer(status: u16, body: &Value) -> Response {
 /// JSON already written; left out where the status allows no body.
 #[must_use]
 pub fn bytes_answer(status: u16, body: Vec<u8>) -> Response {
-    if !may_have_body(status) {
-        return empty_answer(status);
-    }
-    let json = HeaderValue::from_static("application/json; charset=utf-8");
-    (status_code(status), [(header::CONTENT_TYPE, json)], body).into_response()
+    of_type("application/json; charset=utf-8", status, body)
 }
 
 /// A page for people where JSON was asked for, as a proxy on the way would send it; left out where the status allows no body.
 #[must_use]
 pub fn html_answer(status: u16) -> Response {
-    if !may_have_body(status) {
-        return empty_answer(status);
-    }
-    let code = status_code(status);
-    let title = code.canonical_reason().unwrap_or("Error");
+    let title = status_code(status).canonical_reason().unwrap_or("Error");
     let page = format!(
         "<!DOCTYPE html><html><head><title>{status} {title}</title></head><body><h1>{title}</h1>\
         <p>The page you asked for is not here just now.</p></body></html>"
     );
-    (code, [(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"))], page)
-        .into_response()
+    of_type("text/html; charset=utf-8", status, page)
 }
 
 /// Plain text.
 #[must_use]
 pub fn text_answer(status: u16, text: &'static str) -> Response {
-    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
-    (status_code(status), [(header::CONTENT_TYPE, plain)], text).into_response()
+    of_type("text/plain; charset=utf-8", status, text)
+}
+
+fn of_type(kind: &'static str, status: u16, body: impl Into<Body>) -> Response {
+    if !may_have_body(status) {
+        return empty_answer(status);
+    }
+    let kind = HeaderValue::from_static(kind);
+    (status_code(status), [(header::CONTENT_TYPE, kind)], body.into()).into_response()
 }
 
 /// A body of so many bytes, at least two: an empty list padded with spaces where the status says that all went well, else a
@@ -185,7 +183,6 @@ impl<G: Unpin> http_body::Body for Then<G> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
     use std::sync::Arc;
 

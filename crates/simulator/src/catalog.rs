@@ -80,77 +80,59 @@ impl Area {
     }
 }
 
+/// Every resource with its part of the gateway, its path there, and the noun of its event kinds; in the order of the enum.
+const TABLE: [(Resource, Area, &str, &str); 19] = {
+    use Area::{Accounting, Core, Import};
+    [
+        (Resource::Accounts, Accounting, "accounts", "Account"),
+        (Resource::Charges, Accounting, "charges", "Charge"),
+        (Resource::Payments, Accounting, "payments", "Payment"),
+        (Resource::Customers, Accounting, "customers", "Customer"),
+        (Resource::Suppliers, Accounting, "suppliers", "Supplier"),
+        (Resource::InputInvoices, Accounting, "inputInvoices", "InputInvoice"),
+        (Resource::IssuedInvoices, Accounting, "issuedInvoices", "IssuedInvoice"),
+        (Resource::Journals, Accounting, "journals", "Journal"),
+        (Resource::Companies, Accounting, "companies", "Company"),
+        (Resource::AccountingYears, Accounting, "accountingYears", "AccountingYear"),
+        (Resource::Persons, Core, "persons", "Person"),
+        (Resource::CorporateLegalEntities, Core, "corporateLegalEntities", "CorporateLegalEntity"),
+        (Resource::IndividualLegalEntities, Core, "individualLegalEntities", "IndividualLegalEntity"),
+        (Resource::Activities, Core, "activities", "Activity"),
+        (Resource::Estimations, Core, "activities/estimations", "Estimation"),
+        (Resource::LegalEntityLicences, Core, "legalEntityLicences", "LegalEntityLicence"),
+        (Resource::Prorates, Core, "activities/prorates", "Prorate"),
+        (
+            Resource::IncomeAllocationLegalEntities,
+            Core,
+            "incomeAllocationLegalEntities",
+            "IncomeAllocationLegalEntity",
+        ),
+        (Resource::IntegrationFiles, Import, "integrationFiles", "IntegrationFile"),
+    ]
+};
+
 impl Resource {
     /// All of them, in the document's order.
-    pub const ALL: [Self; 19] = [
-        Self::Accounts,
-        Self::Charges,
-        Self::Payments,
-        Self::Customers,
-        Self::Suppliers,
-        Self::InputInvoices,
-        Self::IssuedInvoices,
-        Self::Journals,
-        Self::Companies,
-        Self::AccountingYears,
-        Self::Persons,
-        Self::CorporateLegalEntities,
-        Self::IndividualLegalEntities,
-        Self::Activities,
-        Self::Estimations,
-        Self::LegalEntityLicences,
-        Self::Prorates,
-        Self::IncomeAllocationLegalEntities,
-        Self::IntegrationFiles,
-    ];
-
-    /// Where it lives, its path below the area, and the nouns of its event names.
-    const fn row(self) -> (Area, &'static str, &'static str, &'static str) {
-        use Area::{Accounting, Core, Import};
-        match self {
-            Self::Accounts => (Accounting, "accounts", "Accounts", "Account"),
-            Self::Charges => (Accounting, "charges", "Charges", "Charge"),
-            Self::Payments => (Accounting, "payments", "Payments", "Payment"),
-            Self::Customers => (Accounting, "customers", "Customers", "Customer"),
-            Self::Suppliers => (Accounting, "suppliers", "Suppliers", "Supplier"),
-            Self::InputInvoices => (Accounting, "inputInvoices", "InputInvoices", "InputInvoice"),
-            Self::IssuedInvoices => (Accounting, "issuedInvoices", "IssuedInvoices", "IssuedInvoice"),
-            Self::Journals => (Accounting, "journals", "Journals", "Journal"),
-            Self::Companies => (Accounting, "companies", "Companies", "Company"),
-            Self::AccountingYears => (Accounting, "accountingYears", "AccountingYears", "AccountingYear"),
-            Self::Persons => (Core, "persons", "Persons", "Person"),
-            Self::CorporateLegalEntities => {
-                (Core, "corporateLegalEntities", "CorporateLegalEntities", "CorporateLegalEntity")
-            }
-            Self::IndividualLegalEntities => {
-                (Core, "individualLegalEntities", "IndividualLegalEntities", "IndividualLegalEntity")
-            }
-            Self::Activities => (Core, "activities", "Activities", "Activity"),
-            Self::Estimations => (Core, "activities/estimations", "Estimations", "Estimation"),
-            Self::LegalEntityLicences => {
-                (Core, "legalEntityLicences", "LegalEntityLicences", "LegalEntityLicence")
-            }
-            Self::Prorates => (Core, "activities/prorates", "Prorates", "Prorate"),
-            Self::IncomeAllocationLegalEntities => (
-                Core,
-                "incomeAllocationLegalEntities",
-                "IncomeAllocationLegalEntities",
-                "IncomeAllocationLegalEntity",
-            ),
-            Self::IntegrationFiles => (Import, "integrationFiles", "IntegrationFiles", "IntegrationFile"),
+    pub const ALL: [Self; 19] = {
+        let mut all = [Self::Accounts; 19];
+        let mut at = 0;
+        while at < all.len() {
+            all[at] = TABLE[at].0;
+            at += 1;
         }
-    }
+        all
+    };
 
     /// Its part of the gateway.
     #[must_use]
     pub const fn area(self) -> Area {
-        self.row().0
+        TABLE[self as usize].1
     }
 
     /// Path below the area: `inputInvoices`, `activities/prorates`.
     #[must_use]
     pub const fn path(self) -> &'static str {
-        self.row().1
+        TABLE[self as usize].2
     }
 
     /// The full path below the base address: `/accounting/api/customers`.
@@ -177,14 +159,14 @@ impl Resource {
 
     /// `Resource` of its events: `Customers`.
     #[must_use]
-    pub const fn plural(self) -> &'static str {
-        self.row().2
+    pub fn plural(self) -> String {
+        format!("{self:?}")
     }
 
     /// What its event kinds begin with: `Customer`.
     #[must_use]
     pub const fn singular(self) -> &'static str {
-        self.row().3
+        TABLE[self as usize].3
     }
 
     /// Whether a record can be deleted; accounts, customers and suppliers are only ever disabled.

@@ -1,30 +1,22 @@
 //! What every request and every answer passes, whichever part of the provider it is for.
 
-use std::{
-    pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use axum::{
-    body::{Body, Bytes},
+    body::{Body, to_bytes},
     extract::{Request, State},
     http::{HeaderValue, header},
     middleware::Next,
     response::Response,
 };
-use http_body::{Frame, SizeHint};
-use tokio::time::{Sleep, sleep};
+use tokio::time::timeout;
 
 use super::{Provider, answer};
 
-/// The longest a handler waits for the body of its request, all in all. Longer than the gateway waits, which refuses a late
-/// one in its own words.
+/// The longest the body of a request may take to arrive.
 const BODY_TIME: Duration = Duration::from_secs(60);
+/// The largest body that is read; handlers have smaller limits.
+const LARGEST_BODY: usize = 16 << 20;
 
 /// Dates an answer by the provider's clock; the server would date it by the machine's.
 pub(super) async fn dated(State(provider): State<Arc<Provider>>, mut answer: Response) -> Response {
@@ -34,73 +26,23 @@ pub(super) async fn dated(State(provider): State<Arc<Provider>>, mut answer: Res
     answer
 }
 
-/// Ends the wait for a body that does not come: 408, whatever the handler makes of it.
+/// Reads the whole body before the handler runs; the gateway does so itself, and refuses in its own words.
 pub(super) async fn in_time(request: Request, next: Next) -> Response {
     within(BODY_TIME, request, next).await
 }
 
 async fn within(limit: Duration, request: Request, next: Next) -> Response {
-    if http_body::Body::is_end_stream(request.body()) {
-        return next.run(request).await;
-    }
-    let late = Arc::new(AtomicBool::new(false));
-    let request =
-        request.map(|body| Body::new(Timed { body, limit, patience: None, late: Arc::clone(&late) }));
-    let answer = next.run(request).await;
-    if late.load(Ordering::Relaxed) {
-        return answer::api_error(408, "the body took too long to arrive");
-    }
-    answer
-}
-
-/// A body that fails when it has been waited for too long.
-struct Timed {
-    body: Body,
-    limit: Duration,
-    /// Begins with the first wait, so that a handler may take its time before it asks.
-    patience: Option<Pin<Box<Sleep>>>,
-    late: Arc<AtomicBool>,
-}
-
-/// Why a body fails.
-#[derive(Debug, thiserror::Error)]
-#[error("the body took too long to arrive")]
-struct Late;
-
-impl http_body::Body for Timed {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let polled = Pin::new(&mut self.body).poll_frame(context);
-        if polled.is_ready() {
-            return polled;
-        }
-        let limit = self.limit;
-        let patience = self.patience.get_or_insert_with(|| Box::pin(sleep(limit)));
-        if patience.as_mut().poll(context).is_pending() {
-            return Poll::Pending;
-        }
-        self.late.store(true, Ordering::Relaxed);
-        Poll::Ready(Some(Err(axum::Error::new(Late))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+    let (parts, body) = request.into_parts();
+    match timeout(limit, to_bytes(body, LARGEST_BODY)).await {
+        Err(_) => answer::api_error(408, "the body took too long to arrive"),
+        Ok(Err(_)) => answer::api_error(413, "the body is too large or did not arrive whole"),
+        Ok(Ok(body)) => next.run(Request::from_parts(parts, Body::from(body))).await,
     }
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
-    use axum::{Router, body::to_bytes, middleware::from_fn, routing::post};
+    use axum::{Router, body::Bytes, middleware::from_fn, routing::post};
     use futures::{StreamExt as _, stream};
     use tower_service::Service as _;
 

@@ -67,30 +67,9 @@ impl Guid {
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = text.as_bytes();
         let dashed = bytes.len() == 36 && [8, 13, 18, 23].iter().all(|&at| bytes[at] == b'-');
-        if !dashed && bytes.len() != 32 {
-            return None;
-        }
-        let mut value = 0;
-        for &byte in bytes.iter().filter(|&&byte| !(dashed && byte == b'-')) {
-            value = value << 4 | u128::from(char::from(byte).to_digit(16)?);
-        }
-        Some(Self(value))
-    }
-
-    /// 36 characters, lower case, with dashes.
-    #[must_use]
-    pub fn bytes(self) -> [u8; 36] {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        let mut text = [b'-'; 36];
-        let mut at = 0;
-        for digit in 0..32 {
-            if matches!(at, 8 | 13 | 18 | 23) {
-                at += 1;
-            }
-            text[at] = DIGITS[(self.0 >> (124 - digit * 4)) as usize & 15];
-            at += 1;
-        }
-        text
+        let digits = if dashed { text.replace('-', "") } else { text.to_owned() };
+        let plain = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        plain.then(|| u128::from_str_radix(&digits, 16).ok().map(Self)).flatten()
     }
 
     /// 32 characters, lower case, without dashes.
@@ -102,10 +81,9 @@ impl Guid {
 
 impl fmt::Display for Guid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for byte in self.bytes() {
-            fmt::Write::write_char(f, char::from(byte))?;
-        }
-        Ok(())
+        let digits = self.simple();
+        let parts = [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]];
+        f.write_str(&parts.join("-"))
     }
 }
 
@@ -129,7 +107,6 @@ impl<'de> serde::Deserialize<'de> for Guid {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
     use super::*;
 

@@ -7,9 +7,11 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
+use serde_json::json;
+
 use crate::{
-    answer::{api_error, gateway_error, unknown_path},
-    knobs::Tells,
+    answer::{api_error, empty_answer, gateway_error, html_answer, json_answer, text_answer},
+    knobs::{MissingBody, RecordKnobs, Tells},
 };
 
 /// An answer that is no data.
@@ -26,6 +28,8 @@ pub(super) struct Refusal {
 enum By {
     Gateway,
     Api,
+    /// The API, about a record or a webhook that is not there.
+    Missing(MissingBody),
 }
 
 impl Refusal {
@@ -39,17 +43,26 @@ impl Refusal {
         Self { by: By::Api, status, message: message.into(), retry_after: None }
     }
 
-    /// A path or method the gateway does not know.
-    pub(super) fn unknown_path() -> Response {
-        unknown_path()
+    /// The answer for a record or a webhook that is not there.
+    pub(super) fn missing(knobs: &RecordKnobs, message: impl Into<Cow<'static, str>>) -> Self {
+        let (by, status) = (By::Missing(knobs.missing_body), knobs.missing_status.get());
+        Self { by, status, message: message.into(), retry_after: None }
     }
 }
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
+        let (status, message) = (self.status, &*self.message);
         let mut answer = match self.by {
-            By::Gateway => gateway_error(self.status, &self.message),
-            By::Api => api_error(self.status, &self.message),
+            By::Gateway => gateway_error(status, message),
+            By::Api | By::Missing(MissingBody::Api) => api_error(status, message),
+            By::Missing(MissingBody::Json) => {
+                json_answer(status, &json!({ "error": { "code": "RecordNotFound", "detail": message } }))
+            }
+            By::Missing(MissingBody::Gateway) => gateway_error(status, "Resource not found"),
+            By::Missing(MissingBody::Empty) => empty_answer(status),
+            By::Missing(MissingBody::Text) => text_answer(status, "Not here."),
+            By::Missing(MissingBody::Html) => html_answer(status),
         };
         if let Some(seconds) = self.retry_after {
             answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
@@ -60,33 +73,23 @@ impl IntoResponse for Refusal {
 
 /// 429, as the gateway words it.
 pub(super) fn throttled(seconds: u64, tells: Tells) -> Refusal {
-    const WHAT: &str = "Rate limit is exceeded.";
-    let told = match tells {
-        Tells::Both | Tells::Message => {
-            Refusal::gateway(429, format!("{WHAT} Try again in {seconds} seconds."))
-        }
-        Tells::RetryAfter | Tells::Nothing => Refusal::gateway(429, WHAT),
-    };
-    with_header(told, seconds, tells)
+    let again = format!("Try again in {seconds} seconds.");
+    come_back(429, "Rate limit is exceeded.", &again, seconds, tells)
 }
 
 /// 403, as the gateway words it.
 pub(super) fn used_up(seconds: u64, tells: Tells) -> Refusal {
-    const WHAT: &str = "Out of call volume quota.";
-    let told = match tells {
-        Tells::Both | Tells::Message => {
-            Refusal::gateway(403, format!("{WHAT} Quota will be replenished in {}.", time_span(seconds)))
-        }
-        Tells::RetryAfter | Tells::Nothing => Refusal::gateway(403, WHAT),
-    };
-    with_header(told, seconds, tells)
+    let again = format!("Quota will be replenished in {}.", time_span(seconds));
+    come_back(403, "Out of call volume quota.", &again, seconds, tells)
 }
 
-fn with_header(mut refusal: Refusal, seconds: u64, tells: Tells) -> Refusal {
-    if matches!(tells, Tells::Both | Tells::RetryAfter) {
-        refusal.retry_after = Some(seconds);
-    }
-    refusal
+fn come_back(status: u16, what: &'static str, again: &str, seconds: u64, tells: Tells) -> Refusal {
+    let message: Cow<'static, str> = match tells {
+        Tells::Both | Tells::Message => format!("{what} {again}").into(),
+        Tells::RetryAfter | Tells::Nothing => what.into(),
+    };
+    let retry_after = matches!(tells, Tells::Both | Tells::RetryAfter).then_some(seconds);
+    Refusal { retry_after, ..Refusal::gateway(status, message) }
 }
 
 /// `HH:MM:SS`, with the days before it where there are any, as .NET writes a time span.

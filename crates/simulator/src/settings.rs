@@ -81,20 +81,6 @@ pub struct WorldSettings {
     pub tenant_resources: BTreeSet<Resource>,
     /// Earlier states kept of each record, for stale reads and for going back.
     pub history: usize,
-    /// What `sequenceVersion` counts.
-    pub sequence: SequenceScope,
-}
-
-/// What one counter of `sequenceVersion` covers; the document shows the numbers, not what they count.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum SequenceScope {
-    /// Each record has its own.
-    Record,
-    /// Each company has one for all its records and for itself; tenant-wide records share another.
-    #[default]
-    Company,
-    /// The whole service has one.
-    Service,
 }
 
 /// An OAuth client.
@@ -156,7 +142,6 @@ impl Default for WorldSettings {
             invoicing_entities: 5,
             tenant_resources: BTreeSet::new(),
             history: 8,
-            sequence: SequenceScope::default(),
         }
     }
 }

@@ -121,10 +121,10 @@ impl Drop for Simulator {
 fn router(provider: &Arc<Provider>) -> Router {
     let apis = Router::new().merge(reads::router()).merge(accounting::router()).merge(invoicing::router());
     Router::new()
-        .merge(gateway::guard(provider, apis))
         .merge(identity::router())
         .merge(control::router())
         .layer(middleware::from_fn(edge::in_time))
+        .merge(gateway::guard(provider, apis))
         .layer(middleware::map_response_with_state(Arc::clone(provider), edge::dated))
         .with_state(Arc::clone(provider))
 }
@@ -162,18 +162,14 @@ fn serving_certificate(tls: &Tls) -> Result<Serving, Error> {
         Tls::Given { certificate, key } => (certificate.clone(), key.clone()),
         Tls::Generated => {
             let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
-            let made = rcgen::generate_simple_self_signed(names)
-                .map_err(certificate_error("make a certificate for localhost"))?;
+            let made = rcgen::generate_simple_self_signed(names).map_err(|source| Error::Certificate {
+                what: "make a certificate for localhost",
+                source: source.into(),
+            })?;
             (made.cert.pem(), made.signing_key.serialize_pem())
         }
     };
     let config = server::tls(&chain, &key)
         .map_err(|error| Error::Certificate { what: error.what, source: error.source })?;
     Ok((Some(config), Some(chain)))
-}
-
-fn certificate_error<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
-    what: &'static str,
-) -> impl FnOnce(E) -> Error {
-    move |source| Error::Certificate { what, source: source.into() }
 }

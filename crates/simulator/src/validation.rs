@@ -1,8 +1,6 @@
 //! What settings and knobs must be to be used: a world that fits in memory, and numbers that mean something.
 
-use std::{fmt, ops::RangeInclusive};
-
-use serde_json::Value;
+use std::fmt;
 
 use super::{
     Error,
@@ -105,27 +103,41 @@ impl Found {
     }
 
     fn knobs(&mut self, knobs: &Knobs) {
-        self.amount("changesPerSecond", knobs.changes_per_second);
-        self.latency("identity.latency", &knobs.identity.latency);
-        self.latency("identity.answerLatency", &knobs.identity.answer_latency);
-        self.latency("gateway.latency", &knobs.gateway.latency);
-        self.rate("gateway.rate.seconds", knobs.gateway.rate);
-        self.rate("gateway.quota.seconds", knobs.gateway.quota);
-        let churn = &knobs.reads.churn;
-        self.amount("reads.churn.inserts", churn.inserts);
-        self.amount("reads.churn.deletes", churn.deletes);
-        self.amount("reads.churn.updates", churn.updates);
-        self.share("reads.replicaShare", knobs.reads.replica_share);
-        let delivery = &knobs.delivery;
-        self.share("delivery.duplicate", delivery.duplicate);
-        self.share("delivery.reorder", delivery.reorder);
-        self.share("delivery.lose", delivery.lose);
-        self.latency("delivery.delay", &delivery.delay);
+        let Knobs { identity, gateway, reads, delivery, .. } = knobs;
+        let seconds = |rate: Option<Rate>| rate.map_or(0.0, |rate| rate.seconds);
+        for (name, amount) in [
+            ("changesPerSecond", knobs.changes_per_second),
+            ("gateway.rate.seconds", seconds(gateway.rate)),
+            ("gateway.quota.seconds", seconds(gateway.quota)),
+            ("reads.churn.inserts", reads.churn.inserts),
+            ("reads.churn.deletes", reads.churn.deletes),
+            ("reads.churn.updates", reads.churn.updates),
+        ] {
+            if !(0.0..=f64::MAX).contains(&amount) {
+                self.add(name, amount, "a number, not negative", "give 0 or more");
+            }
+        }
+        for (name, share) in [
+            ("reads.replicaShare", reads.replica_share),
+            ("delivery.duplicate", delivery.duplicate),
+            ("delivery.reorder", delivery.reorder),
+            ("delivery.lose", delivery.lose),
+        ] {
+            self.share(name, share);
+        }
+        for (name, latency) in [
+            ("identity.latency", &identity.latency),
+            ("identity.answerLatency", &identity.answer_latency),
+            ("gateway.latency", &gateway.latency),
+            ("delivery.delay", &delivery.delay),
+        ] {
+            self.latency(name, latency);
+        }
         for (number, fault) in knobs.faults.iter().enumerate() {
-            self.share(format!("faults[{number}].share"), fault.share);
+            self.share(&format!("faults[{number}].share"), fault.share);
             self.effect(&format!("faults[{number}].effect"), &fault.effect);
         }
-        for (number, fault) in knobs.identity.faults.iter().enumerate() {
+        for (number, fault) in identity.faults.iter().enumerate() {
             self.effect(&format!("identity.faults[{number}].effect"), &fault.effect);
         }
     }
@@ -134,61 +146,29 @@ impl Found {
         match effect {
             Effect::Delay(latency) => self.latency(&format!("{name}.delay"), latency),
             Effect::Oversized { bytes, .. } if *bytes > MOST_BYTES => {
-                let rule = format!("at most {MOST_BYTES}");
-                self.add(
-                    format!("{name}.oversized.bytes"),
-                    bytes,
-                    &rule,
-                    "give less than any limit of a client",
-                );
+                let (name, rule) = (format!("{name}.oversized.bytes"), format!("at most {MOST_BYTES}"));
+                self.add(name, bytes, &rule, "give less than any limit of a client");
             }
             _ => {}
         }
     }
 
-    fn amount(&mut self, name: impl Into<String>, value: f64) {
-        self.number(name, value, 0.0..=f64::MAX, "a number, not negative", "give 0 or more");
-    }
-
-    fn share(&mut self, name: impl Into<String>, value: f64) {
-        self.number(name, value, 0.0..=1.0, "a share, from 0 to 1", "give 1 for all and 0 for none");
-    }
-
-    fn rate(&mut self, name: &str, rate: Option<Rate>) {
-        if let Some(rate) = rate {
-            self.amount(name, rate.seconds);
+    fn share(&mut self, name: &str, value: f64) {
+        if !(0.0..=1.0).contains(&value) {
+            self.add(name, value, "a share, from 0 to 1", "give 1 for all and 0 for none");
         }
     }
 
-    fn number(
-        &mut self,
-        name: impl Into<String>,
-        value: f64,
-        allowed: RangeInclusive<f64>,
-        rule: &str,
-        remedy: &str,
-    ) {
-        if !allowed.contains(&value) {
-            self.add(name, value, rule, remedy);
-        }
-    }
-
-    /// Looked at as it is written, whatever kind it is: a number that JSON cannot say is written as null.
     fn latency(&mut self, name: &str, latency: &Latency) {
-        if !serde_json::to_value(latency).is_ok_and(|written| means_something(&written)) {
-            let value = format!("{latency:?}");
-            self.add(name, value, "milliseconds, not negative", "give 0 or more");
+        let (first, second) = match *latency {
+            Latency::None => (0.0, 0.0),
+            Latency::Fixed(milliseconds) => (milliseconds, milliseconds),
+            Latency::Uniform(from, to) => (from, to),
+            Latency::LogNormal { median, p99 } => (median, p99),
+        };
+        if ![first, second].iter().all(|number| (0.0..=f64::MAX).contains(number)) {
+            self.add(name, format!("{latency:?}"), "milliseconds, not negative", "give 0 or more");
         }
-    }
-}
-
-fn means_something(written: &Value) -> bool {
-    match written {
-        Value::Null => false,
-        Value::Number(number) => number.as_f64().is_some_and(|number| number >= 0.0),
-        Value::Array(values) => values.iter().all(means_something),
-        Value::Object(members) => members.values().all(means_something),
-        Value::Bool(_) | Value::String(_) => true,
     }
 }
 
@@ -263,14 +243,14 @@ mod tests {
 
             let expected = [
                 "changesPerSecond",
-                "identity.latency",
-                "identity.answerLatency",
-                "gateway.latency",
                 "gateway.rate.seconds",
                 "gateway.quota.seconds",
                 "reads.churn.updates",
                 "reads.replicaShare",
                 "delivery.lose",
+                "identity.latency",
+                "identity.answerLatency",
+                "gateway.latency",
                 "delivery.delay",
                 "faults[1].share",
                 "faults[1].effect.delay",

@@ -1,11 +1,11 @@
-//! The notification envelope, written by hand into one buffer.
+//! The notification envelope.
 
-use std::io::Write as _;
+use serde::Serialize;
 
+use super::names::Event;
 use crate::{
     catalog::Kind,
     clock::{SECOND, Ticks},
-    json,
     knobs::{AccountingKnobs, TimestampEpoch},
     random::Guid,
     world::RecordChange,
@@ -14,88 +14,76 @@ use crate::{
 /// `JsonData` of an Acknowledge.
 pub(super) const ACKNOWLEDGE_DATA: &str = r#"{"Arguments":"Acknowledge"}"#;
 
-/// One POST body.
-#[derive(Debug)]
+/// One POST body, with the document's fields in its order.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "PascalCase")]
 pub(super) struct Envelope<'a> {
-    pub(super) webhook: Guid,
-    pub(super) outgoing: Guid,
-    pub(super) conversation: Guid,
-    pub(super) tenant: &'a str,
-    /// None for an Acknowledge.
-    pub(super) partition: Option<Partition<'a>>,
-    /// `EventType`, as JSON.
-    pub(super) event_type: &'a str,
+    pub(super) webhook_id: Guid,
+    pub(super) outgoing_id: Guid,
+    pub(super) conversation_id: Guid,
+    pub(super) tenant_id: &'a str,
+    pub(super) extra_partition_information: Partition<'a>,
+    pub(super) event_type: &'a Event,
     pub(super) timestamp: i64,
     pub(super) json_data: &'a str,
-    pub(super) user: Guid,
+    pub(super) user_identifier: Guid,
 }
 
-/// `ExtraPartitionInformation` of a change.
-#[derive(Debug, Clone, Copy)]
+/// `ExtraPartitionInformation`; empty for an Acknowledge.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+#[serde(rename_all = "PascalCase")]
 pub(super) struct Partition<'a> {
-    /// `PartitionClientId`; none where the record belongs to no company.
+    /// None where the record belongs to no company.
+    #[serde(rename = "PartitionClientId", skip_serializing_if = "Option::is_none")]
     pub(super) company: Option<&'a str>,
-    pub(super) user_name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) user_name: Option<&'static str>,
 }
 
-impl Envelope<'_> {
-    pub(super) fn write(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(1_024);
-        for (before, guid) in [
-            (r#"{"WebhookId":""#, self.webhook),
-            (r#"","OutgoingId":""#, self.outgoing),
-            (r#"","ConversationId":""#, self.conversation),
-        ] {
-            out.extend_from_slice(before.as_bytes());
-            out.extend_from_slice(&guid.bytes());
-        }
-        out.extend_from_slice(br#"","TenantId":"#);
-        json::text(&mut out, self.tenant);
-        out.extend_from_slice(br#","ExtraPartitionInformation":{"#);
-        if let Some(Partition { company, user_name }) = self.partition {
-            if let Some(company) = company {
-                out.extend_from_slice(br#""PartitionClientId":"#);
-                json::text(&mut out, company);
-                out.push(b',');
-            }
-            out.extend_from_slice(br#""UserName":"#);
-            json::text(&mut out, user_name);
-        }
-        out.extend_from_slice(br#"},"EventType":"#);
-        out.extend_from_slice(self.event_type.as_bytes());
-        // Writing to memory does not fail.
-        write!(out, r#","Timestamp":{},"JsonData":"#, self.timestamp).ok();
-        json::text(&mut out, self.json_data);
-        out.extend_from_slice(br#","UserIdentifier":""#);
-        out.extend_from_slice(&self.user.bytes());
-        out.extend_from_slice(br#""}"#);
-        out
-    }
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct ChangeData<'a> {
+    correlation_id: &'a str,
+    #[serde(flatten)]
+    what: What,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum What {
+    #[serde(rename_all = "PascalCase")]
+    Failed { error: &'static str },
+    #[serde(rename_all = "PascalCase")]
+    Changed {
+        version: String,
+        sequence_version: String,
+        svc_source_interface: &'static str,
+        svc_process_id: Guid,
+        svc_source_action: &'static str,
+    },
 }
 
 /// `JsonData` of a change, or of a write that failed.
 pub(super) fn change_data(change: &RecordChange, record: &str, process: Guid) -> String {
-    let mut out = Vec::with_capacity(256);
-    out.extend_from_slice(br#"{"CorrelationId":"#);
-    json::text(&mut out, record);
-    if change.kind == Kind::ErrorOccurred {
-        out.extend_from_slice(br#","Error":"the write was refused, the record is as it was"}"#);
-    } else {
-        let (version, sequence) = (change.row.changed.month_first(), change.row.sequence);
-        write!(out, r#","Version":"{version}","SequenceVersion":"{sequence}","#).ok();
-        // Both kinds of origin that the document names: the application, and the API.
-        let interface = if process.0 & 1 == 0 { "Application" } else { "Api" };
-        let action = match change.kind {
-            Kind::Created => "Create",
-            Kind::Deleted => "Delete",
-            Kind::Disabled => "Disable",
-            Kind::Updated | Kind::ErrorOccurred => "Update",
-        };
-        write!(out, r#""SvcSourceInterface":"{interface}","SvcProcessId":"{process}","#).ok();
-        write!(out, r#""SvcSourceAction":"{action}"}}"#).ok();
-    }
-    // Built from text alone, so never lossy.
-    String::from_utf8_lossy(&out).into_owned()
+    let svc_source_action = match change.kind {
+        Kind::Created => "Create",
+        Kind::Deleted => "Delete",
+        Kind::Disabled => "Disable",
+        Kind::Updated | Kind::ErrorOccurred => "Update",
+    };
+    let what = match change.kind {
+        Kind::ErrorOccurred => What::Failed { error: "the write was refused, the record is as it was" },
+        _ => What::Changed {
+            version: change.row.changed.month_first(),
+            sequence_version: change.row.sequence.to_string(),
+            // Both kinds of origin that the document names: the application, and the API.
+            svc_source_interface: if process.0 & 1 == 0 { "Application" } else { "Api" },
+            svc_process_id: process,
+            svc_source_action,
+        },
+    };
+    // Text always becomes JSON.
+    serde_json::to_string(&ChangeData { correlation_id: record, what }).unwrap_or_default()
 }
 
 /// `Timestamp` of a moment, as the knobs have it.

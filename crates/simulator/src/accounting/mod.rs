@@ -136,23 +136,50 @@ impl Accounting {
         }
     }
 
-    /// Makes the deliveries of a change and hands them over. A webhook that subscribed to the event but is not active
-    /// gets a journal entry that ends as missed; one that has ended gets none.
+    /// Makes the deliveries of a change and hands them over, in the order the webhooks were made. A webhook that subscribed
+    /// to the event but is not active gets a journal entry that ends as missed; one that has ended gets none.
     pub fn announce(&self, provider: &Provider, world: &World, change: &RecordChange) {
         let Place { resource, company, .. } = change.place;
         let Some(kind) = names::index(resource, change.kind) else { return };
-        if !self.registry().concerns(resource, kind) {
+        let mut registry = self.registry();
+        let concerned = registry.concerned(resource, kind);
+        if concerned.is_empty() {
             return;
         }
+        let event = self.names.event(resource, kind);
         let record: Arc<str> = world.id(change.place).into();
-        let company = match company {
-            _ if resource == Resource::Companies => Some(Arc::clone(&record)),
-            Some(index) => {
-                Some(world.id(Place { resource: Resource::Companies, company: None, index }).into())
-            }
-            None => None,
+        let company: Option<Arc<str>> = match resource {
+            Resource::Companies => Some(Arc::clone(&record)),
+            _ => company.map(|company| world.company_id(company).into()),
         };
-        self.tell(provider, change, kind, record, company);
+        let process = Guid::nth(self.seed, purpose::PROCESS, change.number);
+        let json_data = envelope::change_data(change, &record, process);
+        let about = About {
+            company: company.clone(),
+            record: Some(record),
+            sequence: (change.kind != Kind::ErrorOccurred).then_some(change.row.sequence),
+            ..About::new(&event.semantic_name)
+        };
+        let mut message = Message {
+            number: 0,
+            purpose: Purpose::Event,
+            conversation: Guid::nth(self.seed, purpose::CONVERSATION, change.number),
+            partition: Partition { company: company.as_deref(), user_name: Some(self.author(change.number)) },
+            // A standing clock is behind the changes it has dated apart.
+            timestamp: provider.clock.now().max(change.row.changed),
+            json_data: &json_data,
+        };
+        for id in concerned {
+            if registry.get(id).is_some_and(|webhook| webhook.state != WebhookState::Active) {
+                provider.deliveries.missed(provider, Family::Accounting, id, about.clone());
+                continue;
+            }
+            message.number = registry.next_outgoing();
+            if let Some(webhook) = registry.get(id) {
+                let order = self.order(provider, webhook, event, &message, about.clone());
+                provider.deliveries.send(provider, order);
+            }
+        }
     }
 
     /// A delivery to this address has ended for good: accepted, or every attempt failed. One to an address that the
@@ -168,10 +195,7 @@ impl Accounting {
             (Purpose::Event, _) => found.enter(WebhookState::Disabled, provider.clock.now()),
             (Purpose::Acknowledge, false) => match provider.knobs().accounting.failed_acknowledge {
                 FailedAcknowledge::StaysAwaiting => {}
-                FailedAcknowledge::Deleted => {
-                    found.delete(provider.clock.now());
-                    registry.retire(webhook);
-                }
+                FailedAcknowledge::Deleted => found.delete(provider.clock.now()),
             },
         }
     }
@@ -185,7 +209,7 @@ impl Accounting {
     /// Every webhook, in the order they were made.
     #[must_use]
     pub fn webhooks(&self) -> Vec<WebhookTruth> {
-        self.registry().in_order().into_iter().map(|webhook| webhook.truth(&self.names)).collect()
+        self.registry().all().map(|webhook| webhook.truth(&self.names)).collect()
     }
 
     /// Disables an active webhook, as the provider does after failed deliveries. Whether it was active.
@@ -213,66 +237,16 @@ impl Accounting {
         let event = names::Event::new(found.resource, event_type);
         let message = Message {
             number,
+            purpose: Purpose::Event,
             conversation: Guid::nth(self.seed, purpose::OWN_CONVERSATION, number),
-            partition: Some(Partition { company, user_name: self.author(number) }),
+            partition: Partition { company, user_name: Some(self.author(number)) },
             timestamp: provider.clock.now(),
             json_data,
         };
-        let about = About {
-            event: Arc::clone(&event.semantic_name),
-            company: company.map(Into::into),
-            record: None,
-            sequence: None,
-            outgoing: None,
-        };
-        let order = self.order(provider, found, &event, &message, about, retries(provider));
+        let about = About { company: company.map(Into::into), ..About::new(&event.semantic_name) };
+        let order = self.order(provider, found, &event, &message, about);
         provider.deliveries.send(provider, order);
         true
-    }
-
-    /// Hands a change to every webhook that subscribed to it, in the order they were made.
-    fn tell(
-        &self,
-        provider: &Provider,
-        change: &RecordChange,
-        kind: usize,
-        record: Arc<str>,
-        company: Option<Arc<str>>,
-    ) {
-        let resource = change.place.resource;
-        let event = self.names.event(resource, kind);
-        let process = Guid::nth(self.seed, purpose::PROCESS, change.number);
-        let json_data = envelope::change_data(change, &record, process);
-        let about = About {
-            event: Arc::clone(&event.semantic_name),
-            company: company.clone(),
-            record: Some(record),
-            sequence: (change.kind != Kind::ErrorOccurred).then_some(change.row.sequence),
-            outgoing: None,
-        };
-        let retries = retries(provider);
-        let mut message = Message {
-            number: 0,
-            conversation: Guid::nth(self.seed, purpose::CONVERSATION, change.number),
-            partition: Some(Partition { company: company.as_deref(), user_name: self.author(change.number) }),
-            // A standing clock is behind the changes it has dated apart.
-            timestamp: provider.clock.now().max(change.row.changed),
-            json_data: &json_data,
-        };
-        let mut registry = self.registry();
-        for id in registry.concerned(resource, kind) {
-            let active = registry.get(id).is_some_and(|webhook| webhook.state == WebhookState::Active);
-            if !active {
-                provider.deliveries.missed(provider, Family::Accounting, id, about.clone());
-                continue;
-            }
-            message.number = registry.next_outgoing();
-            if let Some(webhook) = registry.get(id) {
-                let order =
-                    self.order(provider, webhook, event, &message, about.clone(), Arc::clone(&retries));
-                provider.deliveries.send(provider, order);
-            }
-        }
     }
 
     /// The Acknowledge of a webhook that awaits its contract.
@@ -282,19 +256,13 @@ impl Accounting {
         let event = self.names.acknowledge(webhook.resource);
         let message = Message {
             number,
+            purpose: Purpose::Acknowledge,
             conversation: Guid::nth(self.seed, purpose::OWN_CONVERSATION, number),
-            partition: None,
+            partition: Partition::default(),
             timestamp: provider.clock.now(),
             json_data: envelope::ACKNOWLEDGE_DATA,
         };
-        let about = About {
-            event: Arc::clone(&event.semantic_name),
-            company: None,
-            record: None,
-            sequence: None,
-            outgoing: None,
-        };
-        Some(self.order(provider, webhook, event, &message, about, retries(provider)))
+        Some(self.order(provider, webhook, event, &message, About::new(&event.semantic_name)))
     }
 
     /// A signed delivery of one message to one webhook.
@@ -305,24 +273,24 @@ impl Accounting {
         event: &names::Event,
         message: &Message<'_>,
         about: About,
-        retries: Arc<[u64]>,
     ) -> Order {
         let knobs = provider.knobs();
         let outgoing = Guid::nth(self.seed, purpose::OUTGOING, message.number);
-        let body = Envelope {
-            webhook: webhook.id,
-            outgoing,
-            conversation: message.conversation,
-            tenant: &self.tenant,
-            partition: message.partition,
-            event_type: &event.descriptor,
+        let envelope = Envelope {
+            webhook_id: webhook.id,
+            outgoing_id: outgoing,
+            conversation_id: message.conversation,
+            tenant_id: &self.tenant,
+            extra_partition_information: message.partition,
+            event_type: event,
             timestamp: envelope::timestamp(message.timestamp, &knobs.accounting),
             json_data: message.json_data,
-            user: webhook.user,
-        }
-        .write();
+            user_identifier: webhook.user,
+        };
+        // Text and numbers always become JSON.
+        let body = serde_json::to_vec(&envelope).unwrap_or_default();
         let signature = Some(signature(&webhook.key, &body));
-        let purpose = if message.partition.is_none() { Purpose::Acknowledge } else { Purpose::Event };
+        let purpose = message.purpose;
         // An Acknowledge goes beside the events, and does not wait for one that a former url still keeps.
         let lane = match purpose {
             Purpose::Acknowledge => !hash(webhook.url.as_str().as_bytes()),
@@ -336,7 +304,7 @@ impl Accounting {
             body: Body::Same(body.into(), signature),
             signature_header: Some(SIGNATURE),
             lane: mix(webhook.lane ^ mix(lane)),
-            retries,
+            retries: knobs.accounting.retries.as_slice().into(),
             gone_ends: false,
             about: About { outgoing: Some(outgoing), ..about },
         }
@@ -359,15 +327,11 @@ impl Accounting {
 struct Message<'a> {
     /// Number of its `OutgoingId`.
     number: u64,
+    purpose: Purpose,
     conversation: Guid,
-    /// None for an Acknowledge.
-    partition: Option<Partition<'a>>,
+    partition: Partition<'a>,
     timestamp: super::clock::Ticks,
     json_data: &'a str,
-}
-
-fn retries(provider: &Provider) -> Arc<[u64]> {
-    provider.knobs().accounting.retries.as_slice().into()
 }
 
 /// The `/webhooks` family under all nineteen prefixes.

@@ -2,22 +2,23 @@
 
 use std::sync::Arc;
 
-use crate::{
-    catalog::{Kind, Resource},
-    json,
-};
+use serde::Serialize;
+
+use crate::catalog::{Kind, Resource};
 
 /// The names of every event of every resource, and of the Acknowledge.
 #[derive(Debug)]
 pub(super) struct Names(Vec<[Event; 5]>);
 
-/// One event of one resource.
-#[derive(Debug)]
+/// One event of one resource, as envelopes describe it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "PascalCase")]
 pub(super) struct Event {
-    pub(super) semantic_name: Arc<str>,
+    pub(super) app_name: &'static str,
+    pub(super) domain: &'static str,
+    pub(super) resource: String,
     pub(super) event_type: String,
-    /// `EventType` of an envelope, as JSON.
-    pub(super) descriptor: String,
+    pub(super) semantic_name: Arc<str>,
 }
 
 impl Names {
@@ -51,25 +52,8 @@ pub(super) fn index(resource: Resource, kind: Kind) -> Option<usize> {
 
 impl Event {
     pub(super) fn new(resource: Resource, event_type: &str) -> Self {
-        let (app, domain, plural) = (resource.app_name(), resource.domain(), resource.plural());
-        let semantic_name = format!("{app}.{domain}.{plural}.{event_type}");
-        let mut descriptor = Vec::with_capacity(192);
-        for (before, text) in [
-            (r#"{"AppName":"#, app),
-            (r#","Domain":"#, domain),
-            (r#","Resource":"#, plural),
-            (r#","EventType":"#, event_type),
-            (r#","SemanticName":"#, &semantic_name),
-        ] {
-            descriptor.extend_from_slice(before.as_bytes());
-            json::text(&mut descriptor, text);
-        }
-        descriptor.push(b'}');
-        Self {
-            semantic_name: semantic_name.into(),
-            event_type: event_type.to_owned(),
-            // Built from text alone, so never lossy.
-            descriptor: String::from_utf8_lossy(&descriptor).into_owned(),
-        }
+        let (app_name, domain, plural) = (resource.app_name(), resource.domain(), resource.plural());
+        let semantic_name = format!("{app_name}.{domain}.{plural}.{event_type}").into();
+        Self { app_name, domain, resource: plural, event_type: event_type.to_owned(), semantic_name }
     }
 }

@@ -34,13 +34,12 @@ impl Accounting {
                 .map_err(|complaints| Refusal::Complaints(None, complaints))?;
         let mut registry = self.registry();
         let most = knobs.accounting.max_webhooks.map_or(usize::MAX, |most| most as usize);
-        if registry.living(resource).len() >= most || !registry.make_room() {
+        if registry.living(resource).count() >= most || !registry.make_room() {
             return Err(refuse(None, "TooManyWebhooks", "no more webhooks of this resource are allowed"));
         }
-        let number = registry.next_webhook();
-        let id = Guid::nth(self.seed, purpose::WEBHOOK, number);
+        let id = Guid::nth(self.seed, purpose::WEBHOOK, registry.next_webhook());
         let user = user.unwrap_or_else(|| Guid::nth(self.seed, purpose::USER, 0));
-        registry.insert(Webhook::new(id, number, resource, subscription, url, user, provider.clock.now()));
+        registry.insert(Webhook::new(id, resource, subscription, url, user, provider.clock.now()));
         Ok((id, self.acknowledge(provider, &mut registry, id)))
     }
 
@@ -55,10 +54,9 @@ impl Accounting {
         if !registry.make_room() {
             return None;
         }
-        let number = registry.next_webhook();
-        let id = Guid::nth(self.seed, purpose::WEBHOOK, number);
+        let id = Guid::nth(self.seed, purpose::WEBHOOK, registry.next_webhook());
         let user = Guid::nth(self.seed, purpose::USER, 1);
-        let mut webhook = Webhook::new(id, number, resource, subscription, url, user, now);
+        let mut webhook = Webhook::new(id, resource, subscription, url, user, now);
         webhook.enter(WebhookState::Active, now);
         registry.insert(webhook);
         Some(id)
@@ -75,7 +73,6 @@ impl Accounting {
             return false;
         };
         found.delete(provider.clock.now());
-        registry.retire(webhook);
         true
     }
 
@@ -93,13 +90,13 @@ impl Accounting {
         let mut registry = self.registry();
         let fits = |webhook: &Webhook| {
             let same = |other: &Subscription| match knobs.accounting.unsubscribe {
-                Unsubscribe::SameBody => other.equals(&subscription),
+                Unsubscribe::SameBody => *other == subscription,
                 Unsubscribe::SameUrl => other.url == subscription.url,
             };
             (!strict || webhook.state == WebhookState::Active) && same(&webhook.subscription)
         };
-        let living = registry.living(resource).iter();
-        let found: Vec<Guid> = living.copied().filter(|&id| registry.get(id).is_some_and(fits)).collect();
+        let living = registry.living(resource);
+        let found: Vec<Guid> = living.filter(|webhook| fits(webhook)).map(|webhook| webhook.id).collect();
         let Some(&first) = found.first() else {
             return Err(refuse(None, "NotSubscribed", "no active webhook was subscribed with this body"));
         };
@@ -107,7 +104,6 @@ impl Accounting {
             if let Some(webhook) = registry.get_mut(id) {
                 webhook.enter(WebhookState::Unsubscribed, provider.clock.now());
             }
-            registry.retire(id);
         }
         Ok(first)
     }
@@ -167,7 +163,6 @@ impl Accounting {
             WebhookState::Deleted => {}
             _ => webhook.delete(provider.clock.now()),
         }
-        registry.retire(id);
         Ok(id)
     }
 }

@@ -1,6 +1,6 @@
-//! All webhooks, found by id or by the event they subscribed to.
+//! All webhooks, in the order they were made.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 
 use super::webhook::Webhook;
 use crate::{catalog::Resource, random::Guid};
@@ -12,10 +12,7 @@ pub(super) const MOST_WEBHOOKS: usize = 100_000;
 #[derive(Debug, Default)]
 pub(super) struct Registry {
     webhooks: HashMap<Guid, Webhook>,
-    /// Those that have not ended, by resource, in the order they were made.
-    living: [Vec<Guid>; Resource::ALL.len()],
-    /// Those that have, in the order they did.
-    retired: VecDeque<Guid>,
+    order: Vec<Guid>,
     made: u64,
     outgoing: u64,
 }
@@ -33,23 +30,27 @@ impl Registry {
         self.outgoing - 1
     }
 
+    /// Every webhook.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Webhook> {
+        self.order.iter().filter_map(|id| self.webhooks.get(id))
+    }
+
     /// Webhooks of a resource that have not ended.
-    pub(super) fn living(&self, resource: Resource) -> &[Guid] {
-        &self.living[resource as usize]
+    pub(super) fn living(&self, resource: Resource) -> impl Iterator<Item = &Webhook> {
+        self.all().filter(move |webhook| webhook.resource == resource && !webhook.has_ended())
     }
 
     /// Makes room for one more. Whether there is.
     pub(super) fn make_room(&mut self) -> bool {
-        if self.webhooks.len() >= MOST_WEBHOOKS
-            && let Some(oldest) = self.retired.pop_front()
-        {
-            self.webhooks.remove(&oldest);
+        if self.order.len() >= MOST_WEBHOOKS {
+            let oldest = self.all().find(|webhook| webhook.has_ended()).map(|webhook| webhook.id);
+            oldest.map(|oldest| self.forget(oldest));
         }
-        self.webhooks.len() < MOST_WEBHOOKS
+        self.order.len() < MOST_WEBHOOKS
     }
 
     pub(super) fn insert(&mut self, webhook: Webhook) {
-        self.living[webhook.resource as usize].push(webhook.id);
+        self.order.push(webhook.id);
         self.webhooks.insert(webhook.id, webhook);
     }
 
@@ -63,46 +64,18 @@ impl Registry {
 
     /// Takes one away without a trace. Whether it was there.
     pub(super) fn forget(&mut self, id: Guid) -> bool {
-        let Some(webhook) = self.webhooks.remove(&id) else { return false };
-        self.living[webhook.resource as usize].retain(|&living| living != id);
-        self.retired.retain(|&retired| retired != id);
-        true
-    }
-
-    /// Takes one that has ended out of those that live; a second time changes nothing.
-    pub(super) fn retire(&mut self, id: Guid) {
-        let Some(webhook) = self.webhooks.get(&id) else { return };
-        let living = &mut self.living[webhook.resource as usize];
-        if let Some(at) = living.iter().position(|&living| living == id) {
-            living.remove(at);
-            self.retired.push_back(id);
-        }
-    }
-
-    /// Whether any living webhook subscribed to this kind of event.
-    pub(super) fn concerns(&self, resource: Resource, kind: usize) -> bool {
-        self.living(resource).iter().any(|&id| self.subscribed(id, kind))
+        self.order.retain(|&other| other != id);
+        self.webhooks.remove(&id).is_some()
     }
 
     /// Living webhooks that subscribed to this kind of event.
     pub(super) fn concerned(&self, resource: Resource, kind: usize) -> Vec<Guid> {
-        self.living(resource).iter().copied().filter(|&id| self.subscribed(id, kind)).collect()
-    }
-
-    /// Every webhook, in the order they were made.
-    pub(super) fn in_order(&self) -> Vec<&Webhook> {
-        let mut webhooks: Vec<&Webhook> = self.webhooks.values().collect();
-        webhooks.sort_unstable_by_key(|webhook| webhook.number);
-        webhooks
-    }
-
-    fn subscribed(&self, id: Guid, kind: usize) -> bool {
-        self.get(id).is_some_and(|webhook| webhook.subscription.kinds.contains(&kind))
+        let subscribed = |webhook: &&Webhook| webhook.subscription.kinds.contains(&kind);
+        self.living(resource).filter(subscribed).map(|webhook| webhook.id).collect()
     }
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
     use super::*;
     use crate::{accounting::request::Subscription, clock::Ticks};
@@ -111,12 +84,12 @@ mod tests {
         let url = "https://hooks.example/".to_owned();
         let parsed = url::Url::parse(&url).unwrap();
         let subscription =
-            Subscription { application: "a".to_owned(), url, secret: "s".to_owned(), kinds: vec![0] };
-        Webhook::new(Guid(number.into()), number, Resource::Charges, subscription, parsed, Guid(0), Ticks(0))
+            Subscription { application: "a".to_owned(), url, secret: "s".to_owned(), kinds: [0].into() };
+        Webhook::new(Guid(number.into()), Resource::Charges, subscription, parsed, Guid(0), Ticks(0))
     }
 
     #[test]
-    fn a_full_registry_forgets_what_has_ended_first_and_never_what_lives() {
+    fn a_full_registry_forgets_ended_webhooks_and_no_others() {
         let mut registry = Registry::default();
         for number in 0..MOST_WEBHOOKS as u64 {
             assert!(registry.make_room());
@@ -125,18 +98,15 @@ mod tests {
         let full = registry.make_room();
         for number in [7, 3] {
             registry.get_mut(Guid(number)).unwrap().delete(Ticks(0));
-            registry.retire(Guid(number));
-            registry.retire(Guid(number));
         }
 
         let room = registry.make_room();
 
         assert_eq!((full, room), (false, true));
-        assert!(registry.get(Guid(7)).is_none() && registry.get(Guid(3)).is_some());
-        assert_eq!(registry.living(Resource::Charges).len(), MOST_WEBHOOKS - 2);
-        assert!(registry.concerns(Resource::Charges, 0) && !registry.concerns(Resource::Charges, 1));
-        assert_eq!(registry.in_order().len(), MOST_WEBHOOKS - 1);
-        assert!(registry.forget(Guid(5)) && !registry.forget(Guid(5)) && registry.forget(Guid(3)));
-        assert_eq!(registry.living(Resource::Charges).len(), MOST_WEBHOOKS - 3);
+        assert!(registry.get(Guid(3)).is_none() && registry.get(Guid(7)).is_some());
+        assert_eq!(registry.living(Resource::Charges).count(), MOST_WEBHOOKS - 2);
+        assert_eq!(registry.concerned(Resource::Charges, 0).len(), MOST_WEBHOOKS - 2);
+        assert!(registry.concerned(Resource::Charges, 1).is_empty());
+        assert!(registry.forget(Guid(5)) && !registry.forget(Guid(5)));
     }
 }

@@ -1,5 +1,7 @@
 //! Bodies of requests: what they must hold, and every reason why one does not.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 use url::Url;
 
@@ -10,30 +12,15 @@ use crate::{catalog::Resource, knobs::ReceiverUrls, random::Guid};
 const TEXT_LIMIT: usize = 4_096;
 
 /// The body of subscribe and unsubscribe.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Subscription {
     /// `thirdPartyApplicationName`.
     pub(super) application: String,
     /// As written.
     pub(super) url: String,
     pub(super) secret: String,
-    /// Kinds of events, each once, in the order they were first named.
-    pub(super) kinds: Vec<usize>,
-}
-
-impl Subscription {
-    /// Whether the other names the same, in whatever order the event types are.
-    pub(super) fn equals(&self, other: &Self) -> bool {
-        let sorted = |kinds: &[usize]| {
-            let mut kinds = kinds.to_vec();
-            kinds.sort_unstable();
-            kinds
-        };
-        self.application == other.application
-            && self.url == other.url
-            && self.secret == other.secret
-            && sorted(&self.kinds) == sorted(&other.kinds)
-    }
+    /// Kinds of events.
+    pub(super) kinds: BTreeSet<usize>,
 }
 
 /// Something that is wrong with a request.
@@ -148,7 +135,7 @@ impl Members {
         }
     }
 
-    fn kinds(&mut self, resource: Resource, names: &Names) -> Option<Vec<usize>> {
+    fn kinds(&mut self, resource: Resource, names: &Names) -> Option<BTreeSet<usize>> {
         let texts = self.take("eventTypes", "an array of strings", |value| {
             value.as_array()?.iter().map(|name| name.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>()
         })?;
@@ -156,16 +143,14 @@ impl Members {
             self.complain("Required", "eventTypes must name at least one event");
             return None;
         }
-        let mut kinds = Vec::with_capacity(4);
+        let mut kinds = BTreeSet::new();
         for text in texts {
             let Some(kind) = names.find(resource, &text) else {
                 // One is enough: a body may hold very many.
                 self.complain("UnknownEvent", format!("{} has no event {text:?}", resource.plural()));
                 return None;
             };
-            if !kinds.contains(&kind) {
-                kinds.push(kind);
-            }
+            kinds.insert(kind);
         }
         Some(kinds)
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::{
     Extension, Router,
     extract::{Path, State, rejection::PathRejection},
-    response::Response,
+    response::{IntoResponse as _, Response},
     routing::{delete, get, post, put},
 };
 use bytes::Bytes;
@@ -20,7 +20,7 @@ use crate::{
     gateway::Call,
     knobs::{AcknowledgeTime, ChangeAnswer, Knobs},
     random::Guid,
-    reads::missing,
+    refusal,
 };
 
 /// `responseState` of what worked. That of a change is not shown: it takes the number the others leave free.
@@ -169,7 +169,7 @@ fn written(status: u16, body: &impl Serialize) -> Response {
 }
 
 fn unknown_webhook(knobs: &Knobs) -> Response {
-    missing(&knobs.reads.records, "there is no such webhook")
+    refusal::Refusal::missing(&knobs.reads.records, "there is no such webhook").into_response()
 }
 
 /// An id that is no text is no GUID either.

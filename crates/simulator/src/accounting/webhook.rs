@@ -1,10 +1,16 @@
 //! One webhook: what it is, and the rows of the document's state table.
 
+use std::sync::Arc;
+
 use aws_lc_rs::hmac;
 use serde::Serialize;
 use url::Url;
 
-use super::{WebhookState, WebhookTruth, WebhookTurn, names::Names, request::Subscription};
+use super::{
+    WebhookState, WebhookTruth, WebhookTurn,
+    names::{Event, Names},
+    request::Subscription,
+};
 use crate::{
     catalog::Resource,
     clock::Ticks,
@@ -19,8 +25,6 @@ const TURNS: usize = 32;
 #[derive(Debug)]
 pub(super) struct Webhook {
     pub(super) id: Guid,
-    /// Counts the webhooks: the order they were made in.
-    pub(super) number: u64,
     pub(super) resource: Resource,
     pub(super) state: WebhookState,
     /// When it came into each state, oldest first; the last few.
@@ -42,7 +46,6 @@ impl Webhook {
     /// Awaits its contract.
     pub(super) fn new(
         id: Guid,
-        number: u64,
         resource: Resource,
         subscription: Subscription,
         url: Url,
@@ -51,7 +54,6 @@ impl Webhook {
     ) -> Self {
         Self {
             id,
-            number,
             resource,
             state: WebhookState::AwaitingContract,
             turns: vec![(now, WebhookState::AwaitingContract)],
@@ -71,6 +73,11 @@ impl Webhook {
         if self.turns.len() > TURNS {
             self.turns.remove(0);
         }
+    }
+
+    /// Whether it was unsubscribed or deleted.
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.state, WebhookState::Unsubscribed | WebhookState::Deleted)
     }
 
     /// Whether a delivery to this address still makes sense.
@@ -121,15 +128,15 @@ impl Webhook {
     }
 
     pub(super) fn record(&self, tenant: &str, names: &Names) -> Record {
-        let (app_name, domain) = (self.resource.app_name(), self.resource.domain());
         let event = |&kind: &usize| {
-            let event = names.event(self.resource, kind);
+            let Event { app_name, domain, resource, event_type, semantic_name } =
+                names.event(self.resource, kind);
             Descriptor {
                 app_name,
                 domain,
-                resource: self.resource.plural(),
-                event_type: event.event_type.clone(),
-                semantic_name: event.semantic_name.to_string(),
+                resource: resource.clone(),
+                event_type: event_type.clone(),
+                semantic_name: Arc::clone(semantic_name),
             }
         };
         Record {
@@ -182,9 +189,9 @@ pub(super) struct Record {
 struct Descriptor {
     app_name: &'static str,
     domain: &'static str,
-    resource: &'static str,
+    resource: String,
     event_type: String,
-    semantic_name: String,
+    semantic_name: Arc<str>,
 }
 
 /// A state in the words of a refusal.

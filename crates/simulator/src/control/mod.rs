@@ -4,8 +4,8 @@
 //! that may be long are one JSON object a line, written as they are read. A refusal is 400 (or 404) with a `message`.
 
 mod body;
-mod others;
 mod truth;
+mod webhooks;
 mod world;
 
 use std::{sync::Arc, time::Duration};
@@ -20,7 +20,7 @@ use axum::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use self::body::{Answer, Path, Refusal, done, parse};
+use self::body::{Answer, Refusal, done, parse};
 pub use self::truth::{PayrollTruth, RecordTruth, payroll, records};
 use super::{Provider, clock::SECOND, knobs::Knobs, random::Guid};
 
@@ -37,12 +37,8 @@ pub fn router() -> Router<Arc<Provider>> {
         .route("/_control/identity/revoke", post(revoke))
         .route("/_control/identity/grant", post(grant))
         .route("/_control/invoicing/grant", post(invoicing_grant))
-        .route("/_control/webhooks/{id}/disable", post(disable_webhook))
-        .route("/_control/webhooks/{id}/send", post(send_event))
-        .route("/_control/hooks/{id}/pause", post(pause_hook))
-        .route("/_control/hooks/{id}/resume", post(resume_hook))
         .route("/_control/deliveries/idle", post(wait_until_idle))
-        .merge(others::router())
+        .merge(webhooks::router())
         .merge(world::router())
         .merge(truth::router())
 }
@@ -216,49 +212,6 @@ async fn invoicing_grant(State(provider): State<Arc<Provider>>, body: Bytes) -> 
         return Err(Refusal::missing(&format!("no invoicing company {company}")));
     }
     Ok(done(&json!({ "token": provider.invoicing.grant(&provider, company) })))
-}
-
-async fn disable_webhook(State(provider): State<Arc<Provider>>, Path(id): Path<String>) -> Answer {
-    if !provider.accounting.disable(&provider, guid(&id)?) {
-        return Err(Refusal::missing(&format!("no active webhook {id}")));
-    }
-    Ok(done(&json!({ "disabled": id })))
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct Event {
-    /// Correlation id of the company; none for an event that belongs to no company.
-    company: Option<String>,
-    /// Last part of the semantic name.
-    event_type: String,
-    /// Text of `JsonData`.
-    json_data: String,
-}
-
-async fn send_event(State(provider): State<Arc<Provider>>, Path(id): Path<String>, body: Bytes) -> Answer {
-    let event: Event = parse(&body)?;
-    let webhook = guid(&id)?;
-    let company = event.company.as_deref();
-    if !provider.accounting.send(&provider, webhook, company, &event.event_type, &event.json_data) {
-        return Err(Refusal::missing(&format!("no active webhook {id}")));
-    }
-    Ok(done(&json!({ "sent": event.event_type })))
-}
-
-async fn pause_hook(State(provider): State<Arc<Provider>>, Path(id): Path<String>) -> Answer {
-    set_paused(&provider, &id, true)
-}
-
-async fn resume_hook(State(provider): State<Arc<Provider>>, Path(id): Path<String>) -> Answer {
-    set_paused(&provider, &id, false)
-}
-
-fn set_paused(provider: &Provider, id: &str, paused: bool) -> Answer {
-    if !provider.invoicing.pause(provider, guid(id)?, paused) {
-        return Err(Refusal::missing(&format!("no hook {id}")));
-    }
-    Ok(done(&json!({ "paused": paused })))
 }
 
 #[derive(Deserialize)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::{Router, extract::State, response::Response, routing::get};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, value::RawValue};
+use serde_json::value::RawValue;
 
 use super::body::{Answer, Path, Query, Refusal, lines};
 use crate::{
@@ -15,9 +15,6 @@ use crate::{
     reads::{self, Shape},
     world::{Naming, PayrollRow, Place, RecordState, Row},
 };
-
-/// Entries of a journal that are copied at once: few enough that nobody notices how long it is held.
-const ENTRIES_AT_ONCE: usize = 1_000;
 
 pub(super) fn router() -> Router<Arc<Provider>> {
     Router::new()
@@ -141,10 +138,9 @@ impl<T> Line<T> {
 
 async fn record_lines(
     State(provider): State<Arc<Provider>>,
-    Path(resource): Path<String>,
+    Path(resource): Path<Resource>,
     Query(filter): Query<Filter>,
 ) -> Answer {
-    let resource = resource_named(&resource)?;
     let world = provider.world();
     let company = match &filter.company {
         None => None,
@@ -200,37 +196,20 @@ struct Numbered<T> {
     entry: T,
 }
 
-/// The entries of a journal up to what is its end now, read in pieces while they are sent: whoever writes to it waits for one
-/// piece at most. What the journal drops meanwhile is left out, the others keep their numbers.
-fn numbered<T: Serialize>(
-    range: Range,
-    end: u64,
-    read: impl Fn(u64, usize) -> Vec<(u64, T)>,
-) -> impl Iterator<Item = Numbered<T>> {
-    let (mut next, mut left) = (range.from, range.limit);
-    let pieces = std::iter::from_fn(move || {
-        let mut piece = read(next, left.min(ENTRIES_AT_ONCE));
-        piece.retain(|(number, _)| *number < end);
-        let (last, _) = piece.last()?;
-        (next, left) = (last + 1, left - piece.len());
-        Some(piece)
-    });
-    pieces.flatten().map(|(number, entry)| Numbered { number, entry })
+fn numbered<T: Serialize + Send + 'static>(entries: Vec<(u64, T)>) -> Response {
+    lines(entries.into_iter().map(|(number, entry)| Numbered { number, entry }))
 }
 
 async fn deliveries(State(provider): State<Arc<Provider>>, Query(range): Query<Range>) -> Response {
-    let end = provider.deliveries.count();
-    lines(numbered(range, end, move |from, limit| provider.deliveries.entries(from, limit)))
+    numbered(provider.deliveries.entries(range.from, range.limit))
 }
 
 async fn requests(State(provider): State<Arc<Provider>>, Query(range): Query<Range>) -> Response {
-    let end = provider.gateway.request_count();
-    lines(numbered(range, end, move |from, limit| provider.gateway.requests(from, limit)))
+    numbered(provider.gateway.requests(range.from, range.limit))
 }
 
 async fn exchanges(State(provider): State<Arc<Provider>>, Query(range): Query<Range>) -> Response {
-    let end = provider.identity.exchange_count();
-    lines(numbered(range, end, move |from, limit| provider.identity.exchanges(from, limit)))
+    numbered(provider.identity.exchanges(range.from, range.limit))
 }
 
 #[derive(Serialize)]
@@ -254,51 +233,4 @@ async fn webhooks(State(provider): State<Arc<Provider>>) -> Response {
 
 async fn hooks(State(provider): State<Arc<Provider>>) -> Response {
     lines(provider.invoicing.hooks().into_iter())
-}
-
-/// A resource by the name it has in knobs and paths: `inputInvoices`, `estimations`.
-pub(super) fn resource_named(name: &str) -> Result<Resource, Refusal> {
-    serde_json::from_value(Value::from(name)).map_err(|error| Refusal::bad(&error.to_string()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::journal::Journal;
-
-    #[test]
-    fn a_journal_is_read_in_pieces_while_it_grows_and_forgets() {
-        let journal = Arc::new(Journal::new(5_000));
-        for number in 0..5_000 {
-            journal.push(number);
-        }
-        let range = Range { from: 10, limit: usize::MAX };
-        let copied = Arc::clone(&journal);
-
-        let mut entries = numbered(range, journal.count(), move |from, limit| copied.from(from, limit));
-        let first: Vec<(u64, i32)> =
-            entries.by_ref().take(1_000).map(|line| (line.number, line.entry)).collect();
-        for number in 5_000..7_500 {
-            journal.push(number);
-        }
-        let rest: Vec<(u64, i32)> = entries.map(|line| (line.number, line.entry)).collect();
-
-        assert_eq!(first, (10..1_010).map(|number| (number, number as i32)).collect::<Vec<_>>());
-        assert_eq!(rest, (2_500..5_000).map(|number| (number, number as i32)).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn a_limit_counts_over_all_pieces() {
-        let journal = Journal::new(10_000);
-        for number in 0..4_000 {
-            journal.push(number);
-        }
-
-        let counts = [0, 1, 1_000, 2_500, 9_999].map(|limit| {
-            let range = Range { from: 0, limit };
-            numbered(range, journal.count(), |from, limit| journal.from(from, limit)).count()
-        });
-
-        assert_eq!(counts, [0, 1, 1_000, 2_500, 4_000]);
-    }
 }

@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use axum::{Router, body::Bytes, extract::State, routing::post};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{
     body::{Answer, Path, Refusal, done, parse},
     seconds,
-    truth::resource_named,
 };
 use crate::{
     Provider,
@@ -57,8 +56,11 @@ struct Created {
     company: Option<String>,
 }
 
-async fn create(State(provider): State<Arc<Provider>>, Path(resource): Path<String>, body: Bytes) -> Answer {
-    let resource = resource_named(&resource)?;
+async fn create(
+    State(provider): State<Arc<Provider>>,
+    Path(resource): Path<Resource>,
+    body: Bytes,
+) -> Answer {
     let wanted: Created = parse(&body)?;
     let id = provider.change(|world, clock| {
         let company = match &wanted.company {
@@ -78,10 +80,8 @@ async fn create(State(provider): State<Arc<Provider>>, Path(resource): Path<Stri
 
 async fn act(
     State(provider): State<Arc<Provider>>,
-    Path((resource, id, kind)): Path<(String, String, String)>,
+    Path((resource, id, kind)): Path<(Resource, String, Kind)>,
 ) -> Answer {
-    let resource = resource_named(&resource)?;
-    let kind = kind_named(&kind)?;
     let sequence = provider.change(|world, clock| {
         let Some((place, _)) = world.find(resource, &id) else {
             return (Err(Refusal::missing(&format!("no record {id:?} in {resource}"))), Vec::new());
@@ -124,11 +124,7 @@ async fn create_payroll(State(provider): State<Arc<Provider>>) -> Answer {
     payroll_change(&provider, None, Kind::Created)
 }
 
-async fn act_payroll(
-    State(provider): State<Arc<Provider>>,
-    Path((code, kind)): Path<(u32, String)>,
-) -> Answer {
-    let kind = kind_named(&kind)?;
+async fn act_payroll(State(provider): State<Arc<Provider>>, Path((code, kind)): Path<(u32, Kind)>) -> Answer {
     let index = {
         let world = provider.world();
         let rows = world.payroll(ListOrder::Created);
@@ -172,8 +168,4 @@ async fn act_invoicing(State(provider): State<Arc<Provider>>, body: Bytes) -> An
     });
     let id = id.ok_or_else(|| Refusal::missing("no such invoicing company, or nothing left to change"))?;
     Ok(done(&json!({ "entityId": id })))
-}
-
-fn kind_named(name: &str) -> Result<Kind, Refusal> {
-    serde_json::from_value(Value::from(name)).map_err(|error| Refusal::bad(&error.to_string()))
 }

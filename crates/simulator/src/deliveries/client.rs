@@ -6,7 +6,7 @@
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
@@ -15,7 +15,10 @@ use reqwest::{
     dns::{Addrs, Name, Resolve, Resolving},
 };
 
-use crate::{Error, knobs::Knobs};
+use crate::{
+    Error,
+    knobs::{DeliveryKnobs, Knobs},
+};
 
 /// Shorter than receivers usually keep a silent connection, so that few deliveries meet one that is just being closed.
 const KEEP_IDLE: Duration = Duration::from_secs(15);
@@ -26,14 +29,8 @@ pub(super) struct Clients {
     roots: Vec<Certificate>,
     /// Without the platform's certificates, where those cannot be read.
     bare: Client,
-    current: Mutex<Option<Current>>,
-}
-
-#[derive(Debug)]
-struct Current {
-    /// The knobs it was last asked for under. Kept alive here, the same address means the same knobs.
-    knobs: Arc<Knobs>,
-    client: Client,
+    /// The last one made, with what it was made for.
+    current: Mutex<Option<(BTreeMap<String, SocketAddr>, bool, Client)>>,
 }
 
 impl Clients {
@@ -52,27 +49,23 @@ impl Clients {
     }
 
     /// The client for these knobs.
-    pub(super) fn get(&self, knobs: &Arc<Knobs>) -> Client {
+    pub(super) fn get(&self, knobs: &Knobs) -> Client {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(current) = current.as_mut() {
-            if Arc::ptr_eq(&current.knobs, knobs) {
-                return current.client.clone();
-            }
-            let (before, now) = (&current.knobs.delivery, &knobs.delivery);
-            if before.resolve == now.resolve && before.trust_any == now.trust_any {
-                current.knobs = Arc::clone(knobs);
-                return current.client.clone();
+        let DeliveryKnobs { resolve, trust_any, .. } = &knobs.delivery;
+        match &*current {
+            Some((names, trusting, client)) if names == resolve && trusting == trust_any => client.clone(),
+            _ => {
+                let client = self.build(&knobs.delivery);
+                *current = Some((resolve.clone(), *trust_any, client.clone()));
+                client
             }
         }
-        let client = self.build(knobs);
-        *current = Some(Current { knobs: Arc::clone(knobs), client: client.clone() });
-        client
     }
 
     /// Reading the platform's certificates takes a while, so it waits until somebody delivers.
-    fn build(&self, knobs: &Knobs) -> Client {
-        let builder = || builder(knobs.delivery.resolve.clone());
-        let built = if knobs.delivery.trust_any {
+    fn build(&self, knobs: &DeliveryKnobs) -> Client {
+        let builder = || builder(knobs.resolve.clone());
+        let built = if knobs.trust_any {
             builder().tls_danger_accept_invalid_certs(true).build()
         } else {
             // A machine without certificates of its own still has those of the settings.

@@ -154,6 +154,13 @@ pub struct About {
     pub outgoing: Option<Guid>,
 }
 
+impl About {
+    /// An event that is about no company and no record.
+    pub(super) fn new(event: &Arc<str>) -> Self {
+        Self { event: Arc::clone(event), company: None, record: None, sequence: None, outgoing: None }
+    }
+}
+
 /// A delivery as the journal keeps it.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -242,14 +249,14 @@ impl Deliveries {
         let knobs = provider.knobs();
         let knobs = &knobs.delivery;
         let order = Arc::new(order);
-        let number = self.note(provider, &order);
+        let number = self.note_order(provider, &order);
         let mut chances = self.chances(number, order.purpose, knobs);
         if chances.lose {
             self.end(number, End::Lost);
             return number;
         }
         // The second one is numbered before the first can leave, so that numbers do not depend on how fast it is sent.
-        let duplicate = chances.duplicate.then(|| self.note(provider, &order));
+        let duplicate = chances.duplicate.then(|| self.note_order(provider, &order));
         self.enqueue(Job::new(number, Arc::clone(&order)), &chances, knobs);
         if let Some(number) = duplicate {
             chances = self.chances(number, order.purpose, knobs);
@@ -261,7 +268,7 @@ impl Deliveries {
     /// Takes a delivery that must not leave before an answer has: it is numbered now and queued when the result is dropped.
     pub fn reserve(&self, provider: &Arc<Provider>, order: Order) -> Reserved {
         let order = Arc::new(order);
-        let number = self.note(provider, &order);
+        let number = self.note_order(provider, &order);
         let admitted = self.queue().admit(provider.knobs().delivery.pending_limit);
         if !admitted {
             self.end(number, End::Overflown);
@@ -272,7 +279,7 @@ impl Deliveries {
     /// Takes a delivery and waits for the end of its first attempt, however it goes.
     pub async fn send_and_wait(&self, provider: &Provider, order: Order) {
         let order = Arc::new(order);
-        let number = self.note(provider, &order);
+        let number = self.note_order(provider, &order);
         let (done, first) = oneshot::channel();
         let job = Job { first: Some(done), ..Job::new(number, order) };
         self.enqueue(job, &Chances::default(), &provider.knobs().delivery);
@@ -282,16 +289,7 @@ impl Deliveries {
 
     /// Notes an event that was not sent because its webhook is not active.
     pub fn missed(&self, provider: &Provider, family: Family, webhook: Guid, about: About) -> u64 {
-        self.journal.push(Entry {
-            family,
-            webhook,
-            purpose: Purpose::Event,
-            about,
-            at: provider.clock.now(),
-            body_hash: 0,
-            attempts: Vec::new(),
-            end: Some(End::Missed),
-        })
+        self.note(provider, (family, webhook, Purpose::Event), about, Some(End::Missed))
     }
 
     /// The HTTP client that deliveries use: hosts resolved by the knobs, certificates trusted by the settings.
@@ -334,17 +332,20 @@ impl Deliveries {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, provider: &Provider, order: &Order) -> u64 {
-        self.journal.push(Entry {
-            family: order.family,
-            webhook: order.webhook,
-            purpose: order.purpose,
-            about: order.about.clone(),
-            at: provider.clock.now(),
-            body_hash: 0,
-            attempts: Vec::new(),
-            end: None,
-        })
+    fn note_order(&self, provider: &Provider, order: &Order) -> u64 {
+        self.note(provider, (order.family, order.webhook, order.purpose), order.about.clone(), None)
+    }
+
+    fn note(
+        &self,
+        provider: &Provider,
+        (family, webhook, purpose): (Family, Guid, Purpose),
+        about: About,
+        end: Option<End>,
+    ) -> u64 {
+        let at = provider.clock.now();
+        let attempts = Vec::new();
+        self.journal.push(Entry { family, webhook, purpose, about, at, body_hash: 0, attempts, end })
     }
 
     fn end(&self, number: u64, end: End) {

@@ -16,6 +16,9 @@ use tokio::{sync::oneshot, time::Instant};
 use super::Order;
 use crate::random::Guid;
 
+/// Deliveries to one webhook on their way at once: a part of all, so that a receiver which never answers leaves room for
+/// others.
+pub(super) const PER_WEBHOOK: usize = 32;
 /// How long one that is held back waits for later ones that do not come.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -47,8 +50,6 @@ pub(super) struct Queue {
     ready: VecDeque<Ready>,
     /// Webhooks with deliveries on their way; others are not kept.
     webhooks: HashMap<Guid, Webhook>,
-    /// How many of one webhook were last allowed at once.
-    per_webhook: usize,
     timers: BinaryHeap<Reverse<Timer>>,
     /// Tells timers of one moment apart, first come first.
     timer_number: u64,
@@ -170,14 +171,8 @@ impl Queue {
 
     /// The next one to send, if its webhook has not so many on their way already. It is on its way, and its lane busy unless
     /// it is a retry, until [`Self::over`].
-    pub(super) fn take(&mut self, per_webhook: usize, now: Instant) -> Option<Job> {
+    pub(super) fn take(&mut self, now: Instant) -> Option<Job> {
         self.tick(now);
-        if self.per_webhook != per_webhook {
-            self.per_webhook = per_webhook;
-            for webhook in self.webhooks.values_mut() {
-                self.ready.append(&mut webhook.parked);
-            }
-        }
         while let Some(ready) = self.ready.pop_front() {
             let first = match &ready {
                 Ready::Retry(job) => Some(job),
@@ -186,8 +181,7 @@ impl Queue {
             // A lane that is listed has a first one.
             let Some(webhook) = first.map(|job| job.order.webhook) else { continue };
             let webhook = self.webhooks.entry(webhook).or_default();
-            // Where none is on its way one always may be: nothing would ever let it out again.
-            if webhook.on_their_way >= per_webhook.max(1) {
+            if webhook.on_their_way >= PER_WEBHOOK {
                 webhook.parked.push_back(ready);
                 continue;
             }
@@ -276,7 +270,6 @@ impl Queue {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
     use super::*;
     use crate::deliveries::{About, Body, Family, Purpose};
@@ -303,14 +296,10 @@ mod tests {
         queue.push(job, hold_back, now);
     }
 
-    fn take(queue: &mut Queue, now: Instant) -> Option<Job> {
-        queue.take(usize::MAX, now)
-    }
-
     /// Everything that can be taken now, each attempt over at once.
     fn drain(queue: &mut Queue, now: Instant) -> Vec<u64> {
         let mut numbers = Vec::new();
-        while let Some(job) = take(queue, now) {
+        while let Some(job) = queue.take(now) {
             numbers.push(job.number);
             queue.over(&job.order, job.attempts == 0, now);
             queue.finish();
@@ -326,32 +315,27 @@ mod tests {
             Arc::get_mut(&mut job.order).unwrap().webhook = Guid(webhook);
             job
         };
-        for number in 0..4 {
+        let most = PER_WEBHOOK as u64;
+        for number in 0..=most {
             push(&mut queue, of(1, number), None, now);
         }
         assert!(queue.admit(usize::MAX));
-        queue.retry(Job { attempts: 1, ..of(1, 4) }, now);
-        push(&mut queue, of(2, 5), None, now);
+        queue.retry(Job { attempts: 1, ..of(1, 100) }, now);
+        push(&mut queue, of(2, 200), None, now);
 
-        let take_all =
-            |queue: &mut Queue, most| -> Vec<Job> { std::iter::from_fn(|| queue.take(most, now)).collect() };
+        let take_all = |queue: &mut Queue| -> Vec<Job> { std::iter::from_fn(|| queue.take(now)).collect() };
         let numbers = |jobs: &[Job]| jobs.iter().map(|job| job.number).collect::<Vec<_>>();
-        let first = take_all(&mut queue, 2);
+        let first = take_all(&mut queue);
         queue.over(&first[0].order, true, now);
-        let second = take_all(&mut queue, 2);
-        let more_allowed = take_all(&mut queue, 3);
-        let none_allowed = take_all(&mut queue, 0);
-        for job in first[1..].iter().chain(&second).chain(&more_allowed) {
+        let second = take_all(&mut queue);
+        for job in first[1..].iter().chain(&second) {
             queue.over(&job.order, job.attempts == 0, now);
         }
-        let last = take_all(&mut queue, 0);
-        queue.over(&last[0].order, true, now);
+        let last = take_all(&mut queue);
+        queue.over(&last[0].order, false, now);
 
-        assert_eq!([numbers(&first), numbers(&second)], [vec![0, 1, 5], vec![2]]);
-        assert_eq!(
-            [numbers(&more_allowed), numbers(&none_allowed), numbers(&last)],
-            [vec![3], vec![], vec![4]]
-        );
+        assert_eq!(numbers(&first), (0..most).chain([200]).collect::<Vec<_>>());
+        assert_eq!([numbers(&second), numbers(&last)], [vec![most], vec![100]]);
         assert!(queue.webhooks.is_empty() && queue.ready.is_empty() && queue.lanes.is_empty());
     }
 

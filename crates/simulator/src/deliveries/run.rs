@@ -40,7 +40,7 @@ pub async fn run(provider: Arc<Provider>, stop: CancellationToken) {
                 // Only a knob or the end of an attempt can change that, and both wake this loop.
                 break None;
             }
-            let job = match take(deliveries, &knobs.delivery) {
+            let job = match take(deliveries) {
                 Ok(job) => job,
                 Err(next) => break next,
             };
@@ -73,9 +73,9 @@ pub async fn run(provider: Arc<Provider>, stop: CancellationToken) {
 }
 
 /// The next one to send, or when there may be one.
-fn take(deliveries: &Deliveries, knobs: &DeliveryKnobs) -> Result<Job, Option<Instant>> {
+fn take(deliveries: &Deliveries) -> Result<Job, Option<Instant>> {
     let mut queue = deliveries.queue();
-    queue.take(knobs.per_webhook, Instant::now()).ok_or_else(|| queue.next_due())
+    queue.take(Instant::now()).ok_or_else(|| queue.next_due())
 }
 
 async fn until(moment: Option<Instant>) {

@@ -3,7 +3,7 @@
 use axum::response::{IntoResponse as _, Response};
 
 use crate::{
-    answer::{hang_up, html_answer, oversized_answer},
+    answer::{hang_up, html_answer, oversized_answer, unknown_path},
     knobs::{Effect, Tells},
     refusal::{Refusal, throttled, used_up},
 };
@@ -16,20 +16,11 @@ pub(crate) fn instead(effect: &Effect) -> Option<Response> {
         Effect::Throttle { seconds, tells } => Some(throttled(seconds.into(), tells).into_response()),
         Effect::Quota { seconds } => Some(used_up(seconds.into(), Tells::Both).into_response()),
         Effect::Status(status) => Some(failed(status.get())),
-        Effect::UnknownPath => Some(Refusal::unknown_path()),
+        Effect::UnknownPath => Some(unknown_path()),
         Effect::Drop => Some(hang_up()),
         Effect::Html { status } => Some(html_answer(status.get())),
         Effect::Oversized { bytes, status } => Some(oversized_answer(status.get(), bytes as usize)),
-        Effect::Truncate
-        | Effect::InvalidJson
-        | Effect::WrongContentType
-        | Effect::WrongTypes
-        | Effect::Wrapped
-        | Effect::WithoutIds
-        | Effect::FirstPage
-        | Effect::WrongTotal { .. }
-        | Effect::Delay(_)
-        | Effect::LoseAnswer => None,
+        _ => None,
     }
 }
 

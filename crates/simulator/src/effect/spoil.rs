@@ -47,15 +47,8 @@ pub(crate) async fn spoil(effect: &Effect, answer: Response, random: &mut Random
             answer
         }
         Effect::LoseAnswer => hang_up(),
-        Effect::Throttle { .. }
-        | Effect::Quota { .. }
-        | Effect::Status(_)
-        | Effect::UnknownPath
-        | Effect::Html { .. }
-        | Effect::Oversized { .. }
-        // Spoiled as a request.
-        | Effect::FirstPage
-        | Effect::Drop => answer,
+        // Done before the work.
+        _ => answer,
     }
 }
 

@@ -39,7 +39,6 @@ pub(super) fn read(headers: &HeaderMap) -> Context {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
     use axum::http::HeaderValue;
 

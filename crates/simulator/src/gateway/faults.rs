@@ -86,8 +86,7 @@ impl Seen<'_> {
 
     /// Ids hold colons, which some clients encode and some do not.
     fn ends_with(&self, ending: &str) -> bool {
-        self.path.ends_with(ending)
-            || (self.path.contains('%') && decoded(self.path).ends_with(ending.as_bytes()))
+        self.path.ends_with(ending) || (self.path.contains('%') && decoded(self.path).ends_with(ending))
     }
 
     fn page(&self) -> Option<u64> {
@@ -119,31 +118,7 @@ pub(super) const fn name(effect: &Effect) -> &'static str {
     }
 }
 
-/// Without its percent-encoding; what is not validly encoded stays as it is.
-fn decoded(path: &str) -> Vec<u8> {
-    let digit = |byte: Option<&u8>| byte.and_then(|&byte| char::from(byte).to_digit(16));
-    let mut rest = path.as_bytes();
-    let mut text = Vec::with_capacity(rest.len());
-    while let Some((&first, after)) = rest.split_first() {
-        let encoded = (first == b'%').then(|| digit(after.first()).zip(digit(after.get(1)))).flatten();
-        if let Some((high, low)) = encoded {
-            text.push((high * 16 + low) as u8);
-            rest = &after[2..];
-        } else {
-            text.push(first);
-            rest = after;
-        }
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn percent_encoding_is_undone_only_where_it_is_valid() {
-        assert_eq!(decoded("a%3Ab%3a%"), b"a:b:%");
-        assert_eq!(decoded("%zz%C3%A9%4"), "%zzé%4".as_bytes());
-    }
+/// Without its percent-encoding. Neither paths nor ids have what only forms know: `=`, `&` and `+`.
+fn decoded(path: &str) -> String {
+    form_urlencoded::parse(path.as_bytes()).next().map_or_else(String::new, |(name, _)| name.into_owned())
 }

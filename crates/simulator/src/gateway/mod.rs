@@ -16,19 +16,19 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{
     Router,
-    body::{Body, Bytes},
+    body::{Body, Bytes, to_bytes},
     extract::{Request as HttpRequest, State},
     http::{HeaderMap, Method},
     middleware::{self, Next},
     response::{IntoResponse as _, Response},
 };
-use futures::StreamExt as _;
 
 use server::HangUp;
 
 use self::{faults::Faults, limits::Limits};
 use super::{
     Provider,
+    answer::unknown_path,
     catalog::Area,
     clock::Ticks,
     effect::{instead, spoil},
@@ -48,7 +48,7 @@ mod limits;
 
 /// The largest body a request may have.
 const BODY_LIMIT: usize = 1 << 20;
-/// How much of a larger one is read and thrown away.
+/// How much of a larger one is read before it is refused.
 const DISCARD_LIMIT: usize = 16 << 20;
 /// The longest a request's body may take to arrive.
 const BODY_TIME: Duration = Duration::from_secs(30);
@@ -177,7 +177,7 @@ async fn unknown(State(provider): State<Arc<Provider>>, request: HttpRequest) ->
 async fn pass(provider: &Provider, mut request: HttpRequest, next: Option<Next>) -> Response {
     let Some(area) = checks::area(request.uri().path()) else {
         // None of the APIs: nothing here counts, delays or spoils it.
-        return Refusal::unknown_path();
+        return unknown_path();
     };
     let gateway = &provider.gateway;
     let seed = provider.settings.world.seed;
@@ -251,11 +251,11 @@ async fn answer(
     next: Option<Next>,
 ) -> Response {
     let Some(next) = next else {
-        return Refusal::unknown_path();
+        return unknown_path();
     };
     let (mut parts, body) = request.into_parts();
     if checks::hidden(&provider.knobs().gateway, &parts.method, parts.uri.path()) {
-        return Refusal::unknown_path();
+        return unknown_path();
     }
     // Read before it is needed, so that a refusal does not meet a client in the middle of sending.
     let body = read(body).await;
@@ -274,29 +274,12 @@ async fn answer(
 /// The whole body, within its limits. One that is too large is read on for a while, because a client that is still sending
 /// when the connection ends may never see the answer.
 async fn read(body: Body) -> Result<Bytes, Refusal> {
-    if http_body::Body::is_end_stream(&body) {
-        return Ok(Bytes::new());
+    match tokio::time::timeout(BODY_TIME, to_bytes(body, DISCARD_LIMIT)).await {
+        Err(_) => Err(Refusal::api(408, "the body took too long to arrive")),
+        Ok(Err(_)) => Err(Refusal::api(400, "the body did not arrive whole")),
+        Ok(Ok(body)) if body.len() > BODY_LIMIT => Err(Refusal::api(413, "the body is larger than 1 MiB")),
+        Ok(Ok(body)) => Ok(body),
     }
-    let collect = async {
-        let mut whole = Vec::new();
-        let mut length = 0_usize;
-        let mut chunks = body.into_data_stream();
-        while length <= DISCARD_LIMIT
-            && let Some(chunk) = chunks.next().await
-        {
-            let chunk = chunk.map_err(|_| Refusal::api(400, "the body did not arrive whole"))?;
-            length = length.saturating_add(chunk.len());
-            if length <= BODY_LIMIT {
-                whole.extend_from_slice(&chunk);
-            }
-        }
-        if length > BODY_LIMIT {
-            return Err(Refusal::api(413, "the body is larger than 1 MiB"));
-        }
-        Ok(Bytes::from(whole))
-    };
-    let late = |_| Refusal::api(408, "the body took too long to arrive");
-    tokio::time::timeout(BODY_TIME, collect).await.map_err(late)?
 }
 
 /// What the journal keeps of a header.

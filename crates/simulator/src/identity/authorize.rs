@@ -1,27 +1,20 @@
 //! Step 1 and 2: the authorization request, the login page, and the way back with a code.
 //!
 //! Errors about the client or its redirect address are shown on a page and never sent to that address; all others go to
-//! it. A request that passes shows a page with one button, or with the parameter `auto` logs in at once.
+//! it. A request that passes shows a page with one button, or with the parameter `auto` logs in at once; the button sends the
+//! same request with that parameter.
 
 use std::sync::Arc;
 
 use axum::{
-    body::Bytes,
-    extract::{RawQuery, State, rejection::BytesRejection},
+    extract::{RawQuery, State},
     response::Response,
 };
 
-use super::{
-    claims,
-    page::{self, LoginPage},
-    parameters::Parameters,
-    pkce::Challenge,
-    redirect::Redirect,
-    refusal::Refusal,
-};
+use super::{claims, page, parameters::Parameters, pkce::Challenge, redirect::Redirect, refusal::Refusal};
 use crate::{Provider, knobs::Knobs};
 
-/// The longest query that is looked at: it is kept while its page waits.
+/// The longest query that is looked at.
 const LONGEST: usize = 16 * 1_024;
 
 /// An authorization request that has been checked.
@@ -59,33 +52,7 @@ pub(super) async fn authorize(State(provider): State<Arc<Provider>>, RawQuery(qu
     if parameters.contains("auto") {
         return finish(&provider, login);
     }
-    let scopes = Arc::clone(&login.scopes);
-    let ticket = provider.identity.ledger().wait(login, provider.clock.now());
-    let (user, tenant) = provider.identity.user.name();
-    page::login(&LoginPage {
-        user,
-        tenant,
-        client: &provider.settings.client.id,
-        redirect: redirect.text(),
-        scopes: &scopes,
-        ticket: &ticket,
-        action: super::LOGIN,
-    })
-}
-
-/// POST of the login page's button.
-pub(super) async fn press(
-    State(provider): State<Arc<Provider>>,
-    body: Result<Bytes, BytesRejection>,
-) -> Response {
-    let parameters = body.map(|body| Parameters::parse(&body)).unwrap_or_default();
-    let login = parameters
-        .get("ticket")
-        .and_then(|ticket| provider.identity.ledger().press(ticket, provider.clock.now()));
-    match login {
-        Some(login) => finish(&provider, login),
-        None => page::refusal("this login page is no longer valid"),
-    }
+    page::login(&provider.identity.user, &provider.settings.client.id, &login, &parameters)
 }
 
 /// The user has logged in, or is not let in.

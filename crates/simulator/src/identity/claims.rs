@@ -6,7 +6,7 @@
 use aws_lc_rs::digest;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::{
     clock::Ticks,
@@ -149,17 +149,6 @@ impl User {
         payload.claim("idp", "idsrv");
         payload.claim("amr", &["password"]);
         payload.end()
-    }
-
-    /// What the userinfo endpoint tells a caller with these scopes.
-    pub(super) fn information(&self, scopes: &[String]) -> Value {
-        let mut information = json!({ "sub": self.subject, "svc.es.clientid": self.tenant });
-        if has(scopes, &ACCOUNTING) {
-            information["given_name"] = "Ana".into();
-            information["lang"] = "es".into();
-            information["email"] = self.email.as_str().into();
-        }
-        information
     }
 
     /// Whom the login page greets.

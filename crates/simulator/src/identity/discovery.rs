@@ -1,15 +1,15 @@
-//! What clients look up: the discovery document, the key set, and who the user is.
+//! What clients look up: the discovery document and the key set.
 
 use std::sync::Arc;
 
 use axum::{
     extract::State,
-    http::{HeaderMap, HeaderValue, Uri, header, uri::Authority},
+    http::{HeaderMap, Uri, header, uri::Authority},
     response::{IntoResponse, Response},
 };
 use serde_json::json;
 
-use super::{Standing, bearer, claims, faults::Drawn, refusal::Refusal};
+use super::{claims, faults::Drawn, refusal::Refusal};
 use crate::{
     Provider,
     answer::json_answer,
@@ -53,35 +53,19 @@ fn document(provider: &Provider, uri: &Uri, headers: &HeaderMap) -> Response {
         "jwks_uri": at(super::KEY_SET),
         "authorization_endpoint": at(super::AUTHORIZE),
         "token_endpoint": at(super::TOKEN),
-        "userinfo_endpoint": at(super::USER),
         "scopes_supported": scopes,
         "response_types_supported": ["code"],
         "response_modes_supported": ["query"],
         "grant_types_supported": ["authorization_code", "refresh_token"],
         "subject_types_supported": ["public"],
         "id_token_signing_alg_values_supported": ["RS256"],
-        "token_endpoint_auth_methods_supported": ["client_secret_post", "client_secret_basic"],
+        "token_endpoint_auth_methods_supported": ["client_secret_post"],
     });
     match provider.knobs().identity.pkce {
         Pkce::Refused => {}
-        Pkce::Allowed => document["code_challenge_methods_supported"] = json!(["plain", "S256"]),
-        Pkce::Required => document["code_challenge_methods_supported"] = json!(["S256"]),
+        Pkce::Allowed | Pkce::Required => document["code_challenge_methods_supported"] = json!(["S256"]),
     }
     json_answer(200, &document)
-}
-
-/// GET `/auth/core/connect/userinfo`.
-pub(super) async fn user(State(provider): State<Arc<Provider>>, headers: HeaderMap) -> Response {
-    let identity = &provider.identity;
-    let standing = bearer(&headers).map(|token| identity.check(token, provider.clock.now()));
-    if let Some(Standing::Valid(caller)) = standing {
-        return json_answer(200, &identity.user.information(&caller.scopes));
-    }
-    let description = "the access token is missing, unknown or expired";
-    let mut response = Refusal { status: 401, error: "invalid_token", description }.into_response();
-    let challenge = HeaderValue::from_static("Bearer error=\"invalid_token\"");
-    response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
-    response
 }
 
 /// The host and port the client used: HTTP/2 has it in the target, HTTP/1 in a header.

@@ -6,8 +6,8 @@
 
 use serde::Serialize;
 
-use super::{Identity, parameters::Parameters};
-use crate::clock::Ticks;
+use super::parameters::Parameters;
+use crate::{Provider, clock::Ticks};
 
 /// The longest token kept, bytes: far more than any that is issued for this endpoint.
 const LONGEST: usize = 1_024;
@@ -108,17 +108,38 @@ impl<'a> Presented<'a> {
     }
 }
 
+/// Notes an exchange without a look at what is presented.
+pub(super) fn undecided(provider: &Provider, form: &Parameters, outcome: Outcome) -> Option<u64> {
+    let presented = Presented::read(form)?;
+    Some(provider.identity.exchanges.push(presented.decided(provider.clock.now(), None, outcome)))
+}
+
 /// The answer to an exchange while it is made: lost, unless it is said what else became of it.
 #[derive(Debug)]
 pub(super) struct OnItsWay<'a> {
-    identity: &'a Identity,
+    provider: &'a Provider,
+    /// What is presented, until it is decided.
+    form: Option<&'a Parameters>,
+    /// Number of its entry, once there is one.
     number: Option<u64>,
 }
 
 impl<'a> OnItsWay<'a> {
-    /// Of the entry with this number; none for a request that presents nothing.
-    pub(super) const fn new(identity: &'a Identity, number: Option<u64>) -> Self {
-        Self { identity, number }
+    /// Of a form that is not decided yet; none for a request that presents nothing.
+    pub(super) const fn new(provider: &'a Provider, form: Option<&'a Parameters>) -> Self {
+        Self { provider, form, number: None }
+    }
+
+    /// The entry with this number says what was decided.
+    pub(super) fn is_decided(&mut self, number: Option<u64>) {
+        (self.form, self.number) = (None, number);
+    }
+
+    /// The endpoint is not there.
+    pub(super) fn is_unseen(&mut self) {
+        if let Some(form) = self.form.take() {
+            self.number = undecided(self.provider, form, Outcome::Unavailable);
+        }
     }
 
     /// This has become of it.
@@ -128,13 +149,14 @@ impl<'a> OnItsWay<'a> {
 
     fn note(&mut self, answer: Answer) {
         if let Some(number) = self.number.take() {
-            self.identity.exchanges.update(number, |exchange| exchange.answer = answer);
+            self.provider.identity.exchanges.update(number, |exchange| exchange.answer = answer);
         }
     }
 }
 
 impl Drop for OnItsWay<'_> {
     fn drop(&mut self) {
+        self.is_unseen();
         self.note(Answer::Lost);
     }
 }

@@ -1,8 +1,8 @@
-//! What was granted and what it is still worth: logins that wait, codes, refresh tokens, access tokens.
+//! What was granted and what it is still worth: codes, refresh tokens, access tokens.
 //!
 //! ```text
-//! ticket ──button──▶ code ──redeem──▶ grant ──▶ access token
-//!                                       └────▶ refresh token ──refresh──▶ the next one, or the same
+//! login ──▶ code ──redeem──▶ grant ──▶ access token
+//!                              └────▶ refresh token ──refresh──▶ the next one, or the same
 //! ```
 //!
 //! - A code is used up by the first attempt to redeem it, even one that is refused.
@@ -23,7 +23,6 @@ use super::{
     authorize::Login,
     exchanges::{Kind, Presented},
     pkce,
-    recent::Recent,
     refusal::Refusal,
 };
 use crate::{
@@ -32,14 +31,11 @@ use crate::{
     journal::Journal,
     knobs::{IdentityKnobs, RefreshLife},
     random::Random,
+    recent::Recent,
 };
 
 /// Tokens, codes and refresh tokens remembered, of each kind.
 const REMEMBERED: usize = 65_536;
-/// Login pages that wait for their button; each keeps its request.
-const LOGINS: usize = 4_096;
-/// How long a login page waits for its button.
-const PATIENCE: Duration = Duration::from_secs(600);
 
 /// One login and all that came of it.
 #[derive(Debug)]
@@ -81,17 +77,9 @@ pub(super) struct Ledger {
     issued: Arc<Journal<Issued>>,
     exchanges: Arc<Journal<Exchange>>,
     logins: u64,
-    waiting: Recent<Waiting>,
     codes: Recent<Code>,
     refreshes: Recent<Refresh>,
     accesses: Recent<Access>,
-}
-
-#[derive(Debug)]
-struct Waiting {
-    /// Taken by the button.
-    login: Option<Login>,
-    until: Ticks,
 }
 
 #[derive(Debug)]
@@ -147,25 +135,10 @@ impl Ledger {
             issued,
             exchanges,
             logins: 0,
-            waiting: Recent::new(LOGINS),
             codes: Recent::new(REMEMBERED),
             refreshes: Recent::new(REMEMBERED),
             accesses: Recent::new(REMEMBERED),
         })
-    }
-
-    /// Keeps a checked request until somebody presses the button; the ticket to press it with.
-    pub(super) fn wait(&mut self, login: Login, now: Ticks) -> String {
-        let ticket = self.secrets.guid().simple();
-        self.waiting.insert(&ticket, Waiting { login: Some(login), until: now.plus(PATIENCE) });
-        ticket
-    }
-
-    /// The request of a ticket, once.
-    pub(super) fn press(&mut self, ticket: &str, now: Ticks) -> Option<Login> {
-        let waiting = self.waiting.get_mut(ticket)?;
-        let login = waiting.login.take()?;
-        (now < waiting.until).then_some(login)
     }
 
     /// Grants what was asked for; the grant and its code.
@@ -340,11 +313,8 @@ impl Ledger {
 
 /// When a refresh token ends by the knobs of this moment: they may have been turned since it was issued.
 fn end_of_refresh(knobs: &IdentityKnobs, login: Ticks, since: Ticks) -> Ticks {
-    let absolute = login.plus(Duration::from_secs(knobs.absolute_seconds));
-    let sliding = since.plus(Duration::from_secs(knobs.sliding_seconds));
-    match (knobs.refresh, knobs.sliding_capped) {
-        (RefreshLife::Absolute, _) => absolute,
-        (RefreshLife::Sliding, false) => sliding,
-        (RefreshLife::Sliding, true) => sliding.min(absolute),
+    match knobs.refresh {
+        RefreshLife::Absolute => login.plus(Duration::from_secs(knobs.absolute_seconds)),
+        RefreshLife::Sliding => since.plus(Duration::from_secs(knobs.sliding_seconds)),
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! browser ──▶ authorize ──▶ page, button ──▶ redirect with code
 //! client ───▶ token ─────▶ ledger: codes, grants, refresh tokens ──▶ claims ──▶ keys: RS256
-//! client ───▶ discovery, key set, userinfo
+//! client ───▶ discovery, key set
 //! gateway ──▶ Identity::check
 //! ```
 //!
@@ -26,7 +26,6 @@ mod ledger;
 mod page;
 mod parameters;
 mod pkce;
-mod recent;
 mod redirect;
 mod refusal;
 #[cfg(test)]
@@ -64,10 +63,7 @@ use super::{
 };
 
 const AUTHORIZE: &str = "/auth/core/connect/authorize";
-/// Where the login page's button posts to.
-const LOGIN: &str = "/auth/core/login";
 const TOKEN: &str = "/auth/core/connect/token";
-const USER: &str = "/auth/core/connect/userinfo";
 const DISCOVERY: &str = "/auth/core/.well-known/openid-configuration";
 const KEY_SET: &str = "/auth/core/.well-known/jwks";
 
@@ -258,9 +254,7 @@ impl Identity {
 pub fn router() -> Router<Arc<Provider>> {
     Router::new()
         .route(AUTHORIZE, get(authorize::authorize))
-        .route(LOGIN, post(authorize::press))
         .route(TOKEN, post(token::token))
-        .route(USER, get(discovery::user))
         .route(DISCOVERY, get(discovery::discovery))
         .route(KEY_SET, get(discovery::key_set))
         .layer(DefaultBodyLimit::max(LARGEST_BODY))

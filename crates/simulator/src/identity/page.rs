@@ -2,12 +2,12 @@
 //!
 //! Everything that came from a client is escaped, and the pages may run no scripts at all.
 
-use std::fmt::Write as _;
-
 use axum::{
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
+
+use super::{AUTHORIZE, authorize::Login, claims::User, parameters::Parameters};
 
 const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;background:#f3f4f6;color:#111827;margin:0}\
 main{max-width:28rem;margin:12vh auto;padding:2rem;background:#fff;border-radius:.5rem;\
@@ -15,43 +15,25 @@ box-shadow:0 1px 4px rgba(0,0,0,.15)}h1{font-size:1.3rem;margin-top:0}\
 code{overflow-wrap:anywhere}ul{padding-left:1.2rem}\
 button{font:inherit;width:100%;padding:.6rem;border:0;border-radius:.3rem;background:#1d4ed8;color:#fff;cursor:pointer}";
 
-/// What the login page tells.
-#[derive(Debug)]
-pub(super) struct LoginPage<'a> {
-    /// Who logs in.
-    pub(super) user: &'a str,
-    /// Whose data is exposed.
-    pub(super) tenant: &'a str,
-    /// Which client asks.
-    pub(super) client: &'a str,
-    /// Where the user is sent afterwards.
-    pub(super) redirect: &'a str,
-    /// What is asked for.
-    pub(super) scopes: &'a [String],
-    /// What the button sends.
-    pub(super) ticket: &'a str,
-    /// Where the button sends it.
-    pub(super) action: &'a str,
-}
-
-/// The login page.
-pub(super) fn login(page: &LoginPage<'_>) -> Response {
-    let mut scopes = String::new();
-    for scope in page.scopes {
-        write!(scopes, "<li><code>{}</code></li>", escape(scope)).ok();
-    }
+/// The login page. Its button sends the same request with the parameter `auto`.
+pub(super) fn login(user: &User, client: &str, login: &Login, request: &Parameters) -> Response {
+    let (name, tenant) = user.name();
+    let scopes: String =
+        login.scopes.iter().map(|scope| format!("<li><code>{}</code></li>", escape(scope))).collect();
+    let field = |(name, value): (&str, &str)| {
+        format!("<input type=\"hidden\" name=\"{}\" value=\"{}\">", escape(name), escape(value))
+    };
+    let fields: String = request.pairs().chain([("auto", "1")]).map(field).collect();
     let body = format!(
         "<h1>Log in</h1>\
         <p>Continue as <b>{}</b> and let <b>{}</b> read the data of <b>{}</b>?</p><ul>{scopes}</ul>\
-        <form method=\"post\" action=\"{}\"><input type=\"hidden\" name=\"ticket\" value=\"{}\">\
+        <form method=\"get\" action=\"{AUTHORIZE}\">{fields}\
         <button type=\"submit\">Log in and allow</button></form>\
         <p>You are then sent to <code>{}</code></p>",
-        escape(page.user),
-        escape(page.client),
-        escape(page.tenant),
-        escape(page.action),
-        escape(page.ticket),
-        escape(page.redirect),
+        escape(name),
+        escape(client),
+        escape(tenant),
+        escape(login.redirect.text()),
     );
     html(StatusCode::OK, "Log in", &body)
 }

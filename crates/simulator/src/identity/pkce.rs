@@ -8,14 +8,9 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use super::{parameters::Parameters, refusal::Refusal};
 use crate::knobs::Pkce;
 
-/// What the code's verifier must match.
+/// What the code's verifier must match: its SHA-256, base64url.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Challenge {
-    /// The verifier itself.
-    Plain(String),
-    /// Its SHA-256, base64url.
-    S256(String),
-}
+pub(super) struct Challenge(String);
 
 impl Challenge {
     /// The challenge of an authorization request. Where PKCE is refused it is not looked at.
@@ -33,24 +28,15 @@ impl Challenge {
             return Err(Refusal::request("code_challenge must be 43 to 128 unreserved characters"));
         }
         match parameters.get("code_challenge_method") {
-            Some("S256") => Ok(Some(Self::S256(value.to_owned()))),
-            None | Some("plain") if pkce == Pkce::Allowed => Ok(Some(Self::Plain(value.to_owned()))),
-            _ => Err(Refusal::request("code_challenge_method is not supported")),
+            Some("S256") => Ok(Some(Self(value.to_owned()))),
+            _ => Err(Refusal::request("code_challenge_method must be S256")),
         }
     }
 
     /// Whether this verifier belongs to the challenge.
     fn fits(&self, verifier: &str) -> bool {
-        if !well_formed(verifier) {
-            return false;
-        }
-        match self {
-            Self::Plain(challenge) => challenge == verifier,
-            Self::S256(challenge) => {
-                let hash = digest::digest(&digest::SHA256, verifier.as_bytes());
-                URL_SAFE_NO_PAD.encode(hash) == *challenge
-            }
-        }
+        let hash = digest::digest(&digest::SHA256, verifier.as_bytes());
+        well_formed(verifier) && URL_SAFE_NO_PAD.encode(hash) == self.0
     }
 }
 
@@ -65,17 +51,10 @@ pub(super) fn verify(
         (Pkce::Refused, _, Some(_)) | (Pkce::Allowed, None, Some(_)) => {
             Err(Refusal::grant("code_verifier is not expected"))
         }
-        (Pkce::Required, None | Some(Challenge::Plain(_)), _) => {
-            Err(Refusal::grant("the code was issued without an S256 challenge"))
-        }
-        (Pkce::Allowed | Pkce::Required, Some(_), None) => Err(Refusal::grant("code_verifier is missing")),
-        (Pkce::Allowed | Pkce::Required, Some(challenge), Some(verifier)) => {
-            if challenge.fits(verifier) {
-                Ok(())
-            } else {
-                Err(Refusal::grant("code_verifier does not fit"))
-            }
-        }
+        (Pkce::Required, None, _) => Err(Refusal::grant("the code was issued without an S256 challenge")),
+        (_, Some(_), None) => Err(Refusal::grant("code_verifier is missing")),
+        (_, Some(challenge), Some(verifier)) if challenge.fits(verifier) => Ok(()),
+        (_, Some(_), Some(_)) => Err(Refusal::grant("code_verifier does not fit")),
     }
 }
 

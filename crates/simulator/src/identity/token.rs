@@ -16,15 +16,13 @@ use axum::{
     http::{HeaderMap, HeaderValue, header},
     response::{IntoResponse, Response},
 };
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::Serialize;
-use url::form_urlencoded;
 
 use server::HangUp;
 
 use super::{
     Answer, Outcome,
-    exchanges::{OnItsWay, Presented},
+    exchanges::{OnItsWay, undecided},
     faults::Drawn,
     ledger::{Exchanged, Grant},
     parameters::Parameters,
@@ -57,20 +55,29 @@ pub(super) async fn token(
 ) -> Response {
     let fault = Drawn::new(&provider, Endpoint::Token);
     let form = read(&headers, body);
-    let unseen = Unseen::new(&provider, form.as_ref().ok());
+    let mut on_its_way = OnItsWay::new(&provider, form.as_ref().ok());
     wait(&provider, |knobs| &knobs.latency).await;
-    let instead = instead(&provider, &fault).await;
-    unseen.seen();
-    let mut response = match instead {
+    let (mut response, right) = match instead(&provider, &fault).await {
         Some(response) => {
-            let number = form.as_ref().ok().and_then(|form| undecided(&provider, form, Outcome::Unavailable));
-            let hung_up = response.extensions().get::<HangUp>().is_some();
-            let answer = if hung_up { Answer::Lost } else { Answer::Sent };
-            OnItsWay::new(&provider.identity, number).end(answer);
-            response
+            on_its_way.is_unseen();
+            (response, true)
         }
-        None => exchange(&provider, &headers, form, fault).await,
+        None => {
+            let (number, answer) = match &form {
+                Ok(form) => answer(&provider, form),
+                Err(refusal) => (None, Err(*refusal)),
+            };
+            on_its_way.is_decided(number);
+            exchange(&provider, answer, fault).await
+        }
     };
+    on_its_way.end(if response.extensions().get::<HangUp>().is_some() {
+        Answer::Lost
+    } else if right {
+        Answer::Sent
+    } else {
+        Answer::Spoiled
+    });
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::PRAGMA, HeaderValue::from_static("no-cache"));
@@ -90,18 +97,8 @@ async fn instead(provider: &Provider, fault: &Drawn) -> Option<Response> {
     })
 }
 
-/// The work and its answer, or what knobs leave of that.
-async fn exchange(
-    provider: &Provider,
-    headers: &HeaderMap,
-    form: Result<Parameters, Refusal>,
-    fault: Drawn,
-) -> Response {
-    let (number, answer) = match form {
-        Ok(form) => answer(provider, headers, &form),
-        Err(refusal) => (None, Err(refusal)),
-    };
-    let on_its_way = OnItsWay::new(&provider.identity, number);
+/// The answer, or what knobs leave of it; and whether it still is the right one.
+async fn exchange(provider: &Provider, answer: Result<Tokens, Refusal>, fault: Drawn) -> (Response, bool) {
     let response = match answer {
         Ok(tokens) => bytes_answer(200, serde_json::to_vec(&tokens).unwrap_or_default()),
         Err(refusal) => refusal.into_response(),
@@ -112,14 +109,7 @@ async fn exchange(
     if lost && take(provider, |knobs| &mut knobs.lose_answers) {
         response.extensions_mut().insert(HangUp);
     }
-    on_its_way.end(if response.extensions().get::<HangUp>().is_some() {
-        Answer::Lost
-    } else if right {
-        Answer::Sent
-    } else {
-        Answer::Spoiled
-    });
-    response
+    (response, right)
 }
 
 async fn wait(provider: &Provider, latency: impl FnOnce(&IdentityKnobs) -> &Latency) {
@@ -127,38 +117,6 @@ async fn wait(provider: &Provider, latency: impl FnOnce(&IdentityKnobs) -> &Late
     if !wait.is_zero() {
         tokio::time::sleep(wait).await;
     }
-}
-
-/// A form before anybody looks at it. If its client leaves meanwhile, that is noted.
-struct Unseen<'a> {
-    provider: &'a Provider,
-    form: Option<&'a Parameters>,
-}
-
-impl<'a> Unseen<'a> {
-    const fn new(provider: &'a Provider, form: Option<&'a Parameters>) -> Self {
-        Self { provider, form }
-    }
-
-    /// Somebody looks at it now.
-    fn seen(mut self) {
-        self.form = None;
-    }
-}
-
-impl Drop for Unseen<'_> {
-    fn drop(&mut self) {
-        if let Some(form) = self.form.take() {
-            let number = undecided(self.provider, form, Outcome::Unavailable);
-            OnItsWay::new(&self.provider.identity, number).end(Answer::Lost);
-        }
-    }
-}
-
-/// Notes an exchange that nobody looked at.
-fn undecided(provider: &Provider, form: &Parameters, outcome: Outcome) -> Option<u64> {
-    let presented = Presented::read(form)?;
-    Some(provider.identity.exchanges.push(presented.decided(provider.clock.now(), None, outcome)))
 }
 
 /// Uses up one of a knob's count, if one is left.
@@ -198,14 +156,10 @@ fn read(headers: &HeaderMap, body: Result<Bytes, BytesRejection>) -> Result<Para
 }
 
 /// What is answered, and the number of the exchange's entry if there is one.
-fn answer(
-    provider: &Provider,
-    headers: &HeaderMap,
-    parameters: &Parameters,
-) -> (Option<u64>, Result<Tokens, Refusal>) {
+fn answer(provider: &Provider, parameters: &Parameters) -> (Option<u64>, Result<Tokens, Refusal>) {
     let knobs = provider.knobs();
     let knobs = &knobs.identity;
-    if !is_client(headers, parameters, &provider.settings.client) {
+    if !is_client(parameters, &provider.settings.client) {
         return (undecided(provider, parameters, Outcome::Client), Err(wrong_client(knobs.bad_client)));
     }
     match parameters.get("grant_type") {
@@ -273,34 +227,9 @@ fn is_form(headers: &HeaderMap) -> bool {
     essence.eq_ignore_ascii_case("application/x-www-form-urlencoded")
 }
 
-/// Whether id and secret are the client's: from the `Authorization` header if there is one, else from the body.
-fn is_client(headers: &HeaderMap, parameters: &Parameters, client: &Client) -> bool {
-    let in_body = |name| parameters.get(name);
-    let Some(header) = headers.get(header::AUTHORIZATION) else {
-        return in_body("client_id") == Some(&client.id) && in_body("client_secret") == Some(&client.secret);
-    };
-    let Some((id, secret)) = header.to_str().ok().and_then(basic) else {
-        return false;
-    };
-    // The standard wants both form-encoded inside Basic; many clients send them as they are.
-    let same = |sent: &str, expected: &str| sent == expected || decoded(sent) == expected;
-    let same_as_body = in_body("client_id").is_none_or(|sent| sent == client.id);
-    same(&id, &client.id) && same(&secret, &client.secret) && same_as_body
-}
-
-/// Name and password of a `Basic` header.
-fn basic(value: &str) -> Option<(String, String)> {
-    let (scheme, encoded) = value.split_once(' ')?;
-    if !scheme.eq_ignore_ascii_case("basic") {
-        return None;
-    }
-    let text = String::from_utf8(STANDARD.decode(encoded.trim()).ok()?).ok()?;
-    text.split_once(':').map(|(id, secret)| (id.to_owned(), secret.to_owned()))
-}
-
-fn decoded(text: &str) -> String {
-    // A lone value, so that `=` and `&` in it stay what they are once decoded.
-    form_urlencoded::parse(text.as_bytes()).next().map_or_else(String::new, |(name, _)| name.into_owned())
+/// Whether id and secret are the client's.
+fn is_client(parameters: &Parameters, client: &Client) -> bool {
+    parameters.get("client_id") == Some(&client.id) && parameters.get("client_secret") == Some(&client.secret)
 }
 
 fn wrong_client(how: BadClient) -> Refusal {

@@ -1,11 +1,9 @@
-//! The hooks that exist, found by id, by company, and by what they subscribed to.
+//! The hooks that exist, in the order they were made.
 //!
 //! - At most [`HOOK_LIMIT`] exist at once.
 //! - An id follows from the seed and the order of creation, and is never given twice.
-//! - A company's hooks are listed and notified in the order they were made.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -18,6 +16,7 @@ use crate::{
     catalog::{Action, Entity},
     clock::Ticks,
     random::Guid,
+    world::InvoicingChange,
 };
 
 /// Hooks at most.
@@ -33,14 +32,9 @@ pub(super) struct Hooks {
     inner: Mutex<Inner>,
 }
 
-/// Company and number of creation.
-type Place = (u32, u64);
-
 #[derive(Debug, Default)]
 struct Inner {
-    hooks: BTreeMap<Place, Hook>,
-    places: HashMap<Guid, Place>,
-    events: BTreeSet<(u32, Entity, Action, u64)>,
+    hooks: Vec<Hook>,
     made: u64,
 }
 
@@ -84,6 +78,13 @@ pub(super) struct Subscribed {
 impl fmt::Debug for Subscribed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {:?}.{:?} of company {}", self.id, self.entity, self.action, self.company)
+    }
+}
+
+impl Subscribed {
+    /// Whether it is notified of a change.
+    pub(super) fn is_about(&self, change: &InvoicingChange) -> bool {
+        (self.company, self.entity, self.action) == (change.company, change.entity, change.action)
     }
 }
 
@@ -132,59 +133,33 @@ impl Hooks {
         if inner.hooks.len() >= self.limit {
             return None;
         }
-        let number = inner.made;
+        let id = Guid::nth(self.seed, PURPOSE, inner.made);
         inner.made += 1;
-        let id = Guid::nth(self.seed, PURPOSE, number);
         let subscribed = Subscribed { id, company, uri, url, entity, action, key, application, description };
         let hook =
             Hook { subscribed: Arc::new(subscribed), effective, paused, paused_at: None, echo_failure: None };
-        inner.places.insert(id, (company, number));
-        inner.events.insert((company, entity, action, number));
-        inner.hooks.insert((company, number), hook.clone());
+        inner.hooks.push(hook.clone());
         Some(hook)
     }
 
-    /// Removes one of a company.
-    pub(super) fn remove(&self, company: u32, id: Guid) -> Option<Hook> {
+    /// Removes one, of a company if one is given.
+    pub(super) fn remove(&self, company: Option<u32>, id: Guid) -> Option<Hook> {
         let mut inner = self.lock();
-        let place = inner.places.get(&id).copied().filter(|place| place.0 == company)?;
-        inner.places.remove(&id);
-        let hook = inner.hooks.remove(&place)?;
-        inner.events.remove(&(company, hook.subscribed.entity, hook.subscribed.action, place.1));
-        Some(hook)
+        let fits = |hook: &Hook| {
+            hook.subscribed.id == id && company.is_none_or(|company| hook.subscribed.company == company)
+        };
+        let at = inner.hooks.iter().position(fits)?;
+        Some(inner.hooks.remove(at))
     }
 
     /// Changes one, if it is still there.
     pub(super) fn update(&self, id: Guid, change: impl FnOnce(&mut Hook)) -> bool {
-        let mut inner = self.lock();
-        let Some(place) = inner.places.get(&id).copied() else { return false };
-        inner.hooks.get_mut(&place).map(change).is_some()
+        self.lock().hooks.iter_mut().find(|hook| hook.subscribed.id == id).map(change).is_some()
     }
 
-    /// Whether it is there and notified.
-    pub(super) fn active(&self, id: Guid) -> bool {
-        let inner = self.lock();
-        inner.places.get(&id).and_then(|place| inner.hooks.get(place)).is_some_and(Hook::active)
-    }
-
-    /// A company's.
-    pub(super) fn of_company(&self, company: u32) -> Vec<Hook> {
-        self.lock().hooks.range((company, 0)..=(company, u64::MAX)).map(|(_, hook)| hook.clone()).collect()
-    }
-
-    /// A company's that subscribed to an event.
-    pub(super) fn of_event(&self, company: u32, entity: Entity, action: Action) -> Vec<Hook> {
-        let inner = self.lock();
-        inner
-            .events
-            .range((company, entity, action, 0)..=(company, entity, action, u64::MAX))
-            .filter_map(|&(.., number)| inner.hooks.get(&(company, number)).cloned())
-            .collect()
-    }
-
-    /// All.
-    pub(super) fn all(&self) -> Vec<Hook> {
-        self.lock().hooks.values().cloned().collect()
+    /// Those that fit.
+    pub(super) fn all(&self, fits: impl Fn(&Hook) -> bool) -> Vec<Hook> {
+        self.lock().hooks.iter().filter(|hook| fits(hook)).cloned().collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -211,7 +186,7 @@ mod tests {
 
         assert!(hooks.full());
         assert!(add().is_none());
-        hooks.remove(0, first);
+        hooks.remove(Some(0), first);
         assert!(!hooks.full());
         assert_ne!(add().unwrap().subscribed.id, first);
     }

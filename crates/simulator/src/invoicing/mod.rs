@@ -26,17 +26,13 @@ mod rules;
 mod tokens;
 mod webhooks;
 
-use std::{
-    borrow::Cow,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
 };
 
 use axum::{
     Router,
-    response::{IntoResponse, Response},
     routing::{delete, get, post},
 };
 use serde::Serialize;
@@ -44,19 +40,16 @@ use tokio::sync::{Semaphore, watch};
 
 use self::{
     hooks::{Hook, Hooks},
-    notification::{Outcome, Writer},
     tokens::Tokens,
 };
 use super::{
     Provider,
-    answer::api_error,
     catalog::{Action, Area, Entity},
     clock::Ticks,
-    deliveries::Family,
     identity::{Issued, Standing},
     random::Guid,
+    refusal::Refusal,
     settings::Settings,
-    world::InvoicingChange,
 };
 
 /// Id of company number 0, far from its number so that nobody takes one for the other.
@@ -138,29 +131,16 @@ impl Invoicing {
         FIRST_COMPANY.saturating_add(company)
     }
 
-    /// Makes the deliveries of a change and hands them over; hooks that are paused or not effective get a journal entry
-    /// that ends as missed.
-    pub fn announce(&self, provider: &Provider, change: &InvoicingChange) {
-        for outcome in self.outcomes(provider, change) {
-            match outcome {
-                Outcome::Send(order) => provider.deliveries.send(provider, *order),
-                Outcome::Missed(hook, about) => {
-                    provider.deliveries.missed(provider, Family::Invoicing, hook, about)
-                }
-            };
-        }
-    }
-
     /// Whether a delivery is still wanted: its hook may have been deleted or paused since.
     #[must_use]
     pub fn wants(&self, hook: Guid) -> bool {
-        self.hooks.active(hook)
+        !self.hooks.all(|one| one.subscribed.id == hook && one.active()).is_empty()
     }
 
     /// Every hook that has not been deleted.
     #[must_use]
     pub fn hooks(&self) -> Vec<HookTruth> {
-        self.hooks.all().iter().map(Hook::truth).collect()
+        self.hooks.all(|_| true).iter().map(Hook::truth).collect()
     }
 
     /// Pauses or resumes a hook, as the provider might by itself. Whether there is such a hook.
@@ -183,8 +163,7 @@ impl Invoicing {
 
     /// Deletes a hook as somebody else might. Whether it was there.
     pub fn lose(&self, hook: Guid) -> bool {
-        let owner = self.hooks.all().into_iter().find(|one| one.subscribed.id == hook);
-        owner.is_some_and(|owner| self.hooks.remove(owner.subscribed.company, hook).is_some())
+        self.hooks.remove(None, hook).is_some()
     }
 
     /// A token for an invoicing company without the login, for tests of other parts (without the word `Bearer`).
@@ -205,21 +184,6 @@ impl Invoicing {
         self.pending.subscribe().wait_for(|count| *count == 0).await.ok();
     }
 
-    fn outcomes(&self, provider: &Provider, change: &InvoicingChange) -> Vec<Outcome> {
-        let hooks = self.hooks.of_event(change.company, change.entity, change.action);
-        if hooks.is_empty() {
-            return Vec::new();
-        }
-        let knobs = provider.knobs();
-        let writer = Writer {
-            seed: self.seed,
-            tenant: self.tenant(change.company),
-            mail: &provider.settings.invoicing.mail,
-            knobs: &knobs.invoicing,
-        };
-        writer.outcomes(change, hooks)
-    }
-
     fn next_echo(&self) -> u64 {
         self.echo_count.fetch_add(1, Ordering::Relaxed)
     }
@@ -233,23 +197,4 @@ pub fn router() -> Router<Arc<Provider>> {
         .route(&format!("{area}/companies/{{company}}/select"), post(login::select))
         .route(&format!("{area}/webhooks"), get(webhooks::list).post(webhooks::create))
         .route(&format!("{area}/webhooks/{{id}}"), delete(webhooks::delete))
-}
-
-/// A request that is not fulfilled.
-#[derive(Debug)]
-struct Refusal {
-    status: u16,
-    message: Cow<'static, str>,
-}
-
-impl Refusal {
-    fn new(status: u16, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { status, message: message.into() }
-    }
-}
-
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
-        api_error(self.status, &self.message)
-    }
 }

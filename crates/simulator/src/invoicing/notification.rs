@@ -1,7 +1,7 @@
 //! What hooks are told of a change: flat as the document has it, or wrapped as the software behind it would.
 //!
 //! What a notification says follows from the seed and the number of the change alone; every hook that is told of one
-//! change is told the same. A wrapped body carries the number of its attempt and is signed anew each time.
+//! change is told the same. A wrapped body carries the number of its attempt, so each attempt has its own signature.
 
 use std::sync::Arc;
 
@@ -9,8 +9,9 @@ use axum::http::HeaderName;
 use bytes::Bytes;
 use serde::Serialize;
 
-use super::hooks::{Hook, Subscribed};
+use super::{Invoicing, hooks::Subscribed};
 use crate::{
+    Provider,
     catalog::{Action, Entity},
     deliveries::{About, Body, Family, Order, Purpose, signature},
     knobs::{InvoicingBody, InvoicingKnobs},
@@ -27,51 +28,36 @@ const NAMES: [&str; 6] =
     ["Ibáñez e Hijos", "Peña & Cía", "\"El Sur\" S.L.", "Talleres Núñez", "López / Vidal", "Acme"];
 const APPLICATIONS: [&str; 3] = ["Web", "Mobile", "Api"];
 
-/// What is done about a hook.
-#[derive(Debug)]
-pub(super) enum Outcome {
-    /// It is told.
-    Send(Box<Order>),
-    /// It is not active.
-    Missed(Guid, About),
-}
-
-/// Writes what each hook of a change is told.
-#[derive(Debug)]
-pub(super) struct Writer<'a> {
-    /// The world's.
-    pub(super) seed: u64,
-    /// Of the company.
-    pub(super) tenant: String,
-    /// Who logs in, and makes most changes.
-    pub(super) mail: &'a str,
-    /// As they stand.
-    pub(super) knobs: &'a InvoicingKnobs,
-}
-
-impl Writer<'_> {
-    /// One outcome for each hook.
-    pub(super) fn outcomes(&self, change: &InvoicingChange, hooks: Vec<Hook>) -> Vec<Outcome> {
+impl Invoicing {
+    /// Makes the deliveries of a change and hands them over; hooks that are paused or not effective get a journal entry
+    /// that ends as missed.
+    pub fn announce(&self, provider: &Provider, change: &InvoicingChange) {
+        let hooks = self.hooks.all(|hook| hook.subscribed.is_about(change));
+        if hooks.is_empty() {
+            return;
+        }
+        let knobs = provider.knobs();
+        let knobs = &knobs.invoicing;
+        let event = format!("{:?}.{:?}", change.entity, change.action).into();
         let about = About {
-            event: format!("{:?}.{:?}", change.entity, change.action).into(),
-            company: Some(self.tenant.as_str().into()),
+            company: Some(self.tenant(change.company).into()),
             record: Some(change.id.as_str().into()),
-            sequence: None,
-            outgoing: None,
+            ..About::new(&event)
         };
         // A name that no header can have sends none.
-        let header = HeaderName::from_bytes(self.knobs.signature_header.as_bytes()).ok();
-        let retries: Arc<[u64]> = self.knobs.retries.as_slice().into();
-        let notification = Arc::new(self.notification(change));
+        let header = HeaderName::from_bytes(knobs.signature_header.as_bytes()).ok();
+        let retries: Arc<[u64]> = knobs.retries.as_slice().into();
+        let notification = Arc::new(self.notification(change, &provider.settings.invoicing.mail, knobs));
         // The same bytes for every hook; only their signatures differ.
-        let flat: Option<Bytes> = (self.knobs.body == InvoicingBody::Flat)
+        let flat: Option<Bytes> = (knobs.body == InvoicingBody::Flat)
             .then(|| serde_json::to_vec(&*notification).unwrap_or_default().into());
 
-        let outcome = |hook: Hook| {
-            if !hook.active() {
-                return Outcome::Missed(hook.subscribed.id, about.clone());
+        for hook in hooks {
+            let (is_active, hook) = (hook.active(), hook.subscribed);
+            if !is_active {
+                provider.deliveries.missed(provider, Family::Invoicing, hook.id, about.clone());
+                continue;
             }
-            let hook = hook.subscribed;
             let signed = header.is_some();
             let body = match &flat {
                 Some(flat) => Body::Same(flat.clone(), signed.then(|| signature(&hook.key, flat))),
@@ -80,7 +66,7 @@ impl Writer<'_> {
                     wrapped(id, Arc::clone(&notification), Arc::clone(&hook), signed)
                 }
             };
-            Outcome::Send(Box::new(Order {
+            let order = Order {
                 family: Family::Invoicing,
                 webhook: hook.id,
                 purpose: Purpose::Event,
@@ -92,14 +78,14 @@ impl Writer<'_> {
                 retries: Arc::clone(&retries),
                 gone_ends: true,
                 about: about.clone(),
-            }))
-        };
-        hooks.into_iter().map(outcome).collect()
+            };
+            provider.deliveries.send(provider, order);
+        }
     }
 
-    fn notification(&self, change: &InvoicingChange) -> Notification {
-        let flat = self.knobs.body == InvoicingBody::Flat;
-        let extra = flat && self.knobs.extra_members;
+    fn notification(&self, change: &InvoicingChange, mail: &str, knobs: &InvoicingKnobs) -> Notification {
+        let flat = knobs.body == InvoicingBody::Flat;
+        let extra = flat && knobs.extra_members;
         let mut random = Random::new(self.seed ^ mix(change.number), VALUES);
         let by_account = random.chance(0.8);
         let colleague = random.below(20);
@@ -108,8 +94,8 @@ impl Writer<'_> {
             action: (!flat).then_some(change.action),
             entity: change.entity,
             entity_id: change.id.clone(),
-            tenant_id: self.tenant.clone(),
-            user: if by_account { self.mail.to_owned() } else { format!("user{colleague}@example.com") },
+            tenant_id: self.tenant(change.company),
+            user: if by_account { mail.to_owned() } else { format!("user{colleague}@example.com") },
             changes: changes(change, &mut random),
             host: extra.then_some("invoicing.example"),
             source_application: extra.then(|| APPLICATIONS[application]),

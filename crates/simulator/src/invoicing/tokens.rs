@@ -5,7 +5,6 @@
 //! - Whether a token has ended is asked of the provider's clock at each use.
 
 use std::{
-    collections::{HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -16,6 +15,7 @@ use crate::{
     journal::Journal,
     knobs::InvoicingKnobs,
     random::{Random, mix},
+    recent::Recent,
     settings::Settings,
 };
 
@@ -28,7 +28,6 @@ const PURPOSE: u64 = 0x696e_765f_746f_6b65;
 #[derive(Debug)]
 pub(super) struct Tokens {
     seed: u64,
-    limit: usize,
     mail: String,
     /// Invoicing tokens have no scopes; one empty list serves all callers.
     scopes: Arc<[String]>,
@@ -36,11 +35,9 @@ pub(super) struct Tokens {
     journal: Journal<Issued>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Inner {
-    tokens: HashMap<Arc<str>, Token>,
-    /// Oldest first.
-    order: VecDeque<Arc<str>>,
+    tokens: Recent<Token>,
     issued: u64,
     logins: u64,
 }
@@ -78,10 +75,9 @@ impl Tokens {
     pub(super) fn new(settings: &Settings) -> Self {
         Self {
             seed: settings.world.seed,
-            limit: TOKEN_LIMIT,
             mail: settings.invoicing.mail.clone(),
             scopes: Arc::new([]),
-            inner: Mutex::default(),
+            inner: Mutex::new(Inner { tokens: Recent::new(TOKEN_LIMIT), issued: 0, logins: 0 }),
             journal: Journal::new(settings.journal_limit),
         }
     }
@@ -151,13 +147,7 @@ impl Tokens {
                 Issued { grant: login, kind: name, token: text.to_string(), at: now, expires, used: None };
             let token =
                 Token { kind, login, company, expires, used: false, entry: self.journal.push(issued) };
-            if inner.order.len() >= self.limit
-                && let Some(oldest) = inner.order.pop_front()
-            {
-                inner.tokens.remove(&oldest);
-            }
-            inner.order.push_back(Arc::clone(&text));
-            inner.tokens.insert(Arc::clone(&text), token);
+            inner.tokens.insert(&text, token);
             text
         };
         let access = issue(Kind::Access, knobs.token_seconds);
@@ -192,20 +182,6 @@ mod tests {
         let next = tokens.choose(&second.refresh, 1, &once, Ticks(1)).unwrap();
         assert!(tokens.choose(&second.refresh, 2, &once, Ticks(1)).is_none());
         assert!(tokens.choose(&next.refresh, 2, &once, Ticks(1)).is_some());
-    }
-
-    #[test]
-    fn the_oldest_tokens_are_forgotten_at_the_limit() {
-        let tokens = Tokens { limit: 4, ..Tokens::new(&Settings::default()) };
-        let knobs = InvoicingKnobs::default();
-
-        let pairs: Vec<Pair> = (0..3).map(|company| tokens.login(Some(company), &knobs, Ticks(0))).collect();
-
-        let known =
-            pairs.iter().map(|pair| matches!(tokens.check(&pair.access, Ticks(0)), Standing::Valid(_)));
-        assert_eq!(known.collect::<Vec<_>>(), [false, true, true]);
-        assert_eq!(tokens.lock().tokens.len(), 4);
-        assert_eq!(tokens.lock().order.len(), 4);
     }
 
     #[test]

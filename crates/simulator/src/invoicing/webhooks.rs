@@ -65,10 +65,10 @@ pub(super) async fn create(
 ) -> Result<Response, Refusal> {
     let company = company(&call)?;
     let knobs = provider.knobs();
-    let subscription = rules::parse(&body, &knobs).map_err(|text| Refusal::new(400, text))?;
+    let subscription = rules::parse(&body, &knobs).map_err(|text| Refusal::api(400, text))?;
     if knobs.invoicing.check_origin {
         let origin = rules::check_origin(&subscription.url, call.peer, &knobs.delivery).await;
-        origin.map_err(|text| Refusal::new(400, text))?;
+        origin.map_err(|text| Refusal::api(400, text))?;
     }
     if provider.invoicing.hooks.full() {
         return Err(too_many());
@@ -90,7 +90,10 @@ pub(super) async fn list(
     State(provider): State<Arc<Provider>>,
     Extension(call): Extension<Call>,
 ) -> Result<Response, Refusal> {
-    let hooks = provider.invoicing.hooks.of_company(company(&call)?);
+    let hooks = {
+        let company = company(&call)?;
+        provider.invoicing.hooks.all(|hook| hook.subscribed.company == company)
+    };
     let items: Vec<Item<'_>> = hooks.iter().map(Item::new).collect();
     Ok(bytes_answer(200, serde_json::to_vec(&items).unwrap_or_default()))
 }
@@ -103,8 +106,8 @@ pub(super) async fn delete(
 ) -> Result<Response, Refusal> {
     let company = company(&call)?;
     let id = id.ok().and_then(|Path(id)| Guid::parse(&id));
-    let hook = id.and_then(|id| provider.invoicing.hooks.remove(company, id));
-    let hook = hook.ok_or_else(|| Refusal::new(404, "there is no such webhook"))?;
+    let hook = id.and_then(|id| provider.invoicing.hooks.remove(Some(company), id));
+    let hook = hook.ok_or_else(|| Refusal::api(404, "there is no such webhook"))?;
     Ok(answer(200, &hook, &provider.knobs()))
 }
 
@@ -121,7 +124,7 @@ async fn create_after_echo(
     // Nothing closes it: were it closed, the echo would be asked for all the same.
     let _turn = provider.invoicing.echoes.acquire().await.ok();
     let echoed = echo::ask(&client, &subscription.url, &text, limit).await;
-    echoed.map_err(|failure| Refusal::new(400, format!("uri: the echo did not come back: {failure}")))?;
+    echoed.map_err(|failure| Refusal::api(400, format!("uri: the echo did not come back: {failure}")))?;
     let hook = provider.invoicing.hooks.add(company, subscription, true).ok_or_else(too_many)?;
     Ok(answer(knobs.invoicing.created_status.get(), &hook, knobs))
 }
@@ -181,11 +184,11 @@ impl Drop for Pending {
 
 fn company(call: &Call) -> Result<u32, Refusal> {
     let company = call.caller.as_ref().and_then(|caller| caller.invoicing_company);
-    company.ok_or_else(|| Refusal::new(403, "no company has been chosen"))
+    company.ok_or_else(|| Refusal::api(403, "no company has been chosen"))
 }
 
 fn too_many() -> Refusal {
-    Refusal::new(400, format!("no more than {HOOK_LIMIT} webhooks are kept"))
+    Refusal::api(400, format!("no more than {HOOK_LIMIT} webhooks are kept"))
 }
 
 fn echo_text(provider: &Provider, knobs: &Knobs) -> String {

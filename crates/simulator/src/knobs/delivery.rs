@@ -22,8 +22,6 @@ pub struct DeliveryKnobs {
     pub trust_any: bool,
     /// Deliveries on their way at once.
     pub concurrency: usize,
-    /// Of these, to one webhook: by default half, so that a receiver which never answers leaves room for others. At least one.
-    pub per_webhook: usize,
     /// Deliveries waiting or on their way at most; more are lost, and the journal says so.
     pub pending_limit: usize,
     /// Share sent twice.
@@ -49,7 +47,6 @@ impl Default for DeliveryKnobs {
             resolve: BTreeMap::new(),
             trust_any: false,
             concurrency: 64,
-            per_webhook: 32,
             pending_limit: 100_000,
             duplicate: 0.0,
             reorder: 0.0,

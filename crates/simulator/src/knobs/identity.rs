@@ -18,8 +18,6 @@ pub struct IdentityKnobs {
     pub absolute_seconds: u64,
     /// Seconds a refresh token lives from its last use, under [`RefreshLife::Sliding`].
     pub sliding_seconds: u64,
-    /// Whether a sliding grant ends with the absolute time all the same.
-    pub sliding_capped: bool,
     /// Whether each refresh under [`RefreshLife::Absolute`] returns a new refresh token and ends the old one.
     pub rotate_absolute: bool,
     /// Whether an old refresh token used again ends the whole grant.
@@ -126,7 +124,6 @@ impl Default for IdentityKnobs {
             refresh: RefreshLife::Absolute,
             absolute_seconds: 30 * 86_400,
             sliding_seconds: 15 * 86_400,
-            sliding_capped: false,
             rotate_absolute: true,
             reuse_ends_grant: true,
             pkce: Pkce::Allowed,

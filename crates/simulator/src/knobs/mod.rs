@@ -63,8 +63,6 @@ pub struct GatewayKnobs {
     pub expired_token: ExpiredToken,
     /// Resources whose by-id path the gateway does not know: 404 with its own body.
     pub unknown_paths: BTreeSet<Resource>,
-    /// Refuses payroll with 403, as one integration saw.
-    pub payroll_forbidden: bool,
     /// Answers of a KiB or more are compressed for clients that say they can read that.
     pub gzip: bool,
 }
@@ -77,7 +75,6 @@ impl Default for GatewayKnobs {
             quota: None,
             expired_token: ExpiredToken::Unauthorized,
             unknown_paths: BTreeSet::new(),
-            payroll_forbidden: false,
             gzip: true,
         }
     }

@@ -23,7 +23,7 @@ pub(super) fn company(
     world
         .company(id)
         .filter(|&company| world.company_lived(company, as_of))
-        .ok_or_else(|| Refusal::new(unknown, format!("the company {id:?} in header context is not known")))
+        .ok_or_else(|| Refusal::api(unknown, format!("the company {id:?} in header context is not known")))
 }
 
 /// For the list of companies.
@@ -56,7 +56,7 @@ pub(super) fn record(
             Context::Company(client) if client != id => {
                 company(world, context, as_of, unknown)?;
                 // Another company's record is as unknown as one that never was.
-                Err(unknown_record(resource, id))
+                Err(unknown_record(resource, id, knobs))
             }
             _ => Ok(None),
         };
@@ -87,9 +87,9 @@ fn company_record(context: &Context, wanted: CompanyContext) -> Result<(), Refus
 }
 
 /// The answer for an id that leads to nothing the caller may see.
-pub(super) fn unknown_record(resource: Resource, id: &str) -> Refusal {
+pub(super) fn unknown_record(resource: Resource, id: &str, knobs: &ReadKnobs) -> Refusal {
     let message = format!("there is no {} with correlationId {id:?}", resource.singular());
-    Refusal { is_missing: true, ..Refusal::new(404, message) }
+    Refusal::missing(&knobs.records, message)
 }
 
 fn client_id(context: &Context) -> Result<&str, Refusal> {
@@ -106,5 +106,5 @@ fn refuse(context: &Context, expected: &str) -> Refusal {
         Context::Company(_) => format!("header context names a company: {expected}"),
         Context::Invalid(why) => format!("header context is not valid, {why}: {expected}"),
     };
-    Refusal::new(400, message)
+    Refusal::api(400, message)
 }

@@ -7,13 +7,7 @@ use super::{
     paging::{Body, Query},
     render::{self, Shape},
 };
-use crate::{
-    Provider,
-    catalog::Resource,
-    gateway::Call,
-    knobs::{Churn, ReadKnobs},
-    world::{Change, List, View, World},
-};
+use crate::{Provider, catalog::Resource, gateway::Call, knobs::Churn, world::Change};
 
 /// Bytes of a usual row.
 const ROW: usize = 420;
@@ -30,53 +24,36 @@ pub(super) fn read(
     let page = Query::parse(query).page(reads, false)?;
     let view = provider.reads.view(provider, reads);
 
-    let (list, slice, naming) = {
-        let mut world = provider.world();
-        let list = list(&world, call, resource, reads, &view)?;
-        (list, world.slice(list, page.offset(), page.rows(), &view), world.naming())
+    let (company, (rows, mut total), naming) = {
+        let world = provider.world();
+        let company = match resource {
+            Resource::Companies => {
+                context::company_list(&call.context, reads.companies_context)?;
+                None
+            }
+            _ => Some(context::company(&world, &call.context, view.as_of, reads.unknown_company.get())?),
+        };
+        let slice = world.slice((resource, company), page.offset(), page.rows(), &view);
+        (company, slice, world.naming())
     };
-    if !slice.rows.is_empty() {
-        churn(provider, list, &reads.churn);
+    // What happens to the list before its next page is read. An empty page ends a reading, so nothing happens after it.
+    if !rows.is_empty() && reads.churn != Churn::default() {
+        provider.change(|world, clock| {
+            let changes = world.churn((resource, company), &reads.churn, clock);
+            ((), changes.into_iter().map(Change::Record).collect())
+        });
     }
 
     let shape = Shape::row(reads);
-    let mut body = Body::new(slice.rows.len(), ROW);
-    for (place, row) in &slice.rows {
+    let mut body = Body::new(rows.len(), ROW);
+    for (place, row) in &rows {
         body.row(|out| render::write_record(out, &naming, *place, row, shape));
     }
-    let mut total = slice.total;
-    if let List::Accounts(company) = list {
-        for number in page.part(slice.total, u64::from(reads.template_accounts)) {
+    if let (Resource::Accounts, Some(company)) = (resource, company) {
+        for number in page.part(total, u64::from(reads.template_accounts)) {
             body.row(|out| render::write_template_account(out, &naming, company, number, shape));
         }
         total += u64::from(reads.template_accounts);
     }
     Ok(body.answer(reads.empty_list, page, reads.accounting_pagination.then_some(total)))
-}
-
-fn list(
-    world: &World,
-    call: &Call,
-    resource: Resource,
-    knobs: &ReadKnobs,
-    view: &View,
-) -> Result<List, Refusal> {
-    let company = || context::company(world, &call.context, view.as_of, knobs.unknown_company.get());
-    match resource {
-        Resource::Companies => {
-            context::company_list(&call.context, knobs.companies_context).map(|()| List::Companies)
-        }
-        Resource::Accounts => company().map(List::Accounts),
-        _ => company().map(List::Customers),
-    }
-}
-
-/// What happens to the list before its next page is read. An empty page ends a reading, so nothing happens after it.
-fn churn(provider: &Provider, list: List, churn: &Churn) {
-    if *churn != Churn::default() {
-        provider.change(|world, clock| {
-            let changes = world.churn(list, churn, clock).into_iter().map(Change::Record).collect();
-            ((), changes)
-        });
-    }
 }

@@ -28,11 +28,10 @@ use std::sync::Arc;
 use axum::{
     Extension, Router,
     extract::{Path, RawQuery, State, rejection::PathRejection},
-    response::{IntoResponse, Response},
+    response::IntoResponse as _,
     routing::get,
 };
 
-pub(super) use records::missing;
 pub use render::{
     Shape, payroll_code, payroll_identifier, payroll_json, payroll_name, record_json, write_payroll,
     write_record,
@@ -43,6 +42,7 @@ use super::{
     Provider, answer,
     catalog::{Area, Resource},
     gateway::Call,
+    refusal::Refusal,
 };
 
 /// Routes of ACC, CORE, IMPORT (by id) and PAY.
@@ -65,7 +65,7 @@ pub fn router() -> Router<Arc<Provider>> {
                 Ok(Path(id)) => {
                     records::read(&provider, &call, resource, &id).unwrap_or_else(Refusal::into_response)
                 }
-                Err(_) => Refusal::new(400, "the correlationId in the path is not UTF-8").into_response(),
+                Err(_) => Refusal::api(400, "the correlationId in the path is not UTF-8").into_response(),
             }
         };
         router = router.route(&format!("{}/{{id}}", resource.prefix()), get(record));
@@ -74,27 +74,6 @@ pub fn router() -> Router<Arc<Provider>> {
         payroll::read(&provider, query.as_deref()).unwrap_or_else(Refusal::into_response)
     };
     router.route(&format!("{}/companies", Area::Payroll.path()), get(payroll))
-}
-
-/// A request that is not served, and why.
-#[derive(Debug, PartialEq, Eq)]
-struct Refusal {
-    status: u16,
-    message: String,
-    /// There is no such record.
-    is_missing: bool,
-}
-
-impl Refusal {
-    fn new(status: u16, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), is_missing: false }
-    }
-}
-
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
-        answer::api_error(self.status, &self.message)
-    }
 }
 
 /// Whether what stands in the place of an id belongs to another path: `activities/estimations`, `customers/webhooks`.

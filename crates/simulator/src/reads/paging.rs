@@ -58,13 +58,13 @@ impl<'a> Query<'a> {
         let number = match knobs.first_page {
             FirstPage::OneZeroEmpty if shown == 0 => MOST,
             FirstPage::OneZeroFails if shown == 0 => {
-                return Err(Refusal::new(500, "the page has a negative offset".to_owned()));
+                return Err(Refusal::api(500, "the page has a negative offset".to_owned()));
             }
             _ => shown.saturating_sub(base) + 1,
         };
         let size = match integer("pageSize", self.page_size.as_deref(), 1, required)? {
             Some(size) if size > largest && knobs.over_max == OverMax::Refuse => {
-                return Err(Refusal::new(400, format!("pageSize {size} is larger than {largest}")));
+                return Err(Refusal::api(400, format!("pageSize {size} is larger than {largest}")));
             }
             size => size.unwrap_or(knobs.default_page_size).clamp(1, largest),
         };
@@ -145,12 +145,12 @@ impl Body {
 
 fn integer(name: &str, text: Option<&str>, lowest: u32, required: bool) -> Result<Option<u32>, Refusal> {
     let Some(text) = text else {
-        return if required { Err(Refusal::new(400, format!("{name} is missing"))) } else { Ok(None) };
+        return if required { Err(Refusal::api(400, format!("{name} is missing"))) } else { Ok(None) };
     };
     // The parser of numbers would also take a plus sign.
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse() {
         Ok(value) if digits && (lowest..=MOST).contains(&value) => Ok(Some(value)),
-        _ => Err(Refusal::new(400, format!("{name} {text:?} is no whole number from {lowest} to {MOST}"))),
+        _ => Err(Refusal::api(400, format!("{name} {text:?} is no whole number from {lowest} to {MOST}"))),
     }
 }

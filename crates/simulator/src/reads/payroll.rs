@@ -23,34 +23,29 @@ pub(super) fn read(provider: &Provider, query: Option<&str>) -> Result<Response,
     let reads = &knobs.reads;
     let query = Query::parse(query);
     let page = query.page(reads, reads.payroll_paging_required)?;
-    let refuse = |message: String| Refusal::new(400, message);
-    let mut is_empty = false;
-    let mut heed = |name: &str, given: bool, what: Parameter| match what {
-        Parameter::Heeded => Ok(given),
-        Parameter::Ignored => Ok(false),
-        Parameter::Empty => {
-            is_empty |= given;
-            Ok(false)
-        }
-        Parameter::Refused if given => Err(refuse(format!("{name} is not understood"))),
-        Parameter::Refused => Ok(false),
+    let refuse = |message: String| Refusal::api(400, message);
+    let heeds = |name: &str, what: Parameter| match what {
+        Parameter::Refused => Err(refuse(format!("{name} is not understood"))),
+        what => Ok(what),
     };
-    let is_filtered = heed("filter", query.filter.is_some(), reads.payroll_filter)?;
-    let is_ordered = heed("OrderBy", query.order_by.is_some(), reads.payroll_order)?;
-    let filter = query
-        .filter
-        .as_deref()
-        .filter(|_| is_filtered)
-        .map(|text| Filter::parse(text, reads.filter_timestamps))
-        .transpose()
-        .map_err(|why| refuse(format!("filter: {why}")))?;
-    let order = query
-        .order_by
-        .as_deref()
-        .filter(|_| is_ordered)
-        .map(OrderBy::parse)
-        .transpose()
-        .map_err(|why| refuse(format!("OrderBy: {why}")))?;
+    let mut is_empty = false;
+    let mut filter = None;
+    if let Some(text) = query.filter.as_deref() {
+        let what = heeds("filter", reads.payroll_filter)?;
+        is_empty |= what == Parameter::Empty;
+        if what == Parameter::Heeded {
+            let parsed = Filter::parse(text, reads.filter_timestamps);
+            filter = Some(parsed.map_err(|why| refuse(format!("filter: {why}")))?);
+        }
+    }
+    let mut order = None;
+    if let Some(text) = query.order_by.as_deref() {
+        let what = heeds("OrderBy", reads.payroll_order)?;
+        is_empty |= what == Parameter::Empty;
+        if what == Parameter::Heeded {
+            order = Some(OrderBy::parse(text).map_err(|why| refuse(format!("OrderBy: {why}")))?);
+        }
+    }
     let view = provider.reads.view(provider, reads);
 
     let (mut rows, mut total, seed) = if filter.is_none() && order.is_none() {
@@ -58,11 +53,10 @@ pub(super) fn read(provider: &Provider, query: Option<&str>) -> Result<Response,
         let (rows, total) = world.payroll_slice(page.offset(), page.rows(), view.order, view.as_of);
         (rows, total, world.seed())
     } else {
-        // Each page costs the whole list: all rows are copied, then filtered and sorted by texts made for that. To keep
-        // what one page worked out for the next would need a place for every filter that anybody thinks of.
+        // Each page costs the whole list: all rows are copied, then filtered and sorted.
         let (mut rows, seed) = {
             let world = provider.world();
-            (world.payroll_at(view.order, view.as_of), world.seed())
+            (world.payroll_slice(0, usize::MAX, view.order, view.as_of).0, world.seed())
         };
         if let Some(filter) = filter {
             rows.retain(|row| filter.passes(seed, row));

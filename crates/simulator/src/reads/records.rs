@@ -6,12 +6,7 @@ use super::{
     Refusal, context,
     render::{self, Shape},
 };
-use crate::{
-    Provider, answer,
-    catalog::Resource,
-    gateway::Call,
-    knobs::{MissingBody, RecordKnobs},
-};
+use crate::{Provider, answer, catalog::Resource, gateway::Call};
 
 /// The record with all its fields, however thin the rows of lists are; or that there is none, as the knobs say.
 pub(super) fn read(
@@ -20,13 +15,6 @@ pub(super) fn read(
     resource: Resource,
     id: &str,
 ) -> Result<Response, Refusal> {
-    match found(provider, call, resource, id) {
-        Err(refusal) if refusal.is_missing => Ok(missing(&provider.knobs().reads.records, &refusal.message)),
-        found => found,
-    }
-}
-
-fn found(provider: &Provider, call: &Call, resource: Resource, id: &str) -> Result<Response, Refusal> {
     let knobs = provider.knobs();
     let reads = &knobs.reads;
     let view = provider.reads.view(provider, reads);
@@ -36,24 +24,8 @@ fn found(provider: &Provider, call: &Call, resource: Resource, id: &str) -> Resu
         let company = context::record(&world, &call.context, resource, id, view.as_of, reads)?;
         (world.record(resource, company, id, &view), world.naming())
     };
-    let (place, row) = found.ok_or_else(|| context::unknown_record(resource, id))?;
+    let (place, row) = found.ok_or_else(|| context::unknown_record(resource, id, reads))?;
 
     let shape = Shape::record(reads, resource);
     Ok(answer::bytes_answer(200, render::record_json(&naming, place, &row, shape)))
-}
-
-/// The answer for a record or a webhook that is not there.
-pub(crate) fn missing(knobs: &RecordKnobs, message: &str) -> Response {
-    let status = knobs.missing_status.get();
-    match knobs.missing_body {
-        MissingBody::Api => answer::api_error(status, message),
-        MissingBody::Json => answer::json_answer(
-            status,
-            &serde_json::json!({ "error": { "code": "RecordNotFound", "detail": message } }),
-        ),
-        MissingBody::Gateway => answer::gateway_error(status, "Resource not found"),
-        MissingBody::Empty => answer::empty_answer(status),
-        MissingBody::Text => answer::text_answer(status, "Not here."),
-        MissingBody::Html => answer::html_answer(status),
-    }
 }

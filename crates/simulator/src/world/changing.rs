@@ -1,14 +1,11 @@
 //! What happens to single records.
 
-use super::{
-    CompanyNumber, Kind, Partition, Place, RecordChange, RecordState, Row, SequenceScope, Table, World,
-    genesis,
-};
+use super::{CompanyNumber, Kind, Partition, Place, RecordChange, RecordState, Row, Table, World, genesis};
 use crate::{catalog::Resource, clock::Clock};
 
 impl World {
     /// Adds a record. `None` where there is no such company, or it has been deleted, or the resource's records are not a
-    /// company's (or are), or the world has grown to its limit.
+    /// company's (or are).
     pub fn create(
         &mut self,
         resource: Resource,
@@ -19,11 +16,6 @@ impl World {
         if unfit || company.is_some_and(|company| !self.company_lives(company)) {
             return None;
         }
-        let full = self.table(resource, company).is_some_and(|table| table.len() == u32::MAX);
-        if full || self.room == 0 {
-            return None;
-        }
-        self.room -= 1;
         Some(self.append(resource, company, clock))
     }
 
@@ -47,7 +39,7 @@ impl World {
             (Kind::Created | Kind::Updated, _) => RecordState::Enabled,
         };
         let next = Row {
-            sequence: self.next_sequence(place, Some(&row)),
+            sequence: self.next_sequence(place),
             changed: clock.change(),
             revision: row.revision.saturating_add(1),
             lineage: self.partition(place).map_or(0, |partition| partition.lineage),
@@ -75,7 +67,7 @@ impl World {
             self.partitions.push(Partition { counter, ..Partition::default() });
         }
         let row = Row {
-            sequence: self.next_sequence(place, None),
+            sequence: self.next_sequence(place),
             changed: clock.change(),
             revision: 0,
             lineage: self.partition(place).map_or(0, |partition| partition.lineage),
@@ -86,30 +78,19 @@ impl World {
         RecordChange { number: self.number(), place, kind: Kind::Created, row }
     }
 
-    /// The next number of the counter that covers a place; `row` is the state before, if there is one.
-    fn next_sequence(&mut self, place: Place, row: Option<&Row>) -> u64 {
-        match self.settings.sequence {
-            SequenceScope::Record => row.map_or(0, |row| row.sequence) + 1,
-            SequenceScope::Company => {
-                let Some(partition) = self.partition_mut(place) else { return 1 };
-                partition.counter += 1;
-                partition.counter
-            }
-            SequenceScope::Service => {
-                self.service += 1;
-                self.service
-            }
-        }
+    /// The next number of the counter that covers a place.
+    fn next_sequence(&mut self, place: Place) -> u64 {
+        let Some(partition) = self.partition_mut(place) else { return 1 };
+        partition.counter += 1;
+        partition.counter
     }
 
     /// Writes a row at an index that exists or is the next.
     fn put(&mut self, place: Place, row: Row) {
         let table = if place.resource == Resource::Companies {
-            self.companies_changed = row.changed;
             &mut self.companies
         } else {
             let Some(partition) = self.partition_mut(place) else { return };
-            partition.changed = row.changed;
             partition.table_mut(place.resource)
         };
         if place.index < table.len() {

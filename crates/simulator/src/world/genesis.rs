@@ -1,14 +1,14 @@
 //! The first world: every record at revision 0, dated and numbered as if it had been entered over two years.
 //!
 //! Records have ranks: the tenant's first, then company by company, within a company row by row through its resources. Dates
-//! rise with the rank, and so do sequence numbers where a counter covers more than one record.
+//! rise with the rank, and so do the sequence numbers of a company.
 
 use super::{Partition, RecordState, Row, Table};
 use crate::{
     catalog::Resource,
     clock::{SECOND, Ticks},
     random::mix,
-    settings::{MOST_COMPANIES, SequenceScope, WorldSettings},
+    settings::{MOST_COMPANIES, WorldSettings},
 };
 
 const DAY: i64 = 86_400 * SECOND;
@@ -24,8 +24,6 @@ pub(super) struct Genesis {
     pub(super) companies: Table,
     pub(super) partitions: Vec<Partition>,
     pub(super) tenant: Partition,
-    /// Where the service's counter stands.
-    pub(super) service: u64,
 }
 
 impl Genesis {
@@ -40,7 +38,6 @@ impl Genesis {
             start: Ticks(now.0.saturating_sub(OLDEST)),
             slot: (span / i64::try_from(ranks).unwrap_or(i64::MAX)).max(1),
             stride,
-            last: Ticks(now.0.saturating_sub(NEWEST)),
         };
         let (_, tenant) = maker.partition(0, |resource| is_tenant_wide(settings, resource));
         let mut own = Vec::with_capacity(companies as usize);
@@ -48,10 +45,10 @@ impl Genesis {
         for number in 0..companies {
             let (row, partition) =
                 maker.partition(u64::from(number) + 1, |resource| !is_tenant_wide(settings, resource));
-            own.push(Some(row));
+            own.push(row);
             partitions.push(partition);
         }
-        Self { companies: Table::new(own), partitions, tenant, service: service_start(settings.seed) + ranks }
+        Self { companies: Table::new(own.into_iter()), partitions, tenant }
     }
 }
 
@@ -72,7 +69,6 @@ struct Maker<'a> {
     slot: i64,
     /// Ranks of a company.
     stride: u64,
-    last: Ticks,
 }
 
 impl Maker<'_> {
@@ -85,12 +81,11 @@ impl Maker<'_> {
             let rows = self.count(resource);
             if rows > 0 {
                 let rank = |index: u32| 1 + u64::from(index) * LANES + resource as u64;
-                let rows = (0..rows).map(|index| Some(self.row(ordinal, rank(index)))).collect();
-                tables.push((resource, Table::new(rows)));
+                tables.push((resource, Table::new((0..rows).map(|index| self.row(ordinal, rank(index))))));
             }
         }
         let own = self.row(ordinal, 0);
-        let mut partition = Partition { tables, counter: 0, changed: self.last, lineage: 0 };
+        let mut partition = Partition { tables, counter: 0, lineage: 0 };
         partition.counter = partition.highest_sequence().max(own.sequence);
         (own, partition)
     }
@@ -107,11 +102,7 @@ impl Maker<'_> {
     fn row(&self, ordinal: u64, rank: u64) -> Row {
         let overall = ordinal * self.stride + rank;
         let noise = mix(self.settings.seed ^ mix(overall));
-        let sequence = match self.settings.sequence {
-            SequenceScope::Record => 1 + noise % 1_000,
-            SequenceScope::Company => company_start(self.settings.seed, ordinal) + rank,
-            SequenceScope::Service => service_start(self.settings.seed) + overall,
-        };
+        let sequence = company_start(self.settings.seed, ordinal) + rank;
         let since_start = i64::try_from(overall).unwrap_or(i64::MAX).saturating_mul(self.slot);
         let within = (noise >> 1).cast_signed() % self.slot;
         let changed = Ticks(self.start.0.saturating_add(since_start).saturating_add(within));
@@ -122,8 +113,4 @@ impl Maker<'_> {
 /// Where the counter of a company begins; the tenant's ordinal is 0.
 pub(super) fn company_start(seed: u64, ordinal: u64) -> u64 {
     1_000 + mix(seed ^ mix(ordinal)) % 9_000
-}
-
-fn service_start(seed: u64) -> u64 {
-    1_000_000 + mix(seed) % 9_000_000
 }

@@ -56,7 +56,7 @@ impl World {
         action: Action,
         clock: &Clock,
     ) -> Option<InvoicingChange> {
-        if !entity.offers(action) || (action == Action::Created && self.room == 0) {
+        if !entity.offers(action) {
             return None;
         }
         let kept = self.invoicing.of(company, entity)?;
@@ -65,7 +65,6 @@ impl World {
             Action::Created => {
                 kept.revisions.push(Some(0));
                 kept.living += 1;
-                self.room -= 1;
                 (all, 0)
             }
             _ if kept.living == 0 => return None,

@@ -35,8 +35,7 @@ impl World {
 
     /// What happens to a list between two of its pages. Average counts, drawn by the seed; records that can only be
     /// disabled leave a list by that, when the view hides disabled ones, and no update brings them back.
-    pub fn churn(&mut self, list: List, churn: &Churn, clock: &Clock) -> Vec<RecordChange> {
-        let (resource, company) = list.contents();
+    pub fn churn(&mut self, (resource, company): List, churn: &Churn, clock: &Clock) -> Vec<RecordChange> {
         let [_, _, end, _] = resource.kinds();
         let mut changes = Vec::new();
         for (average, kind) in [(churn.deletes, end), (churn.updates, Kind::Updated)] {
@@ -95,13 +94,11 @@ impl World {
             Kind::Deleted if resource == Resource::Companies && few_companies => Kind::Created,
             kind => kind,
         };
-        // Without room, what goes could not come back.
-        let possible = if kind == Kind::Created { self.may_grow() } else { self.room > 0 };
-        if possible { kind } else { Kind::Updated }
+        if kind == Kind::Created && !self.may_grow() { Kind::Updated } else { kind }
     }
 
     fn may_grow(&self) -> bool {
-        self.room > 0 && self.living < 2 * self.first_living.max(SMALL)
+        self.living < 2 * self.first_living.max(SMALL)
     }
 
     /// A company that has not been deleted; the first ones are drawn far more often.
@@ -149,7 +146,7 @@ impl World {
         self.act(Place { resource, company, index: index? }, kind, clock)
     }
 
-    /// A new company, even where there is no room to grow: something must happen.
+    /// A new company: something must happen.
     fn first_company(&mut self, clock: &Clock) -> RecordChange {
         self.append(Resource::Companies, None, clock)
     }
@@ -160,7 +157,7 @@ impl World {
         if first == 0 {
             return None;
         }
-        let living = u64::from(self.payroll_living());
+        let living = u64::from(self.payroll.living());
         let kind = match self.random.below(100) {
             _ if living * 2 < first => Kind::Created,
             75..90 if living < 2 * first.max(SMALL) => Kind::Created,

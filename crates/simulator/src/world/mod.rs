@@ -9,12 +9,11 @@
 //!
 //! - A row is 24 bytes; ids and contents follow from the seed, the place and the row ([`Naming`]) and are kept nowhere.
 //! - An index is never used again: a deleted record keeps its row, one undone by a restore its empty place.
-//! - Every change is dated later than all before it and raises the counter that [`SequenceScope`] names. Only a restore
-//!   goes back; the counters of records and companies then go on from what was restored, the service's does not.
+//! - Every change is dated later than all before it and raises the counter of its company (records of no company share
+//!   another). Only a restore goes back; the counter then continues from what was restored.
 //! - The records of a deleted company are out of reach: no read shows them, nothing happens to them.
 //! - Everything drawn comes from one stream of the seed: the same calls under the same dates give the same world.
-//! - What was asked for and cannot be is `None`; nothing fails. Growth ends at [`GROWTH`] records beyond the first world,
-//!   after which the world only changes what it has.
+//! - What was asked for and cannot be is `None`; nothing fails.
 
 use std::fmt;
 
@@ -25,7 +24,7 @@ use super::{
     clock::{Clock, Ticks},
     knobs::{DisabledShows, ListOrder},
     random::Random,
-    settings::{SequenceScope, WorldSettings},
+    settings::WorldSettings,
 };
 
 mod chance;
@@ -44,8 +43,6 @@ pub use naming::Naming;
 
 use self::{genesis::Genesis, history::History, invoicing::Entities, payroll::Payroll, table::Table};
 
-/// The most records, of all kinds together, that are ever made after the first world.
-pub const GROWTH: u64 = 10_000_000;
 /// Purpose of the stream of numbers that decides what happens.
 const HAPPENINGS: u64 = 0x776F_726C_6420_676F;
 
@@ -100,8 +97,6 @@ pub struct PayrollRow {
     pub updated: Ticks,
     /// States before this one.
     pub revision: u32,
-    /// Whether it has left the list.
-    pub gone: bool,
 }
 
 /// One change, as webhooks tell it.
@@ -147,16 +142,8 @@ pub struct InvoicingChange {
     pub at: Ticks,
 }
 
-/// Which list is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum List {
-    /// ACC/companies.
-    Companies,
-    /// ACC/customers of a company.
-    Customers(CompanyNumber),
-    /// ACC/accounts of a company.
-    Accounts(CompanyNumber),
-}
+/// Which list is read: a resource, and the company whose records it has.
+pub type List = (Resource, Option<CompanyNumber>);
 
 /// How the world is looked at.
 #[derive(Debug, Clone, Copy)]
@@ -169,36 +156,21 @@ pub struct View {
     pub order: ListOrder,
 }
 
-/// A slice of a list.
-#[derive(Debug, Clone)]
-pub struct Slice {
-    /// The rows.
-    pub rows: Vec<(Place, Row)>,
-    /// Rows of the whole list.
-    pub total: u64,
-}
-
 /// The world.
 pub struct World {
     settings: WorldSettings,
     naming: Naming,
     /// Companies by number.
     companies: Table,
-    /// The latest change of a company's own record.
-    companies_changed: Ticks,
     /// The records of each company, by number.
     partitions: Vec<Partition>,
     /// The records of no company.
     tenant: Partition,
-    /// Counter under [`SequenceScope::Service`].
-    service: u64,
-    history: History<Place, Row>,
+    history: History<Place>,
     payroll: Payroll,
     invoicing: Entities,
     random: Random,
     changes: u64,
-    /// Records that may still be made.
-    room: u64,
     /// Records that can be reached: neither deleted nor of a deleted company.
     living: u64,
     /// The same of the first world.
@@ -212,10 +184,8 @@ pub struct World {
 struct Partition {
     /// Only of resources that ever had a record; sorted.
     tables: Vec<(Resource, Table)>,
-    /// Counter under [`SequenceScope::Company`].
+    /// The last `sequenceVersion` given.
     counter: u64,
-    /// The latest change of a record in it.
-    changed: Ticks,
     /// How often it was set back.
     lineage: u16,
 }
@@ -225,7 +195,7 @@ impl World {
     #[must_use]
     pub fn new(settings: &WorldSettings, clock: &Clock) -> Self {
         let now = clock.now();
-        let Genesis { companies, partitions, tenant, service } = Genesis::new(settings, now);
+        let Genesis { companies, partitions, tenant } = Genesis::new(settings, now);
         let first_companies = companies.living();
         let living = partitions.iter().map(Partition::living).sum::<u64>()
             + tenant.living()
@@ -233,16 +203,13 @@ impl World {
         Self {
             naming: Naming::new(settings.seed),
             companies,
-            companies_changed: tenant.changed,
             partitions,
             tenant,
-            service,
-            history: History::new(settings.history, history::LIMIT),
+            history: History::new(settings.history),
             payroll: Payroll::new(settings, now),
             invoicing: Entities::new(settings),
             random: Random::new(settings.seed, HAPPENINGS),
             changes: 0,
-            room: GROWTH,
             living,
             first_living: living,
             first_companies,
@@ -295,14 +262,6 @@ impl World {
         }
     }
 
-    fn table_mut(&mut self, resource: Resource, company: Option<CompanyNumber>) -> Option<&mut Table> {
-        match company {
-            None if resource == Resource::Companies => Some(&mut self.companies),
-            None => self.tenant.existing(resource),
-            Some(company) => self.partitions.get_mut(company as usize)?.existing(resource),
-        }
-    }
-
     /// The number of the next change.
     const fn number(&mut self) -> u64 {
         let number = self.changes;
@@ -327,10 +286,6 @@ impl Partition {
         self.tables.iter().find(|(of, _)| *of == resource).map(|(_, table)| table)
     }
 
-    fn existing(&mut self, resource: Resource) -> Option<&mut Table> {
-        self.tables.iter_mut().find(|(of, _)| *of == resource).map(|(_, table)| table)
-    }
-
     /// The table of a resource, made if it is not there yet.
     fn table_mut(&mut self, resource: Resource) -> &mut Table {
         let at = self.tables.binary_search_by_key(&resource, |(of, _)| *of).unwrap_or_else(|at| {
@@ -351,7 +306,5 @@ impl Partition {
     }
 }
 
-#[cfg(test)]
-mod model;
 #[cfg(test)]
 mod tests;

@@ -39,19 +39,12 @@ impl Naming {
     /// Correlation id of a record: a GUID, for companies `<prefix>:<number>:CM:<guid>`.
     #[must_use]
     pub fn id(&self, place: Place) -> String {
-        let mut text = String::with_capacity(52);
-        self.write_id(place, &mut text);
-        text
-    }
-
-    /// The same, appended. It never needs escaping in JSON.
-    pub fn write_id(&self, place: Place, out: &mut String) {
+        let guid = self.guid(place);
         if place.resource == Resource::Companies {
-            use std::fmt::Write as _;
-            let number = 10_000 + self.fixed(place) % 990_000;
-            write!(out, "svc:{number}:CM:").ok();
+            format!("svc:{}:CM:{guid}", 10_000 + self.fixed(place) % 990_000)
+        } else {
+            guid.to_string()
         }
-        out.extend(self.guid(place).bytes().map(char::from));
     }
 
     /// The place of an id in a resource. Ids are opaque, so only the exact text leads back.

@@ -1,48 +1,46 @@
 //! Payroll companies: one list, no webhooks, dates in whole milliseconds.
 
 use super::{
-    Kind, PayrollRow, World,
+    Kind, PayrollRow, RecordState, Row, World,
     chance::{draw, pick},
-    history::{self, History, State},
-    table::within,
+    history::History,
+    table::{Arrangement, Table},
 };
 use crate::{
     clock::{Clock, SECOND, Ticks},
-    knobs::{Churn, ListOrder},
+    knobs::{Churn, DisabledShows, ListOrder},
     random::mix,
     settings::WorldSettings,
 };
 
 const MILLISECOND: i64 = SECOND / 1_000;
 const DAY: i64 = 86_400 * SECOND;
-/// Tells the order and the dates of payroll from everything else.
+/// Keeps the order and the dates of payroll apart from everything else drawn under the seed.
 const PAYROLL: u64 = 0x7061_7972_6F6C_6C21;
 
 /// All payroll companies that ever were.
 #[derive(Debug)]
 pub(super) struct Payroll {
-    /// By index.
-    rows: Vec<PayrollRow>,
-    living: u32,
-    /// The latest change of any.
-    changed: Ticks,
-    history: History<u32, PayrollRow>,
+    table: Table,
+    history: History<u32>,
 }
 
 impl Payroll {
     /// Those of the first world, last updated within the two years before.
     pub(super) fn new(settings: &WorldSettings, now: Ticks) -> Self {
-        let row = |index: u32| {
+        let first = |index: u32| {
             let noise = (mix(settings.seed ^ mix(PAYROLL ^ u64::from(index))) >> 1).cast_signed();
-            let updated = Ticks(now.0.saturating_sub(DAY + noise % (729 * DAY)));
-            PayrollRow { index, updated: whole_milliseconds(updated), revision: 0, gone: false }
+            row(Ticks(now.0.saturating_sub(DAY + noise % (729 * DAY))))
         };
         Self {
-            rows: (0..settings.payroll_companies).map(row).collect(),
-            living: settings.payroll_companies,
-            changed: whole_milliseconds(Ticks(now.0.saturating_sub(DAY))),
-            history: History::new(settings.history, history::LIMIT),
+            table: Table::new((0..settings.payroll_companies).map(first)),
+            history: History::new(settings.history),
         }
+    }
+
+    /// Payroll companies that have not left.
+    pub(super) fn living(&self) -> u32 {
+        self.table.living()
     }
 }
 
@@ -50,28 +48,10 @@ impl World {
     /// Every payroll company that has not left, in the order of the view.
     #[must_use]
     pub fn payroll(&self, order: ListOrder) -> Vec<PayrollRow> {
-        self.payroll_at(order, None)
+        self.payroll_slice(0, usize::MAX, order, None).0
     }
 
-    /// The same as it was at a moment; `None` for now.
-    #[must_use]
-    pub fn payroll_at(&self, order: ListOrder, as_of: Option<Ticks>) -> Vec<PayrollRow> {
-        let mut rows: Vec<PayrollRow> = self.payroll_rows(as_of).collect();
-        match order {
-            ListOrder::Created => {}
-            ListOrder::Newest => rows.reverse(),
-            ListOrder::Scattered => {
-                let salt = mix(self.seed() ^ PAYROLL);
-                rows.sort_unstable_by_key(|row| mix(salt ^ u64::from(row.index)));
-            }
-            ListOrder::Changed => rows.sort_unstable_by_key(|row| (row.updated, row.index)),
-        }
-        rows
-    }
-
-    /// Rows `offset..offset + limit` of that list, and how many it has. In the order of their making only the rows of the
-    /// slice are copied, and looked at if none has left; if some have, those before it are passed over. Under the other
-    /// orders the whole list is copied and sorted.
+    /// Rows `offset..offset + limit` of that list as it was at a moment (`None` for now), and how many it has.
     #[must_use]
     pub fn payroll_slice(
         &self,
@@ -80,49 +60,45 @@ impl World {
         order: ListOrder,
         as_of: Option<Ticks>,
     ) -> (Vec<PayrollRow>, u64) {
-        let as_of = as_of.filter(|&moment| self.payroll.changed > moment);
-        let sorted = matches!(order, ListOrder::Scattered | ListOrder::Changed);
-        if sorted || as_of.is_some() {
-            let rows = self.payroll_at(order, as_of);
-            let part = within(rows.len(), offset, limit);
-            return (rows[part].to_vec(), rows.len() as u64);
-        }
-        let total = self.payroll.living as usize;
-        let part = within(total, offset, limit);
-        // Newest first is the same list from its other end.
-        let newest = order == ListOrder::Newest;
-        let part = if newest { total - part.end..total - part.start } else { part };
-        let mut rows: Vec<PayrollRow> = if total == self.payroll.rows.len() {
-            self.payroll.rows[part].to_vec()
-        } else {
-            self.payroll_rows(None).skip(part.start).take(part.len()).collect()
+        let Payroll { table, history } = &self.payroll;
+        let salt = mix(self.seed() ^ PAYROLL);
+        let arrangement = Arrangement { order, disabled: DisabledShows::Everywhere, salt };
+        let (rows, total) = match as_of {
+            None => table.slice(offset, limit, arrangement),
+            Some(moment) => {
+                let then = |(index, row)| Some((index, history.at_moment(index, row, moment).0?));
+                arrangement.slice(table.rows().filter_map(then).collect(), offset, limit)
+            }
         };
-        if newest {
-            rows.reverse();
-        }
-        (rows, total as u64)
+        (rows.into_iter().map(|(index, row)| PayrollRow::new(index, &row)).collect(), total)
     }
 
     /// Adds a payroll company (without an index), or changes or removes one: that with this index, or one picked by the
     /// seed. `None` where there is none, it has left, or the kind is none of the three.
     pub fn act_payroll(&mut self, index: Option<u32>, kind: Kind, clock: &Clock) -> Option<PayrollRow> {
-        let row = match (kind, index) {
-            (Kind::Created, None) => self.add_payroll(clock)?,
+        let Payroll { table, history } = &mut self.payroll;
+        let lives = |table: &Table, index| table.get(index).filter(|row| row.state != RecordState::Deleted);
+        let (index, new) = match (kind, index) {
+            (Kind::Created, None) => {
+                let new = row(clock.change());
+                table.push(new);
+                (table.len() - 1, new)
+            }
             (Kind::Updated | Kind::Deleted, index) => {
-                let index = index.or_else(|| self.pick_payroll())?;
-                let row = self.payroll.rows.get_mut(index as usize).filter(|row| !row.gone)?;
-                self.payroll.history.push(index, *row);
-                row.updated = whole_milliseconds(clock.change());
-                row.revision = row.revision.saturating_add(1);
-                row.gone = kind == Kind::Deleted;
-                self.payroll.living -= u32::from(row.gone);
-                self.payroll.changed = row.updated;
-                *row
+                let all = if table.living() == 0 { 0 } else { table.len() };
+                let some = || pick(&mut self.random, all, |index| lives(table, index).is_some());
+                let index = index.or_else(some)?;
+                let old = lives(table, index)?;
+                history.push(index, old);
+                let state = if kind == Kind::Deleted { RecordState::Deleted } else { RecordState::Enabled };
+                let new = Row { revision: old.revision.saturating_add(1), state, ..row(clock.change()) };
+                table.set(index, Some(new));
+                (index, new)
             }
             _ => return None,
         };
         self.number();
-        Some(row)
+        Some(PayrollRow::new(index, &new))
     }
 
     /// What happens between two pages of the payroll list; average counts, drawn by the seed.
@@ -135,52 +111,16 @@ impl World {
             }
         }
     }
+}
 
-    /// Payroll companies that have not left.
-    pub(super) const fn payroll_living(&self) -> u32 {
-        self.payroll.living
-    }
-
-    /// Those that had not left at a moment, in the order of their making.
-    fn payroll_rows(&self, as_of: Option<Ticks>) -> impl Iterator<Item = PayrollRow> + '_ {
-        let history = &self.payroll.history;
-        let state = move |row: &PayrollRow| match as_of {
-            Some(moment) if moment < row.updated => history.at_moment(row.index, *row, moment).0,
-            _ => Some(*row),
-        };
-        self.payroll.rows.iter().filter_map(state).filter(|row| !row.gone)
-    }
-
-    fn add_payroll(&mut self, clock: &Clock) -> Option<PayrollRow> {
-        let index = u32::try_from(self.payroll.rows.len()).ok()?;
-        self.room = self.room.checked_sub(1)?;
-        let row = PayrollRow { index, updated: whole_milliseconds(clock.change()), revision: 0, gone: false };
-        self.payroll.rows.push(row);
-        self.payroll.living += 1;
-        self.payroll.changed = row.updated;
-        Some(row)
-    }
-
-    fn pick_payroll(&mut self) -> Option<u32> {
-        let rows = &self.payroll.rows;
-        let all = u32::try_from(rows.len()).unwrap_or(u32::MAX);
-        if self.payroll.living == 0 {
-            return None;
-        }
-        pick(&mut self.random, all, |index| !rows[index as usize].gone)
+impl PayrollRow {
+    const fn new(index: u32, row: &Row) -> Self {
+        Self { index, updated: row.changed, revision: row.revision }
     }
 }
 
-impl State for PayrollRow {
-    fn since(&self) -> Ticks {
-        self.updated
-    }
-
-    fn is_first(&self) -> bool {
-        self.revision == 0
-    }
-}
-
-fn whole_milliseconds(moment: Ticks) -> Ticks {
-    Ticks(moment.0 - moment.0.rem_euclid(MILLISECOND))
+/// The first state of a payroll company, dated in whole milliseconds.
+fn row(changed: Ticks) -> Row {
+    let changed = Ticks(changed.0 - changed.0.rem_euclid(MILLISECOND));
+    Row { sequence: 0, changed, revision: 0, lineage: 0, state: RecordState::Enabled }
 }

@@ -1,8 +1,6 @@
 //! Records and lists as a view shows them, and the truth behind them.
 
-use super::{
-    CompanyNumber, List, Place, RecordState, Row, Slice, View, World, history::State, table::Arrangement,
-};
+use super::{CompanyNumber, List, Place, RecordState, Row, View, World, table::Arrangement};
 use crate::{catalog::Resource, clock::Ticks, knobs::DisabledShows, random::mix};
 
 /// Tells the scattered orders of lists from contents.
@@ -52,26 +50,33 @@ impl World {
         (shows && reachable).then_some((place, row))
     }
 
-    /// Rows `offset..offset + limit` of a list as the view shows it. Cheap: no work for rows outside the slice when the
-    /// view looks at now, except after the order was switched.
+    /// Rows `offset..offset + limit` of a list as the view shows it, and how many the whole list has.
     #[must_use]
-    pub fn slice(&mut self, list: List, offset: u64, limit: usize, view: &View) -> Slice {
-        let (resource, company) = list.contents();
-        let nothing = Slice { rows: Vec::new(), total: 0 };
+    pub fn slice(
+        &self,
+        (resource, company): List,
+        offset: u64,
+        limit: usize,
+        view: &View,
+    ) -> (Vec<(Place, Row)>, u64) {
+        let nothing = (Vec::new(), 0);
         if company.is_some_and(|company| !self.company_lived(company, view.as_of)) {
             return nothing;
         }
         let arrangement =
             Arrangement { order: view.order, disabled: view.disabled, salt: self.salt(resource, company) };
-        let (rows, total) = match view.as_of.filter(|&moment| self.list_changed(list) > moment) {
-            Some(moment) => self.slice_then(resource, company, offset, limit, arrangement, moment),
-            None => match self.table_mut(resource, company) {
-                Some(table) => table.slice(offset, limit, arrangement),
-                None => return nothing,
-            },
+        let Some(table) = self.table(resource, company) else { return nothing };
+        let (rows, total) = match view.as_of {
+            None => table.slice(offset, limit, arrangement),
+            Some(moment) => {
+                let then = |(index, row)| {
+                    let place = Place { resource, company, index };
+                    Some((index, self.history.at_moment(place, row, moment).0?))
+                };
+                arrangement.slice(table.rows().filter_map(then).collect(), offset, limit)
+            }
         };
-        let rows = rows.into_iter().map(|(index, row)| (Place { resource, company, index }, row)).collect();
-        Slice { rows, total }
+        (rows.into_iter().map(|(index, row)| (Place { resource, company, index }, row)).collect(), total)
     }
 
     /// Every record of a resource, with its company, deleted ones included: the truth. Records of a deleted company show
@@ -100,66 +105,12 @@ impl World {
 
     /// The state a record had at a moment.
     fn state(&self, place: Place, row: Row, as_of: Option<Ticks>) -> Option<Row> {
-        match as_of {
-            Some(moment) if moment < row.changed => self.history.at_moment(place, row, moment).0,
-            _ => Some(row),
-        }
-    }
-
-    /// A slice of a list as it was: all of it is looked through.
-    fn slice_then(
-        &self,
-        resource: Resource,
-        company: Option<CompanyNumber>,
-        offset: u64,
-        limit: usize,
-        arrangement: Arrangement,
-        moment: Ticks,
-    ) -> (Vec<(u32, Row)>, u64) {
-        let Some(table) = self.table(resource, company) else { return (Vec::new(), 0) };
-        let rows = table
-            .rows()
-            .filter_map(|(index, row)| {
-                self.state(Place { resource, company, index }, row, Some(moment)).map(|row| (index, row))
-            })
-            .collect();
-        arrangement.slice(rows, offset, limit)
-    }
-
-    /// The latest change of anything in a list, or later.
-    fn list_changed(&self, list: List) -> Ticks {
-        match list.contents().1 {
-            None => self.companies_changed,
-            Some(company) => {
-                self.partitions.get(company as usize).map_or(Ticks(i64::MIN), |partition| partition.changed)
-            }
-        }
+        as_of.map_or(Some(row), |moment| self.history.at_moment(place, row, moment).0)
     }
 
     fn salt(&self, resource: Resource, company: Option<CompanyNumber>) -> u64 {
         let list = (resource as u64) << 32 | company.map_or(0, u64::from);
         mix(self.seed() ^ mix(SCATTER ^ list))
-    }
-}
-
-impl List {
-    /// The resource in it, and whose.
-    pub(super) const fn contents(self) -> (Resource, Option<CompanyNumber>) {
-        match self {
-            Self::Companies => (Resource::Companies, None),
-            Self::Customers(company) => (Resource::Customers, Some(company)),
-            Self::Accounts(company) => (Resource::Accounts, Some(company)),
-        }
-    }
-}
-
-impl State for Row {
-    fn since(&self) -> Ticks {
-        self.changed
-    }
-
-    fn is_first(&self) -> bool {
-        self.revision == 0
     }
 }
 

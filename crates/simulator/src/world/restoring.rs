@@ -3,7 +3,7 @@
 //! What is undone never happened, not even for reads as of a moment in between. What happens next goes on from the restored
 //! counters, so that versions come a second time; their content is another, because the company's lineage is.
 
-use super::{CompanyNumber, History, Partition, Place, Row, Table, World};
+use super::{CompanyNumber, History, Partition, Place, Table, World};
 use crate::{catalog::Resource, clock::Ticks};
 
 impl World {
@@ -16,8 +16,6 @@ impl World {
         let own = Place { resource: Resource::Companies, company: None, index: company };
         let mut count = u64::from(set_back(&mut self.companies, own, &mut self.history, to));
         for (resource, table) in &mut partition.tables {
-            // Moving many rows one by one costs more than sorting once, when the list is next asked for.
-            table.forget_order();
             for index in 0..table.len() {
                 let place = Place { resource: *resource, company: Some(company), index };
                 count += u64::from(set_back(table, place, &mut self.history, to));
@@ -40,7 +38,7 @@ impl World {
 }
 
 /// Sets one record back; whether it changed.
-fn set_back(table: &mut Table, place: Place, history: &mut History<Place, Row>, to: Ticks) -> bool {
+fn set_back(table: &mut Table, place: Place, history: &mut History<Place>, to: Ticks) -> bool {
     let Some(row) = table.get(place.index).filter(|row| row.changed > to) else { return false };
     let (state, passed) = history.at_moment(place, row, to);
     // Where the history ends too late, what is beyond its depth must not come up as if it had been kept.

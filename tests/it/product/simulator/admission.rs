@@ -11,7 +11,6 @@ use super::{
 };
 
 crate::tests! {
-    plain a_missing_or_wrong_subscription_key_gets_the_gateways_401;
     plain a_missing_or_unknown_token_gets_a_401_unlike_that_of_the_key;
     plain an_expired_token_is_answered_401_or_500;
     plain a_token_without_the_areas_scope_is_forbidden;
@@ -28,27 +27,6 @@ fn by_gateway(answer: &Answer, status: u16, says: &str) {
     let body = answer.json();
     assert_eq!(body["statusCode"], status, "{answer:?}");
     assert!(body["message"].as_str().unwrap().contains(says), "{answer:?}");
-}
-
-async fn a_missing_or_wrong_subscription_key_gets_the_gateways_401() {
-    let simulator = start(|_| {}).await;
-    // Whatever the token is worth: the gateway stands before it.
-    let clients = [Client::accounting(&simulator), Client::bare(&simulator)];
-
-    for path in
-        [COMPANIES, "/accounting-core/api/persons/x", "/accounting-import/api/integrationFiles/x", PAYROLL]
-    {
-        for (key, says) in [
-            (None, "missing subscription key"),
-            (Some(""), "missing subscription key"),
-            (Some("x"), "invalid subscription key"),
-        ] {
-            let key = key.map(str::to_owned);
-            for client in &clients {
-                by_gateway(&Client { key: key.clone(), ..client.clone() }.get(path).await, 401, says);
-            }
-        }
-    }
 }
 
 async fn a_missing_or_unknown_token_gets_a_401_unlike_that_of_the_key() {
@@ -105,10 +83,6 @@ async fn a_token_without_the_areas_scope_is_forbidden() {
     ] {
         by_api(&client.get(path).await, 403);
     }
-
-    simulator.provider().turn(|knobs| knobs.gateway.payroll_forbidden = true);
-    by_api(&payroll.get(PAYROLL).await, 403);
-    assert_eq!(accounting.get(COMPANIES).await.status, 200);
 }
 
 async fn every_call_needs_the_json_content_type() {

@@ -163,34 +163,10 @@ async fn a_payroll_filter_passes_what_it_says_and_nothing_else() {
         (format!("companyCode ge {code}"), Box::new(|row| row["companyCode"].as_u64() >= Some(code))),
         (format!("companyCode gt {code}"), Box::new(|row| row["companyCode"].as_u64() > Some(code))),
         (format!("companyName eq '{quoted}'"), Box::new(|row| row["companyName"] == name)),
+        (format!("identifierNumber eq '{number}'"), Box::new(|row| row["identifierNumber"] == number)),
         (
-            format!("contains(identifierNumber,'{}')", &number[..3]),
-            Box::new(|row| text(row, "identifierNumber").contains(&number[..3])),
-        ),
-        (
-            "contains(companyName,'S.L.')".to_owned(),
-            Box::new(|row| text(row, "companyName").contains("S.L.")),
-        ),
-        ("companyName eq null".to_owned(), Box::new(|_| false)),
-        (
-            format!("companyCode gt {code} and contains(companyName,'S.L.')"),
-            Box::new(|row| {
-                row["companyCode"].as_u64() > Some(code) && text(row, "companyName").contains("S.L.")
-            }),
-        ),
-        // And binds tighter than or; brackets bind tightest.
-        (
-            format!("companyCode eq {code} or companyCode gt {code} and contains(companyName,'S.A.')"),
-            Box::new(|row| {
-                let own = row["companyCode"].as_u64();
-                own == Some(code) || own > Some(code) && text(row, "companyName").contains("S.A.")
-            }),
-        ),
-        (
-            format!("(companyCode eq {code} or companyCode gt {code}) and contains(companyName,'S.A.')"),
-            Box::new(|row| {
-                row["companyCode"].as_u64() >= Some(code) && text(row, "companyName").contains("S.A.")
-            }),
+            format!("companyCode eq {code} or companyCode gt {code}"),
+            Box::new(|row| row["companyCode"].as_u64() >= Some(code)),
         ),
         (String::new(), Box::new(|_| true)),
     ];
@@ -216,12 +192,9 @@ async fn a_payroll_filter_that_is_not_understood_is_refused() {
         "companyName eq 'open",
         "lastUpdate gt yesterday",
         "lastUpdate gt 2026-02-30",
-        "(companyCode eq 7",
-        "companyCode eq 7)",
-        "companyCode eq 7 and",
+        "companyCode eq 7 and companyCode eq 8",
+        "companyCode eq 7 or",
         "companyCode eq 7 companyCode eq 8",
-        "contains(companyName)",
-        &"(".repeat(5_000),
         &format!("companyName eq '{}'", "x".repeat(20_000)),
     ] {
         by_api(&filtered(&client, filter, "").await, 400);

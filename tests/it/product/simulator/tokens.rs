@@ -24,12 +24,10 @@ crate::tests! {
     plain an_absolute_grant_ends_thirty_days_after_the_first_login_however_often_it_is_used;
     plain an_absolute_refresh_token_that_is_not_rotated_stays_the_same;
     plain a_sliding_grant_lives_on_with_every_use_and_ends_fifteen_days_after_the_last;
-    plain a_sliding_grant_can_be_capped_at_thirty_days;
     plain an_old_refresh_token_used_again_ends_the_whole_grant;
     plain an_answer_that_is_lost_leaves_the_work_done;
     plain an_unavailable_token_endpoint_does_no_work;
     plain the_token_endpoint_takes_as_long_as_its_knob_says;
-    plain userinfo_tells_who_the_bearer_is;
     plain tokens_of_one_simulator_are_worth_nothing_at_another;
 }
 
@@ -328,24 +326,6 @@ async fn a_sliding_grant_lives_on_with_every_use_and_ends_fifteen_days_after_the
     refused(&refresh(&client, text(&answer, "refresh_token")).await.unwrap(), 400, "invalid_grant");
 }
 
-async fn a_sliding_grant_can_be_capped_at_thirty_days() {
-    let simulator = start(|settings| {
-        settings.knobs.identity.refresh = RefreshLife::Sliding;
-        settings.knobs.identity.sliding_capped = true;
-    })
-    .await;
-    let client = login_client(&simulator);
-    let mut answer = log_in(&client, &ACCOUNTING_SCOPES).await;
-
-    for _ in 0..2 {
-        pass(&simulator, 14 * DAY);
-        answer = refresh(&client, text(&answer, "refresh_token")).await.unwrap().ok();
-    }
-    pass(&simulator, 2 * DAY);
-
-    refused(&refresh(&client, text(&answer, "refresh_token")).await.unwrap(), 400, "invalid_grant");
-}
-
 async fn an_old_refresh_token_used_again_ends_the_whole_grant() {
     for (ends, left) in [(true, 400), (false, 200)] {
         let simulator = start(|settings| {
@@ -410,21 +390,6 @@ async fn the_token_endpoint_takes_as_long_as_its_knob_says() {
     exchange(&client, &code).await.unwrap().ok();
 
     assert!(began.elapsed().as_millis() >= 60, "{:?}", began.elapsed());
-}
-
-async fn userinfo_tells_who_the_bearer_is() {
-    const USER: &str = "/auth/core/connect/userinfo";
-    let simulator = start(|_| {}).await;
-    let client = login_client(&simulator);
-    let answer = log_in(&client, &ACCOUNTING_SCOPES).await;
-    let bearer = client.token(text(&answer, "access_token"));
-
-    let user = bearer.get(USER).await.ok();
-
-    assert_eq!(user["sub"], claims(text(&answer, "access_token"))["sub"]);
-    assert_eq!(client.get(USER).await.status, 401);
-    pass(&simulator, 3_600);
-    assert_eq!(bearer.get(USER).await.status, 401);
 }
 
 async fn tokens_of_one_simulator_are_worth_nothing_at_another() {

@@ -9,7 +9,7 @@ use simulator::{
     catalog::{Kind, Resource},
     control,
     knobs::ReceiverUrls,
-    settings::{SequenceScope, Settings},
+    settings::Settings,
     world::Change,
 };
 use tokio::{net::TcpListener, sync::mpsc};
@@ -20,7 +20,6 @@ crate::tests! {
     plain the_same_seed_and_calls_give_the_same_records_and_deliveries_byte_for_byte;
     plain a_rate_of_changes_makes_changes_by_itself;
     plain versions_and_sequences_only_rise_while_nothing_is_restored;
-    plain a_sequence_counts_for_a_record_a_company_or_the_whole_service;
     plain what_is_true_is_what_reads_return;
     plain every_change_is_announced_with_the_sequence_it_has;
     plain a_world_is_as_large_as_its_settings;
@@ -209,36 +208,6 @@ async fn versions_and_sequences_only_rise_while_nothing_is_restored() {
         before = now;
     }
     assert!(changed > 100, "{changed}");
-}
-
-async fn a_sequence_counts_for_a_record_a_company_or_the_whole_service() {
-    for scope in [SequenceScope::Record, SequenceScope::Company, SequenceScope::Service] {
-        let simulator = start(|settings| settings.world.sequence = scope).await;
-        let before = everything(&simulator);
-        step(&simulator, 200).await;
-        let all = everything(&simulator);
-
-        let mut counters = BTreeMap::<Option<String>, Vec<u64>>::new();
-        for ((resource, company, id), (_, sequence)) in &all {
-            let counter = match scope {
-                SequenceScope::Record => Some(format!("{resource} {company:?} {id}")),
-                SequenceScope::Company => company.clone(),
-                SequenceScope::Service => None,
-            };
-            counters.entry(counter).or_default().push(*sequence);
-        }
-        for sequences in counters.values_mut() {
-            sequences.sort_unstable();
-            assert!(sequences.windows(2).all(|pair| pair[0] < pair[1]), "{scope:?}: one number twice");
-        }
-        if scope == SequenceScope::Service {
-            let (first, last) = (
-                before.values().map(|(_, sequence)| sequence).max(),
-                all.values().map(|(_, sequence)| sequence).max(),
-            );
-            assert!(last > first);
-        }
-    }
 }
 
 async fn what_is_true_is_what_reads_return() {

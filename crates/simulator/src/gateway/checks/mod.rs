@@ -88,9 +88,6 @@ pub(super) fn admit(
         scopes(area, webhooks, &caller)?;
         Some(caller)
     };
-    if area == Area::Payroll && provider.knobs().gateway.payroll_forbidden {
-        return Err(Refusal::api(403, "payroll is not available to this client"));
-    }
     common_headers(area, headers, provider.knobs().invoicing.version_required)?;
     if webhooks && is_accounting(area) && context != Context::None {
         return Err(Refusal::api(400, "webhooks are managed with context none"));

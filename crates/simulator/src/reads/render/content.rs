@@ -43,63 +43,26 @@ impl Source {
     }
 }
 
-/// The pieces of a business name. The number makes two states differ.
-pub(super) fn trade(mut random: Random, piece: &mut dyn FnMut(&str)) {
-    if random.below(16) == 0 {
-        piece(pick(&mut random, &ODD));
+/// The name of a business. The number makes two states differ.
+pub(super) fn trade(mut random: Random) -> String {
+    let name = if random.below(16) == 0 {
+        pick(&mut random, &ODD).to_owned()
     } else {
-        piece(pick(&mut random, &TRADES));
-        piece(" ");
-        piece(pick(&mut random, &SURNAMES));
-    }
-    piece(" ");
-    serial(&mut random, piece);
-    piece(pick(&mut random, &FORMS));
+        format!("{} {}", pick(&mut random, &TRADES), pick(&mut random, &SURNAMES))
+    };
+    format!("{name} {:09}{}", random.below(1_000_000_000), pick(&mut random, &FORMS))
 }
 
-/// The pieces of a person's name.
-pub(super) fn person(mut random: Random, piece: &mut dyn FnMut(&str)) {
-    if random.below(16) == 0 {
-        piece(pick(&mut random, &ODD));
-    } else {
-        piece(pick(&mut random, &FIRST_NAMES));
-    }
-    for _ in 0..2 {
-        piece(" ");
-        piece(pick(&mut random, &SURNAMES));
-    }
-    piece(" ");
-    serial(&mut random, piece);
-}
-
-/// The pieces of what something is for.
-pub(super) fn concept(mut random: Random, piece: &mut dyn FnMut(&str)) {
-    piece(if random.below(16) == 0 { pick(&mut random, &ODD) } else { pick(&mut random, &CONCEPTS) });
-    piece(" ");
-    serial(&mut random, piece);
+/// What something is for.
+pub(super) fn concept(mut random: Random) -> String {
+    let concept = if random.below(16) == 0 { pick(&mut random, &ODD) } else { pick(&mut random, &CONCEPTS) };
+    format!("{concept} {:09}", random.below(1_000_000_000))
 }
 
 /// A tax number: a letter and eight digits.
-pub(super) fn vat_number(mut random: Random) -> [u8; 9] {
-    const LETTERS: &[u8; 8] = b"ABCDEFGH";
-    let mut text = [LETTERS[random.below(8) as usize]; 9];
-    let mut value = random.below(100_000_000);
-    for digit in text[1..].iter_mut().rev() {
-        *digit = b'0' + (value % 10) as u8;
-        value /= 10;
-    }
-    text
-}
-
-/// Nine digits: short, and yet two states of a record hardly ever share one.
-fn serial(random: &mut Random, piece: &mut dyn FnMut(&str)) {
-    let mut digits = [0_u8; 9];
-    let mut value = random.below(1_000_000_000);
-    for digit in digits.iter_mut().rev() {
-        *digit = b'0' + (value % 10) as u8;
-        value /= 10;
-    }
-    piece(str::from_utf8(&digits).unwrap_or_default());
+pub(super) fn vat_number(mut random: Random) -> String {
+    let letter = pick(&mut random, &["A", "B", "C", "D", "E", "F", "G", "H"]);
+    format!("{letter}{:08}", random.below(100_000_000))
 }
 
 /// One of some words.
@@ -107,55 +70,14 @@ pub(super) fn pick<'a>(random: &mut Random, words: &[&'a str]) -> &'a str {
     words[random.below(words.len() as u64) as usize]
 }
 
-const TRADES: [&str; 12] = [
-    "Talleres",
-    "Panadería",
-    "Transportes",
-    "Asesoría",
-    "Bodegas",
-    "Construcciones",
-    "Farmacia",
-    "Librería",
-    "Electricidad",
-    "Hermanos",
-    "Suministros",
-    "Café",
-];
+const TRADES: [&str; 6] = ["Talleres", "Panadería", "Transportes", "Asesoría", "Librería", "Café"];
 
-const SURNAMES: [&str; 12] = [
-    "García",
-    "Muñoz",
-    "Ibáñez",
-    "Peña",
-    "Rodríguez",
-    "Puig i Cadafalch",
-    "O'Connor",
-    "Etxeberria",
-    "Núñez",
-    "Vidal",
-    "Soto",
-    "López",
-];
-
-const FIRST_NAMES: [&str; 10] =
-    ["Ana", "José", "María", "Íñigo", "Núria", "Xoán", "Begoña", "Joaquín", "Zoë", "Luis"];
+const SURNAMES: [&str; 6] = ["García", "Muñoz", "Ibáñez", "Puig i Cadafalch", "O'Connor", "Núñez"];
 
 const FORMS: [&str; 5] = [" S.L.", " S.A.", " S.L.U.", " & Cía.", ""];
 
-const CONCEPTS: [&str; 12] = [
-    "Clientes nacionales",
-    "Material de oficina",
-    "Alquiler",
-    "Servicios profesionales",
-    "Reparación y conservación",
-    "Suministro eléctrico",
-    "Hacienda Pública, IVA",
-    "Amortización",
-    "Préstamo a corto plazo",
-    "Ventas de mercaderías",
-    "Dietas",
-    "Regularización",
-];
+const CONCEPTS: [&str; 5] =
+    ["Clientes nacionales", "Alquiler", "Suministro eléctrico", "Hacienda Pública, IVA", "Dietas"];
 
 const ODD: [&str; 10] = [
     "Bar \"La Espiga\"",

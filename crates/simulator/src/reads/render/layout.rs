@@ -1,14 +1,14 @@
 //! Which fields the records of each resource have, in which order and of which kind.
 //!
 //! Companies, customers and accounts have exactly the document's fields in its order. The fields of the other resources
-//! are not shown; theirs are this simulator's, so that records of each resource look like something of their own.
+//! are not shown; they share three layouts of this simulator.
 
 use crate::catalog::Resource;
 
 /// The fields of a record, or of an object within one.
 pub(super) type Fields = &'static [(&'static str, Value)];
 
-/// What a field holds. Those said to be fixed stay the same for the life of a record; the others are drawn anew with
+/// What a field holds. Those said to be fixed stay the same for the life of a record; the others are drawn for
 /// every state.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Value {
@@ -24,8 +24,6 @@ pub(super) enum Value {
     Trade,
     /// Name of a business; empty for records without a tax number.
     TradeOrEmpty,
-    /// Name of a person.
-    Person,
     /// What something is for.
     Concept,
     /// What something is for, or null.
@@ -60,8 +58,6 @@ pub(super) enum Value {
     Object(Fields),
     /// None to four objects.
     Objects(Fields),
-    /// None to three of these.
-    Choices(&'static [&'static str]),
 }
 
 impl Value {
@@ -74,25 +70,24 @@ impl Value {
 /// The fields of a resource.
 pub(super) const fn fields(resource: Resource) -> Fields {
     match resource {
-        Resource::Accounts => ACCOUNT,
-        Resource::Charges => CHARGE,
-        Resource::Payments => PAYMENT,
-        Resource::Customers => CUSTOMER,
-        Resource::Suppliers => SUPPLIER,
-        Resource::InputInvoices => INPUT_INVOICE,
-        Resource::IssuedInvoices => ISSUED_INVOICE,
-        Resource::Journals => JOURNAL,
         Resource::Companies => COMPANY,
-        Resource::AccountingYears => ACCOUNTING_YEAR,
-        Resource::Persons => PERSON,
-        Resource::CorporateLegalEntities => CORPORATE_LEGAL_ENTITY,
-        Resource::IndividualLegalEntities => INDIVIDUAL_LEGAL_ENTITY,
-        Resource::Activities => ACTIVITY,
-        Resource::Estimations => ESTIMATION,
-        Resource::LegalEntityLicences => LEGAL_ENTITY_LICENCE,
-        Resource::Prorates => PRORATE,
-        Resource::IncomeAllocationLegalEntities => INCOME_ALLOCATION_LEGAL_ENTITY,
-        Resource::IntegrationFiles => INTEGRATION_FILE,
+        Resource::Customers => CUSTOMER,
+        Resource::Accounts => ACCOUNT,
+        Resource::Suppliers
+        | Resource::Persons
+        | Resource::CorporateLegalEntities
+        | Resource::IndividualLegalEntities
+        | Resource::LegalEntityLicences
+        | Resource::IncomeAllocationLegalEntities => PARTY,
+        Resource::Charges
+        | Resource::Payments
+        | Resource::InputInvoices
+        | Resource::IssuedInvoices
+        | Resource::Journals
+        | Resource::IntegrationFiles => DOCUMENT,
+        Resource::AccountingYears | Resource::Activities | Resource::Estimations | Resource::Prorates => {
+            PERIOD
+        }
     }
 }
 
@@ -129,78 +124,49 @@ const ACCOUNT: Fields = &[
     ("sequenceVersion", Value::Sequence),
 ];
 
-const SUPPLIER: Fields = &[
+/// Those the companies deal with.
+const PARTY: Fields = &[
     ("tradeName", Value::Trade),
     ("state", Value::State),
     ("vatNumber", Value::VatNumberOrEmpty),
     ("vatName", Value::TradeOrEmpty),
     ("accountCode", Value::Code("400")),
     ("paymentDays", Value::Integer(0, 90)),
-    ("correlationId", Value::Id),
+    ("address", Value::Object(ADDRESS)),
+    ("resident", Value::Boolean),
+    ("since", Value::DateOrNull),
     ("accountCodeCorrelationId", Value::Related),
-    ("version", Value::Version),
-    ("sequenceVersion", Value::Sequence),
-];
-
-const CHARGE: Fields = &[
-    ("concept", Value::Concept),
-    ("state", Value::State),
-    ("chargeDate", Value::Date),
-    ("amount", Value::Amount),
-    ("currency", Value::Choice(CURRENCIES)),
-    ("reconciled", Value::Boolean),
-    ("invoiceCorrelationId", Value::Related),
-    ("remark", Value::ConceptOrNull),
     ("correlationId", Value::Id),
     ("version", Value::Version),
     ("sequenceVersion", Value::Sequence),
 ];
 
-const PAYMENT: Fields = &[
-    ("concept", Value::Concept),
-    ("state", Value::State),
-    ("paymentDate", Value::Date),
-    ("amount", Value::Amount),
-    ("currency", Value::Choice(CURRENCIES)),
-    ("method", Value::Choice(&["Transfer", "Cash", "Card", "DirectDebit"])),
-    ("bankedOn", Value::DateOrNull),
-    ("supplierCorrelationId", Value::Related),
-    ("correlationId", Value::Id),
-    ("version", Value::Version),
-    ("sequenceVersion", Value::Sequence),
+const ADDRESS: Fields = &[
+    ("street", Value::Concept),
+    ("number", Value::Integer(1, 250)),
+    ("postalCode", Value::Code("280")),
+    ("country", Value::Choice(&["ES", "PT", "FR", "AD"])),
 ];
 
-const INPUT_INVOICE: Fields = &[
-    ("documentNumber", Value::Code("R")),
+/// What is booked.
+const DOCUMENT: Fields = &[
+    ("concept", Value::Concept),
     ("state", Value::State),
-    ("supplierCorrelationId", Value::Related),
-    ("receivedOn", Value::Date),
+    ("documentNumber", Value::Code("F")),
+    ("date", Value::Date),
     ("dueOn", Value::DateOrNull),
-    ("deductible", Value::Boolean),
-    ("lines", Value::Objects(INVOICE_LINE)),
+    ("lines", Value::Objects(LINE)),
     ("total", Value::Amount),
-    ("withholdingPercentage", Value::PercentageOrNull),
-    ("correlationId", Value::Id),
-    ("version", Value::Version),
-    ("sequenceVersion", Value::Sequence),
-];
-
-const ISSUED_INVOICE: Fields = &[
-    ("invoiceNumber", Value::Code("F")),
-    ("series", Value::Choice(&["A", "B", "RECT", ""])),
-    ("state", Value::State),
-    ("customerCorrelationId", Value::Related),
-    ("issuedOn", Value::Date),
-    ("lines", Value::Objects(INVOICE_LINE)),
-    ("total", Value::Amount),
-    ("collected", Value::Boolean),
+    ("currency", Value::Choice(&["EUR", "EUR", "EUR", "USD", "GBP"])),
+    ("reconciled", Value::Boolean),
     ("remark", Value::ConceptOrNull),
+    ("partnerCorrelationId", Value::Related),
     ("correlationId", Value::Id),
     ("version", Value::Version),
     ("sequenceVersion", Value::Sequence),
 ];
 
-const INVOICE_LINE: Fields = &[
+const LINE: Fields = &[
     ("description", Value::Concept),
     ("quantity", Value::Integer(1, 500)),
     ("unitPrice", Value::Amount),
@@ -208,158 +174,17 @@ const INVOICE_LINE: Fields = &[
     ("accountCode", Value::Code("7")),
 ];
 
-const JOURNAL: Fields = &[
-    ("concept", Value::Concept),
-    ("state", Value::State),
-    ("entryNumber", Value::Integer(1, 99_999)),
-    ("entryDate", Value::Date),
-    ("entries", Value::Objects(JOURNAL_ENTRY)),
-    ("closing", Value::Boolean),
-    ("correlationId", Value::Id),
-    ("version", Value::Version),
-    ("sequenceVersion", Value::Sequence),
-];
-
-const JOURNAL_ENTRY: Fields = &[
-    ("accountCode", Value::Code("5")),
-    ("debit", Value::Amount),
-    ("credit", Value::Amount),
-    ("counterpart", Value::ConceptOrNull),
-];
-
-const ACCOUNTING_YEAR: Fields = &[
+/// What applies for a time.
+const PERIOD: Fields = &[
     ("description", Value::Concept),
     ("state", Value::State),
     ("year", Value::Integer(2000, 2030)),
     ("startsOn", Value::Date),
-    ("closedOn", Value::DateOrNull),
-    ("openingEntry", Value::Boolean),
-    ("correlationId", Value::Id),
-    ("version", Value::Version),
-    ("sequenceVersion", Value::Sequence),
-];
-
-const PERSON: Fields = &[
-    ("fullName", Value::Person),
-    ("state", Value::State),
-    ("identityNumber", Value::VatNumber),
-    ("bornOn", Value::DateOrNull),
-    ("address", Value::Object(ADDRESS)),
-    ("resident", Value::Boolean),
-    ("correlationId", Value::Id),
-    ("version", Value::Version),
-    ("sequenceVersion", Value::Sequence),
-];
-
-const ADDRESS: Fields = &[
-    ("street", Value::Person),
-    ("number", Value::Integer(1, 250)),
-    ("postalCode", Value::Code("280")),
-    ("country", Value::Choice(&["ES", "PT", "FR", "AD"])),
-    ("note", Value::ConceptOrNull),
-];
-
-const CORPORATE_LEGAL_ENTITY: Fields = &[
-    ("corporateName", Value::Trade),
-    ("state", Value::State),
-    ("vatNumber", Value::VatNumber),
-    ("incorporatedOn", Value::Date),
-    ("shareCapital", Value::Amount),
-    ("address", Value::Object(ADDRESS)),
-    ("correlationId", Value::Id),
-    ("version", Value::Version),
-    ("sequenceVersion", Value::Sequence),
-];
-
-const INDIVIDUAL_LEGAL_ENTITY: Fields = &[
-    ("fullName", Value::Person),
-    ("tradeName", Value::TradeOrEmpty),
-    ("state", Value::State),
-    ("vatNumber", Value::VatNumber),
-    ("selfEmployed", Value::Boolean),
-    ("personCorrelationId", Value::Related),
-    ("correlationId", Value::Id),
-    ("version", Value::Version),
-    ("sequenceVersion", Value::Sequence),
-];
-
-const ACTIVITY: Fields = &[
-    ("description", Value::Concept),
-    ("state", Value::State),
-    ("heading", Value::Code("6")),
-    ("startsOn", Value::Date),
     ("endsOn", Value::DateOrNull),
+    ("method", Value::Choice(&["Direct", "SimplifiedDirect", "Objective"])),
+    ("percentage", Value::PercentageOrNull),
     ("main", Value::Boolean),
     ("correlationId", Value::Id),
     ("version", Value::Version),
     ("sequenceVersion", Value::Sequence),
 ];
-
-const ESTIMATION: Fields = &[
-    ("description", Value::Concept),
-    ("state", Value::State),
-    ("method", Value::Choice(&["Direct", "SimplifiedDirect", "Objective"])),
-    ("reductionPercentage", Value::PercentageOrNull),
-    ("activityCorrelationId", Value::Related),
-    ("modules", Value::Objects(&[("unit", Value::Concept), ("yield", Value::Amount)])),
-    ("correlationId", Value::Id),
-    ("version", Value::Version),
-    ("sequenceVersion", Value::Sequence),
-];
-
-const LEGAL_ENTITY_LICENCE: Fields = &[
-    ("licensee", Value::Trade),
-    ("state", Value::State),
-    ("seats", Value::Integer(1, 300)),
-    ("modules", Value::Choices(&["ACC", "COR", "MNG", "PAY", "INV"])),
-    ("validUntil", Value::DateOrNull),
-    ("trial", Value::Boolean),
-    ("correlationId", Value::Id),
-    ("version", Value::Version),
-    ("sequenceVersion", Value::Sequence),
-];
-
-const PRORATE: Fields = &[
-    ("description", Value::Concept),
-    ("state", Value::State),
-    ("year", Value::Integer(2015, 2030)),
-    ("kind", Value::Choice(&["General", "Special"])),
-    ("provisionalPercentage", Value::Percentage),
-    ("finalPercentage", Value::PercentageOrNull),
-    ("correlationId", Value::Id),
-    ("version", Value::Version),
-    ("sequenceVersion", Value::Sequence),
-];
-
-const INCOME_ALLOCATION_LEGAL_ENTITY: Fields = &[
-    ("entityName", Value::Trade),
-    ("state", Value::State),
-    ("vatNumber", Value::VatNumber),
-    ("members", Value::Objects(ALLOCATION_MEMBER)),
-    ("abroad", Value::Boolean),
-    ("correlationId", Value::Id),
-    ("version", Value::Version),
-    ("sequenceVersion", Value::Sequence),
-];
-
-const ALLOCATION_MEMBER: Fields = &[
-    ("fullName", Value::Person),
-    ("identityNumber", Value::VatNumber),
-    ("share", Value::Percentage),
-    ("address", Value::Object(ADDRESS)),
-];
-
-const INTEGRATION_FILE: Fields = &[
-    ("fileName", Value::Concept),
-    ("state", Value::State),
-    ("format", Value::Choice(&["csv", "xlsx", "xml"])),
-    ("bytes", Value::Integer(0, 50_000_000)),
-    ("result", Value::Choice(&["Imported", "Rejected", "Partial"])),
-    ("problems", Value::Objects(&[("line", Value::Integer(1, 5_000)), ("reason", Value::Concept)])),
-    ("importedOn", Value::DateOrNull),
-    ("correlationId", Value::Id),
-    ("version", Value::Version),
-    ("sequenceVersion", Value::Sequence),
-];
-
-const CURRENCIES: &[&str] = &["EUR", "EUR", "EUR", "USD", "GBP"];

@@ -1,7 +1,7 @@
 //! Records as the provider writes them: a state of a record in, JSON out.
 //!
 //! ```text
-//! place, row ──▶ naming: id, what stays, what changes ──▶ layout: which fields ──▶ content ──▶ json: bytes
+//! place, row ──▶ naming: id, what stays, what changes ──▶ layout: which fields ──▶ content ──▶ bytes
 //! ```
 //!
 //! - Pure: the same seed, place and row give the same bytes, and nothing of the world is held meanwhile.
@@ -15,13 +15,14 @@ mod payroll;
 
 pub use payroll::{payroll_code, payroll_identifier, payroll_json, payroll_name, write_payroll};
 
+use std::{fmt, io::Write as _};
+
 use content::Source;
 use layout::{Fields, Value, fields};
 
 use crate::{
     catalog::Resource,
     clock::Ticks,
-    json,
     knobs::{LeftOut, ReadKnobs, RecordKnobs},
     random::mix,
     world::{CompanyNumber, Naming, Place, RecordState, Row},
@@ -150,72 +151,62 @@ impl Written<'_> {
     }
 
     fn field(&self, out: &mut Vec<u8>, name: &str, value: Value, source: Source) {
-        out.push(b'"');
-        out.extend_from_slice(name.as_bytes());
-        out.extend_from_slice(b"\":");
+        put(out, format_args!("\"{name}\":"));
         self.value(out, value, source);
     }
 
     fn value(&self, out: &mut Vec<u8>, value: Value, source: Source) {
         match value {
-            Value::Id => self.id(out),
-            Value::State => json::text(out, self.state),
-            Value::Version => quoted(out, &self.version.iso_bytes()),
-            Value::Sequence => {
-                out.push(b'"');
-                json::number(out, self.sequence);
-                out.push(b'"');
-            }
+            Value::Id => match self.place {
+                Some(place) => text(out, &self.naming.id(place)),
+                None => put(out, format_args!("null")),
+            },
+            Value::State => text(out, self.state),
+            Value::Version => text(out, &self.version.iso()),
+            Value::Sequence => put(out, format_args!("\"{}\"", self.sequence)),
             Value::TradeOrEmpty | Value::VatNumberOrEmpty | Value::RelatedOrEmpty
                 if self.source.without_vat() =>
             {
-                out.extend_from_slice(b"\"\"");
+                text(out, "");
             }
-            Value::Trade | Value::TradeOrEmpty => {
-                pieces(out, |piece| content::trade(source.current(), piece));
+            Value::ConceptOrNull | Value::PercentageOrNull | Value::DateOrNull
+                if source.current().below(3) == 0 =>
+            {
+                put(out, format_args!("null"));
             }
-            Value::Person => pieces(out, |piece| content::person(source.current(), piece)),
-            Value::ConceptOrNull if source.current().below(3) == 0 => out.extend_from_slice(b"null"),
-            Value::Concept | Value::ConceptOrNull => {
-                pieces(out, |piece| content::concept(source.current(), piece));
-            }
-            Value::VatNumber | Value::VatNumberOrEmpty => quoted(out, &content::vat_number(source.fixed())),
-            Value::Related | Value::RelatedOrEmpty => quoted(out, &source.fixed().guid().bytes()),
+            Value::Trade | Value::TradeOrEmpty => text(out, &content::trade(source.current())),
+            Value::Concept | Value::ConceptOrNull => text(out, &content::concept(source.current())),
+            Value::VatNumber | Value::VatNumberOrEmpty => text(out, &content::vat_number(source.fixed())),
+            Value::Related | Value::RelatedOrEmpty => put(out, format_args!("\"{}\"", source.fixed().guid())),
             Value::Code(prefix) => {
-                out.push(b'"');
-                out.extend_from_slice(prefix.as_bytes());
                 let width = 8_usize.saturating_sub(prefix.len());
-                json::digits(out, source.fixed().below(10_u64.saturating_pow(width as u32)), width);
-                out.push(b'"');
+                let number = source.fixed().below(10_u64.saturating_pow(width as u32));
+                put(out, format_args!("\"{prefix}{number:0width$}\""));
             }
-            Value::Integer(from, to) => json::number(out, from + source.fixed().below(to - from + 1)),
-            Value::Choice(words) => json::text(out, content::pick(&mut source.fixed(), words)),
-            Value::Amount => json::hundredths(out, source.current().below(20_000_000) as i64 - 2_000_000),
-            Value::PercentageOrNull | Value::DateOrNull if source.current().below(3) == 0 => {
-                out.extend_from_slice(b"null");
+            Value::Integer(from, to) => {
+                put(out, format_args!("{}", from + source.fixed().below(to - from + 1)))
             }
+            Value::Choice(words) => text(out, content::pick(&mut source.fixed(), words)),
+            Value::Amount => hundredths(out, source.current().below(20_000_000) as i64 - 2_000_000),
             Value::Percentage | Value::PercentageOrNull => {
-                json::hundredths(out, source.current().below(10_001) as i64);
+                hundredths(out, source.current().below(10_001) as i64);
             }
-            Value::Boolean => {
-                let literal: &[u8] = if source.current().below(2) == 0 { b"true" } else { b"false" };
-                out.extend_from_slice(literal);
-            }
+            Value::Boolean => put(out, format_args!("{}", source.current().below(2) == 0)),
             Value::Date | Value::DateOrNull => {
                 // 2010 to 2030.
                 let day = 14_610 + source.current().below(7_305) as i64;
-                quoted(out, &Ticks(day * content::DAY).iso_bytes()[..10]);
+                text(out, &Ticks(day * content::DAY).iso()[..10]);
             }
             Value::Object(fields) => self.object(out, fields, source),
             Value::Objects(fields) => {
-                let count = source.current().below(5) as usize;
-                list(out, count, |out, position| self.object(out, fields, source.at(position)));
-            }
-            Value::Choices(words) => {
-                let count = source.current().below(4) as usize;
-                list(out, count, |out, position| {
-                    json::text(out, content::pick(&mut source.at(position).current(), words));
-                });
+                out.push(b'[');
+                for position in 0..source.current().below(5) as usize {
+                    if position > 0 {
+                        out.push(b',');
+                    }
+                    self.object(out, fields, source.at(position));
+                }
+                out.push(b']');
             }
         }
     }
@@ -228,15 +219,6 @@ impl Written<'_> {
             self.field(out, name, value, source.at(position));
         }
         out.push(b'}');
-    }
-
-    fn id(&self, out: &mut Vec<u8>) {
-        match self.place {
-            Some(place) if place.resource == Resource::Companies => json::text(out, &self.naming.id(place)),
-            // Most ids are bare GUIDs, which need neither an allocation nor escapes.
-            Some(place) => quoted(out, &self.naming.guid(place).bytes()),
-            None => out.extend_from_slice(b"null"),
-        }
     }
 }
 
@@ -251,57 +233,47 @@ const fn state(state: RecordState) -> &'static str {
 
 /// Appends a member that says nothing.
 fn left_out(out: &mut Vec<u8>, name: &str, form: LeftOut) {
-    json::text(out, name);
-    out.push(b':');
-    match form {
-        LeftOut::Absent | LeftOut::Null => out.extend_from_slice(b"null"),
-        LeftOut::Empty => json::text(out, ""),
-        LeftOut::Unreadable => json::text(out, "unknown"),
-    }
+    let value = match form {
+        LeftOut::Absent | LeftOut::Null => "null",
+        LeftOut::Empty => "\"\"",
+        LeftOut::Unreadable => "\"unknown\"",
+    };
+    put(out, format_args!("\"{name}\":{value}"));
 }
 
-/// Fields nobody was told of: numbers no double holds, deep nesting, names and texts in other scripts, null.
+/// Fields the document does not show: numbers no double holds, deep nesting, names and texts in other scripts, null.
 fn extra_fields(out: &mut Vec<u8>, source: Source) {
     let mut random = source.at(usize::MAX - 1).current();
-    out.extend_from_slice(b",\"riskScore\":1234567890123456789012345678901234.");
-    json::digits(out, random.below(1_000_000_000), 9);
-    out.extend_from_slice(b"5000000000000000001,\"counter\":");
-    json::number(out, (1 << 53) + 1 + random.below(1 << 60));
-    out.extend_from_slice(b",\"growth\":-1.5E-7,\"blocked\":");
-    out.extend_from_slice(if random.below(2) == 0 { b"true" } else { b"false" });
-    out.extend_from_slice(
-        ",\"externalReference\":null,\"tags\":[\"ñandú\",\"日本\",\"🚀\",\"\\u00e9\\ud83d\\ude80\"],\"mixed\":[1,\"1\",null,[],{}],\
-         \"geo\":{\"point\":{\"lat\":40.416775399999999999,\"lon\":-3.70379},\"história\":[[1.0,2.00],[]]},\
-         \"ключ\":\"значение «"
-            .as_bytes(),
+    let (score, counter) = (random.below(1_000_000_000), (1 << 53) + 1 + random.below(1 << 60));
+    let (blocked, number) = (random.below(2) == 0, random.below(1_000));
+    put(
+        out,
+        format_args!(
+            ",\"riskScore\":1234567890123456789012345678901234.{score:09}5000000000000000001,\"counter\":{counter},\
+             \"growth\":-1.5E-7,\"blocked\":{blocked},\"externalReference\":null,\
+             \"tags\":[\"ñandú\",\"日本\",\"🚀\",\"\\u00e9\\ud83d\\ude80\"],\"mixed\":[1,\"1\",null,[],{{}}],\
+             \"geo\":{{\"point\":{{\"lat\":40.416775399999999999,\"lon\":-3.70379}},\"história\":[[1.0,2.00],[]]}},\
+             \"ключ\":\"значение «{number}»\""
+        ),
     );
-    json::number(out, random.below(1_000));
-    out.extend_from_slice("»\"".as_bytes());
 }
 
-/// Appends text that needs no escapes.
-fn quoted(out: &mut Vec<u8>, text: &[u8]) {
-    out.push(b'"');
-    out.extend_from_slice(text);
-    out.push(b'"');
+/// Appends text as a JSON string.
+fn text(out: &mut Vec<u8>, text: &str) {
+    // Neither text nor memory can fail.
+    serde_json::to_writer(out, text).ok();
 }
 
-/// Appends one text of several pieces.
-fn pieces(out: &mut Vec<u8>, say: impl FnOnce(&mut dyn FnMut(&str))) {
-    out.push(b'"');
-    say(&mut |piece| json::escaped(out, piece));
-    out.push(b'"');
+/// Appends a number of hundredths as a decimal with two places, trailing zeros kept: `-1200.50`.
+fn hundredths(out: &mut Vec<u8>, value: i64) {
+    let (sign, value) = (if value < 0 { "-" } else { "" }, value.unsigned_abs());
+    put(out, format_args!("{sign}{}.{:02}", value / 100, value % 100));
 }
 
-fn list(out: &mut Vec<u8>, count: usize, mut element: impl FnMut(&mut Vec<u8>, usize)) {
-    out.push(b'[');
-    for position in 0..count {
-        if position > 0 {
-            out.push(b',');
-        }
-        element(out, position);
-    }
-    out.push(b']');
+/// Appends what is JSON already.
+fn put(out: &mut Vec<u8>, json: fmt::Arguments<'_>) {
+    // Memory does not fail.
+    out.write_fmt(json).ok();
 }
 
 #[cfg(test)]

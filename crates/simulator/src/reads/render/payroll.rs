@@ -2,7 +2,7 @@
 //!
 //! Code and identifier stay for the life of a company; the name changes with each state.
 
-use super::{Shape, content, content::Source, extra_fields, json, left_out, quoted};
+use super::{Shape, content, content::Source, extra_fields, left_out, put, text};
 use crate::{knobs::LeftOut, random::mix, world::PayrollRow};
 
 /// A payroll company alone; the default shape is without fields that only a knob adds.
@@ -15,17 +15,11 @@ pub fn payroll_json(seed: u64, row: &PayrollRow, shape: Shape) -> Vec<u8> {
 
 /// Appends a payroll company. It has no read by id and so no thin form.
 pub fn write_payroll(out: &mut Vec<u8>, seed: u64, row: &PayrollRow, shape: Shape) {
-    out.extend_from_slice(b"{\"companyCode\":");
-    json::number(out, u64::from(payroll_code(seed, row.index)));
-    out.extend_from_slice(b",\"companyName\":");
-    json::text(out, &payroll_name(seed, row));
-    out.extend_from_slice(b",\"identifierNumber\":");
-    json::text(out, &payroll_identifier(seed, row.index));
+    put(out, format_args!("{{\"companyCode\":{},\"companyName\":", payroll_code(seed, row.index)));
+    text(out, &payroll_name(seed, row));
+    put(out, format_args!(",\"identifierNumber\":\"{}\"", payroll_identifier(seed, row.index)));
     match (shape.without_last_update, shape.left_out) {
-        (false, _) => {
-            out.extend_from_slice(b",\"lastUpdate\":");
-            quoted(out, row.updated.iso_milliseconds().as_bytes());
-        }
+        (false, _) => put(out, format_args!(",\"lastUpdate\":\"{}\"", row.updated.iso_milliseconds())),
         (true, LeftOut::Absent) => {}
         (true, form) => {
             out.push(b',');
@@ -50,15 +44,13 @@ pub const fn payroll_code(seed: u64, index: u32) -> u32 {
 /// `companyName`.
 #[must_use]
 pub fn payroll_name(seed: u64, row: &PayrollRow) -> String {
-    let mut name = String::with_capacity(48);
-    content::trade(source(seed, row.index, row.revision).at(0).current(), &mut |piece| name.push_str(piece));
-    name
+    content::trade(source(seed, row.index, row.revision).at(0).current())
 }
 
 /// `identifierNumber`.
 #[must_use]
 pub fn payroll_identifier(seed: u64, index: u32) -> String {
-    content::vat_number(source(seed, index, 0).at(1).fixed()).map(char::from).iter().collect()
+    content::vat_number(source(seed, index, 0).at(1).fixed())
 }
 
 const PAYROLL: u64 = 0x7061_7972_6F6C_6C00;

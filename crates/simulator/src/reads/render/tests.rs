@@ -85,8 +85,7 @@ fn a_revision_reached_again_after_going_back_has_other_content() {
 
 #[test]
 fn a_payroll_company_has_the_documented_fields_and_a_code_of_its_own() {
-    let row =
-        |index, revision| PayrollRow { index, updated: Ticks(17_000_000_001_230_000), revision, gone: false };
+    let row = |index, revision| PayrollRow { index, updated: Ticks(17_000_000_001_230_000), revision };
     let json = |index, revision| -> Json {
         serde_json::from_slice(&payroll_json(SEED, &row(index, revision), Shape::default())).unwrap()
     };

@@ -7,7 +7,7 @@ use std::{
 
 /// Entries by their text, at most `limit` of them. Nothing is ever removed but by age.
 #[derive(Debug)]
-pub(super) struct Recent<V> {
+pub(crate) struct Recent<V> {
     entries: HashMap<Arc<str>, V>,
     /// The same keys, oldest first.
     order: VecDeque<Arc<str>>,
@@ -16,12 +16,12 @@ pub(super) struct Recent<V> {
 
 impl<V> Recent<V> {
     /// Remembers `limit` entries, at least one.
-    pub(super) fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize) -> Self {
         Self { entries: HashMap::new(), order: VecDeque::new(), limit: limit.max(1) }
     }
 
     /// Adds an entry as the newest; one with the same key is replaced where it stands.
-    pub(super) fn insert(&mut self, key: &str, value: V) {
+    pub(crate) fn insert(&mut self, key: &str, value: V) {
         if let Some(entry) = self.entries.get_mut(key) {
             *entry = value;
             return;
@@ -37,17 +37,17 @@ impl<V> Recent<V> {
     }
 
     /// The entry of a key, if it is remembered.
-    pub(super) fn get(&self, key: &str) -> Option<&V> {
+    pub(crate) fn get(&self, key: &str) -> Option<&V> {
         self.entries.get(key)
     }
 
     /// The same, to be changed.
-    pub(super) fn get_mut(&mut self, key: &str) -> Option<&mut V> {
+    pub(crate) fn get_mut(&mut self, key: &str) -> Option<&mut V> {
         self.entries.get_mut(key)
     }
 
     /// All entries, in no order.
-    pub(super) fn values(&self) -> impl Iterator<Item = &V> {
+    pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
         self.entries.values()
     }
 }
