@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use metrics::{Counter, Histogram, counter, histogram};
 
-use super::{DELIVERIES, DELIVERY_SECONDS, DeliveryFamily, PUBLISH_SECONDS, RECORDS_PUBLISHED};
+use super::{DeliveryFamily, labels::value, names::*};
 
 static KEPT: OnceLock<Kept> = OnceLock::new();
 
@@ -39,8 +39,8 @@ impl Kept {
 /// Keeps series of the recorder that is in force for the whole process.
 pub fn keep() {
     let durable = |family: DeliveryFamily| Durable {
-        count: counter!(DELIVERIES.name, "family" => family.label(), "outcome" => "durable"),
-        seconds: histogram!(DELIVERY_SECONDS.name, "family" => family.label()),
+        count: counter!(DELIVERIES.name, "family" => value(family), "outcome" => "durable"),
+        seconds: histogram!(DELIVERY_SECONDS.name, "family" => value(family)),
     };
     KEPT.get_or_init(|| Kept {
         published: counter!(RECORDS_PUBLISHED.name, "origin" => "webhook"),

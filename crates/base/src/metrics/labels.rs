@@ -1,7 +1,15 @@
-//! What labels say: each of these has all the values of one.
+//! Labels with a closed set of values: the values are the variants' names in snake case.
+
+use strum::{IntoStaticStr, VariantNames};
+
+/// The label value of a variant.
+pub(super) fn value(of: impl Into<&'static str>) -> &'static str {
+    of.into()
+}
 
 /// The step of the publish path at which something failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum Stage {
     /// Understanding what was read.
     Read,
@@ -11,18 +19,9 @@ pub enum Stage {
     Produce,
 }
 
-impl Stage {
-    pub(super) fn label(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Convert => "convert",
-            Self::Produce => "produce",
-        }
-    }
-}
-
 /// How a shard transaction ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum Transaction {
     /// All of it is visible.
     Committed,
@@ -30,16 +29,17 @@ pub enum Transaction {
     Aborted,
     /// Another owner took the shard.
     Fenced,
-    /// The producer failed for good and a new one took its place.
+    /// The producer failed fatally and a new one took its place.
     Rebuilt,
-    /// None of it was meant to be visible: it ended what an earlier owner had left hanging.
+    /// It ended a transaction that an earlier owner had left hanging; none of it was meant to be visible.
     Settled,
-    /// It made the rest of a batch visible that some partitions had never been told of.
+    /// It completed a committed batch on partitions that lacked the marker.
     Completed,
 }
 
 /// What the registry said about one of our schemas.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum Registration {
     /// It has an id from the registry.
     Registered,
@@ -54,7 +54,8 @@ pub enum Registration {
 }
 
 /// The kind of Kafka client a statistic is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum Client {
     /// The idempotent producer.
     Producer,
@@ -70,17 +71,13 @@ impl Client {
     /// The label value, also used as the client's role name in logs.
     #[must_use]
     pub fn label(self) -> &'static str {
-        match self {
-            Self::Producer => "producer",
-            Self::Consumer => "consumer",
-            Self::Transactional => "transactional",
-            Self::Admin => "admin",
-        }
+        self.into()
     }
 }
 
 /// The API a delivery is of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum DeliveryFamily {
     /// Accounting.
     Accounting,
@@ -88,17 +85,9 @@ pub enum DeliveryFamily {
     Invoicing,
 }
 
-impl DeliveryFamily {
-    pub(super) fn label(self) -> &'static str {
-        match self {
-            Self::Accounting => "accounting",
-            Self::Invoicing => "invoicing",
-        }
-    }
-}
-
 /// How a verified delivery ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum DeliveryEnd {
     /// Kafka or the spool has it.
     Durable,
@@ -111,7 +100,8 @@ pub enum DeliveryEnd {
 }
 
 /// Why a request to a public listener was refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum Refusal {
     /// It is no address of deliveries, or not by that method.
     Route,
@@ -145,24 +135,148 @@ pub enum Refusal {
     OversizedVerified,
 }
 
-impl Refusal {
-    pub(super) fn label(self) -> &'static str {
-        match self {
-            Self::Route => "route",
-            Self::Unknown => "unknown",
-            Self::Starting => "starting",
-            Self::Faulty => "faulty",
-            Self::Stopped => "stopped",
-            Self::Shed => "shed",
-            Self::Throttled => "throttled",
-            Self::Source => "source",
-            Self::Unsigned => "unsigned",
-            Self::Signature => "signature",
-            Self::Echo => "echo",
-            Self::Slow => "slow",
-            Self::Broken => "broken",
-            Self::Oversized => "oversized",
-            Self::OversizedVerified => "oversized_verified",
-        }
+/// Which API a request goes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "snake_case")]
+pub enum ApiArea {
+    /// Accounting.
+    Accounting,
+    /// Payroll.
+    Payroll,
+    /// Invoicing.
+    Invoicing,
+    /// The identity service.
+    Identity,
+}
+
+impl ApiArea {
+    /// Its name, as in errors and metrics.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        self.into()
     }
+}
+
+/// Which host of the provider.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "snake_case")]
+pub enum ApiHost {
+    /// That of the APIs.
+    Api,
+    /// The identity service.
+    Identity,
+}
+
+impl ApiHost {
+    /// Its name, as in logs and metrics.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        self.into()
+    }
+}
+
+/// How a request to the provider ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "snake_case")]
+pub enum ApiOutcome {
+    /// With an answer that can be used.
+    Ok,
+    /// The request itself is not taken.
+    Refused,
+    /// 401.
+    Unauthorized,
+    /// 403 that is no quota.
+    Forbidden,
+    /// 404 or 410.
+    NotFound,
+    /// 429.
+    Throttled,
+    /// 403 for a quota.
+    Quota,
+    /// Any 5xx.
+    Server,
+    /// No connection, or a broken one.
+    Unreachable,
+    /// No answer in time.
+    Timeout,
+    /// An answer that is none.
+    Malformed,
+    /// An answer that is too large.
+    Oversized,
+}
+
+/// What a request waits for before it is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "snake_case")]
+pub enum ApiWait {
+    /// The application's budget.
+    Budget,
+    /// The company's budget.
+    Company,
+    /// The provider has named a pause.
+    Throttled,
+    /// The host fails.
+    Circuit,
+    /// A token is on its way.
+    Token,
+}
+
+/// Oddities of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "snake_case")]
+pub enum Drift {
+    /// Fewer rows than asked for, and more behind it.
+    Short,
+    /// The same when it was read again.
+    Clamped,
+    /// A row that an earlier page had.
+    Duplicate,
+    /// The same rows as the page before.
+    Repeated,
+    /// The reported total changed, or does not fit.
+    Total,
+    /// The paging header cannot be read.
+    Header,
+    /// It came from a cache on the way.
+    Cached,
+}
+
+/// How a refresh of a grant ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "snake_case")]
+pub enum Refresh {
+    /// With new tokens that are kept.
+    Refreshed,
+    /// The token was certainly not presented.
+    NotSent,
+    /// The client or the request was refused, the grant was not.
+    Refused,
+    /// The outcome is unknown: the provider may have acted.
+    Unknown,
+    /// A refresh with an unknown outcome was tried again with success.
+    Recovered,
+    /// An answer that came late was still of use.
+    Salvaged,
+    /// The grant is lost.
+    Lost,
+}
+
+/// What the check of a token found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "snake_case")]
+pub enum TokenCheck {
+    /// Nothing wrong.
+    Good,
+    /// Not signed by a key of the provider.
+    Signature,
+    /// Another issuer.
+    Issuer,
+    /// Another audience.
+    Audience,
+    /// Expired, or not valid yet.
+    Time,
+    /// No token at all.
+    Malformed,
+    /// The key is not known.
+    NoKey,
 }

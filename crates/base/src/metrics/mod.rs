@@ -19,28 +19,12 @@ mod spool;
 use std::time::Duration;
 
 pub use self::{
-    access::{
-        ApiArea, ApiHost, ApiOutcome, ApiWait, Drift, Refresh, TokenCheck, api_budget_ratio,
-        api_circuit_closed, api_circuit_opened, api_request_ended, api_waited, clock_difference,
-        page_drifted, token_checked, token_refreshed,
-    },
-    enrich::{
-        end_to_end, enrich_under_way, epochs_raised, event_enriched, fence_restored, fences_kept,
-        records_changed, stale_reads, tombstone_written, tombstones_braked,
-    },
-    kept::keep,
-    labels::{Client, DeliveryEnd, DeliveryFamily, Refusal, Registration, Stage, Transaction},
-    names::ALL,
-    reference::reference,
-    snapshot::{list_ended, list_rows, page_read, row_was_old, snapshot_braked},
-    spool::{
-        spool_changed, spool_committed, spool_failed, spool_foreign, spool_holds, spool_leaves_out,
-        spool_limited, spool_takes, spool_unreadable,
-    },
+    access::*, enrich::*, kept::keep, labels::*, names::ALL, reference::reference, snapshot::*, spool::*,
 };
+use labels::value;
 use names::*;
 
-use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
 /// What a metric measures and how.
 #[derive(Debug, Clone, Copy)]
@@ -60,8 +44,6 @@ pub struct Metric {
     pub name: &'static str,
     /// Counter, gauge or histogram.
     pub kind: Kind,
-    /// Unit of the value.
-    pub unit: Unit,
     /// One sentence for the reader of a dashboard.
     pub help: &'static str,
     /// Label keys with every value they can take.
@@ -72,9 +54,9 @@ pub struct Metric {
 pub fn register() {
     for metric in ALL {
         match metric.kind {
-            Kind::Counter => describe_counter!(metric.name, metric.unit, metric.help),
-            Kind::Gauge => describe_gauge!(metric.name, metric.unit, metric.help),
-            Kind::Histogram(_) => describe_histogram!(metric.name, metric.unit, metric.help),
+            Kind::Counter => describe_counter!(metric.name, metric.help),
+            Kind::Gauge => describe_gauge!(metric.name, metric.help),
+            Kind::Histogram(_) => describe_histogram!(metric.name, metric.help),
         }
         for labels in label_sets(metric.labels) {
             match metric.kind {
@@ -134,43 +116,28 @@ pub fn published_after(elapsed: Duration) {
 
 /// An attempt to publish failed at this stage.
 pub fn publish_failed(stage: Stage) {
-    counter!(EVENTS_FAILED.name, "stage" => stage.label()).increment(1);
+    counter!(EVENTS_FAILED.name, "stage" => value(stage)).increment(1);
 }
 
 /// A record went to the dead-letter topic, for an error of this class.
 pub fn dead_letter_written(stage: Stage, class: &'static str) {
     let reason = if REASONS.contains(&class) { class } else { OTHER_REASON };
-    counter!(DEAD_LETTERS.name, "stage" => stage.label(), "reason" => reason).increment(1);
+    counter!(DEAD_LETTERS.name, "stage" => value(stage), "reason" => reason).increment(1);
 }
 
 /// A shard transaction ended.
 pub fn transaction_ended(outcome: Transaction) {
-    let outcome = match outcome {
-        Transaction::Committed => "committed",
-        Transaction::Aborted => "aborted",
-        Transaction::Fenced => "fenced",
-        Transaction::Rebuilt => "rebuilt",
-        Transaction::Settled => "settled",
-        Transaction::Completed => "completed",
-    };
-    counter!(TRANSACTIONS.name, "outcome" => outcome).increment(1);
+    counter!(TRANSACTIONS.name, "outcome" => value(outcome)).increment(1);
 }
 
 /// The registry was asked for a schema's id.
 pub fn schema_requested(outcome: Registration) {
-    let outcome = match outcome {
-        Registration::Registered => "registered",
-        Registration::Cached => "cached",
-        Registration::Incompatible => "incompatible",
-        Registration::Unauthorised => "unauthorised",
-        Registration::Unavailable => "unavailable",
-    };
-    counter!(SCHEMA_REGISTRATIONS.name, "outcome" => outcome).increment(1);
+    counter!(SCHEMA_REGISTRATIONS.name, "outcome" => value(outcome)).increment(1);
 }
 
 /// A window of librdkafka's statistics has ended for a client of this kind.
 pub fn client_statistics(client: Client, window: &ClientStatistics) {
-    let client = client.label();
+    let client = value(client);
     gauge!(KAFKA_QUEUED_MESSAGES.name, "client" => client).increment(window.queued_messages as f64);
     gauge!(KAFKA_QUEUED_BYTES.name, "client" => client).increment(window.queued_bytes as f64);
     counter!(KAFKA_SENT_BYTES.name, "client" => client).increment(window.sent_bytes);
@@ -188,20 +155,14 @@ pub fn delivery_ended(family: DeliveryFamily, end: DeliveryEnd, elapsed: Duratio
         series.seconds.record(elapsed.as_secs_f64());
         return;
     }
-    let outcome = match end {
-        DeliveryEnd::Durable => "durable",
-        DeliveryEnd::Acknowledged => "acknowledged",
-        DeliveryEnd::Full => "full",
-        DeliveryEnd::Late => "late",
-    };
-    counter!(DELIVERIES.name, "family" => family.label(), "outcome" => outcome).increment(1);
-    histogram!(DELIVERY_SECONDS.name, "family" => family.label()).record(elapsed.as_secs_f64());
+    counter!(DELIVERIES.name, "family" => value(family), "outcome" => value(end)).increment(1);
+    histogram!(DELIVERY_SECONDS.name, "family" => value(family)).record(elapsed.as_secs_f64());
 }
 
 /// A request to a public listener was refused; `family` is the API whose address it came to.
 pub fn delivery_refused(family: Option<DeliveryFamily>, reason: Refusal) {
-    let family = family.map_or("none", DeliveryFamily::label);
-    counter!(DELIVERIES_REFUSED.name, "family" => family, "reason" => reason.label()).increment(1);
+    let family = family.map_or("none", value);
+    counter!(DELIVERIES_REFUSED.name, "family" => family, "reason" => value(reason)).increment(1);
 }
 
 /// A delivery's id had been seen before.

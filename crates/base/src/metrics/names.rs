@@ -1,27 +1,13 @@
-//! Every metric that is kept: name, unit, help text, and its labels with all their values.
+//! Every metric that is kept: name, kind, labels with all their values, and help, in the order the reference shows them.
 
-use metrics::Unit;
+use strum::VariantNames as _;
 
-use super::access::{
-    API_BUDGET_RATIO, API_CIRCUIT_OPEN, API_REQUEST_SECONDS, API_REQUESTS, API_WAIT_SECONDS,
-    CLOCK_DIFFERENCE, PAGE_DRIFT, TOKEN_REFRESHES, TOKENS_CHECKED,
+use super::{
+    ApiArea, ApiHost, ApiOutcome, ApiWait, Client, DeliveryEnd, DeliveryFamily, Drift, Kind, Metric, Refresh,
+    Refusal, Registration, Stage, TokenCheck, Transaction,
 };
-use super::enrich::{
-    END_TO_END, ENRICH_EVENTS, ENRICH_OPEN, ENRICH_PARKED, EPOCHS_RAISED, FENCE_ENTRIES, FENCE_RESTORE,
-    FENCE_RESTORED, LAST_CHANGE, RECORD_CHANGES, STALE_READS, TOMBSTONES, TOMBSTONES_BRAKED,
-};
-use super::snapshot::{
-    SNAPSHOT_BRAKED, SNAPSHOT_CERTIFIED, SNAPSHOT_OLD_ROWS, SNAPSHOT_PAGES, SNAPSHOT_ROWS,
-};
-use super::spool::{
-    SPOOL_APPENDED, SPOOL_ASIDE, SPOOL_BYTES, SPOOL_COMMIT_SECONDS, SPOOL_DISK_BYTES, SPOOL_ENTRIES,
-    SPOOL_FAILURES, SPOOL_FOREIGN, SPOOL_LIMIT_BYTES, SPOOL_OLDEST, SPOOL_REMOVED, SPOOL_UNOPENED,
-    SPOOL_UNREADABLE,
-};
-use super::{Kind, Metric};
 
-pub(super) const ORIGINS: &[&str] = &["webhook", "enrichment", "snapshot", "repair"];
-pub(super) const STAGES: &[&str] = &["read", "convert", "produce"];
+const ORIGINS: &[&str] = &["webhook", "enrichment", "snapshot", "repair"];
 /// Kinds of errors that make dead letters, as their headers name them.
 pub(super) const REASONS: &[&str] = &[
     "model::Error::Malformed",
@@ -42,7 +28,7 @@ pub(super) const REASONS: &[&str] = &[
     OTHER_REASON,
 ];
 pub(super) const OTHER_REASON: &str = "other";
-pub(super) const GAP_CAUSES: &[&str] = &[
+const GAP_CAUSES: &[&str] = &[
     "spool",
     "stopped",
     "oversized",
@@ -56,11 +42,10 @@ pub(super) const GAP_CAUSES: &[&str] = &[
     "floor",
     "unreadable",
 ];
-pub(super) const SUBSCRIPTION_CALLS: &[&str] =
+const SUBSCRIPTION_CALLS: &[&str] =
     &["names", "subscribe", "read", "identify", "enable", "move", "delete", "list"];
-pub(super) const CALL_OUTCOMES: &[&str] = &["done", "gone", "refused", "failed"];
-pub(super) const CLIENTS: &[&str] = &["producer", "consumer", "transactional", "admin"];
-/// Patterns of the admin listeners' paths; what else is asked for counts as `other`, so that nobody makes series by asking.
+const CALL_OUTCOMES: &[&str] = &["done", "gone", "refused", "failed"];
+/// Patterns of the admin listeners' paths; what else is asked for counts as `other`, so that requests cannot create series.
 pub(super) const ROUTES: &[&str] = &[
     "/",
     "/admin/declarations",
@@ -103,301 +88,208 @@ pub(super) const ROUTES: &[&str] = &[
     OTHER,
 ];
 pub(super) const OTHER: &str = "other";
-pub(super) const FAMILIES: &[&str] = &["accounting", "invoicing"];
 /// Those, and requests to the address of neither.
-pub(super) const REFUSED_FAMILIES: &[&str] = &["accounting", "invoicing", "none"];
-pub(super) const REFUSALS: &[&str] = &[
-    "route",
-    "unknown",
-    "starting",
-    "faulty",
-    "stopped",
-    "shed",
-    "throttled",
-    "source",
-    "unsigned",
-    "signature",
-    "echo",
-    "slow",
-    "broken",
-    "oversized",
-    "oversized_verified",
-];
-pub(super) const STATUSES: &[&str] = &["2xx", "4xx", "5xx"];
-pub(super) const LATENCY: &[f64] =
-    &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
-/// A sender gives up after five seconds: what comes close to that is told apart.
-pub(super) const ANSWERED: &[f64] =
+const REFUSED_FAMILIES: &[&str] = &["accounting", "invoicing", "none"];
+const STATUSES: &[&str] = &["2xx", "4xx", "5xx"];
+const LATENCY: &[f64] = &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+/// A sender gives up after five seconds: what comes close to that gets buckets.
+const ANSWERED: &[f64] =
     &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 2.5, 3.0, 4.0, 5.0, 10.0];
-
-pub(super) const BUILD_INFO: Metric = Metric {
-    name: "tributary_build_info",
-    kind: Kind::Gauge,
-    unit: Unit::Count,
-    help: "Always 1; the label says which version runs.",
-    labels: &[("version", &[env!("CARGO_PKG_VERSION")])],
-};
-pub(super) const RECORDS_PUBLISHED: Metric = Metric {
-    name: "tributary_records_published_total",
-    kind: Kind::Counter,
-    unit: Unit::Count,
-    help: "Records acknowledged by Kafka, or committed in a transaction, by where they came from.",
-    labels: &[("origin", ORIGINS)],
-};
-pub(super) const PUBLISH_SECONDS: Metric = Metric {
-    name: "tributary_publish_seconds",
-    kind: Kind::Histogram(LATENCY),
-    unit: Unit::Seconds,
-    help: "Time from handing a record to the producer to Kafka's acknowledgement.",
-    labels: &[],
-};
-pub(super) const EVENTS_FAILED: Metric = Metric {
-    name: "tributary_events_failed_total",
-    kind: Kind::Counter,
-    unit: Unit::Count,
-    help: "Failed attempts to publish a record, by the stage that failed; retries count again.",
-    labels: &[("stage", STAGES)],
-};
-pub(super) const DEAD_LETTERS: Metric = Metric {
-    name: "tributary_dead_letters_total",
-    kind: Kind::Counter,
-    unit: Unit::Count,
-    help: "Records written to the dead-letter topic, by the stage that refused them and the kind of error.",
-    labels: &[("stage", STAGES), ("reason", REASONS)],
-};
-pub(super) const TRANSACTIONS: Metric = Metric {
-    name: "tributary_kafka_transactions_total",
-    kind: Kind::Counter,
-    unit: Unit::Count,
-    help: "Shard transactions by how they ended; `settled` means that one ended what a broker had lost track of, `completed` that it made visible what a broker had committed and not told all partitions of.",
-    labels: &[("outcome", &["committed", "aborted", "fenced", "rebuilt", "settled", "completed"])],
-};
-pub(super) const SCHEMA_REGISTRATIONS: Metric = Metric {
-    name: "tributary_schema_registrations_total",
-    kind: Kind::Counter,
-    unit: Unit::Count,
-    help: "Schemas asked for at the registry, by outcome; `cached` means the registry was away and the id on disk was used.",
-    labels: &[("outcome", &["registered", "cached", "incompatible", "unauthorised", "unavailable"])],
-};
-pub(super) const KAFKA_QUEUED_MESSAGES: Metric = Metric {
-    name: "tributary_kafka_queued_messages",
-    kind: Kind::Gauge,
-    unit: Unit::Count,
-    help: "Messages waiting inside librdkafka, over all clients of a kind; from its statistics.",
-    labels: &[("client", CLIENTS)],
-};
-pub(super) const KAFKA_QUEUED_BYTES: Metric = Metric {
-    name: "tributary_kafka_queued_bytes",
-    kind: Kind::Gauge,
-    unit: Unit::Bytes,
-    help: "Bytes waiting inside librdkafka, over all clients of a kind; from its statistics.",
-    labels: &[("client", CLIENTS)],
-};
-pub(super) const KAFKA_SENT_BYTES: Metric = Metric {
-    name: "tributary_kafka_sent_bytes_total",
-    kind: Kind::Counter,
-    unit: Unit::Bytes,
-    help: "Bytes sent to brokers, by client; from librdkafka's statistics.",
-    labels: &[("client", CLIENTS)],
-};
-pub(super) const KAFKA_RECEIVED_BYTES: Metric = Metric {
-    name: "tributary_kafka_received_bytes_total",
-    kind: Kind::Counter,
-    unit: Unit::Bytes,
-    help: "Bytes received from brokers, by client; from librdkafka's statistics.",
-    labels: &[("client", CLIENTS)],
-};
-pub(super) const KAFKA_REQUEST_ERRORS: Metric = Metric {
-    name: "tributary_kafka_request_errors_total",
-    kind: Kind::Counter,
-    unit: Unit::Count,
-    help: "Failed requests and timeouts to brokers, by client; from librdkafka's statistics.",
-    labels: &[("client", CLIENTS)],
-};
-pub(super) const KAFKA_BROKERS_UP: Metric = Metric {
-    name: "tributary_kafka_brokers_up",
-    kind: Kind::Gauge,
-    unit: Unit::Count,
-    help: "Working connections to brokers, over all clients of a kind; from librdkafka's statistics.",
-    labels: &[("client", CLIENTS)],
-};
-pub(super) const KAFKA_ROUND_TRIP: Metric = Metric {
-    name: "tributary_kafka_round_trip_seconds",
-    kind: Kind::Gauge,
-    unit: Unit::Seconds,
-    help: "Slowest broker's average round trip in the last statistics window of a client of this kind.",
-    labels: &[("client", CLIENTS)],
-};
-pub(super) const GAPS_WRITTEN: Metric = Metric {
-    name: "tributary_gaps_written_total",
-    kind: Kind::Counter,
-    unit: Unit::Count,
-    help: "Gaps written to a state topic: deliveries that may be missing, by cause.",
-    labels: &[("cause", GAP_CAUSES)],
-};
-pub(super) const CALLS_OF_SUBSCRIPTIONS: Metric = Metric {
-    name: "tributary_subscription_calls_total",
-    kind: Kind::Counter,
-    unit: Unit::Count,
-    help: "Calls to the provider about subscriptions, by what was asked and what came of it.",
-    labels: &[("call", SUBSCRIPTION_CALLS), ("outcome", CALL_OUTCOMES)],
-};
-pub(super) const GAPS_UNWRITTEN: Metric = Metric {
-    name: "tributary_gaps_unwritten",
-    kind: Kind::Gauge,
-    unit: Unit::Count,
-    help: "Gaps that were found and that Kafka has not got yet.",
-    labels: &[],
-};
-pub(super) const REST_REQUESTS: Metric = Metric {
-    name: "tributary_rest_requests_total",
-    kind: Kind::Counter,
-    unit: Unit::Count,
-    help: "Requests to the admin listeners, by the path's pattern and the first digit of the answer's status.",
-    labels: &[("route", ROUTES), ("status", STATUSES)],
-};
-pub(super) const REST_SECONDS: Metric = Metric {
-    name: "tributary_rest_request_seconds",
-    kind: Kind::Histogram(LATENCY),
-    unit: Unit::Seconds,
-    help: "Time from a request's head to the head of its answer, by whether it asks or changes something.",
-    labels: &[("effect", &["read", "change"])],
-};
-
-pub(super) const DELIVERIES: Metric = Metric {
-    name: "tributary_deliveries_total",
-    kind: Kind::Counter,
-    unit: Unit::Count,
-    help: "Verified deliveries by how they ended: durable and acknowledged were answered 200, full and late 503.",
-    labels: &[("family", FAMILIES), ("outcome", &["durable", "acknowledged", "full", "late"])],
-};
-pub(super) const DELIVERIES_REFUSED: Metric = Metric {
-    name: "tributary_deliveries_refused_total",
-    kind: Kind::Counter,
-    unit: Unit::Count,
-    help: "Requests to the public listeners that were refused, by the API whose address they came to and by reason. Alert \
-           on oversized_verified: those were the provider's. unsigned lacks the signature header, signature has one that \
-           no secret of the connector made. throttled counts requests of addresses that sent too many bytes without a \
-           valid signature.",
-    labels: &[("family", REFUSED_FAMILIES), ("reason", REFUSALS)],
-};
-pub(super) const DELIVERIES_REPEATED: Metric = Metric {
-    name: "tributary_deliveries_repeated_total",
-    kind: Kind::Counter,
-    unit: Unit::Count,
-    help: "Deliveries whose id was seen before, and that were answered by what became of the first.",
-    labels: &[],
-};
-pub(super) const DELIVERY_SECONDS: Metric = Metric {
-    name: "tributary_delivery_seconds",
-    kind: Kind::Histogram(ANSWERED),
-    unit: Unit::Seconds,
-    help: "Time from the head of a delivery's request to its answer, for verified ones; the provider waits 5 seconds.",
-    labels: &[("family", FAMILIES)],
-};
-pub(super) const ACKNOWLEDGEMENTS_DROPPED: Metric = Metric {
-    name: "tributary_acknowledgements_dropped_total",
-    kind: Kind::Counter,
-    unit: Unit::Count,
-    help: "Acknowledge events that were answered and then dropped, because too many waited to be noted.",
-    labels: &[],
-};
-pub(super) const CONNECTIONS_REFUSED: Metric = Metric {
-    name: "tributary_connections_refused_total",
-    kind: Kind::Counter,
-    unit: Unit::Count,
-    help: "Connections closed because their address had as many as one may have.",
-    labels: &[],
-};
-pub(super) const CONNECTIONS_GAVE_WAY: Metric = Metric {
-    name: "tributary_connections_gave_way_total",
-    kind: Kind::Counter,
-    unit: Unit::Count,
-    help: "Connections without a request at work that were closed to make room for a new one.",
-    labels: &[],
-};
-pub(super) const CERTIFICATES_LOADED: Metric = Metric {
-    name: "tributary_certificates_loaded_total",
-    kind: Kind::Counter,
-    unit: Unit::Count,
-    help: "Changed certificates that a listener took up, or refused and went on with the one before.",
-    labels: &[("outcome", &["taken", "refused"])],
-};
-pub(super) const CERTIFICATE_EXPIRY: Metric = Metric {
-    name: "tributary_certificate_expiry_timestamp_seconds",
-    kind: Kind::Gauge,
-    unit: Unit::Seconds,
-    help: "When the first certificate of the chain ends that listeners serve, in seconds since 1970; 0 where they serve none.",
-    labels: &[("listener", &["rest", "webhook"])],
-};
-/// Every metric of the product that is kept, in the order the reference shows them.
-pub const ALL: &[Metric] = &[
-    BUILD_INFO,
-    RECORDS_PUBLISHED,
-    PUBLISH_SECONDS,
-    EVENTS_FAILED,
-    DEAD_LETTERS,
-    TRANSACTIONS,
-    SCHEMA_REGISTRATIONS,
-    KAFKA_QUEUED_MESSAGES,
-    KAFKA_QUEUED_BYTES,
-    KAFKA_SENT_BYTES,
-    KAFKA_RECEIVED_BYTES,
-    KAFKA_REQUEST_ERRORS,
-    KAFKA_BROKERS_UP,
-    KAFKA_ROUND_TRIP,
-    SPOOL_ENTRIES,
-    SPOOL_BYTES,
-    SPOOL_LIMIT_BYTES,
-    SPOOL_OLDEST,
-    SPOOL_DISK_BYTES,
-    SPOOL_APPENDED,
-    SPOOL_REMOVED,
-    SPOOL_COMMIT_SECONDS,
-    SPOOL_FAILURES,
-    SPOOL_UNREADABLE,
-    SPOOL_FOREIGN,
-    SPOOL_UNOPENED,
-    SPOOL_ASIDE,
-    DELIVERIES,
-    DELIVERIES_REFUSED,
-    DELIVERIES_REPEATED,
-    DELIVERY_SECONDS,
-    ACKNOWLEDGEMENTS_DROPPED,
-    CONNECTIONS_REFUSED,
-    CONNECTIONS_GAVE_WAY,
-    CERTIFICATES_LOADED,
-    CERTIFICATE_EXPIRY,
-    ENRICH_EVENTS,
-    RECORD_CHANGES,
-    LAST_CHANGE,
-    ENRICH_OPEN,
-    ENRICH_PARKED,
-    END_TO_END,
-    STALE_READS,
-    TOMBSTONES,
-    TOMBSTONES_BRAKED,
-    FENCE_ENTRIES,
-    EPOCHS_RAISED,
-    FENCE_RESTORE,
-    FENCE_RESTORED,
-    SNAPSHOT_PAGES,
-    SNAPSHOT_ROWS,
-    SNAPSHOT_CERTIFIED,
-    SNAPSHOT_BRAKED,
-    SNAPSHOT_OLD_ROWS,
-    GAPS_WRITTEN,
-    GAPS_UNWRITTEN,
-    CALLS_OF_SUBSCRIPTIONS,
-    REST_REQUESTS,
-    REST_SECONDS,
-    API_REQUESTS,
-    API_REQUEST_SECONDS,
-    API_WAIT_SECONDS,
-    API_BUDGET_RATIO,
-    API_CIRCUIT_OPEN,
-    PAGE_DRIFT,
-    TOKEN_REFRESHES,
-    TOKENS_CHECKED,
-    CLOCK_DIFFERENCE,
+/// Parked records take longer than a minute.
+const END_TO_END_LATENCY: &[f64] =
+    &[0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 86_400.0];
+pub(super) const ENRICH_OUTCOMES: &[&str] = &[
+    "published",
+    "deleted",
+    "duplicate",
+    "stale",
+    "coalesced",
+    "filtered",
+    "parked",
+    "foreign",
+    "unreadable",
+    "dead_lettered",
 ];
+/// What can become of a record.
+const OPERATIONS: &[&str] = &["publish", "delete"];
+/// What leads to a record.
+pub(super) const CHANGED_BY: &[&str] = &["enrichment", "snapshot", "repair"];
+/// What a record can be.
+pub(super) const ENTITIES: &[&str] = &[
+    "accounts",
+    "charges",
+    "payments",
+    "customers",
+    "suppliers",
+    "input-invoices",
+    "issued-invoices",
+    "journals",
+    "companies",
+    "accounting-years",
+    "persons",
+    "corporate-legal-entities",
+    "individual-legal-entities",
+    "activities",
+    "estimations",
+    "legal-entity-licences",
+    "prorates",
+    "income-allocation-legal-entities",
+    "integration-files",
+    "payroll",
+];
+const LISTS: &[&str] = &["companies", "customers", "accounts", "payroll"];
+const METHODS: &[&str] = &["single", "counting", "none"];
+const LANES: &[&str] = &["webhook", "repair", "snapshot"];
+/// Up to the longest that a request may wait for its turn.
+const WAITS: &[f64] = &[0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 3_600.0];
+
+macro_rules! kept {
+    ($($constant:ident = $kind:ident $(($bounds:expr))? $name:literal $labels:expr, $help:literal;)*) => {
+        $(pub(super) const $constant: Metric =
+            Metric { name: $name, kind: kept!(@ $kind $($bounds)?), help: $help, labels: $labels };)*
+        /// Every metric of the product that is kept.
+        pub const ALL: &[Metric] = &[$($constant),*];
+    };
+    (@ counter) => { Kind::Counter };
+    (@ gauge) => { Kind::Gauge };
+    (@ histogram $bounds:expr) => { Kind::Histogram($bounds) };
+}
+
+kept! {
+    BUILD_INFO = gauge "tributary_build_info" &[("version", &[env!("CARGO_PKG_VERSION")])],
+        "Always 1; the label says which version runs.";
+    RECORDS_PUBLISHED = counter "tributary_records_published_total" &[("origin", ORIGINS)],
+        "Records acknowledged by Kafka, or committed in a transaction, by where they came from.";
+    PUBLISH_SECONDS = histogram(LATENCY) "tributary_publish_seconds" &[],
+        "Time from handing a record to the producer to Kafka's acknowledgement.";
+    EVENTS_FAILED = counter "tributary_events_failed_total" &[("stage", Stage::VARIANTS)],
+        "Failed attempts to publish a record, by the stage that failed; retries count again.";
+    DEAD_LETTERS = counter "tributary_dead_letters_total" &[("stage", Stage::VARIANTS), ("reason", REASONS)],
+        "Records written to the dead-letter topic, by the stage that refused them and the kind of error.";
+    TRANSACTIONS = counter "tributary_kafka_transactions_total" &[("outcome", Transaction::VARIANTS)],
+        "Shard transactions by how they ended; `settled` means that one ended what a broker had lost track of, `completed` that it made visible what a broker had committed and not told all partitions of.";
+    SCHEMA_REGISTRATIONS = counter "tributary_schema_registrations_total" &[("outcome", Registration::VARIANTS)],
+        "Schemas asked for at the registry, by outcome; `cached` means the registry was away and the id on disk was used.";
+    KAFKA_QUEUED_MESSAGES = gauge "tributary_kafka_queued_messages" &[("client", Client::VARIANTS)],
+        "Messages waiting inside librdkafka, over all clients of a kind; from its statistics.";
+    KAFKA_QUEUED_BYTES = gauge "tributary_kafka_queued_bytes" &[("client", Client::VARIANTS)],
+        "Bytes waiting inside librdkafka, over all clients of a kind; from its statistics.";
+    KAFKA_SENT_BYTES = counter "tributary_kafka_sent_bytes_total" &[("client", Client::VARIANTS)],
+        "Bytes sent to brokers, by client; from librdkafka's statistics.";
+    KAFKA_RECEIVED_BYTES = counter "tributary_kafka_received_bytes_total" &[("client", Client::VARIANTS)],
+        "Bytes received from brokers, by client; from librdkafka's statistics.";
+    KAFKA_REQUEST_ERRORS = counter "tributary_kafka_request_errors_total" &[("client", Client::VARIANTS)],
+        "Failed requests and timeouts to brokers, by client; from librdkafka's statistics.";
+    KAFKA_BROKERS_UP = gauge "tributary_kafka_brokers_up" &[("client", Client::VARIANTS)],
+        "Working connections to brokers, over all clients of a kind; from librdkafka's statistics.";
+    KAFKA_ROUND_TRIP = gauge "tributary_kafka_round_trip_seconds" &[("client", Client::VARIANTS)],
+        "Slowest broker's average round trip in the last statistics window of a client of this kind.";
+    SPOOL_ENTRIES = gauge "tributary_spool_entries" &[],
+        "Entries in the spool: accepted and not in Kafka yet.";
+    SPOOL_BYTES = gauge "tributary_spool_bytes" &[],
+        "Bytes of the entries in the spool; tributary_spool_limit_bytes bounds it.";
+    SPOOL_LIMIT_BYTES = gauge "tributary_spool_limit_bytes" &[],
+        "Bytes the spool may hold before deliveries are answered 503: `spool.limit.bytes` of all that are received.";
+    SPOOL_OLDEST = gauge "tributary_spool_oldest_seconds" &[],
+        "How long the oldest entry has been in the spool; 0 when it is empty.";
+    SPOOL_DISK_BYTES = gauge "tributary_spool_disk_bytes" &[],
+        "Bytes the spool takes on disk, without databases that were moved aside.";
+    SPOOL_APPENDED = counter "tributary_spool_appended_total" &[],
+        "Entries written to the spool and synced.";
+    SPOOL_REMOVED = counter "tributary_spool_removed_total" &[],
+        "Entries removed from the spool because Kafka has them; its rate is the drain rate.";
+    SPOOL_COMMIT_SECONDS = histogram(LATENCY) "tributary_spool_commit_seconds" &[],
+        "Time to write and sync one batch of the spool; its count is the number of commits.";
+    SPOOL_FAILURES = counter "tributary_spool_failures_total" &[],
+        "Databases of the spool that failed to write or to sync and were replaced by fresh ones.";
+    SPOOL_UNREADABLE = counter "tributary_spool_unreadable_total" &[],
+        "Stretches of the spool, of one entry or more, that cannot be read.";
+    SPOOL_FOREIGN = gauge "tributary_spool_foreign_entries" &[],
+        "Entries of the spool that this version cannot read; they stay for one that can, and are counted nowhere else.";
+    SPOOL_UNOPENED = gauge "tributary_spool_unopened_databases" &[],
+        "Databases of the spool that could not be opened: what they hold is counted nowhere, and a restart takes it up.";
+    SPOOL_ASIDE = gauge "tributary_spool_aside_databases" &[],
+        "Broken databases that lie aside in the spool's directory, for people: what could be read of them is counted.";
+    DELIVERIES = counter "tributary_deliveries_total" &[("family", DeliveryFamily::VARIANTS), ("outcome", DeliveryEnd::VARIANTS)],
+        "Verified deliveries by how they ended: durable and acknowledged were answered 200, full and late 503.";
+    DELIVERIES_REFUSED = counter "tributary_deliveries_refused_total" &[("family", REFUSED_FAMILIES), ("reason", Refusal::VARIANTS)],
+        "Requests to the public listeners that were refused, by the API whose address they came to and by reason. Alert on oversized_verified: those were the provider's. unsigned lacks the signature header, signature has one that no secret of the connector made. throttled counts requests of addresses that sent too many bytes without a valid signature.";
+    DELIVERIES_REPEATED = counter "tributary_deliveries_repeated_total" &[],
+        "Deliveries whose id was seen before, and that were answered by what became of the first.";
+    DELIVERY_SECONDS = histogram(ANSWERED) "tributary_delivery_seconds" &[("family", DeliveryFamily::VARIANTS)],
+        "Time from the head of a delivery's request to its answer, for verified ones; the provider waits 5 seconds.";
+    ACKNOWLEDGEMENTS_DROPPED = counter "tributary_acknowledgements_dropped_total" &[],
+        "Acknowledge events that were answered and then dropped, because too many waited to be noted.";
+    CONNECTIONS_REFUSED = counter "tributary_connections_refused_total" &[],
+        "Connections closed because their address had as many as one may have.";
+    CONNECTIONS_GAVE_WAY = counter "tributary_connections_gave_way_total" &[],
+        "Connections without a request at work that were closed to make room for a new one.";
+    CERTIFICATES_LOADED = counter "tributary_certificates_loaded_total" &[("outcome", &["taken", "refused"])],
+        "Changed certificates that a listener took up, or refused and went on with the one before.";
+    CERTIFICATE_EXPIRY = gauge "tributary_certificate_expiry_timestamp_seconds" &[("listener", &["rest", "webhook"])],
+        "When the first certificate of the chain ends that listeners serve, in seconds since 1970; 0 where they serve none.";
+    ENRICH_EVENTS = counter "tributary_enrich_events_total" &[("outcome", ENRICH_OUTCOMES)],
+        "Events that were followed, by what became of them; one that was parked counts once more by what becomes of it then.";
+    RECORD_CHANGES = counter "tributary_record_changes_total" &[("origin", CHANGED_BY), ("entity", ENTITIES), ("op", OPERATIONS)],
+        "Records that were committed to their topics, by what led to it, what they are and what became of them.";
+    LAST_CHANGE = gauge "tributary_last_change_timestamp_seconds" &[("origin", CHANGED_BY)],
+        "When this worker last committed a record to its topic, in seconds since 1970, by what led to it; 0 before the first.";
+    ENRICH_OPEN = gauge "tributary_enrich_open_records" &[],
+        "Records behind events that are to be read, or to be committed, without those that are parked.";
+    ENRICH_PARKED = gauge "tributary_enrich_parked_records" &[],
+        "Records behind events that wait in the state topic until they can be read.";
+    END_TO_END = histogram(END_TO_END_LATENCY) "tributary_end_to_end_latency_seconds" &[("op", OPERATIONS)],
+        "Time from what an event tells of, by the provider's timestamp where that can be so and else by its delivery, to the commit of the record that follows; of several events the first counts. A delete waits until it is confirmed.";
+    STALE_READS = counter "tributary_stale_reads_total" &[],
+        "Reads by id that showed less than the event had told of: a replica is behind.";
+    TOMBSTONES = counter "tributary_tombstones_total" &[("cause", &["event"])],
+        "Deleted records, by what said so.";
+    TOMBSTONES_BRAKED = counter "tributary_tombstones_braked_total" &[],
+        "Deletes that were held back because there were too many at once; one that is looked at again counts again. Alert on it.";
+    FENCE_ENTRIES = gauge "tributary_fence_entries" &[],
+        "Records whose last published version this worker keeps, of the shards it has.";
+    EPOCHS_RAISED = counter "tributary_epochs_raised_total" &[],
+        "Records that were published again under the next epoch because the provider itself went back. Alert on it.";
+    FENCE_RESTORE = histogram(&[0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0]) "tributary_fence_restore_seconds" &[],
+        "Time to read the fences of a shard when it was taken.";
+    FENCE_RESTORED = counter "tributary_fence_restored_records_total" &[],
+        "Fences that were read from Kafka when shards were taken.";
+    SNAPSHOT_PAGES = counter "tributary_snapshot_pages_total" &[("entity", LISTS), ("outcome", &["read", "failed"])],
+        "Pages of lists, by list and by whether they could be read.";
+    SNAPSHOT_ROWS = counter "tributary_snapshot_records_total" &[("entity", LISTS)],
+        "Rows of lists that were compared with what is published, by list.";
+    SNAPSHOT_CERTIFIED = counter "tributary_snapshot_certified_total" &[("entity", LISTS), ("method", METHODS)],
+        "Lists that were read to their end, by what proves them complete; none where nothing does.";
+    SNAPSHOT_BRAKED = counter "tributary_snapshot_braked_total" &[],
+        "Lists that lacked so many known records that they wait for a person.";
+    SNAPSHOT_OLD_ROWS = counter "tributary_snapshot_stale_rows_total" &[],
+        "Rows of lists that were older than what is published.";
+    GAPS_WRITTEN = counter "tributary_gaps_written_total" &[("cause", GAP_CAUSES)],
+        "Gaps written to a state topic: deliveries that may be missing, by cause.";
+    GAPS_UNWRITTEN = gauge "tributary_gaps_unwritten" &[],
+        "Gaps that were found and that Kafka has not got yet.";
+    CALLS_OF_SUBSCRIPTIONS = counter "tributary_subscription_calls_total" &[("call", SUBSCRIPTION_CALLS), ("outcome", CALL_OUTCOMES)],
+        "Calls to the provider about subscriptions, by what was asked and what came of it.";
+    REST_REQUESTS = counter "tributary_rest_requests_total" &[("route", ROUTES), ("status", STATUSES)],
+        "Requests to the admin listeners, by the path's pattern and the first digit of the answer's status.";
+    REST_SECONDS = histogram(LATENCY) "tributary_rest_request_seconds" &[("effect", &["read", "change"])],
+        "Time from a request's head to the head of its answer, by whether it asks or changes something.";
+    API_REQUESTS = counter "tributary_api_requests_total" &[("area", ApiArea::VARIANTS), ("outcome", ApiOutcome::VARIANTS)],
+        "Requests to the provider by area and how they ended.";
+    API_REQUEST_SECONDS = histogram(LATENCY) "tributary_api_request_seconds" &[("area", ApiArea::VARIANTS)],
+        "Time from sending a request to the last byte of its answer.";
+    API_WAIT_SECONDS = histogram(WAITS) "tributary_api_wait_seconds" &[("lane", LANES), ("reason", ApiWait::VARIANTS)],
+        "Time that requests waited before they were sent, by lane and by what they waited for.";
+    API_BUDGET_RATIO = gauge "tributary_api_budget_ratio" &[],
+        "The rate at which requests are sent now as a part of the budget; below 1 while the provider throttles.";
+    API_CIRCUIT_OPEN = gauge "tributary_api_circuit_open" &[("host", ApiHost::VARIANTS)],
+        "Hosts of the provider that fail and are asked by single probes only.";
+    PAGE_DRIFT = counter "tributary_page_drift_total" &[("kind", Drift::VARIANTS)],
+        "Oddities of paged lists: short pages, rows seen before, pages repeated, totals or headers that do not fit, caches.";
+    TOKEN_REFRESHES = counter "tributary_token_refreshes_total" &[("outcome", Refresh::VARIANTS)],
+        "Refreshes of grants that this worker tried, by how they ended.";
+    TOKENS_CHECKED = counter "tributary_tokens_checked_total" &[("outcome", TokenCheck::VARIANTS)],
+        "Tokens of the provider that were checked, by result.";
+    CLOCK_DIFFERENCE = gauge "tributary_clock_difference_seconds" &[],
+        "How far the provider's clock is ahead of this machine's, by its answers.";
+}
