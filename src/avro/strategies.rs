@@ -2,7 +2,7 @@
 
 use model::*;
 
-#[path = "../../crates/model/src/strategies.rs"]
+#[path = "../../crates/model/src/tests/strategies.rs"]
 #[allow(dead_code, reason = "the model's tests use more of them")]
 mod of_the_model;
 

@@ -32,8 +32,6 @@ mod record;
 mod resource;
 mod schema;
 #[cfg(test)]
-mod strategies;
-#[cfg(test)]
 mod tests;
 mod text;
 mod time;

@@ -1,11 +1,14 @@
 //! What holds across the module: nothing is lost, every value fits its schema and lands where it belongs.
 
+mod strategies;
+
 use std::{collections::BTreeMap, fs, path::Path};
 
 use apache_avro::{Schema, from_value, reader::datum::GenericDatumReader, writer::datum::GenericDatumWriter};
 use proptest::prelude::*;
 
-use super::{strategies::*, *};
+use self::strategies::*;
+use super::*;
 
 const DELIVERY: &str = r#"{
   "WebhookId": "6f0e1a34-0000-4000-8000-000000000001",
@@ -90,7 +93,7 @@ proptest! {
 
     #[test]
     fn reading_the_written_json_again_gives_the_same_record(
-        (json, value) in super::strategies::value(SchemaKind::Customer)
+        (json, value) in strategies::value(SchemaKind::Customer)
     ) {
         let again = Value::from_resource_json(
             value.to_json().as_bytes(), AccountingResource::Customers, &company(),
