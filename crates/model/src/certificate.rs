@@ -4,34 +4,23 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{CompanyId, Error, RunId, error::excerpt, text::written_as_name};
+use super::{
+    CompanyId, Error, RunId,
+    text::{find, named, shown_as_name, written_as_text},
+};
 
-/// How a list was proved complete.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Method {
-    /// It fits on one page.
-    Single,
-    /// Its keys ascend strictly from page to page. Not written any more: nothing proves that the provider understands such a filter.
-    Keyset,
-    /// Its rows were counted against the distinct ids read.
-    Counting,
-    /// It was not proved.
-    None,
-}
-
-impl Method {
-    /// Every method.
-    pub const ALL: [Self; 4] = [Self::Single, Self::Keyset, Self::Counting, Self::None];
-
-    /// Name, as in the certificate.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Single => "single",
-            Self::Keyset => "keyset",
-            Self::Counting => "counting",
-            Self::None => "none",
-        }
+named! {
+    /// How a list was proved complete.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum Method {
+        /// It fits on one page.
+        Single = "single",
+        /// Its keys ascend strictly from page to page. Not written any more: nothing proves that the provider understands such a filter.
+        Keyset = "keyset",
+        /// Its rows were counted against the distinct ids read.
+        Counting = "counting",
+        /// It was not proved.
+        None = "none",
     }
 }
 
@@ -39,15 +28,12 @@ impl FromStr for Method {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self, Error> {
-        Self::ALL.into_iter().find(|method| method.name() == name).ok_or_else(|| Error::UnknownName {
-            what: "certificate method",
-            given: excerpt(name),
-            valid: Self::ALL.map(Self::name).join(", "),
-        })
+        find("certificate method", name, Self::ALL.into_iter(), Self::name)
     }
 }
 
-written_as_name!(Method);
+shown_as_name!(Method);
+written_as_text!(Method);
 
 /// The record of `schemas/Certificate.avsc`; times are microseconds since 1970.
 ///

@@ -2,7 +2,10 @@
 
 use std::{fmt, str::FromStr};
 
-use super::{Error, error::excerpt, text::written_as_name};
+use super::{
+    Error,
+    text::{find, named, shown_as_name, written_as_text},
+};
 
 /// An entity of the invoicing API that accepts webhooks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,15 +48,17 @@ pub enum InvoicingEntity {
     CompanySettings,
 }
 
-/// What can happen to an entity.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum InvoicingAction {
-    /// Created.
-    Created,
-    /// Updated.
-    Updated,
-    /// Deleted.
-    Deleted,
+named! {
+    /// What can happen to an entity.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum InvoicingAction {
+        /// Created.
+        Created = "created",
+        /// Updated.
+        Updated = "updated",
+        /// Deleted.
+        Deleted = "deleted",
+    }
 }
 
 /// One webhook of the invoicing API: the provider takes a subscription for each pair.
@@ -156,30 +161,12 @@ impl FromStr for InvoicingEntity {
 
     /// Takes the provider's name or ours, exactly.
     fn from_str(name: &str) -> Result<Self, Error> {
-        Self::all().find(|entity| entity.provider_name() == name || entity.name() == name).ok_or_else(|| {
-            Error::UnknownName {
-                what: "invoicing entity",
-                given: excerpt(name),
-                valid: Self::all().map(Self::provider_name).collect::<Vec<_>>().join(", "),
-            }
-        })
+        let named = Self::all().find(|entity| entity.name() == name);
+        named.map_or_else(|| find("invoicing entity", name, Self::all(), Self::provider_name), Ok)
     }
 }
 
 impl InvoicingAction {
-    /// Every action.
-    pub const ALL: [Self; 3] = [Self::Created, Self::Updated, Self::Deleted];
-
-    /// Lower-case name, as in our events: `created`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Created => "created",
-            Self::Updated => "updated",
-            Self::Deleted => "deleted",
-        }
-    }
-
     /// The provider's name, as in subscriptions: `Created`.
     #[must_use]
     pub const fn provider_name(self) -> &'static str {
@@ -196,18 +183,13 @@ impl FromStr for InvoicingAction {
 
     /// Takes the provider's name or ours, exactly.
     fn from_str(name: &str) -> Result<Self, Error> {
-        Self::ALL
-            .into_iter()
-            .find(|action| action.provider_name() == name || action.name() == name)
-            .ok_or_else(|| Error::UnknownName {
-                what: "invoicing action",
-                given: excerpt(name),
-                valid: Self::ALL.map(Self::provider_name).join(", "),
-            })
+        let named = Self::ALL.into_iter().find(|action| action.name() == name);
+        named.map_or_else(|| find("invoicing action", name, Self::ALL.into_iter(), Self::provider_name), Ok)
     }
 }
 
-written_as_name!(InvoicingEntity, InvoicingAction);
+shown_as_name!(InvoicingEntity, InvoicingAction);
+written_as_text!(InvoicingEntity, InvoicingAction);
 
 #[cfg(test)]
 mod tests {

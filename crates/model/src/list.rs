@@ -2,36 +2,27 @@
 
 use std::str::FromStr;
 
-use super::{AccountingResource, Error, Topic, error::excerpt, text::written_as_name};
+use super::{
+    AccountingResource, Error, Topic,
+    text::{find, named, shown_as_name, written_as_text},
+};
 
-/// A list of the provider that can be read in full.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum List {
-    /// Accounting companies.
-    Companies,
-    /// Customers of a company.
-    Customers,
-    /// Accounts of a company.
-    Accounts,
-    /// Payroll companies.
-    Payroll,
+named! {
+    /// A list of the provider that can be read in full.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum List {
+        /// Accounting companies.
+        Companies = "companies",
+        /// Customers of a company.
+        Customers = "customers",
+        /// Accounts of a company.
+        Accounts = "accounts",
+        /// Payroll companies.
+        Payroll = "payroll",
+    }
 }
 
 impl List {
-    /// Every list.
-    pub const ALL: [Self; 4] = [Self::Companies, Self::Customers, Self::Accounts, Self::Payroll];
-
-    /// Its name, as in settings, requests and certificates.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Companies => "companies",
-            Self::Customers => "customers",
-            Self::Accounts => "accounts",
-            Self::Payroll => "payroll",
-        }
-    }
-
     /// Where its rows are published.
     #[must_use]
     pub const fn topic(self) -> Topic {
@@ -69,12 +60,9 @@ impl FromStr for List {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self, Error> {
-        Self::ALL.into_iter().find(|list| list.name() == name).ok_or_else(|| Error::UnknownName {
-            what: "list",
-            given: excerpt(name),
-            valid: Self::ALL.map(Self::name).join(", "),
-        })
+        find("list", name, Self::ALL.into_iter(), Self::name)
     }
 }
 
-written_as_name!(List);
+shown_as_name!(List);
+written_as_text!(List);

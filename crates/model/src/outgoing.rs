@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{AccountingResource, CompanyId, Ending, Epoch, Error, Key, RecordId, Topic, Traceparent, Value};
+use super::{
+    AccountingResource, CompanyId, Ending, Epoch, Error, Key, RecordId, Topic, Traceparent, Value,
+    text::named,
+};
 
 /// A record to publish; encoding it and finding its partition is all that is left to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,32 +39,18 @@ pub struct Meta {
     pub traceparent: Option<Traceparent>,
 }
 
-/// What made us publish a record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Origin {
-    /// A delivery.
-    Webhook,
-    /// A read because of an event.
-    Enrichment,
-    /// A row of a list.
-    Snapshot,
-    /// A read to close a gap.
-    Repair,
-}
-
-impl Origin {
-    /// Every origin.
-    pub const ALL: [Self; 4] = [Self::Webhook, Self::Enrichment, Self::Snapshot, Self::Repair];
-
-    /// Name, as in headers and metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Webhook => "webhook",
-            Self::Enrichment => "enrichment",
-            Self::Snapshot => "snapshot",
-            Self::Repair => "repair",
-        }
+named! {
+    /// What made us publish a record.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Origin {
+        /// A delivery.
+        Webhook = "webhook",
+        /// A read because of an event.
+        Enrichment = "enrichment",
+        /// A row of a list.
+        Snapshot = "snapshot",
+        /// A read to close a gap.
+        Repair = "repair",
     }
 }
 

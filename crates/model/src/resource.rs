@@ -2,7 +2,10 @@
 
 use std::str::FromStr;
 
-use super::{Error, SchemaKind, error::excerpt, text::written_as_name};
+use super::{
+    Error, SchemaKind,
+    text::{find, shown_as_name, written_as_text},
+};
 
 /// A resource of the accounting family that accepts webhooks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -204,15 +207,12 @@ impl FromStr for AccountingResource {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self, Error> {
-        Self::all().find(|resource| resource.name() == name).ok_or_else(|| Error::UnknownName {
-            what: "accounting resource",
-            given: excerpt(name),
-            valid: Self::all().map(Self::name).collect::<Vec<_>>().join(", "),
-        })
+        find("accounting resource", name, Self::all(), Self::name)
     }
 }
 
-written_as_name!(AccountingResource);
+shown_as_name!(AccountingResource);
+written_as_text!(AccountingResource);
 
 #[cfg(test)]
 mod tests {

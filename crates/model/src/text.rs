@@ -1,29 +1,73 @@
-//! Closed sets that are written as their name.
+//! Closed sets with a name for each member, and types that are written as text.
 
-/// Gives a type with `name()` and `FromStr` its `Display` and a serde form that is the bare name, since the
-/// Avro schemas hold such fields as strings: a set in an Avro enum could not grow without breaking old
-/// readers.
-macro_rules! written_as_name {
+use super::{Error, error::excerpt};
+
+/// Declares an enum together with the name of each variant, `ALL` of them in order, and `name()`.
+macro_rules! named {
+    ($(#[$meta:meta])* pub enum $type:ident { $($(#[$doc:meta])* $variant:ident = $name:literal,)+ }) => {
+        $(#[$meta])*
+        pub enum $type {
+            $($(#[$doc])* $variant,)+
+        }
+
+        impl $type {
+            /// Every variant, in order.
+            pub const ALL: [Self; [$($name),+].len()] = [$(Self::$variant),+];
+
+            /// The name in records, settings, metrics and messages.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)+
+                }
+            }
+        }
+    };
+}
+
+/// Gives a type with `name()` its `Display`.
+macro_rules! shown_as_name {
     ($($type:ty),+) => {$(
         impl std::fmt::Display for $type {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str(self.name())
             }
         }
+    )+};
+}
 
+/// Gives a type with `Display` and `FromStr` a serde form that is the bare text. Avro schemas hold such fields as strings: an
+/// Avro enum could not grow without breaking old readers.
+macro_rules! written_as_text {
+    ($($type:ty),+) => {$(
         impl serde::Serialize for $type {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.serialize_str(self.name())
+                serializer.collect_str(self)
             }
         }
 
         impl<'de> serde::Deserialize<'de> for $type {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let name = <String as serde::Deserialize>::deserialize(deserializer)?;
-                name.parse().map_err(serde::de::Error::custom)
+                let text = <String as serde::Deserialize>::deserialize(deserializer)?;
+                text.parse().map_err(serde::de::Error::custom)
             }
         }
     )+};
 }
 
-pub(super) use written_as_name;
+pub(super) use {named, shown_as_name, written_as_text};
+
+/// The member of `all` with this name.
+pub(super) fn find<T: Copy>(
+    what: &'static str,
+    given: &str,
+    all: impl Iterator<Item = T> + Clone,
+    name: impl Fn(T) -> &'static str,
+) -> Result<T, Error> {
+    let found = all.clone().find(|one| name(*one) == given);
+    found.ok_or_else(|| Error::UnknownName {
+        what,
+        given: excerpt(given),
+        valid: all.map(name).collect::<Vec<_>>().join(", "),
+    })
+}

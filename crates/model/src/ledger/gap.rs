@@ -3,72 +3,37 @@
 use serde::{Deserialize, Serialize};
 
 use super::Target;
-use crate::{CompanyId, Key};
+use crate::{CompanyId, Key, text::named};
 
-/// Why deliveries may be missing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum GapCause {
-    /// Part of the spool cannot be read.
-    Spool,
-    /// The connector was stopped.
-    Stopped,
-    /// A verified delivery was too large.
-    Oversized,
-    /// The provider has disabled a subscription, or it is paused.
-    Disabled,
-    /// A subscription is gone that nobody here has deleted.
-    Lost,
-    /// The provider waits too long for a receiver to accept a subscription.
-    Awaiting,
-    /// Nothing has come for longer than what came before makes plausible.
-    Silence,
-    /// A subscription was moved to another address without one beside it.
-    Moved,
-    /// A subscription's secret is not known here any more: its deliveries are refused.
-    Secret,
-    /// Events were removed from their topic before they were followed.
-    Retention,
-    /// No read has shown the version that an event told of.
-    Floor,
-    /// The record behind an event could not be read.
-    Unreadable,
-}
-
-impl GapCause {
-    /// Every cause.
-    pub const ALL: [Self; 12] = [
-        Self::Spool,
-        Self::Stopped,
-        Self::Oversized,
-        Self::Disabled,
-        Self::Lost,
-        Self::Awaiting,
-        Self::Silence,
-        Self::Moved,
-        Self::Secret,
-        Self::Retention,
-        Self::Floor,
-        Self::Unreadable,
-    ];
-
-    /// The label value, also used in the keys of gaps.
-    #[must_use]
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Spool => "spool",
-            Self::Stopped => "stopped",
-            Self::Oversized => "oversized",
-            Self::Disabled => "disabled",
-            Self::Lost => "lost",
-            Self::Awaiting => "awaiting",
-            Self::Silence => "silence",
-            Self::Moved => "moved",
-            Self::Secret => "secret",
-            Self::Retention => "retention",
-            Self::Floor => "floor",
-            Self::Unreadable => "unreadable",
-        }
+named! {
+    /// Why deliveries may be missing.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum GapCause {
+        /// Part of the spool cannot be read.
+        Spool = "spool",
+        /// The connector was stopped.
+        Stopped = "stopped",
+        /// A verified delivery was too large.
+        Oversized = "oversized",
+        /// The provider has disabled a subscription, or it is paused.
+        Disabled = "disabled",
+        /// A subscription is gone that no worker has deleted.
+        Lost = "lost",
+        /// The provider waits too long for a receiver to accept a subscription.
+        Awaiting = "awaiting",
+        /// Nothing has come for longer than what came before makes plausible.
+        Silence = "silence",
+        /// A subscription was moved to another address without one beside it.
+        Moved = "moved",
+        /// A subscription's secret is not known here any more: its deliveries are refused.
+        Secret = "secret",
+        /// Events were removed from their topic before they were followed.
+        Retention = "retention",
+        /// No read has shown the version that an event announced.
+        Floor = "floor",
+        /// The record behind an event could not be read.
+        Unreadable = "unreadable",
     }
 }
 
@@ -102,39 +67,36 @@ pub struct Gap {
     pub state: GapState,
 }
 
-/// Whether somebody has to care about a gap.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum GapState {
-    /// Nothing has mended it.
-    #[default]
-    Open,
-    /// A certified read has.
-    Closed,
-    /// Every key that is known was read again; what is not known may be missing.
-    RepairedKnown,
-    /// What was read again is not certified.
-    RepairedUncertified,
-    /// There is nothing to read it from.
-    Unrepairable,
-    /// A person has taken note of it.
-    Accepted,
+impl GapCause {
+    /// The label value, also used in the keys of gaps.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        self.name()
+    }
+}
+
+named! {
+    /// Whether a gap needs attention.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum GapState {
+        /// Nothing has repaired it.
+        #[default]
+        Open = "open",
+        /// A certified read has repaired it.
+        Closed = "closed",
+        /// Every known key was read again; unknown ones may be missing.
+        RepairedKnown = "repaired-known",
+        /// It was read again without a certificate.
+        RepairedUncertified = "repaired-uncertified",
+        /// There is nothing to read it from.
+        Unrepairable = "unrepairable",
+        /// A person has accepted it.
+        Accepted = "accepted",
+    }
 }
 
 impl GapState {
-    /// Its name, as in the ledger and for people.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Open => "open",
-            Self::Closed => "closed",
-            Self::RepairedKnown => "repaired-known",
-            Self::RepairedUncertified => "repaired-uncertified",
-            Self::Unrepairable => "unrepairable",
-            Self::Accepted => "accepted",
-        }
-    }
-
     /// Whether it is over: nobody has to do anything about it any more.
     #[must_use]
     pub const fn is_over(self) -> bool {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AccountingResource, CompanyId, Key, List, RunId};
+use crate::{AccountingResource, CompanyId, Key, List, RunId, text::named};
 
 /// The request to read lists.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,28 +44,18 @@ pub struct Run {
     pub requested_at: i64,
 }
 
-/// What lists are read for.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RunKind {
-    /// Rows that are newer than what is published are published.
-    #[default]
-    Snapshot,
-    /// Rows are compared with what is published; nothing is, unless it is asked to be mended.
-    Verify,
-    /// As a snapshot, for a gap.
-    Repair,
-}
-
-impl RunKind {
-    /// Its name, as in the record and for people.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Snapshot => "snapshot",
-            Self::Verify => "verify",
-            Self::Repair => "repair",
-        }
+named! {
+    /// What lists are read for.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum RunKind {
+        /// Rows that are newer than what is published are published.
+        #[default]
+        Snapshot = "snapshot",
+        /// Rows are compared with what is published; differences are published only where the run shall repair.
+        Verify = "verify",
+        /// As a snapshot, for a gap.
+        Repair = "repair",
     }
 }
 

@@ -1,11 +1,19 @@
 //! A subscription from the intent to make it until long after its end.
 
-use std::{collections::BTreeMap, collections::BTreeSet, fmt, str::FromStr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    str::FromStr,
+};
 
 use serde::{Deserialize, Serialize};
 
 use super::{Fingerprint, Target};
-use crate::{Error, Key, error::excerpt};
+use crate::{
+    Error, Key,
+    error::excerpt,
+    text::{named, shown_as_name, written_as_text},
+};
 
 /// Notes that are kept of one subscription.
 const NOTES: usize = 20;
@@ -71,42 +79,27 @@ pub struct Note {
     pub what: String,
 }
 
-/// How far a subscription has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Phase {
-    /// It may have been asked for. Whether it is there nobody knows.
-    Intended,
-    /// It is there, and the provider waits for the receiver to accept it.
-    Awaiting,
-    /// Deliveries are sent.
-    Active,
-    /// It is there, was active, and sends nothing: disabled, or paused.
-    Disabled,
-    /// It is to be deleted, and may have been.
-    Ending,
-    /// It is gone, or never was.
-    Ended,
+named! {
+    /// How far a subscription has come.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Phase {
+        /// The provider may have been asked for it; whether it exists is unknown.
+        Intended = "intended",
+        /// It is there, and the provider waits for the receiver to accept it.
+        Awaiting = "awaiting",
+        /// Deliveries are sent.
+        Active = "active",
+        /// It is there, was active, and sends nothing: disabled, or paused.
+        Disabled = "disabled",
+        /// It is to be deleted, and may have been.
+        Ending = "ending",
+        /// It is gone, or never was.
+        Ended = "ended",
+    }
 }
 
 impl Phase {
-    /// Every phase.
-    pub const ALL: [Self; 6] =
-        [Self::Intended, Self::Awaiting, Self::Active, Self::Disabled, Self::Ending, Self::Ended];
-
-    /// Its name, as in the ledger, in metrics and for people.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Intended => "intended",
-            Self::Awaiting => "awaiting",
-            Self::Active => "active",
-            Self::Disabled => "disabled",
-            Self::Ending => "ending",
-            Self::Ended => "ended",
-        }
-    }
-
     /// Whether there may be something at the provider.
     #[must_use]
     pub const fn may_live(self) -> bool {
@@ -114,11 +107,7 @@ impl Phase {
     }
 }
 
-impl fmt::Display for Phase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
+shown_as_name!(Phase);
 
 impl Subscription {
     /// One that is meant to be from now on, and of which nothing else is known.
@@ -190,8 +179,7 @@ impl Subscription {
 }
 
 /// 16 hexadecimal digits that were never drawn before.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nonce(String);
 
 impl Nonce {
@@ -231,19 +219,7 @@ impl FromStr for Nonce {
     }
 }
 
-impl TryFrom<String> for Nonce {
-    type Error = Error;
-
-    fn try_from(text: String) -> Result<Self, Error> {
-        text.parse()
-    }
-}
-
-impl From<Nonce> for String {
-    fn from(nonce: Nonce) -> Self {
-        nonce.0
-    }
-}
+written_as_text!(Nonce);
 
 impl fmt::Display for Nonce {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

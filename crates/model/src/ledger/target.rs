@@ -2,10 +2,13 @@
 
 use std::{fmt, str::FromStr};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::{AccountingResource, Error, InvoicingAction, InvoicingEntity, InvoicingHook, error::excerpt};
+use crate::{
+    AccountingResource, Error, InvoicingAction, InvoicingEntity, InvoicingHook, error::excerpt,
+    text::written_as_text,
+};
 
 /// What one subscription is for: written `accounting/customers` and `invoicing/Customer:Created`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -68,17 +71,7 @@ impl FromStr for Target {
     }
 }
 
-impl Serialize for Target {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Target {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
-    }
-}
+written_as_text!(Target);
 
 /// Tells two secrets apart and shows neither: 16 hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
