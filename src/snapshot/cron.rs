@@ -65,11 +65,12 @@ impl Schedule {
 
     /// Whether it names a day, counted from 1970.
     fn has_day(&self, day: i64) -> bool {
-        let (_, month, of_month) = Moment::from_micros(day.saturating_mul(DAY)).date();
+        let (month, of_month) = Moment::from_micros(day.saturating_mul(DAY)).month_and_day();
         // The first day of 1970 was a Thursday.
-        let (of_month, of_week) = (has(self.days, of_month), has(self.weekdays, (day + 4).rem_euclid(7)));
+        let (of_month, of_week) =
+            (has(self.days, of_month.into()), has(self.weekdays, (day + 4).rem_euclid(7)));
         let fits = if self.either { of_month || of_week } else { of_month && of_week };
-        fits && has(self.months, month)
+        fits && has(self.months, month.into())
     }
 }
 

@@ -9,20 +9,24 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// A moment in UTC.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Moment {
-    /// Since 1970; negative before.
-    seconds: i64,
-    /// Within the second, below one billion.
-    nanoseconds: u32,
-}
+use time::{
+    PrimitiveDateTime, UtcDateTime, UtcOffset, format_description::BorrowedFormatItem,
+    macros::format_description,
+};
 
+/// A moment in UTC, in the years -9999 to 9999.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment(UtcDateTime);
+
+/// Up to the second.
+const SECONDS: &[BorrowedFormatItem<'_>] =
+    format_description!(version = 2, "[year]-[month]-[day]T[hour]:[minute]:[second]");
+const OFFSET: &[BorrowedFormatItem<'_>] =
+    format_description!(version = 2, "[offset_hour sign:mandatory]:[offset_minute]");
 /// Ticks of 100 nanoseconds from 0001-01-01, where .NET starts to count, to 1970.
 const NET_EPOCH: i64 = 621_355_968_000_000_000;
 /// Ticks from 1601-01-01, where Windows file times start, to 1970.
 const WINDOWS_EPOCH: i64 = 116_444_736_000_000_000;
-const TICKS_PER_SECOND: i64 = 10_000_000;
 
 impl Moment {
     /// The moment of asking, by the clock of this machine.
@@ -36,21 +40,16 @@ impl Moment {
     /// `None`, and so is a date that does not exist.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let (date, rest) = text.split_at_checked(10)?;
-        let (time, rest) = rest.strip_prefix('T')?.split_at_checked(8)?;
-        let [year, month, day] = numbers(date, '-', [4, 2, 2])?;
-        let [hour, minute, second] = numbers(time, ':', [2, 2, 2])?;
-        let exists = (1..=12).contains(&month)
-            && (1..=days_of_month(year, month)).contains(&day)
-            && hour < 24
-            && minute < 60
-            && second < 60;
-        if !exists {
-            return None;
-        }
+        let (seconds, rest) = text.split_at_checked(19)?;
         let (nanoseconds, zone) = fraction(rest)?;
-        let local = days_since_1970(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second;
-        Some(Self { seconds: local - offset(zone)?, nanoseconds })
+        let local = PrimitiveDateTime::parse(seconds, SECONDS).ok()?.replace_nanosecond(nanoseconds).ok()?;
+        let offset = match zone {
+            "" | "Z" => UtcOffset::UTC,
+            // The library also reads offsets of a day and more.
+            zone => UtcOffset::parse(zone, OFFSET).ok().filter(|offset| offset.whole_hours().abs() < 24)?,
+        };
+        let ahead = time::Duration::seconds(offset.whole_seconds().into());
+        local.as_utc().checked_sub(ahead).map(Self)
     }
 
     /// Reads a count of 100 nanoseconds with 18 digits. The provider does not say where it starts to count;
@@ -63,34 +62,30 @@ impl Moment {
             1 => WINDOWS_EPOCH,
             _ => return None,
         };
-        let since = ticks - epoch;
-        let nanoseconds = u32::try_from(since.rem_euclid(TICKS_PER_SECOND) * 100).ok()?;
-        Some(Self { seconds: since.div_euclid(TICKS_PER_SECOND), nanoseconds })
+        UtcDateTime::from_unix_timestamp_nanos(i128::from(ticks - epoch) * 100).ok().map(Self)
     }
 
-    /// So many microseconds since 1970.
+    /// From microseconds since 1970; outside the calendar, its first or last moment.
     #[must_use]
     pub fn from_micros(micros: i64) -> Self {
-        // Below a million, so below a billion when a thousand times as many.
-        let nanoseconds = u32::try_from(micros.rem_euclid(1_000_000) * 1_000).unwrap_or_default();
-        Self { seconds: micros.div_euclid(1_000_000), nanoseconds }
+        let nearest = if micros < 0 { UtcDateTime::MIN } else { UtcDateTime::MAX };
+        Self(UtcDateTime::from_unix_timestamp_nanos(i128::from(micros) * 1_000).unwrap_or(nearest))
     }
 
-    /// Microseconds since 1970, rounded down. Always fits: years have four digits.
+    /// Microseconds since 1970, rounded down.
     #[must_use]
     pub fn micros(self) -> i64 {
-        self.seconds * 1_000_000 + i64::from(self.nanoseconds / 1_000)
+        self.0.unix_timestamp() * 1_000_000 + i64::from(self.0.microsecond())
     }
 
-    /// Year, month and day.
+    /// Month and day, both from 1.
     #[must_use]
-    pub fn date(self) -> (i64, i64, i64) {
-        date(self.seconds.div_euclid(86_400))
+    pub fn month_and_day(self) -> (u8, u8) {
+        (self.0.month().into(), self.0.day())
     }
 }
 
 impl From<SystemTime> for Moment {
-    /// What is too far away to be counted in seconds is as far as can be counted in microseconds.
     fn from(time: SystemTime) -> Self {
         let micros = match time.duration_since(UNIX_EPOCH) {
             Ok(since) => i64::try_from(since.as_micros()).unwrap_or(i64::MAX),
@@ -103,27 +98,11 @@ impl From<SystemTime> for Moment {
 /// As [`Moment::parse`] reads it, to the millisecond: `2024-05-06T07:08:09.123Z`.
 impl fmt::Display for Moment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (days, second) = (self.seconds.div_euclid(86_400), self.seconds.rem_euclid(86_400));
-        let (year, month, day) = date(days);
-        let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
-        let milliseconds = self.nanoseconds / 1_000_000;
+        let (year, month, day) = self.0.to_calendar_date();
+        let (hour, minute, second, milliseconds) = self.0.as_hms_milli();
+        let month = u8::from(month);
         write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milliseconds:03}Z")
     }
-}
-
-/// Fixed numbers of digits between separators.
-fn numbers<const N: usize>(text: &str, separator: char, digits: [usize; N]) -> Option<[i64; N]> {
-    let mut parts = text.split(separator);
-    let mut numbers = [0; N];
-    for (number, expected) in numbers.iter_mut().zip(digits) {
-        let part = parts.next()?;
-        // Checked here because `parse` would take a sign.
-        if part.len() != expected || !part.bytes().all(|byte| byte.is_ascii_digit()) {
-            return None;
-        }
-        *number = part.parse().ok()?;
-    }
-    parts.next().is_none().then_some(numbers)
 }
 
 /// Splits the fraction of a second, in nanoseconds, from the zone behind it.
@@ -136,54 +115,6 @@ fn fraction(text: &str) -> Option<(u32, &str)> {
     let (digits, zone) = text.split_at(digits);
     let missing = 9 - u32::try_from(digits.len()).ok()?;
     Some((digits.parse::<u32>().ok()? * 10_u32.pow(missing), zone))
-}
-
-/// Seconds that local time is ahead of UTC.
-fn offset(zone: &str) -> Option<i64> {
-    let (sign, rest) = match zone.as_bytes().first() {
-        None => return Some(0),
-        Some(b'Z') if zone.len() == 1 => return Some(0),
-        Some(b'+') => (1, &zone[1..]),
-        Some(b'-') => (-1, &zone[1..]),
-        Some(_) => return None,
-    };
-    let [hours, minutes] = numbers(rest, ':', [2, 2])?;
-    (hours < 24 && minutes < 60).then_some(sign * (hours * 3_600 + minutes * 60))
-}
-
-fn is_leap(year: i64) -> bool {
-    year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
-}
-
-fn days_of_month(year: i64, month: i64) -> i64 {
-    match month {
-        2 if is_leap(year) => 29,
-        2 => 28,
-        4 | 6 | 9 | 11 => 30,
-        _ => 31,
-    }
-}
-
-/// The proleptic Gregorian calendar. Years are counted from March, so that the leap day is the last of its
-/// year.
-fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
-    // 153 days in each five months from March; 719 468 days from 0000-03-01 to 1970-01-01.
-    365 * year + leap_days + (153 * month + 2) / 5 + day - 1 - 719_468
-}
-
-/// Year, month and day of a day: [`days_since_1970`] the other way.
-fn date(days: i64) -> (i64, i64, i64) {
-    // Eras of 400 years have 146 097 days each; within one, years begin in March.
-    let since = days + 719_468;
-    let (era, day) = (since.div_euclid(146_097), since.rem_euclid(146_097));
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let (year, month) = (era * 400 + year, if month < 10 { month + 3 } else { month - 9 });
-    (if month <= 2 { year + 1 } else { year }, month, day)
 }
 
 #[cfg(test)]
@@ -281,21 +212,6 @@ mod tests {
 
         assert!(earlier < later);
         assert_eq!(earlier.map(Moment::micros), later.map(Moment::micros));
-    }
-
-    #[test]
-    fn every_day_of_nine_hundred_years_follows_the_day_before() {
-        let mut expected = days_since_1970(1600, 1, 1);
-
-        for year in 1600..2500 {
-            for month in 1..=12 {
-                for day in 1..=days_of_month(year, month) {
-                    assert_eq!(days_since_1970(year, month, day), expected, "{year}-{month}-{day}");
-                    assert_eq!(date(expected), (year, month, day));
-                    expected += 1;
-                }
-            }
-        }
     }
 
     #[test]
