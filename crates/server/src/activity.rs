@@ -4,7 +4,6 @@
 //! it; everything here feeds those answers.
 
 use std::{
-    io,
     pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -17,10 +16,11 @@ use std::{
 use axum::body::{Body, Bytes};
 use http_body::{Frame, SizeHint};
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    io::{AsyncRead, AsyncWrite},
     sync::Notify,
     time::Instant,
 };
+use tokio_util::io::{InspectReader, InspectWriter};
 
 /// How busy one connection is.
 #[derive(Debug)]
@@ -136,70 +136,19 @@ impl Drop for Work {
 }
 
 /// A stream whose movements are noticed.
-#[derive(Debug)]
-pub(super) struct Moving<T> {
+pub(super) fn moving<T: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: T,
-    activity: Arc<Activity>,
-}
-
-impl<T> Moving<T> {
-    pub(super) const fn new(stream: T, activity: Arc<Activity>) -> Self {
-        Self { stream, activity }
-    }
-
-    fn noticed(&self, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if let Poll::Ready(Ok(1..)) = polled {
-            self.activity.moved();
+    activity: &Arc<Activity>,
+) -> impl AsyncRead + AsyncWrite + Unpin + Send + use<T> {
+    let notice = || {
+        let activity = Arc::clone(activity);
+        move |bytes: &[u8]| {
+            if !bytes.is_empty() {
+                activity.moved();
+            }
         }
-        polled
-    }
-}
-
-impl<T: AsyncRead + Unpin> AsyncRead for Moving<T> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        into: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = into.filled().len();
-        let polled = Pin::new(&mut self.stream).poll_read(context, into);
-        if into.filled().len() > before {
-            self.activity.moved();
-        }
-        polled
-    }
-}
-
-impl<T: AsyncWrite + Unpin> AsyncWrite for Moving<T> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.noticed(polled)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.stream).poll_write_vectored(context, bytes);
-        self.noticed(polled)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
+    };
+    InspectWriter::new(InspectReader::new(stream, notice()), notice())
 }
 
 /// An answer's body. While it waits for its own content that is work; while it waits for the client to read it is not.

@@ -38,7 +38,7 @@ use tower_service::Service;
 
 use base::metrics;
 
-use activity::{Activity, Answer, End, Moving};
+use activity::{Activity, Answer, End, moving};
 use addresses::Addresses;
 pub use certificate::{CertificateError, Certificates, tls};
 use slots::Slots;
@@ -276,7 +276,7 @@ where
 {
     // The handshake had a time of its own.
     activity.moved();
-    let io = TokioIo::new(Moving::new(stream, Arc::clone(activity)));
+    let io = TokioIo::new(moving(stream, activity));
     let service = service_fn(|request| answer(&listening.router, request, peer, Arc::clone(activity)));
     let mut connection = pin!(listening.http.serve_connection(io, service));
     let mut watch = pin!(sleep(listening.head));
