@@ -27,37 +27,26 @@ pub(super) struct Tally {
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     lanes: HashMap<Lane, Tally>,
-    entries: u64,
-    bytes: u64,
     highest: u64,
 }
 
 impl Ledger {
     /// A new entry.
     pub(super) fn add(&mut self, lane: &Lane, sequence: u64, size: u64, at: u64) {
-        self.entries += 1;
-        self.bytes += size;
         self.highest = self.highest.max(sequence);
-        match self.lanes.get_mut(lane) {
-            Some(tally) => {
-                tally.entries += 1;
-                tally.bytes += size;
-                tally.highest = tally.highest.max(sequence);
-                if sequence < tally.oldest {
-                    (tally.oldest, tally.oldest_at, tally.exact) = (sequence, at.min(tally.oldest_at), true);
-                }
-            }
-            None => {
-                let tally = Tally {
-                    entries: 1,
-                    bytes: size,
-                    oldest: sequence,
-                    oldest_at: at,
-                    exact: true,
-                    highest: sequence,
-                };
-                self.lanes.insert(lane.clone(), tally);
-            }
+        let tally = self.lanes.entry(lane.clone()).or_insert(Tally {
+            entries: 0,
+            bytes: 0,
+            oldest: sequence,
+            oldest_at: at,
+            exact: true,
+            highest: sequence,
+        });
+        tally.entries += 1;
+        tally.bytes += size;
+        tally.highest = tally.highest.max(sequence);
+        if sequence < tally.oldest {
+            (tally.oldest, tally.oldest_at, tally.exact) = (sequence, at.min(tally.oldest_at), true);
         }
     }
 
@@ -65,8 +54,6 @@ impl Ledger {
     pub(super) fn subtract(&mut self, lane: &Lane, sequence: u64, size: u64) {
         let hash_map::Entry::Occupied(mut found) = self.lanes.entry(lane.clone()) else { return };
         let tally = found.get_mut();
-        self.entries = self.entries.saturating_sub(1);
-        self.bytes = self.bytes.saturating_sub(size);
         tally.entries = tally.entries.saturating_sub(1);
         tally.bytes = tally.bytes.saturating_sub(size);
         if tally.entries == 0 {
@@ -85,15 +72,8 @@ impl Ledger {
 
     /// The lane holds what this ledger of it alone says.
     pub(super) fn replace(&mut self, lane: &Lane, counted: &Self) {
-        if let Some(before) = self.lanes.remove(lane) {
-            self.entries = self.entries.saturating_sub(before.entries);
-            self.bytes = self.bytes.saturating_sub(before.bytes);
-        }
-        if let Some(now) = counted.lane(lane) {
-            self.entries += now.entries;
-            self.bytes += now.bytes;
-            self.lanes.insert(lane.clone(), now);
-        }
+        self.lanes.remove(lane);
+        self.lanes.extend(counted.lane(lane).map(|tally| (lane.clone(), tally)));
     }
 
     pub(super) fn lane(&self, lane: &Lane) -> Option<Tally> {
@@ -105,11 +85,11 @@ impl Ledger {
     }
 
     pub(super) fn entries(&self) -> u64 {
-        self.entries
+        self.lanes.values().map(|tally| tally.entries).sum()
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        self.bytes
+        self.lanes.values().map(|tally| tally.bytes).sum()
     }
 
     /// The highest sequence that was ever added.
