@@ -29,10 +29,9 @@ pub(super) struct Plan {
     pub(super) removals: u32,
     /// Who waits for it.
     pub(super) done: Vec<Done>,
-    /// Databases that hold the key, by position, with the size they count for it.
-    found: Vec<(usize, u64)>,
-    /// Databases that cannot tell; they are told to forget it, and count its lane anew.
-    unknown: Vec<usize>,
+    /// Databases that may hold the key, by position, with the size they count for it. One that could not look it up counts none:
+    /// it gets the removal all the same, and recounts the lane.
+    found: Vec<(usize, Option<u64>)>,
     pub(super) error: Option<Error>,
 }
 
@@ -77,7 +76,6 @@ impl Batch {
                     removals: 0,
                     done: Vec::new(),
                     found: Vec::new(),
-                    unknown: Vec::new(),
                     error: None,
                 });
                 batch.plans.len() - 1
@@ -118,7 +116,7 @@ impl Batch {
             self.remove_from(generations, position, &mut outcome);
         }
         outcome.removed =
-            self.plans.iter().filter(|plan| plan.put.is_none() && !plan.found.is_empty()).count() as u64;
+            self.plans.iter().filter(|plan| plan.put.is_none() && plan.is_counted()).count() as u64;
         outcome
     }
 
@@ -127,11 +125,11 @@ impl Batch {
             let key = plan.lane.key(plan.sequence);
             for (position, generation) in generations.iter().enumerate() {
                 match generation.find(&plan.lane, plan.sequence, &key) {
-                    Ok(Some(size)) => plan.found.push((position, size)),
+                    Ok(Some(size)) => plan.found.push((position, Some(size))),
                     Ok(None) => {}
                     Err(error) => {
                         generation.doubt(&plan.lane, &error);
-                        plan.unknown.push(position);
+                        plan.found.push((position, None));
                     }
                 }
             }
@@ -217,12 +215,17 @@ impl Batch {
 
 impl Plan {
     fn size_in(&self, position: usize) -> Option<u64> {
-        self.found.iter().find(|(found, _)| *found == position).map(|(_, size)| *size)
+        self.found.iter().find(|(found, _)| *found == position).and_then(|(_, size)| *size)
     }
 
-    /// Also where the database could not tell: to forget what is not there does no harm.
+    /// Whether any database counts it.
+    fn is_counted(&self) -> bool {
+        self.found.iter().any(|(_, size)| size.is_some())
+    }
+
+    /// Also where the lookup failed: removing what is not there does no harm.
     fn may_be_in(&self, position: usize) -> bool {
-        self.size_in(position).is_some() || self.unknown.contains(&position)
+        self.found.iter().any(|(found, _)| *found == position)
     }
 
     fn hide_in(&self, position: usize, generation: &Generation) {
