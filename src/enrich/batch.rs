@@ -135,6 +135,19 @@ pub struct GapFound {
     pub detail: String,
 }
 
+impl GapFound {
+    /// An event whose record cannot be brought up to date.
+    pub(super) fn of(cause: GapCause, subject: &Subject, event: &Event, why: &str) -> Self {
+        Self {
+            cause,
+            resource: subject.resource,
+            company: subject.context().cloned(),
+            from: event.received_at,
+            detail: format!("{}: {why}", subject.key()),
+        }
+    }
+}
+
 /// What is written because of one record or event.
 #[derive(Debug, Clone)]
 pub struct Entry {
@@ -239,13 +252,8 @@ impl Entry {
             self.changes.push(Change::Unpark);
         }
         if let Some(subject) = self.subject.as_ref().filter(|_| is_event) {
-            self.changes.push(Change::Gap(GapFound {
-                cause: GapCause::Unreadable,
-                resource: subject.resource,
-                company: subject.in_company.then(|| subject.company.clone()),
-                from: self.event.received_at,
-                detail: format!("{}: {}", subject.key(), failure.message),
-            }));
+            let gap = GapFound::of(GapCause::Unreadable, subject, &self.event, &failure.message);
+            self.changes.push(Change::Gap(gap));
         }
         self.changes.push(Change::DeadLetter(failure));
         for outcome in &mut self.outcomes {

@@ -67,30 +67,32 @@ pub(super) fn is_above(floor: Option<&SequenceVersion>, stored: Option<&Stamp>) 
         .is_some_and(|(floor, version)| floor > version)
 }
 
-/// What a read means.
-pub(super) fn judge(
-    subject: &Subject,
-    work: &Work,
-    reading: Result<Bytes, api::Error>,
-    stored: Option<&Stamp>,
-    path_answers: bool,
-    rules: &Rules,
-    now: i64,
-) -> Verdict {
-    match reading {
-        Ok(json) => found(subject, work, &json, stored, rules, now),
-        Err(error) => failed(subject, work, error, stored, path_answers, rules, now),
+/// What a read is judged by.
+#[derive(Clone, Copy)]
+pub(super) struct Judge<'a> {
+    pub(super) subject: &'a Subject,
+    pub(super) work: &'a Work,
+    /// What the fence has for the record.
+    pub(super) stored: Option<&'a Stamp>,
+    /// The path of the resource has answered with a record before: its 404 is about the record.
+    pub(super) path_answers: bool,
+    pub(super) rules: &'a Rules,
+    /// In microseconds.
+    pub(super) now: i64,
+}
+
+impl Judge<'_> {
+    /// Turns an answer of the provider into a verdict.
+    pub(super) fn judge(self, reading: Result<Bytes, api::Error>) -> Verdict {
+        match reading {
+            Ok(json) => found(self, &json),
+            Err(error) => failed(self, error),
+        }
     }
 }
 
-fn found(
-    subject: &Subject,
-    work: &Work,
-    json: &[u8],
-    stored: Option<&Stamp>,
-    rules: &Rules,
-    now: i64,
-) -> Verdict {
+fn found(judge: Judge<'_>, json: &[u8]) -> Verdict {
+    let Judge { subject, work, stored, rules, now, .. } = judge;
     let value = match subject.record(json) {
         Ok(Some(value)) => value,
         Ok(None) => {
@@ -177,22 +179,14 @@ fn untold(work: &Work, stamp: &Stamp, stored: Option<&Stamp>, rules: &Rules) -> 
     }
 }
 
-fn failed(
-    subject: &Subject,
-    work: &Work,
-    error: api::Error,
-    stored: Option<&Stamp>,
-    path_answers: bool,
-    rules: &Rules,
-    now: i64,
-) -> Verdict {
-    // Without the provider's own words: it may stand in headers and gaps.
+fn failed(judge: Judge<'_>, error: api::Error) -> Verdict {
+    // Without the provider's own words: it may be copied to headers and gaps.
     let status = error.status.map(|status| format!(" answered {status}")).unwrap_or_default();
     let why = format!("{}{status}: {}", error.endpoint, Chain(&error.cause));
     let is_gone =
         matches!(error.cause, api::Cause::NotFound { by: By::Api } | api::Cause::Gone { by: By::Api });
     if is_gone {
-        return gone(subject, work, why, stored, path_answers, rules, now);
+        return gone(judge, why);
     }
     if matches!(error.cause, api::Cause::TooLarge { .. } | api::Cause::Unaddressable) {
         return Verdict::Unusable("enrich::Unreadable", why);
@@ -209,15 +203,8 @@ fn failed(
 }
 
 /// The API itself says that there is no such record.
-fn gone(
-    subject: &Subject,
-    work: &Work,
-    why: String,
-    stored: Option<&Stamp>,
-    path_answers: bool,
-    rules: &Rules,
-    now: i64,
-) -> Verdict {
+fn gone(judge: Judge<'_>, why: String) -> Verdict {
+    let Judge { subject, work, stored, path_answers, rules, now } = judge;
     let Some(deleted) = &work.deleted else {
         // An event that tells of nothing new is no reason to wait for the record.
         let is_known = stored.and_then(|stored| known(stored, work.floor.as_ref(), false));

@@ -4,49 +4,40 @@
 //! [`Progress`] keeps the open positions of each lane in reading order and returns the newest that may be
 //! committed. Memory grows with [`Progress::open_positions`], which the desk bounds.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    hash::Hash,
-};
+use std::collections::{HashMap, VecDeque};
+
+use model::AccountingResource;
 
 /// Names one open position until it is settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ticket(u64);
 
-/// Open positions of all lanes.
-#[derive(Debug)]
-pub(super) struct Progress<L, P> {
-    lanes: HashMap<L, VecDeque<Open<P>>>,
+/// Open positions of all lanes: a lane is the event topic of a resource, in one partition.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    lanes: HashMap<AccountingResource, VecDeque<Open>>,
     next: u64,
-    open: usize,
 }
 
 #[derive(Debug)]
-struct Open<P> {
+struct Open {
     ticket: u64,
-    position: P,
+    position: i64,
     is_settled: bool,
 }
 
-impl<L: Clone + Eq + Hash, P> Default for Progress<L, P> {
-    fn default() -> Self {
-        Self { lanes: HashMap::new(), next: 0, open: 0 }
-    }
-}
-
-impl<L: Clone + Eq + Hash, P> Progress<L, P> {
+impl Progress {
     /// Opens a position. Positions of a lane are opened in order.
-    pub(super) fn open(&mut self, lane: &L, position: P) -> Ticket {
+    pub(super) fn open(&mut self, lane: AccountingResource, position: i64) -> Ticket {
         let ticket = self.next;
         self.next += 1;
-        self.open += 1;
-        self.lanes.entry(lane.clone()).or_default().push_back(Open { ticket, position, is_settled: false });
+        self.lanes.entry(lane).or_default().push_back(Open { ticket, position, is_settled: false });
         Ticket(ticket)
     }
 
     /// Settles a position.
-    pub(super) fn settle(&mut self, lane: &L, ticket: Ticket) {
-        let Some(open) = self.lanes.get_mut(lane) else { return };
+    pub(super) fn settle(&mut self, lane: AccountingResource, ticket: Ticket) {
+        let Some(open) = self.lanes.get_mut(&lane) else { return };
         // Tickets of a lane ascend, so the search is logarithmic however much is in flight.
         if let Ok(index) = open.binary_search_by_key(&ticket.0, |open| open.ticket) {
             open[index].is_settled = true;
@@ -54,14 +45,12 @@ impl<L: Clone + Eq + Hash, P> Progress<L, P> {
     }
 
     /// Takes, for every lane that moved, the newest position below which nothing is open.
-    pub(super) fn take_settled(&mut self) -> Vec<(L, P)> {
+    pub(super) fn take_settled(&mut self) -> Vec<(AccountingResource, i64)> {
         let mut moved = Vec::new();
-        let count = &mut self.open;
         self.lanes.retain(|lane, open| {
             let settled = open.iter().take_while(|open| open.is_settled).count();
-            *count -= settled;
             if let Some(last) = open.drain(..settled).next_back() {
-                moved.push((lane.clone(), last.position));
+                moved.push((*lane, last.position));
             }
             !open.is_empty()
         });
@@ -71,7 +60,7 @@ impl<L: Clone + Eq + Hash, P> Progress<L, P> {
     /// Positions that are open, or settled behind an open one.
     #[must_use]
     pub(super) fn open_positions(&self) -> usize {
-        self.open
+        self.lanes.values().map(VecDeque::len).sum()
     }
 }
 
@@ -81,30 +70,33 @@ mod tests {
 
     use super::*;
 
+    const LANE: AccountingResource = AccountingResource::Customers;
+    const OTHER: AccountingResource = AccountingResource::Accounts;
+
     #[test]
     fn a_position_waits_for_all_before_it_in_its_lane() {
         let mut progress = Progress::default();
-        let first = progress.open(&"a", 1);
-        let second = progress.open(&"a", 2);
+        let first = progress.open(LANE, 1);
+        let second = progress.open(LANE, 2);
 
-        progress.settle(&"a", second);
+        progress.settle(LANE, second);
         assert_eq!(progress.take_settled(), []);
 
-        progress.settle(&"a", first);
-        assert_eq!(progress.take_settled(), [("a", 2)]);
+        progress.settle(LANE, first);
+        assert_eq!(progress.take_settled(), [(LANE, 2)]);
         assert_eq!(progress.open_positions(), 0);
     }
 
     #[test]
     fn a_settled_position_behind_an_open_one_still_counts() {
         let mut progress = Progress::default();
-        let first = progress.open(&"a", 1);
-        let second = progress.open(&"a", 2);
-        progress.settle(&"a", second);
+        let first = progress.open(LANE, 1);
+        let second = progress.open(LANE, 2);
+        progress.settle(LANE, second);
         progress.take_settled();
         assert_eq!(progress.open_positions(), 2);
 
-        progress.settle(&"a", first);
+        progress.settle(LANE, first);
         progress.take_settled();
 
         assert_eq!(progress.open_positions(), 0);
@@ -113,12 +105,12 @@ mod tests {
     #[test]
     fn lanes_do_not_wait_for_each_other() {
         let mut progress = Progress::default();
-        progress.open(&"slow", 1);
-        let quick = progress.open(&"quick", 7);
+        progress.open(LANE, 1);
+        let quick = progress.open(OTHER, 7);
 
-        progress.settle(&"quick", quick);
+        progress.settle(OTHER, quick);
 
-        assert_eq!(progress.take_settled(), [("quick", 7)]);
+        assert_eq!(progress.take_settled(), [(OTHER, 7)]);
     }
 
     proptest! {
@@ -127,14 +119,17 @@ mod tests {
             order in Just((0..40usize).collect::<Vec<_>>()).prop_shuffle()
         ) {
             let mut progress = Progress::default();
-            let tickets: Vec<_> = (0..40).map(|n| progress.open(&(n % 3), n)).collect();
+            let lanes = [LANE, OTHER, AccountingResource::Companies];
+            let tickets: Vec<_> = (0..40).map(|n| progress.open(lanes[n % 3], i64::try_from(n).unwrap())).collect();
             let mut settled = [false; 40];
 
             for n in order {
-                progress.settle(&(n % 3), tickets[n]);
+                progress.settle(lanes[n % 3], tickets[n]);
                 settled[n] = true;
                 for (lane, position) in progress.take_settled() {
-                    prop_assert!((lane..=position).step_by(3).all(|earlier| settled[earlier]));
+                    let position = usize::try_from(position).unwrap();
+                    prop_assert_eq!(lane, lanes[position % 3]);
+                    prop_assert!((position % 3..=position).step_by(3).all(|earlier| settled[earlier]));
                 }
             }
 

@@ -106,32 +106,17 @@ impl Work {
 
     pub(super) fn adopted(parked: Parked) -> (Subject, Self) {
         let Parked { subject, floor, deleted, cause, since, gone_since, below_since, event, .. } = parked;
+        let wanted = Wanted { subject: subject.clone(), floor: floor.clone(), is_delete: false };
         let work = Self {
-            parked_floor: floor.clone(),
-            floor,
             deleted,
-            received_at: event.received_at,
             first_at: (event.origin == Origin::Enrichment).then_some(event.happened_at),
-            event,
-            tickets: Vec::new(),
-            held_since: since,
-            since,
-            asked_at: since,
-            tries: 0,
             parked: Some(cause),
-            is_counted: false,
+            parked_floor: floor,
             gone_since,
             below_since,
-            is_published: false,
-            below_reads: 0,
-            looks_back: false,
-            failed_at: None,
-            // Whoever had it before knew that it fails alone: it does not begin anew with each owner.
+            // The owner before may have seen that it fails alone: a change of owners does not restart that count.
             alone_for: (cause == Cause::Unreadable).then_some(i64::MAX),
-            alone_at: None,
-            state: State::Settling,
-            row: None,
-            later: Vec::new(),
+            ..Self::new(wanted, event, Vec::new(), false, since)
         };
         (subject, work)
     }

@@ -24,7 +24,7 @@ impl Desk {
             taken += heavy;
             let Some((entry, settled, after)) = self.ready.pop_front() else { break };
             for (lane, ticket) in settled {
-                self.progress.settle(&lane, ticket);
+                self.progress.settle(lane, ticket);
             }
             if let (Some(subject), Some(after)) = (&entry.subject, after) {
                 self.committing.push((subject.clone(), after));

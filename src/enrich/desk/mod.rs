@@ -74,7 +74,7 @@ enum After {
 #[derive(Debug)]
 pub struct Desk {
     rules: Rules,
-    progress: Progress<AccountingResource, i64>,
+    progress: Progress,
     works: HashMap<Subject, Work>,
     /// Those that wait, by when they are due; the number keeps those of one moment apart.
     due: BTreeMap<(i64, u64), Subject>,
@@ -315,7 +315,7 @@ impl Desk {
         stored: Option<&Stamp>,
         now: i64,
     ) {
-        let settle = (lane, self.progress.open(&lane, next));
+        let settle = (lane, self.progress.open(lane, next));
         match asked {
             Asked::Nothing => self.settle_event(event, settle, Vec::new(), Outcome::Filtered),
             Asked::Unusable(class, message) => {
@@ -328,7 +328,7 @@ impl Desk {
 
     /// Offsets that cannot be read any more: what was between is told as a gap, and reading goes on at `next`.
     pub fn skip(&mut self, lane: AccountingResource, next: i64, event: Event, gap: GapFound) {
-        let settle = (lane, self.progress.open(&lane, next));
+        let settle = (lane, self.progress.open(lane, next));
         let entry = Entry::new(None, event, vec![Change::Gap(gap)], Vec::new());
         self.ready.push_back((entry, vec![settle], None));
     }

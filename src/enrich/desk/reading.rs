@@ -11,7 +11,7 @@ use super::{After, Around, Desk, Stop};
 use crate::{
     enrich::{
         Cause, Change, Content, Entry, Event, GapFound, Outcome, Rules, Subject, grown,
-        judge::{self, Verdict},
+        judge::{self, Judge, Verdict},
         work::State,
     },
     pipeline::{Failure, Stage},
@@ -44,7 +44,8 @@ impl Desk {
         }
         let is_found = reading.is_ok();
         let path_answers = path_answers || self.paths.contains(&subject.resource);
-        let verdict = judge::judge(subject, work, reading, stored, path_answers, &self.rules, now);
+        let judge = Judge { subject, work, stored, path_answers, rules: &self.rules, now };
+        let verdict = judge.judge(reading);
         if is_found {
             work.gone_since = None;
             self.path_answers(subject);
@@ -299,15 +300,7 @@ impl Desk {
         self.given_up.push(subject.clone());
         // A list shows its rows again.
         let gap = gap.filter(|_| work.event.origin == Origin::Enrichment);
-        changes.extend(gap.map(|cause| {
-            Change::Gap(GapFound {
-                cause,
-                resource: subject.resource,
-                company: subject.in_company.then(|| subject.company.clone()),
-                from: work.event.received_at,
-                detail: format!("{}: {why}", subject.key()),
-            })
-        }));
+        changes.extend(gap.map(|cause| Change::Gap(GapFound::of(cause, subject, &work.event, why))));
         self.settle(subject, changes, outcome);
     }
 
