@@ -5,10 +5,7 @@ use std::collections::BTreeMap;
 use serde::de::DeserializeOwned;
 
 use kafka::Received;
-use model::{
-    Accepted, Acknowledge, Done, Echo, Gap, Heard, Key, Nonce, Order, Paces, Progress, Repair, Run, RunId,
-    Start, Subscription, Wish,
-};
+use model::{Key, Nonce, Order, Paces, Progress, Run, RunId};
 
 use crate::{snapshot::Runs, webhooks::subscriptions::Ledger, worker::state::Apply};
 
@@ -69,15 +66,9 @@ impl Book {
         let id = RunId::new(run).map_err(|error| error.to_string())?;
         let runs = self.runs.entry(connector.to_owned()).or_default();
         let taken = match (kind, shard) {
-            (Progress::KIND, Some(shard)) => {
-                let progress = value.map(read::<Progress>).transpose();
-                progress.and_then(|progress| put(&mut runs.progress, (id, shard), progress))
-            }
-            (Order::KIND, _) => {
-                let order = value.map(read::<Order>).transpose();
-                order.and_then(|order| put(&mut runs.orders, id, order))
-            }
-            _ => value.map(read::<Run>).transpose().and_then(|run| put(&mut runs.runs, id, run)),
+            (Progress::KIND, Some(shard)) => put(&mut runs.progress, (id, shard), value),
+            (Order::KIND, _) => put(&mut runs.orders, id, value),
+            _ => put(&mut runs.runs, id, value),
         };
         if runs.is_empty() {
             self.runs.remove(connector);
@@ -96,42 +87,26 @@ impl Book {
         let ledger = self.connectors.entry(connector.to_owned()).or_default();
         let taken = match (kind, rest) {
             ("subscription", [nonce]) => {
-                nonce.parse::<Nonce>().map_err(|error| error.to_string()).and_then(|nonce| {
-                    put(&mut ledger.subscriptions, nonce, value.map(read::<Subscription>).transpose()?)
-                })
+                let nonce = nonce.parse::<Nonce>().map_err(|error| error.to_string());
+                nonce.and_then(|nonce| put(&mut ledger.subscriptions, nonce, value))
             }
-            ("acknowledge", [id]) => {
-                let told = value.map(read::<Acknowledge>).transpose();
-                told.and_then(|told| put(&mut ledger.acknowledges, (*id).to_owned(), told))
-            }
+            ("acknowledge", [id]) => put(&mut ledger.acknowledges, (*id).to_owned(), value),
             ("echo", [] | [_]) => {
                 let hook = rest.first().copied().unwrap_or_default().to_owned();
-                let echo = value.map(read::<Echo>).transpose();
-                echo.and_then(|echo| put(&mut ledger.echoes, hook, echo))
+                put(&mut ledger.echoes, hook, value)
             }
-            ("heard", [worker]) => {
-                let heard = value.map(read::<Heard>).transpose();
-                heard.and_then(|heard| put(&mut ledger.heard, (*worker).to_owned(), heard))
-            }
-            ("pace", []) => value.map(read::<Paces>).transpose().map(|paces| {
-                ledger.paces = paces.unwrap_or_default();
-            }),
+            ("heard", [worker]) => put(&mut ledger.heard, (*worker).to_owned(), value),
+            ("pace", []) => read::<Paces>(value).map(|paces| ledger.paces = paces.unwrap_or_default()),
             ("gap", [_, _] | [_, _, _]) => {
                 let id = key.strip_prefix("gap/").unwrap_or_default().to_owned();
-                value.map(read::<Gap>).transpose().map(|gap| ledger.put_gap(id, gap))
+                read(value).map(|gap| ledger.put_gap(id, gap))
             }
-            ("run", [gap]) => {
-                let repair = value.map(read::<Repair>).transpose();
-                repair.and_then(|repair| put(&mut ledger.repairs, (*gap).to_owned(), repair))
-            }
-            ("start", []) => value.map(read::<Start>).transpose().map(|start| ledger.start = start),
-            ("done", []) => value.map(read::<Done>).transpose().map(|done| ledger.done = done),
-            ("accepted", [gap]) => {
-                let accepted = value.map(read::<Accepted>).transpose();
-                accepted.map(|accepted| ledger.accept((*gap).to_owned(), accepted))
-            }
-            ("wish", []) => value.map(read::<Wish>).transpose().map(|wish| ledger.wish = wish),
-            // Somebody else's, or of a later version.
+            ("run", [gap]) => put(&mut ledger.repairs, (*gap).to_owned(), value),
+            ("start", []) => read(value).map(|start| ledger.start = start),
+            ("done", []) => read(value).map(|done| ledger.done = done),
+            ("accepted", [gap]) => read(value).map(|accepted| ledger.accept((*gap).to_owned(), accepted)),
+            ("wish", []) => read(value).map(|wish| ledger.wish = wish),
+            // Records of other writers, or of a later version.
             _ => Ok(()),
         };
         if *ledger == Ledger::default() {
@@ -155,21 +130,29 @@ impl Apply for Book {
     }
 }
 
-fn put<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: Option<V>) -> Result<(), String> {
-    match value {
+/// Puts the JSON of a record under its key; a tombstone removes it.
+fn put<K: Ord, V: DeserializeOwned>(
+    map: &mut BTreeMap<K, V>,
+    key: K,
+    value: Option<&[u8]>,
+) -> Result<(), String> {
+    match read(value)? {
         Some(value) => drop(map.insert(key, value)),
         None => drop(map.remove(&key)),
     }
     Ok(())
 }
 
-fn read<T: DeserializeOwned>(value: &[u8]) -> Result<T, String> {
-    serde_json::from_slice(value).map_err(|error| error.to_string())
+fn read<T: DeserializeOwned>(value: Option<&[u8]>) -> Result<Option<T>, String> {
+    value.map(serde_json::from_slice).transpose().map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
 mod tests {
-    use model::{AccountingResource, Fingerprint, GapCause, GapState, Pace, Phase, RepairState, Target};
+    use model::{
+        Accepted, AccountingResource, Done, Fingerprint, Gap, GapCause, GapState, Pace, Phase, Repair,
+        RepairState, Start, Subscription, Target, Wish,
+    };
 
     use super::*;
     use crate::{webhooks::subscriptions::Change, worker::state::samples::received};
