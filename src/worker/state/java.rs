@@ -10,49 +10,21 @@ use serde_json::{Map, Number, Value};
 
 /// An object as one line.
 pub(super) fn object(map: &Map<String, Value>) -> String {
-    let mut text = String::new();
-    write_object(&mut text, map);
-    text
+    let members = hashed(map).into_iter().map(|(key, member)| format!("{}:{}", string(key), value(member)));
+    format!("{{{}}}", members.collect::<Vec<_>>().join(","))
 }
 
-/// Text in quotes.
-pub(super) fn string(value: &str) -> String {
-    let mut text = String::with_capacity(value.len() + 2);
-    write_string(&mut text, value);
-    text
-}
-
-fn write_value(text: &mut String, value: &Value) {
+fn value(value: &Value) -> String {
     match value {
-        Value::Null => text.push_str("null"),
-        Value::Bool(value) => text.push_str(if *value { "true" } else { "false" }),
-        Value::Number(number) => text.push_str(&written(number)),
-        Value::String(value) => write_string(text, value),
+        Value::Null => "null".to_owned(),
+        Value::Bool(value) => value.to_string(),
+        Value::Number(number) => written(number),
+        Value::String(value) => string(value),
         Value::Array(values) => {
-            text.push('[');
-            for (index, value) in values.iter().enumerate() {
-                if index > 0 {
-                    text.push(',');
-                }
-                write_value(text, value);
-            }
-            text.push(']');
+            format!("[{}]", values.iter().map(self::value).collect::<Vec<_>>().join(","))
         }
-        Value::Object(map) => write_object(text, map),
+        Value::Object(map) => object(map),
     }
-}
-
-fn write_object(text: &mut String, map: &Map<String, Value>) {
-    text.push('{');
-    for (index, (key, value)) in hashed(map).into_iter().enumerate() {
-        if index > 0 {
-            text.push(',');
-        }
-        write_string(text, key);
-        text.push(':');
-        write_value(text, value);
-    }
-    text.push('}');
 }
 
 /// Members by bucket, in a table of 16 that doubles when it is three quarters full.
@@ -72,7 +44,9 @@ fn bucket(key: &str, buckets: u32) -> u32 {
     (hash ^ hash >> 16) & (buckets - 1)
 }
 
-fn write_string(text: &mut String, value: &str) {
+/// Text in quotes.
+pub(super) fn string(value: &str) -> String {
+    let mut text = String::with_capacity(value.len() + 2);
     text.push('"');
     for character in value.chars() {
         match character {
@@ -91,6 +65,7 @@ fn write_string(text: &mut String, value: &str) {
         }
     }
     text.push('"');
+    text
 }
 
 /// Whole numbers as they are, others as `Double.toString` has them.

@@ -263,13 +263,13 @@ impl Apply for Configs {
 }
 
 /// What stands in the log under one name.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 struct Known {
     config: Option<(Arc<Properties>, i64)>,
     target: Option<TargetState>,
     target_since: Option<i64>,
-    tasks: Arc<[Arc<Properties>]>,
-    task_revision: i64,
+    /// Tasks that count, and the offset of their commit.
+    tasks: Option<(Arc<[Arc<Properties>]>, i64)>,
     /// Task records that wait for their commit.
     uncommitted: BTreeMap<u32, Arc<Properties>>,
     /// The last commit missed some.
@@ -279,37 +279,21 @@ struct Known {
     restarts: VecDeque<Restart>,
 }
 
-impl Default for Known {
-    fn default() -> Self {
-        Self {
-            config: None,
-            target: None,
-            target_since: None,
-            tasks: Arc::default(),
-            task_revision: -1,
-            uncommitted: BTreeMap::new(),
-            incomplete: false,
-            task_records: BTreeSet::new(),
-            restarts: VecDeque::new(),
-        }
-    }
-}
-
 impl Known {
     fn connector(&self) -> Option<Connector> {
         let (config, revision) = self.config.clone()?;
         let target = self.target.unwrap_or(TargetState::Running);
-        let tasks = if target == TargetState::Stopped { Arc::default() } else { Arc::clone(&self.tasks) };
-        Some(Connector { config, target, tasks, revision, task_revision: self.task_revision })
+        let (tasks, task_revision) = self.tasks.clone().unwrap_or_else(|| (Arc::default(), -1));
+        let tasks = if target == TargetState::Stopped { Arc::default() } else { tasks };
+        Some(Connector { config, target, tasks, revision, task_revision })
     }
 
     /// Compaction may leave records of tasks that a smaller set no longer has; that is no reason to refuse the set.
     fn commit(&mut self, count: u32, offset: i64) {
         let mut waiting = std::mem::take(&mut self.uncommitted);
-        let tasks: Option<Vec<Arc<Properties>>> = (0..count).map(|number| waiting.remove(&number)).collect();
+        let tasks: Option<Arc<[_]>> = (0..count).map(|number| waiting.remove(&number)).collect();
         self.incomplete = tasks.is_none();
-        self.task_revision = if self.incomplete { -1 } else { offset };
-        self.tasks = tasks.unwrap_or_default().into();
+        self.tasks = tasks.map(|tasks| (tasks, offset));
     }
 
     fn remove(&mut self, tombstone: &Parsed) {
@@ -320,17 +304,11 @@ impl Known {
                 self.task_records.remove(number);
             }
             Parsed::Commit(_) => {
-                self.tasks = Arc::default();
-                self.task_revision = -1;
-                self.incomplete = false;
+                (self.tasks, self.incomplete) = (None, false);
                 self.uncommitted.clear();
             }
             Parsed::Restart(_) => self.restarts.clear(),
-            Parsed::Connector(_)
-            | Parsed::Logger(_)
-            | Parsed::Declared(_)
-            | Parsed::Cluster(_)
-            | Parsed::Connect(_) => {}
+            _ => {}
         }
     }
 }
