@@ -395,22 +395,14 @@ impl Reading {
 
     /// Whether the filter has to let a row through.
     fn is_later(&self, row: &Row) -> bool {
-        match self.settings.filter {
-            Some(Filter::Changed { after, margin }) => {
-                row.changed_at.is_some_and(|at| at > after.saturating_add(margin))
-            }
-            Some(Filter::Configured) | None => false,
-        }
+        let Some(Filter::Changed { after, margin }) = self.settings.filter else { return false };
+        row.changed_at.is_some_and(|at| at > after.saturating_add(margin))
     }
 
     /// Whether the filter must not let a row through.
     fn is_earlier(&self, row: &Row) -> bool {
-        match self.settings.filter {
-            Some(Filter::Changed { after, margin }) => {
-                row.changed_at.is_some_and(|at| at < after.saturating_sub(margin))
-            }
-            Some(Filter::Configured) | None => false,
-        }
+        let Some(Filter::Changed { after, margin }) = self.settings.filter else { return false };
+        row.changed_at.is_some_and(|at| at < after.saturating_sub(margin))
     }
 
     /// What is behind a short page 1.
@@ -436,7 +428,9 @@ impl Reading {
         }
         let why = format!("the provider gives {rows} rows where {} are asked for", self.size);
         self.suspected = Some(rows);
-        self.restart(2, why);
+        // The reason is known now, and does not count against the passes of the list.
+        self.restarts += 1;
+        self.give_up_pass(2, why);
     }
 
     /// Goes on with this pass, from its first page, with pages of so many rows.
@@ -558,12 +552,6 @@ impl Reading {
         }
         self.void = Some((page, why));
         self.next_pass();
-    }
-
-    /// Begins again for a reason that is known now, and should not be held against the list.
-    fn restart(&mut self, page: u32, why: String) {
-        self.restarts += 1;
-        self.give_up_pass(page, why);
     }
 
     fn next_pass(&mut self) {
