@@ -68,7 +68,7 @@ struct Known {
 }
 
 /// One reading of the whole list.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Reading {
     begun_at: i64,
     companies: Shown,
@@ -254,9 +254,8 @@ impl Directory {
                     if failures.is_multiple_of(TOLD) {
                         tracing::error!(connector = &*self.connector, page = page.number, failures, error = %Chain(&error),
                             "the list of companies cannot be read: events of companies that it has not shown wait, others flow on");
-                        let shown = reading.companies.clone();
-                        let shown = Reading { begun_at: reading.begun_at, companies: shown };
-                        self.is_odd(shown, format!("page {} cannot be read: {}", page.number, Chain(&error)));
+                        let why = format!("page {} cannot be read: {}", page.number, Chain(&error));
+                        self.is_odd(reading.clone(), why);
                     }
                     base::retry::Retry::Later
                 }

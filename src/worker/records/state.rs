@@ -230,10 +230,7 @@ impl Known {
             (REBUILD, [], value) => self.rebuilds = value.is_some(),
             (PROBE, [list], value) => {
                 let Ok(list) = list.parse::<List>() else { return Ok(()) };
-                match value {
-                    Some(value) => drop(self.probes.insert(list, read(value)?)),
-                    None => drop(self.probes.remove(&list)),
-                }
+                put(&mut self.probes, list, value)?;
             }
             (PAGE, [run, asked_at, list, company @ .., n], value) => {
                 self.page(Collection::parse(run, asked_at, list, company)?, n, value)?;
@@ -249,19 +246,13 @@ impl Known {
                 let Ok(resource) = resource.parse::<AccountingResource>() else { return Ok(()) };
                 let run = RunId::new(*run).map_err(|error| error.to_string())?;
                 let again = (run, asked_at.parse().map_err(|_| format!("{asked_at} is no time"))?, resource);
-                match value {
-                    Some(value) => drop(self.cursors.insert(again, read(value)?)),
-                    None => drop(self.cursors.remove(&again)),
-                }
+                put(&mut self.cursors, again, value)?;
             }
             (Progress::KIND, [of, run], value) if *of == connector => {
                 let run = RunId::new(*run).map_err(|error| error.to_string())?;
-                match value {
-                    Some(value) => drop(self.progress.insert(run, read(value)?)),
-                    None => drop(self.progress.remove(&run)),
-                }
+                put(&mut self.progress, run, value)?;
             }
-            // Somebody else's.
+            // Records of other writers.
             _ => {}
         }
         Ok(())
@@ -288,31 +279,29 @@ impl Known {
     pub(super) fn take_left_over(&mut self, shard: i32) -> Vec<Key> {
         let progress = &self.progress;
         // What was read of a run is never without how far that is.
-        let is_open = |run: &RunId| progress.get(run).is_some_and(|progress| !progress.state.is_over());
-        let mut keys = Vec::new();
-        self.pages.retain(|collection, pages| {
-            let is_kept = is_open(&collection.run);
-            if !is_kept {
-                keys.extend(pages.keys().map(|n| collection.page(shard, *n)));
-            }
-            is_kept
-        });
-        self.over.retain(|collection| {
-            let is_kept = is_open(&collection.run);
-            if !is_kept {
-                keys.push(collection.over(shard));
-            }
-            is_kept
-        });
-        self.cursors.retain(|again, _| {
-            let is_kept = is_open(&again.0);
-            if !is_kept {
-                keys.push(cursor(shard, again));
-            }
-            is_kept
-        });
-        keys
+        let is_over = |run: &RunId| progress.get(run).is_none_or(|progress| progress.state.is_over());
+        let pages = self.pages.extract_if(.., |collection, _| is_over(&collection.run));
+        let pages =
+            pages.flat_map(|(collection, pages)| pages.into_keys().map(move |n| collection.page(shard, n)));
+        let over = self.over.extract_if(|collection| is_over(&collection.run));
+        let over = over.map(|collection| collection.over(shard));
+        let cursors = self.cursors.extract_if(.., |(run, ..), _| is_over(run));
+        let cursors = cursors.map(|(again, _)| cursor(shard, &again));
+        pages.chain(over).chain(cursors).collect()
     }
+}
+
+/// Puts the JSON of a record under its key; a tombstone removes it.
+fn put<K: Ord, V: DeserializeOwned>(
+    map: &mut BTreeMap<K, V>,
+    key: K,
+    value: Option<&Bytes>,
+) -> Result<(), String> {
+    match value {
+        Some(value) => drop(map.insert(key, read(value)?)),
+        None => drop(map.remove(&key)),
+    }
+    Ok(())
 }
 
 fn read<T: DeserializeOwned>(value: &[u8]) -> Result<T, String> {

@@ -14,26 +14,20 @@ const LOGGED_EVERY: i64 = 60_000_000;
 const NAMED: usize = 3;
 
 /// When runs were last looked at, and logged.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Told {
-    looked_at: i64,
-    logged_at: i64,
-}
-
-impl Default for Told {
-    fn default() -> Self {
-        Self { looked_at: i64::MIN, logged_at: i64::MIN }
-    }
+    looked_at: Option<i64>,
+    logged_at: Option<i64>,
 }
 
 impl Lists {
     /// Says of each run what it waits for, or that it goes on.
     pub(super) fn tell_waiting(&mut self, now: i64) {
-        if now < self.told.looked_at.saturating_add(EVERY) {
+        if self.told.looked_at.is_some_and(|at| now < at.saturating_add(EVERY)) {
             return;
         }
-        self.told.looked_at = now;
-        let is_logged = now >= self.told.logged_at.saturating_add(LOGGED_EVERY);
+        self.told.looked_at = Some(now);
+        let is_logged = self.told.logged_at.is_none_or(|at| now >= at.saturating_add(LOGGED_EVERY));
         let held = (now < self.held_until).then_some(self.held_why.as_deref()).flatten();
         for (run, active) in &mut self.runs {
             if active.wanted != Wanted::Running || active.progress.state != ShardState::Running {
@@ -51,7 +45,7 @@ impl Lists {
             }
         }
         if is_logged {
-            self.told.logged_at = now;
+            self.told.logged_at = Some(now);
         }
     }
 }

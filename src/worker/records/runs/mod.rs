@@ -127,14 +127,11 @@ impl Follower {
     fn tell(&self) {
         let shards = self.handle.shards();
         let orders = self.handle.read_runs(&self.task.connector, |runs| orders(runs, shards, &self.source));
-        let is_same = |known: &Orders| {
-            let what = |one: &Ordered| (one.run.id.clone(), one.wanted, one.at, one.filter.clone());
-            known.iter().map(what).eq(orders.iter().map(what))
-        };
+        let what = |one: &Ordered| (one.run.id.clone(), one.wanted, one.at, one.filter.clone());
         self.orders.send_if_modified(|known| {
-            let is_new = !is_same(known);
+            let is_new = !known.iter().map(what).eq(orders.iter().map(what));
             if is_new {
-                *known = Arc::new(orders.clone());
+                *known = Arc::new(orders);
             }
             is_new
         });
