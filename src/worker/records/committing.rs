@@ -42,7 +42,6 @@ pub(super) struct Written {
     pub(super) fences: Vec<(Key, Stamp)>,
     /// The offset behind the fences.
     pub(super) behind: Option<i64>,
-    pub(super) topics: Vec<Topic>,
     pub(super) took: Duration,
     /// The store on this disk has the fences.
     pub(super) is_kept: bool,
@@ -68,12 +67,11 @@ impl Commit {
             let id = String::from_utf8_lossy(&write_id()).into_owned();
             let encoded = self.shared.encode(self.shard, &id, &mut batch, &mut self.moments, now());
             let encoded = encoded.map_err(|error| unwritten(ACTION, error))?;
-            let (fences, topics) = (encoded.fences, encoded.topics);
             let source = match self.writer.commit(encoded.batch).await {
                 Ok(committed) => {
                     let topic = self.shared.preparer.topic_name(Topic::Fences);
                     written.behind = committed.behind(&topic, self.shard).or(written.behind);
-                    self.done(id, batch, fences, topics, &mut written);
+                    self.done(id, batch, encoded.fences, &mut written);
                     // Each part that the broker refuses may cost a wait: they are not waits for the same thing.
                     backoff.reset();
                     continue;
@@ -88,7 +86,7 @@ impl Commit {
                     // Every batch says which it is, so that its outcome can be read.
                     let found = self.shared.known(self.shard).await?.batch;
                     if found.as_deref() == Some(&id) {
-                        self.done(id, batch, fences, topics, &mut written);
+                        self.done(id, batch, encoded.fences, &mut written);
                     } else if found == self.last {
                         let Some(wait) = backoff.next_wait(Retry::Later) else {
                             return Err(Failure::transaction(ACTION, kafka::Failure::Rebuilt { source }));
@@ -127,22 +125,10 @@ impl Commit {
         Ok(written)
     }
 
-    fn done(
-        &mut self,
-        id: String,
-        batch: Batch,
-        fences: Vec<(Key, Stamp)>,
-        topics: Vec<Topic>,
-        written: &mut Written,
-    ) {
+    fn done(&mut self, id: String, batch: Batch, fences: Vec<(Key, Stamp)>, written: &mut Written) {
         self.last = Some(id);
         written.batches.push(batch);
         written.fences.extend(fences);
-        for topic in topics {
-            if !written.topics.contains(&topic) {
-                written.topics.push(topic);
-            }
-        }
     }
 }
 

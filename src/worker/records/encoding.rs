@@ -25,8 +25,6 @@ pub(super) struct Encoded {
     pub(super) batch: ShardBatch,
     /// What the fence has since.
     pub(super) fences: Vec<(Key, Stamp)>,
-    /// Topics that values went to.
-    pub(super) topics: Vec<Topic>,
 }
 
 /// When gaps of one shard were opened. It is part of their name, so no two of them have the same moment, and no two shards.
@@ -56,7 +54,7 @@ impl Shared {
         moments: &mut Moments,
         now: i64,
     ) -> Result<Encoded, pipeline::Error> {
-        let mut encoded = Encoded { batch: ShardBatch::default(), fences: Vec::new(), topics: Vec::new() };
+        let mut encoded = Encoded { batch: ShardBatch::default(), fences: Vec::new() };
         for entry in &mut batch.entries {
             let value = match self.value(entry) {
                 Ok(value) => value,
@@ -65,14 +63,11 @@ impl Shared {
                     None
                 }
             };
-            if let Some((record, topic, key, stamp)) = value {
+            if let Some((record, key, stamp)) = value {
                 let (_, value) = fence::record(&key, &stamp);
                 encoded.batch.add(self.record(Topic::Fences, &key, Some(value)));
                 encoded.fences.push((key, stamp));
                 encoded.batch.publish(record, entry.event.origin);
-                if !encoded.topics.contains(&topic) {
-                    encoded.topics.push(topic);
-                }
             }
             for change in &entry.changes {
                 self.companions(shard, entry, change, (moments, now), &mut encoded);
@@ -122,7 +117,7 @@ impl Shared {
     }
 
     /// The value that an entry publishes, if it does.
-    fn value(&self, entry: &Entry) -> Result<Option<(EncodedRecord, Topic, Key, Stamp)>, Failure> {
+    fn value(&self, entry: &Entry) -> Result<Option<(EncodedRecord, Key, Stamp)>, Failure> {
         for change in &entry.changes {
             let (outgoing, stamp) = match change {
                 Change::Publish { value, stamp, .. } => {
@@ -160,7 +155,7 @@ impl Shared {
                 });
             }
             let guarded = Key::fence(outgoing.topic, &outgoing.key);
-            return Ok(Some((record, outgoing.topic, guarded, stamp.clone())));
+            return Ok(Some((record, guarded, stamp.clone())));
         }
         Ok(None)
     }

@@ -35,7 +35,7 @@ use std::{
     pin::pin,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -103,8 +103,8 @@ struct Shared {
     in_hand: InHand,
     /// Reads of this task at once.
     slots: Arc<Semaphore>,
-    /// Shards that read nothing and wait for one.
-    starving: Arc<AtomicUsize>,
+    /// Cloned by every shard that reads nothing and waits for a slot.
+    starving: Arc<()>,
     /// Pages, and reads for their sake, at once: events have the last quarter for themselves.
     page_slots: Arc<Semaphore>,
     pages: Pages,
@@ -112,10 +112,6 @@ struct Shared {
     orders: watch::Receiver<Orders>,
     /// Once pages may be read: whether every change after them is heard of, or nobody could say so in time.
     stream: watch::Receiver<Option<bool>>,
-    /// Microseconds by which clocks may differ.
-    clock_skew: i64,
-    /// What is enriched.
-    resources: Vec<AccountingResource>,
     /// Shards of this task.
     shards: Vec<i32>,
     /// Where records have been published, once somebody has looked.
@@ -343,8 +339,6 @@ async fn begin(
         pages,
         orders,
         stream,
-        clock_skew: micros(tools.worker.clock_skew_max),
-        resources: source.enrich_resources.iter().copied().collect(),
         shards: own.clone(),
         published: OnceCell::new(),
     });

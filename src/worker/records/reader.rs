@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use base::retry::{Backoff, Chain, Policy};
 use kafka::{Assignment, Consumer, ConsumerOptions, Received, Start};
-use model::{AccountingEvent, AccountingResource, GapCause, Origin, Partitioning, SchemaKind, Topic};
+use model::{AccountingEvent, AccountingResource, GapCause, Origin, SchemaKind, Topic};
 
 use super::{Shared, now, shard::Shard};
 use crate::{
@@ -127,7 +127,8 @@ impl Reader {
             positions.extend(shard.starts().iter().map(|(lane, start)| ((*lane, shard.number()), *start)));
         }
         let topic = |resource| shared.preparer.topic_name(Topic::AccountingEvents(resource));
-        let topics = shared.resources.iter().map(|resource| (topic(*resource), *resource)).collect();
+        let resources = &shared.source.enrich_resources;
+        let topics = resources.iter().map(|resource| (topic(*resource), *resource)).collect();
         (Self { shared, inboxes, positions, topics, paused: Vec::new() }, heard)
     }
 
@@ -217,11 +218,7 @@ impl Reader {
     /// What is in another partition than its company's is another shard's to write: two would write one key.
     fn placed(&self, asked: Asked, shard: i32) -> Asked {
         let Asked::Wanted(wanted) = &asked else { return asked };
-        let key = wanted.subject.key();
-        let own = match key.partitioning() {
-            Partitioning::By(bytes) => kafka::partition_of(bytes, self.shared.preparer.partitions()),
-            Partitioning::Shard(shard) => shard,
-        };
+        let own = self.shared.shard_of(&wanted.subject.key());
         if own == shard {
             return asked;
         }

@@ -12,11 +12,8 @@
 //! - Events come before lists, which have their turn all the same: see [`Turns`].
 
 use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::Duration,
 };
 
@@ -94,13 +91,13 @@ impl Shard {
         let mut known = shared.known(number).await?;
         let shelf = shared.shelf(number, &known, &mut writer).await?;
         let mut desk = Desk::new(shared.rules());
-        let lists = Lists::new(Arc::clone(&shared), number, &mut known);
         let parked = known.parked.len();
         // What is followed no more waits until it is again.
-        let own = known.parked.into_values().filter(|one| shared.resources.contains(&one.subject.resource));
+        let own = std::mem::take(&mut known.parked).into_values();
+        let own = own.filter(|one| shared.source.enrich_resources.contains(&one.subject.resource));
         own.for_each(|parked| desk.adopt(parked));
-        known.paths.into_iter().for_each(|resource| desk.adopt_path(resource));
-        for (resource, since, count) in known.brakes {
+        known.paths.drain(..).for_each(|resource| desk.adopt_path(resource));
+        for (resource, since, count) in known.brakes.drain(..) {
             desk.adopt_brake(resource, since, count);
         }
         tracing::info!(
@@ -111,7 +108,8 @@ impl Shard {
             took = ?begun.elapsed(),
             "took a shard"
         );
-        let (last, moments) = (known.batch, Moments::default());
+        let (last, moments) = (known.batch.take(), Moments::default());
+        let lists = Lists::new(Arc::clone(&shared), number, known);
         let commit = Some(Commit { shared: Arc::clone(&shared), shard: number, writer, last, moments });
         let (turns, gauges) = (Turns::default(), Gauges::default());
         Ok(Self { shared, number, desk, shelf, starts, lists, turns, commit, taken: None, gauges })
@@ -141,7 +139,7 @@ impl Shard {
         let mut held: Vec<OwnedSemaphorePermit> = Vec::new();
         // Kept from turn to turn: whoever asks anew stands at the end of the line.
         let mut slot: Option<BoxFuture<'static, Option<OwnedSemaphorePermit>>> = None;
-        let mut starving: Option<Starving> = None;
+        let mut starving: Option<Arc<()>> = None;
         let mut getting = Getting::new();
         let (mut orders, mut stream) = (self.shared.orders.clone(), self.shared.stream.clone());
         self.lists.look(now());
@@ -171,8 +169,9 @@ impl Shard {
             }
             // Others give back what they could keep.
             let is_starving = slot.is_some() && reads.is_empty();
-            starving =
-                is_starving.then(|| starving.take().unwrap_or_else(|| Starving::new(&self.shared.starving)));
+            if is_starving != starving.is_some() {
+                starving = is_starving.then(|| Arc::clone(&self.shared.starving));
+            }
             // What is due waits for a slot, or for what is to be committed first.
             let is_held = is_starved || self.turns.are_due();
             let wake = if is_held { Instant::now() + LATE } else { self.wake() };
@@ -328,7 +327,7 @@ impl Shard {
         let share = self.shared.source.requests_in_flight / self.shared.shards.len().max(1);
         let (mut next, mut taken) = (Some(first), 0);
         while let Some((subject, reading, path_answers, slot)) = next {
-            let is_kept = self.shared.starving.load(Ordering::Relaxed) == 0;
+            let is_kept = Arc::strong_count(&self.shared.starving) == 1;
             if is_kept && reads.len() + held.len() < share {
                 held.push(slot);
             }
@@ -423,11 +422,11 @@ impl Shard {
     }
 
     fn committed(&mut self, written: &Written) {
-        let Written { batches, topics, took, .. } = written;
+        let Written { batches, took, .. } = written;
         let tools = &self.shared.task.tools;
         let (mut published, mut told, mut dropped) = (0, 0, 0);
         // Series are looked for once in a batch, not for each of its records.
-        let mut changed = BTreeMap::new();
+        let (mut changed, mut topics, mut refused) = (BTreeMap::new(), BTreeSet::new(), Vec::new());
         let at = now();
         for entry in batches.iter().flat_map(|batch| &batch.entries) {
             for outcome in &entry.outcomes {
@@ -436,24 +435,20 @@ impl Shard {
             let is_event = entry.event.origin == Origin::Enrichment;
             dropped += entry.outcomes.len() as u64;
             let entity = entry.subject.as_ref().map_or(List::Payroll.name(), |one| one.resource.name());
-            let mut count = |is_deleted| {
-                *changed.entry((entry.event.origin.name(), entity, is_deleted)).or_insert(0) += 1;
-                if let Some(first_at) = entry.first_at {
-                    metrics::end_to_end(at.saturating_sub(first_at), is_deleted);
-                }
-            };
             for change in &entry.changes {
                 match change {
-                    Change::Publish { .. } => {
-                        published += 1;
-                        count(false);
-                        told += u64::from(is_event);
-                    }
-                    Change::Tombstone { .. } => {
+                    Change::Publish { .. } | Change::Tombstone { .. } => {
+                        let is_deleted = matches!(change, Change::Tombstone { .. });
                         published += 1;
                         told += u64::from(is_event);
-                        count(true);
-                        metrics::tombstone_written();
+                        topics.insert(entry.subject.as_ref().map_or(List::Payroll.topic(), Subject::topic));
+                        *changed.entry((entry.event.origin.name(), entity, is_deleted)).or_insert(0) += 1;
+                        if let Some(first_at) = entry.first_at {
+                            metrics::end_to_end(at.saturating_sub(first_at), is_deleted);
+                        }
+                        if is_deleted {
+                            metrics::tombstone_written();
+                        }
                     }
                     Change::DeadLetter(failure) => {
                         tools.recorder.dead_letter(true);
@@ -462,6 +457,10 @@ impl Shard {
                     Change::Gap(gap) => metrics::gap_written(gap.cause.label()),
                     _ => {}
                 }
+            }
+            if entry.is_refused {
+                self.lists.refused(entry.subject.as_ref(), entry.event.origin);
+                refused.extend(entry.subject.clone());
             }
         }
         for ((origin, entity, is_deleted), count) in changed {
@@ -472,13 +471,8 @@ impl Shard {
         tools.recorder.dropped(dropped.saturating_sub(told));
         tools.recorder.committed(published, *took);
         for topic in topics {
-            (tools.uses_topic)(&self.shared.preparer.topic_name(*topic));
+            (tools.uses_topic)(&self.shared.preparer.topic_name(topic));
         }
-        let entries = batches.iter().flat_map(|batch| &batch.entries).filter(|entry| entry.is_refused);
-        let refused: Vec<(Option<Subject>, Origin)> =
-            entries.map(|entry| (entry.subject.clone(), entry.event.origin)).collect();
-        self.lists.refused(&refused);
-        let refused: Vec<Subject> = refused.into_iter().filter_map(|(subject, _)| subject).collect();
         let shelf = &self.shelf;
         // An entry that cannot be read is found so by whoever takes the next event of it.
         self.desk.committed(&refused, &|subject| shelf.get(&subject.fence_key()).ok().flatten(), at);
@@ -506,22 +500,6 @@ fn lag(came_at: [Option<i64>; 3], now: i64) -> Duration {
     let oldest = came_at.into_iter().flatten().min();
     let lag = oldest.map_or(0, |oldest| now.saturating_sub(oldest));
     Duration::from_micros(u64::try_from(lag).unwrap_or_default())
-}
-
-/// A shard that reads nothing, and waits for a slot.
-struct Starving(Arc<AtomicUsize>);
-
-impl Starving {
-    fn new(all: &Arc<AtomicUsize>) -> Self {
-        all.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(all))
-    }
-}
-
-impl Drop for Starving {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// What is waited for, if anything is.

@@ -34,7 +34,7 @@ const CHUNK: usize = 5_000;
 impl Shared {
     /// Everything a shard writes to, apart from dead letters and gaps, which are single records.
     pub(super) fn places(&self, shard: i32) -> Vec<Place> {
-        let values = self.resources.iter().map(|resource| Topic::AccountingRecords(*resource));
+        let values = self.source.enrich_resources.iter().map(|resource| Topic::AccountingRecords(*resource));
         let topics = values.chain([Topic::State, Topic::Fences]);
         topics.map(|topic| (self.preparer.topic_name(topic), shard)).collect()
     }
@@ -53,14 +53,15 @@ impl Shared {
         shard: i32,
         producer: &mut ShardProducer,
     ) -> Result<BTreeMap<AccountingResource, Start>, Failure> {
+        let resources = &self.source.enrich_resources;
         let partitions: Vec<_> =
-            self.resources.iter().map(|resource| self.source_partition(*resource, shard)).collect();
+            resources.iter().map(|resource| self.source_partition(*resource, shard)).collect();
         let stored = self.task.stored_offsets(producer, &partitions, &self.places(shard)).await?;
         let start = |stored: Option<serde_json::Map<String, serde_json::Value>>| {
             let offset = stored.and_then(|offset| offset.get("offset")?.as_i64());
             offset.map_or(Start::Earliest, Start::Offset)
         };
-        Ok(self.resources.iter().copied().zip(stored.into_iter().map(start)).collect())
+        Ok(resources.iter().copied().zip(stored.into_iter().map(start)).collect())
     }
 
     /// What the fences of a shard say. Where the topic has been lost, they are made anew of the values' headers.
@@ -87,7 +88,7 @@ impl Shared {
     /// The first to take a shard says so in its fences, before all else; and what was published of it before stands there too.
     /// Until all of it does, the state topic says that it is under way.
     async fn rebuild(&self, shard: i32, is_first: bool, writer: &mut ShardWriter) -> Result<(), Failure> {
-        let values = self.published(shard).await?;
+        let values: Vec<(Key, Stamp)> = self.published(shard).await?.into_iter().collect();
         let mark = state::rebuild(shard);
         let mut batch = ShardBatch::default();
         if is_first {
@@ -104,17 +105,15 @@ impl Shared {
             written.map(drop).map_err(|error| unwritten("write the fences of a shard", error))
         };
         write(writer, batch).await?;
-        let is_rebuilt = !values.is_empty();
-        let mut values = values.into_iter().peekable();
-        while values.peek().is_some() {
+        for chunk in values.chunks(CHUNK) {
             let mut batch = ShardBatch::default();
-            for (key, stamp) in values.by_ref().take(CHUNK) {
-                let (_, value) = fence::record(&key, &stamp);
-                batch.add(self.record(Topic::Fences, &key, Some(value)));
+            for (key, stamp) in chunk {
+                let (_, value) = fence::record(key, stamp);
+                batch.add(self.record(Topic::Fences, key, Some(value)));
             }
             write(writer, batch).await?;
         }
-        if is_rebuilt {
+        if !values.is_empty() {
             let mut batch = ShardBatch::default();
             batch.add(self.preparer.state(&mark, None));
             write(writer, batch).await?;

@@ -8,11 +8,11 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 
 use model::{AccountingResource, CompanyId, List, Run, RunKind, Wanted};
-use provider::api::{self, Ask};
+use provider::api::{self, Ask, row_hash};
 
 use super::{
-    super::{runs, state},
-    Came, Failed, Found, Getting, Got, KNOWN_AT_ONCE, LEAST_JOBS, LOOK, Lists, MISSING_AT_ONCE, MOST_ASKED,
+    super::{micros, runs, state},
+    Came, Failed, Found, Getting, Got, KNOWN_AT_ONCE, LEAST_JOBS, Lists, MISSING_AT_ONCE, MOST_ASKED,
     MOST_GROWING, MOST_HELD, MOST_IDLE, MOST_JOBS, MOST_LISTS, MOST_WAITING, Missing, PASSES, Part, Probe,
     READ_LIMIT, Shared, Stage, What, Written,
     comparing::Comparing,
@@ -61,14 +61,11 @@ impl Lists {
             let waits = job.grows() && first.as_ref().is_some_and(|first| !first.contains(&number));
             if let Some(asked) = job.wants_page(now).filter(|_| !waits && !is_full) {
                 job.stage = Stage::Asking;
-                getting.push(ask_page(&self.shared, &self.probes, number, asked));
+                getting.push(ask_page(&self.shared, &self.state.probes, number, asked));
             } else if matches!(job.stage, Stage::Compare) && job.unwritten == 0 && job.due <= now {
-                job.asked_for.retain(|subject| desk.owes(subject));
-                if !job.asked_for.is_empty() {
-                    job.due = now.saturating_add(LOOK);
-                    continue;
+                if !job.waits_for_records(desk, now) {
+                    self.compare(number, getting, shelf, now);
                 }
-                self.compare(number, getting, shelf, now);
             } else if let Stage::Missing(missing) = &mut job.stage {
                 let resource = match &job.what {
                     What::List(collection) => collection.list.resource(),
@@ -86,12 +83,7 @@ impl Lists {
                     let subject = Subject { resource, company, id, in_company };
                     getting.push(ask_record(&self.shared, number, subject, lane, tries));
                 }
-                if missing.is_over() && job.unwritten == 0 {
-                    job.asked_for.retain(|subject| desk.owes(subject));
-                    if !job.asked_for.is_empty() {
-                        job.due = now.saturating_add(LOOK);
-                        continue;
-                    }
+                if missing.is_over() && job.unwritten == 0 && !job.waits_for_records(desk, now) {
                     self.goes_on_or_ends(number, now);
                 }
             }
@@ -117,9 +109,8 @@ impl Lists {
     fn goes_on_or_ends(&mut self, number: u64, now: i64) {
         let Some(job) = self.jobs.get_mut(&number) else { return };
         let Some((cursor, again)) = job.take_cursor().zip(job.again()) else { return self.end(number, now) };
-        job.unwritten += 1;
-        let what = Written::Cursor(state::cursor(self.shard, &again), state::json(&cursor));
-        self.ready.push_back(Part { run: job.run.id.clone(), job: Some(number), what, bytes: 512 });
+        let kept = (state::cursor(self.shard, &again), Some(state::json(&cursor)));
+        self.put(number, Written::State(vec![kept]), 512);
     }
 
     /// Takes lists up, those of one run after those of another.
@@ -152,7 +143,7 @@ impl Lists {
     fn job(&mut self, run: Arc<Run>, what: What, desk: &Desk, now: i64) -> Job {
         let mut job = Job::new(run, what, now);
         if let Some(again) = job.again() {
-            job.cursor = self.cursors.get(&again).cloned().unwrap_or_default();
+            job.cursor = self.state.cursors.get(&again).cloned().unwrap_or_default();
         }
         let What::List(collection) = &job.what else { return job };
         job.stage = Stage::Pages;
@@ -162,9 +153,8 @@ impl Lists {
         let snapshot = &self.shared.source.snapshot;
         job.comparing = (job.run.kind == RunKind::Verify).then(Comparing::default);
         job.sample = job.run.sample.map(|rows| Sample::of(rows, snapshot.page_size, collection));
-        let is_payroll = collection.list == List::Payroll;
-        if is_payroll {
-            job.filter = self.runs.get(&job.run.id).and_then(|active| active.filter.clone());
+        if collection.list == List::Payroll {
+            job.filter = self.runs.get(&job.run.id).and_then(|active| active.progress.filter.clone());
         }
         let settings = Settings {
             page_size: snapshot.page_size,
@@ -173,14 +163,13 @@ impl Lists {
                 Some(configured) if configured == filter => Filter::Configured,
                 _ => runs::checked_filter(filter),
             }),
-            clock_skew: self.shared.clock_skew,
+            clock_skew: micros(self.shared.task.tools.worker.clock_skew_max),
         };
-        let mut kept = self.pages.remove(collection).unwrap_or_default();
+        let mut kept = self.state.pages.remove(collection).unwrap_or_default();
         if job.run.kind == RunKind::Verify {
             // What was compared is not kept, so that it is compared again.
-            let marks = kept.keys().map(|n| collection.page(self.shard, *n)).collect();
-            let what = Written::Forgotten(marks);
-            self.ready.push_back(Part { run: collection.run.clone(), job: None, what, bytes: 0 });
+            let marks = kept.keys().map(|n| (collection.page(self.shard, *n), None)).collect();
+            self.ready.push_back(Part::of_run(&collection.run, marks));
             kept.clear();
         }
         if let Some(counts) = kept.remove(&0) {
@@ -210,9 +199,8 @@ impl Lists {
                 tracing::warn!(shard = self.shard, list = %collection.list, why, "a list is read from its first page on again");
                 (job.reading, job.marks) = (Some(Reading::new(settings)), marks);
                 // Whoever is next must not begin with them again.
-                let marks = kept.keys().map(|n| collection.page(self.shard, *n)).collect();
-                let what = Written::Forgotten(marks);
-                self.ready.push_back(Part { run: collection.run.clone(), job: None, what, bytes: 0 });
+                let marks = kept.keys().map(|n| (collection.page(self.shard, *n), None)).collect();
+                self.ready.push_back(Part::of_run(&collection.run, marks));
             }
         }
         job
@@ -238,7 +226,7 @@ impl Lists {
                 job.stage = Stage::Comparing;
                 let reading = Arc::new(reading);
                 let shown = Arc::clone(&reading);
-                let known = shelf.known(topic, company.as_ref(), move |id| !Job::shows(&shown, id));
+                let known = shelf.known(topic, company.as_ref(), move |id| !shown.has_shown(row_hash(id)));
                 getting.push(
                     async move {
                         let found = known.await.map(|(records, _)| Found { records, next: None, entries });

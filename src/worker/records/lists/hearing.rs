@@ -39,11 +39,9 @@ impl Lists {
     }
 
     /// Records that Kafka does not take: of a list that has shown one, or whose rows asked for it, not every record is published.
-    pub(in crate::worker::records) fn refused(&mut self, records: &[(Option<Subject>, Origin)]) {
-        for (subject, origin) in records {
-            for job in self.jobs.values_mut() {
-                job.refused(subject.as_ref(), *origin);
-            }
+    pub(in crate::worker::records) fn refused(&mut self, subject: Option<&Subject>, origin: Origin) {
+        for job in self.jobs.values_mut() {
+            job.refused(subject, origin);
         }
     }
 
@@ -57,36 +55,29 @@ impl Lists {
                 self.holds = 0;
                 self.count_requests(number, u64::from(is_asked));
                 self.page(number, page, thin, now);
-                Ok(())
             }
             Got::Page(number, page, Err(failed)) => {
                 self.count_requests(number, 1);
                 self.failed(number, page, &failed, now);
-                Ok(())
             }
             Got::Known(number, reading, found) => {
                 let found = found.map_err(unreadable)?;
                 self.known(number, reading.map(|reading| *reading), found, now);
-                Ok(())
             }
             Got::Record(number, subject, tries, read) => {
                 self.count_requests(number, 1);
                 self.record(number, subject, tries, read, now);
-                Ok(())
             }
-            Got::Topic(run, list, read) => {
-                self.topic_read(run, list, read, now);
-                Ok(())
-            }
+            Got::Topic(run, list, read) => self.topic_read(run, list, read, now),
             Got::Counted(number, count) => {
                 let count = count.map_err(unreadable)?;
                 if let Some(job) = self.jobs.get_mut(&number) {
                     job.sample.iter_mut().for_each(|sample| sample.counted(count));
                     job.goes_on();
                 }
-                Ok(())
             }
         }
+        Ok(())
     }
 
     /// What the run of a list has asked the provider for; it is written with the next part of it.
@@ -103,9 +94,9 @@ impl Lists {
         let run = job.run.id.clone();
         if let Some(thin) = probed {
             let probe = Probe { thin, at: now };
-            self.probes.insert(collection.list, probe);
-            let what = Written::Probe(collection.list, probe);
-            self.ready.push_back(Part { run: run.clone(), job: None, what, bytes: 0 });
+            self.state.probes.insert(collection.list, probe);
+            let kept = (state::probe(self.shard, collection.list), Some(state::json(&probe)));
+            self.ready.push_back(Part::of_run(&run, vec![kept]));
         }
         metrics::page_read(collection.list.name(), "read");
         let is_verify = job.run.kind == RunKind::Verify;
@@ -146,42 +137,30 @@ impl Lists {
                 if let (Some(seen), Some(collection)) = (seen, job.collection().cloned()) {
                     // That a pass is void is kept as a page is.
                     job.marks += 1;
-                    job.unwritten += 1;
                     let mark = (collection.page(self.shard, job.marks), seen.to_json());
                     let fetched = Arc::new(Fetched::without_rows(seen));
                     let what = Written::Page { fetched, mark, shown: HashSet::new() };
-                    let run = job.run.id.clone();
-                    self.ready.push_back(Part { run, job: Some(number), what, bytes: 512 });
+                    self.put(number, what, 512);
                 }
-            }
-            // It is another API, with a grant of its own: others do not wait for it.
-            (api::Reach::Grant | api::Reach::Everything, _) if job.list() == Some(List::Payroll) => {
-                job.goes_on();
-                job.due = now.saturating_add(named.unwrap_or_else(|| self.shared.wait(LONG)));
-                tracing::warn!(
-                    connector = &*self.shared.task.connector,
-                    shard = self.shard,
-                    list,
-                    why,
-                    "payroll waits"
-                );
             }
             (api::Reach::Grant | api::Reach::Everything, _) => {
                 job.goes_on();
-                tracing::warn!(
-                    connector = &*self.shared.task.connector,
-                    shard = self.shard,
-                    list,
-                    why,
-                    "lists wait"
-                );
-                self.held_why = Some(why);
-                self.hold(named, now);
+                // Payroll is another API with another grant: other lists do not wait for it.
+                let is_payroll = job.list() == Some(List::Payroll);
+                let (connector, shard) = (&*self.shared.task.connector, self.shard);
+                if is_payroll {
+                    tracing::warn!(connector, shard, list, why, "payroll waits");
+                    job.due = now.saturating_add(named.unwrap_or_else(|| self.shared.wait(LONG)));
+                } else {
+                    tracing::warn!(connector, shard, list, why, "lists wait");
+                    self.held_why = Some(why);
+                    self.hold(named, now);
+                }
             }
         }
     }
 
-    /// Nothing can be read for now.
+    /// Reads no list for a while, longer each time.
     fn hold(&mut self, named: Option<i64>, now: i64) {
         if now >= self.held_until {
             self.holds = self.holds.saturating_add(1);
@@ -266,15 +245,7 @@ impl Lists {
         if let job::Answer::There(json) = answer
             && let Some(entry) = rows::entry_of_record(&job.run, &subject, &json, None)
         {
-            job.unwritten += 1;
-            let (run, bytes) = (job.run.id.clone(), json.len() + 512);
-            self.waiting_bytes += bytes;
-            self.ready.push_back(Part {
-                run,
-                job: Some(number),
-                what: Written::Record(Box::new(entry)),
-                bytes,
-            });
+            self.put(number, Written::Record(Box::new(entry)), json.len() + 512);
         }
     }
 
@@ -289,7 +260,6 @@ impl Lists {
             _ => (0, 0),
         };
         job.stage = Stage::Ending;
-        job.unwritten += 1;
         let mut kept: Vec<_> = job.kept(self.shard).into_iter().map(|key| (key, None)).collect();
         // Who compares does so anew.
         let over = job.collection().filter(|_| !is_verify).map(|collection| collection.over(self.shard));
@@ -299,7 +269,6 @@ impl Lists {
             let over = Cursor { is_over: true, ..job.cursor.clone() };
             kept = vec![(state::cursor(self.shard, &again), Some(state::json(&over)))];
         }
-        let run = job.run.id.clone();
         let is_proved = certificate.as_ref().map_or(unreadable == 0, |one| one.certified);
         // A sample proves nothing of the list.
         let certified = u64::from(is_proved && job.sample.is_none());
@@ -310,7 +279,7 @@ impl Lists {
         let vanished = if is_read_again { 0 } else { vanished };
         let absent = u64::from(job.is_absent);
         let unoffered = u64::from(job.is_unoffered);
-        let ended = Ended { lists: 1, certified, vanished, unread, absent, unoffered };
+        let ended = Ended { certified, vanished, unread, absent, unoffered };
         if let (Some(certificate), Some(collection)) = (&certificate, job.collection()) {
             metrics::list_ended(collection.list.name(), certificate.method.name());
             if !certificate.certified {
@@ -326,8 +295,7 @@ impl Lists {
         }
         // What is compared proves nothing of what is published.
         let certificate = certificate.filter(|_| !is_verify).map(Box::new);
-        let what = Written::End { certificate, state: kept, ended };
-        self.ready.push_back(Part { run, job: Some(number), what, bytes: 512 });
+        self.put(number, Written::End { certificate, state: kept, ended }, 512);
     }
 }
 

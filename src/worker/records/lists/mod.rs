@@ -56,7 +56,7 @@ use self::{
 };
 use super::{
     Shared,
-    state::{Again, Collection, Cursor, Known, Probe},
+    state::{Collection, Cursor, Known, Probe},
 };
 use crate::{
     enrich::{Entry, Event, Parked, Subject, Wanted as Asked},
@@ -169,17 +169,10 @@ pub(super) struct Lists {
     looking_back: Vec<(Asked, Event)>,
     /// Records that a row shows as much of as was published, once that is committed.
     not_below: Vec<Subject>,
-    /// What an owner before has read, and has not ended.
-    pages: BTreeMap<Collection, BTreeMap<u64, Bytes>>,
-    /// How far known records were read again.
-    cursors: BTreeMap<Again, Cursor>,
-    /// How far it was.
-    progress: BTreeMap<RunId, Progress>,
-    /// What nobody needs any more, and the state topic has.
+    /// What the state topic has of lists and runs: pages that an owner before has read, lists that are over, probes.
+    state: Known,
+    /// Keys that the state topic has and no run needs any more.
     forgotten: Vec<Key>,
-    /// Lists that are over.
-    done: HashSet<Collection>,
-    probes: BTreeMap<List, Probe>,
     /// What topics hold, for runs that compare.
     views: HashMap<(RunId, List), View>,
     held_until: i64,
@@ -198,8 +191,6 @@ struct Active {
     waiting: VecDeque<What>,
     open: usize,
     progress: Progress,
-    /// What of payroll is read.
-    filter: Option<String>,
     /// Whose lists are read.
     plan: Plan,
     /// Topics of a run that compares in which keys are left that the fence may not know.
@@ -226,27 +217,19 @@ enum Written {
     Found(Vec<(Key, Suspect)>),
     /// What was read by id because it differs, or is on no page.
     Looked(Box<(Subject, Answer)>),
-    /// So many keys of a topic were never published.
-    Strangers(u64),
     End {
         certificate: Option<Box<Certificate>>,
         /// What was kept of it until then, and what is from now on.
         state: Vec<(Key, Option<Bytes>)>,
         ended: Ended,
     },
-    /// How far known records are read again.
-    Cursor(Key, Bytes),
-    Probe(List, Probe),
-    /// Pages that are of no use any more.
-    Forgotten(Vec<Key>),
-    /// Only how far the run is.
-    Standing,
+    /// Records of the state topic, beside how far the run is.
+    State(Vec<(Key, Option<Bytes>)>),
 }
 
 /// What is counted with the end of a list.
 #[derive(Debug, Clone, Copy, Default)]
 struct Ended {
-    lists: u64,
     certified: u64,
     vanished: u64,
     unread: u64,
@@ -257,9 +240,9 @@ struct Ended {
 }
 
 impl Lists {
-    pub(super) fn new(shared: Arc<Shared>, shard: i32, known: &mut Known) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, shard: i32, mut state: Known) -> Self {
         let orders = shared.orders.clone();
-        let forgotten = known.take_left_over(shard);
+        let forgotten = state.take_left_over(shard);
         Self {
             shared,
             shard,
@@ -273,18 +256,22 @@ impl Lists {
             adopting: Vec::new(),
             looking_back: Vec::new(),
             not_below: Vec::new(),
-            pages: std::mem::take(&mut known.pages),
-            cursors: std::mem::take(&mut known.cursors),
-            progress: std::mem::take(&mut known.progress),
+            state,
             forgotten,
-            done: std::mem::take(&mut known.over),
-            probes: std::mem::take(&mut known.probes),
             views: HashMap::new(),
             held_until: i64::MIN,
             holds: 0,
             held_why: None,
             told: waiting::Told::default(),
         }
+    }
+
+    /// Hands over a part of a job, which waits until it is committed.
+    fn put(&mut self, number: u64, what: Written, bytes: usize) {
+        let Some(job) = self.jobs.get_mut(&number) else { return };
+        job.unwritten += 1;
+        self.waiting_bytes += bytes;
+        self.ready.push_back(Part { run: job.run.id.clone(), job: Some(number), what, bytes });
     }
 
     /// Waits until something else may be asked for.
@@ -331,7 +318,7 @@ impl Lists {
             }
         }
         // Those that an owner before has begun, and that nobody has taken up again.
-        for (collection, pages) in self.pages.iter_mut().filter(|(collection, _)| is_hit(collection)) {
+        for (collection, pages) in self.state.pages.iter_mut().filter(|(collection, _)| is_hit(collection)) {
             let Some((&last, mark)) = pages.last_key_value().filter(|(number, _)| **number > 0) else {
                 continue;
             };
@@ -365,7 +352,13 @@ impl Lists {
 }
 
 impl Part {
+    /// Records of the state topic that no job waits for.
+    fn of_run(run: &RunId, state: Vec<(Key, Option<Bytes>)>) -> Self {
+        Self { run: run.clone(), job: None, what: Written::State(state), bytes: 0 }
+    }
+
+    /// Only how far the run is.
     fn standing(run: &RunId) -> Self {
-        Self { run: run.clone(), job: None, what: Written::Standing, bytes: 0 }
+        Self::of_run(run, Vec::new())
     }
 }

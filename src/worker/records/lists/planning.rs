@@ -16,7 +16,7 @@ impl Lists {
         let orders = Arc::clone(&*self.orders.borrow_and_update());
         for Ordered { run, wanted, at, filter } in &*orders {
             let is_over = |progress: &Progress| progress.is_of(run) && progress.state.is_over();
-            if self.progress.get(&run.id).is_some_and(is_over) {
+            if self.state.progress.get(&run.id).is_some_and(is_over) {
                 continue;
             }
             if let Some(active) = self.runs.get_mut(&run.id) {
@@ -49,7 +49,7 @@ impl Lists {
 
     fn begin_run(&mut self, run: &Arc<Run>, wanted: Wanted, filter: Option<String>, now: i64) {
         let fresh = || Progress::new(run, self.shard, standing(wanted), now);
-        let begun = self.progress.get(&run.id).filter(|progress| progress.is_of(run));
+        let begun = self.state.progress.get(&run.id).filter(|progress| progress.is_of(run));
         let is_begun = begun.is_some();
         let mut progress = begun.cloned().unwrap_or_else(fresh);
         if run.kind == RunKind::Verify {
@@ -60,14 +60,15 @@ impl Lists {
         (progress.state, progress.reason) = (standing(wanted), None);
         progress.requested_at = run.requested_at;
         // What was begun with one filter is not gone on with another.
-        let filter = if is_begun { progress.filter.clone() } else { filter };
-        progress.filter.clone_from(&filter);
+        if !is_begun {
+            progress.filter = filter;
+        }
         // Lists are counted as they are planned, anew after a crash.
         progress.lists = progress.ended;
         // One that is not configured any more has no topic.
         let source = &self.shared.source;
         let lists: Vec<List> = run.lists.iter().copied().filter(|list| source.publishes(*list)).collect();
-        let is_of_all = Plan::is_of_all(run, self.shared.source.snapshot.companies.is_some());
+        let is_of_all = Plan::is_of_all(run, source.snapshot.companies.is_some());
         let active = Active {
             run: Arc::clone(run),
             wanted,
@@ -75,7 +76,6 @@ impl Lists {
             waiting: VecDeque::new(),
             open: 0,
             progress,
-            filter,
             plan: Plan::new(run, &lists, is_of_all),
             strangers: Strangers::of(run, &lists),
         };
@@ -87,17 +87,17 @@ impl Lists {
     /// Plans what needs no company, and companies that an owner before has seen in the run's own list of them.
     fn plan_at_once(&mut self, run: &Run, lists: &[List], now: i64) {
         let Some(active) = self.runs.get_mut(&run.id) else { return };
-        let is_over = |again| self.cursors.get(&again).is_some_and(|cursor| cursor.is_over);
+        let is_over = |again| self.state.cursors.get(&again).is_some_and(|cursor| cursor.is_over);
         let again = run.known.iter().filter(|one| !is_over((run.id.clone(), run.requested_at, **one)));
         let spanning = lists.iter().filter(|list| list.spans_companies());
         let spanning = spanning.map(|list| active.plan.collection(*list, None));
-        let spanning = spanning.filter(|collection| !self.done.contains(collection));
+        let spanning = spanning.filter(|collection| !self.state.over.contains(collection));
         let all: Vec<What> =
             again.map(|resource| What::Known(*resource)).chain(spanning.map(What::List)).collect();
         active.progress.lists += all.len() as u64;
         active.waiting.extend(all);
         let mut shown = Vec::new();
-        self.pages.retain(|kept, _| {
+        self.state.pages.retain(|kept, _| {
             let company = active.plan.shown_in(kept);
             let is_list = company.is_none();
             shown.extend(company);
@@ -155,7 +155,7 @@ impl Lists {
         let is_own = |company: &CompanyId| self.shared.shard_of(&Key::company(company)) == self.shard;
         let lists = active.plan.add(companies.into_iter().filter(is_own)).into_iter();
         let open: Vec<What> =
-            lists.filter(|collection| !self.done.contains(collection)).map(What::List).collect();
+            lists.filter(|collection| !self.state.over.contains(collection)).map(What::List).collect();
         active.progress.lists += open.len() as u64;
         active.waiting.extend(open);
     }
@@ -191,9 +191,9 @@ impl Lists {
         let over =
             own.iter().filter_map(|job| job.collection()).map(|collection| collection.over(self.shard));
         forgotten.extend(over);
-        forgotten.extend(kept_of(active, &self.done, self.shard));
+        forgotten.extend(kept_of(active, &self.state.over, self.shard));
         self.jobs.retain(|_, job| job.run.id != *run);
-        self.pages.retain(|collection, pages| {
+        self.state.pages.retain(|collection, pages| {
             let is_other = collection.run != *run;
             if !is_other {
                 forgotten.extend(pages.keys().map(|n| collection.page(self.shard, *n)));

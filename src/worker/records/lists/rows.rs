@@ -58,43 +58,41 @@ pub(super) struct Tally {
 }
 
 /// What the batch itself writes comes before what the fence has.
-pub(super) struct Compared(HashMap<Key, Stamp>);
+pub(super) struct Compared<'a> {
+    written: HashMap<Key, Stamp>,
+    stored: &'a Stored<'a>,
+}
 
-/// How what guards a key is found.
+/// Finds what the fence has for a key.
 pub(super) type Stored<'a> = dyn Fn(&Key) -> Result<Option<Stamp>, plugins::Failure> + 'a;
 
-impl Compared {
+impl<'a> Compared<'a> {
     /// After what is in the batch.
-    pub(super) fn new(batch: &Batch) -> Self {
+    pub(super) fn new(batch: &Batch, stored: &'a Stored<'a>) -> Self {
         let stamps = batch.entries.iter().filter_map(|entry| {
             let subject = entry.subject.as_ref()?;
             Some((subject.fence_key(), entry.stamp()?.clone()))
         });
-        Self(stamps.collect())
+        Self { written: stamps.collect(), stored }
     }
 
     /// What guards a key from now on.
     pub(super) fn put(&mut self, key: Key, stamp: Stamp) {
-        self.0.insert(key, stamp);
+        self.written.insert(key, stamp);
     }
 
-    pub(super) fn stored(&self, key: &Key, stored: &Stored<'_>) -> Result<Option<Stamp>, plugins::Failure> {
-        match self.0.get(key) {
+    pub(super) fn stored(&self, key: &Key) -> Result<Option<Stamp>, plugins::Failure> {
+        match self.written.get(key) {
             Some(stamp) => Ok(Some(stamp.clone())),
-            None => stored(key),
+            None => (self.stored)(key),
         }
     }
 
     /// Adds a record that was read by id, if it is newer.
-    pub(super) fn add_record(
-        &mut self,
-        batch: &mut Batch,
-        mut entry: Entry,
-        stored: &Stored<'_>,
-    ) -> Result<(), plugins::Failure> {
+    pub(super) fn add_record(&mut self, batch: &mut Batch, mut entry: Entry) -> Result<(), plugins::Failure> {
         let Some(subject) = &entry.subject else { return Ok(()) };
         let key = subject.fence_key();
-        let before = self.stored(&key, stored)?;
+        let before = self.stored(&key)?;
         for change in &mut entry.changes {
             if let Change::Publish { stamp, .. } = change {
                 *stamp = Stamp::reading(stamp.version.clone(), stamp.rank, before.as_ref());
@@ -102,7 +100,7 @@ impl Compared {
         }
         entry.compare_again(before.as_ref());
         if let Some(stamp) = entry.stamp() {
-            self.0.insert(key, stamp.clone());
+            self.written.insert(key, stamp.clone());
             batch.entries.push(entry);
         }
         Ok(())
@@ -110,52 +108,35 @@ impl Compared {
 
     /// Asks the desk to read a record that does not tell its version, where it is not what was published. What a list has read may be
     /// older than what an event has led to since, and nothing would say so; the desk reads one thing of a record at a time.
-    pub(super) fn ask_for(
-        &self,
-        entry: &Entry,
-        stored: &Stored<'_>,
-        now: i64,
-    ) -> Result<Option<Parked>, plugins::Failure> {
+    pub(super) fn ask_for(&self, entry: &Entry, now: i64) -> Result<Option<Parked>, plugins::Failure> {
         let (Some(subject), Some(stamp)) = (&entry.subject, entry.stamp()) else { return Ok(None) };
-        let before = self.stored(&subject.fence_key(), stored)?;
+        let before = self.stored(&subject.fence_key())?;
         // Of one that tells its own version, or is deleted, nothing can be told.
         let is_news = before.is_none_or(|before| {
             let is_untold = matches!(before.version, Version::Content { .. }) && !before.deleted;
             is_untold && !stamp.version.has_content_of(&before.version)
         });
-        let event = Event::clone(&entry.event);
-        Ok(is_news.then(|| Parked {
-            subject: subject.clone(),
-            floor: None,
-            deleted: None,
-            cause: Cause::Listed,
-            since: now,
-            due: now,
-            gone_since: None,
-            below_since: None,
-            event,
-        }))
+        Ok(is_news.then(|| listed(subject.clone(), None, Event::clone(&entry.event), now)))
     }
 
     /// Whether a record was read by id as far as it was published at least.
-    pub(super) fn reaches(&self, entry: &Entry, stored: &Stored<'_>) -> Result<bool, plugins::Failure> {
+    pub(super) fn reaches(&self, entry: &Entry) -> Result<bool, plugins::Failure> {
         let (Some(subject), Some(stamp)) = (&entry.subject, entry.stamp()) else { return Ok(false) };
-        let before = self.stored(&subject.fence_key(), stored)?;
+        let before = self.stored(&subject.fence_key())?;
         Ok(before.is_some_and(|before| stamp.version.reaches(&before)))
     }
 
     /// Adds the rows that are newer.
-    pub(super) fn add_rows<'a>(
+    pub(super) fn add_rows<'r>(
         &mut self,
         batch: &mut Batch,
         context: Context<'_>,
-        rows: impl Iterator<Item = &'a Fresh>,
-        stored: &Stored<'_>,
+        rows: impl Iterator<Item = &'r Fresh>,
     ) -> Result<Tally, plugins::Failure> {
         let mut tally = Tally::default();
         for row in rows {
             tally.rows += 1;
-            self.add_row(batch, context, row, stored, &mut tally)?;
+            self.add_row(batch, context, row, &mut tally)?;
         }
         Ok(tally)
     }
@@ -165,7 +146,6 @@ impl Compared {
         batch: &mut Batch,
         context: Context<'_>,
         row: &Fresh,
-        stored: &Stored<'_>,
         tally: &mut Tally,
     ) -> Result<(), plugins::Failure> {
         let is_compared = context.run.kind == RunKind::Verify;
@@ -179,7 +159,7 @@ impl Compared {
             return Ok(());
         };
         let key = Key::fence(context.list.topic(), &row.key);
-        let before = self.stored(&key, stored)?;
+        let before = self.stored(&key)?;
         let stamp = Stamp::reading(version, Rank::List, before.as_ref());
         let comparison = stamp.against(before.as_ref());
         // Whatever it was read for: who compares writes nothing, and has seen it all the same.
@@ -197,12 +177,12 @@ impl Compared {
                     batch.entries.push(entry_of_parked(parked.clone()));
                     tally.parked.push(parked);
                     // A second row of it asks for no less.
-                    self.0.insert(key, stamp);
+                    self.written.insert(key, stamp);
                 }
             }
             comparison if comparison.publishes() => {
                 batch.entries.push(entry_of_row(context, row, stamp.clone()));
-                self.0.insert(key, stamp);
+                self.written.insert(key, stamp);
                 tally.published += 1;
             }
             Comparison::Older | Comparison::BehindDelete => {
@@ -319,17 +299,23 @@ fn alone(row: &Fresh) -> Fresh {
 }
 
 fn parked(context: Context<'_>, row: &Fresh, stamp: &Stamp) -> Option<Parked> {
-    Some(Parked {
-        subject: row.subject.clone()?,
-        floor: stamp.version.number().cloned(),
+    let event = Arc::new(source(context, &alone(row)));
+    Some(listed(row.subject.clone()?, stamp.version.number().cloned(), event, context.now))
+}
+
+/// A record that a list shows and the desk is to read, from now on.
+fn listed(subject: Subject, floor: Option<SequenceVersion>, event: Event, now: i64) -> Parked {
+    Parked {
+        subject,
+        floor,
         deleted: None,
         cause: Cause::Listed,
-        since: context.now,
-        due: context.now,
+        since: now,
+        due: now,
         gone_since: None,
         below_since: None,
-        event: Arc::new(source(context, &alone(row))),
-    })
+        event,
+    }
 }
 
 /// A row whose version cannot be compared is kept, and told of.
@@ -383,7 +369,7 @@ mod tests {
         let desk = desk();
         let context = context(&run, is_thin, &desk);
         let stored = |_: &Key| Ok(stored.cloned());
-        let tally = Compared::new(&batch).add_rows(&mut batch, context, rows.iter(), &stored).unwrap();
+        let tally = Compared::new(&batch, &stored).add_rows(&mut batch, context, rows.iter()).unwrap();
         (batch, tally)
     }
 
@@ -492,7 +478,7 @@ mod tests {
 
                 let context = context(&run, false, &desk);
                 let tally =
-                    Compared::new(&batch).add_rows(&mut batch, context, rows.iter(), &stored).unwrap();
+                    Compared::new(&batch, &stored).add_rows(&mut batch, context, rows.iter()).unwrap();
 
                 let cleared: &[Subject] = if is_cleared { std::slice::from_ref(&suspected) } else { &[] };
                 assert_eq!(tally.not_below, cleared, "{kind:?} {version} {deleted}");
@@ -506,14 +492,14 @@ mod tests {
         let subject = row("a", r#""9""#).subject.unwrap();
         let json = Bytes::from_static(br#"{"correlationId":"a","sequenceVersion":"9"}"#);
         let entry = entry_of_record(&run, &subject, &json, None).unwrap();
-        let compared = Compared::new(&Batch::default());
+        let reached = |stored: &Stored<'_>| Compared::new(&Batch::default(), stored).reaches(&entry).unwrap();
 
         for (stored, reaches) in [("8", true), ("9", true), ("10", false)] {
             let stored = |_: &Key| Ok(Some(stamp(stored, Rank::ById, false)));
 
-            assert_eq!(compared.reaches(&entry, &stored).unwrap(), reaches);
+            assert_eq!(reached(&stored), reaches);
         }
-        assert!(!compared.reaches(&entry, &|_: &Key| Ok(None)).unwrap(), "nothing was published");
+        assert!(!reached(&|_: &Key| Ok(None)), "nothing was published");
     }
 
     #[test]
@@ -532,7 +518,8 @@ mod tests {
             // It tells its own version: nothing tells whether the other is newer.
             (Some(stamp("9", Rank::ById, false)), &other, false),
         ] {
-            let found = Compared::new(&Batch::default()).ask_for(entry, &|_: &Key| Ok(stored.clone()), 7);
+            let guard = |_: &Key| Ok(stored.clone());
+            let found = Compared::new(&Batch::default(), &guard).ask_for(entry, 7);
 
             assert_eq!(found.unwrap().is_some(), is_asked, "{stored:?}");
         }

@@ -36,8 +36,11 @@ const ENABLED: &str = "Enabled";
 
 /// What a topic holds of one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Held {
-    /// A record.
+pub(super) enum Holds {
+    /// The topic was not read, or this key was left out.
+    Unknown,
+    /// No record, or a tombstone.
+    Nothing,
     Record {
         digest: u64,
         /// It says that it is not in use.
@@ -45,28 +48,12 @@ pub(super) enum Held {
         /// It was not there when the topic was read for the first time.
         is_new: bool,
     },
-    /// A tombstone.
-    Gone,
-}
-
-/// What is known of a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Holds {
-    /// The topic was not read, or this key was left out.
-    Unknown,
-    /// No record.
-    Nothing,
-    Record {
-        digest: u64,
-        is_disabled: bool,
-        is_new: bool,
-    },
 }
 
 /// Digests by key, at most so many.
 #[derive(Debug)]
 pub(in crate::worker::records) struct Digests {
-    held: HashMap<u64, Held>,
+    held: HashMap<u64, Holds>,
     /// Keys with a record that the fence does not know.
     strangers: BTreeSet<String>,
     /// Bits of a hash that have to be zero.
@@ -79,7 +66,7 @@ impl Digests {
         Self { held: HashMap::new(), strangers: BTreeSet::new(), bits: 0, most: most.max(1) }
     }
 
-    fn put(&mut self, key: u64, held: Held) {
+    fn put(&mut self, key: u64, held: Holds) {
         if !self.takes(key) {
             return;
         }
@@ -102,25 +89,17 @@ impl Digests {
 
     /// What has come since.
     fn extend(&mut self, later: Self) {
-        self.strangers.retain(|key| !matches!(later.held.get(&key_hash(key)), Some(Held::Gone)));
+        self.strangers.retain(|key| !matches!(later.held.get(&key_hash(key)), Some(Holds::Nothing)));
         later.strangers.iter().for_each(|key| self.note(key, true));
         self.bits = self.bits.max(later.bits);
         let bits = self.bits;
         self.held.retain(|key, _| key.trailing_zeros() >= bits);
-        for (key, held) in later.held {
-            let was_there = match self.held.get(&key) {
-                Some(Held::Record { is_new, .. }) => !is_new,
-                Some(Held::Gone) | None => false,
-            };
-            self.put(
-                key,
-                match held {
-                    Held::Record { digest, is_disabled, .. } => {
-                        Held::Record { digest, is_disabled, is_new: !was_there }
-                    }
-                    Held::Gone => Held::Gone,
-                },
-            );
+        for (key, mut held) in later.held {
+            let was_there = matches!(self.held.get(&key), Some(Holds::Record { is_new: false, .. }));
+            if let Holds::Record { is_new, .. } = &mut held {
+                *is_new = !was_there;
+            }
+            self.put(key, held);
         }
     }
 
@@ -130,26 +109,22 @@ impl Digests {
 }
 
 /// See the module's head.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct View {
     digests: Option<Digests>,
     next: Option<i64>,
     /// When the last reading that has ended was begun.
-    read_at: i64,
+    read_at: Option<i64>,
     /// When the one under way was begun.
     reading: Option<i64>,
     tries: u32,
-    due: i64,
+    due: Option<i64>,
 }
 
 /// A topic that was read: what has come, and where it goes on.
 pub(in crate::worker::records) type Read = Result<(Digests, Option<i64>), String>;
 
 impl View {
-    pub(super) fn new() -> Self {
-        Self { digests: None, next: None, read_at: i64::MIN, reading: None, tries: 0, due: i64::MIN }
-    }
-
     /// Whether the topic was read, or cannot be.
     pub(super) fn is_ready(&self) -> bool {
         self.digests.is_some() || self.tries >= TRIES
@@ -157,12 +132,12 @@ impl View {
 
     /// Whether it was read since, or cannot be.
     pub(super) fn is_newer_than(&self, moment: i64) -> bool {
-        self.read_at > moment || self.tries >= TRIES
+        self.read_at > Some(moment) || self.tries >= TRIES
     }
 
     /// Where to read from, if that is to be done now.
     pub(super) fn begin(&mut self, now: i64) -> Option<Start> {
-        if self.reading.is_some() || self.due > now || self.tries >= TRIES {
+        if self.reading.is_some() || self.due > Some(now) || self.tries >= TRIES {
             return None;
         }
         self.reading = Some(now);
@@ -179,7 +154,7 @@ impl View {
                     None => self.digests = Some(digests),
                 }
                 (self.next, self.tries) = (next.or(self.next), 0);
-                self.read_at = begun.unwrap_or(self.read_at);
+                self.read_at = begun.or(self.read_at);
                 Ok(())
             }
             Err(why) => {
@@ -188,7 +163,7 @@ impl View {
                     // What was read before is older than what it would be compared with.
                     self.digests = None;
                 }
-                self.due = now.saturating_add(wait(self.tries));
+                self.due = Some(now.saturating_add(wait(self.tries)));
                 Err(why)
             }
         }
@@ -202,7 +177,7 @@ impl View {
             let held = record(digest(value), is_disabled(value));
             digests.put(key_hash(key.as_str()), held);
         }
-        Self { digests: Some(digests), ..Self::new() }
+        Self { digests: Some(digests), ..Self::default() }
     }
 
     /// Keys with a record that the fence did not know when the record was read.
@@ -213,12 +188,9 @@ impl View {
     pub(super) fn get(&self, key: &Key) -> Holds {
         let hash = key_hash(key.as_str());
         match &self.digests {
-            Some(digests) if digests.takes(hash) => match digests.held.get(&hash) {
-                Some(&Held::Record { digest, is_disabled, is_new }) => {
-                    Holds::Record { digest, is_disabled, is_new }
-                }
-                Some(Held::Gone) | None => Holds::Nothing,
-            },
+            Some(digests) if digests.takes(hash) => {
+                digests.held.get(&hash).copied().unwrap_or(Holds::Nothing)
+            }
             _ => Holds::Unknown,
         }
     }
@@ -253,11 +225,11 @@ pub(super) async fn read(shared: Arc<Shared>, list: List, shard: i32, start: Sta
     Ok((digests, reading.positions().get(&shard).copied()))
 }
 
-async fn held(decoder: &avro::Decoder, list: List, value: Option<&Bytes>) -> Result<Held, String> {
-    let Some(value) = value else { return Ok(Held::Gone) };
+async fn held(decoder: &avro::Decoder, list: List, value: Option<&Bytes>) -> Result<Holds, String> {
+    let Some(value) = value else { return Ok(Holds::Nothing) };
     match decoder.decode(schema(list), value).await {
         Ok((_, value)) => Ok(record(digest(&value), is_disabled(&value))),
-        // Somebody else's: whatever the source shows, this is not it.
+        // Not a record of ours: whatever the source shows, this differs from it.
         Err(
             avro::Error::Malformed { .. }
             | avro::Error::WrongSchema { .. }
@@ -268,8 +240,8 @@ async fn held(decoder: &avro::Decoder, list: List, value: Option<&Bytes>) -> Res
     }
 }
 
-const fn record(digest: u64, is_disabled: bool) -> Held {
-    Held::Record { digest, is_disabled, is_new: false }
+const fn record(digest: u64, is_disabled: bool) -> Holds {
+    Holds::Record { digest, is_disabled, is_new: false }
 }
 
 /// What a record's content is known by: the same for the same members, in whatever order they came.
@@ -333,7 +305,7 @@ mod tests {
 
     #[test]
     fn above_the_limit_fewer_keys_are_kept_and_what_is_left_out_is_not_called_absent() {
-        let mut view = View::new();
+        let mut view = View::default();
         let keys: Vec<Key> = (0..1_000)
             .map(|n| Key::record(&CompanyId::new("c").unwrap(), &RecordId::new(format!("r{n}")).unwrap()))
             .collect();
@@ -354,8 +326,8 @@ mod tests {
     #[test]
     fn what_has_come_since_takes_the_place_of_what_was_there() {
         let key = Key::record(&CompanyId::new("c").unwrap(), &RecordId::new("r").unwrap());
-        let mut view = View::new();
-        let mut put = |held: Option<Held>, now: i64| {
+        let mut view = View::default();
+        let mut put = |held: Option<Holds>, now: i64| {
             let mut digests = Digests::new(10);
             held.into_iter().for_each(|held| digests.put(key_hash(key.as_str()), held));
             view.begin(now).unwrap();
@@ -366,7 +338,7 @@ mod tests {
         let first = put(Some(record(1, false)), 1);
         let nothing_new = put(None, 2);
         let changed = put(Some(record(2, false)), 3);
-        let gone = put(Some(Held::Gone), 4);
+        let gone = put(Some(Holds::Nothing), 4);
         let new = put(Some(record(3, false)), 5);
 
         let holds = |digest, is_new| Holds::Record { digest, is_disabled: false, is_new };
@@ -377,12 +349,12 @@ mod tests {
 
     #[test]
     fn a_stranger_is_kept_until_its_tombstone() {
-        let mut view = View::new();
-        let mut put = |keys: &[(&str, Held)], now: i64| {
+        let mut view = View::default();
+        let mut put = |keys: &[(&str, Holds)], now: i64| {
             let mut digests = Digests::new(10);
             for (key, held) in keys {
                 digests.put(key_hash(key), *held);
-                digests.note(key, matches!(held, Held::Record { .. }));
+                digests.note(key, matches!(held, Holds::Record { .. }));
             }
             view.begin(now).unwrap();
             view.take(Ok((digests, Some(now))), |_| 1, now).unwrap();
@@ -390,13 +362,13 @@ mod tests {
         };
 
         assert_eq!(put(&[("a", record(1, false)), ("b", record(1, false))], 1), ["a", "b"]);
-        assert_eq!(put(&[("a", record(2, false)), ("b", Held::Gone)], 2), ["a"]);
-        assert_eq!(put(&[("a", Held::Gone), ("c", record(1, false)), ("c", Held::Gone)], 3), [""; 0]);
+        assert_eq!(put(&[("a", record(2, false)), ("b", Holds::Nothing)], 2), ["a"]);
+        assert_eq!(put(&[("a", Holds::Nothing), ("c", record(1, false)), ("c", Holds::Nothing)], 3), [""; 0]);
     }
 
     #[test]
     fn a_topic_that_cannot_be_read_is_given_up_after_some_tries() {
-        let mut view = View::new();
+        let mut view = View::default();
         for now in 0..i64::from(TRIES) {
             assert!(!view.is_ready());
             assert_eq!(view.begin(now * 10), Some(Start::Earliest));

@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc};
 use bytes::Bytes;
 
 use base::metrics;
-use model::{Difference, Key, List, Progress, RunId, RunKind, ShardState, Stamp, Version};
+use model::{Difference, Key, List, Progress, RunId, RunKind, ShardState, Version};
 
 use super::{
     Active, Ended, FORGOTTEN_AT_ONCE, LOOK, Lists, NAMED, Part, Stage, Written,
@@ -40,7 +40,8 @@ impl Lists {
         room: usize,
         now: i64,
     ) -> Result<(), Failure> {
-        let mut compared = Compared::new(batch);
+        let stored = |key: &Key| shelf.get(key).map_err(unreadable);
+        let mut compared = Compared::new(batch, &stored);
         let mut taken = 0;
         let mut runs: Vec<RunId> = Vec::new();
         while let Some(part) = self.ready.front() {
@@ -50,7 +51,7 @@ impl Lists {
             taken += part.bytes;
             let Some(part) = self.ready.pop_front() else { break };
             self.waiting_bytes = self.waiting_bytes.saturating_sub(part.bytes);
-            self.add_part(batch, &part, &mut compared, (shelf, desk), now)?;
+            self.add_part(batch, &part, &mut compared, desk, now)?;
             if !runs.contains(&part.run) {
                 runs.push(part.run.clone());
             }
@@ -82,24 +83,20 @@ impl Lists {
         &mut self,
         batch: &mut Batch,
         part: &Part,
-        compared: &mut Compared,
-        (shelf, desk): (&Shelf, &Desk),
+        compared: &mut Compared<'_>,
+        desk: &Desk,
         now: i64,
     ) -> Result<(), Failure> {
         let Some(active) = self.runs.get_mut(&part.run) else { return Ok(()) };
         let run = Arc::clone(&active.run);
         let mut shown = Vec::new();
-        let stored = |key: &Key| -> Result<Option<Stamp>, Failure> { shelf.get(key).map_err(unreadable) };
         match &part.what {
-            Written::Standing => {}
-            Written::Probe(list, probe) => {
-                batch.state.push((state::probe(self.shard, *list), Some(state::json(probe))));
-            }
+            Written::State(records) => batch.state.extend(records.iter().cloned()),
             Written::Record(entry) => {
                 let tells_version =
                     !entry.stamp().is_some_and(|stamp| matches!(stamp.version, Version::Content { .. }));
                 if !tells_version {
-                    let parked = compared.ask_for(entry, &stored, now)?.map(|parked| desk.merged(parked));
+                    let parked = compared.ask_for(entry, now)?.map(|parked| desk.merged(parked));
                     if let Some(parked) = parked {
                         batch.entries.push(rows::entry_of_parked(parked.clone()));
                         let job = part.job.and_then(|number| self.jobs.get_mut(&number));
@@ -110,27 +107,25 @@ impl Lists {
                 }
                 let suspected = entry.subject.as_ref().filter(|subject| desk.is_suspected(subject));
                 if let Some(subject) = suspected
-                    && compared.reaches(entry, &stored)?
+                    && compared.reaches(entry)?
                 {
                     self.not_below.push(subject.clone());
                 }
                 let before = batch.entries.len();
-                compared.add_record(batch, (**entry).clone(), &stored)?;
+                compared.add_record(batch, (**entry).clone())?;
                 let published = (batch.entries.len() - before) as u64;
                 active.progress.published += published;
                 if let Some(job) = part.job.and_then(|number| self.jobs.get_mut(&number)) {
                     job.count(published, 0);
                 }
             }
-            Written::Forgotten(marks) => batch.state.extend(marks.iter().map(|mark| (mark.clone(), None))),
-            Written::Cursor(key, cursor) => batch.state.push((key.clone(), Some(cursor.clone()))),
             Written::End { certificate, state, ended } => {
                 batch.state.extend(state.iter().cloned());
                 let asked_at = run.requested_at;
                 batch.certificates.extend(certificate.as_deref().map(|one| (one.clone(), asked_at)));
                 // With its certificate, and not before: it must not be counted twice.
-                let Ended { lists, certified, vanished, unread, absent, unoffered } = *ended;
-                active.progress.ended += lists;
+                let Ended { certified, vanished, unread, absent, unoffered } = *ended;
+                active.progress.ended += 1;
                 active.progress.certified += certified;
                 active.progress.vanished += vanished;
                 active.progress.unread += unread;
@@ -151,12 +146,9 @@ impl Lists {
                     rows::Context { run: &run, list, is_thin: false, now, desk, view: None, room: 0 };
                 let before = batch.entries.len();
                 for suspect in suspects {
-                    compared.add_found(batch, context, suspect, &stored)?.count(&mut active.progress);
+                    compared.add_found(batch, context, suspect)?.count(&mut active.progress);
                 }
                 active.progress.published += (batch.entries.len() - before) as u64;
-            }
-            Written::Strangers(count) => {
-                Difference::Foreign.count(&mut active.progress.differences, *count);
             }
             Written::Looked(looked) => {
                 let Some(job) = part.job.and_then(|number| self.jobs.get_mut(&number)) else { return Ok(()) };
@@ -164,7 +156,7 @@ impl Lists {
                 if let Answer::There(json) = answer
                     && desk.is_suspected(subject)
                     && let Some(entry) = rows::entry_of_record(&run, subject, json, None)
-                    && compared.reaches(&entry, &stored)?
+                    && compared.reaches(&entry)?
                 {
                     self.not_below.push(subject.clone());
                 }
@@ -175,7 +167,7 @@ impl Lists {
                 let suspect = comparing.suspect(&subject.key());
                 let looked = Looked { suspect, subject, answer, holds, may_wait };
                 let before = batch.entries.len();
-                let found = compared.add_looked(batch, &run, &looked, &stored)?;
+                let found = compared.add_looked(batch, &run, &looked)?;
                 found.count(&mut active.progress);
                 active.progress.published += (batch.entries.len() - before) as u64;
                 if let (Finding::Again, Stage::Missing(missing)) = (found, &mut job.stage) {
@@ -191,7 +183,7 @@ impl Lists {
                     Rows::Full => false,
                     // What nobody could compare may be less than its record.
                     Rows::Probe => {
-                        let probe = self.probes.get(&collection.list);
+                        let probe = self.state.probes.get(&collection.list);
                         collection.list.resource().is_some() && probe.is_none_or(|probe| probe.thin)
                     }
                 };
@@ -207,7 +199,7 @@ impl Lists {
                     shown.extend(companies.filter(|company| active.plan.show(company)).cloned());
                 }
                 let own = own.filter(|row| !compared_before.contains(&row.key));
-                let tally = compared.add_rows(batch, context, own, &stored)?;
+                let tally = compared.add_rows(batch, context, own)?;
                 job.count(tally.published, tally.unusable);
                 active.progress.pages += 1;
                 active.progress.rows += tally.rows;
@@ -261,7 +253,7 @@ impl Lists {
                 if let Some(active) = self.runs.get_mut(&part.run) {
                     active.open = active.open.saturating_sub(1);
                 }
-                self.done.extend(collection);
+                self.state.over.extend(collection);
                 self.end_if_done(&part.run, now);
             }
         }
@@ -274,8 +266,8 @@ impl Lists {
             // It is written: that was the last of it.
             let is_written = !self.ready.iter().any(|part| part.run == *run);
             if is_written && let Some(active) = self.runs.remove(run) {
-                self.done.retain(|collection| collection.run != *run);
-                self.progress.insert(run.clone(), active.progress);
+                self.state.over.retain(|collection| collection.run != *run);
+                self.state.progress.insert(run.clone(), active.progress);
             }
             return;
         }
@@ -295,7 +287,7 @@ impl Lists {
                         .to_owned(),
                 );
             }
-            self.forgotten.extend(kept_of(active, &self.done, self.shard));
+            self.forgotten.extend(kept_of(active, &self.state.over, self.shard));
             let Progress { lists, certified, rows, published, .. } = active.progress;
             tracing::info!(connector = &*self.shared.task.connector, shard = self.shard, %run, lists, certified, rows,
                 published, "a run is over in this shard");

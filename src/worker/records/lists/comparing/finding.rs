@@ -7,7 +7,7 @@ use model::{Comparison, Difference, Epoch, Key, Progress, Rank, Run, Stamp, Valu
 use super::{
     super::{
         job::Answer,
-        rows::{self, Compared, Stored},
+        rows::{self, Compared},
         topic::{Holds, digest, is_disabled},
     },
     Suspect, difference,
@@ -55,14 +55,13 @@ pub(in super::super) struct Looked<'a> {
     pub(in super::super) may_wait: bool,
 }
 
-impl Compared {
+impl Compared<'_> {
     /// What is found of a record that was read by id, and published if that is wanted and mends it.
     pub(in super::super) fn add_looked(
         &mut self,
         batch: &mut Batch,
         run: &Run,
         looked: &Looked<'_>,
-        stored: &Stored<'_>,
     ) -> Result<Finding, Failure> {
         let Looked { suspect, subject, answer, .. } = looked;
         let entry = match answer {
@@ -73,7 +72,7 @@ impl Compared {
             _ => None,
         };
         let key = subject.fence_key();
-        let before = self.stored(&key, stored)?;
+        let before = self.stored(&key)?;
         let Some((entry, (value, stamp))) =
             entry.and_then(|mut entry| published(&mut entry, before.as_ref()).map(|found| (entry, found)))
         else {
@@ -109,11 +108,10 @@ impl Compared {
         batch: &mut Batch,
         context: rows::Context<'_>,
         (key, suspect): &(Key, Suspect),
-        stored: &Stored<'_>,
     ) -> Result<Finding, Failure> {
         let kind = suspect.kind;
         let key = Key::fence(context.list.topic(), key);
-        let before = self.stored(&key, stored)?;
+        let before = self.stored(&key)?;
         let epoch = before.as_ref().map_or(Epoch::default(), |before| before.epoch);
         let stamp = Stamp { epoch, ..suspect.stamp.clone() };
         let comparison = stamp.against(before.as_ref());
@@ -258,7 +256,7 @@ mod tests {
     fn find(repair: bool, looked: &Looked<'_>, stored: Option<&Stamp>) -> (Finding, Batch) {
         let (mut batch, run) = (Batch::default(), run(repair));
         let stored = |_: &Key| Ok(stored.cloned());
-        let found = Compared::new(&batch).add_looked(&mut batch, &run, looked, &stored);
+        let found = Compared::new(&batch, &stored).add_looked(&mut batch, &run, looked);
         (found.unwrap(), batch)
     }
 

@@ -37,7 +37,7 @@ pub(super) use self::{
     strangers::Strangers,
 };
 use super::{
-    Getting, Got, LOOK, Lists, Missing, Part, Stage, What, Written,
+    Getting, Got, LOOK, Lists, Missing, Stage, What, Written,
     job::{Answer, Job},
     pages::Fresh,
     topic::{self, Holds, View},
@@ -197,7 +197,7 @@ impl Lists {
         if runs.get(&run.id).is_none_or(|active| active.wanted != Wanted::Running) {
             return true;
         }
-        let view = self.views.entry((run.id.clone(), collection.list)).or_insert_with(View::new);
+        let view = self.views.entry((run.id.clone(), collection.list)).or_default();
         let of = (&run.id, collection.list);
         match &job.stage {
             Stage::Pages if !view.is_ready() => {
@@ -226,11 +226,8 @@ impl Lists {
                 }
                 let certain = comparing.take_certain(run.repair);
                 if !certain.is_empty() {
-                    job.unwritten += 1;
                     let bytes = 512 * certain.len();
-                    self.waiting_bytes += bytes;
-                    let (run, what) = (run.id.clone(), Written::Found(certain));
-                    self.ready.push_back(Part { run, job: Some(number), what, bytes });
+                    self.put(number, Written::Found(certain), bytes);
                     return false;
                 }
                 // Of what is not proved complete, nothing can be said that is missing; of part of a list neither.
@@ -265,11 +262,8 @@ impl Lists {
             missing.waiting.push_back((subject.company, subject.id, tries + 1));
             return;
         }
-        job.unwritten += 1;
         let bytes = 512 + if let Answer::There(json) = &answer { json.len() } else { 0 };
-        self.waiting_bytes += bytes;
-        let (run, what) = (job.run.id.clone(), Written::Looked(Box::new((subject, answer))));
-        self.ready.push_back(Part { run, job: Some(number), what, bytes });
+        self.put(number, Written::Looked(Box::new((subject, answer))), bytes);
     }
 }
 

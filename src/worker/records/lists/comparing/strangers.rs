@@ -6,10 +6,10 @@
 
 use std::collections::BTreeSet;
 
-use model::{Key, List, Run, RunId, RunKind, Wanted};
+use model::{Difference, Key, List, Run, RunId, RunKind, Wanted};
 
 use super::{
-    super::{Active, Getting, LOOK, Lists, Part, View, Written},
+    super::{Active, Getting, LOOK, Lists, Part, View},
     read_topic,
 };
 use crate::{fence::Shelf, worker::records::micros};
@@ -66,7 +66,7 @@ impl Lists {
             let Some(active) = self.runs.get_mut(&run) else { continue };
             active.strangers.due = Some(now.saturating_add(LOOK));
             for list in active.strangers.lists.clone() {
-                let view = self.views.entry((run.clone(), list)).or_insert_with(View::new);
+                let view = self.views.entry((run.clone(), list)).or_default();
                 if !view.is_ready() {
                     read_topic(view, (&run, list), getting, (&self.shared, self.shard, shelf), now);
                     continue;
@@ -91,8 +91,9 @@ impl Lists {
                     let keys = strangers[..strangers.len().min(NAMED)].join(" ");
                     tracing::warn!(connector = &*self.shared.task.connector, shard = self.shard, %list,
                         count = strangers.len(), keys, "a topic has keys that this worker never published");
-                    let what = Written::Strangers(strangers.len() as u64);
-                    self.ready.push_back(Part { run: run.clone(), job: None, what, bytes: 0 });
+                    let count = strangers.len() as u64;
+                    Difference::Foreign.count(&mut active.progress.differences, count);
+                    self.ready.push_back(Part::standing(&run));
                 }
                 active.strangers.lists.remove(&list);
             }

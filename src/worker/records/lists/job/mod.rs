@@ -20,12 +20,15 @@ use provider::api::Lane;
 pub(super) use self::missing::{Answer, Missing, answer};
 use super::{
     super::state::{self, Again, Collection, Counts, Cursor},
-    IDLE_AFTER,
+    IDLE_AFTER, LOOK,
     comparing::Comparing,
     pages::Load,
     sample::Sample,
 };
-use crate::{enrich::Subject, snapshot::Reading};
+use crate::{
+    enrich::{Desk, Subject},
+    snapshot::Reading,
+};
 
 /// How often a page, or a record, is tried that cannot be read for its own sake.
 const TRIES: u32 = 8;
@@ -140,6 +143,16 @@ impl Job {
         matches!(self.stage, Stage::Compare)
             && !self.asked_for.is_empty()
             && now.saturating_sub(self.answered) > IDLE_AFTER
+    }
+
+    /// Whether the desk still owes it records that its rows asked for; it looks again later then.
+    pub(super) fn waits_for_records(&mut self, desk: &Desk, now: i64) -> bool {
+        self.asked_for.retain(|subject| desk.owes(subject));
+        if self.asked_for.is_empty() {
+            return false;
+        }
+        self.due = now.saturating_add(LOOK);
+        true
     }
 
     pub(super) fn lane(&self) -> Lane {

@@ -3,14 +3,14 @@
 use std::collections::HashSet;
 
 use model::{AccountingResource, Key};
-use provider::api::{self, row_hash};
+use provider::api;
 
 use super::{
     super::pages::{Asked, Fetched, Fresh},
     Job, Stage, TRIES, WENT_BACK,
 };
 use crate::{
-    snapshot::{Reading, Seen, Want},
+    snapshot::{Seen, Want},
     worker::records::state::Collection,
 };
 
@@ -138,26 +138,20 @@ impl Job {
         let reading = self.reading.as_mut()?;
         let Want::Page { size, .. } = reading.want() else { return None };
         let mut kept = None;
-        if !is_final {
-            let seen = Seen::unreadable(page, size, why, now);
-            kept = reading.look(&seen).is_ok().then_some(seen);
-        } else if let api::Cause::NotFound { by } | api::Cause::Gone { by } = error.cause {
-            self.is_absent = is_made_up_for;
-            self.is_unoffered = resource == Some(AccountingResource::Accounts) && by != api::By::Api;
-            reading.end(&format!("not offered: {why}"));
-        } else if is_refused {
+        match error.cause {
+            api::Cause::NotFound { by } | api::Cause::Gone { by } if is_final => {
+                self.is_absent = is_made_up_for;
+                self.is_unoffered = resource == Some(AccountingResource::Accounts) && by != api::By::Api;
+                reading.end(&format!("not offered: {why}"));
+            }
             // Another pass would be refused as well, and makes the provider answer us less.
-            reading.end(&format!("refused: {why}"));
-        } else {
-            let seen = Seen::unreadable(page, size, why, now);
-            kept = reading.look(&seen).is_ok().then_some(seen);
+            _ if is_final && is_refused => reading.end(&format!("refused: {why}")),
+            _ => {
+                let seen = Seen::unreadable(page, size, why, now);
+                kept = reading.look(&seen).is_ok().then_some(seen);
+            }
         }
         self.goes_on();
         kept
-    }
-
-    /// Whether a record was on a page.
-    pub(in super::super) fn shows(reading: &Reading, id: &str) -> bool {
-        reading.has_shown(row_hash(id))
     }
 }
