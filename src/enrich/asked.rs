@@ -2,7 +2,7 @@
 
 use model::{AccountingEvent, AccountingResource, CompanyId, EventKind, RecordId, SequenceVersion, Value};
 
-use super::Subject;
+use super::{GapFound, Subject};
 
 /// What an event asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub enum Asked {
     Nothing,
     /// It cannot be told; the kind of error, and what is wrong.
     Unusable(&'static str, String),
+    /// It replaces events that were removed from their topic before they were read.
+    Lost(GapFound),
 }
 
 /// A record that an event asks for.

@@ -9,8 +9,7 @@ use model::{AccountingResource, CompanyId, Origin, Stamp, Traceparent, Version};
 use provider::api;
 
 use super::{
-    Asked, Cause, Change, Companies, Entry, Event, GapFound, Outcome, Parked, Rules, Standing, Subject,
-    Wanted, judge,
+    Asked, Cause, Change, Companies, Entry, Event, Outcome, Parked, Rules, Standing, Subject, Wanted, judge,
     line::Line,
     progress::Progress,
     work::{Remembered, Settle, State, Work},
@@ -323,14 +322,11 @@ impl Desk {
                 self.settle_event(event, settle, vec![Change::DeadLetter(failure)], Outcome::DeadLettered);
             }
             Asked::Wanted(wanted) => self.want(wanted, event, settle, stored, now),
+            Asked::Lost(gap) => {
+                let entry = Entry::new(None, event, vec![Change::Gap(gap)], Vec::new());
+                self.ready.push_back((entry, vec![settle], None));
+            }
         }
-    }
-
-    /// Offsets that cannot be read any more: what was between is told as a gap, and reading goes on at `next`.
-    pub fn skip(&mut self, lane: AccountingResource, next: i64, event: Event, gap: GapFound) {
-        let settle = (lane, self.progress.open(lane, next));
-        let entry = Entry::new(None, event, vec![Change::Gap(gap)], Vec::new());
-        self.ready.push_back((entry, vec![settle], None));
     }
 
     fn settle_event(&mut self, event: Event, settle: Settle, changes: Vec<Change>, outcome: Outcome) {

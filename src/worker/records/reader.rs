@@ -44,31 +44,15 @@ const REGISTRY: Policy =
 /// How often it is looked whether shards have room again.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What a shard is told.
+/// What the reader hands to a shard: an event, or what replaces lost ones.
 #[derive(Debug)]
-pub(super) enum Input {
-    /// An event, and the offset behind it.
-    Event {
-        /// Of which topic.
-        lane: AccountingResource,
-        /// The offset behind it.
-        next: i64,
-        /// What it asks for.
-        asked: Asked,
-        /// Itself.
-        event: Event,
-    },
-    /// Offsets that cannot be read any more; reading goes on there.
-    Lost {
-        /// Of which topic.
-        lane: AccountingResource,
-        /// Where it goes on.
-        next: i64,
-        /// What is in its place.
-        event: Event,
-        /// What may be missing.
-        gap: GapFound,
-    },
+pub(super) struct Input {
+    /// The resource whose topic it is from.
+    pub(super) lane: AccountingResource,
+    /// The offset behind it.
+    pub(super) next: i64,
+    pub(super) asked: Asked,
+    pub(super) event: Event,
 }
 
 /// When the event came that the reader has in its hand, and that its shard does not know of yet; by shard. It stays there while the
@@ -203,7 +187,7 @@ impl Reader {
             Ok(event) => self.placed(asked(event), shard),
             Err(message) => Asked::Unusable("avro::Error", message),
         };
-        self.send(shard, Input::Event { lane, next, asked, event }).await?;
+        self.send(shard, Input { lane, next, asked, event }).await?;
         self.shared.in_hand.hand_on(shard);
         let is_low = self.inboxes.get(&shard).is_some_and(|inbox| inbox.capacity() < RESERVE);
         if is_low && !self.paused.contains(&shard) {
@@ -296,7 +280,8 @@ impl Reader {
         let source =
             Source { original, id: String::new(), trace: None, received_at: at, happened_at: at, origin };
         self.positions.insert((lane, partition), Start::Offset(next));
-        self.send(partition, Input::Lost { lane, next, event: Arc::new(source), gap }).await
+        let (asked, event) = (Asked::Lost(gap), Arc::new(source));
+        self.send(partition, Input { lane, next, asked, event }).await
     }
 }
 

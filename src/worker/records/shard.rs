@@ -301,19 +301,16 @@ impl Shard {
         Ok(())
     }
 
-    fn take_in(&mut self, input: Input) -> Result<(), Failure> {
+    fn take_in(&mut self, Input { lane, next, asked, event }: Input) -> Result<(), Failure> {
         self.shared.task.tools.recorder.polled(1, Duration::ZERO);
-        match input {
-            Input::Event { lane, next, asked, event } => {
-                let stored = match &asked {
-                    enrich::Asked::Wanted(wanted) => self.stored(&wanted.subject)?,
-                    _ => None,
-                };
-                self.taken = Some(event.received_at);
-                self.desk.take(lane, next, asked, event, stored.as_ref(), now());
-            }
-            Input::Lost { lane, next, event, gap } => self.desk.skip(lane, next, event, gap),
+        let stored = match &asked {
+            enrich::Asked::Wanted(wanted) => self.stored(&wanted.subject)?,
+            _ => None,
+        };
+        if !matches!(asked, enrich::Asked::Lost(_)) {
+            self.taken = Some(event.received_at);
         }
+        self.desk.take(lane, next, asked, event, stored.as_ref(), now());
         Ok(())
     }
 
