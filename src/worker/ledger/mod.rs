@@ -34,7 +34,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use base::metrics::live::Page;
-use kafka::{Admin, Lease, Producer, ProducerOptions, Shards, partition_of};
+use kafka::{Admin, Producer, ProducerOptions, partition_of};
 use model::{EncodedRecord, Key, Moment, Partitioning, Topic, TopicPrefix};
 
 pub use self::{book::Book, writer::Writer};
@@ -172,7 +172,7 @@ impl Ledgers {
         let mut changes = configs.changes();
         loop {
             changes.borrow_and_update();
-            let wanted = self.wanted(configs.read(sources));
+            let wanted = wanted(&configs.read(sources));
             let missing = match cancel.run_until_cancelled(self.catch_up(&wanted)).await {
                 None => return,
                 Some(Ok(missing)) => missing,
@@ -204,24 +204,6 @@ impl Ledgers {
                 }
             });
         }
-    }
-
-    /// The prefixes of these, the first so many.
-    fn wanted(&self, sources: Vec<Arc<Properties>>) -> BTreeSet<TopicPrefix> {
-        let mut wanted = BTreeSet::new();
-        for prefix in sources.iter().filter_map(|config| self.prefix(config)) {
-            if wanted.len() < EAGER {
-                wanted.insert(prefix);
-            }
-        }
-        wanted
-    }
-
-    /// The prefix a configuration names, as far as it can be told.
-    #[must_use]
-    pub fn prefix(&self, config: &Properties) -> Option<TopicPrefix> {
-        let text = config.get(keys::TOPIC_PREFIX.name)?;
-        TopicPrefix::new(text.trim()).ok()
     }
 
     /// Follows those that are there. Whether some are not.
@@ -292,6 +274,17 @@ fn sources(configs: &Configs) -> Vec<Arc<Properties>> {
     configs.connectors().values().filter(wants).map(|connector| Arc::clone(&connector.config)).collect()
 }
 
+/// The prefixes that configurations name, the first `EAGER` of them.
+fn wanted(sources: &[Arc<Properties>]) -> BTreeSet<TopicPrefix> {
+    let mut wanted = BTreeSet::new();
+    for text in sources.iter().filter_map(|config| config.get(keys::TOPIC_PREFIX.name)) {
+        if wanted.len() < EAGER {
+            wanted.extend(TopicPrefix::new(text.trim()).ok());
+        }
+    }
+    wanted
+}
+
 /// Lets go of what nobody wants and nobody has asked for lately.
 fn limit(slots: &mut BTreeMap<String, Slot>) {
     while slots.values().filter(|slot| !slot.wanted).count() > ON_DEMAND {
@@ -312,12 +305,6 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Whose.
-    #[must_use]
-    pub fn prefix(&self) -> &str {
-        &self.prefix
-    }
-
     /// Looks at what is said of a connector, which is nothing where nobody has written anything.
     pub fn read<T>(&self, connector: &str, look: impl FnOnce(&Ledger) -> T) -> T {
         self.tail.read(|book| match book.of(connector) {
@@ -382,19 +369,6 @@ impl Handle {
     pub async fn read_to_end(&self, limit: Duration) -> Result<(), Error> {
         let failed = |source| Error::Kafka { prefix: self.prefix.to_string(), source };
         self.tail.read_to_end(limit).await.map_err(failed)
-    }
-
-    /// The one writer of a connector's subscriptions: from here on the broker refuses every one before it.
-    ///
-    /// # Errors
-    /// The lease has ended, or Kafka does not answer.
-    pub async fn writer(
-        &self,
-        connector: &str,
-        shards: &Shards,
-        lease: Lease,
-    ) -> Result<Writer, kafka::Error> {
-        Writer::take(self.clone(), connector, shards, lease).await
     }
 
     /// Writes a single record that needs no fence, and waits until it has been read: what people wish, ask for or have taken

@@ -28,14 +28,18 @@ pub struct Writer {
 }
 
 impl Writer {
-    pub(super) async fn take(
+    /// Takes over as the one writer of a connector's subscriptions: from here on the broker refuses every earlier one.
+    ///
+    /// # Errors
+    /// The lease has ended, or Kafka does not answer.
+    pub async fn take(
         handle: Handle,
         connector: &str,
         shards: &Shards,
         lease: Lease,
     ) -> Result<Self, kafka::Error> {
         let options = WriterOptions {
-            transactional_id: format!("tributary-{}-subscriptions-{connector}", handle.prefix()).into(),
+            transactional_id: format!("tributary-{}-subscriptions-{connector}", handle.prefix).into(),
             lease,
             partitions: (0..handle.tail.partitions()).collect(),
             also: Vec::new(),

@@ -102,7 +102,8 @@ impl<'a> Reconciler<'a> {
             retry: error.retry(),
             source: Some(Box::new(error)),
         })?;
-        let writer = handle.writer(&task.connector, &tools.shards, Arc::clone(&tools.lease)).await;
+        let lease = Arc::clone(&tools.lease);
+        let writer = Writer::take(handle.clone(), &task.connector, &tools.shards, lease).await;
         let writer = writer.map_err(|error| Failure::kafka("take the ledger of subscriptions", error))?;
         let (first, longest) = desired.source.subscriptions.backoff;
         let seed = u64::from(kafka::murmur2(task.connector.as_bytes()));
