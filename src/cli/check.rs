@@ -18,9 +18,9 @@ use clap::Args;
 use serde_json::json;
 
 use base::{durable, random, retry::Chain};
-use kafka::{Admin, TopicSpec};
+use kafka::Admin;
 
-use super::{Failure, Files, client::Format, load::Loaded, outside, remedy, schemas};
+use super::{Failure, Files, Result, client::Format, load::Loaded, remedy, schemas};
 use crate::{
     avro::Registry,
     config,
@@ -55,20 +55,20 @@ pub(super) async fn run(
     options: &Options,
     loaded: &Loaded,
     with_test_source: bool,
-    out: &mut impl Write,
-) -> Result<(), Failure> {
+    out: &mut dyn Write,
+) -> Result {
     let mut report = Report { out, is_json: options.format.is_json(), failed: 0 };
-    look_at_everything(loaded, with_test_source, &mut report).await.map_err(outside)?;
+    look_at_everything(loaded, with_test_source, &mut report).await?;
     let unseen =
         "rights to write, to use transactional ids and to join the group; whether the clock is ahead";
-    report.line("skipped", "what only a start shows", unseen).map_err(outside)?;
+    report.line("skipped", "what only a start shows", unseen)?;
     if report.failed == 0 { Ok(()) } else { Err(Failure::Reported) }
 }
 
-async fn look_at_everything<W: Write>(
+async fn look_at_everything(
     loaded: &Loaded,
     with_test_source: bool,
-    report: &mut Report<'_, W>,
+    report: &mut Report<'_>,
 ) -> io::Result<()> {
     let connectors: Vec<&str> = loaded.connectors.iter().map(|one| one.common().name.as_str()).collect();
     report.line("ok", "configuration", &format!("worker and connectors [{}]", connectors.join(", ")))?;
@@ -96,11 +96,8 @@ async fn look_at_everything<W: Write>(
     if report.result("Kafka", reached.map(|_| format!("{servers} answers")))? {
         let create = loaded.worker.topic_creation;
         report.result("topics of the worker", own_topics(&loaded.worker, &admin).await)?;
-        let owner = owner(&loaded.worker, &admin, with_test_source).await;
-        let (owner, warnings) = match owner {
-            Ok((owner, warnings)) => (Ok(owner), warnings),
-            Err(error) => (Err(error), Vec::new()),
-        };
+        let mut warnings = Vec::new();
+        let owner = owner(&loaded.worker, &admin, with_test_source, &mut warnings).await;
         report.result("owner of the topics", owner)?;
         for (subject, warning) in warnings {
             report.line("warning", subject, &warning)?;
@@ -137,16 +134,17 @@ async fn own_topics(worker: &config::Worker, admin: &Admin) -> Result<String, ka
     })
 }
 
-/// Whether the config topic, where there is one, is this worker's to use; and what of it is worth a warning, by subject.
+/// Whether the config topic, if it exists, belongs to this worker. Adds warnings, each with its subject.
 async fn owner(
     worker: &config::Worker,
     admin: &Admin,
     with_test_source: bool,
-) -> Result<(String, Vec<(&'static str, String)>), Box<dyn Error>> {
+    warnings: &mut Vec<(&'static str, String)>,
+) -> Result<String, Box<dyn Error>> {
     let (topic, work) = (worker.topics.config.name.as_str(), worker.topics.work.name.as_str());
     let counts = admin.partition_counts(&[topic, work]).await?;
     let Some(count) = counts.get(topic) else {
-        return Ok(("nobody has written to them yet".to_owned(), Vec::new()));
+        return Ok("nobody has written to them yet".to_owned());
     };
     let partitions: Vec<i32> = (0..*count).collect();
     let mut configs = Configs::default();
@@ -161,13 +159,15 @@ async fn owner(
     claim.verify(&configs, counts.get(work).map(|count| count.unsigned_abs()))?;
     let unknown = configs.foreign_classes(|class| plugins.find(class).is_some());
     let named: Vec<String> = unknown.iter().map(|(name, class)| format!("{name}: {class}")).collect();
-    let unknown = (!named.is_empty()).then(|| {
+    if !named.is_empty() {
         let named = named.join(", ");
-        format!("connectors of classes this worker does not have fail on it ({named}); run a version that has them")
-    });
-    let mut warnings: Vec<_> = unknown.map(|unknown| ("owner of the topics", unknown)).into_iter().collect();
+        let warning = format!(
+            "connectors of classes this worker does not have fail on it ({named}); run a version that has them"
+        );
+        warnings.push(("owner of the topics", warning));
+    }
     warnings.extend(behind(newest, SystemTime::now(), worker.clock_skew_max).map(|behind| ("clock", behind)));
-    Ok((format!("{} connectors, of this group", configs.connectors().len()), warnings))
+    Ok(format!("{} connectors, of this group", configs.connectors().len()))
 }
 
 /// What to say of a clock by which the newest record, in milliseconds since 1970, is yet to be written.
@@ -180,13 +180,10 @@ fn behind(newest: i64, now: SystemTime, most: Duration) -> Option<String> {
     ))
 }
 
-async fn topics(layout: &Layout, admin: &Admin, create: bool) -> Result<String, Box<dyn Error>> {
-    inspect(&layout.specs(admin).await?, admin, create).await
-}
-
 /// `create` is whether a start would create what is missing.
-async fn inspect(specs: &[TopicSpec], admin: &Admin, create: bool) -> Result<String, Box<dyn Error>> {
-    let missing = admin.inspect(specs).await?;
+async fn topics(layout: &Layout, admin: &Admin, create: bool) -> Result<String, Box<dyn Error>> {
+    let specs = layout.specs(admin).await?;
+    let missing = admin.inspect(&specs).await?;
     if !create && !missing.is_empty() {
         let names = missing.join(", ");
         return Err(format!("missing, and topic.creation.enable is false: {names}; create them").into());
@@ -196,7 +193,7 @@ async fn inspect(specs: &[TopicSpec], admin: &Admin, create: bool) -> Result<Str
 
 /// Deliveries that were answered may exist only there for a while, so it must be writable and survive a restart. What
 /// is not there yet is made to see that it can be, and taken away again.
-fn state_directory<W: Write>(directory: &Path, report: &mut Report<'_, W>) -> io::Result<()> {
+fn state_directory(directory: &Path, report: &mut Report<'_>) -> io::Result<()> {
     let absent: Vec<&Path> = directory.ancestors().take_while(|part| !exists(part)).collect();
     let probe = directory.join(format!(".check-{}", random::hex::<8>().map_err(io::Error::other)?));
     let written = DirBuilder::new()
@@ -276,14 +273,14 @@ fn innermost_mount(mounts: &str, path: &Path) -> Option<String> {
         .map(|(_, kind)| kind)
 }
 
-struct Report<'a, W> {
-    out: &'a mut W,
+struct Report<'a> {
+    out: &'a mut dyn Write,
     /// One object a line.
     is_json: bool,
     failed: usize,
 }
 
-impl<W: Write> Report<'_, W> {
+impl Report<'_> {
     fn line(&mut self, verdict: &str, subject: &str, text: &str) -> io::Result<()> {
         if self.is_json {
             let line = json!({ "verdict": verdict, "subject": subject, "message": text });

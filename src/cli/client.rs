@@ -3,8 +3,8 @@
 use std::{
     env,
     ffi::OsString,
-    fs,
-    io::Write,
+    fmt, fs,
+    io::{self, Write},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -15,7 +15,7 @@ use reqwest::{Certificate, Client, ClientBuilder, Identity, StatusCode};
 use serde_json::{Value, json};
 use url::Url;
 
-use super::{Failure, outside};
+use super::{Failure, Result, outside, problem};
 use crate::config::{Problem, worker::rest_address};
 
 /// How long a worker may take to answer: it promises ten seconds.
@@ -83,10 +83,10 @@ impl Access {
     }
 
     /// Where the worker is.
-    fn address(&self, environment: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Url, Failure> {
+    fn address(&self, environment: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Url> {
         match &self.url {
             Some(url) => Ok(url.clone()),
-            None => rest_address(self.config(), environment).map_err(Failure::Configuration),
+            None => Ok(rest_address(self.config(), environment)?),
         }
     }
 
@@ -105,20 +105,34 @@ pub(super) enum Output {
     Json,
 }
 
-/// Where REST has this of a connector.
-pub(super) fn path_of(connector: &str, what: &str, rest: &[&str]) -> Vec<String> {
-    ["connectors", connector, what].iter().chain(rest).map(|&part| part.to_owned()).collect()
+impl Output {
+    /// As JSON for programs, else as `people` read it.
+    pub(super) fn show(
+        self,
+        found: &Value,
+        out: &mut dyn Write,
+        people: impl FnOnce(&Value, &mut dyn Write) -> io::Result<()>,
+    ) -> Result {
+        match self {
+            Self::Json => writeln!(out, "{found:#}"),
+            Self::Table => people(found, out),
+        }
+        .map_err(outside)
+    }
 }
 
 /// A client that trusts what the system trusts or, where a file is given, what that holds and nothing else.
-pub(super) fn builder(ca: Option<&Path>) -> Result<ClientBuilder, Failure> {
+pub(super) fn builder(ca: Option<&Path>) -> Result<ClientBuilder> {
     let builder = Client::builder();
     let Some(file) = ca else { return Ok(builder) };
-    let unusable = |fault: &dyn std::fmt::Display| Problem {
-        key: "--ca".to_owned(),
-        value: Some(file.display().to_string()),
-        rule: format!("must be a file with PEM certificates: {fault}"),
-        remedy: "name the certificate of the authority that signed the worker's".to_owned(),
+    let unusable = |fault: &dyn fmt::Display| {
+        let rule = format!("must be a file with PEM certificates: {fault}");
+        problem(
+            "--ca",
+            &*file.to_string_lossy(),
+            rule,
+            "name the certificate of the authority that signed the worker's",
+        )
     };
     let pem = fs::read(file).map_err(|error| unusable(&error.kind()))?;
     let certificates = Certificate::from_pem_bundle(&pem).map_err(|error| unusable(&error))?;
@@ -129,88 +143,148 @@ pub(super) fn builder(ca: Option<&Path>) -> Result<ClientBuilder, Failure> {
 }
 
 /// The client certificate and its key, where they are given.
-fn identity(certificate: Option<&Path>, key: Option<&Path>) -> Result<Option<Identity>, Failure> {
-    let problem = |option: &str, file: Option<&Path>, rule: String, remedy: &str| Problem {
-        key: option.to_owned(),
-        value: file.map(|file| file.display().to_string()),
-        rule,
-        remedy: remedy.to_owned(),
-    };
+fn identity(certificate: Option<&Path>, key: Option<&Path>) -> Result<Option<Identity>, Problem> {
     let (certificate, key) = match (certificate, key) {
         (None, None) => return Ok(None),
         (Some(certificate), Some(key)) => (certificate, key),
         (Some(_), None) => {
-            let rule = "is required beside --certificate".to_owned();
-            return Err(problem("--key", None, rule, "name the file with its private key").into());
+            let rule = "is required beside --certificate";
+            return Err(problem("--key", None, rule, "name the file with its private key"));
         }
         (None, Some(_)) => {
-            let rule = "is required beside --key".to_owned();
-            return Err(problem("--certificate", None, rule, "name the file with its certificate").into());
+            let rule = "is required beside --key";
+            return Err(problem("--certificate", None, rule, "name the file with its certificate"));
         }
     };
     let read = |option: &str, file: &Path| {
         fs::read(file).map_err(|error| {
             let rule = format!("must be a PEM file: {}", error.kind());
-            problem(option, Some(file), rule, "correct the path or its permissions")
+            problem(option, &*file.to_string_lossy(), rule, "correct the path or its permissions")
         })
     };
     let pem = [read("--certificate", certificate)?, read("--key", key)?].join(&b'\n');
     let identity = Identity::from_pem(&pem).map_err(|_| {
-        let rule = "must hold PEM certificates, and --key their private key in PEM, not encrypted".to_owned();
-        problem("--certificate", Some(certificate), rule, "name the two files of one client certificate")
+        let rule = "must hold PEM certificates, and --key their private key in PEM, not encrypted";
+        problem(
+            "--certificate",
+            &*certificate.to_string_lossy(),
+            rule,
+            "name the two files of one client certificate",
+        )
     })?;
     Ok(Some(identity))
 }
 
 /// A worker's REST API.
-pub(super) struct Worker<'a> {
+#[derive(Clone)]
+pub(super) struct Worker {
     client: Client,
     url: Url,
-    access: &'a Access,
+    /// User and password, where the worker asks for them.
+    user: Option<(String, Option<String>)>,
+    output: Output,
 }
 
-impl<'a> Worker<'a> {
+impl Worker {
     /// That is reached so.
-    pub(super) fn new(access: &'a Access) -> Result<Self, Failure> {
+    pub(super) fn new(access: &Access) -> Result<Self> {
         let mut builder = builder(access.ca.as_deref())?.timeout(LIMIT);
         if let Some(identity) = identity(access.certificate.as_deref(), access.key.as_deref())? {
             builder = builder.identity(identity);
         }
-        let client = builder.build().map_err(outside)?;
-        Ok(Self { client, url: access.address(env::vars_os())?, access })
+        let user = access.user.clone().map(|user| (user, access.password.clone()));
+        let url = access.address(env::vars_os())?;
+        Ok(Self { client: builder.build()?, url, user, output: access.output() })
     }
 
-    pub(super) async fn get(&self, path: &[String], query: &[(&str, String)]) -> Result<Value, Failure> {
+    /// The worker of this process, whose answers a program reads.
+    #[cfg(feature = "simulator")]
+    pub(super) fn here(url: Url, limit: Duration) -> Result<Self> {
+        let client = Client::builder().no_proxy().timeout(limit).build()?;
+        Ok(Self { client, url, user: None, output: Output::Json })
+    }
+
+    pub(super) async fn get(&self, path: &[&str], query: &[(&str, String)]) -> Result<Value> {
         let (_, body) = self.send(Method::GET, path, query, None).await?;
-        serde_json::from_slice(&body).map_err(outside)
+        Ok(serde_json::from_slice(&body)?)
     }
 
-    /// A command that answers with nothing worth showing.
+    /// Gets something and shows it.
+    pub(super) async fn list(
+        &self,
+        path: &[&str],
+        query: &[(&str, String)],
+        out: &mut dyn Write,
+        people: impl FnOnce(&Value, &mut dyn Write) -> io::Result<()>,
+    ) -> Result {
+        let found = self.get(path, query).await?;
+        self.show(&found, out, people)
+    }
+
+    /// Gives an order; returns what the worker answers.
+    pub(super) async fn order(&self, method: Method, path: &[&str], body: Option<&Value>) -> Result<Value> {
+        let (_, body) = self.send(method, path, &[], body).await?;
+        Ok(serde_json::from_slice(&body)?)
+    }
+
+    /// Gives an order about a connector that is answered with nothing worth showing.
     pub(super) async fn tell(
         &self,
         method: Method,
-        path: &[String],
+        path: &[&str],
         query: &[(&str, String)],
         done: &str,
-        out: &mut impl Write,
-    ) -> Result<(), Failure> {
+        out: &mut dyn Write,
+    ) -> Result {
         self.send(method, path, query, None).await?;
-        self.done(path.get(1).map_or("", String::as_str), done, out)
+        self.done(path.get(1).copied().unwrap_or_default(), done, out)
     }
 
     /// Says what was done with a connector.
-    fn done<W: Write>(&self, connector: &str, done: &str, out: &mut W) -> Result<(), Failure> {
+    fn done(&self, connector: &str, done: &str, out: &mut dyn Write) -> Result {
         let told = json!({ "connector": connector, "done": done });
         self.show(&told, out, |_, out| writeln!(out, "{connector}: {done}"))
+    }
+
+    /// Does one thing after the other until one fails, and prints a line for each. What came before a failure is done, so programs
+    /// get that in either case, as `all` writes it.
+    pub(super) async fn one_by_one<T>(
+        &self,
+        wanted: impl IntoIterator<Item = T>,
+        mut act: impl AsyncFnMut(T) -> Result<(String, &'static str)>,
+        all: impl FnOnce(&[(String, &'static str)]) -> Value,
+        out: &mut dyn Write,
+    ) -> Result {
+        let (mut acted, mut ended) = (Vec::new(), Ok(()));
+        for one in wanted {
+            match act(one).await {
+                Ok((name, done)) => {
+                    // At once: what comes next may take long.
+                    ended = match self.output {
+                        Output::Json => Ok(()),
+                        Output::Table => writeln!(out, "{name}: {done}").map_err(outside),
+                    };
+                    acted.push((name, done));
+                }
+                Err(failure) => ended = Err(failure),
+            }
+            if ended.is_err() {
+                break;
+            }
+        }
+        if !acted.is_empty() {
+            ended = ended.and(self.show(&all(&acted), out, |_, _| Ok(())));
+        }
+        ended
     }
 
     pub(super) async fn send(
         &self,
         method: Method,
-        path: &[String],
+        path: &[&str],
         query: &[(&str, String)],
         body: Option<&Value>,
-    ) -> Result<(StatusCode, Vec<u8>), Failure> {
+    ) -> Result<(StatusCode, Vec<u8>)> {
         let (status, body) = self.ask(method, path, query, body).await?;
         accepted(status, body)
     }
@@ -219,19 +293,14 @@ impl<'a> Worker<'a> {
     pub(super) async fn ask(
         &self,
         method: Method,
-        path: &[String],
+        path: &[&str],
         query: &[(&str, String)],
         body: Option<&Value>,
-    ) -> Result<(StatusCode, Vec<u8>), Failure> {
+    ) -> Result<(StatusCode, Vec<u8>)> {
         // An address loses such parts when it is put together, and another connector, or all of them, would be meant.
-        if let Some(name) = path.iter().find(|part| matches!(part.as_str(), "." | "..")) {
-            return Err(Problem {
-                key: "name".to_owned(),
-                value: Some(name.clone()),
-                rule: "is no name of a connector".to_owned(),
-                remedy: "see `tributary connectors list` for those there are".to_owned(),
-            }
-            .into());
+        if let Some(&name) = path.iter().find(|part| matches!(**part, "." | "..")) {
+            let remedy = "see `tributary connectors list` for those there are";
+            return Err(problem("name", name, "is no name of a connector", remedy).into());
         }
         let mut url = self.url.clone();
         match url.path_segments_mut() {
@@ -239,8 +308,8 @@ impl<'a> Worker<'a> {
             Err(()) => return Err(refusal(format!("{} is no http address", self.url))),
         };
         let mut request = self.client.request(method, url).query(query);
-        if let Some(user) = &self.access.user {
-            request = request.basic_auth(user, self.access.password.as_ref());
+        if let Some((user, password)) = &self.user {
+            request = request.basic_auth(user, password.as_ref());
         }
         if let Some(body) = body {
             request = request.json(body);
@@ -254,26 +323,14 @@ impl<'a> Worker<'a> {
         Ok((status, body))
     }
 
-    /// A line for people, at once: what comes next may take long. Programs are told all of it in the end, by [`Self::show`].
-    pub(super) fn say(&self, line: &str, out: &mut impl Write) -> Result<(), Failure> {
-        match self.access.output() {
-            Output::Json => Ok(()),
-            Output::Table => writeln!(out, "{line}").map_err(outside),
-        }
-    }
-
     /// As JSON for programs, else as `people` read it.
-    pub(super) fn show<W: Write>(
+    pub(super) fn show(
         &self,
         found: &Value,
-        out: &mut W,
-        people: impl FnOnce(&Value, &mut W) -> std::io::Result<()>,
-    ) -> Result<(), Failure> {
-        match self.access.output() {
-            Output::Json => writeln!(out, "{found:#}"),
-            Output::Table => people(found, out),
-        }
-        .map_err(outside)
+        out: &mut dyn Write,
+        people: impl FnOnce(&Value, &mut dyn Write) -> io::Result<()>,
+    ) -> Result {
+        self.output.show(found, out, people)
     }
 }
 
@@ -324,7 +381,7 @@ impl Refused {
 }
 
 /// An answer that is a success; of any other, what it says.
-pub(super) fn accepted(status: StatusCode, body: Vec<u8>) -> Result<(StatusCode, Vec<u8>), Failure> {
+pub(super) fn accepted(status: StatusCode, body: Vec<u8>) -> Result<(StatusCode, Vec<u8>)> {
     if status.is_success() {
         return Ok((status, body));
     }
@@ -367,8 +424,7 @@ mod tests {
         fs::write(&empty, "").unwrap();
         let refused = |certificate: Option<&PathBuf>, key: Option<&PathBuf>| {
             let found = identity(certificate.map(PathBuf::as_path), key.map(PathBuf::as_path));
-            let Err(Failure::Configuration(problems)) = found else { panic!("it was taken") };
-            problems.to_string()
+            found.map(|_| "it was taken").unwrap_err().to_string()
         };
 
         assert!(identity(None, None).is_ok_and(|identity| identity.is_none()));

@@ -5,7 +5,7 @@ use std::io::Write;
 use clap::Args;
 use clap_complete::{Shell, generate};
 
-use super::{Failure, command, outside};
+use super::{Result, command, outside};
 
 #[derive(Args)]
 pub(super) struct Options {
@@ -13,7 +13,7 @@ pub(super) struct Options {
     shell: Shell,
 }
 
-pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<(), Failure> {
+pub(super) fn run(options: &Options, out: &mut dyn Write) -> Result {
     // Into memory first: a pipe that is closed early would end the process with a panic.
     let mut script = Vec::new();
     generate(options.shell, &mut command(), "tributary", &mut script);

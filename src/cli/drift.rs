@@ -4,6 +4,8 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value};
 
+use super::table::{each, note, text};
+
 /// Where a connector of the list has what is known of its file.
 const MEMBER: &str = "declaration";
 
@@ -11,7 +13,7 @@ const MEMBER: &str = "declaration";
 /// an entry with its declaration alone.
 pub(super) fn join(found: &mut Value, declarations: &Value) {
     let Value::Object(found) = found else { return };
-    for declaration in declarations.as_array().into_iter().flatten() {
+    for declaration in each(declarations) {
         let Some(name) = declaration["name"].as_str() else { continue };
         let entry = found.entry(name).or_insert_with(|| Value::Object(Map::new()));
         let mut declaration = declaration.clone();
@@ -37,14 +39,12 @@ pub(super) fn cell(one: &Value) -> String {
 }
 
 /// Why files differ, where there is more to say.
-pub(super) fn explain(found: &Value, out: &mut impl Write) -> io::Result<()> {
+pub(super) fn explain(found: &Value, out: &mut dyn Write) -> io::Result<()> {
     for (name, one) in found.as_object().into_iter().flatten() {
         let declaration = &one[MEMBER];
         if let Some(message) = declaration["message"].as_str() {
-            let (file, state) = (&declaration["file"], &declaration["state"]);
-            let (file, state) = (file.as_str().unwrap_or("-"), state.as_str().unwrap_or("-"));
-            let message = message.trim_end().replace('\n', "\n  ");
-            writeln!(out, "\n{name} ({file}: {state})\n  {message}")?;
+            let (file, state) = (text(&declaration["file"]), text(&declaration["state"]));
+            note(&format!("{name} ({file}: {state})"), message, out)?;
         }
     }
     Ok(())

@@ -10,9 +10,9 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::{
-    Failure,
-    client::{Access, Method, Worker, path_of},
-    table::{columns, each, note, text, text_or},
+    Result,
+    client::{Access, Method, Worker},
+    table::{Column, each, note, objects, text, text_or},
 };
 
 #[derive(Args)]
@@ -43,67 +43,42 @@ enum Command {
     },
 }
 
-pub(super) async fn run(options: &Options, out: &mut impl Write) -> Result<(), Failure> {
+pub(super) async fn run(options: &Options, out: &mut dyn Write) -> Result {
     let worker = Worker::new(&options.access)?;
     match &options.command {
         Command::List { connector, all } => {
-            let path = path_of(connector, "gaps", &[]);
-            let found = worker.get(&path, &[("all", all.to_string())]).await?;
-            worker.show(&found, out, |found, out| table(found, out))
+            let path = ["connectors", connector, "gaps"];
+            worker.list(&path, &[("all", all.to_string())], out, table).await
         }
-        Command::Accept { connector, ids } => accept(&worker, connector, ids, out).await,
-    }
-}
-
-async fn accept(
-    worker: &Worker<'_>,
-    connector: &str,
-    ids: &[String],
-    out: &mut impl Write,
-) -> Result<(), Failure> {
-    let (mut accepted, mut ended) = (Vec::new(), Ok(()));
-    for id in ids {
-        let body = json!({ "id": id });
-        let path = path_of(connector, "gaps", &["accept"]);
-        match worker.send(Method::POST, &path, &[], Some(&body)).await {
-            Ok(_) => {
-                accepted.push(id);
-                ended = worker.say(&format!("{id}: accepted"), out);
-            }
-            Err(failure) => ended = Err(failure),
-        }
-        if ended.is_err() {
-            break;
+        Command::Accept { connector, ids } => {
+            let path = ["connectors", connector, "gaps", "accept"];
+            let accept = async |id: &String| {
+                worker.send(Method::POST, &path, &[], Some(&json!({ "id": id }))).await?;
+                Ok((id.clone(), "accepted"))
+            };
+            let all = |accepted: &[(String, &str)]| {
+                let ids: Vec<_> = accepted.iter().map(|(id, _)| id).collect();
+                json!({ "connector": connector, "done": "accepted", "gaps": ids })
+            };
+            worker.one_by_one(ids, accept, all, out).await
         }
     }
-    // What came before a refusal is done all the same.
-    if !accepted.is_empty() {
-        let told = json!({ "connector": connector, "done": "accepted", "gaps": accepted });
-        ended = ended.and(worker.show(&told, out, |_, _| Ok(())));
-    }
-    ended
 }
 
 /// One line a gap, then what has happened.
-fn table(found: &Value, out: &mut impl Write) -> io::Result<()> {
+fn table(found: &Value, out: &mut dyn Write) -> io::Result<()> {
     let gaps = each(found);
-    if gaps.is_empty() {
-        return writeln!(out, "none");
-    }
-    let rows = gaps.iter().map(|gap| {
-        [
-            text(&gap["id"]),
-            text(&gap["cause"]),
-            text_or(&gap["target"], "all"),
-            text_or(&gap["company"], "all"),
-            text(&gap["from"]),
-            text_or(&gap["to"], "goes on"),
-            text(&gap["state"]),
-            text(&gap["repair"]["state"]),
-        ]
-    });
-    let head = ["ID", "CAUSE", "TARGET", "COMPANY", "FROM", "TO", "STATE", "REPAIR"];
-    columns(head, rows.collect(), out)?;
+    let table: [Column; 8] = [
+        ("ID", |gap| text(&gap["id"])),
+        ("CAUSE", |gap| text(&gap["cause"])),
+        ("TARGET", |gap| text_or(&gap["target"], "all")),
+        ("COMPANY", |gap| text_or(&gap["company"], "all")),
+        ("FROM", |gap| text(&gap["from"])),
+        ("TO", |gap| text_or(&gap["to"], "goes on")),
+        ("STATE", |gap| text(&gap["state"])),
+        ("REPAIR", |gap| text(&gap["repair"]["state"])),
+    ];
+    objects(gaps, table, out)?;
     gaps.iter().try_for_each(|gap| note(&text(&gap["id"]), &text(&gap["detail"]), out))
 }
 

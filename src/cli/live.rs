@@ -10,7 +10,7 @@ pub(super) struct Block {
 
 impl Block {
     /// Writes over what was drawn before.
-    pub(super) fn redraw(&mut self, lines: &[String], out: &mut impl Write) -> io::Result<()> {
+    pub(super) fn redraw(&mut self, lines: &[String], out: &mut dyn Write) -> io::Result<()> {
         self.clear(out)?;
         // A line that wraps would be two, and the next block would begin too low: it is cut at the edge instead.
         write!(out, "\u{1b}[?7l")?;
@@ -23,7 +23,7 @@ impl Block {
     }
 
     /// Takes away what was drawn: the next line stands in its place, and stays.
-    pub(super) fn clear(&mut self, out: &mut impl Write) -> io::Result<()> {
+    pub(super) fn clear(&mut self, out: &mut dyn Write) -> io::Result<()> {
         if self.drawn > 0 {
             write!(out, "\u{1b}[{}A\u{1b}[J", self.drawn)?;
         }

@@ -11,7 +11,7 @@ use std::{
 
 use kafka::{ClientRole, Kafka};
 
-use super::{Environment, Failure, Files};
+use super::{Environment, Result, problem};
 use crate::{
     config::{self, Connector, Problem, Problems, Rejected, Warning, Worker, connector},
     telemetry,
@@ -30,21 +30,21 @@ pub(super) struct Loaded {
 
 impl Loaded {
     /// Itself, if nothing is wrong with any connector.
-    pub(super) fn sound(mut self) -> Result<Self, Failure> {
+    pub(super) fn sound(mut self) -> Result<Self> {
         if let Some(unseen) = self.unseen.take() {
             self.rejects.push(unseen);
         }
-        if self.rejects.is_empty() { Ok(self) } else { Err(Failure::Configuration(self.rejects)) }
+        if self.rejects.is_empty() { Ok(self) } else { Err(self.rejects.into()) }
     }
 }
 
 /// Loads the worker's properties and the connectors of `connectors.dir` and the command line. A `RUST_LOG` wins over the
 /// worker's filter, as everywhere in Rust.
-pub(super) fn load(files: &Files, environment: Environment) -> Result<Loaded, Failure> {
-    let filter = log_filter(&environment);
+pub(super) fn load(config: Option<&Path>, files: &[PathBuf], environment: &Environment) -> Result<Loaded> {
+    let filter = log_filter(environment);
     let mut warnings = Vec::new();
     let mut problems = Problems::default();
-    let (worker, providers, directory, kafka) = match Worker::load(files.config.as_deref(), environment) {
+    let (worker, providers, directory, kafka) = match Worker::load(config, environment.clone()) {
         Ok(config::Loaded { config: worker, warnings: more }) => {
             warnings.extend(more);
             let (providers, directory) = (worker.providers.clone(), worker.connectors_dir.clone());
@@ -71,7 +71,7 @@ pub(super) fn load(files: &Files, environment: Environment) -> Result<Loaded, Fa
 
     let mut rejects = Problems::default();
     let mut unseen = None;
-    let mut paths = files.connectors.clone();
+    let mut paths = files.to_vec();
     if let Some(directory) = &directory {
         match connector::files(directory) {
             Ok(found) => paths.extend(found),
@@ -87,7 +87,8 @@ pub(super) fn load(files: &Files, environment: Environment) -> Result<Loaded, Fa
         });
         match parsed {
             Ok((connector, more)) => {
-                warnings.extend(more.map(|warning| in_file(&path, warning)));
+                let key = |warning: &Warning| format!("{}: {}", path.display(), warning.key);
+                warnings.extend(more.map(|warning| Warning { key: key(&warning), ..warning }));
                 let name = connector.common().name.clone();
                 match declared.get(&name) {
                     Some(first) => rejects.push(connector::declared_twice(&name, first, &path)),
@@ -97,27 +98,41 @@ pub(super) fn load(files: &Files, environment: Environment) -> Result<Loaded, Fa
                     }
                 }
             }
-            Err(found) => {
-                for problem in found.iter() {
-                    let key = format!("{}: {}", path.display(), problem.key);
-                    rejects.push(Problem { key, ..problem.clone() });
-                }
-            }
+            Err(found) => rejects.extend(in_file(&path, &found)),
         }
     }
     rejects.extend(connector::conflicts(&connectors));
     match worker {
         Some(mut worker) if problems.is_empty() => {
-            worker.connector_files = files.connectors.clone();
+            worker.connector_files = files.to_vec();
             worker.telemetry.filter = filter.unwrap_or(worker.telemetry.filter);
             Ok(Loaded { worker, connectors, warnings, unseen, rejects })
         }
         _ => {
             unseen.into_iter().for_each(|problem| problems.push(problem));
             problems.extend(rejects);
-            Err(Failure::Configuration(problems))
+            Err(problems.into())
         }
     }
+}
+
+/// The worker that the properties or, without them, the environment describe; `None` if no properties are named and the
+/// environment describes none.
+pub(super) fn worker_if_any(config: Option<&Path>, environment: &Environment) -> Result<Option<Worker>> {
+    match Worker::load(config, environment.clone()) {
+        Ok(loaded) => Ok(Some(loaded.config)),
+        Err(_) if config.is_none() => Ok(None),
+        Err(rejected) => Err(rejected.problems.into()),
+    }
+}
+
+/// The problems of a file, with its path before every key.
+pub(super) fn in_file(path: &Path, problems: &Problems) -> Problems {
+    let mut named = Problems::default();
+    for problem in problems.iter() {
+        named.push(Problem { key: format!("{}: {}", path.display(), problem.key), ..problem.clone() });
+    }
+    named
 }
 
 /// What `RUST_LOG` asks for, if it is set.
@@ -125,12 +140,10 @@ pub(super) fn log_filter(environment: &Environment) -> Result<Option<String>, Pr
     let Some((_, value)) = environment.iter().find(|(name, _)| name == "RUST_LOG") else { return Ok(None) };
     match value.to_str().filter(|text| telemetry::filter(text).is_ok()) {
         Some(text) => Ok(Some(text.to_owned())),
-        None => Err(Problem {
-            key: "RUST_LOG".to_owned(),
-            value: Some(value.to_string_lossy().into_owned()),
-            rule: "must be a log filter such as info or info,tributary::kafka=debug".to_owned(),
-            remedy: "correct or unset the variable".to_owned(),
-        }),
+        None => {
+            let rule = "must be a log filter such as info or info,tributary::kafka=debug";
+            Err(problem("RUST_LOG", &*value.to_string_lossy(), rule, "correct or unset the variable"))
+        }
     }
 }
 
@@ -146,20 +159,14 @@ fn client_problem(kafka: &Kafka, error: kafka::Error) -> Problem {
     };
     match error {
         kafka::Error::Refused { client, key: setting, rule, remedy, .. } => {
-            Problem { key: key(client, &setting), value: None, rule: format!("is refused: {rule}"), remedy }
+            problem(&key(client, &setting), None, format!("is refused: {rule}"), &remedy)
         }
         kafka::Error::Setting { client, key: setting, reason, remedy } => {
-            Problem { key: key(client, &setting), value: None, rule: reason, remedy }
+            problem(&key(client, &setting), None, reason, &remedy)
         }
-        other => Problem {
-            key: "bootstrap.servers".to_owned(),
-            value: None,
-            rule: other.to_string(),
-            remedy: "correct the settings of the Kafka clients".to_owned(),
-        },
+        other => {
+            let remedy = "correct the settings of the Kafka clients";
+            problem("bootstrap.servers", None, other.to_string(), remedy)
+        }
     }
-}
-
-fn in_file(path: &Path, warning: Warning) -> Warning {
-    Warning { key: format!("{}: {}", path.display(), warning.key), ..warning }
 }

@@ -4,9 +4,9 @@ use std::{ffi::OsString, path::Path, time::Duration};
 
 use kafka::Admin;
 
-use super::{Environment, Failure, Files, load, outside};
+use super::{Environment, Result, load, problem};
 use crate::{
-    config::{Connector, Problem, Problems, Providers, Worker, connector::Document},
+    config::{Connector, Providers, Worker, connector::Document},
     worker::state::{Apply, configs::Configs},
 };
 
@@ -18,7 +18,7 @@ pub(super) async fn connector(
     meant: &str,
     config: Option<&Path>,
     environment: &Environment,
-) -> Result<Connector, Failure> {
+) -> Result<Connector> {
     let path = Path::new(meant);
     if path.is_file() || path.extension().is_some_and(|extension| extension == "json") {
         from_file(path, config, environment)
@@ -27,23 +27,16 @@ pub(super) async fn connector(
     }
 }
 
-fn from_file(path: &Path, config: Option<&Path>, environment: &Environment) -> Result<Connector, Failure> {
-    let providers = match Worker::load(config, environment.clone()) {
-        Ok(loaded) => loaded.config.providers,
+fn from_file(path: &Path, config: Option<&Path>, environment: &Environment) -> Result<Connector> {
+    let providers = match load::worker_if_any(config, environment)? {
+        Some(worker) => worker.providers,
         // Without a worker no allow lists are known, and the file is read with the rights of the person who names it.
-        Err(_) if config.is_none() => Providers::new(readable(environment)),
-        Err(rejected) => return Err(Failure::Configuration(rejected.problems)),
+        None => Providers::new(readable(environment)),
     };
     let parsed = Document::load(path)
         .and_then(|(document, _)| Connector::parse(&document.name, &document.config, &providers));
-    parsed.map(|(connector, _)| connector).map_err(|found| {
-        let mut problems = Problems::default();
-        for problem in found.iter() {
-            let key = format!("{}: {}", path.display(), problem.key);
-            problems.push(Problem { key, ..problem.clone() });
-        }
-        Failure::Configuration(problems)
-    })
+    let (connector, _) = parsed.map_err(|problems| load::in_file(path, &problems))?;
+    Ok(connector)
 }
 
 /// The variables that are text.
@@ -52,26 +45,25 @@ fn readable(environment: &Environment) -> impl Iterator<Item = (String, String)>
     environment.iter().filter_map(move |(name, value)| Some((text(name)?, text(value)?)))
 }
 
-async fn by_name(name: &str, config: Option<&Path>, environment: &Environment) -> Result<Connector, Failure> {
-    let files = Files { config: config.map(Path::to_owned), connectors: Vec::new() };
-    let loaded = load::load(&files, environment.clone())?;
+async fn by_name(name: &str, config: Option<&Path>, environment: &Environment) -> Result<Connector> {
+    let loaded = load::load(config, &[], environment)?;
     if let Some(found) = loaded.connectors.into_iter().find(|one| one.common().name == name) {
         return Ok(found);
     }
-    let configs = configs(&loaded.worker).await.map_err(outside)?;
+    let configs = configs(&loaded.worker).await?;
     if let Some(found) = configs.connectors().get(name) {
-        let parsed = Connector::parse(name, &found.config, &loaded.worker.providers);
-        return parsed.map(|(connector, _)| connector).map_err(Failure::Configuration);
+        let (connector, _) = Connector::parse(name, &found.config, &loaded.worker.providers)?;
+        return Ok(connector);
     }
     // A file that is refused may be the one that is meant.
     let mut problems = loaded.rejects;
-    problems.push(Problem {
-        key: "--connector".to_owned(),
-        value: Some(name.to_owned()),
-        rule: "is neither a file nor a connector of connectors.dir or of the workers".to_owned(),
-        remedy: "name a connector file (JSON), or one that `tributary connectors list` shows".to_owned(),
-    });
-    Err(Failure::Configuration(problems))
+    problems.push(problem(
+        "--connector",
+        name,
+        "is neither a file nor a connector of connectors.dir or of the workers",
+        "name a connector file (JSON), or one that `tributary connectors list` shows",
+    ));
+    Err(problems.into())
 }
 
 /// What the workers know; nothing where there is no config topic.

@@ -23,6 +23,7 @@ mod remedy;
 mod run;
 mod schemas;
 mod scratch;
+mod signals;
 #[cfg(feature = "simulator")]
 mod simulate;
 mod snapshot;
@@ -33,6 +34,7 @@ mod tests;
 mod webhooks;
 
 use std::{
+    error::Error,
     ffi::OsString,
     io::{self, Write},
     path::PathBuf,
@@ -47,7 +49,7 @@ use base::{metrics, retry::Chain};
 
 use self::load::Loaded;
 use crate::{
-    config::{self, Problems, worker::LogFormat},
+    config::{self, Problem, Problems, worker::LogFormat},
     telemetry::{self, Filters, Metrics},
 };
 
@@ -70,6 +72,28 @@ enum Command {
     Run(RunOptions),
     /// Looks at what a start would need (configuration, broker, topics, registry, disk) and changes nothing
     Check(check::Options),
+    #[command(flatten)]
+    Short(Short),
+    /// The Avro schemas against the registry
+    Schemas {
+        #[command(subcommand)]
+        command: schemas::Command,
+    },
+    /// The configuration itself
+    Config {
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
+    /// What a shell needs to complete commands and options
+    Completions(completions::Options),
+    /// The provider itself, simulated: for tests, demos and load, never for real data
+    #[cfg(feature = "simulator")]
+    Simulate(simulate::Options),
+}
+
+// Commands that answer a question or give an order, and log nothing but errors. (A doc comment would be part of the help.)
+#[derive(Subcommand)]
+enum Short {
     /// Connectors of running workers, over the REST API
     Connectors(connectors::Options),
     /// What is subscribed to at the provider, what would be done about it, and doing it
@@ -95,21 +119,6 @@ enum Command {
         #[command(subcommand)]
         command: dead_letters::Command,
     },
-    /// The Avro schemas against the registry
-    Schemas {
-        #[command(subcommand)]
-        command: schemas::Command,
-    },
-    /// The configuration itself
-    Config {
-        #[command(subcommand)]
-        command: ConfigCommand,
-    },
-    /// What a shell needs to complete commands and options
-    Completions(completions::Options),
-    /// The provider itself, simulated: for tests, demos and load, never for real data
-    #[cfg(feature = "simulator")]
-    Simulate(simulate::Options),
 }
 
 #[derive(Subcommand)]
@@ -141,6 +150,12 @@ struct Files {
     connectors: Vec<PathBuf>,
 }
 
+impl Files {
+    fn load(&self, environment: &Environment) -> Result<Loaded> {
+        load::load(self.config.as_deref(), &self.connectors, environment)
+    }
+}
+
 /// How long what still blocks a thread may hold up the end of the process.
 const EXIT_LIMIT: Duration = Duration::from_secs(1);
 
@@ -150,22 +165,47 @@ const TEST_PLUGINS: &str = "TRIBUTARY_TEST_PLUGINS";
 /// The process's variables, some of which may not be text.
 type Environment = Vec<(OsString, OsString)>;
 
+/// What a command comes to.
+type Result<T = (), E = Failure> = std::result::Result<T, E>;
+
 /// Why a command did not do what it was asked for.
 enum Failure {
     /// Exit code 2.
     Configuration(Problems),
     /// Exit code 1, with what was attempted and why it failed.
-    Outside(Box<dyn std::error::Error>),
+    Outside(Box<dyn Error>),
     /// Exit code 1; all there is to say has been said.
     Reported,
 }
 
-impl From<config::Problem> for Failure {
-    fn from(problem: config::Problem) -> Self {
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Self {
         let mut problems = Problems::default();
         problems.push(problem);
         Self::Configuration(problems)
     }
+}
+
+/// Any error ends with exit code 1, except problems of the configuration, which end with 2.
+impl<E: Error + 'static> From<E> for Failure {
+    fn from(error: E) -> Self {
+        let error: Box<dyn Error> = Box::new(error);
+        match error.downcast() {
+            Ok(problems) => Self::Configuration(*problems),
+            Err(other) => Self::Outside(other),
+        }
+    }
+}
+
+/// A mistake in an option, a setting or a file. `value` is shown, so never pass the value of a setting: it may be a secret.
+fn problem<'a>(
+    key: &str,
+    value: impl Into<Option<&'a str>>,
+    rule: impl Into<String>,
+    remedy: &str,
+) -> Problem {
+    let value = value.into().map(str::to_owned);
+    Problem { key: key.to_owned(), value, rule: rule.into(), remedy: remedy.to_owned() }
 }
 
 /// Runs one command line. `environment` is the process's; results are written to `out`.
@@ -178,7 +218,7 @@ pub fn run(
 }
 
 /// Without type parameters, so that all commands are compiled once, with the library, and not again with each program that calls it.
-fn run_one(arguments: Vec<OsString>, environment: Environment, mut out: &mut dyn Write) -> ExitCode {
+fn run_one(arguments: Vec<OsString>, environment: Environment, out: &mut dyn Write) -> ExitCode {
     let arguments = match parse(arguments) {
         Ok(arguments) => arguments,
         Err(error) => {
@@ -187,7 +227,7 @@ fn run_one(arguments: Vec<OsString>, environment: Environment, mut out: &mut dyn
             return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
         }
     };
-    let ended = dispatch(arguments.command, environment, &mut out);
+    let ended = dispatch(arguments.command, environment, out);
     let mut complaints = io::stderr();
     match ended {
         Ok(()) => ExitCode::SUCCESS,
@@ -222,26 +262,25 @@ fn command() -> clap::Command {
     examples::added(Arguments::command())
 }
 
-fn dispatch(command: Command, environment: Environment, out: &mut impl Write) -> Result<(), Failure> {
+fn dispatch(command: Command, environment: Environment, out: &mut dyn Write) -> Result {
     match command {
-        Command::Config { command: ConfigCommand::Reference } => {
-            out.write_all(config::reference().as_bytes()).map_err(outside)
-        }
-        Command::Config { command: ConfigCommand::Metrics } => {
-            out.write_all(metrics::reference().as_bytes()).map_err(outside)
+        Command::Config { command } => {
+            let text = match command {
+                ConfigCommand::Reference => config::reference(),
+                ConfigCommand::Metrics => metrics::reference(),
+            };
+            out.write_all(text.as_bytes()).map_err(outside)
         }
         Command::Completions(options) => completions::run(&options, out),
         #[cfg(feature = "simulator")]
         Command::Demo(options) => {
-            let filter = load::log_filter(&environment)?
-                .unwrap_or_else(|| "error,librdkafka=off,rdkafka=off".to_owned());
-            let logs = telemetry::install_logs(LogFormat::Text, &filter).map_err(outside)?;
+            let logs = log(&environment, "error,librdkafka=off,rdkafka=off")?;
             let terminal = demo::Terminal::of(&environment);
-            block_on(async |metrics| demo::run(&options, logs, metrics, &terminal, out).await)
+            block_on(async |metrics| demo::run(&options, logs, metrics, terminal, out).await)
         }
         Command::Run(RunOptions { files, adopt }) => {
             let with_test_source = with_test_source(&environment);
-            let (loaded, logs) = start(load::load(&files, environment)?)?;
+            let (loaded, logs) = start(files.load(&environment)?)?;
             for problem in loaded.rejects.iter() {
                 warn!(%problem, "a connector file cannot be used as it is; the worker starts, and looks at it again");
             }
@@ -249,43 +288,49 @@ fn dispatch(command: Command, environment: Environment, out: &mut impl Write) ->
         }
         Command::Check(options) => {
             let with_test_source = with_test_source(&environment);
-            let (loaded, _) = start(load::load(&options.files, environment)?.sound()?)?;
+            let (loaded, _) = start(options.files.load(&environment)?.sound()?)?;
             block_on(async |_| check::run(&options, &loaded, with_test_source, out).await)
         }
-        Command::Connectors(options) => {
-            log_errors(&environment)?;
-            block_on(async |_| connectors::run(&options, out).await)
+        Command::Short(short) => {
+            log(&environment, "error")?;
+            block_on(async |_| run_short(short, &environment, out).await)
         }
-        Command::Subscriptions(options) => subscriptions::run(&options, environment, out),
-        Command::Gaps(options) => {
-            log_errors(&environment)?;
-            block_on(async |_| gaps::run(&options, out).await)
-        }
-        Command::Snapshot(options) => {
-            log_errors(&environment)?;
-            block_on(async |_| snapshot::run(&options, out).await)
-        }
-        Command::Verify(options) => {
-            log_errors(&environment)?;
-            block_on(async |_| snapshot::verify(&options, out).await)
-        }
-        Command::Auth { command } => auth::run(command, environment, out),
-        Command::Webhooks { command } => webhooks::run(command, environment, out),
-        Command::DeadLetters { command } => dead_letters::run(command, environment, out),
         Command::Schemas { command } => schemas::run(command, environment, out),
         #[cfg(feature = "simulator")]
         Command::Simulate(options) => {
-            let filter = load::log_filter(&environment)?.unwrap_or_else(|| "info".to_owned());
-            telemetry::install_logs(LogFormat::Text, &filter).map_err(outside)?;
+            log(&environment, "info")?;
             block_on(async |_| simulate::run(&options, out).await)
         }
     }
 }
 
-/// Logs what went wrong and no more, unless the environment says otherwise: for commands that ask a worker.
-fn log_errors(environment: &Environment) -> Result<(), Failure> {
-    let filter = load::log_filter(environment)?.unwrap_or_else(|| "error".to_owned());
-    telemetry::install_logs(LogFormat::Text, &filter).map_err(outside).map(drop)
+async fn run_short(command: Short, environment: &Environment, out: &mut dyn Write) -> Result {
+    match command {
+        Short::Connectors(options) => connectors::run(&options, out).await,
+        Short::Subscriptions(options) => subscriptions::run(&options, environment, out).await,
+        Short::Gaps(options) => gaps::run(&options, out).await,
+        Short::Snapshot(options) => snapshot::run(&options, out).await,
+        Short::Verify(options) => snapshot::verify(&options, out).await,
+        Short::Auth { command } => auth::run(command, environment, out).await,
+        Short::Webhooks { command } => webhooks::run(command, environment, out).await,
+        Short::DeadLetters { command } => dead_letters::run(command, environment, out).await,
+    }
+}
+
+/// Logs as text; `RUST_LOG` wins over this filter.
+fn log(environment: &Environment, filter: &str) -> Result<Filters> {
+    let filter = load::log_filter(environment)?.unwrap_or_else(|| filter.to_owned());
+    Ok(telemetry::install_logs(LogFormat::Text, &filter)?)
+}
+
+/// Calls `look` until it returns something, and pauses between two calls.
+async fn until<T>(pause: Duration, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        tokio::time::sleep(pause).await;
+    }
 }
 
 /// For tests of the worker itself: a class that produces, fails and panics on request.
@@ -293,19 +338,19 @@ fn with_test_source(environment: &Environment) -> bool {
     environment.iter().any(|(name, value)| name == TEST_PLUGINS && value == "true")
 }
 
-fn outside(error: impl std::error::Error + 'static) -> Failure {
-    Failure::Outside(Box::new(error))
+fn outside(error: impl Error + 'static) -> Failure {
+    error.into()
 }
 
 /// Whether nobody reads any more what is written. Only of what this command writes: errors of sockets have causes around them.
-fn is_closed_pipe(error: &(dyn std::error::Error + 'static)) -> bool {
+fn is_closed_pipe(error: &(dyn Error + 'static)) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
 /// Sends logs where a configuration says, and logs what it warns of.
-fn start(loaded: Loaded) -> Result<(Loaded, Filters), Failure> {
+fn start(loaded: Loaded) -> Result<(Loaded, Filters)> {
     let wanted = &loaded.worker.telemetry;
-    let logs = telemetry::install_logs(wanted.format, &wanted.filter).map_err(outside)?;
+    let logs = telemetry::install_logs(wanted.format, &wanted.filter)?;
     for warning in &loaded.warnings {
         warn!(key = warning.key, "{}", warning.message);
     }
@@ -313,9 +358,9 @@ fn start(loaded: Loaded) -> Result<(Loaded, Filters), Failure> {
 }
 
 /// Runs the work of one command, with the metrics that it moves.
-fn block_on(work: impl AsyncFnOnce(&Metrics) -> Result<(), Failure>) -> Result<(), Failure> {
-    let metrics = Metrics::install().map_err(outside)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(outside)?;
+fn block_on(work: impl AsyncFnOnce(&Metrics) -> Result) -> Result {
+    let metrics = Metrics::install()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
         tokio::select! {
             ended = work(&metrics) => ended,

@@ -2,12 +2,11 @@
 
 use std::{io::Write, sync::Arc};
 
-use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use base::durable;
 
-use super::{Failure, descriptors, load::Loaded, outside};
+use super::{Result, descriptors, load::Loaded, outside, signals::Signals};
 use crate::{
     telemetry::{Filters, Metrics},
     worker::{
@@ -22,11 +21,9 @@ pub(super) async fn run(
     metrics: &Metrics,
     with_test_source: bool,
     adopt: bool,
-    out: &mut impl Write,
-) -> Result<(), Failure> {
-    // Taken first, so that a signal during the start still ends it in order.
-    let mut terminated = signal(SignalKind::terminate()).map_err(outside)?;
-    let mut interrupted = signal(SignalKind::interrupt()).map_err(outside)?;
+    out: &mut dyn Write,
+) -> Result {
+    let mut signals = Signals::take()?;
     durable::create_private_files();
     let mut worker = loaded.worker;
     descriptors::ensure(&mut worker.webhook);
@@ -43,22 +40,21 @@ pub(super) async fn run(
         adopt,
         embedded: None,
     };
-    let service = Service::bind(worker, &process).await.map_err(outside)?;
+    let service = Service::bind(worker, &process).await?;
     for address in service.addresses() {
-        writeln!(out, "{} listens on {address}", service.worker_id()).map_err(outside)?;
+        writeln!(out, "{} listens on {address}", service.worker_id())?;
     }
     for address in service.webhook_addresses() {
-        writeln!(out, "{} receives deliveries on {address}", service.worker_id()).map_err(outside)?;
+        writeln!(out, "{} receives deliveries on {address}", service.worker_id())?;
     }
-    out.flush().map_err(outside)?;
+    out.flush()?;
 
     let stop = CancellationToken::new();
     let running = service.run(&process, stop.clone());
     tokio::pin!(running);
     tokio::select! {
         ended = &mut running => return ended.map_err(outside),
-        _ = terminated.recv() => {}
-        _ = interrupted.recv() => {}
+        () = signals.next() => {}
     }
     stop.cancel();
     running.await.map_err(outside)

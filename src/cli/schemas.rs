@@ -8,11 +8,10 @@ use serde_json::{Value, json};
 use model::SchemaKind;
 
 use super::{
-    Environment, Failure, Files, Loaded, block_on, client::Format, load, outside, start, table::columns,
+    Environment, Files, Loaded, Result, block_on, client::Format, outside, problem, start, table::columns,
 };
 use crate::{
     avro::{self, Registry, Several, Subject, schemas},
-    config::Problem,
     pipeline::Layout,
 };
 
@@ -26,35 +25,31 @@ pub(super) enum Command {
     Register(Files),
 }
 
-pub(super) fn run(command: Command, environment: Environment, out: &mut impl Write) -> Result<(), Failure> {
+pub(super) fn run(command: Command, environment: Environment, out: &mut dyn Write) -> Result {
     let (files, register) = match command {
         Command::List(format) => return list(&format, out),
         Command::Check(files) => (files, false),
         Command::Register(files) => (files, true),
     };
-    let (loaded, _) = start(load::load(&files, environment)?.sound()?)?;
+    let (loaded, _) = start(files.load(&environment)?.sound()?)?;
     if loaded.connectors.is_empty() {
-        let problem = Problem {
-            key: "connectors.dir".to_owned(),
-            value: loaded.worker.connectors_dir.map(|directory| directory.display().to_string()),
-            rule: "names no connector, and nor does --connector; schemas belong to a connector's topics"
-                .to_owned(),
-            remedy: "give a file with --connector, or set connectors.dir to a directory with some".to_owned(),
-        };
-        return Err(problem.into());
+        let directory = loaded.worker.connectors_dir.map(|directory| directory.display().to_string());
+        let rule = "names no connector, and nor does --connector; schemas belong to a connector's topics";
+        let remedy = "give a file with --connector, or set connectors.dir to a directory with some";
+        return Err(problem("connectors.dir", directory.as_deref(), rule, remedy).into());
     }
     block_on(async |_| against_registry(&loaded, register, out).await)
 }
 
-fn list(format: &Format, out: &mut impl Write) -> Result<(), Failure> {
+fn list(format: &Format, out: &mut dyn Write) -> Result {
     let mut rows = Vec::new();
     for kind in SchemaKind::ALL {
-        let schema = schemas::embedded(kind).map_err(outside)?;
+        let schema = schemas::embedded(kind)?;
         if format.is_json() {
-            let text: Value = serde_json::from_str(schema.text).map_err(outside)?;
+            let text: Value = serde_json::from_str(schema.text)?;
             let line =
                 json!({ "name": kind.name(), "fingerprint": schema.fingerprint.to_string(), "schema": text });
-            writeln!(out, "{line}").map_err(outside)?;
+            writeln!(out, "{line}")?;
         }
         rows.push([kind.name().to_owned(), schema.fingerprint.to_string()]);
     }
@@ -64,13 +59,13 @@ fn list(format: &Format, out: &mut impl Write) -> Result<(), Failure> {
     columns(["SCHEMA", "FINGERPRINT"], rows, out).map_err(outside)
 }
 
-async fn against_registry(loaded: &Loaded, register: bool, out: &mut impl Write) -> Result<(), Failure> {
-    let registry = Registry::new(&loaded.worker.registry).map_err(outside)?;
+async fn against_registry(loaded: &Loaded, register: bool, out: &mut dyn Write) -> Result {
+    let registry = Registry::new(&loaded.worker.registry)?;
     let subjects: Vec<Subject> =
         loaded.connectors.iter().flat_map(|connector| Layout::of(connector).subjects()).collect();
     let (told, asked) = ask(&registry, &subjects, register).await;
     for line in told {
-        writeln!(out, "{line}").map_err(outside)?;
+        writeln!(out, "{line}")?;
     }
     asked.map_err(outside)
 }

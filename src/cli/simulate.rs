@@ -9,7 +9,6 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use serde_json::Value;
-use tokio::signal::unix::{SignalKind, signal};
 use url::Url;
 
 use simulator::{
@@ -20,7 +19,7 @@ use simulator::{
     timestamp,
 };
 
-use super::{Failure, outside};
+use super::{Failure, Result, outside, problem, signals::Signals};
 use crate::config::{Problem, Problems};
 
 #[derive(Args)]
@@ -88,19 +87,17 @@ enum Profile {
     Drawn,
 }
 
-pub(super) async fn run(options: &Options, out: &mut impl Write) -> Result<(), Failure> {
+pub(super) async fn run(options: &Options, out: &mut dyn Write) -> Result {
     let settings = settings(options)?;
     let (client, keys) = (settings.client.clone(), settings.subscription_keys.clone());
     let invoicing = settings.invoicing.clone();
-    // Signals are taken before the start, so that an early one still stops it in order.
-    let mut terminated = signal(SignalKind::terminate()).map_err(outside)?;
-    let mut interrupted = signal(SignalKind::interrupt()).map_err(outside)?;
+    let mut signals = Signals::take()?;
     let simulator = Simulator::start(settings).await.map_err(not_started)?;
     let base = simulator.base_url();
     let base = base.as_str().trim_end_matches('/');
     let auth = simulator.auth_url();
     if let (Some(certificate), true) = (simulator.certificate(), options.tls) {
-        writeln!(out, "{certificate}").map_err(outside)?;
+        writeln!(out, "{certificate}")?;
     }
     writeln!(
         out,
@@ -119,13 +116,9 @@ pub(super) async fn run(options: &Options, out: &mut impl Write) -> Result<(), F
         invoicing.mail,
         invoicing.password,
         hosts(&simulator.base_url(), &auth),
-    )
-    .map_err(outside)?;
-    out.flush().map_err(outside)?;
-    tokio::select! {
-        _ = terminated.recv() => {}
-        _ = interrupted.recv() => {}
-    }
+    )?;
+    out.flush()?;
+    signals.next().await;
     simulator.stop().await;
     Ok(())
 }
@@ -137,7 +130,7 @@ fn hosts(base: &Url, auth: &Url) -> String {
     hosts.join(",")
 }
 
-fn settings(options: &Options) -> Result<Settings, Failure> {
+fn settings(options: &Options) -> Result<Settings> {
     let mut knobs = match &options.knobs {
         None => {
             let knobs = match options.profile {
@@ -148,7 +141,7 @@ fn settings(options: &Options) -> Result<Settings, Failure> {
             Knobs { changes_per_second: 1.0, ..knobs }
         }
         Some(path) => knobs(&read("--knobs", path)?)
-            .map_err(|error| problem("--knobs", path, &error, "GET /_control/knobs shows every knob"))?,
+            .map_err(|error| about("--knobs", path, &error, "GET /_control/knobs shows every knob"))?,
     };
     if let Some(rate) = options.changes_per_second {
         knobs.changes_per_second = rate;
@@ -184,12 +177,12 @@ fn settings(options: &Options) -> Result<Settings, Failure> {
 
 /// Knobs from a file. Where it does not name the rate of changes, the world lives as it does without the file.
 fn knobs(text: &str) -> Result<Knobs, serde_json::Error> {
-    let knobs: Knobs = serde_json::from_str(text)?;
+    let mut knobs: Knobs = serde_json::from_str(text)?;
     let named: Value = serde_json::from_str(text)?;
-    match named.get("changesPerSecond") {
-        Some(_) => Ok(knobs),
-        None => Ok(Knobs { changes_per_second: 1.0, ..knobs }),
+    if named.get("changesPerSecond").is_none() {
+        knobs.changes_per_second = 1.0;
     }
+    Ok(knobs)
 }
 
 fn timestamp(text: &str) -> Result<Ticks, String> {
@@ -203,17 +196,16 @@ fn not_started(error: simulator::Error) -> Failure {
     for Unfit { name, value, rule, remedy } in unfit {
         problems.push(Problem { key: name, value: Some(value), rule, remedy });
     }
-    Failure::Configuration(problems)
+    problems.into()
 }
 
-fn read(option: &str, path: &Path) -> Result<String, Failure> {
+fn read(option: &str, path: &Path) -> Result<String> {
     fs::read_to_string(path)
-        .map_err(|error| problem(option, path, &error, "name a file that can be read").into())
+        .map_err(|error| about(option, path, &error, "name a file that can be read").into())
 }
 
-fn problem(option: &str, path: &Path, error: &dyn std::error::Error, remedy: &str) -> Problem {
-    let value = Some(path.display().to_string());
-    Problem { key: option.to_owned(), value, rule: error.to_string(), remedy: remedy.to_owned() }
+fn about(option: &str, path: &Path, error: &dyn std::error::Error, remedy: &str) -> Problem {
+    problem(option, &*path.to_string_lossy(), error.to_string(), remedy)
 }
 
 #[cfg(test)]

@@ -4,11 +4,13 @@ use std::io::{self, Write};
 
 use serde_json::Value;
 
+use model::Moment;
+
 /// A head and its rows, or that there are none.
 pub(super) fn columns<const N: usize>(
     head: [&str; N],
     rows: Vec<[String; N]>,
-    out: &mut impl Write,
+    out: &mut dyn Write,
 ) -> io::Result<()> {
     if rows.is_empty() {
         return writeln!(out, "none");
@@ -27,29 +29,38 @@ pub(super) fn columns<const N: usize>(
     Ok(())
 }
 
-/// The text of a member, or a dash.
+/// A column of a table of JSON objects: its head, and what an object has there.
+pub(super) type Column = (&'static str, fn(&Value) -> String);
+
+/// One line an object, or that there are none.
+pub(super) fn objects<const N: usize>(
+    all: &[Value],
+    table: [Column; N],
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let rows = all.iter().map(|one| table.map(|(_, cell)| cell(one)));
+    columns(table.map(|(head, _)| head), rows.collect(), out)
+}
+
+/// A member as people read it, or a dash.
 pub(super) fn text(value: &Value) -> String {
     text_or(value, "-")
 }
 
-/// The text of a member, or what stands for none.
+/// A member as people read it, or what stands for none.
 pub(super) fn text_or(value: &Value, none: &str) -> String {
-    value.as_str().map_or_else(|| none.to_owned(), harmless)
-}
-
-/// The number of a member, or a dash.
-pub(super) fn number(value: &Value) -> String {
-    value.as_i64().map_or_else(|| "-".to_owned(), |number| number.to_string())
-}
-
-/// Whether a member is so, or a dash.
-pub(super) fn yes(value: &Value) -> String {
-    match value.as_bool() {
-        Some(true) => "yes",
-        Some(false) => "no",
-        None => "-",
+    match value {
+        Value::String(text) => harmless(text),
+        Value::Number(number) => number.to_string(),
+        Value::Bool(true) => "yes".to_owned(),
+        Value::Bool(false) => "no".to_owned(),
+        Value::Null | Value::Array(_) | Value::Object(_) => none.to_owned(),
     }
-    .to_owned()
+}
+
+/// A time in milliseconds since 1970.
+pub(super) fn moment(ms: i64) -> String {
+    Moment::from_micros(ms.saturating_mul(1_000)).to_string()
 }
 
 /// The members of an array; none where it is not there.
@@ -58,9 +69,13 @@ pub(super) fn each(value: &Value) -> &[Value] {
 }
 
 /// What there is to say of one line of a table, below it.
-pub(super) fn note(what: &str, told: &str, out: &mut impl Write) -> io::Result<()> {
-    let told = harmless(told.trim_end()).replace('\n', "\n  ");
-    writeln!(out, "\n{what}\n  {told}")
+pub(super) fn note(what: &str, told: &str, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "\n{what}\n  {}", indented(told, "  "))
+}
+
+/// Text of others, whose further lines are indented.
+pub(super) fn indented(text: &str, by: &str) -> String {
+    harmless(text.trim_end()).replace('\n', &format!("\n{by}"))
 }
 
 /// Text of others, safe to show on a terminal: what would move its cursor or ring its bell is written out.
@@ -89,8 +104,8 @@ mod tests {
         note("a", "one\ntwo\n", &mut out).unwrap();
 
         assert_eq!((text(&row["name"]), text(&row["no"])), ("a\\u{7}".to_owned(), "-".to_owned()));
-        assert_eq!((number(&row["count"]), number(&row["no"])), ("3".to_owned(), "-".to_owned()));
-        assert_eq!([yes(&row["is"]), yes(&row["no"]), text_or(&row["no"], "all")], ["yes", "-", "all"]);
+        assert_eq!([text(&row["count"]), text(&row["is"]), text(&json!(false))], ["3", "yes", "no"]);
+        assert_eq!(text_or(&row["no"], "all"), "all");
         assert_eq!((each(&json!([1])).len(), each(&row).len()), (1, 0));
         assert_eq!(out, b"\na\n  one\n  two\n");
     }

@@ -8,9 +8,13 @@ use std::{
 
 use url::Url;
 
-use provider::{Provider, auth::http};
+use provider::{
+    Provider,
+    auth::{grant::Grant, http, login::Login},
+};
 
-use crate::cli::{Failure, outside};
+use super::{callback::Listener, desk::Desk};
+use crate::cli::{Result, outside};
 
 /// What the simulated provider takes for a press of its button.
 const PRESS: (&str, &str) = ("auto", "1");
@@ -26,22 +30,32 @@ enum Error {
     Unlike(String),
 }
 
-/// Presses the button of a login at `address` that comes back to `redirect`.
-pub(in crate::cli) async fn press(
-    provider: &Provider,
-    address: &Url,
+/// Logs in at `listener`, to which `redirect` leads.
+pub(in crate::cli) async fn log_in(
+    desk: &Desk<'_>,
+    login: Login,
+    listener: Listener,
     redirect: &str,
     limit: Duration,
-) -> Result<(), Failure> {
+) -> Result<Grant> {
+    let address = login.address().clone();
+    let receiving = async { desk.receive(login, listener, limit).await.map_err(outside) };
+    let pressing = press(desk.provider, &address, redirect, limit);
+    let (grant, ()) = Box::pin(async { tokio::try_join!(receiving, pressing) }).await?;
+    Ok(grant)
+}
+
+/// Presses the button of a login at `address` that comes back to `redirect`.
+async fn press(provider: &Provider, address: &Url, redirect: &str, limit: Duration) -> Result {
     let mut address = address.clone();
     address.query_pairs_mut().append_pair(PRESS.0, PRESS.1);
     // As a browser, and unlike all else, it goes where it is sent.
     let follow = reqwest::redirect::Policy::default();
     // The way back to this machine is the browser's own, whatever hosts the worker allows to connectors.
     let here: [SocketAddr; 2] = [(Ipv4Addr::LOCALHOST, 0).into(), (Ipv6Addr::LOCALHOST, 0).into()];
-    let browser = http::builder(&provider.transport).map_err(outside)?.redirect(follow).no_proxy();
+    let browser = http::builder(&provider.transport)?.redirect(follow).no_proxy();
     let browser = browser.resolve_to_addrs("localhost", &here);
-    let browser = http::build(browser.timeout(limit).pool_max_idle_per_host(0)).map_err(outside)?;
+    let browser = http::build(browser.timeout(limit).pool_max_idle_per_host(0))?;
     let answer = browser.get(address).send().await.map_err(|error| outside(error.without_url()))?;
     let (status, end) = (answer.status().as_u16(), answer.url());
     match status {

@@ -1,6 +1,6 @@
 //! One call with the tokens of a login, so that whoever has logged in sees at once whether the API lets them in.
 
-use std::{fmt, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use tokio::time::Instant;
@@ -11,7 +11,7 @@ use base::{
 };
 use provider::{
     Provider,
-    api::{Ask, Budget, Cause, Client, Error, Lane, Options, PageAsk, PayrollAsk, Rates},
+    api::{Ask, Budget, Client, Error, Lane, Options, PageAsk, PayrollAsk, Rates},
     auth::{self, Access, Area, Tokens, grant::Grant, http::ProviderClock},
 };
 
@@ -22,47 +22,50 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// One row is proof enough.
 const FIRST: PageAsk = PageAsk { number: 1, size: 1 };
 
-/// What came of the call.
-#[derive(Debug)]
-pub(super) enum Answer {
-    /// The API answers, with this first company.
-    Listed(Option<String>),
-    /// It does not, or not as it should.
-    Failed(Error),
-    /// There was no call to make: what it takes is not usable here.
-    Unusable(Cause),
-}
-
-/// Asks the area's API for the first company.
+/// Asks the area's API for the first company. What came of it, in one line for the person.
 pub(super) async fn first_company(
     area: Area,
     provider: &Provider,
     clock: &ProviderClock,
     grant: &Grant,
-) -> Answer {
-    let Some(tokens) = &grant.tokens else { return Answer::Listed(None) };
-    let header = Secret::new(format!("Bearer {}", tokens.access.reveal()));
-    let access = Access { header, serial: grant.serial, expires_ms: Some(tokens.access_expires_ms) };
+) -> String {
     let client = match Client::new(&Options::from(provider), Budget::new(Rates::default()), clock.clone()) {
         Ok(client) => client,
-        Err(cause) => return Answer::Unusable(cause),
+        Err(cause) => {
+            let words = harmless(&Chain(&cause).to_string());
+            return format!("warning: the grant is kept, but the {area} API was not called: {words}");
+        }
     };
-    let tokens = std::sync::Arc::new(Given { area, access });
+    match listed(area, &client, grant).await {
+        Ok(Some(name)) => format!("the {area} API answers: its first company is {}", harmless(&name)),
+        Ok(None) if area == Area::Invoicing => format!("the {area} API answers"),
+        Ok(None) => format!("the {area} API answers: it lists no company"),
+        Err(error) => {
+            let words = harmless(&Chain(&error).to_string());
+            format!("warning: the grant is kept, but a call to the {area} API failed: {words}")
+        }
+    }
+}
+
+async fn listed(area: Area, client: &Client, grant: &Grant) -> Result<Option<String>, Error> {
+    let Some(tokens) = &grant.tokens else { return Ok(None) };
+    let header = Secret::new(format!("Bearer {}", tokens.access.reveal()));
+    let access = Access { header, serial: grant.serial, expires_ms: Some(tokens.access_expires_ms) };
+    let tokens = Arc::new(Given { area, access });
     let ask = Ask::within(Lane::Webhook, LIMIT);
-    let listed = match area {
+    match area {
         Area::Accounting => {
-            let page = client.accounting(tokens).companies_numbered(FIRST, &ask).await;
-            page.map(|page| page.rows.into_iter().find_map(|company| company.vat_name))
+            let page = client.accounting(tokens).companies_numbered(FIRST, &ask).await?;
+            Ok(page.rows.into_iter().find_map(|company| company.vat_name))
         }
         Area::Payroll => {
             let wanted = PayrollAsk { page: FIRST, filter: None, order_by: None };
-            let page = client.payroll(tokens).companies_numbered(wanted, &ask).await;
-            page.map(|page| page.rows.into_iter().find_map(|company| company.company_name))
+            let page = client.payroll(tokens).companies_numbered(wanted, &ask).await?;
+            Ok(page.rows.into_iter().find_map(|company| company.company_name))
         }
         // It lists no companies: that it lists its hooks is proof enough.
         Area::Invoicing => client.invoicing(tokens).hooks(&ask).await.map(|_| None),
-    };
-    listed.map_or_else(Answer::Failed, Answer::Listed)
+    }
 }
 
 /// The token of the login, and no other.
@@ -84,29 +87,5 @@ impl Tokens for Given {
             source: "the API refuses the token that the identity service has just given".into(),
             retry: Retry::Never,
         })
-    }
-}
-
-impl Answer {
-    /// In one line, for the person.
-    pub(super) fn line(&self, area: Area) -> impl fmt::Display {
-        match self {
-            Self::Listed(Some(name)) => {
-                format!("the {area} API answers: its first company is {}", harmless(name))
-            }
-            Self::Listed(None) if area == Area::Invoicing => format!("the {area} API answers"),
-            Self::Listed(None) => format!("the {area} API answers: it lists no company"),
-            Self::Failed(error) => {
-                let words = Chain(error).to_string();
-                format!(
-                    "warning: the grant is kept, but a call to the {area} API failed: {}",
-                    harmless(&words)
-                )
-            }
-            Self::Unusable(cause) => {
-                let words = Chain(cause).to_string();
-                format!("warning: the grant is kept, but the {area} API was not called: {}", harmless(&words))
-            }
-        }
     }
 }

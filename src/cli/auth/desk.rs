@@ -95,12 +95,10 @@ impl<'a> Desk<'a> {
 
     fn page(&self, ended: &Result<Grant, Error>) -> Page {
         match ended {
-            Ok(grant) => Page::Done { grant: self.grant.to_owned(), who: grant.login.shown.clone() },
-            Err(Error::Callback(CallbackError::NotTrusted)) => Page::NotTrusted,
-            Err(Error::Callback(error @ CallbackError::Refused { .. })) => {
-                Page::Refused { reason: error.to_string() }
-            }
-            Err(error) => Page::Failed { reason: Chain(error).to_string() },
+            Ok(grant) => Page::done(self.grant, grant.login.shown.as_deref()),
+            Err(Error::Callback(CallbackError::NotTrusted)) => Page::not_trusted(),
+            Err(Error::Callback(error @ CallbackError::Refused { .. })) => Page::refused(&error.to_string()),
+            Err(error) => Page::failed(&Chain(error).to_string()),
         }
     }
 }

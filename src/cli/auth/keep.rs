@@ -8,7 +8,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 
 use base::random;
 use kafka::{Admin, TopicSpec};
@@ -24,7 +24,7 @@ use provider::{
 };
 
 use crate::{
-    cli::{Failure, outside},
+    cli::{Result, problem, until},
     config::{Problem, Worker, worker::Topic},
     worker::{
         arbiter::{self, Arbiter},
@@ -102,23 +102,23 @@ pub(in crate::cli) struct Keep {
 
 impl Keep {
     /// Reads the topic to its end; `None` where there is none.
-    pub(super) async fn open(worker: &Worker) -> Result<Option<Self>, Failure> {
+    pub(super) async fn open(worker: &Worker) -> Result<Option<Self>> {
         let keys = keyring(worker)?;
         let admin = Admin::Real(worker.kafka.clone());
-        match partitions(&admin, &worker.topics.grant.name).await.map_err(outside)? {
+        match partitions(&admin, &worker.topics.grant.name).await? {
             None => Ok(None),
             Some(partitions) => Self::read(worker, keys, partitions).await.map(Some),
         }
     }
 
     /// The same, and makes the topic where there is none.
-    pub(in crate::cli) async fn create(worker: &Worker, admin: &Admin) -> Result<Self, Failure> {
+    pub(in crate::cli) async fn create(worker: &Worker, admin: &Admin) -> Result<Self> {
         let keys = keyring(worker)?;
-        let partitions = ensure(admin, &worker.topics.grant).await.map_err(outside)?;
+        let partitions = ensure(admin, &worker.topics.grant).await?;
         Self::read(worker, keys, partitions).await
     }
 
-    async fn read(worker: &Worker, keys: Arc<Keyring>, partitions: i32) -> Result<Self, Failure> {
+    async fn read(worker: &Worker, keys: Arc<Keyring>, partitions: i32) -> Result<Self> {
         let book = book(worker, Some(&keys), partitions).await?;
         Ok(Self { ledger: Ledger::new(&worker.kafka, book, keys) })
     }
@@ -129,12 +129,12 @@ impl Keep {
     }
 
     /// Whether the key is the one that the other grants are encrypted with: what is written with another, no worker could read.
-    pub(super) fn check_key(&self) -> Result<(), Failure> {
+    pub(super) fn check_key(&self) -> Result<(), Problem> {
         let unknown = self.grants().into_iter().find_map(|known| match known.grant {
             Err(Closed::OtherKey { ours }) => Some((known.name, known.kid.unwrap_or_default(), ours)),
             _ => None,
         });
-        let (problem, remedy) = match unknown {
+        let (rule, remedy) = match unknown {
             Some((name, kid, ours)) => (
                 format!("is the key {ours}, but the grant {name} is encrypted with the key {kid}"),
                 "use the key that the workers use; if that one is lost, log in with --new-key",
@@ -152,12 +152,7 @@ impl Keep {
                 None => return Ok(()),
             },
         };
-        Err(Failure::from(Problem {
-            key: "grant.encryption.key".to_owned(),
-            value: None,
-            rule: problem,
-            remedy: remedy.to_owned(),
-        }))
+        Err(problem("grant.encryption.key", None, rule, remedy))
     }
 
     /// The key that all grants are encrypted with, if that is not the one that would be used.
@@ -169,26 +164,25 @@ impl Keep {
     }
 
     /// Whether the workers of this configuration are those that read the topic.
-    pub(super) fn check_owners(&self, worker: &Worker) -> Result<(), Failure> {
+    pub(super) fn check_owners(&self, worker: &Worker) -> Result<(), Problem> {
         let owners = self.ledger.book().read(|book| book.owners().cloned());
         let ours =
             |owners: &Owners| owners.group == worker.group.id && owners.work_topic == worker.topics.work.name;
         match owners.filter(|owners| !ours(owners)) {
             None => Ok(()),
-            Some(owners) => Err(Failure::from(Problem {
-                key: "grant.storage.topic".to_owned(),
-                value: Some(worker.topics.grant.name.clone()),
-                rule: format!(
+            Some(owners) => {
+                let rule = format!(
                     "belongs to the workers with group.id {} and work topic {}, and no other reads it",
                     owners.group, owners.work_topic
-                ),
-                remedy: "use the configuration of those workers, or another grants topic".to_owned(),
-            })),
+                );
+                let remedy = "use the configuration of those workers, or another grants topic";
+                Err(problem("grant.storage.topic", worker.topics.grant.name.as_str(), rule, remedy))
+            }
         }
     }
 
     /// Whether a login would take the place of one at another provider, or with another client, that connectors use.
-    pub(super) fn check_login(&self, name: &str, area: Area, provider: &Provider) -> Result<(), Failure> {
+    pub(super) fn check_login(&self, name: &str, area: Area, provider: &Provider) -> Result<(), Problem> {
         let Some(before) = self.grants().into_iter().find(|known| known.name == name) else { return Ok(()) };
         let Ok(Grant { login, area: its, tokens: Some(_), .. }) = before.grant else { return Ok(()) };
         let trimmed = |url: &str| url.trim_end_matches('/').to_owned();
@@ -199,17 +193,14 @@ impl Keep {
         if is_same {
             return Ok(());
         }
-        Err(Failure::from(Problem {
-            key: area.grant_key().to_owned(),
-            value: Some(name.to_owned()),
-            rule: format!(
-                "is the grant of the OAuth client {} at {} for {its}, good for {}, which this login would take away",
-                login.client_id,
-                login.auth_url,
-                if login.origins.is_empty() { "no origin".to_owned() } else { login.origins.join(", ") },
-            ),
-            remedy: "give this connector's grant another name, or log in with --replace".to_owned(),
-        }))
+        let rule = format!(
+            "is the grant of the OAuth client {} at {} for {its}, good for {}, which this login would take away",
+            login.client_id,
+            login.auth_url,
+            if login.origins.is_empty() { "no origin".to_owned() } else { login.origins.join(", ") },
+        );
+        let remedy = "give this connector's grant another name, or log in with --replace";
+        Err(problem(area.grant_key(), name, rule, remedy))
     }
 
     /// Keeps what a login has brought. This is the one place where that happens.
@@ -221,7 +212,7 @@ impl Keep {
         clock: &ProviderClock,
         entered: &Entered,
     ) -> Result<Grant, Error> {
-        let id = login_id()?;
+        let id = random::hex::<16>().map_err(|_| Error::Random)?;
         let at_ms = clock.now_ms();
         let claims = &entered.claims;
         let login = Login {
@@ -240,7 +231,7 @@ impl Keep {
             let made = Grant::log_in(before, name, area, login.clone(), issued.clone());
             made.map(Some).ok_or(Error::NoRefreshToken { area })
         };
-        let standing = held.write_over(Instant::now() + LIMIT, decide).await.map_err(Error::from)?;
+        let standing = held.write_over(Instant::now() + LIMIT, decide).await?;
         // What was read back may already be newer than what was written, but never older.
         standing.filter(|grant| grant.login.id == login.id).ok_or(Error::Superseded)
     }
@@ -254,7 +245,7 @@ impl Keep {
     pub(super) async fn log_out(&self, name: &str, now_ms: i64) -> Result<Option<Grant>, Error> {
         let mut held = self.ledger.hold(name, Arc::new(|| true));
         let decide = |before: Option<&Grant>| Ok::<_, Error>(before.map(|grant| grant.log_out(now_ms)));
-        held.write(Instant::now() + LIMIT, decide).await.map_err(Error::from)
+        Ok(held.write(Instant::now() + LIMIT, decide).await?)
     }
 }
 
@@ -340,21 +331,21 @@ fn naming(configs: &configs::Configs, area: Area, grant: &str) -> Vec<String> {
 }
 
 /// Every grant of the topic, with or without a key to open them; none where there is no topic.
-pub(super) async fn look(worker: &Worker) -> Result<Vec<Known>, Failure> {
+pub(super) async fn look(worker: &Worker) -> Result<Vec<Known>> {
     let keys = keys(worker)?;
     let admin = Admin::Real(worker.kafka.clone());
-    let Some(count) = partitions(&admin, &worker.topics.grant.name).await.map_err(outside)? else {
+    let Some(count) = partitions(&admin, &worker.topics.grant.name).await? else {
         return Ok(Vec::new());
     };
     Ok(known(&book(worker, keys.as_ref(), count).await?, keys.as_deref()))
 }
 
 /// The topic, read to its end.
-async fn book(worker: &Worker, keys: Option<&Arc<Keyring>>, partitions: i32) -> Result<Tail<Book>, Failure> {
+async fn book(worker: &Worker, keys: Option<&Arc<Keyring>>, partitions: i32) -> Result<Tail<Book>> {
     let topic = &worker.topics.grant.name;
     let blank = keys.map_or_else(Book::default, |keys| Book::with_keys(Arc::clone(keys)));
-    let book = Tail::follow_from(blank, &worker.kafka, topic, partitions).await.map_err(outside)?;
-    book.read_to_end(LIMIT).await.map_err(outside)?;
+    let book = Tail::follow_from(blank, &worker.kafka, topic, partitions).await?;
+    book.read_to_end(LIMIT).await?;
     Ok(book)
 }
 
@@ -366,19 +357,16 @@ fn known(book: &Tail<Book>, keys: Option<&Keyring>) -> Vec<Known> {
 }
 
 /// The keys that the configuration names, if it does.
-pub(super) fn keys(worker: &Worker) -> Result<Option<Arc<Keyring>>, Failure> {
-    Ok(worker.keyring().map_err(outside)?.map(Arc::new))
+pub(super) fn keys(worker: &Worker) -> Result<Option<Arc<Keyring>>> {
+    Ok(worker.keyring()?.map(Arc::new))
 }
 
 /// The same, where nothing can be done without them.
-fn keyring(worker: &Worker) -> Result<Arc<Keyring>, Failure> {
+fn keyring(worker: &Worker) -> Result<Arc<Keyring>> {
     keys(worker)?.ok_or_else(|| {
-        Failure::from(Problem {
-            key: "grant.encryption.key".to_owned(),
-            value: None,
-            rule: "is not set, so no grant can be read or kept".to_owned(),
-            remedy: "set it to the same 32 or more characters on all workers and here".to_owned(),
-        })
+        let rule = "is not set, so no grant can be read or kept";
+        let remedy = "set it to the same 32 or more characters on all workers and here";
+        problem("grant.encryption.key", None, rule, remedy).into()
     })
 }
 
@@ -394,19 +382,8 @@ async fn ensure(admin: &Admin, topic: &Topic) -> Result<i32, kafka::Error> {
     }
     admin.ensure(&[TopicSpec::from(topic)]).await?;
     // The broker that answers may not have heard yet of a topic that another has just created.
-    let known = async {
-        loop {
-            if let Some(count) = partitions(admin, &topic.name).await? {
-                return Ok(count);
-            }
-            sleep(PAUSE).await;
-        }
-    };
+    let known = until(PAUSE, async || partitions(admin, &topic.name).await.transpose());
     let late =
         |_| kafka::Error::Deadline { action: format!("create the topic {}", topic.name), limit: LIMIT };
     timeout(LIMIT, known).await.map_err(late)?
-}
-
-fn login_id() -> Result<String, Error> {
-    random::hex::<16>().map_err(|_| Error::Random)
 }

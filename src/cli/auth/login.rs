@@ -24,10 +24,10 @@ use super::{
     callback::{Listener, PATH, Place},
     desk::{self, Desk},
     keep::{Keep, restart_failed},
-    paste, status, worker,
+    paste, status,
 };
 use crate::{
-    cli::{Environment, Failure, meant, outside, table::harmless},
+    cli::{Environment, Result, load, meant, outside, problem, table::harmless},
     config::{Connector, Problem, Worker},
     worker::grants::grant_name,
 };
@@ -73,33 +73,24 @@ pub(in crate::cli) struct Options {
 /// How the person comes back.
 #[derive(Debug, PartialEq, Eq)]
 enum Way {
-    /// To this machine, at an address that is settled once the port is known.
-    Listen(Place),
-    /// To this machine, at the address that is registered.
-    ListenAt(Place, String),
+    /// To this machine, at the address that is registered or, without one, that is settled once the port is known.
+    Listen(Place, Option<String>),
     /// Through their own hands.
     Paste(String),
 }
 
-pub(super) async fn run(
-    options: &Options,
-    environment: Environment,
-    out: &mut impl Write,
-) -> Result<(), Failure> {
-    let connector = meant::connector(&options.connector, options.config.as_deref(), &environment).await?;
+pub(super) async fn run(options: &Options, environment: &Environment, out: &mut dyn Write) -> Result {
+    let config = options.config.as_deref();
+    let connector = meant::connector(&options.connector, config, environment).await?;
     let provider = provider(&connector)?;
     if !options.area.is_used(&provider.oauth) {
-        return Err(Failure::from(Problem {
-            key: options.area.scopes_key().to_owned(),
-            value: None,
-            rule: format!("is not set, and the provider documents no scopes for the {} API", options.area),
-            remedy: "set it to the scopes that the provider gave your client; without it that API is entered with \
-                     invoicing.login.mail and invoicing.login.password"
-                .to_owned(),
-        }));
+        let rule = format!("is not set, and the provider documents no scopes for the {} API", options.area);
+        let remedy = "set it to the scopes that the provider gave your client; without it that API is entered with \
+                      invoicing.login.mail and invoicing.login.password";
+        return Err(problem(options.area.scopes_key(), None, rule, remedy).into());
     }
     let way = way(provider.oauth.redirect_uri.as_deref(), options.port, options.paste)?;
-    let worker = worker(options.config.clone(), environment.clone())?;
+    let worker = load::load(config, &[], environment)?.worker;
     let keep = Keep::create(&worker, &Admin::Real(worker.kafka.clone())).await?;
     keep.check_owners(&worker)?;
     if !options.new_key {
@@ -119,9 +110,9 @@ pub(super) async fn run(
     };
     match way {
         Way::Paste(redirect) => terminal.by_hand(&redirect, out).await,
-        Way::Listen(place) => terminal.by_browser(&place, None, options.no_browser, &environment, out).await,
-        Way::ListenAt(place, address) => {
-            terminal.by_browser(&place, Some(&address), options.no_browser, &environment, out).await
+        Way::Listen(place, address) => {
+            let environment = (!options.no_browser).then_some(environment);
+            terminal.by_browser(&place, address.as_deref(), environment, out).await
         }
     }
 }
@@ -144,81 +135,69 @@ impl Terminal<'_> {
         &self,
         place: &Place,
         address: Option<&str>,
-        no_browser: bool,
-        environment: &Environment,
-        out: &mut impl Write,
-    ) -> Result<(), Failure> {
-        let listener = Listener::bind(place)
-            .await
-            .map_err(|source| outside(unheard(place.port, address.is_some(), source)))?;
+        browser: Option<&Environment>,
+        out: &mut dyn Write,
+    ) -> Result {
+        let listener = Listener::bind(place).await.map_err(|source| {
+            let remedy = match address {
+                Some(_) => "register an address with another port and set it as oauth.redirect.uri",
+                None => "choose another with --port",
+            };
+            Unheard { port: place.port, remedy, source }
+        })?;
         let redirect = address.unwrap_or(listener.redirect()).to_owned();
         let login = self.begin(&redirect, out)?;
         #[cfg(feature = "simulator")]
         if self.simulated {
-            let address = login.address().clone();
-            let receiving = async { self.desk.receive(login, listener, self.limit).await.map_err(outside) };
-            let pressing = button::press(self.desk.provider, &address, &redirect, self.limit);
-            let (grant, ()) = Box::pin(async { tokio::try_join!(receiving, pressing) }).await?;
-            return self.tell(Ok(grant), out).await;
+            let grant = button::log_in(&self.desk, login, listener, &redirect, self.limit).await?;
+            return self.tell(grant, out).await;
         }
-        if !no_browser && browser::open(login.address().as_str(), environment).await {
-            writeln!(out, "A browser should show it now. Waiting for it to come back to {redirect}")
-                .map_err(outside)?;
-        } else {
-            writeln!(out, "Open it in a browser on this machine. Waiting for it to come back to {redirect}")
-                .map_err(outside)?;
-        }
-        out.flush().map_err(outside)?;
-        let ended = self.desk.receive(login, listener, self.limit).await;
-        self.tell(ended, out).await
+        let is_shown = match browser {
+            Some(environment) => browser::open(login.address().as_str(), environment).await,
+            None => false,
+        };
+        let now =
+            if is_shown { "A browser should show it now" } else { "Open it in a browser on this machine" };
+        writeln!(out, "{now}. Waiting for it to come back to {redirect}")?;
+        out.flush()?;
+        self.tell(self.desk.receive(login, listener, self.limit).await?, out).await
     }
 
-    async fn by_hand(&self, redirect: &str, out: &mut impl Write) -> Result<(), Failure> {
+    async fn by_hand(&self, redirect: &str, out: &mut dyn Write) -> Result {
         let login = self.begin(redirect, out)?;
         let late = |_: Elapsed| outside(desk::Error::Nobody { limit: self.limit });
-        let pasted = timeout(self.limit, paste::ask(out)).await.map_err(late)?.map_err(outside)?;
+        let pasted = timeout(self.limit, paste::ask(out)).await.map_err(late)??;
         let code = login.accept_pasted(pasted.reveal());
-        let ended = self.desk.finish(login, code).await;
-        self.tell(ended, out).await
+        self.tell(self.desk.finish(login, code).await?, out).await
     }
 
-    fn begin(&self, redirect: &str, out: &mut impl Write) -> Result<Login, Failure> {
+    fn begin(&self, redirect: &str, out: &mut dyn Write) -> Result<Login> {
         let Desk { area, grant, .. } = self.desk;
-        let login = self.desk.begin(redirect).map_err(outside)?;
-        writeln!(out, "To log in for {area} (grant {grant}), open:\n\n  {}\n", login.address())
-            .map_err(outside)?;
+        let login = self.desk.begin(redirect)?;
+        writeln!(out, "To log in for {area} (grant {grant}), open:\n\n  {}\n", login.address())?;
         Ok(login)
     }
 
-    async fn tell(&self, ended: Result<Grant, desk::Error>, out: &mut impl Write) -> Result<(), Failure> {
+    async fn tell(&self, grant: Grant, out: &mut dyn Write) -> Result {
         let Desk { area, provider, grant: name, .. } = self.desk;
-        let grant = ended.map_err(outside)?;
-        let until = status::until(&grant, &provider.oauth);
-        writeln!(
-            out,
-            "logged in as {}: the workers have the grant {name}{until}",
-            harmless(grant.login.who())
-        )
-        .map_err(outside)?;
+        let (who, until) = (harmless(grant.login.who()), status::until(&grant, &provider.oauth));
+        writeln!(out, "logged in as {who}: the workers have the grant {name}{until}")?;
         if self.call {
             let answer = call::first_company(area, provider, self.desk.clock(), &grant).await;
-            writeln!(out, "{}", answer.line(area)).map_err(outside)?;
+            writeln!(out, "{answer}")?;
         }
         match restart_failed(self.worker, area, name).await {
             Ok(names) if names.is_empty() => Ok(()),
-            Ok(names) => {
-                let names = names.join(", ");
-                writeln!(out, "failed tasks begin again: {names}").map_err(outside)
-            }
+            Ok(names) => writeln!(out, "failed tasks begin again: {}", names.join(", ")),
             // The grant is kept, which is what was asked for.
             Err(error) => writeln!(
                 out,
                 "failed tasks were not told to begin again ({}): run `tributary connectors restart {} --tasks --only-failed`",
                 Chain(&error),
                 self.connector
-            )
-            .map_err(outside),
+            ),
         }
+        .map_err(outside)
     }
 }
 
@@ -234,33 +213,21 @@ struct Unheard {
     source: std::io::Error,
 }
 
-fn unheard(port: u16, is_set: bool, source: std::io::Error) -> Unheard {
-    let remedy = if is_set {
-        "register an address with another port and set it as oauth.redirect.uri"
-    } else {
-        "choose another with --port"
-    };
-    Unheard { port, remedy, source }
-}
-
 fn area(text: &str) -> Result<Area, String> {
     let found = Area::ALL.into_iter().find(|area| area.name() == text);
     found.ok_or_else(|| "accounting, payroll or invoicing".to_owned())
 }
 
 /// The provider of a connector.
-pub(in crate::cli) fn provider(connector: &Connector) -> Result<&Provider, Failure> {
+pub(in crate::cli) fn provider(connector: &Connector) -> Result<&Provider, Problem> {
     let provider = match connector {
         Connector::WebhookSource(source) => source.provider.as_ref(),
         Connector::RecordSource(source) => Some(&source.provider),
     };
     provider.ok_or_else(|| {
-        Failure::from(Problem {
-            key: "--connector".to_owned(),
-            value: Some(connector.common().name.clone()),
-            rule: "has no provider to log in at".to_owned(),
-            remedy: "set provider.auth.url, oauth.client.id and the other keys of the provider".to_owned(),
-        })
+        let remedy = "set provider.auth.url, oauth.client.id and the other keys of the provider";
+        let name = connector.common().name.as_str();
+        problem("--connector", name, "has no provider to log in at", remedy)
     })
 }
 
@@ -270,16 +237,12 @@ fn way(redirect: Option<&str>, port: Option<u16>, paste: bool) -> Result<Way, Pr
         return Ok(if paste {
             Way::Paste(OUT_OF_BAND.to_owned())
         } else {
-            Way::Listen(Place { port: port.unwrap_or(0), path: PATH.to_owned() })
+            Way::Listen(Place { port: port.unwrap_or(0), path: PATH.to_owned() }, None)
         });
     };
     if let Some(port) = port {
-        return Err(Problem {
-            key: "--port".to_owned(),
-            value: Some(port.to_string()),
-            rule: "does not go with oauth.redirect.uri, which the provider compares to the letter".to_owned(),
-            remedy: "leave one of the two out".to_owned(),
-        });
+        let rule = "does not go with oauth.redirect.uri, which the provider compares to the letter";
+        return Err(problem("--port", port.to_string().as_str(), rule, "leave one of the two out"));
     }
     match Url::parse(text) {
         // Whatever listens there is not this command, and nothing listens at the address of nowhere.
@@ -287,19 +250,16 @@ fn way(redirect: Option<&str>, port: Option<u16>, paste: bool) -> Result<Way, Pr
         Ok(_) if paste => Ok(Way::Paste(text.to_owned())),
         Ok(url) => {
             let port = url.port_or_known_default().unwrap_or(80);
-            Ok(Way::ListenAt(Place { port, path: url.path().to_owned() }, text.to_owned()))
+            Ok(Way::Listen(Place { port, path: url.path().to_owned() }, Some(text.to_owned())))
         }
-        Err(error) => Err(Problem {
-            key: "oauth.redirect.uri".to_owned(),
-            value: Some(text.to_owned()),
-            rule: format!("is no address ({error})"),
-            remedy: "write it as it is registered at the provider".to_owned(),
-        }),
+        Err(error) => {
+            let rule = format!("is no address ({error})");
+            Err(problem("oauth.redirect.uri", text, rule, "write it as it is registered at the provider"))
+        }
     }
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
     use clap::Parser;
 
@@ -311,10 +271,10 @@ mod tests {
         let place = |port, path: &str| Place { port, path: path.to_owned() };
         let local = "http://localhost:8910/back";
         for (redirect, port, paste, expected) in [
-            (None, None, false, Way::Listen(place(0, "/callback"))),
-            (None, Some(8910), false, Way::Listen(place(8910, "/callback"))),
+            (None, None, false, Way::Listen(place(0, "/callback"), None)),
+            (None, Some(8910), false, Way::Listen(place(8910, "/callback"), None)),
             (None, None, true, Way::Paste(OUT_OF_BAND.to_owned())),
-            (Some(local), None, false, Way::ListenAt(place(8910, "/back"), local.to_owned())),
+            (Some(local), None, false, Way::Listen(place(8910, "/back"), Some(local.to_owned()))),
             (Some(local), None, true, Way::Paste(local.to_owned())),
             (
                 Some("https://client.example/back"),

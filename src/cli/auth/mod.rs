@@ -25,20 +25,14 @@ mod page;
 mod paste;
 mod status;
 
-use std::{
-    io::Write,
-    path::PathBuf,
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::{io::Write, path::PathBuf};
 
 use clap::{Args, Subcommand};
 
+use model::Moment;
+
 use self::keep::Keep;
-use super::{Environment, Failure, Files, block_on, load, outside};
-use crate::{
-    config::{Problem, Worker, worker::LogFormat},
-    telemetry,
-};
+use super::{Environment, Result, load, outside, problem};
 
 #[derive(Subcommand)]
 pub(super) enum Command {
@@ -62,58 +56,38 @@ pub(super) struct LogoutOptions {
     force: bool,
 }
 
-pub(super) fn run(command: Command, environment: Environment, out: &mut impl Write) -> Result<(), Failure> {
-    let filter = load::log_filter(&environment)?.unwrap_or_else(|| "error".to_owned());
-    telemetry::install_logs(LogFormat::Text, &filter).map_err(outside)?;
-    block_on(async |_| match command {
+pub(super) async fn run(command: Command, environment: &Environment, out: &mut dyn Write) -> Result {
+    match command {
         Command::Login(options) => login::run(&options, environment, out).await,
         Command::Status(options) => status::run(&options, environment, out).await,
         Command::Logout(options) => log_out(&options, environment, out).await,
-    })
+    }
 }
 
-async fn log_out(
-    options: &LogoutOptions,
-    environment: Environment,
-    out: &mut impl Write,
-) -> Result<(), Failure> {
-    let worker = worker(options.config.clone(), environment)?;
+async fn log_out(options: &LogoutOptions, environment: &Environment, out: &mut dyn Write) -> Result {
+    let LogoutOptions { grant, config, force } = options;
+    let worker = load::load(config.as_deref(), &[], environment)?.worker;
     let missing = || {
-        Failure::from(Problem {
-            key: "grant".to_owned(),
-            value: Some(options.grant.clone()),
-            rule: "is no grant that anybody has logged in for".to_owned(),
-            remedy: "name one that `tributary auth status` shows".to_owned(),
-        })
+        let rule = "is no grant that anybody has logged in for";
+        problem("grant", grant.as_str(), rule, "name one that `tributary auth status` shows")
     };
     let keep = Keep::open(&worker).await?.ok_or_else(missing)?;
-    let known = keep.grants().into_iter().find(|known| known.name == options.grant).ok_or_else(missing)?;
-    if options.force && known.grant.is_err() {
-        keep.remove(&options.grant).await.map_err(outside)?;
-        return writeln!(
-            out,
-            "removed: whatever the grant {} held, nobody here could open it",
-            options.grant
-        )
-        .map_err(outside);
+    let known = keep.grants().into_iter().find(|known| known.name == *grant).ok_or_else(missing)?;
+    if *force && known.grant.is_err() {
+        keep.remove(grant).await?;
+        return writeln!(out, "removed: whatever the grant {grant} held, nobody here could open it")
+            .map_err(outside);
     }
-    keep.log_out(&options.grant, now_ms()).await.map_err(outside)?;
+    keep.log_out(grant, now_ms()).await?;
     writeln!(
         out,
-        "logged out: the tokens of the grant {} are forgotten here. The provider documents no way to revoke them, so an access \
-         token that is in use lives for up to an hour",
-        options.grant
+        "logged out: the tokens of the grant {grant} are forgotten here. The provider documents no way to revoke them, so an \
+         access token that is in use lives for up to an hour",
     )
     .map_err(outside)
 }
 
-/// The worker's configuration; connectors are not looked at.
-fn worker(config: Option<PathBuf>, environment: Environment) -> Result<Worker, Failure> {
-    load::load(&Files { config, connectors: Vec::new() }, environment).map(|loaded| loaded.worker)
-}
-
 /// By this machine's clock, in milliseconds since 1970.
 fn now_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+    Moment::now().micros() / 1_000
 }

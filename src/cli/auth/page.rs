@@ -15,95 +15,86 @@ const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;background:#f3f4f6;
 main{max-width:32rem;margin:12vh auto;padding:2rem;background:#fff;border-radius:.5rem;\
 box-shadow:0 1px 4px rgba(0,0,0,.15)}h1{font-size:1.3rem;margin-top:0}p{overflow-wrap:anywhere}";
 
+/// How the page of a failed login ends.
+const AGAIN: &str =
+    "</p><p>Nothing was changed. The terminal says more; run the command again to try once more.";
+
 /// How it went.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Page {
-    /// The login is done and kept.
-    Done {
-        /// Name of the grant.
-        grant: String,
-        /// Who logged in, where that is known.
-        who: Option<String>,
-    },
-    /// The identity service did not let the person in.
-    Refused {
-        /// What it says about it.
-        reason: String,
-    },
-    /// The callback does not belong to this login.
-    NotTrusted,
-    /// The person did their part, and something else went wrong.
-    Failed {
-        /// What, without secrets.
-        reason: String,
-    },
-    /// Nobody has decided.
-    Unfinished,
-    /// The login has had its callback.
-    Late,
-    /// Not the host that was redirected to.
-    WrongHost,
-    /// Nothing is here.
-    WrongPath,
-    /// No way to come back.
-    WrongMethod,
+#[derive(Debug)]
+pub(super) struct Page {
+    status: StatusCode,
+    title: &'static str,
+    /// HTML.
+    text: String,
 }
 
 impl Page {
-    fn content(&self) -> (StatusCode, &'static str, String) {
-        let terminal = "Nothing was changed. The terminal says more; run the command again to try once more.";
-        match self {
-            Self::Done { grant, who } => {
-                let who =
-                    who.as_deref().map_or_else(String::new, |who| format!(" as <b>{}</b>", escape(who)));
-                let text = format!(
-                    "You are logged in{who}, and the workers have the grant <b>{}</b>. You can close this page.",
-                    escape(grant)
-                );
-                (StatusCode::OK, "Logged in", text)
-            }
-            Self::Refused { reason } => {
-                let text =
-                    format!("The identity service did not let you in: {}</p><p>{terminal}", escape(reason));
-                (StatusCode::OK, "Not logged in", text)
-            }
-            Self::NotTrusted => {
-                let text = "This answer does not belong to the login that was started here, so it is not trusted and the login \
-                            was cancelled. If you did not start a login just now, somebody may have sent you here."
-                    .to_owned();
-                (StatusCode::BAD_REQUEST, "Not trusted", format!("{text}</p><p>{terminal}"))
-            }
-            Self::Failed { reason } => {
-                let text = format!("You were let in, but the login was not finished: {}", escape(reason));
-                (StatusCode::BAD_GATEWAY, "Not logged in", format!("{text}</p><p>{terminal}"))
-            }
-            Self::Unfinished => {
-                let text = "The login was given up before it was finished.".to_owned();
-                (StatusCode::SERVICE_UNAVAILABLE, "Not logged in", format!("{text}</p><p>{terminal}"))
-            }
-            Self::Late => {
-                let text =
-                    "This login has been answered already; the first page says how it went.".to_owned();
-                (StatusCode::CONFLICT, "Already answered", text)
-            }
-            Self::WrongHost => {
-                let text = "This address is for the way back from a login, and for nothing else.".to_owned();
-                (StatusCode::MISDIRECTED_REQUEST, "Wrong address", text)
-            }
-            Self::WrongPath => {
-                (StatusCode::NOT_FOUND, "Not here", "There is nothing at this address.".to_owned())
-            }
-            Self::WrongMethod => {
-                let text = "The way back from a login is a GET.".to_owned();
-                (StatusCode::METHOD_NOT_ALLOWED, "Wrong method", text)
-            }
-        }
+    fn new(status: StatusCode, title: &'static str, text: impl Into<String>) -> Self {
+        Self { status, title, text: text.into() }
+    }
+
+    /// The login is done and kept as this grant; `who` logged in, where that is known.
+    pub(super) fn done(grant: &str, who: Option<&str>) -> Self {
+        let who = who.map_or_else(String::new, |who| format!(" as <b>{}</b>", escape(who)));
+        let text = format!(
+            "You are logged in{who}, and the workers have the grant <b>{}</b>. You can close this page.",
+            escape(grant)
+        );
+        Self::new(StatusCode::OK, "Logged in", text)
+    }
+
+    /// The identity service did not let the person in, for the reason that it gives.
+    pub(super) fn refused(reason: &str) -> Self {
+        let text = format!("The identity service did not let you in: {}{AGAIN}", escape(reason));
+        Self::new(StatusCode::OK, "Not logged in", text)
+    }
+
+    /// The callback does not belong to this login.
+    pub(super) fn not_trusted() -> Self {
+        let text = "This answer does not belong to the login that was started here, so it is not trusted and the login was \
+                    cancelled. If you did not start a login just now, somebody may have sent you here.";
+        Self::new(StatusCode::BAD_REQUEST, "Not trusted", format!("{text}{AGAIN}"))
+    }
+
+    /// The person did their part, and something else went wrong; `reason` has no secrets.
+    pub(super) fn failed(reason: &str) -> Self {
+        let text = format!("You were let in, but the login was not finished: {}{AGAIN}", escape(reason));
+        Self::new(StatusCode::BAD_GATEWAY, "Not logged in", text)
+    }
+
+    /// The command ended before it decided.
+    pub(super) fn unfinished() -> Self {
+        let text = format!("The login was given up before it was finished.{AGAIN}");
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "Not logged in", text)
+    }
+
+    /// The login has had its callback.
+    pub(super) fn late() -> Self {
+        let text = "This login has been answered already; the first page says how it went.";
+        Self::new(StatusCode::CONFLICT, "Already answered", text)
+    }
+
+    /// The request names another host than the one that was redirected to.
+    pub(super) fn wrong_host() -> Self {
+        let text = "This address is for the way back from a login, and for nothing else.";
+        Self::new(StatusCode::MISDIRECTED_REQUEST, "Wrong address", text)
+    }
+
+    /// The request is for another path.
+    pub(super) fn wrong_path() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "Not here", "There is nothing at this address.")
+    }
+
+    /// The request is not a GET.
+    pub(super) fn wrong_method() -> Self {
+        let text = "The way back from a login is a GET.";
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "Wrong method", text)
     }
 }
 
 impl IntoResponse for Page {
     fn into_response(self) -> Response {
-        let (status, title, text) = self.content();
+        let Self { status, title, text } = self;
         let page = format!(
             "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title} - Tributary</title>\
             <style>{STYLE}</style></head><body><main><h1>{title}</h1><p>{text}</p></main></body></html>"
@@ -119,7 +110,7 @@ impl IntoResponse for Page {
             (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         ];
         let mut response = (status, headers, page).into_response();
-        if self == Self::WrongMethod {
+        if status == StatusCode::METHOD_NOT_ALLOWED {
             response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET"));
         }
         response
@@ -147,7 +138,6 @@ fn escape(text: &str) -> String {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
     use axum::body::to_bytes;
 
@@ -164,7 +154,7 @@ mod tests {
     async fn what_others_have_written_is_escaped_and_cut() {
         let reason = format!("<script>alert('x')</script>\"&\u{1b}[2J{}", "y".repeat(10_000));
 
-        for page in [Page::Refused { reason: reason.clone() }, Page::Failed { reason: reason.clone() }] {
+        for page in [Page::refused(&reason), Page::failed(&reason)] {
             let (_, text) = shown(page).await;
 
             assert!(!text.contains("<script") && !text.contains('\u{1b}'), "{text}");
@@ -175,21 +165,21 @@ mod tests {
 
     #[tokio::test]
     async fn only_a_login_that_is_kept_reads_as_done() {
-        let done = Page::Done { grant: "accounting".to_owned(), who: Some("ana@example.com".to_owned()) };
+        let done = Page::done("accounting", Some("ana@example.com"));
 
         let (status, text) = shown(done).await;
 
         assert_eq!(status, 200);
         assert!(text.contains("Logged in") && text.contains("ana@example.com"), "{text}");
         for page in [
-            Page::Refused { reason: "no".to_owned() },
-            Page::NotTrusted,
-            Page::Failed { reason: "no".to_owned() },
-            Page::Unfinished,
-            Page::Late,
-            Page::WrongHost,
-            Page::WrongPath,
-            Page::WrongMethod,
+            Page::refused("no"),
+            Page::not_trusted(),
+            Page::failed("no"),
+            Page::unfinished(),
+            Page::late(),
+            Page::wrong_host(),
+            Page::wrong_path(),
+            Page::wrong_method(),
         ] {
             let (_, text) = shown(page).await;
             assert!(!text.contains("Logged in") && !text.contains("are logged in"), "{text}");
@@ -198,7 +188,7 @@ mod tests {
 
     #[test]
     fn no_page_lets_the_next_site_know_where_the_person_came_from() {
-        let response = Page::NotTrusted.into_response();
+        let response = Page::not_trusted().into_response();
 
         assert_eq!(response.headers()["referrer-policy"], "no-referrer");
         assert_eq!(response.headers()["cache-control"], "no-store");

@@ -23,7 +23,7 @@ pub(super) enum Error {
 }
 
 /// Asks until there is something.
-pub(super) async fn ask(out: &mut impl Write) -> Result<Secret, Error> {
+pub(super) async fn ask(out: &mut dyn Write) -> Result<Secret, Error> {
     for _ in 0..ATTEMPTS {
         write!(out, "Paste the code, or the whole address that the browser ended at: ")
             .and_then(|()| out.flush())
@@ -48,7 +48,6 @@ fn read_line(input: impl io::BufRead) -> io::Result<Option<String>> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
     use super::*;
 

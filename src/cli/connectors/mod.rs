@@ -13,10 +13,10 @@ use tokio::time::{Instant, sleep};
 
 use self::show::{needs_somebody, offsets, table, traces};
 use super::{
-    Failure,
+    Failure, Result,
     client::{Access, Worker, accepted, refusal},
-    drift, outside,
-    table::harmless,
+    drift,
+    table::{harmless, note},
 };
 use crate::config::connector::Document;
 
@@ -50,20 +50,11 @@ enum Command {
         files: Vec<PathBuf>,
     },
     /// Keeps the tasks, but lets them wait
-    Pause {
-        /// Name of the connector
-        name: String,
-    },
+    Pause(Named),
     /// Goes on after pause or stop
-    Resume {
-        /// Name of the connector
-        name: String,
-    },
+    Resume(Named),
     /// Ends the tasks; offsets may then be edited
-    Stop {
-        /// Name of the connector
-        name: String,
-    },
+    Stop(Named),
     /// Restarts the connector, or its tasks too
     Restart {
         /// Name of the connector
@@ -76,61 +67,52 @@ enum Command {
         only_failed: bool,
     },
     /// Removes a connector; its offsets stay
-    Delete {
-        /// Name of the connector
-        name: String,
-    },
+    Delete(Named),
     /// Where a connector has got to
-    Offsets {
-        /// Name of the connector
-        name: String,
-    },
+    Offsets(Named),
 }
 
-pub(super) async fn run(options: &Options, out: &mut impl Write) -> Result<(), Failure> {
+#[derive(Args)]
+struct Named {
+    /// Name of the connector
+    name: String,
+}
+
+pub(super) async fn run(options: &Options, out: &mut dyn Write) -> Result {
     let worker = Worker::new(&options.access)?;
-    let path = |name: &str, rest: &[&str]| -> Vec<String> {
-        ["connectors", name].iter().chain(rest).map(|&part| part.to_owned()).collect()
-    };
     match &options.command {
         Command::List => {
             let found = worker.with_files().await?;
-            worker.show(&found, out, |found, out| table(found, out))
+            worker.show(&found, out, table)
         }
         Command::Status { name } => status(&worker, name.as_deref(), out).await,
         Command::Apply { files } => apply(&worker, files, out).await,
-        Command::Pause { name } => {
-            worker.tell(Method::PUT, &path(name, &["pause"]), &[], "pausing", out).await
+        Command::Pause(Named { name }) => {
+            worker.tell(Method::PUT, &["connectors", name, "pause"], &[], "pausing", out).await
         }
-        Command::Resume { name } => {
-            worker.send(Method::PUT, &path(name, &["resume"]), &[], None).await?;
-            resumed(&worker, name, &path(name, &["status"]), out).await
-        }
-        Command::Stop { name } => {
-            worker.tell(Method::PUT, &path(name, &["stop"]), &[], "stopping", out).await
+        Command::Resume(Named { name }) => resume(&worker, name, out).await,
+        Command::Stop(Named { name }) => {
+            worker.tell(Method::PUT, &["connectors", name, "stop"], &[], "stopping", out).await
         }
         Command::Restart { name, tasks, only_failed } => {
             let query = [("includeTasks", tasks.to_string()), ("onlyFailed", only_failed.to_string())];
-            worker.tell(Method::POST, &path(name, &["restart"]), &query, "restarting", out).await
+            worker.tell(Method::POST, &["connectors", name, "restart"], &query, "restarting", out).await
         }
-        Command::Delete { name } => worker.tell(Method::DELETE, &path(name, &[]), &[], "deleted", out).await,
-        Command::Offsets { name } => {
-            let found = worker.get(&path(name, &["offsets"]), &[]).await?;
-            worker.show(&found, out, |found, out| offsets(found, out))
+        Command::Delete(Named { name }) => {
+            worker.tell(Method::DELETE, &["connectors", name], &[], "deleted", out).await
+        }
+        Command::Offsets(Named { name }) => {
+            worker.list(&["connectors", name, "offsets"], &[], out, offsets).await
         }
     }
 }
 
-/// Says in which state a connector is once it has left the one it was resumed from.
-async fn resumed(
-    worker: &Worker<'_>,
-    name: &str,
-    path: &[String],
-    out: &mut impl Write,
-) -> Result<(), Failure> {
+/// Resumes a connector, and says in which state it is once it has left the one it was resumed from.
+async fn resume(worker: &Worker, name: &str, out: &mut dyn Write) -> Result {
+    worker.send(Method::PUT, &["connectors", name, "resume"], &[], None).await?;
     let end = Instant::now() + RESUME_LIMIT;
     let state = loop {
-        let found = worker.get(path, &[]).await?;
+        let found = worker.get(&["connectors", name, "status"], &[]).await?;
         let state = found["connector"]["state"].as_str().unwrap_or("UNASSIGNED").to_owned();
         if !matches!(state.as_str(), "PAUSED" | "STOPPED") || Instant::now() >= end {
             break state;
@@ -141,7 +123,7 @@ async fn resumed(
     worker.show(&told, out, |_, out| writeln!(out, "{name}: resuming, now {}", harmless(&state)))
 }
 
-async fn status(worker: &Worker<'_>, name: Option<&str>, out: &mut impl Write) -> Result<(), Failure> {
+async fn status(worker: &Worker, name: Option<&str>, out: &mut dyn Write) -> Result {
     let mut found = worker.with_files().await?;
     if let Some(name) = name {
         let Some(one) = found.get(name).cloned() else {
@@ -153,45 +135,33 @@ async fn status(worker: &Worker<'_>, name: Option<&str>, out: &mut impl Write) -
         table(found, out)?;
         drift::explain(found, out)?;
         for (name, trace) in traces(found) {
-            writeln!(out, "\n{name}\n  {}", trace.trim_end().replace('\n', "\n  "))?;
+            note(&name, &trace, out)?;
         }
         Ok(())
     })?;
     if needs_somebody(&found) { Err(Failure::Reported) } else { Ok(()) }
 }
 
-async fn apply(worker: &Worker<'_>, files: &[PathBuf], out: &mut impl Write) -> Result<(), Failure> {
+async fn apply(worker: &Worker, files: &[PathBuf], out: &mut dyn Write) -> Result {
     // All files are read before the first is sent, so that a bad one leaves nothing half done.
     let mut documents = Vec::new();
     for file in files {
-        let (document, _) = Document::load(file).map_err(Failure::Configuration)?;
+        let (document, _) = Document::load(file)?;
         documents.push(document);
     }
-    let (mut applied, mut ended) = (Vec::new(), Ok(()));
-    for document in documents {
+    let put = async |document: Document| {
         let name = document.name.clone();
-        match put(worker, document).await {
-            Ok(done) => {
-                ended = worker.say(&format!("{name}: {done}"), out);
-                applied.push((name, done));
-            }
-            Err(failure) => ended = Err(failure),
-        }
-        if ended.is_err() {
-            break;
-        }
-    }
-    // What came before a refusal is done all the same.
-    if !applied.is_empty() {
+        put(worker, document).await.map(|done| (name, done))
+    };
+    let all = |applied: &[(String, &str)]| {
         let each = applied.iter().map(|(name, done)| json!({ "connector": name, "done": done }));
-        let told = json!({ "connectors": each.collect::<Vec<_>>() });
-        ended = ended.and(worker.show(&told, out, |_, _| Ok(())));
-    }
-    ended
+        json!({ "connectors": each.collect::<Vec<_>>() })
+    };
+    worker.one_by_one(documents, put, all, out).await
 }
 
 /// Creates or changes one connector; which of the two.
-async fn put(worker: &Worker<'_>, document: Document) -> Result<&'static str, Failure> {
+async fn put(worker: &Worker, document: Document) -> Result<&'static str> {
     let Document { name, config, initial_state } = document;
     let config = config.into_iter().map(|(key, value)| (key, Value::from(value)));
     let config = Value::Object(config.collect::<Map<_, _>>());
@@ -199,39 +169,30 @@ async fn put(worker: &Worker<'_>, document: Document) -> Result<&'static str, Fa
         // Only a creation takes a state; on one that is there it would undo what somebody has paused or stopped.
         Some(state) if !worker.has(&name).await? => {
             let body = json!({ "name": name, "config": config, "initial_state": state.name() });
-            worker.send(Method::POST, &["connectors".to_owned()], &[], Some(&body)).await?.0
+            worker.send(Method::POST, &["connectors"], &[], Some(&body)).await?.0
         }
-        _ => {
-            let path = ["connectors".to_owned(), name, "config".to_owned()];
-            worker.send(Method::PUT, &path, &[], Some(&config)).await?.0
-        }
+        _ => worker.send(Method::PUT, &["connectors", &name, "config"], &[], Some(&config)).await?.0,
     };
     Ok(if status == StatusCode::CREATED { "created" } else { "configured" })
 }
 
-impl Worker<'_> {
-    async fn expanded(&self) -> Result<Value, Failure> {
-        let query = [("expand", "info".to_owned()), ("expand", "status".to_owned())];
-        self.get(&["connectors".to_owned()], &query).await
-    }
-
+impl Worker {
     /// All connectors, each with what is known of the file that declares it.
-    async fn with_files(&self) -> Result<Value, Failure> {
-        let mut found = self.expanded().await?;
-        let path = ["admin".to_owned(), "declarations".to_owned()];
-        let (status, body) = self.ask(Method::GET, &path, &[], None).await?;
+    async fn with_files(&self) -> Result<Value> {
+        let query = [("expand", "info".to_owned()), ("expand", "status".to_owned())];
+        let mut found = self.get(&["connectors"], &query).await?;
+        let (status, body) = self.ask(Method::GET, &["admin", "declarations"], &[], None).await?;
         // Kafka Connect's own workers do not know the path, and have no declarations.
         if !matches!(status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED) {
             let (_, body) = accepted(status, body)?;
-            drift::join(&mut found, &serde_json::from_slice(&body).map_err(outside)?);
+            drift::join(&mut found, &serde_json::from_slice(&body)?);
         }
         Ok(found)
     }
 
     /// Whether there is such a connector.
-    async fn has(&self, name: &str) -> Result<bool, Failure> {
-        let path = ["connectors".to_owned(), name.to_owned()];
-        match self.ask(Method::GET, &path, &[], None).await? {
+    async fn has(&self, name: &str) -> Result<bool> {
+        match self.ask(Method::GET, &["connectors", name], &[], None).await? {
             (StatusCode::NOT_FOUND, _) => Ok(false),
             (status, body) => accepted(status, body).map(|_| true),
         }
@@ -296,7 +257,7 @@ mod tests {
         for name in [".", ".."] {
             // Nobody listens there: a request would fail otherwise.
             let access = Access::to("http://127.0.0.1:1");
-            let options = Options { access, command: Command::Delete { name: name.to_owned() } };
+            let options = Options { access, command: Command::Delete(Named { name: name.to_owned() }) };
 
             let refused = run(&options, &mut Vec::new()).await;
 

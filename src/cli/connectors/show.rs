@@ -6,24 +6,20 @@ use serde_json::Value;
 
 use crate::cli::{
     drift,
-    table::{columns, harmless},
+    table::{columns, each, harmless, text},
 };
 
 /// One line a connector.
-pub(super) fn table(found: &Value, out: &mut impl Write) -> io::Result<()> {
+pub(super) fn table(found: &Value, out: &mut dyn Write) -> io::Result<()> {
     let rows = found.as_object().into_iter().flatten().map(|(name, one)| {
-        let text = |value: &Value| value.as_str().map_or_else(|| "-".to_owned(), harmless);
-        let tasks = one["status"]["tasks"].as_array().map_or(&[][..], Vec::as_slice);
+        let (connector, tasks) = (&one["status"]["connector"], each(&one["status"]["tasks"]));
         let states: Vec<String> =
             tasks.iter().map(|task| format!("{}:{}", task["id"], text(&task["state"]))).collect();
-        let class = text(&one["info"]["config"]["connector.class"]);
-        let state = text(&one["status"]["connector"]["state"]);
-        let worker = text(&one["status"]["connector"]["worker_id"]);
         [
             harmless(name),
-            class,
-            state,
-            worker,
+            text(&one["info"]["config"]["connector.class"]),
+            text(&connector["state"]),
+            text(&connector["worker_id"]),
             if states.is_empty() { "-".to_owned() } else { states.join(" ") },
             drift::cell(one),
         ]
@@ -34,9 +30,10 @@ pub(super) fn table(found: &Value, out: &mut impl Write) -> io::Result<()> {
 }
 
 /// One line a partition of the source.
-pub(super) fn offsets(found: &Value, out: &mut impl Write) -> io::Result<()> {
-    let entries = found["offsets"].as_array().map_or(&[][..], Vec::as_slice);
-    let rows = entries.iter().map(|entry| [entry["partition"].to_string(), entry["offset"].to_string()]);
+pub(super) fn offsets(found: &Value, out: &mut dyn Write) -> io::Result<()> {
+    let rows = each(&found["offsets"])
+        .iter()
+        .map(|entry| [entry["partition"].to_string(), entry["offset"].to_string()]);
     columns(["PARTITION", "OFFSET"], rows.collect(), out)
 }
 
@@ -50,7 +47,7 @@ pub(super) fn needs_somebody(found: &Value) -> bool {
 /// Names of connectors and tasks with their traces: why they have failed, or why they are being started again.
 pub(super) fn traces(found: &Value) -> Vec<(String, String)> {
     let trace = |instance: &Value| match instance["trace"].as_str().filter(|trace| !trace.is_empty()) {
-        Some(trace) => Some(harmless(trace)),
+        Some(trace) => Some(trace.to_owned()),
         None => (instance["state"] == "FAILED").then(|| "no trace".to_owned()),
     };
     instances(found).into_iter().filter_map(|(name, instance)| Some((name, trace(instance)?))).collect()
@@ -61,9 +58,8 @@ fn instances(found: &Value) -> Vec<(String, &Value)> {
     let mut instances = Vec::new();
     for (name, one) in found.as_object().into_iter().flatten() {
         let status = &one["status"];
-        let tasks = status["tasks"].as_array().map_or(&[][..], Vec::as_slice);
-        let each = tasks.iter().map(|task| (format!("{name}-{}", task["id"]), task));
-        instances.extend([(name.clone(), &status["connector"])].into_iter().chain(each));
+        let tasks = each(&status["tasks"]).iter().map(|task| (format!("{name}-{}", task["id"]), task));
+        instances.extend([(name.clone(), &status["connector"])].into_iter().chain(tasks));
     }
     instances
 }

@@ -7,13 +7,12 @@ use std::{
 
 use serde_json::json;
 
-use kafka::Received;
-use model::Moment;
-
 use crate::{
+    cli::table::moment,
     pipeline::{LetterSignature, LetterSigner},
     webhooks::letter::{self, Piece, Place},
 };
+use kafka::Received;
 
 /// What a record of a dead-letter topic is.
 pub(super) enum Kind {
@@ -61,6 +60,10 @@ pub(super) struct Pieces {
     pub(super) seen: BTreeSet<u32>,
     pub(super) of: u32,
 }
+
+/// Heads of the columns of [`Entry::row`].
+pub(super) const COLUMNS: [&str; 10] =
+    ["LETTER", "WRITTEN", "CONNECTOR", "STAGE", "REASON", "TOPIC", "BYTES", "SIGNATURE", "PIECES", "STATE"];
 
 /// What is asked for.
 #[derive(Debug, Clone, Default)]
@@ -163,7 +166,7 @@ impl Entry {
         };
         [
             self.place.to_string(),
-            self.time(),
+            moment(self.written_at),
             self.connector.clone(),
             self.stage.clone(),
             self.reason.clone(),
@@ -182,7 +185,7 @@ impl Entry {
             "place": self.place.to_string(),
             "partition": self.place.partition,
             "offset": self.place.offset,
-            "writtenAt": self.time(),
+            "writtenAt": moment(self.written_at),
             "connector": self.connector,
             "stage": self.stage,
             "reason": self.reason,
@@ -195,10 +198,6 @@ impl Entry {
             "replayed": self.replayed,
             "signature": self.signature.name(),
         })
-    }
-
-    fn time(&self) -> String {
-        Moment::from_micros(self.written_at.saturating_mul(1_000)).to_string()
     }
 }
 

@@ -14,10 +14,10 @@ use kafka::Received;
 
 use super::{
     Letters,
-    entry::{Entry, Kind, Recent, Wanted},
+    entry::{self, Entry, Kind, Recent, Wanted},
 };
 use crate::{
-    cli::{Failure, outside, table},
+    cli::{Result, outside, table},
     pipeline::LetterSigner,
     webhooks::letter::Place,
 };
@@ -30,8 +30,8 @@ pub(super) async fn run(
     wanted: Wanted,
     limit: usize,
     json: bool,
-    out: &mut impl Write,
-) -> Result<(), Failure> {
+    out: &mut dyn Write,
+) -> Result {
     let mut catalogue = Catalogue::new(wanted, limit, letters.signer.clone());
     letters
         .scan(async |record| {
@@ -119,29 +119,18 @@ impl Catalogue {
         self.forgotten.insert(Arc::clone(&pieces.letter));
     }
 
-    fn tell(&self, json: bool, out: &mut impl Write) -> std::io::Result<()> {
+    fn tell(&self, json: bool, out: &mut dyn Write) -> std::io::Result<()> {
         if json {
             return self.entries.values().try_for_each(|entry| writeln!(out, "{}", entry.json()));
         }
-        let head = [
-            "LETTER",
-            "WRITTEN",
-            "CONNECTOR",
-            "STAGE",
-            "REASON",
-            "TOPIC",
-            "BYTES",
-            "SIGNATURE",
-            "PIECES",
-            "STATE",
-        ];
+        let head = entry::COLUMNS;
         let rows = self.entries.values().map(|entry| entry.row().map(|cell| table::harmless(&cell)));
         table::columns(head, rows.collect(), out)?;
         if self.older > 0 {
+            let older = self.older;
             writeln!(
                 out,
-                "\n{} older ones are not shown; raise --limit, or narrow by --reason or --since",
-                self.older
+                "\n{older} older ones are not shown; raise --limit, or narrow by --reason or --since"
             )?;
         }
         Ok(())

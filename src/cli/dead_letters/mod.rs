@@ -18,24 +18,17 @@ mod read;
 mod replay;
 mod show;
 
-use std::{
-    collections::BTreeSet,
-    io::Write,
-    path::PathBuf,
-    sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::{collections::BTreeSet, io::Write, path::PathBuf, sync::Arc};
 
 use clap::{ArgGroup, Args, Subcommand};
 
 use kafka::Admin;
 use model::{Moment, Topic, TopicPrefix};
 
-use super::{Environment, Failure, Files, block_on, client::Format, load, meant, outside};
+use super::{Environment, Result, client::Format, load, meant, outside, problem};
 use crate::{
-    config::{Problem, Worker, worker::LogFormat},
+    config::{Problem, Worker},
     pipeline::LetterSigner,
-    telemetry,
     webhooks::letter::Place,
 };
 
@@ -138,52 +131,55 @@ struct Owner {
 #[error("topic {0} does not exist; name another with --topic, --prefix or --connector")]
 struct NoTopic(String);
 
-pub(super) fn run(command: Command, environment: Environment, out: &mut impl Write) -> Result<(), Failure> {
-    let filter = load::log_filter(&environment)?.unwrap_or_else(|| "error".to_owned());
-    telemetry::install_logs(LogFormat::Text, &filter).map_err(outside)?;
-    block_on(async |_| match command {
+pub(super) async fn run(command: Command, environment: &Environment, out: &mut dyn Write) -> Result {
+    match command {
         Command::List { which, reason, since, limit, format } => {
-            let letters = which.find(&environment).await?;
+            let letters = which.find(environment).await?;
             let wanted = entry::Wanted { reason, since };
             list::run(&letters, wanted, limit as usize, format.is_json(), out).await
         }
         Command::Show { place, which, raw, format } => {
-            let letters = which.find(&environment).await?;
+            let letters = which.find(environment).await?;
             show::run(&letters, place, raw, format.is_json(), out).await
         }
         Command::Replay { places, which, reason, all: _, dry_run, again, trust_unsigned } => {
-            let letters = which.find(&environment).await?;
-            let owner = letters.owner.clone().ok_or_else(no_owner)?;
+            let letters = which.find(environment).await?;
+            let owner = letters.owner.clone().ok_or_else(|| {
+                let rule = "is missing: a replay publishes below one topic.prefix, and the choice of the topic does not tell which";
+                problem("--prefix", None, rule, "add --prefix or --connector")
+            })?;
             let wanted = entry::Wanted { reason, since: None };
             let places: BTreeSet<Place> = places.into_iter().collect();
             let order = replay::Order { wanted, places, dry_run, again, owner, trust_unsigned };
             // Large, and once in a process.
             Box::pin(replay::run(&letters, order, out)).await
         }
-    })
+    }
 }
 
 impl Which {
-    async fn find(&self, environment: &Environment) -> Result<Letters, Failure> {
-        let files = Files { config: self.config.clone(), connectors: Vec::new() };
-        let loaded = load::load(&files, environment.clone())?;
+    async fn find(&self, environment: &Environment) -> Result<Letters> {
+        let loaded = load::load(self.config.as_deref(), &[], environment)?;
         let (topic, owner) = match (&self.connector, &self.prefix, &self.topic) {
             (Some(named), _, topic) => {
                 let connector = meant::connector(named, self.config.as_deref(), environment).await?;
                 let common = connector.common();
-                let owner =
-                    Owner { prefix: common.topic_prefix.clone(), connector: Some(common.name.clone()) };
-                (topic.as_ref().unwrap_or(&common.errors.dead_letter_topic).clone(), Some(owner))
+                let (prefix, connector) = (common.topic_prefix.clone(), Some(common.name.clone()));
+                let topic = topic.as_ref().unwrap_or(&common.errors.dead_letter_topic).clone();
+                (topic, Some(Owner { prefix, connector }))
             }
             (None, Some(prefix), topic) => {
-                let prefix = parsed_prefix(prefix)?;
+                let prefix = TopicPrefix::new(prefix.as_str()).map_err(|error| {
+                    let remedy = "write the topic.prefix of a connector";
+                    problem("--prefix", prefix.as_str(), error.to_string(), remedy)
+                })?;
                 let topic = topic.clone().unwrap_or_else(|| Topic::DeadLetters.name(&prefix));
                 (topic, Some(Owner { prefix, connector: None }))
             }
             (None, None, Some(topic)) => (topic.clone(), owner_by_name(topic)),
             (None, None, None) => {
                 let common = || loaded.connectors.iter().map(|one| one.common());
-                let topic = only(common().map(|common| common.errors.dead_letter_topic.clone()).collect())?;
+                let topic = only(&common().map(|common| common.errors.dead_letter_topic.clone()).collect())?;
                 let mut prefixes: BTreeSet<TopicPrefix> =
                     common().map(|one| one.topic_prefix.clone()).collect();
                 let prefix = prefixes.pop_first().filter(|_| prefixes.is_empty());
@@ -191,8 +187,8 @@ impl Which {
             }
         };
         let worker = loaded.worker;
-        let signer = LetterSigner::of(&worker).map_err(outside)?;
-        let counts = Admin::Real(worker.kafka.clone()).partition_counts(&[&topic]).await.map_err(outside)?;
+        let signer = LetterSigner::of(&worker)?;
+        let counts = Admin::Real(worker.kafka.clone()).partition_counts(&[&topic]).await?;
         let Some(&partitions) = counts.get(&topic) else { return Err(outside(NoTopic(topic))) };
         Ok(Letters { worker, topic: topic.into(), partitions, signer, owner })
     }
@@ -204,47 +200,17 @@ fn owner_by_name(topic: &str) -> Option<Owner> {
     Some(Owner { prefix: TopicPrefix::new(prefix).ok()?, connector: None })
 }
 
-/// A replay that does not know below which prefix it may publish.
-fn no_owner() -> Failure {
-    Problem {
-        key: "--prefix".to_owned(),
-        value: None,
-        rule: "is missing: a replay publishes below one topic.prefix, and the choice of the topic does not tell which"
-            .to_owned(),
-        remedy: "add --prefix or --connector".to_owned(),
-    }
-    .into()
-}
-
 /// The topic of the only choice there is.
-fn only(mut topics: BTreeSet<String>) -> Result<String, Failure> {
-    match (topics.pop_first(), topics.is_empty()) {
-        (Some(topic), true) => Ok(topic),
-        (first, _) => {
-            let known: Vec<String> = first.into_iter().chain(topics).collect();
-            let rule = if known.is_empty() {
-                "is missing, and connectors.dir names no connector whose dead letters could be meant"
-                    .to_owned()
-            } else {
-                format!("is missing, and connectors.dir has several: {}", known.join(", "))
-            };
-            let remedy = "name a topic, or its --prefix or --connector".to_owned();
-            Err(Problem { key: "--topic".to_owned(), value: None, rule, remedy }.into())
+fn only(topics: &BTreeSet<String>) -> Result<String, Problem> {
+    let known: Vec<&str> = topics.iter().map(String::as_str).collect();
+    let rule = match known.as_slice() {
+        [topic] => return Ok((*topic).to_owned()),
+        [] => {
+            "is missing, and connectors.dir names no connector whose dead letters could be meant".to_owned()
         }
-    }
-}
-
-fn parsed_prefix(prefix: &str) -> Result<TopicPrefix, Failure> {
-    TopicPrefix::new(prefix).map_err(|error| {
-        let remedy = "write the topic.prefix of a connector".to_owned();
-        Problem {
-            key: "--prefix".to_owned(),
-            value: Some(prefix.to_owned()),
-            rule: error.to_string(),
-            remedy,
-        }
-        .into()
-    })
+        several => format!("is missing, and connectors.dir has several: {}", several.join(", ")),
+    };
+    Err(problem("--topic", None, rule, "name a topic, or its --prefix or --connector"))
 }
 
 /// Milliseconds since 1970 of a moment, or of so long ago.
@@ -261,9 +227,7 @@ fn since(text: &str) -> Result<i64, &'static str> {
         _ => return Err(fault),
     };
     let count: u32 = text[..text.len() - 1].parse().map_err(|_| fault)?;
-    let ago = Duration::from_secs(u64::from(count) * unit);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Ok(now.saturating_sub(ago).as_millis() as i64)
+    Ok((Moment::now().micros() / 1_000 - i64::from(count) * unit * 1_000).max(0))
 }
 
 #[cfg(test)]
@@ -272,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_time_is_a_moment_or_so_long_ago() {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64;
+        let now = Moment::now().micros() / 1_000;
 
         assert_eq!(since("1970-01-01T00:00:01Z"), Ok(1_000));
         let hours = now - since("2h").unwrap();
@@ -294,10 +258,9 @@ mod tests {
 
     #[test]
     fn a_topic_is_chosen_only_where_there_is_no_choice() {
-        let told = |topics: &[&str]| match only(topics.iter().map(|topic| (*topic).to_owned()).collect()) {
-            Ok(topic) => topic,
-            Err(Failure::Configuration(problems)) => problems.to_string(),
-            Err(_) => panic!("another failure"),
+        let told = |topics: &[&str]| {
+            let chosen = only(&topics.iter().map(|topic| (*topic).to_owned()).collect());
+            chosen.unwrap_or_else(|problem| problem.to_string())
         };
 
         assert_eq!(told(&["a.dead-letters"]), "a.dead-letters");

@@ -8,7 +8,7 @@ use kafka::{Assignment, Consumer, ConsumerOptions, Error, Event, Received, Start
 
 use super::Letters;
 use crate::{
-    cli::{Failure, outside},
+    cli::{Failure, Result, outside},
     webhooks::letter::Place,
 };
 
@@ -24,54 +24,41 @@ struct Silent {
 
 impl Letters {
     /// Hands every record to `visit`, in order within a partition, until there are no more or it has seen enough.
-    pub(super) async fn scan(
-        &self,
-        mut visit: impl AsyncFnMut(Received) -> Result<ControlFlow<()>, Failure>,
-    ) -> Result<(), Failure> {
-        let starts = (0..self.partitions).map(|partition| (partition, Start::Earliest)).collect();
-        self.scan_from(starts, &mut visit).await
-    }
-
-    /// The same for one partition.
-    pub(super) async fn scan_partition(
-        &self,
-        partition: i32,
-        mut visit: impl AsyncFnMut(Received) -> Result<ControlFlow<()>, Failure>,
-    ) -> Result<(), Failure> {
-        self.scan_from(vec![(partition, Start::Earliest)], &mut visit).await
+    pub(super) async fn scan(&self, visit: impl AsyncFnMut(Received) -> Result<ControlFlow<()>>) -> Result {
+        self.scan_from((0..self.partitions).map(|partition| (partition, Start::Earliest)), visit).await
     }
 
     /// The record at a place; `None` where there is none, or none any more.
-    pub(super) async fn record(&self, place: Place) -> Result<Option<Received>, Failure> {
+    pub(super) async fn record(&self, place: Place) -> Result<Option<Received>> {
         if !(0..self.partitions).contains(&place.partition) {
             return Ok(None);
         }
         let mut found = None;
-        let mut visit = async |record: Received| {
+        let visit = async |record: Received| {
             found = (record.offset == place.offset).then_some(record);
             Ok(ControlFlow::Break(()))
         };
-        let starts = vec![(place.partition, Start::Offset(place.offset))];
-        match self.scan_from(starts, &mut visit).await {
+        match self.scan_from([(place.partition, Start::Offset(place.offset))], visit).await {
             Err(Failure::Outside(error)) if is_out_of_range(error.as_ref()) => Ok(None),
             Err(failure) => Err(failure),
             Ok(()) => Ok(found),
         }
     }
 
-    async fn scan_from(
+    /// The same for partitions from a start each.
+    pub(super) async fn scan_from(
         &self,
-        starts: Vec<(i32, Start)>,
-        visit: &mut impl AsyncFnMut(Received) -> Result<ControlFlow<()>, Failure>,
-    ) -> Result<(), Failure> {
-        let mut open: BTreeSet<i32> = starts.iter().map(|(partition, _)| *partition).collect();
+        starts: impl IntoIterator<Item = (i32, Start)>,
+        mut visit: impl AsyncFnMut(Received) -> Result<ControlFlow<()>>,
+    ) -> Result {
         let assignment = |(partition, start)| Assignment { topic: Arc::clone(&self.topic), partition, start };
-        let assignments = starts.into_iter().map(assignment).collect();
+        let assignments: Vec<_> = starts.into_iter().map(assignment).collect();
+        let mut open: BTreeSet<i32> = assignments.iter().map(|assigned| assigned.partition).collect();
         let consumer = Consumer::assign(&self.worker.kafka, assignments, &ConsumerOptions::default()).await;
-        let mut consumer = consumer.map_err(outside)?;
+        let mut consumer = consumer?;
         while !open.is_empty() {
             let silent = |_| outside(Silent { topic: Arc::clone(&self.topic) });
-            match timeout(SILENCE, consumer.next()).await.map_err(silent)?.map_err(outside)? {
+            match timeout(SILENCE, consumer.next()).await.map_err(silent)?? {
                 Event::End { partition, .. } => drop(open.remove(&partition)),
                 Event::Record(record) => {
                     if visit(record).await?.is_break() {

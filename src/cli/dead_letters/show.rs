@@ -6,14 +6,14 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use serde_json::json;
 
-use kafka::Received;
+use kafka::{Received, Start};
 
 use super::{
     Letters,
     entry::{Kind, Mark},
 };
 use crate::{
-    cli::{Failure, outside, table::harmless},
+    cli::{Result, outside, table::harmless},
     pipeline::LetterSignature,
     webhooks::letter::{Joining, Piece, Place, Unusable},
 };
@@ -31,14 +31,13 @@ pub(super) async fn run(
     place: Place,
     raw: bool,
     json: bool,
-    out: &mut impl Write,
-) -> Result<(), Failure> {
+    out: &mut dyn Write,
+) -> Result {
     let missing = || outside(NoLetter { topic: letters.topic.to_string(), place });
     let record = letters.record(place).await?.ok_or_else(missing)?;
     let (signature, first, body) = match Kind::of(&record, &letters.signer) {
         Kind::Mark(Mark { place: of, signature }) => {
-            writeln!(out, "{place} is the mark ({signature}) that {of} has been replayed")
-                .map_err(outside)?;
+            writeln!(out, "{place} is the mark ({signature}) that {of} has been replayed")?;
             return Ok(());
         }
         Kind::Whole(entry) => {
@@ -51,11 +50,11 @@ pub(super) async fn run(
         }
     };
     if raw {
-        let body = body.map_err(outside)?;
+        let body = body?;
         return out.write_all(&body).and_then(|()| out.flush()).map_err(outside);
     }
     let shown = Shown { record: &first, signature: &signature, body: &body };
-    if json { shown.as_json(out) } else { shown.as_text(out) }.map_err(outside)?;
+    if json { shown.as_json(out) } else { shown.as_text(out) }?;
     body.map(drop).map_err(outside)
 }
 
@@ -64,11 +63,11 @@ async fn joined(
     letters: &Letters,
     piece: Piece,
     record: Received,
-) -> Result<(Received, Result<Bytes, Unusable>), Failure> {
+) -> Result<(Received, Result<Bytes, Unusable>)> {
     let letter = piece.letter.clone();
     let (mut first, mut joining) = (record, Joining::new(piece));
     letters
-        .scan_partition(first.partition, async |record| {
+        .scan_from([(first.partition, Start::Earliest)], async |record| {
             if let Kind::Piece(piece, _) = Kind::of(&record, &letters.signer)
                 && piece.letter == letter
             {
@@ -93,7 +92,7 @@ struct Shown<'a> {
 }
 
 impl Shown<'_> {
-    fn as_text(&self, out: &mut impl Write) -> std::io::Result<()> {
+    fn as_text(&self, out: &mut dyn Write) -> std::io::Result<()> {
         let Self { record, signature, body } = self;
         writeln!(out, "place: {}@{}", record.partition, record.offset)?;
         writeln!(out, "signature: {signature}")?;
@@ -112,7 +111,7 @@ impl Shown<'_> {
         }
     }
 
-    fn as_json(&self, out: &mut impl Write) -> std::io::Result<()> {
+    fn as_json(&self, out: &mut dyn Write) -> std::io::Result<()> {
         let Self { record, signature, body } = self;
         let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
         let headers: Vec<_> = record

@@ -3,7 +3,6 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    fmt,
     sync::Arc,
     time::Duration,
 };
@@ -23,7 +22,7 @@ use simulator::{
 };
 
 use super::stage::{CLOSE_LOOK, Stage};
-use crate::cli::{Failure, outside};
+use crate::cli::{Result, until};
 
 /// Entities whose hooks are registered, by the names of the worker and of the provider.
 const ENTITIES: [(InvoicingEntity, Entity); 2] =
@@ -116,14 +115,6 @@ impl Notified {
     }
 }
 
-impl fmt::Display for Notified {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let each: Vec<String> =
-            self.topics.iter().map(|(topic, count)| format!("{count} in {topic}")).collect();
-        write!(f, "invoicing events read back: {}", each.join(", "))
-    }
-}
-
 /// The content of an event, written as the provider writes a notification.
 fn content(event: &InvoicingEvent) -> Content {
     #[derive(Serialize)]
@@ -152,14 +143,14 @@ fn content(event: &InvoicingEvent) -> Content {
 
 impl Stage {
     /// Compares the notifications that the provider sent with what the topics hold.
-    pub(super) async fn notified(&self, entries: &[Entry]) -> Result<Notified, Failure> {
+    pub(super) async fn notified(&self, entries: &[Entry]) -> Result<Notified> {
         let decoder = self.decoder()?;
         let mut events = Vec::new();
         for (entity, _) in ENTITIES {
             for record in self.read(Topic::InvoicingEvents(entity)).await? {
                 let value = record.value.unwrap_or_default();
                 let decoded = decoder.decode_as(SchemaKind::InvoicingEvent, &value).await;
-                events.push((record.topic.to_string(), decoded.map_err(outside)?.1));
+                events.push((record.topic.to_string(), decoded?.1));
             }
         }
         Ok(Notified::of(entries, &events))
@@ -176,11 +167,7 @@ impl Stage {
         let lost = found()?.id;
         let begun = Instant::now();
         provider.invoicing.lose(lost);
-        let registered = async {
-            while found().is_none_or(|hook| hook.id == lost) {
-                sleep(CLOSE_LOOK).await;
-            }
-        };
+        let registered = until(CLOSE_LOOK, async || found().filter(|hook| hook.id != lost));
         timeout(limit, registered).await.ok()?;
         Some(begun.elapsed())
     }

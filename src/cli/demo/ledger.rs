@@ -120,12 +120,9 @@ impl Verdict {
     }
 }
 
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let each: Vec<String> =
-            self.topics.iter().map(|(topic, count)| format!("{count} in {topic}")).collect();
-        write!(f, "events read back: {}", each.join(", "))
-    }
+/// How many there are in each topic.
+pub(super) fn by_topic(topics: &BTreeMap<String, usize>) -> String {
+    topics.iter().map(|(topic, count)| format!("{count} in {topic}")).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

@@ -9,32 +9,27 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use super::stage::{LOOK, RECORDS, Stage, accounting_gap};
+use super::stage::{CONNECTOR, LOOK, RECORDS, Stage, accounting_gap};
+use crate::cli::until;
 
-/// What is proved of the lists that are read at the start.
-#[derive(Debug)]
-pub(super) struct Listed {
-    pub(super) is_certified: bool,
-    pub(super) lists: u64,
-    pub(super) certified: u64,
-    pub(super) pages: u64,
-    pub(super) rows: u64,
-    pub(super) published: u64,
-}
+/// A run as the worker reports it; null if it has not ended in time.
+#[derive(Debug, Default)]
+pub(super) struct Run(pub(super) Value);
 
-/// How every list compares with what is published.
-#[derive(Debug)]
-pub(super) struct Compared {
+impl Run {
+    /// The number at a JSON pointer.
+    pub(super) fn number(&self, pointer: &str) -> u64 {
+        self.0.pointer(pointer).and_then(Value::as_u64).unwrap_or_default()
+    }
+
     /// Whether every list was read to its end, and proved complete.
-    pub(super) is_certified: bool,
-    pub(super) rows: u64,
-    /// How many, by kind.
-    pub(super) differences: Map<String, Value>,
-}
+    pub(super) fn is_certified(&self) -> bool {
+        self.0["certified"] == true
+    }
 
-impl Compared {
-    pub(super) fn is_same(&self) -> bool {
-        self.is_certified && self.differences.is_empty()
+    /// How many records differ, by kind.
+    pub(super) fn differences(&self) -> Option<&Map<String, Value>> {
+        self.0["differences"].as_object().filter(|differences| !differences.is_empty())
     }
 }
 
@@ -54,17 +49,16 @@ impl Stage {
     /// Looks at the newest run from here on.
     pub(super) fn follow_runs(&self) -> Runs {
         let (sender, latest) = watch::channel(Value::Null);
-        let (client, all) = (self.client.clone(), format!("{}/connectors/{RECORDS}/snapshots", self.admin));
+        let rest = self.rest.clone();
         let asking = tokio::spawn(async move {
-            let ask = async |address: &str| -> Option<Value> {
-                client.get(address).send().await.ok()?.json().await.ok()
+            let all = ["connectors", RECORDS, "snapshots"];
+            let newest = async || -> Option<Value> {
+                let found = rest.get(&all, &[]).await.ok()?;
+                let id = found["snapshots"][0]["id"].as_str()?;
+                rest.get(&[&all[..], &[id]].concat(), &[]).await.ok()
             };
             loop {
-                let newest =
-                    ask(&all).await.and_then(|found| Some(found["snapshots"][0]["id"].as_str()?.to_owned()));
-                if let Some(id) = newest
-                    && let Some(run) = ask(&format!("{all}/{id}")).await
-                {
+                if let Some(run) = newest().await {
                     sender.send_replace(run);
                 }
                 sleep(LOOK).await;
@@ -74,40 +68,26 @@ impl Stage {
     }
 
     /// Waits until the lists have been read that are read at the start.
-    pub(super) async fn listed(&self, limit: Duration) -> Listed {
-        let run = timeout(limit, self.over("initial")).await.unwrap_or_default();
-        let number = |value: &Value| value.as_u64().unwrap_or_default();
-        Listed {
-            is_certified: run["certified"] == true,
-            lists: number(&run["collections"]["total"]),
-            certified: number(&run["collections"]["certified"]),
-            pages: number(&run["pages"]),
-            rows: number(&run["rows"]),
-            published: number(&run["published"]),
-        }
+    pub(super) async fn listed(&self, limit: Duration) -> Run {
+        Run(timeout(limit, self.over("initial")).await.unwrap_or_default())
     }
 
     /// Compares the lists of accounting with what is published, until nothing differs or the time is up: a delivery that the provider
     /// had to repeat comes later. Payroll is compared by itself.
-    pub(super) async fn compared(&self, limit: Duration) -> Compared {
+    pub(super) async fn compared(&self, limit: Duration) -> Run {
         let (end, mut number) = (Instant::now() + limit, 0);
-        let mut before = Compared { is_certified: false, rows: 0, differences: Map::new() };
+        let mut before = Run::default();
         loop {
             number += 1;
             let id = format!("verify-{number}");
             let compared = async {
-                self.post(
-                    "snapshots",
-                    &json!({ "id": id, "kind": "verify", "lists": ["customers", "accounts"] }),
-                )
-                .await;
+                let wanted = json!({ "id": id, "kind": "verify", "lists": ["customers", "accounts"] });
+                self.request(&wanted).await;
                 self.over(&id).await
             };
             let Ok(run) = timeout_at(end, compared).await else { return before };
-            let differences = run["differences"].as_object().cloned().unwrap_or_default();
-            let rows = run["rows"].as_u64().unwrap_or_default();
-            before = Compared { is_certified: run["certified"] == true, rows, differences };
-            if before.differences.is_empty() {
+            before = Run(run);
+            if before.differences().is_none() {
                 return before;
             }
         }
@@ -115,26 +95,21 @@ impl Stage {
 
     /// Waits until a gap was looked after. What became of it.
     pub(super) async fn repaired(&self, limit: Duration) -> Option<String> {
-        let repaired = async {
-            loop {
-                let gaps = self.ask("gaps?all=true").await;
-                match accounting_gap(&gaps).and_then(|gap| gap["state"].as_str()) {
-                    Some(state @ "closed") => return state.to_owned(),
-                    _ => sleep(LOOK).await,
-                }
-            }
-        };
+        let repaired = until(LOOK, async || {
+            let path = ["connectors", CONNECTOR, "gaps"];
+            let gaps = self.rest.get(&path, &[("all", "true".to_owned())]).await.ok()?;
+            let state = accounting_gap(&gaps)?["state"].as_str()?;
+            (state == "closed").then(|| state.to_owned())
+        });
         timeout(limit, repaired).await.ok()
     }
 
     /// Waits until a run is over; how it stands.
     pub(super) async fn over(&self, run: &str) -> Value {
-        loop {
-            let standing = self.ask_of(RECORDS, &format!("snapshots/{run}")).await;
-            if standing["state"] == "ended" {
-                return standing;
-            }
-            sleep(LOOK).await;
-        }
+        let over = async || {
+            let standing = self.ask(RECORDS, &["snapshots", run]).await;
+            (standing["state"] == "ended").then_some(standing)
+        };
+        until(LOOK, over).await
     }
 }

@@ -41,12 +41,11 @@ use std::{
 };
 
 use clap::Args;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use base::durable;
 
 use self::{play::Play, screen::Screen, stage::Stage, start::Ground};
-use super::{Environment, Failure, live::Paint, outside};
+use super::{Environment, Failure, Result, live::Paint, signals::Signals};
 use crate::telemetry::{self, Filters, Metrics};
 
 #[derive(Args)]
@@ -66,6 +65,7 @@ pub(super) struct Options {
 }
 
 /// What stdout is.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Terminal {
     /// Whether lines may stay in place.
     is_live: bool,
@@ -85,12 +85,12 @@ pub(super) async fn run(
     options: &Options,
     logs: Filters,
     metrics: &Metrics,
-    terminal: &Terminal,
-    out: &mut impl Write,
-) -> Result<(), Failure> {
+    terminal: Terminal,
+    out: &mut dyn Write,
+) -> Result {
     let mut signals = Signals::take()?;
     durable::create_private_files();
-    let mut screen = Screen::new(out, terminal.is_live, terminal.paint);
+    let mut screen = Screen::new(out, terminal);
     let started = tokio::select! {
         started = Box::pin(start(options, logs, metrics, &mut screen)) => Some(started?),
         () = signals.next() => None,
@@ -122,35 +122,36 @@ pub(super) async fn run(
     ended
 }
 
-async fn start<W: Write>(
+async fn start(
     options: &Options,
     logs: Filters,
     metrics: &Metrics,
-    screen: &mut Screen<'_, W>,
-) -> Result<Stage, Failure> {
+    screen: &mut Screen<'_>,
+) -> Result<Stage> {
     // Three times as many as are expected: every delivery is compared, those of invoicing included.
     let deliveries = 3 * options.seconds as usize * options.rate as usize;
     let ground = Ground::prepare(Duration::from_secs(options.token_life.into()), deliveries).await?;
     screen.tell("Kafka, registry and provider are up")?;
     let (stage, logins) = Stage::start(ground, logs, metrics).await?;
     for login in logins {
-        screen.tell(&login.to_string())?;
+        screen.tell(&login)?;
     }
     screen.print(&format!("\n{}\n", places(&stage)))?;
     Ok(stage)
 }
 
 /// Everything up to the table at the end.
-async fn show<W: Write>(options: &Options, stage: &Stage, screen: &mut Screen<'_, W>) -> Result<(), Failure> {
+async fn show(options: &Options, stage: &Stage, screen: &mut Screen<'_>) -> Result {
     let counted = Box::pin(Play::new(stage, screen).run(options)).await?;
     screen.close()?;
-    screen.print(&format!("\n{}", counted.told(screen.paint())?))?;
+    screen.print(&format!("\n{}", counted.told(screen.terminal.paint)?))?;
     if counted.broken() == 0 { Ok(()) } else { Err(Failure::Reported) }
 }
 
 /// Where everything is.
 fn places(stage: &Stage) -> String {
     let Stage { ground, admin, receiver, .. } = stage;
+    let admin = admin.as_str().trim_end_matches('/');
     format!("REST API   {admin}\nmetrics    {admin}/metrics\nreceiver   {receiver}\n{ground}")
 }
 
@@ -158,28 +159,8 @@ fn told(stage: &Stage, rate: u32) -> String {
     format!("staying up until Ctrl-C, while the provider changes {rate} things a second\n{}", places(stage))
 }
 
-fn interrupted<W: Write>(screen: &mut Screen<'_, W>) -> Result<(), Failure> {
+fn interrupted(screen: &mut Screen<'_>) -> Result {
     screen.close()?;
     screen.tell("interrupted before the count: nothing is verified")?;
     Err(Failure::Reported)
-}
-
-/// What asks a process to end.
-struct Signals {
-    terminated: Signal,
-    interrupted: Signal,
-}
-
-impl Signals {
-    fn take() -> Result<Self, Failure> {
-        let of = |kind| signal(kind).map_err(outside);
-        Ok(Self { terminated: of(SignalKind::terminate())?, interrupted: of(SignalKind::interrupt())? })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminated.recv() => {}
-            _ = self.interrupted.recv() => {}
-        }
-    }
 }

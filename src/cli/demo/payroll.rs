@@ -13,7 +13,7 @@ use simulator::{
 };
 
 use super::stage::Stage;
-use crate::cli::{Failure, outside};
+use crate::cli::Result;
 
 /// Companies by their code.
 type Companies = BTreeMap<u64, Value>;
@@ -49,9 +49,9 @@ impl Payroll {
 
 impl Stage {
     /// Reads the list of payroll companies again, then compares the topic with the provider.
-    pub(super) async fn payroll(&self, limit: Duration) -> Result<Payroll, Failure> {
+    pub(super) async fn payroll(&self, limit: Duration) -> Result<Payroll> {
         let again = async {
-            self.post("snapshots", &json!({ "id": "payroll", "lists": ["payroll"] })).await;
+            self.request(&json!({ "id": "payroll", "lists": ["payroll"] })).await;
             self.over("payroll").await
         };
         let run = timeout(limit, again).await.unwrap_or_default();
@@ -59,14 +59,14 @@ impl Stage {
         let mut topic = Companies::new();
         for record in self.read(Topic::PayrollCompanies).await? {
             let value = record.value.unwrap_or_default();
-            let (_, value) = decoder.decode(SchemaKind::PayrollCompany, &value).await.map_err(outside)?;
-            keep(&mut topic, serde_json::from_str(&value.to_json()).map_err(outside)?);
+            let (_, value) = decoder.decode(SchemaKind::PayrollCompany, &value).await?;
+            keep(&mut topic, serde_json::from_str(&value.to_json())?);
         }
         let mut source = Companies::new();
         let world = self.ground.simulator.provider().world();
         for row in world.payroll(ListOrder::Created) {
             let json = payroll_json(world.seed(), &row, Shape::default());
-            keep(&mut source, serde_json::from_slice(&json).map_err(outside)?);
+            keep(&mut source, serde_json::from_slice(&json)?);
         }
         Ok(Payroll::of(&source, &topic, run["certified"] == true))
     }

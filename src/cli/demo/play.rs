@@ -1,21 +1,18 @@
 //! What happens in the demo, in order, and how it is watched meanwhile.
 
-use std::{
-    io::Write,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until};
 
 use super::{
     Options,
-    ledger::Figures,
-    lists::{Listed, Runs},
+    ledger::{Figures, by_topic},
+    lists::{Run, Runs},
     screen::{Board, Screen},
     stage::Stage,
     summary::Counted,
 };
-use crate::cli::Failure;
+use crate::cli::Result;
 
 /// How often is looked at how everything stands.
 const LOOK: Duration = Duration::from_millis(250);
@@ -27,42 +24,41 @@ const LINE: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A stage and who watches it.
-pub(super) struct Play<'a, 'b, W> {
+pub(super) struct Play<'a, 'b> {
     stage: &'a Stage,
-    screen: &'a mut Screen<'b, W>,
+    screen: &'a mut Screen<'b>,
     /// Only where it is shown.
     runs: Option<Runs>,
-    doing: String,
+    doing: &'static str,
     is_reachable: bool,
     /// Whether lines are printed, and when the last one was.
     line: Option<Instant>,
     most_spooled: u64,
 }
 
-impl<'a, 'b, W: Write> Play<'a, 'b, W> {
-    pub(super) fn new(stage: &'a Stage, screen: &'a mut Screen<'b, W>) -> Self {
-        let runs = screen.is_live().then(|| stage.follow_runs());
-        let doing = "starting".to_owned();
-        Self { stage, screen, runs, doing, is_reachable: true, line: None, most_spooled: 0 }
+impl<'a, 'b> Play<'a, 'b> {
+    pub(super) fn new(stage: &'a Stage, screen: &'a mut Screen<'b>) -> Self {
+        let runs = screen.terminal.is_live.then(|| stage.follow_runs());
+        Self { stage, screen, runs, doing: "starting", is_reachable: true, line: None, most_spooled: 0 }
     }
 
     /// From connectors that are not there yet to the last count.
-    pub(super) async fn run(&mut self, options: &Options) -> Result<Counted, Failure> {
+    pub(super) async fn run(&mut self, options: &Options) -> Result<Counted> {
         let stage = self.stage;
         self.begin(options.rate).await?;
         let listed = self.through_an_outage(Duration::from_secs(options.seconds.into()) / 3).await?;
         stage.change(0.0);
-        self.now("waiting until nothing is on its way any more");
+        self.doing = "waiting until nothing is on its way any more";
         let settled = self.during(stage.settled(PATIENCE)).await?;
         let figures = stage.figures();
         self.write_line()?;
         self.line = None;
 
-        self.now("reading the topics back");
+        self.doing = "reading the topics back";
         let verdict = self.during(stage.verdict(settled.as_deref().unwrap_or_default())).await??;
-        self.screen.tell(&verdict.to_string())?;
+        self.screen.tell(&format!("events read back: {}", by_topic(&verdict.topics)))?;
         let notified = self.during(stage.notified(settled.as_deref().unwrap_or_default())).await??;
-        self.screen.tell(&notified.to_string())?;
+        self.screen.tell(&format!("invoicing events read back: {}", by_topic(&notified.topics)))?;
         let enriched = self.during(stage.enriched(PATIENCE)).await??;
         self.screen.tell(&format!(
             "records read back: {} behind {} events, {} of them deleted",
@@ -71,15 +67,16 @@ impl<'a, 'b, W: Write> Play<'a, 'b, W> {
         let standing = self.during(stage.standing(PATIENCE)).await?;
         let (enabled_after, gap) = self.through_a_gap().await?;
         let registered_after = self.through_a_lost_hook().await?;
-        self.now("reading the list of payroll companies once more");
+        self.doing = "reading the list of payroll companies once more";
         let payroll = self.during(stage.payroll(PATIENCE)).await??;
         self.screen.tell(&format!(
             "payroll read again and compared: {} companies, {} missing or different",
             payroll.companies, payroll.different
         ))?;
-        self.now("verifying: every list against the topics");
+        self.doing = "verifying: every list against the topics";
         let compared = self.during(stage.compared(PATIENCE)).await?;
-        self.screen.tell(&format!("verified, source against topics: {} rows compared", compared.rows))?;
+        self.screen
+            .tell(&format!("verified, source against topics: {} rows compared", compared.number("/rows")))?;
         // Last: whatever came before may have given something up.
         let letters = self.during(stage.letters()).await??;
         let (most_spooled, refreshes) = (self.most_spooled, stage.refreshes());
@@ -102,11 +99,11 @@ impl<'a, 'b, W: Write> Play<'a, 'b, W> {
     }
 
     /// Lets the provider go on for as long as somebody watches.
-    pub(super) async fn go_on(&mut self, rate: u32) -> Result<(), Failure> {
+    pub(super) async fn go_on(&mut self, rate: u32) -> Result {
         self.stage.change(f64::from(rate));
-        self.now("staying up until Ctrl-C");
+        self.doing = "staying up until Ctrl-C";
         loop {
-            if self.screen.is_live() {
+            if self.screen.terminal.is_live {
                 self.look()?;
             }
             sleep(CALM_LOOK).await;
@@ -114,12 +111,12 @@ impl<'a, 'b, W: Write> Play<'a, 'b, W> {
     }
 
     /// Up to the first event.
-    async fn begin(&mut self, rate: u32) -> Result<(), Failure> {
+    async fn begin(&mut self, rate: u32) -> Result {
         let stage = self.stage;
-        self.now("waiting for the connectors");
+        self.doing = "waiting for the connectors";
         self.during(stage.connect()).await??;
         self.screen.tell("both connectors are created")?;
-        self.now("waiting for the subscriptions");
+        self.doing = "waiting for the subscriptions";
         let subscribed = self.during(stage.subscribed()).await??;
         self.screen.tell(&format!(
             "{subscribed} subscriptions made by the worker, each acknowledged; the provider changes {rate} things a second"
@@ -131,24 +128,28 @@ impl<'a, 'b, W: Write> Play<'a, 'b, W> {
     }
 
     /// Three times as long as this, Kafka being away in the middle; the lists are read before that.
-    async fn through_an_outage(&mut self, third: Duration) -> Result<Listed, Failure> {
+    async fn through_an_outage(&mut self, third: Duration) -> Result<Run> {
         let stage = self.stage;
-        if !self.screen.is_live() {
+        if !self.screen.terminal.is_live {
             self.screen.print(&format!("\n{:>8}  {:<10} {}", "", "Kafka", Figures::HEAD))?;
         }
         self.line = Some(Instant::now());
         let end = tokio::time::Instant::now() + third;
-        self.now("events as they happen, and every list in full");
+        self.doing = "events as they happen, and every list in full";
         let listed = self.during(stage.listed(PATIENCE)).await?;
-        let Listed { lists, certified, pages, rows, published, .. } = &listed;
         self.screen.tell(&format!(
-            "snapshot: {certified} of {lists} lists certified complete, {rows} rows on {pages} pages, {published} records published"
+            "snapshot: {} of {} lists certified complete, {} rows on {} pages, {} records published",
+            listed.number("/collections/certified"),
+            listed.number("/collections/total"),
+            listed.number("/rows"),
+            listed.number("/pages"),
+            listed.number("/published")
         ))?;
         self.during(sleep_until(end)).await?;
 
         stage.set_reachable(false)?;
         self.is_reachable = false;
-        self.now("Kafka is away: deliveries are answered from the spool");
+        self.doing = "Kafka is away: deliveries are answered from the spool";
         self.screen.tell("Kafka is cut off: deliveries are answered once they are in the spool")?;
         let end = tokio::time::Instant::now() + third;
         // A delivery waits for Kafka for a while before it goes there.
@@ -157,7 +158,7 @@ impl<'a, 'b, W: Write> Play<'a, 'b, W> {
 
         stage.set_reachable(true)?;
         self.is_reachable = true;
-        self.now("Kafka is back: the spool is published");
+        self.doing = "Kafka is back: the spool is published";
         self.screen
             .tell(&format!("Kafka is back, with {} deliveries in the spool", stage.figures().spooled))?;
         let (back, end) = (Instant::now(), tokio::time::Instant::now() + third);
@@ -165,15 +166,15 @@ impl<'a, 'b, W: Write> Play<'a, 'b, W> {
             let seconds = back.elapsed().as_secs_f64();
             self.screen.tell(&format!("the spool is empty {seconds:.1} s later"))?;
         }
-        self.now("events as they happen");
+        self.doing = "events as they happen";
         self.during(sleep_until(end)).await?;
         Ok(listed)
     }
 
     /// The provider disables a subscription. Seconds until it was enabled again, and what became of the gap.
-    async fn through_a_gap(&mut self) -> Result<(Option<f64>, Option<String>), Failure> {
+    async fn through_a_gap(&mut self) -> Result<(Option<f64>, Option<String>)> {
         let stage = self.stage;
-        self.now("the provider has disabled a subscription");
+        self.doing = "the provider has disabled a subscription";
         let Some((target, after)) = self.during(stage.disable_one(PATIENCE)).await? else {
             self.screen.tell("a subscription that the provider disabled was not enabled again")?;
             return Ok((None, None));
@@ -182,7 +183,7 @@ impl<'a, 'b, W: Write> Play<'a, 'b, W> {
         self.screen.tell(&format!(
             "the provider disabled {target}: {after:.1} s later it was enabled again, with a gap for the time between and a repair asked for"
         ))?;
-        self.now("what the gap may have cost is read again");
+        self.doing = "what the gap may have cost is read again";
         let gap = self.during(stage.repaired(PATIENCE)).await?;
         let state = gap.as_deref().unwrap_or("open: nothing has mended it in time");
         self.screen.tell(&format!("what the gap may have cost was read again: it is {state}"))?;
@@ -190,8 +191,8 @@ impl<'a, 'b, W: Write> Play<'a, 'b, W> {
     }
 
     /// A hook is deleted at the provider. Seconds until it was registered again.
-    async fn through_a_lost_hook(&mut self) -> Result<Option<f64>, Failure> {
-        self.now("an invoicing hook was deleted at the provider");
+    async fn through_a_lost_hook(&mut self) -> Result<Option<f64>> {
+        self.doing = "an invoicing hook was deleted at the provider";
         let after = self.during(self.stage.lose_a_hook(PATIENCE)).await?.map(|after| after.as_secs_f64());
         self.screen.tell(&match after {
             Some(after) => {
@@ -202,12 +203,8 @@ impl<'a, 'b, W: Write> Play<'a, 'b, W> {
         Ok(after)
     }
 
-    fn now(&mut self, doing: &str) {
-        doing.clone_into(&mut self.doing);
-    }
-
     /// Does something, and shows meanwhile how everything stands.
-    async fn during<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Failure> {
+    async fn during<T>(&mut self, work: impl Future<Output = T>) -> Result<T> {
         // Large, and one at a time.
         let mut work = Box::pin(work);
         let mut looks = interval(LOOK);
@@ -220,12 +217,12 @@ impl<'a, 'b, W: Write> Play<'a, 'b, W> {
         }
     }
 
-    fn look(&mut self) -> Result<(), Failure> {
+    fn look(&mut self) -> Result {
         let figures = self.stage.figures();
         self.most_spooled = self.most_spooled.max(figures.spooled);
-        if self.screen.is_live() {
+        if self.screen.terminal.is_live {
             return self.screen.show(&Board {
-                doing: self.doing.clone(),
+                doing: self.doing,
                 is_reachable: self.is_reachable,
                 figures,
                 run: self.runs.as_ref().map(Runs::latest).unwrap_or_default(),
@@ -238,8 +235,8 @@ impl<'a, 'b, W: Write> Play<'a, 'b, W> {
         }
     }
 
-    fn write_line(&mut self) -> Result<(), Failure> {
-        if self.screen.is_live() {
+    fn write_line(&mut self) -> Result {
+        if self.screen.terminal.is_live {
             return Ok(());
         }
         self.line = Some(Instant::now());

@@ -4,9 +4,9 @@ use std::{io::Write, time::Instant};
 
 use serde_json::Value;
 
-use super::ledger::Figures;
+use super::{Terminal, ledger::Figures};
 use crate::cli::{
-    Failure,
+    Result,
     live::{Block, Paint},
     outside, snapshot,
 };
@@ -15,11 +15,9 @@ use crate::cli::{
 const BARS: usize = 3;
 
 /// Where it is shown, and how.
-pub(super) struct Screen<'a, W> {
-    out: &'a mut W,
-    /// Whether a block of lines stays in place.
-    is_live: bool,
-    paint: Paint,
+pub(super) struct Screen<'a> {
+    out: &'a mut dyn Write,
+    pub(super) terminal: Terminal,
     begun: Instant,
     block: Block,
     /// The block as it stands.
@@ -29,7 +27,7 @@ pub(super) struct Screen<'a, W> {
 /// How everything stands.
 pub(super) struct Board {
     /// What is being done or waited for.
-    pub(super) doing: String,
+    pub(super) doing: &'static str,
     pub(super) is_reachable: bool,
     pub(super) figures: Figures,
     /// The newest run that reads lists.
@@ -38,18 +36,10 @@ pub(super) struct Board {
     pub(super) refreshes: u64,
 }
 
-impl<'a, W: Write> Screen<'a, W> {
+impl<'a> Screen<'a> {
     /// Seconds are counted from now.
-    pub(super) fn new(out: &'a mut W, is_live: bool, paint: Paint) -> Self {
-        Self { out, is_live, paint, begun: Instant::now(), block: Block::default(), shown: Vec::new() }
-    }
-
-    pub(super) fn is_live(&self) -> bool {
-        self.is_live
-    }
-
-    pub(super) fn paint(&self) -> Paint {
-        self.paint
+    pub(super) fn new(out: &'a mut dyn Write, terminal: Terminal) -> Self {
+        Self { out, terminal, begun: Instant::now(), block: Block::default(), shown: Vec::new() }
     }
 
     pub(super) fn seconds(&self) -> f64 {
@@ -57,43 +47,43 @@ impl<'a, W: Write> Screen<'a, W> {
     }
 
     /// Something has happened.
-    pub(super) fn tell(&mut self, text: &str) -> Result<(), Failure> {
-        let at = self.paint.faint(&format!("{:>6.2} s", self.seconds()));
+    pub(super) fn tell(&mut self, text: &str) -> Result {
+        let at = self.terminal.paint.faint(&format!("{:>6.2} s", self.seconds()));
         self.print(&format!("{at}  {text}"))
     }
 
     /// Lines that stay.
-    pub(super) fn print(&mut self, text: &str) -> Result<(), Failure> {
-        self.block.clear(self.out).map_err(outside)?;
-        writeln!(self.out, "{text}").map_err(outside)?;
+    pub(super) fn print(&mut self, text: &str) -> Result {
+        self.block.clear(self.out)?;
+        writeln!(self.out, "{text}")?;
         self.redraw()
     }
 
     /// How it stands now; nothing where nothing stays in place.
-    pub(super) fn show(&mut self, board: &Board) -> Result<(), Failure> {
-        if !self.is_live {
+    pub(super) fn show(&mut self, board: &Board) -> Result {
+        if !self.terminal.is_live {
             return Ok(());
         }
-        self.shown = board.lines(self.paint);
+        self.shown = board.lines(self.terminal.paint);
         self.redraw()
     }
 
     /// The figures, as a line of their own.
-    pub(super) fn line(&mut self, is_reachable: bool, figures: &Figures) -> Result<(), Failure> {
+    pub(super) fn line(&mut self, is_reachable: bool, figures: &Figures) -> Result {
         let kafka = if is_reachable { "there" } else { "cut off" };
         let seconds = self.seconds();
         self.print(&format!("{seconds:>6.0} s  {kafka:<10} {figures}"))
     }
 
     /// What stands in place goes; what was told stays.
-    pub(super) fn close(&mut self) -> Result<(), Failure> {
+    pub(super) fn close(&mut self) -> Result {
         self.shown.clear();
         self.block.clear(self.out).and_then(|()| self.out.flush()).map_err(outside)
     }
 
-    fn redraw(&mut self) -> Result<(), Failure> {
-        if self.is_live {
-            self.block.redraw(&self.shown, self.out).map_err(outside)?;
+    fn redraw(&mut self) -> Result {
+        if self.terminal.is_live {
+            self.block.redraw(&self.shown, self.out)?;
         }
         self.out.flush().map_err(outside)
     }
@@ -130,7 +120,7 @@ mod tests {
 
     fn board() -> Board {
         Board {
-            doing: "waiting".to_owned(),
+            doing: "waiting",
             is_reachable: false,
             figures: Figures { accepted: 7, spooled: 3, ..Figures::default() },
             run: json!({ "id": "initial", "state": "running", "rows": 4,
@@ -141,7 +131,7 @@ mod tests {
 
     fn shown(is_live: bool) -> String {
         let mut out = Vec::new();
-        let mut screen = Screen::new(&mut out, is_live, Paint { is_on: false });
+        let mut screen = Screen::new(&mut out, Terminal { is_live, paint: Paint { is_on: false } });
         let done = screen.show(&board()).and_then(|()| screen.tell("begun")).and_then(|()| screen.close());
         assert!(done.is_ok());
         String::from_utf8(out).unwrap()

@@ -9,6 +9,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+use url::Url;
 
 use kafka::Received;
 use model::{AccountingResource, SchemaKind, Topic, TopicPrefix};
@@ -20,7 +21,6 @@ use simulator::{
 };
 
 use super::{
-    access::Access,
     invoicing,
     ledger::{Figures, Verdict},
     records::{Enriched, Letters},
@@ -28,7 +28,13 @@ use super::{
 };
 use crate::{
     avro,
-    cli::{Failure, outside},
+    cli::{
+        Result,
+        client::{self, Method},
+        outside,
+        table::each,
+        until,
+    },
     config,
     enrich::{Asked, asked},
     telemetry::{Filters, Metrics},
@@ -59,9 +65,9 @@ pub(super) const CLOSE_LOOK: Duration = Duration::from_millis(5);
 /// Everything, running.
 pub(super) struct Stage {
     pub(super) ground: Ground,
-    pub(super) client: reqwest::Client,
+    pub(super) rest: client::Worker,
     /// Where the worker answers, and where deliveries go.
-    pub(super) admin: String,
+    pub(super) admin: Url,
     pub(super) receiver: String,
     metrics: Metrics,
     stop: CancellationToken,
@@ -77,56 +83,46 @@ impl Stage {
         ground: Ground,
         logs: Filters,
         metrics: &Metrics,
-    ) -> Result<(Self, Vec<Access>), Failure> {
+    ) -> Result<(Self, Vec<String>)> {
         let (logins, started) =
             tokio::try_join!(Box::pin(ground.log_in()), Box::pin(ground.start(logs, metrics)))?;
         let Started { running, stop, admin, receiver } = started;
-        let client = reqwest::Client::builder().no_proxy().timeout(LIMIT).build().map_err(outside)?;
+        let rest = client::Worker::here(admin.clone(), LIMIT)?;
         let (rate, followed) = watch::channel(0.0);
         let invoicing = invoicing::change(Arc::clone(ground.simulator.provider()), followed);
         let invoicing = AbortOnDropHandle::new(tokio::spawn(invoicing));
         let metrics = metrics.clone();
         let stage =
-            Self { ground, client, admin, receiver, metrics, stop, running, rate, _invoicing: invoicing };
+            Self { ground, rest, admin, receiver, metrics, stop, running, rate, _invoicing: invoicing };
         Ok((stage, logins))
     }
 
     /// Has the worker run both connectors.
-    pub(super) async fn connect(&self) -> Result<(), Failure> {
+    pub(super) async fn connect(&self) -> Result {
         tokio::try_join!(self.create(CONNECTOR), self.create(RECORDS)).map(drop)
     }
 
     /// Waits until something is in the spool, or nothing is; whether that came in time.
     pub(super) async fn spool_is_empty(&self, is_empty: bool, limit: Duration) -> bool {
-        let reached = async {
-            while (self.figures().spooled == 0) != is_empty {
-                sleep(LOOK).await;
-            }
-        };
+        let reached = until(LOOK, async || ((self.figures().spooled == 0) == is_empty).then_some(()));
         timeout(limit, reached).await.is_ok()
     }
 
     /// Waits until more events are published than these.
-    pub(super) async fn published_more(&self, than: u64) -> Result<(), Failure> {
-        let published = async {
-            while self.figures().published <= than {
-                sleep(CLOSE_LOOK).await;
-            }
-        };
-        timeout(LIMIT, published).await.map_err(outside)
+    pub(super) async fn published_more(&self, than: u64) -> Result {
+        let published = until(CLOSE_LOOK, async || (self.figures().published > than).then_some(()));
+        Ok(timeout(LIMIT, published).await?)
     }
 
     /// Waits until the connector's path is served and all tasks run, which takes a login.
     async fn is_running(&self) {
         for connector in [CONNECTOR, RECORDS] {
-            loop {
-                let status = self.ask_of(connector, "status").await;
-                let task = &status["tasks"][0]["state"];
-                if status["connector"]["state"] == "RUNNING" && task == "RUNNING" {
-                    break;
-                }
-                sleep(LOOK).await;
-            }
+            let run = async || {
+                let status = self.ask(connector, &["status"]).await;
+                let states = [&status["connector"]["state"], &status["tasks"][0]["state"]];
+                states.iter().all(|state| **state == "RUNNING").then_some(())
+            };
+            until(LOOK, run).await;
         }
     }
 
@@ -134,7 +130,10 @@ impl Stage {
     pub(super) async fn standing(&self, limit: Duration) -> (bool, String) {
         // It may be on its way back to its worker after the outage.
         let runs = timeout(limit, self.is_running()).await.is_ok();
-        let state = self.ask("status").await["tasks"][0]["state"].as_str().unwrap_or("UNKNOWN").to_owned();
+        let state = self.ask(CONNECTOR, &["status"]).await["tasks"][0]["state"]
+            .as_str()
+            .unwrap_or("UNKNOWN")
+            .to_owned();
         (runs, state)
     }
 
@@ -144,8 +143,8 @@ impl Stage {
     }
 
     /// Waits until the worker has every subscription that its connector declares. How many there are.
-    pub(super) async fn subscribed(&self) -> Result<usize, Failure> {
-        timeout(LIMIT, self.are_active()).await.map_err(outside)?;
+    pub(super) async fn subscribed(&self) -> Result<usize> {
+        timeout(LIMIT, self.are_active()).await?;
         Ok(Self::declared())
     }
 
@@ -155,15 +154,13 @@ impl Stage {
     }
 
     async fn are_active(&self) {
-        let is_active = |one: &Value| one["phase"] == "active";
-        loop {
-            let told = self.ask("subscriptions").await;
-            let all = told["subscriptions"].as_array().map(Vec::as_slice).unwrap_or_default();
-            if all.len() == Self::declared() && all.iter().all(is_active) {
-                return;
-            }
-            sleep(LOOK).await;
-        }
+        let are_active = async || {
+            let told = self.ask(CONNECTOR, &["subscriptions"]).await;
+            let all = each(&told["subscriptions"]);
+            let are_active = all.iter().all(|one| one["phase"] == "active");
+            (are_active && all.len() == Self::declared()).then_some(())
+        };
+        until(LOOK, are_active).await
     }
 
     /// The provider disables a subscription, as it does after deliveries that failed for too long. What was disabled, and after
@@ -176,38 +173,27 @@ impl Stage {
         let webhook = provider.accounting.webhooks().into_iter().find(is_meant)?;
         let begun = Instant::now();
         provider.accounting.disable(provider, webhook.id);
-        let mended = async {
-            loop {
-                let gaps = self.ask("gaps").await;
-                if let Some(gap) = accounting_gap(&gaps).filter(|gap| !gap["repair"].is_null()) {
-                    return gap["target"].as_str().unwrap_or_default().to_owned();
-                }
-                sleep(LOOK).await;
-            }
-        };
+        let mended = until(LOOK, async || {
+            let gaps = self.ask(CONNECTOR, &["gaps"]).await;
+            let gap = accounting_gap(&gaps).filter(|gap| !gap["repair"].is_null())?;
+            Some(gap["target"].as_str().unwrap_or_default().to_owned())
+        });
         let target = timeout(limit, mended).await.ok()?;
         timeout(limit, self.are_active()).await.ok()?;
         Some((target, begun.elapsed()))
     }
 
-    /// What the worker tells of the connector that receives.
-    pub(super) async fn ask(&self, what: &str) -> Value {
-        self.ask_of(CONNECTOR, what).await
+    /// What the worker reports of a connector; null if it does not answer.
+    pub(super) async fn ask(&self, connector: &str, what: &[&str]) -> Value {
+        let path = [&["connectors", connector], what].concat();
+        self.rest.get(&path, &[]).await.unwrap_or_default()
     }
 
-    pub(super) async fn ask_of(&self, connector: &str, what: &str) -> Value {
-        let address = format!("{}/connectors/{connector}/{what}", self.admin);
-        match self.client.get(&address).send().await {
-            Ok(answer) => answer.json().await.unwrap_or_default(),
-            Err(_) => Value::Null,
-        }
-    }
-
-    /// Asks the connector that fetches for something.
-    pub(super) async fn post(&self, what: &str, body: &Value) {
-        let address = format!("{}/connectors/{RECORDS}/{what}", self.admin);
+    /// Requests a run from the connector that fetches.
+    pub(super) async fn request(&self, run: &Value) {
+        let path = ["connectors", RECORDS, "snapshots"];
         // What came of it is looked at elsewhere.
-        self.client.post(&address).json(body).send().await.ok();
+        self.rest.send(Method::POST, &path, &[], Some(run)).await.ok();
     }
 
     pub(super) fn change(&self, per_second: f64) {
@@ -215,7 +201,7 @@ impl Stage {
         self.ground.simulator.provider().turn(|knobs| knobs.changes_per_second = per_second);
     }
 
-    pub(super) fn set_reachable(&self, reachable: bool) -> Result<(), Failure> {
+    pub(super) fn set_reachable(&self, reachable: bool) -> Result {
         self.ground.cluster.set_reachable(reachable).map_err(outside)
     }
 
@@ -240,9 +226,7 @@ impl Stage {
             self.ground.simulator.provider().deliveries.idle().await;
             // A change that was decided on before may still be delivered afterwards; it is nobody's matter any more.
             let entries = self.entries();
-            while self.figures().spooled > 0 {
-                sleep(LOOK).await;
-            }
+            until(LOOK, async || (self.figures().spooled == 0).then_some(())).await;
             entries
         };
         timeout(limit, settled).await.ok()
@@ -254,7 +238,7 @@ impl Stage {
     }
 
     /// Compares what the provider was told with what the topics hold.
-    pub(super) async fn verdict(&self, entries: &[Entry]) -> Result<Verdict, Failure> {
+    pub(super) async fn verdict(&self, entries: &[Entry]) -> Result<Verdict> {
         let mut records = Vec::new();
         for topic in RESOURCES.map(Topic::AccountingEvents) {
             records.extend(self.read(topic).await?);
@@ -263,25 +247,24 @@ impl Stage {
     }
 
     /// All that a topic holds.
-    pub(super) async fn read(&self, topic: Topic) -> Result<Vec<Received>, Failure> {
-        let name = topic.name(&TopicPrefix::new(PREFIX).map_err(outside)?);
+    pub(super) async fn read(&self, topic: Topic) -> Result<Vec<Received>> {
+        let name = topic.name(&TopicPrefix::new(PREFIX)?);
         let (partitions, mut records): (Vec<i32>, _) = ((0..PARTITIONS).collect(), Vec::new());
         kafka::read_to_end(&self.ground.cluster.settings(), &name, &partitions, LIMIT, |record| {
             records.push(record)
         })
-        .await
-        .map_err(outside)?;
+        .await?;
         Ok(records)
     }
 
     /// Decodes what topics hold.
-    pub(super) fn decoder(&self) -> Result<avro::Decoder, Failure> {
+    pub(super) fn decoder(&self) -> Result<avro::Decoder> {
         let registry = config::Registry::open(self.ground.registry.url().clone());
-        Ok(avro::Decoder::new(avro::Registry::new(&registry).map_err(outside)?))
+        Ok(avro::Decoder::new(avro::Registry::new(&registry)?))
     }
 
     /// What was given up until now.
-    pub(super) async fn letters(&self) -> Result<Letters, Failure> {
+    pub(super) async fn letters(&self) -> Result<Letters> {
         let letters = self.read(Topic::DeadLetters).await?;
         let gone = self.gone();
         let is_of_gone = |letter: &Received| {
@@ -301,7 +284,7 @@ impl Stage {
     }
 
     /// Waits until every record is as new as the last event of it, or the time is up. How they compare.
-    pub(super) async fn enriched(&self, limit: Duration) -> Result<Enriched, Failure> {
+    pub(super) async fn enriched(&self, limit: Duration) -> Result<Enriched> {
         let end = Instant::now() + limit;
         loop {
             let enriched = self.compare().await?;
@@ -312,7 +295,7 @@ impl Stage {
         }
     }
 
-    async fn compare(&self) -> Result<Enriched, Failure> {
+    async fn compare(&self) -> Result<Enriched> {
         let decoder = self.decoder()?;
         let (mut events, mut published) = (Vec::new(), Vec::new());
         let (companies, mut gone) = (self.gone(), BTreeSet::new());
@@ -321,8 +304,7 @@ impl Stage {
             published.extend(self.read(topic).await?.into_iter().map(|record| (topic, record)));
             for event in self.read(Topic::AccountingEvents(resource)).await? {
                 let value = event.value.unwrap_or_default();
-                let (_, event) =
-                    decoder.decode_as(SchemaKind::AccountingEvent, &value).await.map_err(outside)?;
+                let (_, event) = decoder.decode_as(SchemaKind::AccountingEvent, &value).await?;
                 if let Asked::Wanted(wanted) = asked(event)
                     && let Some(version) = wanted.floor
                 {
@@ -337,11 +319,11 @@ impl Stage {
         Ok(Enriched::of(&events, &published, &gone))
     }
 
-    pub(super) async fn stop(self) -> Result<(), Failure> {
+    pub(super) async fn stop(self) -> Result {
         self.stop.cancel();
-        let ended = timeout(LIMIT, self.running).await.map_err(outside)?;
+        let ended = timeout(LIMIT, self.running).await?;
         self.ground.simulator.stop().await;
-        ended.map_err(outside)?.map_err(outside)
+        ended?.map_err(outside)
     }
 }
 

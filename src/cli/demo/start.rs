@@ -8,14 +8,16 @@
 //!
 //! Connectors come last: a task without a login would fail, and then wait for a person.
 
-use std::{collections::BTreeMap, ffi::OsString, fmt, io, path::Path, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, ffi::OsString, fmt, path::Path, sync::Arc, time::Duration};
 
-use serde_json::Value;
+use reqwest::StatusCode;
+use serde_json::{Value, json};
 use tokio::{
     task::{JoinHandle, spawn_blocking},
     time::{Instant, sleep},
 };
 use tokio_util::sync::CancellationToken;
+use url::Url;
 
 use base::{durable, random};
 use kafka::Admin;
@@ -27,13 +29,12 @@ use simulator::{
 };
 
 use super::{
-    access::Access,
-    invoicing,
+    access, invoicing,
     stage::{LIMIT, LOOK, PARTITIONS, PREFIX, RECORDS, RESOURCES, Stage},
 };
 use crate::{
     avro,
-    cli::{Failure, auth::login::provider, outside, scratch::ScratchDirectory},
+    cli::{Result, auth::login::provider, client::Method, outside, scratch::ScratchDirectory},
     config::{Connector, Worker},
     telemetry::{Filters, Metrics},
     worker::{
@@ -56,8 +57,7 @@ const ENCRYPTION_KEY: &str = "DEMO_GRANT_ENCRYPTION_KEY";
 const PROVIDER_CERTIFICATE: &str = "provider.pem";
 const CERTIFICATE: &str = "certificate.pem";
 const KEY: &str = "key.pem";
-/// What a worker answers while its group is being joined.
-const CONFLICT: u16 = 409;
+const PROPERTIES: &str = "worker.properties";
 
 /// What a worker needs around it, running.
 pub(super) struct Ground {
@@ -73,16 +73,16 @@ pub(super) struct Started {
     pub(super) running: JoinHandle<Result<(), service::Error>>,
     pub(super) stop: CancellationToken,
     /// Where the worker answers.
-    pub(super) admin: String,
+    pub(super) admin: Url,
     /// Where deliveries go.
     pub(super) receiver: String,
 }
 
 impl Ground {
     /// `token_life` is how long an access token lives, `deliveries` how many are remembered.
-    pub(super) async fn prepare(token_life: Duration, deliveries: usize) -> Result<Self, Failure> {
-        let directory = ScratchDirectory::create("demo").map_err(outside)?;
-        let made = rcgen::generate_simple_self_signed(vec![HOST.to_owned()]).map_err(outside)?;
+    pub(super) async fn prepare(token_life: Duration, deliveries: usize) -> Result<Self> {
+        let directory = ScratchDirectory::create("demo")?;
+        let made = rcgen::generate_simple_self_signed(vec![HOST.to_owned()])?;
         let world = WorldSettings { companies: 20, customers: 20, accounts: 20, ..WorldSettings::default() };
         let mut settings = Settings {
             world,
@@ -99,13 +99,16 @@ impl Ground {
         // Each on a thread of its own: the one waits for its thread, the other makes keys and a world.
         let cluster = spawn_blocking(|| kafka::embedded::Cluster::start(1));
         let simulator = tokio::spawn(Simulator::start(settings));
-        let registry = avro::embedded::Server::start().await.map_err(outside)?;
-        let simulator = simulator.await.map_err(outside)?.map_err(outside)?;
-        let cluster = Arc::new(cluster.await.map_err(outside)?.map_err(outside)?);
+        let registry = avro::embedded::Server::start().await?;
+        let simulator = simulator.await??;
+        let cluster = Arc::new(cluster.await??);
 
-        let files = Files { directory: &directory.0, cluster: &cluster, registry: &registry };
-        let key = made.signing_key.serialize_pem();
-        files.write(&made.cert.pem(), &key, simulator.certificate().unwrap_or_default()).map_err(outside)?;
+        let at = |name: &str| directory.0.join(name);
+        durable::replace(&at(CERTIFICATE), made.cert.pem().as_bytes())?;
+        durable::replace(&at(KEY), made.signing_key.serialize_pem().as_bytes())?;
+        durable::replace(&at(PROVIDER_CERTIFICATE), simulator.certificate().unwrap_or_default().as_bytes())?;
+        let properties = properties(&directory.0, cluster.bootstrap_servers(), registry.url());
+        durable::replace(&at(PROPERTIES), properties.as_bytes())?;
         let known = &simulator.provider().settings;
         let environment = [
             (SECRET, secret()?),
@@ -116,26 +119,26 @@ impl Ground {
             (ENCRYPTION_KEY, secret()?),
         ]
         .map(|(name, value)| (OsString::from(name), OsString::from(value)));
-        let loaded = Worker::load(Some(&directory.0.join("worker.properties")), environment);
-        let worker = Arc::new(loaded.map_err(|rejected| Failure::Configuration(rejected.problems))?.config);
+        let loaded = Worker::load(Some(&at(PROPERTIES)), environment);
+        let worker = Arc::new(loaded.map_err(|rejected| rejected.problems)?.config);
         Ok(Self { cluster, registry, simulator, directory, worker })
     }
 
     /// Logs in as the connectors' client, for each area.
-    pub(super) async fn log_in(&self) -> Result<Vec<Access>, Failure> {
+    pub(super) async fn log_in(&self) -> Result<Vec<String>> {
         let parsed = Connector::parse(RECORDS, &self.connector(RECORDS), &self.worker.providers);
-        let (connector, _) = parsed.map_err(Failure::Configuration)?;
+        let (connector, _) = parsed?;
         let admin = Admin::Embedded(Arc::clone(&self.cluster));
         let mut logins = Vec::new();
         for area in [Area::Accounting, Area::Payroll] {
-            let login = Access::log_in(&self.worker, &admin, provider(&connector)?, area, LIMIT);
+            let login = access::log_in(&self.worker, &admin, provider(&connector)?, area, LIMIT);
             logins.push(Box::pin(login).await?);
         }
         Ok(logins)
     }
 
     /// Starts the worker; it has no connectors yet.
-    pub(super) async fn start(&self, logs: Filters, metrics: &Metrics) -> Result<Started, Failure> {
+    pub(super) async fn start(&self, logs: Filters, metrics: &Metrics) -> Result<Started> {
         let rendered = metrics.clone();
         let process = Process {
             loggers: Arc::new(logs),
@@ -144,14 +147,14 @@ impl Ground {
             adopt: false,
             embedded: Some(Arc::clone(&self.cluster)),
         };
-        let service = Service::bind(Arc::clone(&self.worker), &process).await.map_err(outside)?;
+        let service = Service::bind(Arc::clone(&self.worker), &process).await?;
         let port = |addresses: &[std::net::SocketAddr]| addresses.first().map_or(0, |address| address.port());
         let receives = service.webhook_addresses();
         let receiver = format!("https://{HOST} (really 127.0.0.1:{})", port(&receives));
         self.simulator.provider().turn(|knobs| {
             knobs.delivery.resolve.extend(receives.first().map(|address| (HOST.to_owned(), *address)));
         });
-        let admin = format!("http://127.0.0.1:{}", port(service.addresses()));
+        let admin = Url::parse(&format!("http://127.0.0.1:{}", port(service.addresses())))?;
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         let running = tokio::spawn(async move { service.run(&process, stopped).await });
@@ -206,65 +209,52 @@ impl Ground {
 }
 
 /// What the worker reads at its start.
-struct Files<'a> {
-    directory: &'a Path,
-    cluster: &'a kafka::embedded::Cluster,
-    registry: &'a avro::embedded::Server,
-}
-
-impl Files<'_> {
-    fn write(&self, certificate: &str, key: &str, provider: &str) -> io::Result<()> {
-        let at = |name: &str| self.directory.join(name);
-        durable::replace(&at(CERTIFICATE), certificate.as_bytes())?;
-        durable::replace(&at(KEY), key.as_bytes())?;
-        durable::replace(&at(PROVIDER_CERTIFICATE), provider.as_bytes())?;
-        let lines = [
-            ("bootstrap.servers", self.cluster.bootstrap_servers().to_owned()),
-            ("value.converter.schema.registry.url", self.registry.url().to_string()),
-            ("group.id", "tributary-demo".to_owned()),
-            // The simulated provider: its API, and its identity service under another name.
-            ("provider.hosts.allowed", "127.0.0.1,localhost".to_owned()),
-            ("listeners", "http://127.0.0.1:0".to_owned()),
-            ("webhook.listeners", "https://127.0.0.1:0".to_owned()),
-            ("webhook.advertised.url", format!("https://{HOST}")),
-            ("webhook.ssl.certificate.location", at(CERTIFICATE).display().to_string()),
-            ("webhook.ssl.key.location", at(KEY).display().to_string()),
-            ("state.dir", at("state").display().to_string()),
-            ("config.storage.replication.factor", "1".to_owned()),
-            ("offset.storage.replication.factor", "1".to_owned()),
-            ("status.storage.replication.factor", "1".to_owned()),
-            ("work.storage.replication.factor", "1".to_owned()),
-            ("grant.storage.replication.factor", "1".to_owned()),
-            ("grant.encryption.key", format!("${{env:{ENCRYPTION_KEY}}}")),
-            ("config.providers", "env".to_owned()),
-            (
-                "config.providers.env.param.allowlist.pattern",
-                [SECRET, INVOICING_SECRET, INVOICING_PASSWORD, SUBSCRIPTION_KEY, CLIENT_SECRET].join("|"),
-            ),
-            // Its brokers never wake a waiting fetch, so waiting only delays.
-            ("consumer.fetch.wait.max.ms", "1".to_owned()),
-        ];
-        let text: String = lines.iter().map(|(key, value)| format!("{key}={value}\n")).collect();
-        durable::replace(&at("worker.properties"), text.as_bytes())
-    }
+fn properties(directory: &Path, kafka: &str, registry: &Url) -> String {
+    let at = |name: &str| directory.join(name).display().to_string();
+    let lines = [
+        ("bootstrap.servers", kafka.to_owned()),
+        ("value.converter.schema.registry.url", registry.to_string()),
+        ("group.id", "tributary-demo".to_owned()),
+        // The simulated provider: its API, and its identity service under another name.
+        ("provider.hosts.allowed", "127.0.0.1,localhost".to_owned()),
+        ("listeners", "http://127.0.0.1:0".to_owned()),
+        ("webhook.listeners", "https://127.0.0.1:0".to_owned()),
+        ("webhook.advertised.url", format!("https://{HOST}")),
+        ("webhook.ssl.certificate.location", at(CERTIFICATE)),
+        ("webhook.ssl.key.location", at(KEY)),
+        ("state.dir", at("state")),
+        ("config.storage.replication.factor", "1".to_owned()),
+        ("offset.storage.replication.factor", "1".to_owned()),
+        ("status.storage.replication.factor", "1".to_owned()),
+        ("work.storage.replication.factor", "1".to_owned()),
+        ("grant.storage.replication.factor", "1".to_owned()),
+        ("grant.encryption.key", format!("${{env:{ENCRYPTION_KEY}}}")),
+        ("config.providers", "env".to_owned()),
+        (
+            "config.providers.env.param.allowlist.pattern",
+            [SECRET, INVOICING_SECRET, INVOICING_PASSWORD, SUBSCRIPTION_KEY, CLIENT_SECRET].join("|"),
+        ),
+        // Its brokers never wake a waiting fetch, so waiting only delays.
+        ("consumer.fetch.wait.max.ms", "1".to_owned()),
+    ];
+    lines.iter().map(|(key, value)| format!("{key}={value}\n")).collect()
 }
 
 impl Stage {
     /// Creates a connector, as soon as the worker takes one.
-    pub(super) async fn create(&self, name: &str) -> Result<(), Failure> {
-        let address = format!("{}/connectors/{name}/config", self.admin);
-        let (config, end) = (self.ground.connector(name), Instant::now() + LIMIT);
+    pub(super) async fn create(&self, name: &str) -> Result {
+        let (config, end) = (json!(self.ground.connector(name)), Instant::now() + LIMIT);
         loop {
-            let answer = self.client.put(&address).json(&config).send().await.map_err(outside)?;
-            let status = answer.status();
+            let path = ["connectors", name, "config"];
+            let (status, body) = self.rest.ask(Method::PUT, &path, &[], Some(&config)).await?;
             if status.is_success() {
                 return Ok(());
             }
             // A worker that is still on its way says so.
-            let is_early = status.is_server_error() || status.as_u16() == CONFLICT;
+            let is_early = status.is_server_error() || status == StatusCode::CONFLICT;
             if !is_early || Instant::now() >= end {
-                let told: Value = answer.json().await.unwrap_or_default();
-                return Err(outside(NotCreated { name: name.to_owned(), status: status.as_u16(), told }));
+                let told: Value = serde_json::from_slice(&body).unwrap_or_default();
+                return Err(outside(NotCreated { name: name.to_owned(), status, told }));
             }
             sleep(LOOK).await;
         }
@@ -273,10 +263,10 @@ impl Stage {
 
 /// The worker does not take a connector.
 #[derive(Debug, thiserror::Error)]
-#[error("create the connector {name}: {status} {}", told["message"].as_str().unwrap_or_default())]
+#[error("create the connector {name}: {} {}", status.as_u16(), told["message"].as_str().unwrap_or_default())]
 struct NotCreated {
     name: String,
-    status: u16,
+    status: StatusCode,
     told: Value,
 }
 
@@ -292,6 +282,6 @@ impl fmt::Display for Ground {
 }
 
 /// Nobody knows it but this process.
-fn secret() -> Result<String, Failure> {
+fn secret() -> Result<String> {
     random::hex::<32>().map_err(outside)
 }

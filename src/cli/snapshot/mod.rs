@@ -24,21 +24,12 @@ pub(super) use self::verify::{Options as VerifyOptions, run as verify};
 #[cfg(feature = "simulator")]
 pub(super) use self::watch::progress;
 use super::{
-    Failure,
-    client::{Access, Method, Worker, path_of, refusal},
-    outside,
+    Failure, Result,
+    client::{Access, Method, Worker, refusal},
+    table::each,
 };
 
-/// How the help of `snapshot` ends.
-const EXAMPLES: &str = "Examples:
-  tributary snapshot start records                          everything as configured
-  tributary snapshot start records --list customers --wait  one list, and wait until it is over
-  tributary snapshot status records                         all runs
-  tributary snapshot status records nightly --watch         bars until the run is over
-  tributary snapshot certificates records --uncertified     lists that are not proved complete";
-
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
 pub(super) struct Options {
     #[command(flatten)]
     access: Access,
@@ -147,34 +138,32 @@ impl Asked {
     }
 }
 
-pub(super) async fn run(options: &Options, out: &mut impl Write) -> Result<(), Failure> {
+pub(super) async fn run(options: &Options, out: &mut dyn Write) -> Result {
     let worker = Worker::new(&options.access)?;
     match &options.command {
         Command::Start { connector, asked, incremental, wait } => {
             let body = asked.body(None, *incremental);
-            let told = start(&worker, connector, &body).await?;
+            let told = worker.order(Method::POST, &path(connector), Some(&body)).await?;
             if !wait {
                 return worker.show(&told, out, |told, out| show::started(connector, told, out));
             }
             let ended = watch(&options.access, &worker, connector, id_of(&told)?, out).await?;
-            worker.show(&ended, out, |ended, out| show::run(ended, out))?;
+            worker.show(&ended, out, show::run)?;
             certified(&ended)
         }
         Command::Status { connector, id: None, watch: false } => {
-            let found = worker.get(&path(connector, &[]), &[]).await?;
-            worker.show(&found, out, |found, out| show::runs(found, out))
+            worker.list(&path(connector), &[], out, show::runs).await
         }
         Command::Status { connector, id: Some(id), watch: false } => {
-            let found = worker.get(&path(connector, &[id]), &[]).await?;
-            worker.show(&found, out, |found, out| show::run(found, out))
+            worker.list(&["connectors", connector, "snapshots", id], &[], out, show::run).await
         }
         Command::Status { connector, id, watch: true } => {
             let id = match id {
                 Some(id) => id.clone(),
-                None => newest(&worker.get(&path(connector, &[]), &[]).await?, connector)?,
+                None => newest(&worker.get(&path(connector), &[]).await?, connector)?,
             };
             let ended = watch(&options.access, &worker, connector, &id, out).await?;
-            worker.show(&ended, out, |ended, out| show::run(ended, out))?;
+            worker.show(&ended, out, show::run)?;
             certified(&ended)
         }
         Command::Pause(named) => order(&worker, named, "pause", out).await,
@@ -185,40 +174,33 @@ pub(super) async fn run(options: &Options, out: &mut impl Write) -> Result<(), F
             for (name, value) in [("run", run), ("list", list), ("company", company)] {
                 query.extend(value.iter().map(|value| (name, value.clone())));
             }
-            let found = worker.get(&path_of(connector, "certificates", &[]), &query).await?;
-            worker.show(&found, out, |found, out| show::certificates(found, out))
+            let path = ["connectors", connector, "certificates"];
+            worker.list(&path, &query, out, show::certificates).await
         }
     }
-}
-
-/// Asks for a run; how it stands.
-async fn start(worker: &Worker<'_>, connector: &str, body: &Value) -> Result<Value, Failure> {
-    let (_, told) = worker.send(Method::POST, &path(connector, &[]), &[], Some(body)).await?;
-    serde_json::from_slice(&told).map_err(outside)
 }
 
 /// Shows a run until it is over. What it stood at then.
 async fn watch(
     access: &Access,
-    worker: &Worker<'_>,
+    worker: &Worker,
     connector: &str,
     id: &str,
-    out: &mut impl Write,
-) -> Result<Value, Failure> {
+    out: &mut dyn Write,
+) -> Result<Value> {
     let manner = watch::Manner::of(access.output(), io::stdout().is_terminal());
-    watch::until_over(worker, &path(connector, &[id]), manner, out).await
+    watch::until_over(worker, &["connectors", connector, "snapshots", id], manner, out).await
 }
 
-async fn order(worker: &Worker<'_>, named: &Named, order: &str, out: &mut impl Write) -> Result<(), Failure> {
-    let path = path(&named.connector, &[&named.id, order]);
-    let (_, told) = worker.send(Method::PUT, &path, &[], None).await?;
-    let told: Value = serde_json::from_slice(&told).map_err(outside)?;
-    worker.show(&told, out, |told, out| show::ordered(told, out))
+async fn order(worker: &Worker, named: &Named, order: &str, out: &mut dyn Write) -> Result {
+    let path = ["connectors", &named.connector, "snapshots", &named.id, order];
+    let told = worker.order(Method::PUT, &path, None).await?;
+    worker.show(&told, out, show::ordered)
 }
 
 /// The newest run that is not over, else the newest.
-fn newest(found: &Value, connector: &str) -> Result<String, Failure> {
-    let all = found["snapshots"].as_array().map_or(&[][..], Vec::as_slice);
+fn newest(found: &Value, connector: &str) -> Result<String> {
+    let all = each(&found["snapshots"]);
     let chosen = all.iter().find(|run| !is_over(run)).or(all.first());
     chosen.and_then(|run| run["id"].as_str()).map(str::to_owned).ok_or_else(|| {
         refusal(format!("{connector} has no runs; `tributary snapshot start {connector}` asks for one"))
@@ -230,16 +212,16 @@ fn is_over(run: &Value) -> bool {
 }
 
 /// What was to be shown has been; whether it is good news is the exit code.
-fn certified(run: &Value) -> Result<(), Failure> {
+fn certified(run: &Value) -> Result {
     if run["certified"] == true { Ok(()) } else { Err(Failure::Reported) }
 }
 
-fn id_of(run: &Value) -> Result<&str, Failure> {
+fn id_of(run: &Value) -> Result<&str> {
     run["id"].as_str().ok_or_else(|| refusal("the worker did not say which id the run has".to_owned()))
 }
 
-fn path(connector: &str, rest: &[&str]) -> Vec<String> {
-    path_of(connector, "snapshots", rest)
+fn path(connector: &str) -> [&str; 3] {
+    ["connectors", connector, "snapshots"]
 }
 
 #[cfg(test)]

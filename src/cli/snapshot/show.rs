@@ -1,38 +1,37 @@
 //! Runs and certificates as people read them.
 
-use std::io::{self, Write};
+use std::{
+    io::{self, Write},
+    slice,
+};
 
 use serde_json::Value;
 
 use super::watch::progress;
-use crate::cli::table::{columns, each, harmless, note, number, text, yes};
+use crate::cli::table::{Column, columns, each, harmless, note, objects, text};
 
 /// Heads of what is counted by kind.
 const DIFFERENCE: [&str; 2] = ["DIFFERENCE", "RECORDS"];
 const REPAIRED: [&str; 2] = ["REPAIRED", "RECORDS"];
 
 /// One line a run, then why some wait or have stopped.
-pub(super) fn runs(found: &Value, out: &mut impl Write) -> io::Result<()> {
+pub(super) fn runs(found: &Value, out: &mut dyn Write) -> io::Result<()> {
     let all = each(&found["snapshots"]);
-    if all.is_empty() {
-        writeln!(out, "none")?;
-    } else {
-        table(all.iter(), out)?;
-    }
+    table(all, out)?;
     all.iter().try_for_each(|run| reason(run, out))?;
     waiting(found, out)
 }
 
 /// Configured lists that no run reads for now, and why.
-fn waiting(found: &Value, out: &mut impl Write) -> io::Result<()> {
+fn waiting(found: &Value, out: &mut dyn Write) -> io::Result<()> {
     each(&found["waiting"]).iter().try_for_each(|one| {
         note(&format!("{} (waiting)", text(&one["list"])), one["reason"].as_str().unwrap_or_default(), out)
     })
 }
 
 /// One run, with the lists that are being read.
-pub(super) fn run(run: &Value, out: &mut impl Write) -> io::Result<()> {
-    table([run].into_iter(), out)?;
+pub(super) fn run(run: &Value, out: &mut dyn Write) -> io::Result<()> {
+    table(slice::from_ref(run), out)?;
     reason(run, out)?;
     waiting(run, out)?;
     for line in progress(run).into_iter().skip(1) {
@@ -49,7 +48,7 @@ pub(super) fn run(run: &Value, out: &mut impl Write) -> io::Result<()> {
 }
 
 /// That a run was asked for, and how to follow it.
-pub(super) fn started(connector: &str, run: &Value, out: &mut impl Write) -> io::Result<()> {
+pub(super) fn started(connector: &str, run: &Value, out: &mut dyn Write) -> io::Result<()> {
     let id = text(&run["id"]);
     writeln!(
         out,
@@ -60,7 +59,7 @@ pub(super) fn started(connector: &str, run: &Value, out: &mut impl Write) -> io:
 }
 
 /// That an order was taken.
-pub(super) fn ordered(run: &Value, out: &mut impl Write) -> io::Result<()> {
+pub(super) fn ordered(run: &Value, out: &mut dyn Write) -> io::Result<()> {
     let (id, state) = (text(&run["id"]), text(&run["state"]));
     match run["reason"].as_str() {
         Some(reason) => writeln!(out, "{id}: {state} ({})", harmless(reason)),
@@ -69,8 +68,8 @@ pub(super) fn ordered(run: &Value, out: &mut impl Write) -> io::Result<()> {
 }
 
 /// What a verification found and, where it was asked to, mended.
-pub(super) fn differences(run: &Value, out: &mut impl Write) -> io::Result<()> {
-    let (id, rows, contents) = (text(&run["id"]), number(&run["rows"]), number(&run["contents"]));
+pub(super) fn differences(run: &Value, out: &mut dyn Write) -> io::Result<()> {
+    let (id, rows, contents) = (text(&run["id"]), text(&run["rows"]), text(&run["contents"]));
     let (left, mended) = (counted(run, "differences"), counted(run, "repaired"));
     if !mended.is_empty() {
         counts(REPAIRED, &mended, out)?;
@@ -98,7 +97,7 @@ pub(super) fn differences(run: &Value, out: &mut impl Write) -> io::Result<()> {
         }
     } else if run["certified"] != true {
         let collections = &run["collections"];
-        let (proved, all) = (number(&collections["certified"]), number(&collections["total"]));
+        let (proved, all) = (text(&collections["certified"]), text(&collections["total"]));
         writeln!(
             out,
             "\n{id}: {state}, {proved} of {all} lists proved complete; what is not proved may differ unseen (the \
@@ -128,51 +127,27 @@ fn counted(run: &Value, member: &str) -> Vec<(String, u64)> {
 }
 
 /// One line a certificate, then why some prove nothing.
-pub(super) fn certificates(found: &Value, out: &mut impl Write) -> io::Result<()> {
+pub(super) fn certificates(found: &Value, out: &mut dyn Write) -> io::Result<()> {
     let all = each(&found["certificates"]);
-    if all.is_empty() {
-        writeln!(out, "none")?;
-    } else {
-        let rows = all.iter().map(|one| {
-            [
-                text(&one["list"]),
-                owner(one),
-                yes(&one["certified"]),
-                text(&one["method"]),
-                number(&one["passes"]),
-                number(&one["pages"]),
-                number(&one["rows"]),
-                number(&one["listed"]),
-                number(&one["distinct"]),
-                number(&one["gone"]),
-                number(&one["found"]),
-                number(&one["missingAtMost"]),
-                number(&one["published"]),
-                number(&one["vanishedCount"]),
-                text(&one["run"]),
-                text(&one["endedAt"]),
-            ]
-        });
-        let head = [
-            "LIST",
-            "COMPANY",
-            "CERTIFIED",
-            "METHOD",
-            "PASSES",
-            "PAGES",
-            "ROWS",
-            "LISTED",
-            "READ",
-            "GONE",
-            "FOUND",
-            "MISSING",
-            "PUBLISHED",
-            "VANISHED",
-            "RUN",
-            "ENDED",
-        ];
-        columns(head, rows.collect(), out)?;
-    }
+    let table: [Column; 16] = [
+        ("LIST", |one| text(&one["list"])),
+        ("COMPANY", owner),
+        ("CERTIFIED", |one| text(&one["certified"])),
+        ("METHOD", |one| text(&one["method"])),
+        ("PASSES", |one| text(&one["passes"])),
+        ("PAGES", |one| text(&one["pages"])),
+        ("ROWS", |one| text(&one["rows"])),
+        ("LISTED", |one| text(&one["listed"])),
+        ("READ", |one| text(&one["distinct"])),
+        ("GONE", |one| text(&one["gone"])),
+        ("FOUND", |one| text(&one["found"])),
+        ("MISSING", |one| text(&one["missingAtMost"])),
+        ("PUBLISHED", |one| text(&one["published"])),
+        ("VANISHED", |one| text(&one["vanishedCount"])),
+        ("RUN", |one| text(&one["run"])),
+        ("ENDED", |one| text(&one["endedAt"])),
+    ];
+    objects(all, table, out)?;
     for one in all {
         if let Some(reason) = one["reason"].as_str() {
             note(&format!("{} of {}", text(&one["list"]), owner(one)), reason, out)?;
@@ -190,34 +165,34 @@ pub(super) fn certificates(found: &Value, out: &mut impl Write) -> io::Result<()
     Ok(())
 }
 
-fn table<'a>(runs: impl Iterator<Item = &'a Value>, out: &mut impl Write) -> io::Result<()> {
-    let rows = runs.map(|run| {
-        let lists: Vec<String> = each(&run["lists"]).iter().map(text).collect();
-        let collections = &run["collections"];
-        [
-            text(&run["id"]),
-            text(&run["kind"]),
-            text(&run["state"]),
-            lists.join(","),
-            format!("{}/{}", number(&collections["ended"]), number(&collections["total"])),
-            yes(&run["certified"]),
-            number(&run["rows"]),
-            number(&run["published"]),
-            text(&run["requestedAt"]),
-            text(&run["endedAt"]),
-        ]
-    });
-    let head =
-        ["ID", "KIND", "STATE", "LISTS", "DONE", "CERTIFIED", "ROWS", "PUBLISHED", "REQUESTED", "ENDED"];
-    columns(head, rows.collect(), out)
+fn table(runs: &[Value], out: &mut dyn Write) -> io::Result<()> {
+    let table: [Column; 10] = [
+        ("ID", |run| text(&run["id"])),
+        ("KIND", |run| text(&run["kind"])),
+        ("STATE", |run| text(&run["state"])),
+        ("LISTS", |run| each(&run["lists"]).iter().map(text).collect::<Vec<_>>().join(",")),
+        ("DONE", done),
+        ("CERTIFIED", |run| text(&run["certified"])),
+        ("ROWS", |run| text(&run["rows"])),
+        ("PUBLISHED", |run| text(&run["published"])),
+        ("REQUESTED", |run| text(&run["requestedAt"])),
+        ("ENDED", |run| text(&run["endedAt"])),
+    ];
+    objects(runs, table, out)
 }
 
-fn counts(head: [&str; 2], counts: &[(String, u64)], out: &mut impl Write) -> io::Result<()> {
+/// Lists that are over, of all.
+fn done(run: &Value) -> String {
+    let lists = &run["collections"];
+    format!("{}/{}", text(&lists["ended"]), text(&lists["total"]))
+}
+
+fn counts(head: [&str; 2], counts: &[(String, u64)], out: &mut dyn Write) -> io::Result<()> {
     let rows = counts.iter().map(|(kind, count)| [kind.clone(), count.to_string()]);
     columns(head, rows.collect(), out)
 }
 
-fn reason(run: &Value, out: &mut impl Write) -> io::Result<()> {
+fn reason(run: &Value, out: &mut dyn Write) -> io::Result<()> {
     match run["reason"].as_str() {
         Some(reason) => note(&format!("{} ({})", text(&run["id"]), text(&run["state"])), reason, out),
         None => Ok(()),

@@ -4,10 +4,10 @@ use std::io::Write;
 
 use clap::Args;
 
-use super::{Asked, id_of, show, start, watch};
+use super::{Asked, id_of, path, show, watch};
 use crate::cli::{
-    Failure,
-    client::{Access, Worker},
+    Failure, Result,
+    client::{Access, Method, Worker},
 };
 
 /// How the help ends.
@@ -46,7 +46,7 @@ pub(in crate::cli) struct Options {
     wait: bool,
 }
 
-pub(in crate::cli) async fn run(options: &Options, out: &mut impl Write) -> Result<(), Failure> {
+pub(in crate::cli) async fn run(options: &Options, out: &mut dyn Write) -> Result {
     let Options { access, connector, asked, sample, repair, no_wait, wait } = options;
     let worker = Worker::new(access)?;
     let mut body = asked.body(Some("verify"), false);
@@ -56,11 +56,11 @@ pub(in crate::cli) async fn run(options: &Options, out: &mut impl Write) -> Resu
     if *repair {
         body["repair"] = true.into();
     }
-    let told = start(&worker, connector, &body).await?;
+    let told = worker.order(Method::POST, &path(connector), Some(&body)).await?;
     if *no_wait && !*wait {
         return worker.show(&told, out, |told, out| show::started(connector, told, out));
     }
     let ended = watch(access, &worker, connector, id_of(&told)?, out).await?;
-    worker.show(&ended, out, |ended, out| show::differences(ended, out))?;
+    worker.show(&ended, out, show::differences)?;
     if show::is_same(&ended) { Ok(()) } else { Err(Failure::Reported) }
 }

@@ -11,11 +11,10 @@ use model::Moment;
 
 use super::is_over;
 use crate::cli::{
-    Failure,
+    Result,
     client::{Method, Output, Worker, accepted},
     live::Block,
-    outside,
-    table::harmless,
+    table::{each, harmless, text},
 };
 
 /// How often is looked.
@@ -50,23 +49,22 @@ impl Manner {
 
 /// What a run stands at once it is over.
 pub(super) async fn until_over(
-    worker: &Worker<'_>,
-    path: &[String],
+    worker: &Worker,
+    path: &[&str],
     manner: Manner,
-    out: &mut impl Write,
-) -> Result<Value, Failure> {
+    out: &mut dyn Write,
+) -> Result<Value> {
     let (mut missing, mut block, mut told) = (0, Block::default(), String::new());
     loop {
-        let run = match look(worker, path).await {
-            Ok(run) => run,
-            Err(Missed(failure)) if missing == MISSING => return Err(failure),
-            Err(Missed(_)) => {
-                missing += 1;
-                sleep(LOOK).await;
-                continue;
-            }
-        };
-        let run = run?;
+        let answer = worker.ask(Method::GET, path, &[], None).await;
+        let is_missing = answer.as_ref().map_or(true, |(status, _)| status.is_server_error());
+        if is_missing && missing < MISSING {
+            missing += 1;
+            sleep(LOOK).await;
+            continue;
+        }
+        let (_, body) = answer.and_then(|(status, body)| accepted(status, body))?;
+        let run = serde_json::from_slice(&body)?;
         missing = 0;
         let lines = progress(&run);
         match manner {
@@ -74,34 +72,18 @@ pub(super) async fn until_over(
             Manner::Lines => {
                 let line = lines.first().cloned().unwrap_or_default();
                 if line != told {
-                    writeln!(out, "{line}").map_err(outside)?;
+                    writeln!(out, "{line}")?;
                     told = line;
                 }
             }
-            Manner::Bars => {
-                block.redraw(&lines, out).map_err(outside)?;
-            }
+            Manner::Bars => block.redraw(&lines, out)?,
         }
-        out.flush().map_err(outside)?;
+        out.flush()?;
         if is_over(&run) {
             return Ok(run);
         }
         sleep(LOOK).await;
     }
-}
-
-/// Nobody answered, or somebody who could not.
-struct Missed(Failure);
-
-async fn look(worker: &Worker<'_>, path: &[String]) -> Result<Result<Value, Failure>, Missed> {
-    let (status, body) = worker.ask(Method::GET, path, &[], None).await.map_err(Missed)?;
-    if status.is_server_error() {
-        return match accepted(status, body) {
-            Err(failure) => Err(Missed(failure)),
-            Ok(_) => Ok(Ok(Value::Null)),
-        };
-    }
-    Ok(accepted(status, body).and_then(|(_, body)| serde_json::from_slice(&body).map_err(outside)))
 }
 
 /// A line for the run, then one for each list that is being read.
@@ -121,7 +103,7 @@ pub(in crate::cli) fn progress(run: &Value) -> Vec<String> {
         parts.extend(pace.left.map(|left| format!("about {} left", duration(left))));
     }
     let mut lines = vec![parts.join("  ")];
-    let current = run["current"].as_array().map_or(&[][..], Vec::as_slice);
+    let current = each(&run["current"]);
     for list in current.iter().take(BARS) {
         let rows = count(&list["rows"]);
         let (part, told) = match list["of"].as_u64() {
@@ -166,9 +148,9 @@ fn pace(run: &Value) -> Option<Pace> {
 fn part_done(run: &Value) -> Option<f64> {
     let all = count(&run["collections"]["total"]);
     if all == 0 {
-        return if is_over(run) { Some(1.0) } else { None };
+        return is_over(run).then_some(1.0);
     }
-    let current = run["current"].as_array().into_iter().flatten();
+    let current = each(&run["current"]).iter();
     let begun: f64 = current.filter_map(|list| fraction(count(&list["rows"]), list["of"].as_u64()?)).sum();
     Some(((count(&run["collections"]["ended"]) as f64 + begun) / all as f64).min(1.0))
 }
@@ -193,10 +175,6 @@ fn duration(seconds: f64) -> String {
 
 fn count(value: &Value) -> u64 {
     value.as_u64().unwrap_or_default()
-}
-
-fn text(value: &Value) -> String {
-    value.as_str().map_or_else(|| "-".to_owned(), harmless)
 }
 
 #[cfg(test)]

@@ -12,18 +12,16 @@ mod receive;
 mod show;
 mod wait;
 
-use std::{io::Write, time::Duration};
+use std::io::Write;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
 use url::Url;
 
 use super::{
-    Environment, Failure, block_on,
-    client::{Access, Method, Worker, path_of},
-    load, outside,
+    Environment, Result,
+    client::{Access, Method, Worker},
 };
-use crate::{config::worker::LogFormat, telemetry};
 
 #[derive(Args)]
 pub(super) struct Options {
@@ -95,19 +93,7 @@ struct Patience {
     timeout: u64,
 }
 
-impl Patience {
-    fn limit(&self) -> Duration {
-        Duration::from_secs(self.timeout)
-    }
-}
-
-pub(super) fn run(options: &Options, environment: Environment, out: &mut impl Write) -> Result<(), Failure> {
-    let filter = load::log_filter(&environment)?.unwrap_or_else(|| "error".to_owned());
-    telemetry::install_logs(LogFormat::Text, &filter).map_err(outside)?;
-    block_on(async |_| follow(options, &environment, out).await)
-}
-
-async fn follow(options: &Options, environment: &Environment, out: &mut impl Write) -> Result<(), Failure> {
+pub(super) async fn run(options: &Options, environment: &Environment, out: &mut dyn Write) -> Result {
     if let Command::Plan { connector, receiving, .. } = &options.command
         && receiving.receive_only
     {
@@ -116,15 +102,15 @@ async fn follow(options: &Options, environment: &Environment, out: &mut impl Wri
     let worker = Worker::new(&options.access)?;
     match &options.command {
         Command::List { connector, all } => {
-            let found = worker.get(&path(connector, &[]), &[("all", all.to_string())]).await?;
-            worker.show(&found, out, |found, out| show::list(found, out))
+            let path = ["connectors", connector, "subscriptions"];
+            worker.list(&path, &[("all", all.to_string())], out, show::list).await
         }
         Command::Plan { connector, remove, .. } => {
-            let found = worker.get(&path(connector, &["plan"]), &[("removed", remove.to_string())]).await?;
-            worker.show(&found, out, |found, out| show::plan(found, out))
+            let path = ["connectors", connector, "subscriptions", "plan"];
+            worker.list(&path, &[("removed", remove.to_string())], out, show::plan).await
         }
         Command::Apply { connector, receive_only: true, .. } => {
-            let path = ["connectors".to_owned(), connector.clone(), "config".to_owned()];
+            let path = ["connectors", connector, "config"];
             let patch = json!({ "subscriptions.manage": "false" });
             worker.send(Method::PATCH, &path, &[], Some(&patch)).await?;
             let told = json!({ "connector": connector, "done": "configured", "manage": false });
@@ -133,14 +119,10 @@ async fn follow(options: &Options, environment: &Environment, out: &mut impl Wri
             })
         }
         Command::Apply { connector, patience, .. } => {
-            wait::until_done(&worker, connector, false, patience.limit(), out).await
+            wait::until_done(&worker, connector, false, patience.timeout, out).await
         }
         Command::Remove { connector, patience } => {
-            wait::until_done(&worker, connector, true, patience.limit(), out).await
+            wait::until_done(&worker, connector, true, patience.timeout, out).await
         }
     }
-}
-
-fn path(connector: &str, rest: &[&str]) -> Vec<String> {
-    path_of(connector, "subscriptions", rest)
 }

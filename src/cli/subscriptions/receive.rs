@@ -18,12 +18,12 @@ use model::{Fingerprint, Target};
 use super::Receiving;
 use crate::{
     cli::{
-        Environment, Failure,
-        client::{Access, Output},
-        meant, outside,
-        table::columns,
+        Environment, Result,
+        client::Access,
+        load, meant, problem,
+        table::{columns, each, text},
     },
-    config::{Connector, Problem, Worker, connector::WebhookSource},
+    config::{Connector, connector::WebhookSource},
     webhooks::subscriptions::{AdvertisedPath, Wanted, secret_of, wanted},
 };
 
@@ -32,59 +32,46 @@ pub(super) async fn plan(
     receiving: &Receiving,
     access: &Access,
     environment: &Environment,
-    out: &mut impl Write,
-) -> Result<(), Failure> {
+    out: &mut dyn Write,
+) -> Result {
     if receiving.show_secrets && !Path::new(named).is_file() {
         let rule = "is no file, and secrets are shown from a file only";
-        return Err(problem("--show-secrets", named, rule, "name the connector's file (JSON)"));
+        return Err(problem("--show-secrets", named, rule, "name the connector's file (JSON)").into());
     }
     let advertised = advertised(receiving, access, environment)?;
     let source = match meant::connector(named, access.config(), environment).await? {
         Connector::WebhookSource(source) => source,
         other => {
             let rule = format!("is a {}, which has no subscriptions", other.class().name());
-            return Err(problem("connector", named, &rule, "name a WebhookSource"));
+            return Err(problem("connector", named, rule, "name a WebhookSource").into());
         }
     };
     let wanted = wanted(&source, &advertised).map_err(|path| {
         let key =
             if receiving.advertised_url.is_some() { "--advertised-url" } else { "webhook.advertised.url" };
-        problem(key, advertised.as_str(), &path.to_string(), AdvertisedPath::REMEDY)
+        problem(key, advertised.as_str(), path.to_string(), AdvertisedPath::REMEDY)
     })?;
     let found = found(&source, wanted, receiving.show_secrets);
-    match access.output() {
-        Output::Json => writeln!(out, "{found:#}"),
-        Output::Table => table(&found, out),
-    }
-    .map_err(outside)
+    access.output().show(&found, out, table)
 }
 
 /// Where receivers are.
-fn advertised(receiving: &Receiving, access: &Access, environment: &Environment) -> Result<Url, Failure> {
+fn advertised(receiving: &Receiving, access: &Access, environment: &Environment) -> Result<Url> {
     if let Some(url) = &receiving.advertised_url {
         if url.scheme() != "https" || url.port_or_known_default() != Some(443) {
             let rule = "must be an https:// address on port 443, because the provider delivers nowhere else";
-            return Err(problem(
-                "--advertised-url",
-                url.as_str(),
-                rule,
-                "write for example https://hooks.example.com",
-            ));
+            let remedy = "write for example https://hooks.example.com";
+            return Err(problem("--advertised-url", url.as_str(), rule, remedy).into());
         }
         return Ok(url.clone());
     }
-    let missing = || Problem {
-        key: "--advertised-url".to_owned(),
-        value: None,
-        rule: "is missing, and the worker's properties have no webhook.advertised.url".to_owned(),
-        remedy: "name the receivers' address, or the properties of a worker with --config".to_owned(),
+    let missing = || {
+        let rule = "is missing, and the worker's properties have no webhook.advertised.url";
+        let remedy = "name the receivers' address, or the properties of a worker with --config";
+        problem("--advertised-url", None, rule, remedy)
     };
-    let worker = match Worker::load(access.config(), environment.clone()) {
-        Ok(loaded) => loaded.config,
-        Err(_) if access.config().is_none() => return Err(missing().into()),
-        Err(rejected) => return Err(Failure::Configuration(rejected.problems)),
-    };
-    worker.webhook.advertised_url.ok_or_else(|| missing().into())
+    let worker = load::worker_if_any(access.config(), environment)?;
+    worker.and_then(|worker| worker.webhook.advertised_url).ok_or_else(|| missing().into())
 }
 
 /// Everything that is declared.
@@ -112,10 +99,9 @@ fn found(source: &WebhookSource, wanted: BTreeMap<Target, Wanted>, show_secrets:
     json!({ "connector": source.common.name, "subscriptions": each.collect::<Vec<_>>() })
 }
 
-fn table(found: &Value, out: &mut impl Write) -> io::Result<()> {
-    let rows = found["subscriptions"].as_array().into_iter().flatten().map(|one| {
-        let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
-        let events: Vec<String> = one["events"].as_array().into_iter().flatten().map(text).collect();
+fn table(found: &Value, out: &mut dyn Write) -> io::Result<()> {
+    let rows = each(&found["subscriptions"]).iter().map(|one| {
+        let events: Vec<String> = each(&one["events"]).iter().map(text).collect();
         let secret = &one["secret"];
         let from = match (secret["value"].as_str(), secret["derived"] == true) {
             (Some(value), _) => value.to_owned(),
@@ -125,9 +111,4 @@ fn table(found: &Value, out: &mut impl Write) -> io::Result<()> {
         [text(&one["target"]), events.join(","), text(&secret["fingerprint"]), from, text(&one["url"])]
     });
     columns(["TARGET", "EVENTS", "FINGERPRINT", "SECRET", "URL"], rows.collect(), out)
-}
-
-fn problem(key: &str, value: &str, rule: &str, remedy: &str) -> Failure {
-    let (key, value) = (key.to_owned(), Some(value.to_owned()));
-    Problem { key, value, rule: rule.to_owned(), remedy: remedy.to_owned() }.into()
 }

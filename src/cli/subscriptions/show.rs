@@ -4,15 +4,13 @@ use std::io::{self, Write};
 
 use serde_json::Value;
 
-use crate::cli::table::{columns, each, note, text, yes};
+use crate::cli::table::{columns, each, note, text};
 
 /// One line a subscription, then one for each target without any, then what stands in the way of some.
-pub(super) fn list(found: &Value, out: &mut impl Write) -> io::Result<()> {
+pub(super) fn list(found: &Value, out: &mut dyn Write) -> io::Result<()> {
     let all = each(&found["subscriptions"]);
     let there = all.iter().map(|one| {
-        let [target, phase, since, last, id] =
-            ["target", "phase", "since", "lastDelivery", "id"].map(|member| text(&one[member]));
-        [target, phase, since, yes(&one["fits"]), last, id]
+        ["target", "phase", "since", "fits", "lastDelivery", "id"].map(|member| text(&one[member]))
     });
     let missing = each(&found["missing"])
         .iter()
@@ -34,7 +32,7 @@ pub(super) fn list(found: &Value, out: &mut impl Write) -> io::Result<()> {
 }
 
 /// One line for each change.
-pub(super) fn plan(found: &Value, out: &mut impl Write) -> io::Result<()> {
+pub(super) fn plan(found: &Value, out: &mut dyn Write) -> io::Result<()> {
     let (steps, problems) = (each(&found["steps"]), each(&found["problems"]));
     for problem in problems {
         writeln!(out, "{}", text(problem))?;
@@ -42,19 +40,17 @@ pub(super) fn plan(found: &Value, out: &mut impl Write) -> io::Result<()> {
     if !problems.is_empty() && !steps.is_empty() {
         writeln!(out)?;
     }
-    match (steps.is_empty(), found["converged"] == true) {
-        (true, true) => return writeln!(out, "nothing to do: everything is as it is wanted"),
-        (true, false) if !problems.is_empty() => return Ok(()),
-        (true, false) => {
-            return writeln!(
-                out,
-                "nothing to do now: something is awaited; `tributary subscriptions list` shows what"
-            );
-        }
-        (false, _) => {}
+    if !steps.is_empty() {
+        let rows = steps.iter().map(|step| ["call", "target", "id", "why"].map(|member| text(&step[member])));
+        return columns(["CALL", "TARGET", "ID", "WHY"], rows.collect(), out);
     }
-    let rows = steps.iter().map(|step| ["call", "target", "id", "why"].map(|member| text(&step[member])));
-    columns(["CALL", "TARGET", "ID", "WHY"], rows.collect(), out)
+    if found["converged"] == true {
+        writeln!(out, "nothing to do: everything is as it is wanted")
+    } else if problems.is_empty() {
+        writeln!(out, "nothing to do now: something is awaited; `tributary subscriptions list` shows what")
+    } else {
+        Ok(())
+    }
 }
 
 /// How many of all there are to be, for a line of progress.

@@ -12,23 +12,23 @@ use std::{
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::{path, show};
+use super::show;
 use crate::cli::{
-    Failure,
+    Result,
     client::{Method, Worker, refusal},
-    outside,
 };
 
 /// How often the ledger is looked at.
 const LOOK: Duration = Duration::from_secs(1);
 
 pub(super) async fn until_done(
-    worker: &Worker<'_>,
+    worker: &Worker,
     connector: &str,
     removed: bool,
-    limit: Duration,
-    out: &mut impl Write,
-) -> Result<(), Failure> {
+    seconds: u64,
+    out: &mut dyn Write,
+) -> Result {
+    let limit = Duration::from_secs(seconds);
     let until = Instant::now() + limit;
     let mut number = wish(worker, connector, removed).await?;
     if limit.is_zero() {
@@ -38,9 +38,9 @@ pub(super) async fn until_done(
     }
     let mut told = String::new();
     loop {
-        let found = worker.get(&path(connector, &[]), &[]).await?;
+        let found = worker.get(&["connectors", connector, "subscriptions"], &[]).await?;
         match standing(&found["wish"], number, removed) {
-            Standing::Done => return worker.show(&found, out, |found, out| show::list(found, out)),
+            Standing::Done => return worker.show(&found, out, show::list),
             Standing::Replaced => {
                 let words = "somebody has asked for the opposite since; nothing more is waited for";
                 return Err(refusal(format!("{connector}: {words}")));
@@ -55,7 +55,7 @@ pub(super) async fn until_done(
             return Err(refusal(format!("{connector}: not done within {limit:?} ({progress}); {command}")));
         }
         if progress != told {
-            writeln!(io::stderr(), "{connector}: {progress}").map_err(outside)?;
+            writeln!(io::stderr(), "{connector}: {progress}")?;
             told = progress;
         }
         sleep(LOOK).await;
@@ -63,10 +63,9 @@ pub(super) async fn until_done(
 }
 
 /// Asks for it; the number it goes by.
-async fn wish(worker: &Worker<'_>, connector: &str, removed: bool) -> Result<u64, Failure> {
+async fn wish(worker: &Worker, connector: &str, removed: bool) -> Result<u64> {
     let command = if removed { "remove" } else { "apply" };
-    let (_, body) = worker.send(Method::POST, &path(connector, &[command]), &[], None).await?;
-    let told: Value = serde_json::from_slice(&body).map_err(outside)?;
+    let told = worker.order(Method::POST, &["connectors", connector, "subscriptions", command], None).await?;
     told["number"]
         .as_u64()
         .ok_or_else(|| refusal("the worker did not say which number the wish has".to_owned()))

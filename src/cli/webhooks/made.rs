@@ -1,6 +1,6 @@
 //! Bodies as the provider would send them, each with ids of its own.
 
-use serde::Serialize;
+use serde_json::json;
 
 use base::random::{Exhausted, guid};
 use model::{AccountingResource, Area, InvoicingHook, Moment};
@@ -17,70 +17,8 @@ pub(super) struct Accounting<'a> {
     pub(super) tenant: &'a str,
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct Envelope<'a> {
-    webhook_id: String,
-    outgoing_id: String,
-    conversation_id: String,
-    tenant_id: &'a str,
-    extra_partition_information: Partition<'a>,
-    event_type: EventType,
-    timestamp: i64,
-    json_data: String,
-    user_identifier: String,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct Partition<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    partition_client_id: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    user_name: Option<&'a str>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct EventType {
-    app_name: &'static str,
-    domain: &'static str,
-    resource: String,
-    event_type: String,
-    semantic_name: String,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct Change {
-    correlation_id: String,
-    version: String,
-    sequence_version: String,
-    svc_source_interface: &'static str,
-    svc_process_id: String,
-    svc_source_action: &'static str,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct Notification<'a> {
-    entity: &'static str,
-    entity_id: String,
-    tenant_id: &'a str,
-    user: &'static str,
-    changes: [Changed; 1],
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct Changed {
-    name: &'static str,
-    value: String,
-}
-
 /// The body of an accounting delivery. `number` is its place among those of one call.
 pub(super) fn accounting(about: &Accounting<'_>, number: u32) -> Result<Vec<u8>, Exhausted> {
-    let acknowledges = about.event == "Acknowledge";
     let resource = provider_name(about.resource);
     let event_type = match about.event {
         whole @ ("Acknowledge" | "ErrorOccurred") => whole.to_owned(),
@@ -92,61 +30,54 @@ pub(super) fn accounting(about: &Accounting<'_>, number: u32) -> Result<Vec<u8>,
         Area::Import => "IMPORT",
     };
     let now = Moment::now().micros();
-    let json_data = if acknowledges {
-        r#"{"Arguments":"Acknowledge"}"#.to_owned()
+    let (partition, data) = if about.event == "Acknowledge" {
+        (json!({}), json!({ "Arguments": "Acknowledge" }))
     } else {
-        text(&Change {
+        let record = match about.resource {
             // A company is a record of its own.
-            correlation_id: match about.resource {
-                AccountingResource::Companies => about.company.to_owned(),
-                _ => guid()?,
-            },
-            version: month_first(now),
-            sequence_version: (now + i64::from(number)).to_string(),
-            svc_source_interface: "Application",
-            svc_process_id: guid()?,
-            svc_source_action: "Update",
-        })
+            AccountingResource::Companies => about.company.to_owned(),
+            _ => guid()?,
+        };
+        let change = json!({
+            "CorrelationId": record,
+            "Version": month_first(now),
+            "SequenceVersion": (now + i64::from(number)).to_string(),
+            "SvcSourceInterface": "Application",
+            "SvcProcessId": guid()?,
+            "SvcSourceAction": "Update",
+        });
+        (json!({ "PartitionClientId": about.company, "UserName": "tributary webhooks send" }), change)
     };
-    let partition = Partition {
-        partition_client_id: (!acknowledges).then_some(about.company),
-        user_name: (!acknowledges).then_some("tributary webhooks send"),
-    };
-    let envelope = Envelope {
-        webhook_id: guid()?,
-        outgoing_id: guid()?,
-        conversation_id: guid()?,
-        tenant_id: about.tenant,
-        extra_partition_information: partition,
-        event_type: EventType {
-            app_name: "Svc",
-            domain,
-            semantic_name: format!("Svc.{domain}.{resource}.{event_type}"),
-            resource,
-            event_type,
+    let envelope = json!({
+        "WebhookId": guid()?,
+        "OutgoingId": guid()?,
+        "ConversationId": guid()?,
+        "TenantId": about.tenant,
+        "ExtraPartitionInformation": partition,
+        "EventType": {
+            "AppName": "Svc",
+            "Domain": domain,
+            "Resource": resource,
+            "EventType": event_type,
+            "SemanticName": format!("Svc.{domain}.{resource}.{event_type}"),
         },
-        timestamp: TICKS_BEFORE_1970 + now * 10,
-        json_data,
-        user_identifier: guid()?,
-    };
-    Ok(text(&envelope).into_bytes())
+        "Timestamp": TICKS_BEFORE_1970 + now * 10,
+        "JsonData": data.to_string(),
+        "UserIdentifier": guid()?,
+    });
+    Ok(envelope.to_string().into_bytes())
 }
 
 /// The body of an invoicing delivery, in the flat form that the provider documents.
 pub(super) fn invoicing(hook: InvoicingHook, tenant: &str, number: u32) -> Result<Vec<u8>, Exhausted> {
-    let notification = Notification {
-        entity: hook.entity.provider_name(),
-        entity_id: guid()?,
-        tenant_id: tenant,
-        user: "tributary@example.com",
-        changes: [Changed { name: "Name", value: format!("Sent by hand, {number}") }],
-    };
-    Ok(text(&notification).into_bytes())
-}
-
-/// Texts and numbers alone, which are always writable.
-fn text(value: &impl Serialize) -> String {
-    serde_json::to_string(value).unwrap_or_default()
+    let notification = json!({
+        "Entity": hook.entity.provider_name(),
+        "EntityId": guid()?,
+        "TenantId": tenant,
+        "User": "tributary@example.com",
+        "Changes": [{ "Name": "Name", "Value": format!("Sent by hand, {number}") }],
+    });
+    Ok(notification.to_string().into_bytes())
 }
 
 /// `input-invoices` as `InputInvoices`: `Accounts` and `Customers` are documented so.

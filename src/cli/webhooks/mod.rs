@@ -19,14 +19,12 @@ use http::HeaderName;
 use base::secret::Secret;
 use model::InvoicingHook;
 
-use super::{Environment, Failure, block_on, load, meant, outside};
+use super::{Environment, Failure, Result, meant, outside, problem};
 use crate::{
     config::{
         Connector, Problem,
         connector::{Signature, WebhookSource, hook},
-        worker::LogFormat,
     },
-    telemetry,
     webhooks::signature::{self, ACCOUNTING_HEADER, SHORTEST_SECRET},
 };
 
@@ -88,45 +86,39 @@ impl Signer {
     }
 }
 
-pub(super) fn run(command: Command, environment: Environment, out: &mut impl Write) -> Result<(), Failure> {
-    let filter = load::log_filter(&environment)?.unwrap_or_else(|| "error".to_owned());
-    telemetry::install_logs(LogFormat::Text, &filter).map_err(outside)?;
+pub(super) async fn run(command: Command, environment: &Environment, out: &mut dyn Write) -> Result {
     match command {
-        Command::Sign { body, signing } => block_on(async |_| {
-            let source = signing.source(&environment).await?;
-            let signer = signing.signer(source.as_ref(), &environment)?;
+        Command::Sign { body, signing } => {
+            let source = signing.source(environment).await?;
+            let signer = signing.signer(source.as_ref(), environment)?;
             let body = read_body(body).await?;
-            let Some((name, value)) = signer.sign(&body) else {
-                return Err(problem(
-                    "invoicing.signature.policy",
-                    "is off, so this connector's deliveries are not signed",
-                    "name a secret with --secret-env or --secret-file to sign all the same",
-                ));
+            let unsigned = || {
+                let rule = "is off, so this connector's deliveries are not signed";
+                let remedy = "name a secret with --secret-env or --secret-file to sign all the same";
+                problem("invoicing.signature.policy", None, rule, remedy)
             };
+            let (name, value) = signer.sign(&body).ok_or_else(unsigned)?;
             writeln!(out, "{name}: {value}").map_err(outside)
-        }),
-        Command::Send(options) => block_on(async |_| send::run(&options, &environment, out).await),
+        }
+        Command::Send(options) => send::run(&options, environment, out).await,
     }
 }
 
 impl Signing {
     /// The connector that is meant, if one is.
-    async fn source(&self, environment: &Environment) -> Result<Option<WebhookSource>, Failure> {
+    async fn source(&self, environment: &Environment) -> Result<Option<WebhookSource>> {
         let Some(named) = &self.connector else { return Ok(None) };
         match meant::connector(named, self.config.as_deref(), environment).await? {
             Connector::WebhookSource(source) => Ok(Some(*source)),
-            other => Err(Problem {
-                key: "--connector".to_owned(),
-                value: Some(named.clone()),
-                rule: format!("is a {}, which receives no deliveries", other.class().name()),
-                remedy: "name a WebhookSource".to_owned(),
+            other => {
+                let rule = format!("is a {}, which receives no deliveries", other.class().name());
+                Err(problem("--connector", named.as_str(), rule, "name a WebhookSource").into())
             }
-            .into()),
         }
     }
 
     /// What signs with the secret that is meant.
-    fn signer(&self, source: Option<&WebhookSource>, environment: &Environment) -> Result<Signer, Failure> {
+    fn signer(&self, source: Option<&WebhookSource>, environment: &Environment) -> Result<Signer, Problem> {
         let given = self.given(environment)?;
         let (header, secret) = match (self.invoicing, source) {
             (None, Some(source)) => (ACCOUNTING_HEADER, Some(self.accounting_secret(source, given)?)),
@@ -135,11 +127,8 @@ impl Signing {
                 let secret = given.ok_or_else(|| {
                     let rule =
                         "is missing, and so are --secret-env and --secret-file: a signature takes a secret";
-                    problem(
-                        "--connector",
-                        rule,
-                        "name the connector whose secret signs, or where the secret is",
-                    )
+                    let remedy = "name the connector whose secret signs, or where the secret is";
+                    problem("--connector", None, rule, remedy)
                 })?;
                 (if invoicing.is_some() { INVOICING_HEADER } else { ACCOUNTING_HEADER }, Some(secret))
             }
@@ -151,54 +140,54 @@ impl Signing {
         Ok(Signer { header: self.header.clone().unwrap_or(header), secret: derived })
     }
 
-    fn accounting_secret(&self, source: &WebhookSource, given: Option<Secret>) -> Result<Secret, Failure> {
+    fn accounting_secret(&self, source: &WebhookSource, given: Option<Secret>) -> Result<Secret, Problem> {
         if let Some(given) = given {
             return Ok(given);
         }
         let accounting = source.accounting.as_ref().ok_or_else(|| {
             let rule = "is not set: the connector receives no accounting deliveries";
-            problem("accounting.resources", rule, "choose a hook of it with --invoicing")
+            problem("accounting.resources", None, rule, "choose a hook of it with --invoicing")
         })?;
-        let previous = self.previous.then_some(accounting.previous_secret.as_ref());
-        previous
-            .unwrap_or(Some(&accounting.secret))
-            .cloned()
-            .ok_or_else(|| unset("accounting.secret.previous"))
+        self.chosen(&accounting.secret, accounting.previous_secret.as_ref(), "accounting.secret.previous")
     }
 
     fn invoicing_secret(
         &self,
         source: &WebhookSource,
         given: Option<Secret>,
-    ) -> Result<(HeaderName, Option<Secret>), Failure> {
+    ) -> Result<(HeaderName, Option<Secret>), Problem> {
         let invoicing = source.invoicing.as_ref().ok_or_else(|| {
             let rule = "is not set: the connector receives no invoicing deliveries";
-            problem("invoicing.hooks", rule, "leave out --invoicing")
+            problem("invoicing.hooks", None, rule, "leave out --invoicing")
         })?;
         let Signature::Required { header, secret, previous_secret } = &invoicing.signature else {
             return Ok((INVOICING_HEADER, given));
         };
         // A header's name was checked when the configuration was read.
         let header = header.parse().unwrap_or(INVOICING_HEADER);
-        if given.is_some() {
-            return Ok((header, given));
-        }
-        let secret = if self.previous { previous_secret.as_ref() } else { Some(secret) };
-        let secret = secret.cloned().ok_or_else(|| unset("invoicing.secret.previous"))?;
+        let secret = match given {
+            Some(given) => given,
+            None => self.chosen(secret, previous_secret.as_ref(), "invoicing.secret.previous")?,
+        };
         Ok((header, Some(secret)))
     }
 
+    /// The current secret or, with `--previous`, the one before, which the setting `key` holds.
+    fn chosen(&self, current: &Secret, previous: Option<&Secret>, key: &str) -> Result<Secret, Problem> {
+        let chosen = if self.previous { previous } else { Some(current) };
+        chosen.cloned().ok_or_else(|| {
+            problem(key, None, "is not set, so there is no previous secret", "leave out --previous")
+        })
+    }
+
     /// The secret of a variable or a file, if one is named.
-    fn given(&self, environment: &Environment) -> Result<Option<Secret>, Failure> {
+    fn given(&self, environment: &Environment) -> Result<Option<Secret>, Problem> {
         let (option, named, found) = match (&self.secret_env, &self.secret_file) {
             (Some(name), _) => {
                 let found = environment.iter().find(|(known, _)| known == name.as_str());
                 let text = found.and_then(|(_, value)| value.to_str()).map(str::to_owned);
-                (
-                    "--secret-env",
-                    name.clone(),
-                    text.ok_or_else(|| "names no variable that holds text".to_owned()),
-                )
+                let text = text.ok_or_else(|| "names no variable that holds text".to_owned());
+                ("--secret-env", name.clone(), text)
             }
             (None, Some(path)) => {
                 let read =
@@ -207,10 +196,7 @@ impl Signing {
             }
             (None, None) => return Ok(None),
         };
-        let about = |rule: String, remedy: &str| {
-            let remedy = remedy.to_owned();
-            Failure::from(Problem { key: option.to_owned(), value: Some(named.clone()), rule, remedy })
-        };
+        let about = |rule: String, remedy: &str| problem(option, named.as_str(), rule, remedy);
         let secret = found.map_err(|rule| about(rule, "name where the secret is"))?;
         if secret.len() < SHORTEST_SECRET {
             let rule =
@@ -221,20 +207,15 @@ impl Signing {
     }
 }
 
-fn without_newline(mut text: String) -> String {
-    if text.ends_with('\n') {
-        text.pop();
-        if text.ends_with('\r') {
-            text.pop();
-        }
-    }
-    text
+fn without_newline(text: String) -> String {
+    let Some(line) = text.strip_suffix('\n') else { return text };
+    line.strip_suffix('\r').unwrap_or(line).to_owned()
 }
 
 /// The bytes of a file, or of the standard input, which may take their time.
-async fn read_body(path: Option<PathBuf>) -> Result<Vec<u8>, Failure> {
+async fn read_body(path: Option<PathBuf>) -> Result<Vec<u8>> {
     let reading = tokio::task::spawn_blocking(move || read(path.as_deref()));
-    reading.await.map_err(outside)?.map_err(Failure::from)
+    reading.await?.map_err(Failure::from)
 }
 
 fn read(path: Option<&Path>) -> Result<Vec<u8>, Problem> {
@@ -246,23 +227,13 @@ fn read(path: Option<&Path>) -> Result<Vec<u8>, Problem> {
         }
         None => io::stdin().lock().take(LARGEST_BODY + 1).read_to_end(&mut body),
     };
-    let about = |rule: String| Problem {
-        key: "body".to_owned(),
-        value: Some(named.map_or("-".to_owned(), |path| path.display().to_string())),
-        rule,
-        remedy: "name a file with the bytes of a delivery, or - for the standard input".to_owned(),
+    let about = |rule: String| {
+        let remedy = "name a file with the bytes of a delivery, or - for the standard input";
+        problem("body", &*named.unwrap_or(Path::new("-")).to_string_lossy(), rule, remedy)
     };
     read.map_err(|error| about(format!("cannot be read: {}", error.kind())))?;
     if body.len() as u64 > LARGEST_BODY {
         return Err(about(format!("is larger than {LARGEST_BODY} bytes")));
     }
     Ok(body)
-}
-
-fn unset(key: &str) -> Failure {
-    problem(key, "is not set, so there is no previous secret", "leave out --previous")
-}
-
-fn problem(key: &str, rule: &str, remedy: &str) -> Failure {
-    Problem { key: key.to_owned(), value: None, rule: rule.to_owned(), remedy: remedy.to_owned() }.into()
 }

@@ -13,10 +13,10 @@ use url::Url;
 use base::random;
 use model::AccountingResource;
 
-use super::{Environment, Failure, Signer, Signing, made, problem, read_body};
+use super::{Environment, Failure, Result, Signer, Signing, made, read_body};
 use crate::{
-    cli::{client, outside, table::harmless},
-    config::{Listener, Worker, connector::WebhookSource, worker},
+    cli::{client, load, outside, problem, table::indented},
+    config::{Listener, Problem, connector::WebhookSource, worker},
 };
 
 /// As much of an answer as is read: a receiver's has no body at all.
@@ -60,18 +60,14 @@ pub(in crate::cli) struct Options {
     timeout: u64,
 }
 
-pub(super) async fn run(
-    options: &Options,
-    environment: &Environment,
-    out: &mut impl Write,
-) -> Result<(), Failure> {
+pub(super) async fn run(options: &Options, environment: &Environment, out: &mut dyn Write) -> Result {
     let signing = &options.signing;
     let source = signing.source(environment).await?;
     let url = url(options, source.as_ref(), environment)?;
     let limit = Duration::from_secs(options.timeout);
     // Like the provider, which follows nobody.
     let client = client::builder(options.ca.as_deref())?.timeout(limit).redirect(Policy::none()).build();
-    let client = client.map_err(outside)?;
+    let client = client?;
     if options.echo {
         return echo(&client, url, out).await;
     }
@@ -80,21 +76,28 @@ pub(super) async fn run(
         Some(path) => Some(read_body(Some(path.clone())).await?),
         None => None,
     };
-    let mut tally = Tally::default();
+    let (mut taken, mut slowest) = (0, Duration::ZERO);
     for number in 1..=options.count {
         let body = match &given {
             Some(given) => given.clone(),
             None => made(options, number)?,
         };
         let (answer, elapsed) = answer(signed(&client, &url, &signer, body)).await?;
-        tally.add(answer.status, elapsed);
+        taken += u32::from(answer.status == StatusCode::OK);
+        slowest = slowest.max(elapsed);
         let place = if options.count > 1 { format!("{number}: ") } else { String::new() };
         tell(&place, &answer, elapsed, out)?;
     }
-    tally.tell(out)
+    let sent = options.count;
+    if sent > 1 {
+        let slowest = slowest.as_secs_f64() * 1_000.0;
+        writeln!(out, "{sent} sent, {taken} answered 200, the slowest in {slowest:.1} ms")?;
+    }
+    // The provider disables a hook on anything but exactly 200.
+    if taken == sent { Ok(()) } else { Err(Failure::Reported) }
 }
 
-fn made(options: &Options, number: u32) -> Result<Vec<u8>, Failure> {
+fn made(options: &Options, number: u32) -> Result<Vec<u8>> {
     let Options { resource, event, company, tenant, .. } = options;
     match options.signing.invoicing {
         Some(hook) => made::invoicing(hook, tenant, number),
@@ -118,14 +121,14 @@ struct Answer {
     body: Vec<u8>,
 }
 
-async fn answer(request: RequestBuilder) -> Result<(Answer, Duration), Failure> {
+async fn answer(request: RequestBuilder) -> Result<(Answer, Duration)> {
     let began = Instant::now();
-    let mut answer = request.send().await.map_err(outside)?;
+    let mut answer = request.send().await?;
     let kind = answer.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let (status, kind) = (answer.status(), kind.unwrap_or_default().to_owned());
     let mut body = Vec::new();
     while body.len() <= ANSWER_LIMIT
-        && let Some(chunk) = answer.chunk().await.map_err(outside)?
+        && let Some(chunk) = answer.chunk().await?
     {
         body.extend_from_slice(&chunk);
     }
@@ -133,19 +136,18 @@ async fn answer(request: RequestBuilder) -> Result<(Answer, Duration), Failure> 
     Ok((Answer { status, kind, body }, began.elapsed()))
 }
 
-fn tell(place: &str, answer: &Answer, elapsed: Duration, out: &mut impl Write) -> Result<(), Failure> {
+fn tell(place: &str, answer: &Answer, elapsed: Duration, out: &mut dyn Write) -> Result {
     let Answer { status, body, .. } = answer;
-    writeln!(out, "{place}{status} in {:.1} ms", elapsed.as_secs_f64() * 1_000.0).map_err(outside)?;
+    writeln!(out, "{place}{status} in {:.1} ms", elapsed.as_secs_f64() * 1_000.0)?;
     if !body.is_empty() {
-        let text = harmless(&String::from_utf8_lossy(body));
-        writeln!(out, "  {}", text.trim_end().replace('\n', "\n  ")).map_err(outside)?;
+        writeln!(out, "  {}", indented(&String::from_utf8_lossy(body), "  "))?;
     }
     Ok(())
 }
 
 /// Asks as the provider does, and holds the answer to what the provider wants: that id as plain text, and nothing else.
-async fn echo(client: &Client, mut url: Url, out: &mut impl Write) -> Result<(), Failure> {
-    let id = random::guid().map_err(outside)?;
+async fn echo(client: &Client, mut url: Url, out: &mut dyn Write) -> Result {
+    let id = random::guid()?;
     url.query_pairs_mut().clear().append_pair("echo", &id);
     let (answer, elapsed) = answer(client.get(url)).await?;
     tell("", &answer, elapsed, out)?;
@@ -158,40 +160,14 @@ async fn echo(client: &Client, mut url: Url, out: &mut impl Write) -> Result<(),
     } else {
         return writeln!(out, "the echo is what the provider asks for").map_err(outside);
     };
-    writeln!(out, "no echo: {fault}").map_err(outside)?;
+    writeln!(out, "no echo: {fault}")?;
     Err(Failure::Reported)
 }
 
-#[derive(Default)]
-struct Tally {
-    sent: u32,
-    taken: u32,
-    slowest: Duration,
-}
-
-impl Tally {
-    fn add(&mut self, status: StatusCode, elapsed: Duration) {
-        self.sent += 1;
-        self.taken += u32::from(status == StatusCode::OK);
-        self.slowest = self.slowest.max(elapsed);
-    }
-
-    fn tell(&self, out: &mut impl Write) -> Result<(), Failure> {
-        let Self { sent, taken, slowest } = self;
-        if *sent > 1 {
-            let slowest = slowest.as_secs_f64() * 1_000.0;
-            writeln!(out, "{sent} sent, {taken} answered 200, the slowest in {slowest:.1} ms")
-                .map_err(outside)?;
-        }
-        // The provider disables a hook on anything but exactly 200.
-        if taken == sent { Ok(()) } else { Err(Failure::Reported) }
-    }
-}
-
 /// Where deliveries go.
-fn url(options: &Options, source: Option<&WebhookSource>, environment: &Environment) -> Result<Url, Failure> {
+fn url(options: &Options, source: Option<&WebhookSource>, environment: &Environment) -> Result<Url> {
     let mut url = match &options.url {
-        Some(url) if !matches!(url.path(), "" | "/") => return checked(url.clone()),
+        Some(url) if !matches!(url.path(), "" | "/") => return Ok(checked(url.clone())?),
         Some(url) => checked(url.clone())?,
         None => own(options, environment)?,
     };
@@ -211,7 +187,8 @@ fn url(options: &Options, source: Option<&WebhookSource>, environment: &Environm
         (None, true) => vec!["api", "webhooks", "incoming", SEGMENT],
         (None, false) => {
             let rule = "has no path, and no --connector tells one";
-            return Err(problem("--url", rule, "name the receiver's whole address, or a connector of it"));
+            let remedy = "name the receiver's whole address, or a connector of it";
+            return Err(problem("--url", None, rule, remedy).into());
         }
     };
     if let Ok(mut segments) = url.path_segments_mut() {
@@ -220,32 +197,26 @@ fn url(options: &Options, source: Option<&WebhookSource>, environment: &Environm
     Ok(url)
 }
 
-fn checked(url: Url) -> Result<Url, Failure> {
+fn checked(url: Url) -> Result<Url, Problem> {
     if matches!(url.scheme(), "http" | "https") && url.has_host() {
-        Ok(url)
-    } else {
-        Err(problem(
-            "--url",
-            "must be an http or https address",
-            "write for example https://hooks.example.com",
-        ))
+        return Ok(url);
     }
+    let rule = "must be an http or https address";
+    Err(problem("--url", None, rule, "write for example https://hooks.example.com"))
 }
 
 /// The receiver of the worker whose properties are named.
-fn own(options: &Options, environment: &Environment) -> Result<Url, Failure> {
-    let missing = || {
+fn own(options: &Options, environment: &Environment) -> Result<Url> {
+    let worker = load::worker_if_any(options.signing.config.as_deref(), environment)?;
+    let receiver = worker.and_then(|worker| {
+        let worker::Webhook { advertised_url, listeners, .. } = worker.webhook;
+        advertised_url.or_else(|| listeners.first().and_then(Listener::local_url))
+    });
+    receiver.ok_or_else(|| {
         let rule = "is missing, and the worker's properties name neither webhook.advertised.url nor webhook.listeners";
-        problem("--url", rule, "name the receiver's address, or the properties of its worker with --config")
-    };
-    let loaded = match Worker::load(options.signing.config.as_deref(), environment.clone()) {
-        Ok(loaded) => loaded,
-        Err(_) if options.signing.config.is_none() => return Err(missing()),
-        Err(rejected) => return Err(Failure::Configuration(rejected.problems)),
-    };
-    let worker::Webhook { advertised_url, listeners, .. } = loaded.config.webhook;
-    let listener = listeners.first().and_then(Listener::local_url);
-    advertised_url.or(listener).ok_or_else(missing)
+        let remedy = "name the receiver's address, or the properties of its worker with --config";
+        problem("--url", None, rule, remedy).into()
+    })
 }
 
 fn event(text: &str) -> Result<String, &'static str> {

@@ -155,16 +155,16 @@ struct Door {
 
 async fn enter(State(door): State<Arc<Door>>, request: Request) -> Response {
     if !is_host(request.uri(), request.headers(), door.port) {
-        return Page::WrongHost.into_response();
+        return Page::wrong_host().into_response();
     }
     if request.uri().path() != door.path {
-        return Page::WrongPath.into_response();
+        return Page::wrong_path().into_response();
     }
     if request.method() != Method::GET {
-        return Page::WrongMethod.into_response();
+        return Page::wrong_method().into_response();
     }
     if door.used.swap(true, Ordering::SeqCst) {
-        return Page::Late.into_response();
+        return Page::late().into_response();
     }
     let query = request.uri().query().unwrap_or_default().to_owned();
     drop(request);
@@ -173,7 +173,7 @@ async fn enter(State(door): State<Arc<Door>>, request: Request) -> Response {
     let handed = door.sender.try_send(Arrival { query, answer }).is_ok();
     match page.await {
         Ok(page) if handed => page.into_response(),
-        _ => Page::Unfinished.into_response(),
+        _ => Page::unfinished().into_response(),
     }
 }
 

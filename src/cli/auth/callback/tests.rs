@@ -1,7 +1,5 @@
 //! The listener, met by whatever may come to it.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -79,7 +77,7 @@ async fn only_a_get_with_this_host_on_this_path_is_a_callback() {
     let callback = tokio::spawn(async move { send(port, "GET", "/back?code=2&state=3", &host).await });
     let arrival = timeout(LIMIT, listener.arrival()).await.unwrap();
     assert_eq!(arrival.query, "code=2&state=3");
-    arrival.show(Page::NotTrusted);
+    arrival.show(Page::not_trusted());
     assert_eq!(status(&callback.await.unwrap()), "400");
 }
 
@@ -94,7 +92,7 @@ async fn the_second_callback_is_late_whether_or_not_the_first_is_decided() {
     let arrival = timeout(LIMIT, listener.arrival()).await.unwrap();
 
     let meanwhile = send(port, "GET", "/back?code=1", &host).await;
-    arrival.show(Page::Done { grant: "books".to_owned(), who: None });
+    arrival.show(Page::done("books", None));
     let first = first.await.unwrap();
     let afterwards = send(port, "GET", "/back?code=1", &host).await;
 
@@ -111,7 +109,7 @@ async fn the_page_is_sent_before_the_listener_ends() {
         tokio::spawn(async move { send(port, "GET", "/back?code=1", &format!("localhost:{port}")).await });
 
     let arrival = timeout(LIMIT, listener.arrival()).await.unwrap();
-    arrival.show(Page::Done { grant: "books".to_owned(), who: None });
+    arrival.show(Page::done("books", None));
     listener.close().await;
 
     assert_eq!(redirect, format!("http://localhost:{port}/back"));
@@ -146,7 +144,7 @@ async fn both_loopback_addresses_lead_to_the_same_callback() {
 
     assert!(second.is_ipv6() && second.port() == port);
     assert_eq!(arrival.query, "code=6");
-    arrival.show(Page::Late);
+    arrival.show(Page::late());
     page.await.unwrap();
 }
 

@@ -14,9 +14,8 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use base::{durable, retry::Chain};
-use model::Moment;
 use provider::{
-    OAuth, Provider,
+    OAuth,
     auth::{
         Area,
         grant::{Grant, State},
@@ -26,14 +25,15 @@ use provider::{
 
 use super::{
     keep::{Known, keys, look},
+    login::provider,
     now_ms,
 };
 use crate::{
     cli::{
-        Environment, Failure, Files,
+        Environment, Failure, Result,
         client::Format,
-        load, meant, outside,
-        table::{columns, harmless},
+        load, meant,
+        table::{columns, harmless, moment},
     },
     config::{Connector, Worker},
     worker::{grants::grant_name, state::configs},
@@ -63,27 +63,22 @@ pub(in crate::cli) struct Options {
     format: Format,
 }
 
-pub(super) async fn run(
-    options: &Options,
-    environment: Environment,
-    out: &mut impl Write,
-) -> Result<(), Failure> {
-    let files = Files { config: options.config.clone(), connectors: options.connectors.clone() };
-    let loaded = load::load(&files, environment)?;
+pub(super) async fn run(options: &Options, environment: &Environment, out: &mut dyn Write) -> Result {
+    let loaded = load::load(options.config.as_deref(), &options.connectors, environment)?;
     let (grants, cached) = found(&loaded.worker).await?;
     let mut connectors = loaded.connectors;
     if !cached {
-        connectors.extend(running(&loaded.worker).await.map_err(outside)?);
+        connectors.extend(running(&loaded.worker).await?);
     }
     let lifetimes = Lifetimes::of(&connectors, !cached);
     let now = now_ms();
     let lines: Vec<Line> = grants.iter().map(|known| Line::new(known, &lifetimes, now)).collect();
     if options.format.is_json() {
         for line in &lines {
-            writeln!(out, "{}", line.json(cached)).map_err(outside)?;
+            writeln!(out, "{}", line.json(cached))?;
         }
     } else {
-        show(&lines, cached, out).map_err(outside)?;
+        show(&lines, cached, out)?;
     }
     if lines.iter().any(|line| line.needs_a_person) { Err(Failure::Reported) } else { Ok(()) }
 }
@@ -105,7 +100,7 @@ async fn running(worker: &Worker) -> Result<Vec<Connector>, kafka::Error> {
 }
 
 /// The grants, and whether they are this machine's copies.
-async fn found(worker: &Worker) -> Result<(Vec<Known>, bool), Failure> {
+async fn found(worker: &Worker) -> Result<(Vec<Known>, bool)> {
     match look(worker).await {
         Ok(grants) => Ok((grants, false)),
         Err(Failure::Outside(error)) => {
@@ -121,7 +116,7 @@ async fn found(worker: &Worker) -> Result<(Vec<Known>, bool), Failure> {
 }
 
 /// What a worker of this machine has kept.
-fn copies(worker: &Worker) -> Result<Vec<Known>, Failure> {
+fn copies(worker: &Worker) -> Result<Vec<Known>> {
     let keys = keys(worker)?;
     let directory = worker.state_dir.join("grants");
     Ok(names(&directory).into_iter().filter_map(|name| copy(&directory, name, keys.as_deref())).collect())
@@ -156,17 +151,11 @@ struct Lifetimes {
 
 impl Lifetimes {
     fn of(connectors: &[Connector], all: bool) -> Self {
-        let provider = |connector: &Connector| -> Option<Provider> {
-            match connector {
-                Connector::WebhookSource(source) => source.provider.clone(),
-                Connector::RecordSource(source) => Some(source.provider.clone()),
-            }
-        };
         let mut known = BTreeMap::new();
-        for provider in connectors.iter().filter_map(provider) {
+        for provider in connectors.iter().filter_map(|connector| provider(connector).ok()) {
             for area in Area::ALL {
                 let ends = (provider.oauth.login_lifetime, provider.oauth.idle_lifetime);
-                known.insert((grant_name(&provider, area).to_owned(), area), ends);
+                known.insert((grant_name(provider, area).to_owned(), area), ends);
             }
         }
         Self { known, all }
@@ -178,7 +167,7 @@ impl Lifetimes {
 }
 
 /// One grant as it is shown.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Line {
     name: String,
     area: Option<Area>,
@@ -202,27 +191,19 @@ impl Line {
     fn new(known: &Known, lifetimes: &Lifetimes, now_ms: i64) -> Self {
         let mut line = Self {
             name: known.name.clone(),
-            area: None,
             state: "unreadable",
-            who: None,
-            origins: Vec::new(),
-            scopes: Vec::new(),
-            access_ms: None,
-            refresh_ms: None,
-            login_ms: None,
             kid: known.kid.clone(),
             written_ms: known.written_ms,
-            remark: None,
             needs_a_person: true,
             now_ms,
+            ..Self::default()
         };
         let grant = match &known.grant {
             Ok(grant) => grant,
             Err(error) => {
                 let written = known.written_ms.map(|at| format!("written {}, ", moment(at)));
                 let key = known.kid.as_ref().map(|kid| format!("encrypted with the key {kid}; "));
-                line.remark =
-                    Some(format!("{}{}{error}", written.unwrap_or_default(), key.unwrap_or_default()));
+                line.remark = Some([written, key, Some(error.to_string())].into_iter().flatten().collect());
                 return line;
             }
         };
@@ -243,12 +224,8 @@ impl Line {
             State::Ready if grant.login.origins.is_empty() => ("ready", Some(NO_ORIGIN.to_owned()), false),
             State::Ready => ("ready", None, false),
             State::Refreshing { intent } => {
-                let begun = format!(
-                    "{} has been refreshing it since {}",
-                    intent.origin.worker,
-                    moment(intent.origin.begun_ms)
-                );
-                ("refreshing", Some(begun), false)
+                let (worker, begun) = (&intent.origin.worker, moment(intent.origin.begun_ms));
+                ("refreshing", Some(format!("{worker} has been refreshing it since {begun}")), false)
             }
             State::Lost { reason, at_ms, .. } => {
                 ("lost", Some(format!("{reason}, found {}: log in again", moment(*at_ms))), true)
@@ -291,7 +268,7 @@ impl Line {
     }
 }
 
-fn show(lines: &[Line], cached: bool, out: &mut impl Write) -> std::io::Result<()> {
+fn show(lines: &[Line], cached: bool, out: &mut dyn Write) -> std::io::Result<()> {
     if cached {
         writeln!(out, "Kafka does not answer: these are this machine's copies, which may be old\n")?;
     }
@@ -336,10 +313,6 @@ fn distance(ms: i64) -> String {
         ms => (ms / MINUTE, "minutes"),
     };
     if ms < 0 { format!("ended {size} {word} ago") } else { format!("in {size} {word}") }
-}
-
-fn moment(ms: i64) -> String {
-    Moment::from_micros(ms.saturating_mul(1_000)).to_string()
 }
 
 #[cfg(test)]

@@ -1,5 +1,3 @@
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 use provider::auth::{
     grant::{Base, Cause, Intent, Issued, Login, Origin},
     seal,

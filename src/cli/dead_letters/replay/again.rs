@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use tokio::time::timeout;
+use tokio::{sync::OnceCell, time::timeout};
 
 use base::retry::Chain;
 use kafka::{Admin, Producer, ProducerOptions, Received};
@@ -13,7 +13,7 @@ use super::trust;
 use crate::{
     avro,
     cli::{
-        Failure,
+        Failure, Result,
         dead_letters::{Letters, Owner},
         outside,
         scratch::ScratchDirectory,
@@ -48,7 +48,7 @@ pub(super) struct Again<'a> {
     letters: &'a Letters,
     owner: Owner,
     dry_run: bool,
-    means: Option<Arc<Means>>,
+    means: OnceCell<Means>,
     publishers: HashMap<Topic, Arc<Publisher>>,
 }
 
@@ -62,16 +62,11 @@ struct Means {
 
 impl<'a> Again<'a> {
     pub(super) fn new(letters: &'a Letters, owner: Owner, dry_run: bool) -> Self {
-        Self { letters, owner, dry_run, means: None, publishers: HashMap::new() }
+        Self { letters, owner, dry_run, means: OnceCell::new(), publishers: HashMap::new() }
     }
 
     /// Reads a letter again and publishes what it says now. An error keeps everything else from being published too.
-    pub(super) async fn publish(
-        &mut self,
-        place: Place,
-        first: &Received,
-        body: Bytes,
-    ) -> Result<Became, Failure> {
+    pub(super) async fn publish(&mut self, place: Place, first: &Received, body: Bytes) -> Result<Became> {
         let delivery = match letter::delivery(&first.headers, body) {
             Ok(delivery) => delivery,
             Err(unusable) => return Ok(Became::Refused(format!("it cannot be replayed: {unusable}"))),
@@ -84,11 +79,11 @@ impl<'a> Again<'a> {
             Ok(records) => records,
             Err(reason) => return Ok(Became::Refused(reason)),
         };
-        let told = records.iter().map(|record| {
+        let told = |record: &Outgoing| {
             let topic = record.topic.name(&prefix);
             format!("{topic}, key {}, tributary.id {}", record.key.as_str(), record.meta.id)
-        });
-        let told = told.collect();
+        };
+        let told = records.iter().map(told).collect();
         if self.dry_run {
             return Ok(Became::Published(told));
         }
@@ -99,7 +94,7 @@ impl<'a> Again<'a> {
                 Err(error) if error.concerns_one_record() => {
                     return Ok(Became::Refused(Chain(&error).to_string()));
                 }
-                made => drop(made.map_err(outside)?),
+                made => drop(made?),
             }
         }
         for record in &records {
@@ -115,7 +110,7 @@ impl<'a> Again<'a> {
         Ok(Became::Published(told))
     }
 
-    async fn mark(&mut self, place: Place, key: Bytes, records: usize) -> Result<(), Failure> {
+    async fn mark(&self, place: Place, key: Bytes, records: usize) -> Result {
         let topic = Arc::clone(&self.letters.topic);
         let mut mark = letter::mark(Arc::clone(&topic), place, key, records);
         self.letters.signer.sign(&mut mark);
@@ -125,7 +120,7 @@ impl<'a> Again<'a> {
     }
 
     /// Publishes to one topic, which is created and whose schema is registered as a start of the connector would.
-    async fn publisher(&mut self, topic: Topic) -> Result<Arc<Publisher>, Failure> {
+    async fn publisher(&mut self, topic: Topic) -> Result<Arc<Publisher>> {
         if let Some(publisher) = self.publishers.get(&topic) {
             return Ok(Arc::clone(publisher));
         }
@@ -138,24 +133,22 @@ impl<'a> Again<'a> {
         };
         let admin = Admin::Real(worker.kafka.clone());
         let means = self.means().await?;
-        let opened = pipeline::open(&layout, &admin, &means.ids).await.map_err(outside)?;
+        let opened = pipeline::open(&layout, &admin, &means.ids).await?;
         let publisher = Arc::new(Publisher::new(opened.preparer, Arc::clone(&means.producer)));
         self.publishers.insert(topic, Arc::clone(&publisher));
         Ok(publisher)
     }
 
-    async fn means(&mut self) -> Result<Arc<Means>, Failure> {
-        if let Some(means) = &self.means {
-            return Ok(Arc::clone(means));
-        }
+    async fn means(&self) -> Result<&Means> {
         let worker = &self.letters.worker;
-        let state = ScratchDirectory::create("replay").map_err(outside)?;
-        let registry = avro::Registry::new(&worker.registry).map_err(outside)?;
-        let producer = Producer::new(&worker.kafka, &ProducerOptions::default()).map_err(outside)?;
-        let ids = avro::Ids::open(registry, &state.0).await;
-        let means = Arc::new(Means { producer: Arc::new(producer), ids, _state: state });
-        self.means = Some(Arc::clone(&means));
-        Ok(means)
+        let make = async || {
+            let state = ScratchDirectory::create("replay")?;
+            let registry = avro::Registry::new(&worker.registry)?;
+            let producer = Producer::new(&worker.kafka, &ProducerOptions::default())?;
+            let ids = avro::Ids::open(registry, &state.0).await;
+            Ok::<_, Failure>(Means { producer: Arc::new(producer), ids, _state: state })
+        };
+        self.means.get_or_try_init(make).await
     }
 }
 

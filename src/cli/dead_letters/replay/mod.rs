@@ -39,7 +39,7 @@ use super::{
     show::NoLetter,
 };
 use crate::{
-    cli::{Failure, outside, table::harmless},
+    cli::{Failure, Result, outside, table::harmless},
     pipeline::LetterSignature,
     webhooks::letter::{Joining, Piece, Place, Unusable},
 };
@@ -65,13 +65,13 @@ pub(super) struct Order {
     pub(super) trust_unsigned: bool,
 }
 
-pub(super) async fn run(letters: &Letters, order: Order, out: &mut impl Write) -> Result<(), Failure> {
+pub(super) async fn run(letters: &Letters, order: Order, out: &mut dyn Write) -> Result {
     let only = || (!order.places.is_empty()).then(|| order.places.clone());
     let (mut marks, mut unsigned_marks) = (Marks::of(only()), Marks::of(only()));
     let note = async |record: Received| {
         if let Some(mark) = Mark::of(&record, &letters.signer) {
             match mark.signature {
-                LetterSignature::Signed => marks.insert(mark.place).map_err(outside)?,
+                LetterSignature::Signed => marks.insert(mark.place)?,
                 LetterSignature::Unsigned => {
                     let noted = unsigned_marks.insert(mark.place).map_err(outside);
                     // Without trust no unsigned letter is replayed, so that too many marks of strangers hold up nothing.
@@ -119,7 +119,7 @@ struct Open {
     joining: Joining,
 }
 
-struct Replay<'a, W> {
+struct Replay<'a> {
     letters: &'a Letters,
     order: Order,
     /// Whether letters are named one by one.
@@ -135,11 +135,11 @@ struct Replay<'a, W> {
     done: Recent,
     again: Again<'a>,
     tally: Tally,
-    out: &'a mut W,
+    out: &'a mut dyn Write,
 }
 
-impl<W: Write> Replay<'_, W> {
-    async fn take(&mut self, record: Received) -> Result<ControlFlow<()>, Failure> {
+impl Replay<'_> {
+    async fn take(&mut self, record: Received) -> Result<ControlFlow<()>> {
         match Kind::of(&record, &self.letters.signer) {
             Kind::Mark(_) => {}
             Kind::Whole(entry) => {
@@ -154,7 +154,7 @@ impl<W: Write> Replay<'_, W> {
         Ok(if over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     }
 
-    async fn take_piece(&mut self, piece: Piece, entry: &Entry, record: Received) -> Result<(), Failure> {
+    async fn take_piece(&mut self, piece: Piece, entry: &Entry, record: Received) -> Result {
         let (letter, number) = (piece.letter.clone(), piece.number);
         if !self.open.contains_key(&letter) {
             if number != 1 {
@@ -194,7 +194,7 @@ impl<W: Write> Replay<'_, W> {
     }
 
     /// Settles a letter with the pieces that are there.
-    async fn close(&mut self, letter: &str) -> Result<(), Failure> {
+    async fn close(&mut self, letter: &str) -> Result {
         let Some(Open { place, first, joining }) = self.open.remove(letter) else { return Ok(()) };
         self.held -= joining.held();
         self.done.insert(Arc::from(letter));
@@ -202,7 +202,7 @@ impl<W: Write> Replay<'_, W> {
     }
 
     /// Whether a letter is to be replayed.
-    fn chooses(&mut self, entry: &Entry) -> Result<bool, Failure> {
+    fn chooses(&mut self, entry: &Entry) -> Result<bool> {
         let meant =
             if self.named { self.order.places.remove(&entry.place) } else { entry.fits(&self.order.wanted) };
         if !meant {
@@ -219,13 +219,13 @@ impl<W: Write> Replay<'_, W> {
             self.done.insert(Arc::clone(&pieces.letter));
         }
         if self.named {
-            writeln!(self.out, "{}: replayed before; --again repeats it", entry.place).map_err(outside)?;
+            writeln!(self.out, "{}: replayed before; --again repeats it", entry.place)?;
         }
         Ok(false)
     }
 
     /// Whether a worker wrote the letter, or the command trusts it all the same; if not, it stays.
-    fn trusts(&mut self, entry: &Entry) -> Result<bool, Failure> {
+    fn trusts(&mut self, entry: &Entry) -> Result<bool> {
         match trust::distrust(&entry.signature, self.order.trust_unsigned) {
             None => Ok(true),
             Some(reason) => {
@@ -235,12 +235,7 @@ impl<W: Write> Replay<'_, W> {
         }
     }
 
-    async fn settle(
-        &mut self,
-        place: Place,
-        first: &Received,
-        body: Result<Bytes, Unusable>,
-    ) -> Result<(), Failure> {
+    async fn settle(&mut self, place: Place, first: &Received, body: Result<Bytes, Unusable>) -> Result {
         let became = match body {
             Ok(body) => self.again.publish(place, first, body).await?,
             Err(unusable) => Became::Refused(unusable.to_string()),
@@ -250,14 +245,13 @@ impl<W: Write> Replay<'_, W> {
                 self.tally.replayed += 1;
                 let done = if self.order.dry_run { "would be published" } else { "published" };
                 for record in &records {
-                    writeln!(self.out, "{place}: {done}: {}", harmless(record)).map_err(outside)?;
+                    writeln!(self.out, "{place}: {done}: {}", harmless(record))?;
                 }
                 if records.is_empty() {
                     writeln!(
                         self.out,
                         "{place}: nothing to publish: the provider asked for an answer, and got it"
-                    )
-                    .map_err(outside)?;
+                    )?;
                 }
                 Ok(())
             }
@@ -265,12 +259,12 @@ impl<W: Write> Replay<'_, W> {
         }
     }
 
-    fn fail(&mut self, place: Place, reason: &str) -> Result<(), Failure> {
+    fn fail(&mut self, place: Place, reason: &str) -> Result {
         self.tally.failed += 1;
         writeln!(self.out, "{place}: stays: {}", harmless(reason)).map_err(outside)
     }
 
-    fn end(mut self) -> Result<(), Failure> {
+    fn end(mut self) -> Result {
         let mut open: Vec<Open> = self.open.drain().map(|(_, open)| open).collect();
         open.sort_by_key(|open| open.place);
         for Open { place, joining, .. } in open {
@@ -284,8 +278,7 @@ impl<W: Write> Replay<'_, W> {
         }
         let Tally { replayed, failed, before } = self.tally;
         let done = if self.order.dry_run { "would be replayed" } else { "replayed" };
-        writeln!(self.out, "{replayed} {done}, {failed} stay, {before} were replayed before")
-            .map_err(outside)?;
+        writeln!(self.out, "{replayed} {done}, {failed} stay, {before} were replayed before")?;
         if failed == 0 { Ok(()) } else { Err(Failure::Reported) }
     }
 }
