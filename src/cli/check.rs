@@ -207,7 +207,7 @@ fn state_directory(directory: &Path, report: &mut Report<'_>) -> io::Result<()> 
     let kind = file_system(directory);
     let free = Fjall::default().free_bytes(directory).ok();
     for part in absent {
-        // Fails only for what could not be made, or what somebody has begun to use.
+        // Fails only if the directory was not created, or is in use by now.
         fs::remove_dir(part).ok();
     }
     report.result("state directory", written.map(|()| format!("{shown} is writable")))?;
@@ -245,14 +245,14 @@ fn too_full(directory: &str, free: u64) -> Option<String> {
     })
 }
 
-/// The empty path stands for the working directory, above a relative one.
+/// The empty path is the working directory, the parent of a relative one.
 fn exists(path: &Path) -> bool {
     path.as_os_str().is_empty() || path.exists()
 }
 
 const VOLATILE: [&str; 3] = ["tmpfs", "ramfs", "overlay"];
 
-/// Kind of the file system a path is on, where the kernel tells.
+/// Kind of the file system of a path, if the kernel reports it.
 fn file_system(path: &Path) -> Option<String> {
     let path = fs::canonicalize(path).ok()?;
     let mounts = fs::read_to_string("/proc/self/mounts").ok()?;

@@ -340,7 +340,7 @@ fn host(url: &Url) -> String {
     format!("{}{port}", url.host_str().unwrap_or_default())
 }
 
-/// Nobody answers where a worker should be.
+/// No worker answers at the address.
 #[derive(Debug, thiserror::Error)]
 #[error("ask the worker at {}://{}", url.scheme(), host(url))]
 pub(super) struct Unanswered {

@@ -31,7 +31,7 @@ pub(super) fn ensure(webhook: &mut Webhook) {
     }
 }
 
-/// Connections that each listener may have with so many files: what the reserve leaves, and half where that is more.
+/// Connections that each listener may have with this many files: what the reserve leaves, or half if that is more.
 fn allowed(files: u64, listeners: u64) -> u64 {
     let left = files.saturating_sub(RESERVE).max(files / 2);
     (left / listeners).max(1)
@@ -54,7 +54,7 @@ fn raise(wanted: u64) -> u64 {
     }
 }
 
-/// Elsewhere the limit is what it is, and nobody is told.
+/// Other systems keep the limit that they have.
 #[cfg(not(target_os = "linux"))]
 const fn raise(wanted: u64) -> u64 {
     wanted

@@ -21,7 +21,7 @@ pub(super) fn join(found: &mut Value, declarations: &Value) {
             members.remove("name");
         }
         match &mut entry[MEMBER] {
-            // Two files with one name: the first is told, both are in its message.
+            // Two files with one name: the first is shown, and its message names both.
             Value::Object(_) => {}
             vacant => *vacant = declaration,
         }

@@ -1,4 +1,4 @@
-//! Lines that stay in place on a terminal while what they tell changes, and colours for people who want them.
+//! Lines that stay in place on a terminal while their text changes, and colors.
 
 use std::io::{self, Write};
 
@@ -22,7 +22,7 @@ impl Block {
         Ok(())
     }
 
-    /// Takes away what was drawn: the next line stands in its place, and stays.
+    /// Removes the lines; the next line takes their place, and stays.
     pub(super) fn clear(&mut self, out: &mut dyn Write) -> io::Result<()> {
         if self.drawn > 0 {
             write!(out, "\u{1b}[{}A\u{1b}[J", self.drawn)?;

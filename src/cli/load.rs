@@ -147,7 +147,7 @@ pub(super) fn log_filter(environment: &Environment) -> Result<Option<String>, Pr
     }
 }
 
-/// What is wrong with a setting that passes through to librdkafka, under the key it stands at.
+/// What is wrong with a setting that passes through to librdkafka, under the key that sets it.
 fn client_problem(kafka: &Kafka, error: kafka::Error) -> Problem {
     let key = |client: &str, setting: &str| {
         let role = match client {

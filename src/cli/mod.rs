@@ -232,7 +232,7 @@ fn run_one(arguments: Vec<OsString>, environment: Environment, out: &mut dyn Wri
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Reported) => ExitCode::from(1),
-        // Whoever read it, such as `head`, has had enough.
+        // The reader, such as `head`, has closed the pipe.
         Err(Failure::Outside(error)) if is_closed_pipe(error.as_ref()) => ExitCode::SUCCESS,
         Err(Failure::Outside(error)) => {
             writeln!(complaints, "error: {}", Chain(error.as_ref())).ok();
@@ -342,7 +342,7 @@ fn outside(error: impl Error + 'static) -> Failure {
     error.into()
 }
 
-/// Whether nobody reads any more what is written. Only of what this command writes: errors of sockets have causes around them.
+/// Whether the reader of the output is gone. True only for what this command writes: errors of sockets are wrapped in others.
 fn is_closed_pipe(error: &(dyn Error + 'static)) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
@@ -367,7 +367,7 @@ fn block_on(work: impl AsyncFnOnce(&Metrics) -> Result) -> Result {
             never = metrics.keep_up() => match never {},
         }
     });
-    // Dropped it would wait for ever for a file on a mount that hangs.
+    // Dropping it would block on a file of a mount that hangs.
     runtime.shutdown_timeout(EXIT_LIMIT);
     ended
 }

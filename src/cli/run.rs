@@ -1,4 +1,4 @@
-//! `tributary run`: a worker, until it is told to stop.
+//! `tributary run`: a worker, until a signal stops it.
 
 use std::{io::Write, sync::Arc};
 

@@ -47,7 +47,7 @@ pub(super) fn text(value: &Value) -> String {
     text_or(value, "-")
 }
 
-/// A member as people read it, or what stands for none.
+/// A member as people read it, or this text if there is none.
 pub(super) fn text_or(value: &Value, none: &str) -> String {
     match value {
         Value::String(text) => harmless(text),

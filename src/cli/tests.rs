@@ -1,4 +1,4 @@
-//! The commands that runbooks tell people to type are ones.
+//! Every command that a runbook contains parses.
 
 use clap::Parser as _;
 

@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// How often it is asked.
 const STEP: Duration = Duration::from_millis(50);
 
-/// Hands an address to the system's opener. Whether it is likely to be shown: nobody tells for certain, so the address has to
+/// Hands an address to the system's opener. Returns whether it is likely to be shown: that is never certain, so the address has to
 /// be printed as well.
 pub(super) async fn open(address: &str, environment: &Environment) -> bool {
     let Some(mut command) = opener(environment) else {
@@ -34,7 +34,7 @@ pub(super) async fn open(address: &str, environment: &Environment) -> bool {
             Err(_) => return false,
         }
     }
-    // It is still at it, and goes on without us.
+    // The opener still runs, and continues without this process.
     true
 }
 

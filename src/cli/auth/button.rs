@@ -1,5 +1,5 @@
 //! The login page of the simulated provider, without a person: its button is pressed by a request, and the browser's way back is
-//! followed. Any other provider shows its page to nobody, which is told.
+//! followed. A page of any other provider is an error.
 
 use std::{
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -19,7 +19,7 @@ use crate::cli::{Result, outside};
 /// What the simulated provider takes for a press of its button.
 const PRESS: (&str, &str) = ("auto", "1");
 
-/// Nobody is logged in.
+/// Why the login failed.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     /// The page at the end of the way did not say so.

@@ -1,4 +1,4 @@
-//! One call with the tokens of a login, so that whoever has logged in sees at once whether the API lets them in.
+//! One call with the tokens of a login, so that the person sees at once whether the API accepts them.
 
 use std::{sync::Arc, time::Duration};
 

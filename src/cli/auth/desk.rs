@@ -1,4 +1,4 @@
-//! One login, whoever shows its address to a person: from what the browser brings back to the grant in the topic.
+//! One login after its address is shown to a person: from what the browser brings back to the grant in the topic.
 
 use std::time::Duration;
 

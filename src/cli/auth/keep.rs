@@ -264,7 +264,7 @@ pub(in crate::cli) enum Error {
     /// The machine has no random numbers.
     #[error("draw random numbers for the login")]
     Random,
-    /// What stands there cannot be opened.
+    /// The record in the topic cannot be opened.
     #[error("open the grant {grant}")]
     Sealed {
         /// Its name.

@@ -125,7 +125,7 @@ struct Terminal<'a> {
     call: bool,
     worker: &'a Worker,
     connector: &'a str,
-    /// Whether nobody is asked.
+    /// Whether the simulated provider's button is pressed in place of a person.
     #[cfg(feature = "simulator")]
     simulated: bool,
 }

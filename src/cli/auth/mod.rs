@@ -11,7 +11,7 @@
 //!   nothing afterwards.
 //!
 //! Exit codes: 0 done; 1 the login was refused or not finished, or a grant needs a person soon; 2 the command line or the
-//! configuration is wrong, and nobody was asked to log in.
+//! configuration is wrong, and no login was started.
 
 mod browser;
 #[cfg(feature = "simulator")]

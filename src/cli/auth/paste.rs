@@ -17,7 +17,7 @@ pub(super) enum Error {
     /// The terminal cannot be used.
     #[error("read the code from the terminal")]
     Terminal(#[source] io::Error),
-    /// There is nobody.
+    /// The input ended, or every line was empty.
     #[error("no code was given")]
     Nothing,
 }

@@ -166,7 +166,7 @@ async fn put(worker: &Worker, document: Document) -> Result<&'static str> {
     let config = config.into_iter().map(|(key, value)| (key, Value::from(value)));
     let config = Value::Object(config.collect::<Map<_, _>>());
     let status = match initial_state {
-        // Only a creation takes a state; on one that is there it would undo what somebody has paused or stopped.
+        // Only a creation takes a state; for an existing connector it would undo a pause or a stop.
         Some(state) if !worker.has(&name).await? => {
             let body = json!({ "name": name, "config": config, "initial_state": state.name() });
             worker.send(Method::POST, &["connectors"], &[], Some(&body)).await?.0

@@ -1,4 +1,4 @@
-//! What the API tells, as people read it: tables, traces, and whether somebody has to do something.
+//! Answers of the API for people: tables, traces, and whether a person has to act.
 
 use std::io::{self, Write};
 

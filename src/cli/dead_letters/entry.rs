@@ -16,7 +16,7 @@ use kafka::Received;
 
 /// What a record of a dead-letter topic is.
 pub(super) enum Kind {
-    /// A letter of its own.
+    /// A whole letter.
     Whole(Entry),
     /// A piece of one.
     Piece(Piece, Entry),
@@ -209,7 +209,7 @@ pub(super) struct Recent {
 }
 
 impl Recent {
-    /// Remembers so many.
+    /// Remembers at most `most` letters.
     pub(super) fn new(most: usize) -> Self {
         Self { most, known: HashSet::new(), order: VecDeque::new() }
     }

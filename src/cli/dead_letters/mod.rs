@@ -114,7 +114,7 @@ struct Letters {
     partitions: i32,
     /// Tells what workers wrote.
     signer: LetterSigner,
-    /// Whose letters are meant; `None` where the choice of the topic does not tell.
+    /// For whom a replay publishes; `None` if the choice of the topic leaves that open.
     owner: Option<Owner>,
 }
 

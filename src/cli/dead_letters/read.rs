@@ -1,4 +1,4 @@
-//! Reads a topic of dead letters, from where it is told to its end of now.
+//! Reads a topic of dead letters, from a given place to the end that it has now.
 
 use std::{collections::BTreeSet, ops::ControlFlow, sync::Arc, time::Duration};
 

@@ -27,7 +27,7 @@ use crate::cli::{Result, until};
 /// Entities whose hooks are registered, by the names of the worker and of the provider.
 const ENTITIES: [(InvoicingEntity, Entity); 2] =
     [(InvoicingEntity::Customer, Entity::Customer), (InvoicingEntity::SaleInvoice, Entity::SaleInvoice)];
-/// Of so many changes at the provider one more is made in invoicing: of those it makes by itself few concern the hooks.
+/// One change is made in invoicing for this many at the provider: few of its other changes concern the hooks.
 const SHARE: f64 = 10.0;
 /// The fewest and the most of these in a second.
 const PACE: (f64, f64) = (2.0, 50.0);
@@ -61,7 +61,7 @@ pub(super) async fn change(provider: Arc<Provider>, mut rate: watch::Receiver<f6
     }
 }
 
-/// Notifications against topics: what was sent is told by a hash of its body.
+/// Compares notifications with topics, by a hash of the body.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Notified {
     /// Events by topic.
@@ -72,7 +72,7 @@ pub(super) struct Notified {
     pub(super) missing: usize,
     /// Events beyond the accepted notification of the same content.
     pub(super) repeated: usize,
-    /// Events that no notification told of.
+    /// Events without a notification.
     pub(super) invented: usize,
 }
 

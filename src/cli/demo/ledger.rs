@@ -1,4 +1,4 @@
-//! What the provider was told against what the topics hold.
+//! Compares the answers that the provider got with what the topics hold.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet, hash_map},
@@ -74,7 +74,7 @@ pub(super) struct Verdict {
 }
 
 impl Verdict {
-    /// Compares deliveries that have an id of their own; the order is that of their acceptance, company by company.
+    /// Compares deliveries that have an id; the order is that of their acceptance, company by company.
     pub(super) fn of(entries: &[Entry], records: &[Received]) -> Self {
         let mut verdict = Self::default();
         let mut places: HashMap<String, usize> = HashMap::new();

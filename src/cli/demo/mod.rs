@@ -5,23 +5,23 @@
 //!   └ journal: what was answered 200 ─────────── compared with ───────┘ topics, read back at the end
 //! ```
 //!
-//! In this order, each told as it happens ([`play`]):
+//! In this order, each printed as it happens ([`play`]):
 //!
 //! - Kafka, registry and provider come up at once. The provider serves HTTPS with a certificate made for it, which connectors
 //!   trust by `provider.ssl.ca.location`.
 //! - Somebody logs in at the provider for accounting and for payroll, as `tributary auth login` does, while the worker starts; it keeps
-//!   the logins alive. The grants stand in the embedded Kafka, whose transactions isolate nothing: with one worker that refreshes it nobody notices.
+//!   the logins alive. The grants are in the embedded Kafka, whose transactions isolate nothing: with one worker that makes no difference.
 //! - The worker subscribes as its connector declares, and from then on the provider changes things. Behind every event the full
 //!   record is fetched and published, compacted by its key; beside that, lists are read in full and proved complete, that of payroll
 //!   companies among them. Hooks of the invoicing API are registered as well, and their signed notifications published.
-//! - Kafka is cut off. Deliveries go on being answered 200, from the spool, and are published when it is back.
-//! - The provider disables a subscription: it is enabled again, a gap tells of the time between, and what the gap may have cost is
+//! - Kafka is cut off. Deliveries are still answered 200, from the spool, and are published when it is back.
+//! - The provider disables a subscription: it is enabled again, a gap records the time between, and what the gap may have cost is
 //!   read again. A hook that is deleted at the provider is registered again.
-//! - The list of payroll companies, of which no webhook tells, is read once more.
-//! - What the provider was told is compared with what is in the topics, and every list with what is published.
+//! - The list of payroll companies, which no webhook reports, is read once more.
+//! - The answers that the provider got are compared with the topics, and every list with what is published.
 //!
 //! The end is a table of promises ([`summary`]); one that does not hold is exit code 1. With `--keep` everything then stays up,
-//! and the provider goes on, until a signal ends it in order. A signal before the count is exit code 1: nothing was proved.
+//! and the provider continues, until a signal ends it in order. A signal before the count is exit code 1: nothing was proved.
 
 mod access;
 mod invoicing;
@@ -116,7 +116,7 @@ pub(super) async fn run(
     };
     tokio::select! {
         stopped = stage.stop() => stopped?,
-        // Whoever asks twice does not want to wait.
+        // A second signal ends the wait.
         () = signals.next() => {}
     }
     ended

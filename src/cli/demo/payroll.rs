@@ -27,7 +27,7 @@ pub(super) struct Payroll {
     pub(super) companies: usize,
     /// Of these, not in the topic, or there with another content.
     pub(super) different: usize,
-    /// Companies in the topic that the provider has no more: nothing tells of a delete, and no read by id could confirm one.
+    /// Companies in the topic that the provider no longer has: nothing reports a delete, and no read by id could confirm one.
     pub(super) left: usize,
 }
 

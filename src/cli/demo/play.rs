@@ -98,7 +98,7 @@ impl<'a, 'b> Play<'a, 'b> {
         })
     }
 
-    /// Lets the provider go on for as long as somebody watches.
+    /// Keeps the provider changing things until the caller drops this.
     pub(super) async fn go_on(&mut self, rate: u32) -> Result {
         self.stage.change(f64::from(rate));
         self.doing = "staying up until Ctrl-C";

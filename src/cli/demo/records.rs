@@ -1,20 +1,20 @@
-//! The records behind the events: whether each is as new as the last thing that was told of it.
+//! The records behind the events: whether each is as new as its last event.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use kafka::Received;
 use model::{SequenceVersion, Topic, Version};
 
-/// What was told of records, and what is published of them.
+/// Compares the events of records with the records that are published.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Enriched {
-    /// Records that were told of.
+    /// Records that have events.
     pub(super) records: usize,
-    /// Events that told of them.
+    /// Events of these records.
     pub(super) events: usize,
-    /// Records that are older than what was told of them, or not there.
+    /// Records that are older than their last event, or missing.
     pub(super) behind: usize,
-    /// The same of companies that are deleted: of those nobody can read a record any more.
+    /// The same for deleted companies, whose records can no longer be read.
     pub(super) unreadable: usize,
     /// Of all, those that are deleted.
     pub(super) deleted: usize,
@@ -26,11 +26,11 @@ pub(super) struct Enriched {
 #[derive(Debug, Default)]
 pub(super) struct Letters {
     pub(super) given_up: usize,
-    /// Beside these, such of companies that are deleted: what was told of their records cannot be read any more.
+    /// Not included above: dead letters of deleted companies, whose records can no longer be read.
     pub(super) of_deleted: usize,
 }
 
-/// Key and version of what was published or told of.
+/// Key and version of a record.
 type Told = (String, SequenceVersion);
 
 impl Enriched {
@@ -71,7 +71,7 @@ impl Enriched {
         }
     }
 
-    /// Whether every record is there and as new as what was told of it.
+    /// Whether every record exists and is as new as its last event.
     pub(super) fn is_current(&self) -> bool {
         self.records > 0 && self.behind == 0
     }

@@ -68,14 +68,14 @@ impl<'a> Screen<'a> {
         self.redraw()
     }
 
-    /// The figures, as a line of their own.
+    /// Prints the figures as one line.
     pub(super) fn line(&mut self, is_reachable: bool, figures: &Figures) -> Result {
         let kafka = if is_reachable { "there" } else { "cut off" };
         let seconds = self.seconds();
         self.print(&format!("{seconds:>6.0} s  {kafka:<10} {figures}"))
     }
 
-    /// What stands in place goes; what was told stays.
+    /// Removes the block; printed lines stay.
     pub(super) fn close(&mut self) -> Result {
         self.shown.clear();
         self.block.clear(self.out).and_then(|()| self.out.flush()).map_err(outside)

@@ -224,7 +224,7 @@ impl Stage {
     pub(super) async fn settled(&self, limit: Duration) -> Option<Vec<Entry>> {
         let settled = async {
             self.ground.simulator.provider().deliveries.idle().await;
-            // A change that was decided on before may still be delivered afterwards; it is nobody's matter any more.
+            // A change from before may still be delivered afterwards; it is not counted.
             let entries = self.entries();
             until(LOOK, async || (self.figures().spooled == 0).then_some(())).await;
             entries
@@ -237,7 +237,7 @@ impl Stage {
         entries.into_iter().map(|(_, entry)| entry).collect()
     }
 
-    /// Compares what the provider was told with what the topics hold.
+    /// Compares the answers that the provider got with what the topics hold.
     pub(super) async fn verdict(&self, entries: &[Entry]) -> Result<Verdict> {
         let mut records = Vec::new();
         for topic in RESOURCES.map(Topic::AccountingEvents) {
@@ -275,7 +275,7 @@ impl Stage {
         Ok(Letters { given_up: letters.len() - of_deleted, of_deleted })
     }
 
-    /// Companies that the provider has deleted. With their records, of which nobody can be told anything any more.
+    /// Companies that the provider has deleted. Their records can no longer be read either.
     fn gone(&self) -> BTreeSet<String> {
         let world = self.ground.simulator.provider().world();
         let companies = world.records(Resource::Companies);

@@ -43,7 +43,7 @@ use crate::{
     },
 };
 
-/// Where the provider finds the worker: it delivers to port 443 and nowhere else, so it is told where that name really is.
+/// Where the provider finds the worker. It delivers to port 443 only, so its resolver maps this name to the real address.
 const HOST: &str = "hooks.demo.example";
 /// Names under which the worker finds the secrets of the webhooks, what the provider knows it by, and what grants are encrypted
 /// with.
@@ -96,7 +96,7 @@ impl Ground {
         settings.knobs.identity.access_seconds = token_life.as_secs();
         // A notification that has to be repeated comes as soon as a delivery of accounting would.
         settings.knobs.invoicing.retries = settings.knobs.accounting.retries.clone();
-        // Each on a thread of its own: the one waits for its thread, the other makes keys and a world.
+        // On two threads: one waits for its thread, the other makes keys and a world.
         let cluster = spawn_blocking(|| kafka::embedded::Cluster::start(1));
         let simulator = tokio::spawn(Simulator::start(settings));
         let registry = avro::embedded::Server::start().await?;
@@ -182,13 +182,13 @@ impl Ground {
                 ("connector.class", text("RecordSource")),
                 ("tasks.max", text("1")),
                 ("enrich.resources", names),
-                // Of companies nobody tells here, so that their list would differ by the end.
+                // No webhook reports companies here, so their list would differ at the end.
                 ("snapshot.lists", text("customers,accounts,payroll")),
                 // A provider that is in the same process bears more, and is asked about a deleted record sooner again.
                 ("budget.requests.per.second", text("2000")),
                 ("budget.company.requests.per.second", text("500")),
                 ("tombstones.confirm.ms", text("1000")),
-                // How long a company may be told of before a list shows it: here none is.
+                // No company is reported before a list shows it here, so waiting for one can be short.
                 ("enrich.parked.backoff.ms", text("1000")),
             ],
             _ => vec![
@@ -281,7 +281,7 @@ impl fmt::Display for Ground {
     }
 }
 
-/// Nobody knows it but this process.
+/// A random secret for this process.
 fn secret() -> Result<String> {
     random::hex::<32>().map_err(outside)
 }

@@ -67,7 +67,7 @@ pub(super) fn ordered(run: &Value, out: &mut dyn Write) -> io::Result<()> {
     }
 }
 
-/// What a verification found and, where it was asked to, mended.
+/// What a verification found and, with `--repair`, repaired.
 pub(super) fn differences(run: &Value, out: &mut dyn Write) -> io::Result<()> {
     let (id, rows, contents) = (text(&run["id"]), text(&run["rows"]), text(&run["contents"]));
     let (left, mended) = (counted(run, "differences"), counted(run, "repaired"));

@@ -1,4 +1,4 @@
-//! `tributary verify`: the source against the topics, now. A run that compares and, unless it is asked to mend, publishes nothing.
+//! `tributary verify`: compares the source with the topics, now. Publishes nothing without `--repair`.
 
 use std::io::Write;
 

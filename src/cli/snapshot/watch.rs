@@ -1,6 +1,6 @@
 //! Shows a run until it is over: bars that stay in place on a terminal, else a line whenever something has changed.
 //!
-//! A worker that does not answer for a moment ends nothing: the run goes on without it, and so does the watch.
+//! A worker that does not answer for a moment ends nothing: the run continues without it, and so does the watch.
 
 use std::{io::Write, time::Duration};
 
@@ -23,7 +23,7 @@ const LOOK: Duration = Duration::from_secs(1);
 const MISSING: u32 = 30;
 /// Letters of a bar.
 const WIDTH: usize = 24;
-/// Lists that get a bar of their own.
+/// Lists that get a bar each.
 const BARS: usize = 10;
 
 /// How it is shown.
@@ -47,7 +47,7 @@ impl Manner {
     }
 }
 
-/// What a run stands at once it is over.
+/// Waits until a run is over, and returns its last state.
 pub(super) async fn until_over(
     worker: &Worker,
     path: &[&str],

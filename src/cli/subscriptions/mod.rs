@@ -1,7 +1,7 @@
 //! `tributary subscriptions …`: what is subscribed to at the provider, what would be done about it, and doing it.
 //!
 //! ```text
-//! list, plan, apply, remove ──▶ REST API of any worker ──▶ whoever runs the connector's task does it
+//! list, plan, apply, remove ──▶ REST API of any worker ──▶ the worker of the connector's task does it
 //! plan --receive-only       ──▶ a connector's configuration alone: what a person has to subscribe by other means
 //! ```
 //!

@@ -2,7 +2,7 @@
 //! nobody.
 //!
 //! A secret is named by its key and fingerprint. Those that are derived for hooks stand in no configuration, so they
-//! can be printed, on request, where the configuration is a file that whoever asks can read anyway.
+//! can be printed, on request, if the configuration is a file that the caller can read anyway.
 
 use std::{
     collections::BTreeMap,

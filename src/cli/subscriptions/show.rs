@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::cli::table::{columns, each, note, text};
 
-/// One line a subscription, then one for each target without any, then what stands in the way of some.
+/// One line a subscription, then one for each target without any, then the problems.
 pub(super) fn list(found: &Value, out: &mut dyn Write) -> io::Result<()> {
     let all = each(&found["subscriptions"]);
     let there = all.iter().map(|one| {

@@ -1,6 +1,6 @@
 //! Asks for something and waits until it is done.
 //!
-//! A wish is written to the ledger by a worker; whoever runs the connector's task does it and writes its number there.
+//! A worker writes a wish to the ledger; the worker that runs the connector's task fulfills it and writes its number there.
 //! A wish that is not there any more was written over by an older state of the record, and is asked for again; one that
 //! somebody has replaced by the opposite is not.
 

@@ -1,4 +1,4 @@
-//! Bodies as the provider would send them, each with ids of its own.
+//! Bodies as the provider would send them, each with new ids.
 
 use serde_json::json;
 
@@ -34,7 +34,7 @@ pub(super) fn accounting(about: &Accounting<'_>, number: u32) -> Result<Vec<u8>,
         (json!({}), json!({ "Arguments": "Acknowledge" }))
     } else {
         let record = match about.resource {
-            // A company is a record of its own.
+            // The record is the company itself.
             AccountingResource::Companies => about.company.to_owned(),
             _ => guid()?,
         };

@@ -1,4 +1,4 @@
-//! Sends deliveries, one after the other, and tells each answer as it comes.
+//! Sends deliveries one after the other, and prints each answer as it arrives.
 
 use std::{
     io::Write,
@@ -65,7 +65,7 @@ pub(super) async fn run(options: &Options, environment: &Environment, out: &mut 
     let source = signing.source(environment).await?;
     let url = url(options, source.as_ref(), environment)?;
     let limit = Duration::from_secs(options.timeout);
-    // Like the provider, which follows nobody.
+    // Like the provider, which follows no redirect.
     let client = client::builder(options.ca.as_deref())?.timeout(limit).redirect(Policy::none()).build();
     let client = client?;
     if options.echo {

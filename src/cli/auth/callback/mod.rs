@@ -1,17 +1,17 @@
 //! Where the browser comes back to: a listener on this machine alone, for one callback.
 //!
 //! ```text
-//! browser ──▶ 127.0.0.1 or ::1, one port ──▶ GET, host, path ──▶ first one: Arrival ──▶ whoever decides
+//! browser ──▶ 127.0.0.1 or ::1, one port ──▶ GET, host, path ──▶ first one: Arrival ──▶ `Desk`
 //!    ◀── page ◀─────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! - Both loopback addresses, since `localhost` may mean either; never another.
 //! - Only what a browser sends that was redirected counts: a GET with this host on this path. Anything else gets its refusal
 //!   and changes nothing, so that neither a tab icon nor another site's form ends the login.
-//! - The first callback is handed over, whatever it says; all later ones are told that they are late.
+//! - The first callback is handed over, whatever it says; all later ones get a page that says that they are late.
 //! - The page is shown once it is known how the login went.
 //!
-//! On failure, that is a port that is taken, nothing listens. A callback that nobody decides on gets a page that says so.
+//! On failure, that is a port that is taken, nothing listens. A callback that is dropped undecided gets a page that says so.
 
 use std::{
     io,

@@ -1,7 +1,7 @@
 //! What was replayed before, a bit a letter.
 //!
 //! Offsets are taken in stretches of 65,536, each 8 KiB once it has a mark: ten million letters that were all replayed take
-//! 1.3 MB. Marks in stretches without number are somebody else's work, or a topic for which a bit a letter is too much: then
+//! 1.3 MB. Too many stretches mean marks of another program, or a topic for which a bit a letter is too much: then
 //! nothing is replayed rather than something twice.
 
 use std::collections::{BTreeSet, HashMap};

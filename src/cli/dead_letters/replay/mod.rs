@@ -1,6 +1,6 @@
 //! Another try: deliveries are read by the code of today and published like any other.
 //!
-//! Letters are taken in the order they stand in, each partition by itself: original bytes and context ─▶ [`Delivery::read`]
+//! Letters are replayed in offset order, partition by partition: original bytes and context ─▶ [`Delivery::read`]
 //! ─▶ records with the ids they always had ─▶ [`Again`] ─▶ Kafka ─▶ a mark behind the letter.
 //!
 //! - The topic is read twice: first for the marks, which say what was replayed before, then for the letters. Of both no more
@@ -8,7 +8,7 @@
 //! - A letter is marked only once Kafka has all of its records. Whoever is stopped in between repeats some, with their ids.
 //! - A letter is replayed only if a worker signed it, and for the prefix and connector that the command was given ([`trust`]). A
 //!   mark has to be signed as well to keep a signed letter from being replayed.
-//! - What Kafka, the schema or the reader still refuses stays as it is and is told; what keeps everything from being published
+//! - A letter that Kafka, the schema or the reader still refuses stays as it is and is reported; what keeps all from being published
 //!   (no broker, no registry) ends the command.
 //!
 //! [`Delivery::read`]: crate::webhooks::delivery::Delivery::read
@@ -47,7 +47,7 @@ use crate::{
 /// Bytes of letters in pieces that wait for the rest of theirs. Pieces of a letter stand together but for those of a few
 /// workers in between, and no letter is larger than a quarter of this.
 pub(super) const PIECES_LIMIT: usize = 128 << 20;
-/// Letters in pieces that are remembered as done, should they stand there twice.
+/// Letters in pieces that are remembered as done, in case the topic has them twice.
 const REMEMBERED: usize = 65_536;
 
 /// What is to be replayed.

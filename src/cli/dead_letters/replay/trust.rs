@@ -1,7 +1,7 @@
 //! Which letters a replay takes: those that a worker signed, for the prefix and connector that the command was given.
 //!
 //! Anyone who may write to the dead-letter topic can put a letter there that says whatever they like. What a replay publishes
-//! looks like what the worker published, so it takes nobody's word for it.
+//! looks like what the worker published, so it trusts signatures only.
 
 use bytes::Bytes;
 
