@@ -9,6 +9,7 @@ use base::secret::Secret;
 use super::{
     address::http_url,
     reader::Reader,
+    tls::{self, Tls},
     worker_keys::{
         REGISTRY_BASIC_SOURCE, REGISTRY_BEARER_SOURCE, REGISTRY_CA, REGISTRY_CERTIFICATE, REGISTRY_KEY,
         REGISTRY_TIMEOUT, REGISTRY_TOKEN, REGISTRY_URL, REGISTRY_USER_INFO,
@@ -22,8 +23,10 @@ pub struct Registry {
     pub urls: Vec<Url>,
     /// How we show who we are.
     pub auth: RegistryAuth,
-    /// Trust and client certificate for `https`.
-    pub tls: RegistryTls,
+    /// PEM file with certificates to trust instead of the system's.
+    pub ca: Option<PathBuf>,
+    /// The client certificate to show.
+    pub client: Option<Tls>,
     /// Longest wait for one answer.
     pub timeout: Duration,
 }
@@ -45,17 +48,6 @@ pub enum RegistryAuth {
     Bearer(Secret),
 }
 
-/// PEM files for `https`; an mTLS client certificate needs both certificate and key.
-#[derive(Debug, Clone, Default)]
-pub struct RegistryTls {
-    /// Certificates to trust instead of the system's.
-    pub ca: Option<PathBuf>,
-    /// Our certificate chain.
-    pub certificate: Option<PathBuf>,
-    /// The certificate's private key, unencrypted PKCS#8 or the like.
-    pub key: Option<PathBuf>,
-}
-
 impl Registry {
     /// A registry that asks for no credentials.
     #[must_use]
@@ -63,7 +55,8 @@ impl Registry {
         Self {
             urls: vec![url],
             auth: RegistryAuth::None,
-            tls: RegistryTls::default(),
+            ca: None,
+            client: None,
             timeout: Duration::from_secs(10),
         }
     }
@@ -77,17 +70,13 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Registry {
         // Both calls fail only for addresses that cannot have credentials at all.
         url.set_username("").and_then(|()| url.set_password(None)).unwrap_or_default();
     }
-    let tls = RegistryTls {
+    Registry {
+        urls,
+        auth,
         ca: reader.path(&REGISTRY_CA),
-        certificate: reader.path(&REGISTRY_CERTIFICATE),
-        key: reader.path(&REGISTRY_KEY),
-    };
-    match (reader.is_set(&REGISTRY_CERTIFICATE), reader.is_set(&REGISTRY_KEY)) {
-        (true, false) => reader.demand(&REGISTRY_KEY, "beside the certificate"),
-        (false, true) => reader.demand(&REGISTRY_CERTIFICATE, "beside the key"),
-        _ => {}
+        client: tls::read(reader, &REGISTRY_CERTIFICATE, &REGISTRY_KEY),
+        timeout: reader.milliseconds(&REGISTRY_TIMEOUT),
     }
-    Registry { urls, auth, tls, timeout: reader.milliseconds(&REGISTRY_TIMEOUT) }
 }
 
 fn authentication(reader: &mut Reader<'_>, urls: &[Url]) -> RegistryAuth {

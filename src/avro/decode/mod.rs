@@ -14,7 +14,6 @@ use std::{
 };
 
 use apache_avro::{Schema, from_value, reader::datum::GenericDatumReader, types, util::max_allocation_bytes};
-use schema_registry_converter::schema_registry_common::SchemaType;
 use serde::de::DeserializeOwned;
 
 use model::{SchemaKind, Value};
@@ -120,7 +119,7 @@ impl Decoder {
         }
         let found = self.registry.schema(id).await?;
         let found = found.ok_or_else(|| refused(kind, id, "the registry does not know this schema id"))?;
-        if found.schema_type != SchemaType::Avro {
+        if !found.is_avro {
             return Err(refused(kind, id, "the registry has this id for a schema that is not Avro"));
         }
         let verdict = Writer::parse(kind, id, &found.schema)?;

@@ -5,15 +5,12 @@
 
 use apache_avro::Schema;
 use reqwest::Method;
-use schema_registry_converter::{
-    async_impl::schema_registry::{get_all_versions, get_schema_by_subject_and_version},
-    schema_registry_common::{RegisteredSchema, SchemaType},
-};
+use schema_registry_converter::schema_registry_common::SrCall;
 use serde::Deserialize;
 use serde_json::json;
 
 use super::{
-    Level, Registry, absent,
+    Level, Registered, Registry, absent, body,
     http::{Call, shown},
 };
 use crate::avro::{Conflict, Error, compatibility};
@@ -140,7 +137,7 @@ impl Registry {
             method: Method::POST,
             path: &["compatibility", "subjects", subject, "versions"],
             query: Some("verbose=true"),
-            body: Some(&json!({ "schema": text, "schemaType": "AVRO" })),
+            body: Some(&body(text)),
         };
         // A subject without versions is answered "compatible" by Confluent and 404 by Apicurio.
         let Some(answer) = absent(self.call::<CompatibilityAnswer>(&post).await)? else {
@@ -154,10 +151,7 @@ impl Registry {
         if guarded.by_registry {
             return Ok(());
         }
-        match self.conflict(subject, schema, guarded.level).await? {
-            Some(conflict) => Err(Error::Incompatible { subject: subject.into(), conflict: conflict.into() }),
-            None => Ok(()),
-        }
+        self.conflict(subject, schema, guarded.level).await?.map_or(Ok(()), Err)
     }
 
     /// The refusal as an error that names a field, whatever the registry said; `words` are its own.
@@ -168,38 +162,32 @@ impl Registry {
         level: Level,
         words: &str,
     ) -> Result<Error, Error> {
-        let conflict = self.conflict(subject, schema, level).await?.unwrap_or_else(|| Conflict {
+        let conflict = || Conflict {
             field: schema.name().map_or_else(String::new, ToString::to_string),
             rule: format!("the registry says: {}", shown(words)),
             version: None,
             level: level.word(),
-        });
-        Ok(Error::Incompatible { subject: subject.into(), conflict: conflict.into() })
+        };
+        let found = self.conflict(subject, schema, level).await?;
+        Ok(found
+            .unwrap_or_else(|| Error::Incompatible { subject: subject.into(), conflict: conflict().into() }))
     }
 
-    /// The newest version that `schema` may not follow, and why.
+    /// The error about the newest version that `schema` may not follow.
     pub(super) async fn conflict(
         &self,
         subject: &str,
         schema: &Schema,
         level: Level,
-    ) -> Result<Option<Conflict>, Error> {
+    ) -> Result<Option<Error>, Error> {
         for version in self.versions(subject).await? {
             let attempt = format!("fetch version {version} of subject {subject}");
-            let found = self
-                .first(|node| {
-                    let attempt = &attempt;
-                    Box::pin(async move {
-                        get_schema_by_subject_and_version(&node.settings, subject, Some(version))
-                            .await
-                            .map_err(|error| node.converter_failed(attempt, error))
-                    })
-                })
-                .await;
+            let call = SrCall::GetBySubjectAndVersion(subject, version);
             // Deleted since it was listed: nothing to be compatible with.
-            let Some(found) = absent(found)? else { continue };
+            let Some(found) = absent(self.ask(&attempt, call, Registered::of).await)? else { continue };
             if let Some((field, rule)) = breach(&found, schema, level) {
-                return Ok(Some(Conflict { field, rule, version: Some(version), level: level.word() }));
+                let conflict = Conflict { field, rule, version: Some(version), level: level.word() };
+                return Ok(Some(Error::Incompatible { subject: subject.into(), conflict: conflict.into() }));
             }
         }
         Ok(None)
@@ -208,16 +196,9 @@ impl Registry {
     /// The versions of a subject, newest first.
     async fn versions(&self, subject: &str) -> Result<Vec<u32>, Error> {
         let attempt = format!("list the versions of subject {subject}");
-        let found = self
-            .first(|node| {
-                let attempt = &attempt;
-                Box::pin(async move {
-                    get_all_versions(&node.settings, subject.to_owned())
-                        .await
-                        .map_err(|error| node.converter_failed(attempt, error))
-                })
-            })
-            .await;
+        let path = &["subjects", subject, "versions"];
+        let get = Call { attempt: &attempt, method: Method::GET, path, query: None, body: None };
+        let found = self.call::<Vec<u32>>(&get).await;
         let mut versions = absent(found)?.unwrap_or_default();
         versions.sort_unstable_by_key(|version| std::cmp::Reverse(*version));
         if versions.len() > MAX_VERSIONS {
@@ -244,18 +225,16 @@ fn unguarded(subject: &str, level: Level) -> Guarded {
 }
 
 /// Field and rule that keep `ours` from following a registered version.
-fn breach(registered: &RegisteredSchema, ours: &Schema, level: Level) -> Option<(String, String)> {
+fn breach(registered: &Registered, ours: &Schema, level: Level) -> Option<(String, String)> {
     let whole = || ours.name().map_or_else(String::new, ToString::to_string);
-    if registered.schema_type != SchemaType::Avro {
+    if !registered.is_avro {
         return Some((whole(), "the registered version is not an Avro schema".into()));
     }
     let theirs = match Schema::parse_str(&registered.schema) {
         Ok(theirs) => theirs,
         Err(error) => {
-            return Some((
-                whole(),
-                format!("the registered version cannot be parsed: {}", shown(&error.to_string())),
-            ));
+            let rule = format!("the registered version cannot be parsed: {}", shown(&error.to_string()));
+            return Some((whole(), rule));
         }
     };
     if let Some(breach) = compatibility::breach(&theirs, ours) {

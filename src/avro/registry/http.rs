@@ -10,14 +10,17 @@ use bytes::{Bytes, BytesMut};
 use http::Extensions;
 use reqwest::{Method, Request, Response, StatusCode, header};
 use reqwest_middleware::{ClientWithMiddleware, Middleware, Next};
-use schema_registry_converter::{async_impl::schema_registry::SrSettings, error::SRCError};
+use schema_registry_converter::{
+    async_impl::schema_registry::{SrSettings, perform_sr_call},
+    schema_registry_common::{RawRegisteredSchema, SrCall},
+};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 use url::Url;
 
 use crate::{
     avro::{Error, error::Cause},
-    config,
+    config::{self, Tls},
 };
 
 /// No schema comes near this; an answer above it is not from a registry.
@@ -37,7 +40,7 @@ pub(super) struct Node {
     client: ClientWithMiddleware,
     auth: config::RegistryAuth,
     /// For the calls the converter makes.
-    pub(super) settings: SrSettings,
+    settings: SrSettings,
 }
 
 /// A request the converter has no function for.
@@ -53,7 +56,8 @@ pub(super) struct Call<'a> {
 
 impl Node {
     pub(super) fn new(base: &Url, config: &config::Registry) -> Result<Self, Error> {
-        let base = checked(base)?;
+        let mut base = base.clone();
+        base.set_path(base.path().to_owned().trim_end_matches('/'));
         let client = builder(config)?.timeout(config.timeout).build().map_err(tls_failed)?;
         let mut settings = SrSettings::new_builder(base.as_str().trim_end_matches('/').to_owned());
         settings.with_middleware(Guard).set_timeout(config.timeout);
@@ -97,61 +101,33 @@ impl Node {
             .header(header::ACCEPT, CONTENT_TYPE)
             .send()
             .await
-            .map_err(|error| from_client(attempt.clone(), error))?;
-        response.json().await.map_err(|error| malformed(attempt, error))
+            .map_err(|error| failed(attempt.clone(), error))?;
+        response.json().await.map_err(|error| failed(attempt, error))
     }
 
-    /// An error of the converter, told apart by its source: its text and its own verdict say too little.
-    pub(super) fn converter_failed(&self, attempt: &str, error: SRCError) -> Error {
+    /// Makes one call through the converter and takes from the answer what `pick` needs; without that it is malformed.
+    pub(super) async fn converted<T>(
+        &self,
+        attempt: &str,
+        call: SrCall<'_>,
+        pick: fn(RawRegisteredSchema) -> Option<T>,
+    ) -> Result<T, Error> {
         let attempt = format!("{attempt} at {}", self.address());
-        let mut source = std::error::Error::source(&error);
-        while let Some(cause) = source {
-            if let Some(client) = cause.downcast_ref::<reqwest_middleware::Error>() {
-                return match client {
-                    reqwest_middleware::Error::Middleware(inner) => match inner.downcast_ref::<Failure>() {
-                        Some(failure) => failure.clone().into_error(attempt),
-                        None => Error::Transport { attempt, source: Arc::new(error) },
-                    },
-                    reqwest_middleware::Error::Reqwest(_) => {
-                        Error::Transport { attempt, source: Arc::new(error) }
-                    }
-                };
-            }
-            source = cause.source();
+        match perform_sr_call(&self.settings, call).await {
+            Ok(answer) => pick(answer).ok_or_else(|| malformed(attempt, None)),
+            Err(error) => Err(failed(attempt, error)),
         }
-        malformed(attempt, error)
     }
 
     fn url(&self, call: &Call<'_>) -> Url {
         let mut url = self.base.clone();
-        // `checked` has refused addresses that cannot carry a path.
+        // The settings refuse addresses that cannot carry a path.
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.extend(call.path);
         }
         url.set_query(call.query);
         url
     }
-}
-
-/// The address without a trailing slash, or the rule it breaks.
-fn checked(base: &Url) -> Result<Url, Error> {
-    let refuse = |rule: &str| Error::Settings { rule: rule.to_owned(), source: None };
-    if !matches!(base.scheme(), "http" | "https") || base.host_str().is_none_or(str::is_empty) {
-        return Err(refuse("schema.registry.url must be an http or https address"));
-    }
-    if !base.username().is_empty() || base.password().is_some() {
-        // The address is logged and written to disk.
-        return Err(refuse(
-            "schema.registry.url must not carry a user or password; set basic.auth.user.info instead",
-        ));
-    }
-    if base.query().is_some() || base.fragment().is_some() {
-        return Err(refuse("schema.registry.url must not carry a query or fragment"));
-    }
-    let mut base = base.clone();
-    let path = base.path().trim_end_matches('/').to_owned();
-    base.set_path(&path);
-    Ok(base)
 }
 
 /// The settings both clients share.
@@ -162,7 +138,7 @@ fn builder(config: &config::Registry) -> Result<reqwest::ClientBuilder, Error> {
         .connect_timeout(config.timeout)
         .user_agent(concat!("tributary/", env!("CARGO_PKG_VERSION")))
         .tls_backend_rustls();
-    if let Some(path) = &config.tls.ca {
+    if let Some(path) = &config.ca {
         let certificates = reqwest::Certificate::from_pem_bundle(&read_pem("ca", path)?)
             .map_err(|error| pem_failed("ca", path, error))?;
         if certificates.is_empty() {
@@ -173,21 +149,15 @@ fn builder(config: &config::Registry) -> Result<reqwest::ClientBuilder, Error> {
         }
         builder = builder.tls_certs_only(certificates);
     }
-    match (&config.tls.certificate, &config.tls.key) {
-        (None, None) => Ok(builder),
-        (Some(certificate), Some(key)) => {
-            let mut pem = zeroize::Zeroizing::new(read_pem("key", key)?);
-            pem.push(b'\n');
-            pem.extend_from_slice(&read_pem("certificate", certificate)?);
-            let identity = reqwest::Identity::from_pem(&pem)
-                .map_err(|error| pem_failed("certificate and key", certificate, error))?;
-            Ok(builder.identity(identity))
-        }
-        _ => Err(Error::Settings {
-            rule: "a client certificate needs both its certificate and its key; set both or neither".into(),
-            source: None,
-        }),
+    if let Some(Tls { certificate, key }) = &config.client {
+        let mut pem = zeroize::Zeroizing::new(read_pem("key", key)?);
+        pem.push(b'\n');
+        pem.extend_from_slice(&read_pem("certificate", certificate)?);
+        let identity = reqwest::Identity::from_pem(&pem)
+            .map_err(|error| pem_failed("certificate and key", certificate, error))?;
+        builder = builder.identity(identity);
     }
+    Ok(builder)
 }
 
 fn read_pem(what: &str, path: &Path) -> Result<Vec<u8>, Error> {
@@ -208,27 +178,23 @@ fn tls_failed(error: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::Settings { rule: "the TLS settings cannot be used".into(), source: Some(Arc::new(error)) }
 }
 
-fn from_client(attempt: String, error: reqwest_middleware::Error) -> Error {
-    match error {
-        reqwest_middleware::Error::Middleware(inner) => match inner.downcast_ref::<Failure>() {
-            Some(failure) => failure.clone().into_error(attempt),
-            None => {
-                Error::Transport { attempt, source: Arc::new(reqwest_middleware::Error::Middleware(inner)) }
-            }
-        },
-        error @ reqwest_middleware::Error::Reqwest(_) => {
-            Error::Transport { attempt, source: Arc::new(error) }
-        }
+/// The error of either client: [`Failure`] among its causes is an answer, another error of the client is none, and what comes
+/// later is about an answer that cannot be read.
+fn failed(attempt: String, error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    let mut causes = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
+    let answer = match causes.find_map(|cause| cause.downcast_ref()) {
+        Some(reqwest_middleware::Error::Middleware(inner)) => inner.downcast_ref::<Failure>().cloned(),
+        Some(reqwest_middleware::Error::Reqwest(_)) => None,
+        None => return malformed(attempt, Some(Arc::new(error))),
+    };
+    match answer {
+        Some(answer) => answer.into_error(attempt),
+        None => Error::Transport { attempt, source: Arc::new(error) },
     }
 }
 
-fn malformed(attempt: String, error: impl std::error::Error + Send + Sync + 'static) -> Error {
-    let source: Cause = Arc::new(error);
-    Error::Malformed {
-        attempt,
-        rule: "the answer is not that of a schema registry".into(),
-        source: Some(source),
-    }
+fn malformed(attempt: String, source: Option<Cause>) -> Error {
+    Error::Malformed { attempt, rule: "the answer is not that of a schema registry".into(), source }
 }
 
 /// An answer that is no success.

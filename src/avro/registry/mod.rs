@@ -21,13 +21,10 @@ mod tests;
 use std::sync::Arc;
 
 use apache_avro::Schema;
-use futures::future::BoxFuture;
-use schema_registry_converter::{
-    async_impl::schema_registry::{get_schema_by_id, perform_sr_call, post_schema},
-    schema_registry_common::{RegisteredSchema, SchemaType, SrCall, SuppliedSchema},
-};
+use futures::{FutureExt, future::BoxFuture};
+use schema_registry_converter::schema_registry_common::{RawRegisteredSchema, SrCall};
 use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use self::http::{Call, Node};
 pub use self::level::Level;
@@ -43,15 +40,6 @@ pub struct Registry {
 impl Registry {
     /// A client for the configured addresses. Nothing is sent yet.
     pub fn new(config: &config::Registry) -> Result<Self, Error> {
-        if config.urls.is_empty() {
-            return Err(Error::Settings {
-                rule: "schema.registry.url must name at least one address".into(),
-                source: None,
-            });
-        }
-        if config.timeout.is_zero() {
-            return Err(Error::Settings { rule: "the time-out must be above zero".into(), source: None });
-        }
         let nodes = config.urls.iter().map(|base| Node::new(base, config)).collect::<Result<Vec<_>, _>>()?;
         Ok(Self { nodes: nodes.into() })
     }
@@ -72,72 +60,49 @@ impl Registry {
         }
         self.check_with(subject, text, schema, guarded).await?;
         let attempt = format!("register subject {subject}");
-        let posted = self
-            .first(|node| {
-                let attempt = &attempt;
-                Box::pin(async move {
-                    let schema = SuppliedSchema::new(None, SchemaType::Avro, text.to_owned());
-                    post_schema(&node.settings, subject.to_owned(), schema)
-                        .await
-                        .map_err(|error| node.converter_failed(attempt, error))
-                })
-            })
-            .await;
-        match posted {
-            Ok(registered) => Ok(registered.id),
+        let body = body(text).to_string();
+        match self.ask(&attempt, SrCall::PostNew(subject, &body), |answer| answer.id).await {
+            Ok(id) => Ok(id),
             // Somebody registered another version since the check, or the registry applies rules of its own. Or a worker
             // that starts beside us was first with the same schema, which Apicurio calls a conflict as well.
             Err(Error::Refused { status: 409, message, .. }) => match self.look_up(subject, text).await? {
                 Some(id) => Ok(id),
                 None => Err(self.incompatible(subject, schema, guarded.level, &message).await?),
             },
-            Err(Error::Refused { attempt, status: 422, code, message }) => {
-                match self.conflict(subject, schema, guarded.level).await? {
-                    Some(conflict) => {
-                        Err(Error::Incompatible { subject: subject.into(), conflict: conflict.into() })
-                    }
-                    None => Err(Error::Refused { attempt, status: 422, code, message }),
-                }
+            Err(refused @ Error::Refused { status: 422, .. }) => {
+                Err(self.conflict(subject, schema, guarded.level).await?.unwrap_or(refused))
             }
             Err(error) => Err(error),
         }
     }
 
-    /// The text and type of the schema with this id, or `None` where the registry has none.
-    pub(crate) async fn schema(&self, id: u32) -> Result<Option<RegisteredSchema>, Error> {
-        let attempt = format!("fetch schema {id}");
-        let found = self
-            .first(|node| {
-                let attempt = &attempt;
-                Box::pin(async move {
-                    get_schema_by_id(id, &node.settings)
-                        .await
-                        .map_err(|error| node.converter_failed(attempt, error))
-                })
-            })
-            .await;
-        absent(found)
+    /// The schema with this id, or `None` where the registry has none.
+    pub(crate) async fn schema(&self, id: u32) -> Result<Option<Registered>, Error> {
+        absent(self.ask(&format!("fetch schema {id}"), SrCall::GetById(id), Registered::of).await)
     }
 
     /// The id `text` already has under `subject`.
     async fn look_up(&self, subject: &str, text: &str) -> Result<Option<u32>, Error> {
         let attempt = format!("look up our schema under subject {subject}");
-        let body = json!({ "schema": text, "schemaType": "AVRO" }).to_string();
-        let found = self
-            .first(|node| {
-                let (attempt, body) = (&attempt, &body);
-                Box::pin(async move {
-                    perform_sr_call(&node.settings, SrCall::PostForVersion(subject, body))
-                        .await
-                        .map_err(|error| node.converter_failed(attempt, error))
-                })
-            })
-            .await;
-        Ok(absent(found)?.and_then(|found| found.id))
+        let body = body(text).to_string();
+        let found =
+            self.ask(&attempt, SrCall::PostForVersion(subject, &body), |answer| Some(answer.id)).await;
+        Ok(absent(found)?.flatten())
     }
 
+    /// Makes a call through the converter.
+    async fn ask<T>(
+        &self,
+        attempt: &str,
+        call: SrCall<'_>,
+        pick: fn(RawRegisteredSchema) -> Option<T>,
+    ) -> Result<T, Error> {
+        self.first(|node| node.converted(attempt, call, pick).boxed()).await
+    }
+
+    /// Makes a call that the converter has no function for.
     async fn call<T: DeserializeOwned + Send>(&self, call: &Call<'_>) -> Result<T, Error> {
-        self.first(|node| Box::pin(node.call(call))).await
+        self.first(|node| node.call(call).boxed()).await
     }
 
     /// The first answer: the next address is asked only where this one gave none.
@@ -152,11 +117,30 @@ impl Registry {
                 answer => return answer,
             }
         }
-        Err(last.unwrap_or_else(|| Error::Settings {
-            rule: "schema.registry.url must name at least one address".into(),
-            source: None,
+        Err(last.unwrap_or_else(|| {
+            let rule = "schema.registry.url must name at least one address".into();
+            Error::Settings { rule, source: None }
         }))
     }
+}
+
+/// A schema as the registry has it.
+#[derive(Debug)]
+pub(crate) struct Registered {
+    pub(crate) schema: String,
+    pub(crate) is_avro: bool,
+}
+
+impl Registered {
+    fn of(answer: RawRegisteredSchema) -> Option<Self> {
+        let is_avro = answer.schema_type.is_none_or(|name| name == "AVRO");
+        Some(Self { schema: answer.schema?, is_avro })
+    }
+}
+
+/// What is sent to look up, check and register a schema.
+fn body(text: &str) -> Value {
+    json!({ "schema": text, "schemaType": "AVRO" })
 }
 
 /// "There is no such thing" in the registry's own codes. A bare 404 comes from something else, such as a wrong base path.

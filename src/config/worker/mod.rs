@@ -34,6 +34,7 @@ mod password;
 mod read;
 
 pub use self::password::{PasswordDigest, PasswordHash};
+pub use super::tls::Tls;
 
 /// Everything a worker needs to know before it starts.
 #[derive(Debug, Clone)]
@@ -171,15 +172,6 @@ pub struct Login {
     pub user: String,
     /// The password, or its hash.
     pub password: Secret,
-}
-
-/// PEM files of a TLS server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tls {
-    /// Certificate chain.
-    pub certificate: PathBuf,
-    /// Its private key.
-    pub key: PathBuf,
 }
 
 /// `listeners.https.ssl.client.auth`, where that is not `none`.

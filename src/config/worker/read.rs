@@ -7,11 +7,11 @@ use url::Url;
 use provider::HostPolicy;
 
 use super::{
-    ClientAuth, Group, LogFormat, Login, PasswordHash, Rest, Telemetry, Tls, Topic, Topics, Webhook, Worker,
+    ClientAuth, Group, LogFormat, Login, PasswordHash, Rest, Telemetry, Topic, Topics, Webhook, Worker,
     dialect,
 };
 use crate::config::{
-    Listener, address, client, key::Key, name, providers::Providers, reader::Reader, registry, unknown,
+    Listener, address, client, key::Key, name, providers::Providers, reader::Reader, registry, tls, unknown,
     worker_keys as keys,
 };
 
@@ -173,7 +173,7 @@ fn advertised(reader: &mut Reader<'_>, first: &Listener) -> Listener {
 }
 
 fn rest(reader: &mut Reader<'_>, listeners: &[Listener], servers: &[String]) -> Rest {
-    let tls = tls(reader, &keys::LISTENERS_CERTIFICATE, &keys::LISTENERS_KEY);
+    let tls = tls::read(reader, &keys::LISTENERS_CERTIFICATE, &keys::LISTENERS_KEY);
     if tls.is_none() && listeners.iter().any(|listener| listener.tls) {
         reader.demand(&keys::LISTENERS_CERTIFICATE, "for an https listener");
         reader.demand(&keys::LISTENERS_KEY, "for an https listener");
@@ -321,19 +321,9 @@ fn login(reader: &mut Reader<'_>, user: &Key, password: &Key) -> Option<Login> {
     Some(Login { user: user?, password: secret? })
 }
 
-fn tls(reader: &mut Reader<'_>, certificate: &Key, key: &Key) -> Option<Tls> {
-    match (reader.is_set(certificate), reader.is_set(key)) {
-        (true, false) => reader.demand(key, "beside the certificate"),
-        (false, true) => reader.demand(certificate, "beside the key"),
-        _ => {}
-    }
-    let (certificate, key) = (reader.path(certificate), reader.path(key));
-    Some(Tls { certificate: certificate?, key: key? })
-}
-
 fn webhook(reader: &mut Reader<'_>) -> Webhook {
     let listeners = reader.parsed_list(&keys::WEBHOOK_LISTENERS, address::listener);
-    let tls = tls(reader, &keys::WEBHOOK_CERTIFICATE, &keys::WEBHOOK_KEY);
+    let tls = tls::read(reader, &keys::WEBHOOK_CERTIFICATE, &keys::WEBHOOK_KEY);
     let proxies = reader.parsed_list(&keys::WEBHOOK_PROXIES, address::network);
     let plaintext = reader.boolean(&keys::WEBHOOK_PLAINTEXT);
     if tls.is_none() && listeners.iter().any(|listener| listener.tls) {

@@ -206,32 +206,12 @@ async fn an_id_the_registry_does_not_know_is_no_schema() {
 }
 
 #[test]
-fn settings_that_cannot_work_are_refused_with_the_remedy() {
-    let open = |url: &str| config::Registry::open(url::Url::parse(url).unwrap());
-    let none = config::Registry { urls: Vec::new(), ..open("http://registry") };
-    let half = {
-        let mut half = open("https://registry");
-        half.tls.certificate = Some("client.pem".into());
-        half
-    };
-    let missing = {
-        let mut missing = open("https://registry");
-        missing.tls.ca = Some("/nonexistent/ca.pem".into());
-        missing
-    };
+fn missing_ca_file_is_refused_by_name() {
+    let mut config = config::Registry::open(url::Url::parse("https://registry").unwrap());
+    config.ca = Some("/nonexistent/ca.pem".into());
 
-    for (config, word) in [
-        (none, "at least one"),
-        (open("ftp://registry"), "http or https"),
-        (open("http://reader:hunter2@registry"), "basic.auth.user.info"),
-        (open("http://registry?x=1"), "query"),
-        (half, "both or neither"),
-        (missing, "/nonexistent/ca.pem"),
-    ] {
-        let error = Registry::new(&config).unwrap_err();
+    let error = Registry::new(&config).unwrap_err();
 
-        assert!(error.to_string().contains(word), "{error}");
-        assert!(!error.to_string().contains("hunter2"), "{error}");
-        assert_eq!(error.retry(), Retry::Never);
-    }
+    assert!(error.to_string().contains("/nonexistent/ca.pem"), "{error}");
+    assert_eq!(error.retry(), Retry::Never);
 }

@@ -43,6 +43,10 @@ impl Authority {
         std::fs::write(self.file("client.key"), key.serialize_pem()).unwrap();
     }
 
+    fn client(&self) -> config::Tls {
+        config::Tls { certificate: self.file("client.pem"), key: self.file("client.key") }
+    }
+
     /// A registry on TLS that asks for a client certificate of this authority and answers every request with one schema.
     async fn serve(&self) -> url::Url {
         let (certificate, key) = self.issue("localhost");
@@ -87,9 +91,8 @@ async fn mutual_tls_works_with_a_ca_file_and_a_client_certificate() {
     let authority = Authority::new();
     authority.write_client();
     let mut config = config::Registry::open(authority.serve().await);
-    config.tls.ca = Some(authority.file("ca.pem"));
-    config.tls.certificate = Some(authority.file("client.pem"));
-    config.tls.key = Some(authority.file("client.key"));
+    config.ca = Some(authority.file("ca.pem"));
+    config.client = Some(authority.client());
 
     let found = Registry::new(&config).unwrap().schema(1).await;
 
@@ -101,10 +104,9 @@ async fn without_the_client_certificate_or_the_ca_there_is_no_answer() {
     let authority = Authority::new();
     authority.write_client();
     let mut no_client = config::Registry::open(authority.serve().await);
-    no_client.tls.ca = Some(authority.file("ca.pem"));
+    no_client.ca = Some(authority.file("ca.pem"));
     let mut no_ca = config::Registry::open(authority.serve().await);
-    no_ca.tls.certificate = Some(authority.file("client.pem"));
-    no_ca.tls.key = Some(authority.file("client.key"));
+    no_ca.client = Some(authority.client());
 
     for config in [no_client, no_ca] {
         let error = Registry::new(&config).unwrap().schema(1).await.unwrap_err();
@@ -118,7 +120,7 @@ fn a_file_that_holds_no_certificate_is_refused_by_name() {
     let authority = Authority::new();
     std::fs::write(authority.file("empty.pem"), "not a certificate").unwrap();
     let mut config = config::Registry::open(url::Url::parse("https://localhost").unwrap());
-    config.tls.ca = Some(authority.file("empty.pem"));
+    config.ca = Some(authority.file("empty.pem"));
 
     let error = Registry::new(&config).unwrap_err();
 
