@@ -81,7 +81,10 @@ mod tests {
     use base::retry::Retry;
 
     use super::*;
-    use crate::avro::{Registry, examples::example, stub::Stub};
+    use crate::avro::{
+        Registry,
+        tests::{examples::example, stub::Stub},
+    };
 
     /// Bytes as lines of hex, so that a difference shows where it is.
     fn hex(bytes: &[u8]) -> String {

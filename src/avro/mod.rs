@@ -24,17 +24,11 @@ mod decode;
 pub mod embedded;
 mod encode;
 mod error;
-#[cfg(test)]
-mod examples;
-#[cfg(test)]
-mod history;
 mod ids;
 mod registry;
 pub mod schemas;
 #[cfg(test)]
-mod strategies;
-#[cfg(test)]
-mod stub;
+mod tests;
 
 pub use decode::{Decoder, decode_with};
 pub use encode::{Encoder, frame, frame_value};

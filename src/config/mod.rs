@@ -11,8 +11,6 @@
 //! A configuration with a problem gives no struct: nothing starts with half of one.
 
 mod address;
-#[cfg(test)]
-mod canary;
 mod client;
 pub mod connector;
 mod converter;
@@ -26,6 +24,8 @@ pub mod providers;
 pub(crate) mod reader;
 mod reference;
 mod registry;
+#[cfg(test)]
+mod tests;
 mod tls;
 pub(crate) mod unknown;
 pub mod worker;

@@ -72,7 +72,7 @@
 //! | `PROVIDERS` | `src/snapshot/reading/tests/drawn.rs` | a drawn provider of pages | 4,000 |
 //! | `LIVES` | `src/enrich/tests/lives.rs` | the drawn life of a shard | 300 |
 //! | `ORDER` | `src/webhooks/intake/tests/order.rs` | a drawn life of an intake | 6 |
-//! | `REFERENCES` | `src/config/canary.rs` | a share of the pairs of configuration keys | 1 of 8, by day |
+//! | `REFERENCES` | `src/config/tests.rs` | a share of the pairs of configuration keys | 1 of 8, by day |
 //! | `SUBSCRIPTIONS` | `src/webhooks/subscriptions/tests/chaos.rs` | a drawn life of a connector | 400 |
 //!
 //! `cargo test --test it`, `cargo test --test it rig::` and `cargo test --test it -- --list` work as with any

@@ -6,9 +6,11 @@ use super::*;
 use crate::avro::{
     Ids, Subject,
     encode::frame_value,
-    examples::example,
-    strategies::{any_value, canonical},
-    stub::{Fault, Stub},
+    tests::{
+        examples::example,
+        strategies::{any_value, canonical},
+        stub::{Fault, Stub},
+    },
 };
 
 fn decoder(stub: &Stub) -> Decoder {

@@ -6,7 +6,7 @@ use tempfile::TempDir;
 use base::retry::Retry;
 
 use super::*;
-use crate::avro::stub::{Fault, Stub};
+use crate::avro::tests::stub::{Fault, Stub};
 
 fn customers() -> Subject {
     Subject::values_of("acme.accounting.customers", SchemaKind::Customer)

@@ -6,7 +6,7 @@ use base::retry::Retry;
 
 use super::*;
 use crate::{
-    avro::stub::{BASE, Fault, Stub},
+    avro::tests::stub::{BASE, Fault, Stub},
     config::RegistryAuth,
 };
 

@@ -3,7 +3,7 @@ use reqwest::Method;
 use super::*;
 use crate::avro::{
     Conflict,
-    stub::{Fault, Stub},
+    tests::stub::{Fault, Stub},
 };
 
 fn conflict(error: &Error) -> &Conflict {

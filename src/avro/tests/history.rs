@@ -9,7 +9,7 @@ use apache_avro::Schema;
 
 use model::SchemaKind;
 
-use super::{compatibility::breach, schemas::embedded};
+use crate::avro::{compatibility::breach, schemas::embedded};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 

@@ -2,8 +2,8 @@
 
 use model::*;
 
-#[path = "../../crates/model/src/tests/strategies.rs"]
+#[path = "../../../crates/model/src/tests/strategies.rs"]
 #[allow(dead_code, reason = "the model's tests use more of them")]
 mod of_the_model;
 
-pub(super) use of_the_model::{any_value, canonical};
+pub(in crate::avro) use of_the_model::{any_value, canonical};

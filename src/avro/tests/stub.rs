@@ -15,8 +15,10 @@ use axum::{
 use serde_json::Value;
 use url::Url;
 
-use super::embedded::{Book, respond};
-use crate::config;
+use crate::{
+    avro::embedded::{Book, respond},
+    config,
+};
 
 /// Where the stub serves its calls unless told otherwise, as Apicurio does; outside there is only a bare 404.
 pub(crate) const BASE: &str = "/apis/ccompat/v7";
