@@ -59,7 +59,7 @@ pub fn frame_value(id: u32, value: &Value) -> Result<Bytes, Error> {
 
 /// As [`frame_value`], for anything whose members are the fields of the schema of this kind.
 pub fn frame<T: Serialize>(kind: SchemaKind, id: u32, value: &T) -> Result<Bytes, Error> {
-    let writer = schemas::writer(kind)?;
+    let writer = &schemas::codec(kind)?.writer;
     // Taken out, not borrowed: a `Serialize` that encodes another record on its way finds an empty buffer, not a panic.
     let mut buffer = BUFFER.take();
     buffer.clear();

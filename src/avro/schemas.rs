@@ -57,32 +57,24 @@ pub fn embedded(kind: SchemaKind) -> Result<&'static Embedded, Error> {
     PARSED.get(kind)
 }
 
-/// The writer for this kind, its names resolved: resolving per record would cost as much as writing it.
-pub(crate) fn writer(kind: SchemaKind) -> Result<&'static GenericDatumWriter<'static>, Error> {
-    static WRITERS: LazyLock<ByKind<GenericDatumWriter<'static>>> = LazyLock::new(|| {
-        ByKind::new(|kind| {
-            let schema = &embedded(kind)?.schema;
-            GenericDatumWriter::builder(schema)
-                .human_readable(false)
-                .build()
-                .map_err(|error| broken(kind, error))
-        })
-    });
-    WRITERS.get(kind)
+/// Writer and reader for today's schema of a kind, their names resolved: resolving per record would cost as much as writing it.
+pub(crate) struct Codec {
+    pub(crate) writer: GenericDatumWriter<'static>,
+    pub(crate) reader: GenericDatumReader<'static>,
 }
 
-/// The reader for what was written with today's schema of this kind.
-pub(crate) fn reader(kind: SchemaKind) -> Result<&'static GenericDatumReader<'static>, Error> {
-    static READERS: LazyLock<ByKind<GenericDatumReader<'static>>> = LazyLock::new(|| {
+/// The codec of this kind.
+pub(crate) fn codec(kind: SchemaKind) -> Result<&'static Codec, Error> {
+    static CODECS: LazyLock<ByKind<Codec>> = LazyLock::new(|| {
         ByKind::new(|kind| {
             let schema = &embedded(kind)?.schema;
-            GenericDatumReader::builder(schema)
-                .human_readable(false)
-                .build()
-                .map_err(|error| broken(kind, error))
+            let writer = GenericDatumWriter::builder(schema).human_readable(false).build();
+            let reader = GenericDatumReader::builder(schema).human_readable(false).build();
+            let failed = |error| broken(kind, error);
+            Ok(Codec { writer: writer.map_err(failed)?, reader: reader.map_err(failed)? })
         })
     });
-    READERS.get(kind)
+    CODECS.get(kind)
 }
 
 fn text(kind: SchemaKind) -> &'static str {
@@ -138,7 +130,7 @@ mod tests {
 
             let name = embedded.schema.name().unwrap();
             assert_eq!((name.name(), name.namespace()), (kind.name(), Some("io.tributary")));
-            assert!(writer(kind).is_ok() && reader(kind).is_ok());
+            assert!(codec(kind).is_ok());
         }
     }
 

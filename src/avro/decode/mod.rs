@@ -178,7 +178,7 @@ fn read(kind: SchemaKind, id: u32, writer: &Writer, mut datum: &[u8]) -> Result<
     let malformed =
         |rule: &str, source| Error::Malformed { attempt: attempt(kind, id), rule: rule.into(), source };
     let result = if writer.own {
-        schemas::reader(kind)?.read_value(&mut datum)
+        schemas::codec(kind)?.reader.read_value(&mut datum)
     } else {
         GenericDatumReader::builder(&writer.schema)
             .reader_schema(&schemas::embedded(kind)?.schema)
