@@ -56,35 +56,28 @@ pub(crate) fn is_loopback(host: &str) -> bool {
     }
 }
 
-pub(crate) const LISTENER: Rule = Rule::Custom {
-    says: "http://host:port or https://host:port",
-    remedy: "write for example http://127.0.0.1:8083",
-    check: |text| listener(text).map(drop),
-};
+pub(crate) const LISTENER: Rule =
+    Rule::custom("http://host:port or https://host:port", |text| listener(text).map(drop))
+        .remedy("write for example http://127.0.0.1:8083");
 
-pub(crate) const HOST_PORT: Rule = Rule::Custom {
-    says: "host:port",
-    remedy: "write for example kafka-1:9092,kafka-2:9092",
-    check: |text| host_port(text).map(drop),
-};
+pub(crate) const HOST_PORT: Rule = Rule::custom("host:port", |text| host_port(text).map(drop))
+    .remedy("write for example kafka-1:9092,kafka-2:9092");
 
-pub(crate) const ALLOWED_HOST: Rule = Rule::Custom {
-    says: "a host, host:port or *.suffix",
-    remedy: "write for example api.example.com,login.example.com:8443,*.example.org; an IPv6 address goes in brackets",
-    check: |text| if is_host_pattern(text) { Ok(()) } else { Err("it is none of them".into()) },
-};
+pub(crate) const ALLOWED_HOST: Rule = Rule::custom("a host, host:port or *.suffix", |text| {
+    if is_host_pattern(text) { Ok(()) } else { Err("it is none of them".into()) }
+})
+.remedy(
+    "write for example api.example.com,login.example.com:8443,*.example.org; an IPv6 address goes in \
+     brackets",
+);
 
-pub(crate) const NETWORK: Rule = Rule::Custom {
-    says: "an IP address or a network in CIDR notation",
-    remedy: "write for example 10.0.0.0/8",
-    check: |text| network(text).map(drop),
-};
+pub(crate) const NETWORK: Rule =
+    Rule::custom("an IP address or a network in CIDR notation", |text| network(text).map(drop))
+        .remedy("write for example 10.0.0.0/8");
 
-pub(crate) const HTTP_URL: Rule = Rule::Custom {
-    says: "an http:// or https:// address",
-    remedy: "write for example https://api.example.com",
-    check: |text| http_url(text).map(drop),
-};
+pub(crate) const HTTP_URL: Rule =
+    Rule::custom("an http:// or https:// address", |text| http_url(text).map(drop))
+        .remedy("write for example https://api.example.com");
 
 pub(crate) fn listener(text: &str) -> Result<Listener, Detail> {
     let (scheme, rest) = text.split_once("://").ok_or("it has no scheme")?;

@@ -2,24 +2,24 @@
 
 use super::key::{Detail, Rule};
 
-pub(crate) const KEY: Rule = Rule::Custom {
-    says: "StringConverter, because keys are UTF-8 text: a schema id inside would make every key new after a \
+pub(crate) const KEY: Rule = Rule::custom(
+    "StringConverter, because keys are UTF-8 text: a schema id inside would make every key new after a \
            registry move, and compaction would miss",
-    remedy: "write org.apache.kafka.connect.storage.StringConverter, or remove the key",
-    check: |class| one_of(class, &["StringConverter"]),
-};
+    |class| one_of(class, &["StringConverter"]),
+)
+.remedy("write org.apache.kafka.connect.storage.StringConverter, or remove the key");
 
-pub(crate) const VALUE: Rule = Rule::Custom {
-    says: "AvroConverter, because values are Avro in Confluent's wire format",
-    remedy: "write io.confluent.connect.avro.AvroConverter, or remove the key",
-    check: |class| one_of(class, &["AvroConverter"]),
-};
+pub(crate) const VALUE: Rule =
+    Rule::custom("AvroConverter, because values are Avro in Confluent's wire format", |class| {
+        one_of(class, &["AvroConverter"])
+    })
+    .remedy("write io.confluent.connect.avro.AvroConverter, or remove the key");
 
-pub(crate) const HEADER: Rule = Rule::Custom {
-    says: "SimpleHeaderConverter or StringConverter, because headers are UTF-8 text",
-    remedy: "write org.apache.kafka.connect.storage.SimpleHeaderConverter, or remove the key",
-    check: |class| one_of(class, &["SimpleHeaderConverter", "StringConverter"]),
-};
+pub(crate) const HEADER: Rule =
+    Rule::custom("SimpleHeaderConverter or StringConverter, because headers are UTF-8 text", |class| {
+        one_of(class, &["SimpleHeaderConverter", "StringConverter"])
+    })
+    .remedy("write org.apache.kafka.connect.storage.SimpleHeaderConverter, or remove the key");
 
 /// Compares the last part of the class name, so that a package may be left out.
 fn one_of(class: &str, names: &[&str]) -> Result<(), Detail> {

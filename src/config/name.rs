@@ -12,168 +12,110 @@ use super::{
 /// Longest topic prefix: the longest name we append still fits into Kafka's 249 characters.
 const PREFIX_LIMIT: usize = 180;
 
-pub(crate) const PLAIN: Rule = Rule::Custom {
-    says: "text without control characters, at most 255 bytes",
-    remedy: "",
-    check: |text| {
-        sound(text.len() <= 255 && !text.chars().any(char::is_control), "it has some, or is longer")
-    },
-};
+pub(crate) const PLAIN: Rule = Rule::custom("text without control characters, at most 255 bytes", |text| {
+    sound(text.len() <= 255 && !text.chars().any(char::is_control), "it has some, or is longer")
+});
 
-pub(crate) const HOST: Rule = Rule::Custom {
-    says: "a host name or address",
-    remedy: "",
-    check: |text| {
-        let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':');
-        sound(text.chars().all(letter), "it has other characters")
-    },
-};
+pub(crate) const HOST: Rule = Rule::custom("a host name or address", |text| made_of(text, ".-_:"));
 
-pub(crate) const HOST_OR_ANY: Rule = Rule::Custom {
-    says: "host names, without port, or *",
-    remedy: "write for example connect.example.com",
-    check: |text| {
-        let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
-        sound(text == "*" || text.chars().all(letter), "it has other characters")
-    },
-};
+pub(crate) const HOST_OR_ANY: Rule = Rule::custom("host names, without port, or *", |text| match text {
+    "*" => Ok(()),
+    name => made_of(name, ".-_"),
+})
+.remedy("write for example connect.example.com");
 
-pub(crate) const TOPIC: Rule = Rule::Custom {
-    says: "a topic name: letters, digits, dots, dashes and underscores, at most 249",
-    remedy: "",
-    check: |text| topic(text, 249),
-};
+pub(crate) const TOPIC: Rule =
+    Rule::custom("a topic name: letters, digits, dots, dashes and underscores, at most 249", |text| {
+        topic(text, 249)
+    });
 
-pub(crate) const TOPIC_PREFIX: Rule = Rule::Custom {
-    says: "the beginning of topic names: letters, digits, dots, dashes and underscores, at most 180, no dot at the end",
-    remedy: "write for example acme",
-    check: |text| {
+pub(crate) const TOPIC_PREFIX: Rule = Rule::custom(
+    "the beginning of topic names: letters, digits, dots, dashes and underscores, at most 180, no dot at the \
+     end",
+    |text| {
         topic(text, PREFIX_LIMIT)?;
         sound(!text.starts_with('.') && !text.ends_with('.'), "a dot is put between it and the rest")
     },
-};
+)
+.remedy("write for example acme");
 
-pub(crate) const PROVIDER: Rule = Rule::Custom {
-    says: "the name of a config provider: letters, digits, dashes and underscores",
-    remedy: "",
-    check: |text| {
-        let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-        sound(text.chars().all(letter), "it has other characters")
-    },
-};
+pub(crate) const PROVIDER: Rule =
+    Rule::custom("the name of a config provider: letters, digits, dashes and underscores", |text| {
+        made_of(text, "-_")
+    });
 
-pub(crate) const USER_INFO: Rule = Rule::Custom {
-    says: "name:password",
-    remedy: "put the name, a colon and the password into one secret",
-    check: |text| {
-        sound(text.split_once(':').is_some_and(|(name, _)| !name.is_empty()), "it has no name or no colon")
-    },
-};
+pub(crate) const USER_INFO: Rule = Rule::custom("name:password", |text| {
+    sound(text.split_once(':').is_some_and(|(name, _)| !name.is_empty()), "it has no name or no colon")
+})
+.remedy("put the name, a colon and the password into one secret");
 
-pub(crate) const ADVERTISED_URL: Rule = Rule::Custom {
-    says: "an https:// address on port 443, because the provider delivers nowhere else",
-    remedy: "write for example https://hooks.example.com",
-    check: |text| advertised_url(text).map(drop),
-};
+pub(crate) const ADVERTISED_URL: Rule =
+    Rule::custom("an https:// address on port 443, because the provider delivers nowhere else", |text| {
+        advertised_url(text).map(drop)
+    })
+    .remedy("write for example https://hooks.example.com");
 
-pub(crate) const STATE_DIR: Rule = Rule::Custom {
-    says: "the path of a directory, or of one that can be made",
-    remedy: "name a directory; it is created at start",
-    check: |text| sound(!Path::new(text).exists() || Path::new(text).is_dir(), "something else is there"),
-};
+pub(crate) const STATE_DIR: Rule =
+    Rule::custom("the path of a directory, or of one that can be made", directory)
+        .remedy("name a directory; it is created at start");
 
-pub(crate) const CONNECTORS_DIR: Rule = Rule::Custom {
-    says: "the path of a directory",
-    remedy: "create the directory, or correct the path",
-    // A mount that is missing ends no worker: it is told and looked for again.
-    check: |text| sound(!Path::new(text).exists() || Path::new(text).is_dir(), "something else is there"),
-};
+pub(crate) const CONNECTORS_DIR: Rule =
+    Rule::custom("the path of a directory", directory).remedy("create the directory, or correct the path");
 
-pub(crate) const LOG_FILTER: Rule = Rule::Custom {
-    says: "a log filter such as info or info,tributary::kafka=debug",
-    remedy: "",
-    check: |text| {
+pub(crate) const LOG_FILTER: Rule =
+    Rule::custom("a log filter such as info or info,tributary::kafka=debug", |text| {
         tracing_subscriber::EnvFilter::try_new(text).map(drop).map_err(|_| "it cannot be read".into())
-    },
-};
+    });
 
-pub(crate) const SEGMENT: Rule = Rule::Custom {
-    says: "one path segment: letters, digits, dashes and underscores",
-    remedy: "",
-    check: |text| {
-        let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-        sound(!text.is_empty() && text.chars().all(letter), "it has other characters")
-    },
-};
+pub(crate) const SEGMENT: Rule =
+    Rule::custom("one path segment: letters, digits, dashes and underscores", |text| made_of(text, "-_"));
 
 /// It is part of file names, with an id and an ending behind it.
-pub(crate) const GRANT: Rule = Rule::Custom {
-    says: "at most 128 letters, digits, dashes and underscores",
-    remedy: "",
-    check: |text| {
-        let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-        sound(!text.is_empty() && text.chars().all(letter), "it has other characters")?;
-        sound(text.len() <= 128, "it is longer")
-    },
-};
+pub(crate) const GRANT: Rule = Rule::custom("at most 128 letters, digits, dashes and underscores", |text| {
+    made_of(text, "-_")?;
+    sound(text.len() <= 128, "it is longer")
+});
 
-pub(crate) const HEADER: Rule = Rule::Custom {
-    says: "the name of an HTTP header",
-    remedy: "",
-    check: |text| {
-        let letter = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
-        sound(!text.is_empty() && text.chars().all(letter), "it has other characters")
-    },
-};
+pub(crate) const HEADER: Rule =
+    Rule::custom("the name of an HTTP header", |text| made_of(text, "!#$%&'*+-.^_`|~"));
 
-pub(crate) const VERSION: Rule = Rule::Custom {
-    says: "letters, digits, dots and dashes, or nothing",
-    remedy: "",
-    check: |text| {
-        let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
-        sound(text.len() <= 64 && text.chars().all(letter), "it has other characters, or is longer than 64")
-    },
-};
+pub(crate) const VERSION: Rule = Rule::custom("letters, digits, dots and dashes, or nothing", |text| {
+    let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
+    sound(text.len() <= 64 && text.chars().all(letter), "it has other characters, or is longer than 64")
+});
 
-pub(crate) const TENANT: Rule = Rule::Custom {
-    says: "tenant=company, the TenantId of the invoicing API and the company's correlation id",
-    remedy: "write for example 1234=acc:17:CM:9f2c",
-    check: |text| tenant(text).map(drop),
-};
+pub(crate) const TENANT: Rule = Rule::custom(
+    "tenant=company, the TenantId of the invoicing API and the company's correlation id",
+    |text| tenant(text).map(drop),
+)
+.remedy("write for example 1234=acc:17:CM:9f2c");
 
-pub(crate) const CRON: Rule = Rule::Custom {
-    says: "a cron expression of five fields in UTC: minute, hour, day of month, month, day of week",
-    remedy: "write for example 30 3 * * 0 for Sundays at half past three",
-    check: cron,
-};
+pub(crate) const CRON: Rule = Rule::custom(
+    "a cron expression of five fields in UTC: minute, hour, day of month, month, day of week",
+    cron,
+)
+.remedy("write for example 30 3 * * 0 for Sundays at half past three");
 
-pub(crate) const REDIRECT: Rule = Rule::Custom {
-    says: "an https:// address, or http://localhost for tests",
-    remedy: "write the address that was registered for the OAuth client, to the letter",
-    check: |text| {
+pub(crate) const REDIRECT: Rule =
+    Rule::custom("an https:// address, or http://localhost for tests", |text| {
         let url = Url::parse(text).map_err(|_| "it is not an address")?;
         let local = url.scheme() == "http" && url.host_str() == Some("localhost");
         sound(local || url.scheme() == "https" || url.scheme() == "urn", "it is neither")
-    },
-};
+    })
+    .remedy("write the address that was registered for the OAuth client, to the letter");
 
-pub(crate) const ORIGIN: Rule = Rule::Custom {
-    says: "an origin such as https://tools.example.com:8443, or *",
-    remedy: "write scheme, host and port as the browser sends them, without a path",
-    check: |text| {
+pub(crate) const ORIGIN: Rule =
+    Rule::custom("an origin such as https://tools.example.com:8443, or *", |text| {
         let whole = text == "*" || http_url(text).is_ok_and(|url| url.origin().ascii_serialization() == text);
         sound(whole, "it is neither")
-    },
-};
+    })
+    .remedy("write scheme, host and port as the browser sends them, without a path");
 
-pub(crate) const PROXY: Rule = Rule::Custom {
-    says: "the http:// or https:// address of a proxy",
-    remedy: "write for example http://proxy:3128",
-    check: |text| {
-        let url = http_url(text)?;
-        sound(url.path() == "/", "it has a path")
-    },
-};
+pub(crate) const PROXY: Rule = Rule::custom("the http:// or https:// address of a proxy", |text| {
+    let url = http_url(text)?;
+    sound(url.path() == "/", "it has a path")
+})
+.remedy("write for example http://proxy:3128");
 
 pub(crate) fn advertised_url(text: &str) -> Result<Url, Detail> {
     let url = http_url(text)?;
@@ -192,10 +134,13 @@ pub(crate) fn tenant(text: &str) -> Result<(String, String), Detail> {
     }
 }
 
+/// A directory, or nothing yet: a missing mount ends no worker, which warns and looks again.
+fn directory(text: &str) -> Result<(), Detail> {
+    sound(!Path::new(text).exists() || Path::new(text).is_dir(), "something else is there")
+}
+
 fn topic(text: &str, limit: usize) -> Result<(), Detail> {
-    let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
-    let good =
-        !text.is_empty() && text.len() <= limit && text != "." && text != ".." && text.chars().all(letter);
+    let good = text.len() <= limit && text != "." && text != ".." && made_of(text, ".-_").is_ok();
     sound(good, "it is not")
 }
 
@@ -225,6 +170,12 @@ fn cron(text: &str) -> Result<(), Detail> {
         sound(good, unreadable)?;
     }
     Ok(())
+}
+
+/// ASCII letters, digits and these, at least one.
+fn made_of(text: &str, others: &str) -> Result<(), Detail> {
+    let is_letter = |c: char| c.is_ascii_alphanumeric() || others.contains(c);
+    sound(!text.is_empty() && text.chars().all(is_letter), "it has other characters")
 }
 
 fn sound(condition: bool, otherwise: &'static str) -> Result<(), Detail> {

@@ -12,23 +12,19 @@ pub(super) const EVENT_KINDS: &[&str] = &["Created", "Updated", "Deleted", "Disa
 
 const ALL: &str = "all";
 
-pub(crate) const RESOURCES: Rule = Rule::Custom {
-    says: "names of accounting resources, or all",
-    remedy: "write for example customers,accounts",
-    check: |text| resources(text).map(drop),
-};
+pub(crate) const RESOURCES: Rule =
+    Rule::custom("names of accounting resources, or all", |text| resources(text).map(drop))
+        .remedy("write for example customers,accounts");
 
-pub(crate) const HOOKS: Rule = Rule::Custom {
-    says: "entity:action pairs of the invoicing API, or all",
-    remedy: "write for example Customer:Created,SaleInvoice:Updated",
-    check: |text| hooks(text).map(drop),
-};
+pub(crate) const HOOKS: Rule =
+    Rule::custom("entity:action pairs of the invoicing API, or all", |text| hooks(text).map(drop))
+        .remedy("write for example Customer:Created,SaleInvoice:Updated");
 
-pub(crate) const EVENTS: Rule = Rule::Custom {
-    says: "Created, Updated, Deleted, Disabled, ErrorOccurred or all",
-    remedy: "write for example Created,Updated",
-    check: |text| event_kinds(text).map(drop),
-};
+pub(crate) const EVENTS: Rule =
+    Rule::custom("Created, Updated, Deleted, Disabled, ErrorOccurred or all", |text| {
+        event_kinds(text).map(drop)
+    })
+    .remedy("write for example Created,Updated");
 
 /// What one item of a list of resources stands for.
 pub(super) fn resources(item: &str) -> Result<Vec<AccountingResource>, Detail> {
@@ -83,11 +79,9 @@ fn pair(item: &str) -> Result<InvoicingHook, Detail> {
 }
 
 /// A number above one, or `off`.
-pub(crate) const FACTOR: Rule = Rule::Custom {
-    says: "a number of at least 1.5, or off",
-    remedy: "write for example 3",
-    check: |text| factor(text).map(drop),
-};
+pub(crate) const FACTOR: Rule =
+    Rule::custom("a number of at least 1.5, or off", |text| factor(text).map(drop))
+        .remedy("write for example 3");
 
 /// What a factor stands for: none for `off`.
 pub(super) fn factor(text: &str) -> Result<Option<f64>, Detail> {

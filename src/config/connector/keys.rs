@@ -159,18 +159,12 @@ keys! {
     }
 }
 
-const ALWAYS_TRUE: Rule = Rule::Custom {
-    says: "true",
-    remedy: "remove it",
-    check: |text| {
-        if text.eq_ignore_ascii_case("true") { Ok(()) } else { Err("it cannot be switched off".into()) }
-    },
-};
+const ALWAYS_TRUE: Rule = Rule::custom("true", |text| {
+    if text.eq_ignore_ascii_case("true") { Ok(()) } else { Err("it cannot be switched off".into()) }
+})
+.remedy("remove it");
 
-const NEVER_LOGGED: Rule = Rule::Custom {
-    says: "false",
-    remedy: "remove it, and read the record from the dead letters",
-    check: |text| {
-        if text.eq_ignore_ascii_case("false") { Ok(()) } else { Err("contents are never logged".into()) }
-    },
-};
+const NEVER_LOGGED: Rule = Rule::custom("false", |text| {
+    if text.eq_ignore_ascii_case("false") { Ok(()) } else { Err("contents are never logged".into()) }
+})
+.remedy("remove it, and read the record from the dead letters");

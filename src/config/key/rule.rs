@@ -75,6 +75,20 @@ pub(crate) struct Broken {
 }
 
 impl Rule {
+    /// A rule that no other variant has: what the value must be, as it follows "must be", and a check whose `Err` says what is
+    /// wrong.
+    pub(crate) const fn custom(says: &'static str, check: fn(&str) -> Result<(), Detail>) -> Self {
+        Self::Custom { says, remedy: "", check }
+    }
+
+    /// A custom rule with what to do about a breach, in place of the usual words.
+    pub(crate) const fn remedy(self, remedy: &'static str) -> Self {
+        match self {
+            Self::Custom { says, check, .. } => Self::Custom { says, remedy, check },
+            other => other,
+        }
+    }
+
     /// The rule in words, as they follow "must be"; empty for [`Rule::Any`] on text.
     pub(crate) fn describe(&self, kind: Type) -> String {
         match self {

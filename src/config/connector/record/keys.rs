@@ -112,11 +112,7 @@ keys! {
     }
 }
 
-const PERCENT: Rule = Rule::Custom {
-    says: "a number from 0 to 100",
-    remedy: "",
-    check: |text| match text.parse::<f64>() {
-        Ok(share) if (0.0..=100.0).contains(&share) => Ok(()),
-        _ => Err("it is not".into()),
-    },
-};
+const PERCENT: Rule = Rule::custom("a number from 0 to 100", |text| match text.parse::<f64>() {
+    Ok(share) if (0.0..=100.0).contains(&share) => Ok(()),
+    _ => Err("it is not".into()),
+});
