@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Error, Source};
+use super::{Kind, Source};
 use crate::config::worker_keys::STATE_DIR;
 
 /// Beginnings of the variables that the worker and its command line read for themselves.
@@ -50,43 +50,41 @@ impl Guarded {
                 let reference = reference.split('}').next().unwrap_or_default();
                 let Some((provider, target)) = reference.split_once(':') else { continue };
                 let Some(source) = sources.get(provider) else { continue };
-                let Some((path, key)) = source.split(target) else { continue };
-                match source {
-                    Source::Environment(_) => drop(guarded.variables.insert(key.to_owned())),
-                    Source::File(_) => drop(guarded.keys.insert((path.to_owned(), key.to_owned()))),
-                    Source::Directory(_) => drop(guarded.files.insert(path.join(key))),
+                let Some((path, key)) = source.kind.split(target) else { continue };
+                match source.kind {
+                    Kind::Environment => drop(guarded.variables.insert(key.to_owned())),
+                    Kind::File => drop(guarded.keys.insert((path.to_owned(), key.to_owned()))),
+                    Kind::Directory => drop(guarded.files.insert(path.join(key))),
                 }
             }
         }
         guarded
     }
 
-    pub(super) fn check_variable(&self, name: &str) -> Result<(), Error> {
-        let is_ours = OWN_VARIABLES.iter().any(|start| name.starts_with(start));
-        if is_ours || self.variables.contains(name) { Err(Error::Guarded) } else { Ok(()) }
+    pub(super) fn has_variable(&self, name: &str) -> bool {
+        OWN_VARIABLES.iter().any(|start| name.starts_with(start)) || self.variables.contains(name)
     }
 
     /// `real` is the path without links, `file` what was opened there, `key` the one that is asked for; none for all of it.
-    pub(super) fn check_file(&self, real: &Path, file: &File, key: Option<&str>) -> Result<(), Error> {
+    pub(super) fn has_file(&self, real: &Path, file: &File, key: Option<&str>) -> bool {
         let in_tree = |tree: &PathBuf| tree.canonicalize().is_ok_and(|tree| real.starts_with(tree));
         // The path may have become a link between the check and the opening; the kernel knows what was opened.
         #[cfg(target_os = "linux")]
         if std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))
             .is_ok_and(|opened| opened != real)
         {
-            return Err(Error::Guarded);
+            return true;
         }
         // A file that cannot be compared is not handed out.
-        let identity = file.metadata().map_err(|_| Error::Guarded)?;
+        let Ok(identity) = file.metadata() else { return true };
         let identity = (identity.dev(), identity.ino());
         let is_same = |path: &Path| {
             path == real || std::fs::metadata(path).is_ok_and(|other| (other.dev(), other.ino()) == identity)
         };
         let shares_key =
             |(path, guarded): &(PathBuf, String)| key.is_none_or(|key| key == guarded) && is_same(path);
-        let is_guarded = self.trees.iter().any(in_tree)
+        self.trees.iter().any(in_tree)
             || self.files.iter().any(|path| is_same(path))
-            || self.keys.iter().any(shares_key);
-        if is_guarded { Err(Error::Guarded) } else { Ok(()) }
+            || self.keys.iter().any(shares_key)
     }
 }

@@ -27,7 +27,7 @@ use std::{
 
 use regex::Regex;
 
-use base::{durable, retry::Retry, secret::Secret};
+use base::{durable, secret::Secret};
 use provider::HostPolicy;
 
 use self::guarded::Guarded;
@@ -75,103 +75,33 @@ enum Scope {
     Unresolved,
 }
 
-/// A provider and what it may read.
+/// A provider and how much of what it can reach may be referred to.
 #[derive(Debug, Clone)]
-enum Source {
-    Environment(Limit<Regex>),
-    File(Limit<Vec<PathBuf>>),
-    Directory(Limit<Vec<PathBuf>>),
+struct Source {
+    kind: Kind,
+    limit: Limit,
 }
 
-/// How much of what a provider can reach may be referred to.
+/// What a provider reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Environment,
+    File,
+    Directory,
+}
+
+/// The providers that are there without a class.
+const STANDARD: [(&str, Kind); 3] =
+    [("env", Kind::Environment), ("file", Kind::File), ("dir", Kind::Directory)];
+
 #[derive(Debug, Clone)]
-enum Limit<T> {
+enum Limit {
     Everything,
     Nothing,
-    Only(T),
-}
-
-/// A reference that cannot be resolved. Nothing in it repeats a value.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// `${` without an end, or without a provider and a key.
-    #[error("holds ${{ that does not begin a reference of the form ${{provider:[path:]key}}")]
-    Syntax,
-    /// There is no provider of that name.
-    #[error("there is no config provider `{0}`")]
-    UnknownProvider(String),
-    /// Connectors may use a provider only inside its allow list, and it has none.
-    #[error(
-        "the config provider `{provider}` is closed to connectors: config.providers does not list it, or \
-         config.providers.{provider}.{parameter} is not set"
-    )]
-    Closed {
-        /// The provider.
-        provider: String,
-        /// The parameter that opens it.
-        parameter: &'static str,
-    },
-    /// The worker keeps it for itself.
-    #[error("the worker's own secrets are closed to connectors")]
-    Guarded,
-    /// The variable is not set, or not Unicode.
-    #[error("environment variable {0} is not set, or is not UTF-8 text")]
-    NoVariable(String),
-    /// The variable is outside `allowlist.pattern`.
-    #[error("environment variable {0} is outside the provider's allowlist.pattern")]
-    VariableNotAllowed(String),
-    /// `file` and `dir` need a path.
-    #[error("a reference to `{0}` needs a path and a key, as in ${{{0}:/run/secrets:key}}")]
-    NoPath(String),
-    /// The path is outside `allowed.paths`.
-    #[error("{} is outside the provider's allowed.paths", .0.display())]
-    PathNotAllowed(PathBuf),
-    /// `dir` takes the name of a file in the directory itself.
-    #[error("`{0}` is not the name of a file in a directory")]
-    NotAName(String),
-    /// The file cannot be read.
-    #[error("cannot read {} ({})", path.display(), source.kind())]
-    Read {
-        /// Which file.
-        path: PathBuf,
-        /// Why not.
-        #[source]
-        source: io::Error,
-    },
-    /// The file is larger than [`FILE_LIMIT`].
-    #[error("{} is larger than {FILE_LIMIT} bytes", .0.display())]
-    TooLarge(PathBuf),
-    /// The file is not UTF-8 text.
-    #[error("{} is not UTF-8 text", .0.display())]
-    NotText(PathBuf),
-    /// The file is not in properties syntax.
-    #[error("{} is not a properties file", path.display())]
-    NotProperties {
-        /// Which file.
-        path: PathBuf,
-        /// Where and why.
-        #[source]
-        source: properties::Error,
-    },
-    /// The properties file has no such key.
-    #[error("{} has no key `{key}`", path.display())]
-    NoKey {
-        /// Which file.
-        path: PathBuf,
-        /// Which key.
-        key: String,
-    },
-}
-
-impl Error {
-    /// A file may be mounted or a permission given later; the rest stays as it is until someone changes it.
-    #[must_use]
-    pub fn retry(&self) -> Retry {
-        match self {
-            Self::Read { .. } => Retry::Later,
-            _ => Retry::Never,
-        }
-    }
+    /// Variables whose whole name matches.
+    Variables(Regex),
+    /// Files below these directories.
+    Paths(Vec<PathBuf>),
 }
 
 /// A value after its references were replaced.
@@ -185,13 +115,9 @@ pub(crate) struct Resolved {
 impl Providers {
     /// The three standard providers without limits, as for the worker's own file.
     pub fn new(environment: impl IntoIterator<Item = (String, String)>) -> Self {
-        let sources = [
-            ("env", Source::Environment(Limit::Everything)),
-            ("file", Source::File(Limit::Everything)),
-            ("dir", Source::Directory(Limit::Everything)),
-        ];
+        let standard = STANDARD.map(|(name, kind)| (name.to_owned(), Source::unlimited(kind)));
         Self {
-            sources: sources.into_iter().map(|(name, source)| (name.to_owned(), source)).collect(),
+            sources: standard.into(),
             environment: environment.into_iter().map(|(name, value)| (name, Secret::new(value))).collect(),
             scope: Scope::Worker,
             policy: SecretsPolicy::default(),
@@ -248,7 +174,7 @@ impl Providers {
         scope.scope = Scope::Connectors(Arc::new(Guarded::of(settings, file, &self.sources)));
         scope.sources.retain(|name, _| listed.contains(&name.as_str()));
         for source in scope.sources.values_mut() {
-            source.close();
+            source.limit = Limit::Nothing;
         }
         for (key, value) in settings {
             let setting = key.strip_prefix(PROVIDERS).and_then(|rest| rest.split_once('.'));
@@ -261,8 +187,8 @@ impl Providers {
             }
         }
         for (name, source) in &scope.sources {
-            if source.is_closed() {
-                let parameter = source.parameter();
+            if matches!(source.limit, Limit::Nothing) {
+                let parameter = source.kind.parameter();
                 warnings.push(Warning {
                     key: format!("{PROVIDERS}{name}.{parameter}"),
                     message: format!("is not set, so connectors cannot use the config provider {name}"),
@@ -284,10 +210,10 @@ impl Providers {
     }
 
     fn set_class(&mut self, name: &str, class: &str) -> Result<(), Refused> {
-        let source = match class.strip_prefix("org.apache.kafka.common.config.provider.").unwrap_or(class) {
-            "EnvVarConfigProvider" => Source::Environment(Limit::Everything),
-            "FileConfigProvider" => Source::File(Limit::Everything),
-            "DirectoryConfigProvider" => Source::Directory(Limit::Everything),
+        let kind = match class.strip_prefix("org.apache.kafka.common.config.provider.").unwrap_or(class) {
+            "EnvVarConfigProvider" => Kind::Environment,
+            "FileConfigProvider" => Kind::File,
+            "DirectoryConfigProvider" => Kind::Directory,
             _ => {
                 return Err((
                     "must be EnvVarConfigProvider, FileConfigProvider or DirectoryConfigProvider",
@@ -295,18 +221,18 @@ impl Providers {
                 ));
             }
         };
-        self.sources.insert(name.to_owned(), source);
+        self.sources.insert(name.to_owned(), Source::unlimited(kind));
         Ok(())
     }
 
-    /// Replaces every reference in the value of a secret key.
-    pub(crate) fn resolve(&self, text: &str) -> Result<Resolved, Error> {
+    /// Replaces every reference in the value of a secret key. The reason why one does not resolve never repeats a value.
+    pub(crate) fn resolve(&self, text: &str) -> Result<Resolved, String> {
         let mut whole = String::with_capacity(text.len());
         let mut rest = text;
         let mut referred = false;
         while let Some(start) = rest.find("${") {
             let (before, reference) = rest.split_at(start);
-            let end = reference.find('}').ok_or(Error::Syntax)?;
+            let end = reference.find('}').ok_or(SYNTAX)?;
             whole.push_str(before);
             whole.push_str(self.look_up(&reference[2..end])?.reveal());
             rest = &reference[end + 1..];
@@ -316,74 +242,60 @@ impl Providers {
         Ok(Resolved { text: Secret::new(whole), referred })
     }
 
-    fn look_up(&self, reference: &str) -> Result<Secret, Error> {
-        let (provider, target) = reference.split_once(':').ok_or(Error::Syntax)?;
-        let source = self.sources.get(provider).ok_or_else(|| self.missing(provider))?;
-        let closed = || Error::Closed { provider: provider.to_owned(), parameter: source.parameter() };
-        match source {
-            _ if self.is_unresolved() => {
-                source.split(target).ok_or_else(|| Error::NoPath(provider.to_owned()))?;
-                Ok(Secret::new(""))
-            }
-            Source::Environment(limit) => {
-                match limit {
-                    Limit::Everything => {}
-                    Limit::Nothing => return Err(closed()),
-                    Limit::Only(pattern) if pattern.is_match(target) => {}
-                    Limit::Only(_) => return Err(Error::VariableNotAllowed(target.to_owned())),
-                }
-                if let Scope::Connectors(guarded) = &self.scope {
-                    guarded.check_variable(target)?;
-                }
-                self.environment.get(target).cloned().ok_or_else(|| Error::NoVariable(target.to_owned()))
-            }
-            Source::File(limit) | Source::Directory(limit) => {
-                let (path, key) = source.split(target).ok_or_else(|| Error::NoPath(provider.to_owned()))?;
-                let roots = match limit {
-                    Limit::Everything => None,
-                    Limit::Nothing => return Err(closed()),
-                    Limit::Only(roots) => Some(roots.as_slice()),
-                };
-                match source {
-                    Source::Directory(_) => self.read_whole(path, key, roots),
-                    _ => self.read_key(path, key, roots),
-                }
-            }
+    fn look_up(&self, reference: &str) -> Result<Secret, String> {
+        let (provider, target) = reference.split_once(':').ok_or(SYNTAX)?;
+        let source = self.sources.get(provider).ok_or_else(|| missing(provider))?;
+        let (path, key) = source.kind.split(target).ok_or_else(|| {
+            format!(
+                "a reference to `{provider}` needs a path and a key, as in ${{{provider}:/run/secrets:key}}"
+            )
+        })?;
+        if self.is_unresolved() {
+            return Ok(Secret::new(""));
         }
-    }
-
-    fn missing(&self, provider: &str) -> Error {
-        let standard = [
-            ("env", Source::Environment(Limit::Nothing)),
-            ("file", Source::File(Limit::Nothing)),
-            ("dir", Source::Directory(Limit::Nothing)),
-        ];
-        match standard.into_iter().find(|(name, _)| *name == provider) {
-            Some((_, source)) => {
-                Error::Closed { provider: provider.to_owned(), parameter: source.parameter() }
+        let roots = match &source.limit {
+            Limit::Nothing => return Err(closed(provider, source.kind)),
+            Limit::Variables(pattern) if !pattern.is_match(key) => {
+                return Err(format!(
+                    "environment variable {key} is outside the provider's allowlist.pattern"
+                ));
             }
-            None => Error::UnknownProvider(provider.to_owned()),
+            Limit::Everything | Limit::Variables(_) => None,
+            Limit::Paths(roots) => Some(roots.as_slice()),
+        };
+        match source.kind {
+            Kind::Environment => {
+                if let Scope::Connectors(guarded) = &self.scope
+                    && guarded.has_variable(key)
+                {
+                    return Err(GUARDED.to_owned());
+                }
+                let unset = || format!("environment variable {key} is not set, or is not UTF-8 text");
+                self.environment.get(key).cloned().ok_or_else(unset)
+            }
+            Kind::File => self.read_key(path, key, roots),
+            Kind::Directory => self.read_whole(path, key, roots),
         }
     }
 
     /// A key of a properties file.
-    fn read_key(&self, path: &Path, key: &str, roots: Option<&[PathBuf]>) -> Result<Secret, Error> {
-        let mut parsed = properties::parse(&self.read(path, Some(key), roots)?);
-        if !parsed.errors.is_empty() {
-            let source = parsed.errors.swap_remove(0);
-            return Err(Error::NotProperties { path: path.to_owned(), source });
+    fn read_key(&self, path: &Path, key: &str, roots: Option<&[PathBuf]>) -> Result<Secret, String> {
+        let parsed = properties::parse(&self.read(path, Some(key), roots)?);
+        if let Some(error) = parsed.errors.first() {
+            return Err(format!("{} is not a properties file: {error}", path.display()));
         }
         let value = parsed.pairs.get(key).map(|value| Secret::new(value.as_str()));
-        value.ok_or_else(|| Error::NoKey { path: path.to_owned(), key: key.to_owned() })
+        value.ok_or_else(|| format!("{} has no key `{key}`", path.display()))
     }
 
     /// A file of a directory, without one line break at its end.
-    fn read_whole(&self, directory: &Path, name: &str, roots: Option<&[PathBuf]>) -> Result<Secret, Error> {
+    fn read_whole(&self, directory: &Path, name: &str, roots: Option<&[PathBuf]>) -> Result<Secret, String> {
         if name.contains('/') || name == ".." || name == "." {
-            return Err(Error::NotAName(name.to_owned()));
+            return Err(format!("`{name}` is not the name of a file in a directory"));
         }
         let path = directory.join(name);
-        let text = String::from_utf8(self.read(&path, None, roots)?).map_err(|_| Error::NotText(path))?;
+        let text = String::from_utf8(self.read(&path, None, roots)?)
+            .map_err(|_| format!("{} is not UTF-8 text", path.display()))?;
         let line =
             text.strip_suffix('\n').map_or(text.as_str(), |line| line.strip_suffix('\r').unwrap_or(line));
         Ok(Secret::new(line))
@@ -391,14 +303,14 @@ impl Providers {
 
     /// Reads a file inside the allowed paths. Symbolic links are followed first, so that none leads outside, and the file that
     /// was checked is the file that is read, so that a link changed in between makes no difference.
-    fn read(&self, path: &Path, key: Option<&str>, roots: Option<&[PathBuf]>) -> Result<Vec<u8>, Error> {
-        let failed = |source| Error::Read { path: path.to_owned(), source };
+    fn read(&self, path: &Path, key: Option<&str>, roots: Option<&[PathBuf]>) -> Result<Vec<u8>, String> {
+        let failed = |error: io::Error| unreadable(path, &error);
         let Some(roots) = roots else {
             let file = durable::open_regular(path).map_err(failed)?;
             return read_bounded(file, path);
         };
         // What lies outside is not looked at: an answer must not depend on whether it exists.
-        let outside = || Error::PathNotAllowed(path.to_owned());
+        let outside = || format!("{} is outside the provider's allowed.paths", path.display());
         // Which directories a path passes on its way up must not show either.
         if path.components().any(|part| part == Component::ParentDir) {
             return Err(outside());
@@ -420,83 +332,88 @@ impl Providers {
             }
         };
         let file = durable::open_regular(&real).map_err(failed)?;
-        if let Scope::Connectors(guarded) = &self.scope {
-            guarded.check_file(&real, &file, key)?;
+        if let Scope::Connectors(guarded) = &self.scope
+            && guarded.has_file(&real, &file, key)
+        {
+            return Err(GUARDED.to_owned());
         }
         read_bounded(file, path)
     }
 }
 
-impl Source {
+impl Kind {
     /// The parameter that opens it to connectors.
-    fn parameter(&self) -> &'static str {
+    fn parameter(self) -> &'static str {
         match self {
-            Self::Environment(_) => "param.allowlist.pattern",
-            Self::File(_) | Self::Directory(_) => "param.allowed.paths",
+            Self::Environment => "param.allowlist.pattern",
+            Self::File | Self::Directory => "param.allowed.paths",
         }
     }
 
-    fn close(&mut self) {
-        match self {
-            Self::Environment(limit) => *limit = Limit::Nothing,
-            Self::File(limit) | Self::Directory(limit) => *limit = Limit::Nothing,
+    /// `path:key` of a file or directory; as in Kafka the path ends at the first colon. For a variable, its name as the key.
+    fn split(self, target: &str) -> Option<(&Path, &str)> {
+        if self == Self::Environment {
+            return Some((Path::new(""), target));
         }
-    }
-
-    fn is_closed(&self) -> bool {
-        match self {
-            Self::Environment(limit) => matches!(limit, Limit::Nothing),
-            Self::File(limit) | Self::Directory(limit) => matches!(limit, Limit::Nothing),
-        }
-    }
-
-    /// Takes an allow list.
-    fn open(&mut self, parameter: &str, value: &str) -> Result<(), Refused> {
-        if parameter != self.parameter() {
-            let remedy = match self {
-                Self::Environment(_) => "write param.allowlist.pattern, or remove it",
-                Self::File(_) | Self::Directory(_) => "write param.allowed.paths, or remove it",
-            };
-            return Err(("is not a parameter of this config provider", remedy));
-        }
-        match self {
-            // Kafka matches the whole name.
-            Self::Environment(limit) => match Regex::new(&format!("^(?:{value})$")) {
-                Ok(pattern) if !value.is_empty() => *limit = Limit::Only(pattern),
-                Ok(_) => {}
-                Err(_) => {
-                    let remedy = "name the variables, for example PROVIDER_KEY|OAUTH_SECRET";
-                    return Err(("must be a regular expression", remedy));
-                }
-            },
-            Self::File(limit) | Self::Directory(limit) => {
-                let roots: Vec<PathBuf> = items(value).map(PathBuf::from).collect();
-                if roots.iter().any(|root| !root.is_absolute()) {
-                    return Err((
-                        "must be absolute paths, separated by commas",
-                        "write for example /run/secrets/connectors",
-                    ));
-                }
-                if !roots.is_empty() {
-                    *limit = Limit::Only(roots);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// `path:key` of a file or directory; as in Kafka the path ends at the first colon. For a variable, its name.
-    fn split<'a>(&self, target: &'a str) -> Option<(&'a Path, &'a str)> {
-        match self {
-            Self::Environment(_) => Some((Path::new(""), target)),
-            Self::File(_) | Self::Directory(_) => {
-                let (path, key) = target.split_once(':')?;
-                (!path.is_empty() && !key.is_empty()).then_some((Path::new(path), key))
-            }
-        }
+        let (path, key) = target.split_once(':')?;
+        (!path.is_empty() && !key.is_empty()).then_some((Path::new(path), key))
     }
 }
 
+impl Source {
+    fn unlimited(kind: Kind) -> Self {
+        Self { kind, limit: Limit::Everything }
+    }
+
+    /// Takes an allow list; an empty one opens nothing.
+    fn open(&mut self, parameter: &str, value: &str) -> Result<(), Refused> {
+        if parameter != self.kind.parameter() {
+            let remedy = match self.kind {
+                Kind::Environment => "write param.allowlist.pattern, or remove it",
+                Kind::File | Kind::Directory => "write param.allowed.paths, or remove it",
+            };
+            return Err(("is not a parameter of this config provider", remedy));
+        }
+        if value.is_empty() {
+            return Ok(());
+        }
+        if self.kind == Kind::Environment {
+            let remedy = "name the variables, for example PROVIDER_KEY|OAUTH_SECRET";
+            // Kafka matches the whole name.
+            let pattern = Regex::new(&format!("^(?:{value})$"));
+            self.limit = Limit::Variables(pattern.map_err(|_| ("must be a regular expression", remedy))?);
+            return Ok(());
+        }
+        let roots: Vec<PathBuf> = items(value).map(PathBuf::from).collect();
+        if roots.iter().any(|root| !root.is_absolute()) {
+            let remedy = "write for example /run/secrets/connectors";
+            return Err(("must be absolute paths, separated by commas", remedy));
+        }
+        if !roots.is_empty() {
+            self.limit = Limit::Paths(roots);
+        }
+        Ok(())
+    }
+}
+
+/// Why a provider that is not among the sources cannot be used.
+fn missing(provider: &str) -> String {
+    match STANDARD.iter().find(|(name, _)| *name == provider) {
+        Some((_, kind)) => closed(provider, *kind),
+        None => format!("there is no config provider `{provider}`"),
+    }
+}
+
+fn closed(provider: &str, kind: Kind) -> String {
+    format!(
+        "the config provider `{provider}` is closed to connectors: config.providers does not list it, or \
+         config.providers.{provider}.{} is not set",
+        kind.parameter()
+    )
+}
+
+const SYNTAX: &str = "holds ${ that does not begin a reference of the form ${provider:[path:]key}";
+const GUARDED: &str = "the worker's own secrets are closed to connectors";
 const PROVIDERS: &str = "config.providers.";
 /// A rule that a setting breaks, and the remedy.
 type Refused = (&'static str, &'static str);
@@ -509,10 +426,14 @@ fn listed(settings: &BTreeMap<String, String>) -> Vec<&str> {
     settings.get("config.providers").map(|value| items(value).collect()).unwrap_or_default()
 }
 
-fn read_bounded(file: std::fs::File, path: &Path) -> Result<Vec<u8>, Error> {
+fn read_bounded(file: std::fs::File, path: &Path) -> Result<Vec<u8>, String> {
     properties::read_bounded(file, FILE_LIMIT)
-        .map_err(|source| Error::Read { path: path.to_owned(), source })?
-        .ok_or_else(|| Error::TooLarge(path.to_owned()))
+        .map_err(|error| unreadable(path, &error))?
+        .ok_or_else(|| format!("{} is larger than {FILE_LIMIT} bytes", path.display()))
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> String {
+    format!("cannot read {} ({})", path.display(), error.kind())
 }
 
 #[cfg(test)]

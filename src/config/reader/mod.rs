@@ -19,7 +19,7 @@ use provider::HostPolicy;
 use super::{
     key::{Detail, Fallback, Key, Type, items},
     problem::{Problems, Warning},
-    providers::{Providers, SecretsPolicy},
+    providers::{Providers, Resolved, SecretsPolicy},
 };
 
 /// See the module's head.
@@ -233,18 +233,17 @@ impl<'a> Reader<'a> {
     /// Replaces the references of a secret and applies the policy on literal ones. The flag says whether there was one.
     fn resolve(&mut self, name: &str, raw: &str) -> Option<(Secret, bool)> {
         match self.providers.resolve(raw) {
-            Ok(resolved) => {
-                if !resolved.referred && !raw.is_empty() {
+            Ok(Resolved { text, referred }) => {
+                if !referred && !raw.is_empty() {
                     self.literal_secret(name, AS_TEXT);
                 }
-                Some((Secret::new(resolved.text.reveal().trim()), resolved.referred))
+                Some((Secret::new(text.reveal().trim()), referred))
             }
-            Err(error) => {
+            Err(reason) => {
                 // Part of a literal secret may look like a reference: then even its provider's name is not shown.
-                let rule = if is_reference(raw) {
-                    chain(&error)
-                } else {
-                    "holds a reference that does not resolve".to_owned()
+                let rule = match is_reference(raw) {
+                    true => reason,
+                    false => "holds a reference that does not resolve".to_owned(),
                 };
                 let remedy = "make the reference resolve; text with ${ in it goes into a file or variable";
                 self.problems.about(name, rule, remedy);
@@ -313,14 +312,6 @@ fn refers(raw: &str) -> bool {
 /// Whether the whole text is one reference.
 fn is_reference(raw: &str) -> bool {
     raw.starts_with("${") && raw.find('}') == Some(raw.len() - 1)
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    // A provider's error names its own cause, except where the file's syntax is at fault.
-    match error.source().filter(|source| source.is::<super::properties::Error>()) {
-        Some(source) => format!("{error}: {source}"),
-        None => error.to_string(),
-    }
 }
 
 #[cfg(test)]
