@@ -10,15 +10,18 @@ use std::{
     path::Path,
 };
 
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Value, json};
+use serde::{
+    Deserialize, Deserializer,
+    de::{MapAccess, Visitor},
+};
+use serde_json::{Map, Value, json, value::RawValue};
 use sha2::{Digest, Sha256};
 
 use base::durable::open_regular;
 
 use super::{TargetState, keys::NAME};
 use crate::config::{
-    problem::{Problem, Problems, Warning},
+    problem::{Problems, Warning},
     properties::read_bounded,
     providers::FILE_LIMIT,
 };
@@ -153,12 +156,8 @@ fn flat(members: Map<String, Value>, problems: &mut Problems) -> BTreeMap<String
                 config.insert(key, text);
                 continue;
             }
-            Value::Number(number) => {
-                config.insert(key, number.to_string());
-                continue;
-            }
-            Value::Bool(flag) => {
-                config.insert(key, flag.to_string());
+            Value::Number(_) | Value::Bool(_) => {
+                config.insert(key, value.to_string());
                 continue;
             }
             Value::Null => ("is null", "remove the key, or give it a value"),
@@ -173,78 +172,48 @@ fn flat(members: Map<String, Value>, problems: &mut Problems) -> BTreeMap<String
 /// Keys that stand in an object more than once, which a parsed value no longer shows.
 fn repeated(json: &[u8]) -> BTreeSet<String> {
     let mut repeated = BTreeSet::new();
-    // What is not JSON has been refused before.
-    Repeated(&mut repeated).deserialize(&mut serde_json::Deserializer::from_slice(json)).ok();
+    if let Ok(Members(members)) = serde_json::from_slice(json) {
+        let mut seen = BTreeSet::new();
+        for (key, value) in members {
+            repeated.extend(self::repeated(value.get().as_bytes()));
+            if !seen.insert(key.clone()) {
+                repeated.insert(key);
+            }
+        }
+    } else if let Ok(items) = serde_json::from_slice::<Vec<Box<RawValue>>>(json) {
+        repeated.extend(items.iter().flat_map(|item| self::repeated(item.get().as_bytes())));
+    }
     repeated
 }
 
-struct Repeated<'a>(&'a mut BTreeSet<String>);
+/// The members of an object as they are written.
+struct Members(Vec<(String, Box<RawValue>)>);
 
-impl<'de> DeserializeSeed<'de> for Repeated<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
+impl<'de> Deserialize<'de> for Members {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Self(Vec::new()))
     }
 }
 
-impl<'de> Visitor<'de> for Repeated<'_> {
-    type Value = ();
+impl<'de> Visitor<'de> for Members {
+    type Value = Self;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON")
+        f.write_str("an object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
-        let mut seen = BTreeSet::new();
-        while let Some(key) = members.next_key::<String>()? {
-            if !seen.insert(key.clone()) {
-                self.0.insert(key);
-            }
-            members.next_value_seed(Repeated(self.0))?;
+    fn visit_map<A: MapAccess<'de>>(mut self, mut members: A) -> Result<Self, A::Error> {
+        while let Some(member) = members.next_entry()? {
+            self.0.push(member);
         }
-        Ok(())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        while items.next_element_seed(Repeated(self.0))?.is_some() {}
-        Ok(())
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
+        Ok(self)
     }
 }
 
 fn target_state(value: &Value, problems: &mut Problems) -> Option<TargetState> {
     let state = value.as_str().and_then(TargetState::parse);
     if state.is_none() {
-        problems.push(Problem {
-            key: "initial_state".to_owned(),
-            value: None,
-            rule: "must be RUNNING, PAUSED or STOPPED".to_owned(),
-            remedy: "correct or remove it".to_owned(),
-        });
+        problems.about("initial_state", "must be RUNNING, PAUSED or STOPPED", "correct or remove it");
     }
     state
 }
