@@ -1,7 +1,7 @@
 //! Kafka Connect's answers about configuration, as its REST API spells them.
 //!
 //! Forms in kafka-ui, AKHQ and Console are drawn from these. Every entry of a [`Validation`] carries both a definition
-//! and a value: a missing one breaks those tools, so a key nobody declared gets a definition of its own.
+//! and a value: a missing one breaks those tools, so an undeclared key gets a definition too.
 
 use serde::Serialize;
 
@@ -18,19 +18,19 @@ pub struct KeyDef {
     /// Whether it must be set.
     pub required: bool,
     /// The default as text; null where it must be set, and where nothing holds by default.
-    pub default_value: Option<String>,
+    pub default_value: Option<&'static str>,
     /// How likely a user has to set it.
     pub importance: Importance,
     /// What it does.
-    pub documentation: String,
+    pub documentation: &'static str,
     /// Heading in a form.
-    pub group: String,
+    pub group: &'static str,
     /// Hint for forms.
     pub width: Width,
     /// Name for people.
     pub display_name: String,
     /// Keys whose meaning depends on this one.
-    pub dependents: Vec<String>,
+    pub dependents: &'static [&'static str],
     /// Place under its heading, from 1.
     pub order_in_group: u32,
     /// The same number, under the name AKHQ sorts by.
@@ -45,7 +45,7 @@ pub struct KeyValue {
     /// The value as submitted, or the default; `[hidden]` for secrets.
     pub value: Option<String>,
     /// The closed set of values, where there is one.
-    pub recommended_values: Vec<String>,
+    pub recommended_values: &'static [&'static str],
     /// What is wrong, a sentence each; empty when nothing is.
     pub errors: Vec<String>,
     /// Whether a form should show it.
@@ -69,7 +69,7 @@ pub struct Validation {
     /// Errors over all entries.
     pub error_count: usize,
     /// Headings in the order a form should show them.
-    pub groups: Vec<String>,
+    pub groups: Vec<&'static str>,
     /// Every key: the plugin's own first, then those all connectors have, then any other with an error.
     pub configs: Vec<Entry>,
 }
@@ -82,40 +82,26 @@ impl KeyDef {
             name: key.name.to_owned(),
             kind: key.kind,
             required: key.fallback == Fallback::Required,
-            default_value: key.default_value().map(str::to_owned),
+            default_value: key.default_value(),
             importance: key.importance,
-            documentation: key.documentation.to_owned(),
-            group: key.group.to_owned(),
+            documentation: key.documentation,
+            group: key.group,
             width: key.width,
             display_name: key.display_name(),
-            dependents: key.dependents.iter().map(|&name| name.to_owned()).collect(),
+            dependents: key.dependents,
             order_in_group: order,
             order,
         }
     }
 
-    /// A definition for a key nobody declared, so that an error about it can be shown.
+    /// A definition for a key that is not declared, so that an error about it can be shown.
     #[must_use]
     pub fn undeclared(name: &str, order: u32) -> Self {
-        Self {
-            name: name.to_owned(),
-            kind: Type::String,
-            required: false,
-            default_value: None,
-            importance: Importance::Low,
-            documentation: "Not a key of this connector.".to_owned(),
-            group: UNDECLARED.to_owned(),
-            width: Width::None,
-            display_name: name.to_owned(),
-            dependents: Vec::new(),
-            order_in_group: order,
-            order,
-        }
+        const OTHER: Key = Key::new(Type::String, "", "Not a key of this connector.").low().group("Others");
+        let (name, display_name) = (name.to_owned(), name.to_owned());
+        Self { name, display_name, width: Width::None, ..Self::new(&OTHER, order) }
     }
 }
-
-/// Heading of keys nobody declared.
-const UNDECLARED: &str = "Others";
 
 /// The definitions of these keys, numbered within their headings.
 pub(crate) fn definitions<'a>(keys: impl Iterator<Item = &'a Key>) -> Vec<KeyDef> {
@@ -169,7 +155,7 @@ mod tests {
 
         assert_eq!((name.required, name.default_value), (true, None));
         assert_eq!((secret.required, secret.default_value), (false, None));
-        assert_eq!((size.required, size.default_value.as_deref()), (false, Some("100")));
+        assert_eq!((size.required, size.default_value), (false, Some("100")));
     }
 
     #[test]

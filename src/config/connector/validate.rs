@@ -37,47 +37,36 @@ pub(crate) fn answer(
     config: &BTreeMap<String, String>,
     problems: &Problems,
 ) -> Validation {
-    let mut configs: Vec<Entry> = definition::definitions(declared.iter().copied())
+    let entry = |definition: KeyDef, value, recommended_values| {
+        let name = definition.name.clone();
+        let errors = errors(problems, &name);
+        Entry { definition, value: KeyValue { name, value, recommended_values, errors, visible: true } }
+    };
+    let definitions = definition::definitions(declared.iter().copied());
+    let mut configs: Vec<Entry> = definitions
         .into_iter()
-        .zip(declared.iter().copied())
+        .zip(declared)
         .map(|(definition, key)| {
-            let value = KeyValue {
-                name: key.name.to_owned(),
-                value: value(key, config.get(key.name)),
-                recommended_values: key.recommended_values().iter().map(|&word| word.to_owned()).collect(),
-                errors: errors(problems, key.name),
-                visible: true,
-            };
-            Entry { definition, value }
+            let value = value(key, config.get(key.name));
+            entry(definition, value, key.recommended_values())
         })
         .collect();
-    let mut groups: Vec<String> = Vec::new();
-    for entry in &configs {
-        if !groups.contains(&entry.definition.group) {
-            groups.push(entry.definition.group.clone());
-        }
-    }
-    // An error about a key nobody declared still needs a place to be shown.
+    // An error about an undeclared key needs a place to be shown too.
     for problem in problems.iter() {
         if configs.iter().any(|entry| entry.definition.name == problem.key) {
             continue;
         }
-        let order = configs.iter().filter(|entry| !groups.contains(&entry.definition.group)).count();
-        let definition =
-            KeyDef::undeclared(&problem.key, u32::try_from(order).unwrap_or(u32::MAX).saturating_add(1));
-        let value = KeyValue {
-            name: problem.key.clone(),
-            // Its kind is unknown, and a misspelt secret is still a secret.
-            value: config.contains_key(&problem.key).then(|| HIDDEN.to_owned()),
-            recommended_values: Vec::new(),
-            errors: errors(problems, &problem.key),
-            visible: true,
-        };
-        configs.push(Entry { definition, value });
+        let place = u32::try_from(configs.len() - declared.len() + 1).unwrap_or(u32::MAX);
+        // It may be a misspelt secret.
+        let value = config.contains_key(&problem.key).then(|| HIDDEN.to_owned());
+        configs.push(entry(KeyDef::undeclared(&problem.key, place), value, &[]));
     }
-    let others =
-        configs.iter().map(|entry| &entry.definition.group).find(|group| !groups.contains(group)).cloned();
-    groups.extend(others);
+    let mut groups = Vec::new();
+    for entry in &configs {
+        if !groups.contains(&entry.definition.group) {
+            groups.push(entry.definition.group);
+        }
+    }
     let error_count = configs.iter().map(|entry| entry.value.errors.len()).sum();
     Validation { name: submitted, error_count, groups, configs }
 }
@@ -189,6 +178,6 @@ mod tests {
         assert_eq!(answer.error_count, sum);
         assert!(errors_of(&answer, "tasks.max")[0].starts_with("tasks.max must be"));
         assert_eq!(errors_of(&answer, "page.sise").len(), 1);
-        assert_eq!(answer.groups.last().map(String::as_str), Some("Others"));
+        assert_eq!(answer.groups.last().copied(), Some("Others"));
     }
 }
