@@ -12,7 +12,6 @@ use kafka::{ClientRole, Kafka};
 
 use super::{
     key::{Broken, Key, Rule, Type},
-    problem::Problem,
     reader::Reader,
     unknown::covers,
 };
@@ -97,7 +96,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, bootstrap_servers: String, declared:
             None => (name.as_str(), &mut kafka.common),
         };
         if let Some((rule, remedy)) = refusal(setting, raw.trim()) {
-            reader.problems.push(Problem { key: name.clone(), value: None, rule, remedy });
+            reader.problems.about(name, rule, remedy);
         } else if let Some(value) = reader.undeclared(name, raw) {
             insert(reader, target, name, setting, value);
         }
@@ -158,19 +157,16 @@ fn split_role(name: &str) -> Option<(ClientRole, &str)> {
 }
 
 /// Rule and remedy for a setting that must not be given, or not with this value.
-fn refusal(setting: &str, value: &str) -> Option<(String, String)> {
+fn refusal(setting: &str, value: &str) -> Option<(&'static str, &'static str)> {
     if let Some((_, remedy)) = JAVA_ONLY.iter().find(|(pattern, _)| covers(pattern, setting)) {
-        return Some((
-            "is a setting of the Java client that librdkafka does not have".to_owned(),
-            (*remedy).to_owned(),
-        ));
+        return Some(("is a setting of the Java client that librdkafka does not have", remedy));
     }
-    if setting == "ssl.keystore.location" && value.to_ascii_lowercase().ends_with(".jks") {
-        let remedy = "convert it: keytool -importkeystore -deststoretype PKCS12; or use ssl.certificate.location and \
-                      ssl.key.location with PEM files";
-        return Some(("is a Java keystore, which librdkafka cannot read".to_owned(), remedy.to_owned()));
-    }
-    None
+    let is_java_store = setting == "ssl.keystore.location" && value.to_ascii_lowercase().ends_with(".jks");
+    is_java_store.then_some((
+        "is a Java keystore, which librdkafka cannot read",
+        "convert it: keytool -importkeystore -deststoretype PKCS12; or use ssl.certificate.location and \
+         ssl.key.location with PEM files",
+    ))
 }
 
 /// Name and password out of `sasl.jaas.config` for PLAIN and SCRAM. The error never repeats the text.

@@ -20,6 +20,13 @@ pub struct Problem {
     pub remedy: String,
 }
 
+impl Problem {
+    /// A problem that shows no value.
+    pub(crate) fn about(key: impl Into<String>, rule: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { key: key.into(), value: None, rule: rule.into(), remedy: remedy.into() }
+    }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.value {
@@ -48,7 +55,7 @@ impl Problems {
         rule: impl Into<String>,
         remedy: impl Into<String>,
     ) {
-        self.push(Problem { key: key.into(), value: None, rule: rule.into(), remedy: remedy.into() });
+        self.push(Problem::about(key, rule, remedy));
     }
 
     pub(crate) fn extend(&mut self, other: Self) {

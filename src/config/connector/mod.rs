@@ -20,7 +20,7 @@ pub use self::{
 };
 use super::{
     key::Key,
-    problem::{Problem, Problems, Warning},
+    problem::{Problems, Warning},
     providers::Providers,
 };
 
@@ -126,21 +126,15 @@ impl Connector {
         config: &BTreeMap<String, String>,
         providers: &Providers,
     ) -> Result<(Self, Vec<Warning>), Problems> {
-        match config.get(keys::CONNECTOR_CLASS.name).map(|text| (text, Class::parse(text))) {
-            Some((_, Some(Class::WebhookSource))) => WebhookSource::parse(name, config, providers)
+        let Some(text) = config.get(keys::CONNECTOR_CLASS.name) else {
+            return Err(class_problem("is required: the configuration contains no connector type"));
+        };
+        match Class::parse(text) {
+            Some(Class::WebhookSource) => WebhookSource::parse(name, config, providers)
                 .map(|(source, warnings)| (Self::WebhookSource(Box::new(source)), warnings)),
-            Some((_, Some(Class::RecordSource))) => RecordSource::parse(name, config, providers)
+            Some(Class::RecordSource) => RecordSource::parse(name, config, providers)
                 .map(|(source, warnings)| (Self::RecordSource(Box::new(source)), warnings)),
-            Some((text, None)) => Err(unknown_class(text)),
-            None => {
-                let mut problems = Problems::default();
-                problems.about(
-                    keys::CONNECTOR_CLASS.name,
-                    "is required: the configuration contains no connector type",
-                    "write WebhookSource or RecordSource",
-                );
-                Err(problems)
-            }
+            None => Err(unknown_class(text)),
         }
     }
 
@@ -165,13 +159,12 @@ impl Connector {
 
 /// The words are Kafka Connect's: kcctl looks for them.
 fn unknown_class(text: &str) -> Problems {
+    class_problem(format!("Failed to find any class that implements Connector and which name matches {text}"))
+}
+
+fn class_problem(rule: impl Into<String>) -> Problems {
     let mut problems = Problems::default();
-    problems.push(Problem {
-        key: keys::CONNECTOR_CLASS.name.to_owned(),
-        value: None,
-        rule: format!("Failed to find any class that implements Connector and which name matches {text}"),
-        remedy: "write WebhookSource or RecordSource".to_owned(),
-    });
+    problems.about(keys::CONNECTOR_CLASS.name, rule, "write WebhookSource or RecordSource");
     problems
 }
 

@@ -1,9 +1,9 @@
 //! What no two connectors of one cluster may share.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Class, Connector, keys, webhook};
-use crate::config::{Problems, providers::Providers, reader::Reader};
+use crate::config::{Key, Problems, providers::Providers, reader::Reader};
 
 /// What a connector has for itself: no other of its class may have the same.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,15 +20,12 @@ impl Sole {
     /// Reads it from a flat configuration, and nothing else. `None` where there is none, or where it is wrong.
     #[must_use]
     pub fn of(config: &BTreeMap<String, String>, providers: &Providers) -> Option<Self> {
-        let class = class(config)?;
+        let class = Class::parse(config.get(keys::CONNECTOR_CLASS.name)?)?;
         let mut reader = Reader::new(config, providers);
-        let key = match class {
-            Class::RecordSource => &keys::TOPIC_PREFIX,
-            Class::WebhookSource => {
-                let receives = !reader.list(&webhook::keys::INVOICING_HOOKS).is_empty();
-                receives.then_some(&webhook::keys::SEGMENT)?
-            }
-        };
+        if class == Class::WebhookSource && reader.list(&webhook::keys::INVOICING_HOOKS).is_empty() {
+            return None;
+        }
+        let key = key(class);
         let value = reader.text(key)?;
         Some(Self { class, key: key.name, value })
     }
@@ -52,16 +49,18 @@ impl Sole {
 impl Connector {
     fn sole(&self) -> Option<Sole> {
         let class = self.class();
-        match self {
-            Self::RecordSource(source) => {
-                let value = source.common.topic_prefix.to_string();
-                Some(Sole { class, key: keys::TOPIC_PREFIX.name, value })
-            }
-            Self::WebhookSource(source) => {
-                let value = source.invoicing.as_ref()?.segment.clone();
-                Some(Sole { class, key: webhook::keys::SEGMENT.name, value })
-            }
-        }
+        let value = match self {
+            Self::RecordSource(source) => source.common.topic_prefix.to_string(),
+            Self::WebhookSource(source) => source.invoicing.as_ref()?.segment.clone(),
+        };
+        Some(Sole { class, key: key(class).name, value })
+    }
+}
+
+fn key(class: Class) -> &'static Key {
+    match class {
+        Class::RecordSource => &keys::TOPIC_PREFIX,
+        Class::WebhookSource => &webhook::keys::SEGMENT,
     }
 }
 
@@ -69,11 +68,11 @@ impl Connector {
 #[must_use]
 pub fn conflicts<'a>(connectors: impl IntoIterator<Item = &'a Connector>) -> Problems {
     let mut problems = Problems::default();
-    let mut names: BTreeMap<&str, ()> = BTreeMap::new();
+    let mut names = BTreeSet::new();
     let mut taken: BTreeMap<Sole, &str> = BTreeMap::new();
     for connector in connectors {
         let name = connector.common().name.as_str();
-        if names.insert(name, ()).is_some() {
+        if !names.insert(name) {
             problems.about(name, "is the name of two connectors", "rename one of them");
         }
         let Some(sole) = connector.sole() else { continue };
@@ -86,10 +85,6 @@ pub fn conflicts<'a>(connectors: impl IntoIterator<Item = &'a Connector>) -> Pro
         }
     }
     problems
-}
-
-fn class(config: &BTreeMap<String, String>) -> Option<Class> {
-    Class::parse(config.get(keys::CONNECTOR_CLASS.name)?)
 }
 
 #[cfg(test)]

@@ -351,12 +351,7 @@ pub fn rest_address(
 }
 
 fn load_file(path: &Path) -> Result<properties::Parsed, Problem> {
-    let problem = |rule: String, remedy: &str| Problem {
-        key: path.display().to_string(),
-        value: None,
-        rule,
-        remedy: remedy.to_owned(),
-    };
+    let problem = |rule, remedy| Problem::about(path.display().to_string(), rule, remedy);
     match File::open(path).and_then(|file| properties::read_bounded(file, FILE_LIMIT)) {
         Ok(Some(bytes)) => Ok(properties::parse(&bytes)),
         Ok(None) => Err(problem(format!("is larger than {FILE_LIMIT} bytes"), "name a properties file")),
