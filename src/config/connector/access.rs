@@ -36,38 +36,9 @@ pub(super) fn read(reader: &mut Reader<'_>, because: Option<&str>) -> Option<Pro
     let subscription_key = reader.secret(&keys::SUBSCRIPTION_KEY);
     let client_id = reader.text(&keys::CLIENT_ID);
     let client_secret = reader.secret(&keys::CLIENT_SECRET);
-    let accounting_grant = reader.word(&keys::ACCOUNTING_GRANT);
-    let payroll_grant = reader.word(&keys::PAYROLL_GRANT);
-    let invoicing_grant = reader.word(&keys::INVOICING_GRANT);
+    let [accounting_grant, payroll_grant, invoicing_grant] =
+        [&keys::ACCOUNTING_GRANT, &keys::PAYROLL_GRANT, &keys::INVOICING_GRANT].map(|key| reader.word(key));
     let invoicing_scopes = reader.list(&keys::INVOICING_SCOPES);
-    let shared_scopes = reader.list(&keys::SCOPES);
-    let [accounting_scopes, payroll_scopes] =
-        [&keys::ACCOUNTING_SCOPES, &keys::PAYROLL_SCOPES].map(|key| match reader.list(key) {
-            own if own.is_empty() => shared_scopes.clone(),
-            own => own,
-        });
-    let redirect_uri = reader.text(&keys::REDIRECT_URI);
-    let pkce = reader.boolean(&keys::PKCE);
-    let issuers = reader.list(&keys::ISSUERS);
-    let audiences = reader.list(&keys::AUDIENCES);
-    if audiences.len() > 1 && audiences.iter().any(|audience| audience == ANY_AUDIENCE) {
-        reader.refuse(
-            &keys::AUDIENCES,
-            "names any beside other audiences",
-            "write any alone to accept every audience, or only the audiences to accept",
-        );
-    }
-    let keys_location = reader.path(&keys::KEYS_LOCATION);
-    let login_lifetime = days(reader, &keys::LOGIN_LIFETIME);
-    let idle_lifetime = days(reader, &keys::IDLE_LIFETIME);
-    let transport = Transport {
-        connect: reader.milliseconds(&keys::CONNECT_TIMEOUT),
-        read: reader.milliseconds(&keys::READ_TIMEOUT),
-        request: reader.milliseconds(&keys::REQUEST_TIMEOUT),
-        response_limit: reader.number(&keys::RESPONSE_LIMIT),
-        authorities: reader.path(&keys::CA_LOCATION),
-        hosts: reader.hosts().clone(),
-    };
     if accounting_grant == payroll_grant {
         reader.refuse(
             &keys::PAYROLL_GRANT,
@@ -82,29 +53,55 @@ pub(super) fn read(reader: &mut Reader<'_>, because: Option<&str>) -> Option<Pro
             "give it another name",
         );
     }
+    let shared_scopes = reader.list(&keys::SCOPES);
+    let [accounting_scopes, payroll_scopes] =
+        [&keys::ACCOUNTING_SCOPES, &keys::PAYROLL_SCOPES].map(|key| match reader.list(key) {
+            own if own.is_empty() => shared_scopes.clone(),
+            own => own,
+        });
+    // What may be missing comes last, so that every key is read.
     Some(Provider {
-        base_url: base_url?,
-        auth_url: auth_url?,
-        subscription_key: subscription_key?,
+        transport: Transport {
+            connect: reader.milliseconds(&keys::CONNECT_TIMEOUT),
+            read: reader.milliseconds(&keys::READ_TIMEOUT),
+            request: reader.milliseconds(&keys::REQUEST_TIMEOUT),
+            response_limit: reader.number(&keys::RESPONSE_LIMIT),
+            authorities: reader.path(&keys::CA_LOCATION),
+            hosts: reader.hosts().clone(),
+        },
         oauth: OAuth {
-            client_id: client_id?,
-            client_secret: client_secret?,
             accounting_grant,
             payroll_grant,
             invoicing_grant,
             accounting_scopes,
             payroll_scopes,
             invoicing_scopes,
-            redirect_uri,
-            pkce,
-            issuers,
-            audiences,
-            keys: keys_location,
-            login_lifetime,
-            idle_lifetime,
+            redirect_uri: reader.text(&keys::REDIRECT_URI),
+            pkce: reader.boolean(&keys::PKCE),
+            issuers: reader.list(&keys::ISSUERS),
+            audiences: audiences(reader),
+            keys: reader.path(&keys::KEYS_LOCATION),
+            login_lifetime: days(reader, &keys::LOGIN_LIFETIME),
+            idle_lifetime: days(reader, &keys::IDLE_LIFETIME),
+            client_id: client_id?,
+            client_secret: client_secret?,
         },
-        transport,
+        base_url: base_url?,
+        auth_url: auth_url?,
+        subscription_key: subscription_key?,
     })
+}
+
+fn audiences(reader: &mut Reader<'_>) -> Vec<String> {
+    let audiences = reader.list(&keys::AUDIENCES);
+    if audiences.len() > 1 && audiences.iter().any(|audience| audience == ANY_AUDIENCE) {
+        reader.refuse(
+            &keys::AUDIENCES,
+            "names any beside other audiences",
+            "write any alone to accept every audience, or only the audiences to accept",
+        );
+    }
+    audiences
 }
 
 /// Refuses an address whose host the worker does not allow.

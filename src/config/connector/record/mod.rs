@@ -169,14 +169,8 @@ impl RecordSource {
 fn read(reader: &mut Reader<'_>, name: &str) -> Option<RecordSource> {
     let common = common::read(reader, name);
     let provider = access::read(reader, Some("to read from the provider"));
-    let resources = reader.parsed_list(&keys::ENRICH_RESOURCES, choice::resources);
-    let enrich = enrich(reader);
-    let companies_refresh = reader.milliseconds(&keys::COMPANIES_REFRESH);
-    let companies_max = reader.number(&keys::COMPANIES_MAX);
-    let snapshot = snapshot(reader);
     let budget_per_second = reader.number(&keys::BUDGET);
     let company_budget_per_second = reader.number(&keys::COMPANY_BUDGET);
-    let requests_in_flight = reader.number(&keys::IN_FLIGHT);
     let budgets_sound = reader.are_sound(&[&keys::BUDGET, &keys::COMPANY_BUDGET]);
     if budgets_sound && company_budget_per_second > budget_per_second {
         reader.refuse(
@@ -193,25 +187,26 @@ fn read(reader: &mut Reader<'_>, name: &str) -> Option<RecordSource> {
             "lower it; the count is fixed for the life of the topics",
         );
     }
-    let epoch_confirm = reader.milliseconds(&keys::EPOCH_CONFIRM);
-    let tombstone_confirm = reader.milliseconds(&keys::TOMBSTONE_CONFIRM);
-    let brake_count = reader.number(&keys::BRAKE_COUNT);
-    let brake_percent = reader.number(&keys::BRAKE_PERCENT);
+    // What may be missing comes last, so that every key is read.
     Some(RecordSource {
-        common: common?,
-        provider: provider?,
-        enrich_resources: resources.into_iter().flatten().collect(),
-        enrich,
-        companies_refresh,
-        companies_max,
-        snapshot,
+        enrich_resources: reader
+            .parsed_list(&keys::ENRICH_RESOURCES, choice::resources)
+            .into_iter()
+            .flatten()
+            .collect(),
+        enrich: enrich(reader),
+        companies_refresh: reader.milliseconds(&keys::COMPANIES_REFRESH),
+        companies_max: reader.number(&keys::COMPANIES_MAX),
+        snapshot: snapshot(reader),
         budget_per_second,
         company_budget_per_second,
-        requests_in_flight,
-        epoch_confirm,
-        tombstone_confirm,
-        brake_count,
-        brake_percent,
+        requests_in_flight: reader.number(&keys::IN_FLIGHT),
+        epoch_confirm: reader.milliseconds(&keys::EPOCH_CONFIRM),
+        tombstone_confirm: reader.milliseconds(&keys::TOMBSTONE_CONFIRM),
+        brake_count: reader.number(&keys::BRAKE_COUNT),
+        brake_percent: reader.number(&keys::BRAKE_PERCENT),
+        common: common?,
+        provider: provider?,
     })
 }
 

@@ -13,7 +13,7 @@ use provider::Provider;
 
 use super::{Common, access, choice, common, dialect, keys as shared, with_name};
 use crate::config::{
-    address, name,
+    Key, address, name,
     problem::{Problems, Warning},
     providers::Providers,
     reader::Reader,
@@ -183,21 +183,18 @@ fn read(reader: &mut Reader<'_>, name: &str) -> Option<WebhookSource> {
         );
     }
     let provider = access::read(reader, manage.then_some("while subscriptions.manage is true"));
-    let application_name = reader.word(&keys::APPLICATION_NAME);
-    let body_limit_bytes = reader.number(&keys::BODY_LIMIT);
-    let spool_limit_bytes = reader.number(&keys::SPOOL_LIMIT);
-    let subscriptions = subscriptions(reader);
+    // What may be missing comes last, so that every key is read.
     Some(WebhookSource {
-        common: common?,
-        application_name,
         accounting,
         invoicing,
         source_addresses,
-        body_limit_bytes,
-        spool_limit_bytes,
         manage_subscriptions: manage,
-        subscriptions,
         provider,
+        application_name: reader.word(&keys::APPLICATION_NAME),
+        body_limit_bytes: reader.number(&keys::BODY_LIMIT),
+        spool_limit_bytes: reader.number(&keys::SPOOL_LIMIT),
+        subscriptions: subscriptions(reader),
+        common: common?,
     })
 }
 
@@ -240,29 +237,21 @@ fn accounting(reader: &mut Reader<'_>) -> Option<Accounting> {
 fn invoicing(reader: &mut Reader<'_>, manage: bool) -> Option<Invoicing> {
     let hooks: BTreeSet<_> =
         reader.parsed_list(&keys::INVOICING_HOOKS, choice::hooks).into_iter().flatten().collect();
-    let signature = signature(reader, !hooks.is_empty());
-    let segment = reader.word(&keys::SEGMENT);
-    let own_addresses = reader.word(&keys::HOOK_ADDRESS) == "own";
-    let tenants = tenants(reader);
-    let api_version = Some(reader.word(&keys::API_VERSION)).filter(|version| !version.is_empty());
-    let egress_proxy = egress_proxy(reader);
-    let body_limit_bytes = reader.number(&keys::INVOICING_BODY_LIMIT);
-    let login = login(reader, manage && !hooks.is_empty());
-    if hooks.is_empty() {
-        return None;
-    }
-    let signature = signature?;
-    Some(Invoicing {
+    let is_used = !hooks.is_empty();
+    let signature = signature(reader, is_used);
+    // What may be missing comes last, so that every key is read.
+    let invoicing = Invoicing {
         hooks,
-        signature,
-        segment,
-        own_addresses,
-        tenants,
-        api_version,
-        egress_proxy,
-        login,
-        body_limit_bytes,
-    })
+        segment: reader.word(&keys::SEGMENT),
+        own_addresses: reader.word(&keys::HOOK_ADDRESS) == "own",
+        tenants: tenants(reader),
+        api_version: Some(reader.word(&keys::API_VERSION)).filter(|version| !version.is_empty()),
+        egress_proxy: egress_proxy(reader),
+        body_limit_bytes: reader.number(&keys::INVOICING_BODY_LIMIT),
+        login: login(reader, manage && is_used),
+        signature: signature?,
+    };
+    is_used.then_some(invoicing)
 }
 
 /// The proxy's address with its name and password in it, as clients take it.
@@ -302,11 +291,7 @@ fn signature(reader: &mut Reader<'_>, used: bool) -> Option<Signature> {
 }
 
 /// A secret and the one before it, which must differ: a rotation to the same value is a mistake.
-fn secrets(
-    reader: &mut Reader<'_>,
-    key: &crate::config::Key,
-    previous: &crate::config::Key,
-) -> (Option<Secret>, Option<Secret>) {
+fn secrets(reader: &mut Reader<'_>, key: &Key, previous: &Key) -> (Option<Secret>, Option<Secret>) {
     let (now, before) = (reader.secret(key), reader.secret(previous));
     match (&now, &before) {
         (Some(now), Some(before)) if now.reveal() == before.reveal() => {
