@@ -7,7 +7,7 @@ use url::Url;
 use provider::HostPolicy;
 
 use super::{
-    ClientAuth, Group, LogFormat, Login, PasswordHash, Rest, Telemetry, Topic, Topics, Webhook, Worker,
+    ClientAuth, Group, LogFormat, Login, PasswordHash, Rest, Telemetry, Tls, Topic, Topics, Webhook, Worker,
     dialect,
 };
 use crate::config::{
@@ -95,26 +95,23 @@ fn group(reader: &mut Reader<'_>) -> Group {
 }
 
 fn topics(reader: &mut Reader<'_>) -> Topics {
-    let config = topic(reader, &keys::CONFIG_TOPIC, &keys::CONFIG_PARTITIONS, &keys::CONFIG_REPLICATION);
-    let offset = topic(reader, &keys::OFFSET_TOPIC, &keys::OFFSET_PARTITIONS, &keys::OFFSET_REPLICATION);
-    let status = topic(reader, &keys::STATUS_TOPIC, &keys::STATUS_PARTITIONS, &keys::STATUS_REPLICATION);
-    let work = topic(reader, &keys::WORK_TOPIC, &keys::WORK_PARTITIONS, &keys::WORK_REPLICATION);
-    let grant = topic(reader, &keys::GRANT_TOPIC, &keys::GRANT_PARTITIONS, &keys::GRANT_REPLICATION);
-    let named = [
-        (&keys::CONFIG_TOPIC, &config),
-        (&keys::OFFSET_TOPIC, &offset),
-        (&keys::STATUS_TOPIC, &status),
-        (&keys::WORK_TOPIC, &work),
-        (&keys::GRANT_TOPIC, &grant),
+    const KEYS: [[&Key; 3]; 5] = [
+        [&keys::CONFIG_TOPIC, &keys::CONFIG_PARTITIONS, &keys::CONFIG_REPLICATION],
+        [&keys::OFFSET_TOPIC, &keys::OFFSET_PARTITIONS, &keys::OFFSET_REPLICATION],
+        [&keys::STATUS_TOPIC, &keys::STATUS_PARTITIONS, &keys::STATUS_REPLICATION],
+        [&keys::WORK_TOPIC, &keys::WORK_PARTITIONS, &keys::WORK_REPLICATION],
+        [&keys::GRANT_TOPIC, &keys::GRANT_PARTITIONS, &keys::GRANT_REPLICATION],
     ];
-    for (index, (key, topic)) in named.iter().enumerate() {
-        let twin =
-            named[..index].iter().find(|(_, other)| other.name == topic.name && !topic.name.is_empty());
-        if let Some((other, _)) = twin {
+    let topics = KEYS.map(|[name, partitions, replication]| topic(reader, name, partitions, replication));
+    for (index, ([key, ..], topic)) in KEYS.iter().zip(&topics).enumerate() {
+        let mut before = KEYS.iter().zip(&topics[..index]);
+        let twin = before.find(|(_, other)| other.name == topic.name && !topic.name.is_empty());
+        if let Some(([other, ..], _)) = twin {
             let rule = format!("must differ from {}: each topic has its own kind of records", other.name);
             reader.refuse(key, rule, "give each its own name");
         }
     }
+    let [config, offset, status, work, grant] = topics;
     Topics { config, offset, status, work, grant }
 }
 
@@ -173,11 +170,7 @@ fn advertised(reader: &mut Reader<'_>, first: &Listener) -> Listener {
 }
 
 fn rest(reader: &mut Reader<'_>, listeners: &[Listener], servers: &[String]) -> Rest {
-    let tls = tls::read(reader, &keys::LISTENERS_CERTIFICATE, &keys::LISTENERS_KEY);
-    if tls.is_none() && listeners.iter().any(|listener| listener.tls) {
-        reader.demand(&keys::LISTENERS_CERTIFICATE, "for an https listener");
-        reader.demand(&keys::LISTENERS_KEY, "for an https listener");
-    }
+    let tls = server_tls(reader, listeners, &keys::LISTENERS_CERTIFICATE, &keys::LISTENERS_KEY);
     let client_auth = client_auth(reader, listeners);
     let basic = reader.word(&keys::AUTH_METHOD) == "basic";
     if basic {
@@ -263,6 +256,16 @@ fn rest(reader: &mut Reader<'_>, listeners: &[Listener], servers: &[String]) -> 
     }
 }
 
+/// The certificate of a server, which https listeners need.
+fn server_tls(reader: &mut Reader<'_>, listeners: &[Listener], certificate: &Key, key: &Key) -> Option<Tls> {
+    let tls = tls::read(reader, certificate, key);
+    if tls.is_none() && listeners.iter().any(|listener| listener.tls) {
+        reader.demand(certificate, "for an https listener");
+        reader.demand(key, "for an https listener");
+    }
+    tls
+}
+
 /// A setting that would protect nothing is refused, so that an operator does not rely on it.
 fn client_auth(reader: &mut Reader<'_>, listeners: &[Listener]) -> Option<ClientAuth> {
     let word = reader.word(&keys::LISTENERS_CLIENT_AUTH);
@@ -323,13 +326,9 @@ fn login(reader: &mut Reader<'_>, user: &Key, password: &Key) -> Option<Login> {
 
 fn webhook(reader: &mut Reader<'_>) -> Webhook {
     let listeners = reader.parsed_list(&keys::WEBHOOK_LISTENERS, address::listener);
-    let tls = tls::read(reader, &keys::WEBHOOK_CERTIFICATE, &keys::WEBHOOK_KEY);
+    let tls = server_tls(reader, &listeners, &keys::WEBHOOK_CERTIFICATE, &keys::WEBHOOK_KEY);
     let proxies = reader.parsed_list(&keys::WEBHOOK_PROXIES, address::network);
     let plaintext = reader.boolean(&keys::WEBHOOK_PLAINTEXT);
-    if tls.is_none() && listeners.iter().any(|listener| listener.tls) {
-        reader.demand(&keys::WEBHOOK_CERTIFICATE, "for an https listener");
-        reader.demand(&keys::WEBHOOK_KEY, "for an https listener");
-    }
     if !plaintext && listeners.iter().any(|listener| !listener.tls) {
         reader.refuse(
             &keys::WEBHOOK_LISTENERS,
