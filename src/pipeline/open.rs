@@ -150,6 +150,15 @@ impl Layout {
         })
     }
 
+    /// Creates the topics that are missing, where that is allowed, and verifies those that exist.
+    async fn ensure(&self, admin: &kafka::Admin, specs: &[kafka::TopicSpec]) -> Result<(), Error> {
+        if self.create {
+            return admin.ensure(specs).await.map_err(|source| self.topics_error(source));
+        }
+        let missing = admin.inspect(specs).await.map_err(|source| self.topics_error(source))?;
+        if missing.is_empty() { Ok(()) } else { Err(Error::Missing { topics: missing }) }
+    }
+
     fn topics_error(&self, source: kafka::Error) -> Error {
         Error::Topics { prefix: self.prefix.to_string(), source: Box::new(source) }
     }
@@ -193,14 +202,7 @@ impl Opened {
 /// A topic or schema is not what it must be, or Kafka or the registry (without ids from an earlier run) is away.
 pub async fn open(layout: &Layout, admin: &kafka::Admin, ids: &avro::Ids) -> Result<Opened, Error> {
     let specs = layout.specs(admin).await?;
-    if layout.create {
-        admin.ensure(&specs).await.map_err(|source| layout.topics_error(source))?;
-    } else {
-        let missing = admin.inspect(&specs).await.map_err(|source| layout.topics_error(source))?;
-        if !missing.is_empty() {
-            return Err(Error::Missing { topics: missing });
-        }
-    }
+    layout.ensure(admin, &specs).await?;
     let subjects = layout.subjects();
     ids.prepare(&subjects)
         .await
@@ -226,15 +228,7 @@ pub async fn open_state(layout: &Layout, admin: &kafka::Admin) -> Result<i32, Er
     let name = Topic::State.name(&layout.prefix);
     let mut specs = layout.specs(admin).await?;
     specs.retain(|spec| spec.name == name);
-    let failed = |source| layout.topics_error(source);
-    if layout.create {
-        admin.ensure(&specs).await.map_err(failed)?;
-    } else {
-        let missing = admin.inspect(&specs).await.map_err(failed)?;
-        if !missing.is_empty() {
-            return Err(Error::Missing { topics: missing });
-        }
-    }
+    layout.ensure(admin, &specs).await?;
     Ok(layout.existing_partitions(admin).await?.unwrap_or(DEFAULT_PARTITIONS))
 }
 
