@@ -65,7 +65,6 @@ impl HostRefused {
 impl HostPolicy {
     /// A policy that allows these entries and nothing else; the default where there are none. Entries of another form than the
     /// key's rule demands are left out.
-    #[must_use]
     pub fn listing<T: AsRef<str>>(entries: &[T]) -> Self {
         let patterns = entries.iter().filter_map(|entry| Pattern::parse(entry.as_ref()));
         Self { allowed: (!entries.is_empty()).then(|| patterns.collect()) }
@@ -154,7 +153,6 @@ impl Pattern {
 }
 
 /// Whether a text is an entry of [`HostPolicy::listing`]: a host, `host:port` or `*.suffix`.
-#[must_use]
 pub fn is_host_pattern(text: &str) -> bool {
     Pattern::parse(text).is_some()
 }

@@ -78,7 +78,6 @@ pub struct OAuth {
 }
 
 /// Whether an address stays on this machine, as the simulator's does: then it needs no TLS.
-#[must_use]
 pub fn is_local(url: &Url) -> bool {
     match url.host() {
         Some(url::Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),

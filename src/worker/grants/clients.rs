@@ -170,7 +170,6 @@ pub(super) fn connectors(configs: &Configs) -> Vec<(String, Arc<Properties>)> {
 }
 
 /// The grant that a connector uses for an area.
-#[must_use]
 pub fn grant_name(provider: &Provider, area: Area) -> &str {
     match area {
         Area::Accounting => &provider.oauth.accounting_grant,
@@ -180,7 +179,6 @@ pub fn grant_name(provider: &Provider, area: Area) -> &str {
 }
 
 /// What a person runs to log in, as a shell takes it.
-#[must_use]
 pub fn login_command(area: Area, connector: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
     let is_plain = !connector.is_empty() && !connector.starts_with('-') && connector.chars().all(plain);

@@ -71,7 +71,6 @@ struct Written {
 
 impl Files {
     /// Below a worker's `state.dir`.
-    #[must_use]
     pub fn new(state_dir: &Path, keys: Arc<Keyring>) -> Self {
         Self { directory: state_dir.join(DIRECTORY), keys }
     }
@@ -86,7 +85,6 @@ impl Files {
     }
 
     /// The copy of a grant, if there is one that can be read. Blocks.
-    #[must_use]
     pub fn copy(&self, name: &str) -> Option<Grant> {
         let (path, key) = (self.path(name, COPY), grant_key(name));
         self.read(&path, COPY, |envelope| self.keys.open(&key, envelope))

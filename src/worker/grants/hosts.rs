@@ -30,7 +30,6 @@ pub struct Hosts {
 impl Hosts {
     /// `tolerance` is how far a provider's clock may be from this machine's before somebody should know:
     /// `clock.skew.max.ms`.
-    #[must_use]
     pub fn new(tolerance: Duration) -> Self {
         Self { tolerance, known: Mutex::default() }
     }

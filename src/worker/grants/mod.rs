@@ -190,7 +190,6 @@ impl Grants {
     }
 
     /// The tokens of the grant that a connector uses for an area.
-    #[must_use]
     pub fn tokens(&self, provider: &Provider, area: Area, connector: &str) -> Arc<dyn auth::Tokens> {
         let asker = asker(provider, area, connector);
         let Some(shared) = &self.shared else { return Arc::new(self.without(asker.grant)) };
@@ -203,7 +202,6 @@ impl Grants {
     }
 
     /// What keeps the grant of a connector from being used, if that does not pass within moments; and a signal for changes.
-    #[must_use]
     pub fn watch(&self, provider: &Provider, area: Area, connector: &str) -> Watch {
         let asker = asker(provider, area, connector);
         let seen = match &self.shared {
@@ -219,7 +217,6 @@ impl Grants {
 
     /// Lists of a connector that wait for a login, each with what to do about it. A list of the accounting API never waits: without
     /// that login the task fails.
-    #[must_use]
     pub fn waiting(&self, source: &RecordSource) -> BTreeMap<List, String> {
         let connector = &source.common.name;
         let login = source.snapshot.lists.contains(&List::Payroll);
@@ -287,7 +284,6 @@ impl Watch {
     }
 
     /// Whether it is known by now whether it can be used.
-    #[must_use]
     pub fn is_known(&self) -> bool {
         self.seen.as_ref().map_or(true, |seen| !matches!(&*seen.view.borrow(), View::Unread))
     }

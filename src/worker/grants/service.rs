@@ -89,7 +89,6 @@ impl Issuer for Service {
 }
 
 /// What a grant keeps of an answer, at this time of the provider's clock.
-#[must_use]
 pub fn issued(granted: Granted, at_ms: i64) -> Issued {
     let left = |end: i64| Duration::from_millis(u64::try_from(end.saturating_sub(at_ms)).unwrap_or_default());
     Issued {

@@ -33,7 +33,6 @@ pub struct Standing {
 
 impl Grants {
     /// How each stands, by name.
-    #[must_use]
     pub fn standing(&self) -> Vec<Standing> {
         let Some(shared) = &self.shared else { return Vec::new() };
         let entries: Vec<_> = {
@@ -79,7 +78,6 @@ impl Grants {
     }
 
     /// The part of `/health` that is about grants; `None` where no connector names one.
-    #[must_use]
     pub fn report(&self) -> Option<Value> {
         let standing = self.standing();
         if standing.is_empty() {

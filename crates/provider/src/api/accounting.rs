@@ -139,13 +139,11 @@ impl Accounting {
     }
 
     /// When the by-id path of a resource last answered with a record, since this worker started.
-    #[must_use]
     pub fn answered_at(&self, resource: AccountingResource) -> Option<Instant> {
         self.core.learnt().path_answered_at(resource)
     }
 
     /// The record that the by-id path of a resource last answered with, since this worker started, and its company.
-    #[must_use]
     pub fn last_record(&self, resource: AccountingResource) -> Option<(Option<CompanyId>, RecordId)> {
         self.core.learnt().last_record(resource)
     }

@@ -234,19 +234,16 @@ pub enum Cause {
 
 impl Error {
     /// What may be done about it.
-    #[must_use]
     pub fn retry(&self) -> Retry {
         self.cause.retry()
     }
 
     /// Whether it is only too early: a rate, or our own share of it, is used up.
-    #[must_use]
     pub fn is_rate(&self) -> bool {
         matches!(self.cause, Cause::Throttled { .. } | Cause::Waited { .. })
     }
 
     /// Who says that there is no such record, if somebody does: 404 and 410.
-    #[must_use]
     pub const fn missing(&self) -> Option<By> {
         match self.cause {
             Cause::NotFound { by } | Cause::Gone { by } => Some(by),
@@ -255,7 +252,6 @@ impl Error {
     }
 
     /// The same, where the API itself is known to say that there is no such record.
-    #[must_use]
     pub fn by_api(mut self) -> Self {
         if let Cause::NotFound { by } | Cause::Gone { by } = &mut self.cause {
             *by = By::Api;
@@ -265,7 +261,6 @@ impl Error {
 
     /// Whether it says nothing of who is to blame: what was asked for, or all that is behind it. Where others are answered
     /// meanwhile it is the former; what is only too early is neither.
-    #[must_use]
     pub fn may_be_alone(&self) -> bool {
         use Cause::{Cut, NotJson, Server, Timeout, Unreachable};
         self.reach() == Reach::Everything
@@ -292,7 +287,6 @@ impl Error {
 
 impl Cause {
     /// What may be done about it.
-    #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
             Self::Throttled { again: Some(again) }

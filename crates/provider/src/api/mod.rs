@@ -73,7 +73,6 @@ impl Lane {
     pub const ALL: [Self; 3] = [Self::Webhook, Self::Repair, Self::Snapshot];
 
     /// Its name, as metrics have it.
-    #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
             Self::Webhook => "webhook",
@@ -96,7 +95,6 @@ pub struct Ask {
 
 impl Ask {
     /// In a lane, within a time from now.
-    #[must_use]
     pub fn within(lane: Lane, time: Duration) -> Self {
         Self { lane, end: Instant::now() + time, trace: None }
     }
@@ -156,25 +154,21 @@ impl Client {
     }
 
     /// The accounting API and its webhooks.
-    #[must_use]
     pub fn accounting(&self, tokens: Arc<dyn Tokens>) -> Accounting {
         Accounting::new(Arc::clone(&self.0), tokens)
     }
 
     /// The payroll API.
-    #[must_use]
     pub fn payroll(&self, tokens: Arc<dyn Tokens>) -> Payroll {
         Payroll::new(Arc::clone(&self.0), tokens)
     }
 
     /// The invoicing API, with tokens such as [`invoicing::Login`] has.
-    #[must_use]
     pub fn invoicing(&self, tokens: Arc<dyn Tokens>) -> Invoicing {
         Invoicing::new(Arc::clone(&self.0), tokens)
     }
 
     /// What can be asked of the invoicing API before anybody has logged in.
-    #[must_use]
     pub fn invoicing_door(&self) -> invoicing::Door {
         invoicing::Door::new(Arc::clone(&self.0))
     }

@@ -58,7 +58,6 @@ pub enum Error {
 
 impl Error {
     /// What may be done about it.
-    #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
             // The clocks may come together, or another token come.

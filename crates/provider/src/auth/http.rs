@@ -170,7 +170,6 @@ struct Shared {
 
 impl ProviderClock {
     /// A clock that says so once when the two are further apart than `tolerance`.
-    #[must_use]
     pub fn new(tolerance: Duration) -> Self {
         Self(Arc::new(Shared { told_ms: RwLock::default(), tolerance, warned: AtomicBool::new(false) }))
     }
@@ -187,7 +186,6 @@ impl ProviderClock {
     }
 
     /// Milliseconds since 1970, over there.
-    #[must_use]
     pub fn now_ms(&self) -> i64 {
         match self.told() {
             None => local_ms(),
@@ -196,13 +194,11 @@ impl ProviderClock {
     }
 
     /// How long ago the provider has told the time; `None` if it never has.
-    #[must_use]
     pub fn told_since(&self) -> Option<Duration> {
         self.told().map(|(_, at)| lapse::now().saturating_sub(at))
     }
 
     /// How far the two clocks may differ, which is also how exactly times in tokens are taken.
-    #[must_use]
     pub fn tolerance(&self) -> Duration {
         self.0.tolerance
     }

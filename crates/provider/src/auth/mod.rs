@@ -59,7 +59,6 @@ impl Area {
     pub const ALL: [Self; 3] = [Self::Accounting, Self::Payroll, Self::Invoicing];
 
     /// Its name, as on the command line.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Accounting => "accounting",
@@ -70,13 +69,11 @@ impl Area {
 
     /// Whether a connector has tokens of the identity service for it. The invoicing API is entered by mail and password unless its
     /// scopes are set.
-    #[must_use]
     pub fn is_used(self, oauth: &OAuth) -> bool {
         !self.scopes_of(oauth).is_empty()
     }
 
     /// The scopes that the provider documents for it: none for invoicing.
-    #[must_use]
     pub const fn scopes(self) -> &'static [&'static str] {
         match self {
             Self::Accounting => ACCOUNTING_SCOPES,
@@ -86,7 +83,6 @@ impl Area {
     }
 
     /// The scopes that a login asks for: those of its settings, else the documented ones.
-    #[must_use]
     pub fn scopes_of(self, oauth: &OAuth) -> Vec<String> {
         let configured = match self {
             Self::Accounting => &oauth.accounting_scopes,
@@ -100,7 +96,6 @@ impl Area {
     }
 
     /// The setting for its scopes.
-    #[must_use]
     pub const fn scopes_key(self) -> &'static str {
         match self {
             Self::Accounting => "accounting.oauth.scopes",
@@ -110,7 +105,6 @@ impl Area {
     }
 
     /// The setting for the name of its grant.
-    #[must_use]
     pub const fn grant_key(self) -> &'static str {
         match self {
             Self::Accounting => "accounting.oauth.grant",
@@ -265,7 +259,6 @@ pub enum Error {
 
 impl Error {
     /// What may be done about it.
-    #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
             Self::NoKey

@@ -99,7 +99,6 @@ pub enum Error {
 
 impl Error {
     /// What may be done about it.
-    #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
             // A worker with another configuration may be on its way.
@@ -126,13 +125,11 @@ pub enum BadSignature {
 
 impl BadSignature {
     /// The signature stays wrong.
-    #[must_use]
     pub fn retry(&self) -> Retry {
         Retry::Never
     }
 
     /// What a signature is without any key to verify it with.
-    #[must_use]
     pub fn without_keys(signature: &[u8]) -> Self {
         match parse_signature(signature) {
             Some((kid, _)) => Self::UnknownKey { kid: short(kid) },
@@ -159,14 +156,12 @@ impl Keyring {
     }
 
     /// `group.id` of those who seal with it.
-    #[must_use]
     pub fn group(&self) -> &str {
         &self.group
     }
 
     /// Signs the parts of a dead letter (HMAC-SHA256) with the current key. Each part counts with its length, so that no two
     /// lists of parts have the same signature.
-    #[must_use]
     pub fn sign_letter<'a>(&self, parts: impl IntoIterator<Item = &'a [u8]>) -> String {
         let tag = self.current.tag(parts);
         format!("{SIGNATURE_VERSION}:{}:{}", self.current.id, BASE64.encode(tag))
@@ -192,7 +187,6 @@ impl Keyring {
     }
 
     /// Fingerprint of the key that seals.
-    #[must_use]
     pub fn kid(&self) -> &str {
         &self.current.id
     }
@@ -355,7 +349,6 @@ fn short(kid: &str) -> String {
 /// An envelope as the version before wrote it.
 #[cfg(any(test, feature = "samples"))]
 #[allow(clippy::unwrap_used, reason = "a test may panic")]
-#[must_use]
 pub fn unstamped(ring: &Keyring, record_key: &str, grant: &Grant) -> Envelope {
     let Key { id, cipher, .. } = &ring.current;
     let mut sealed = grant.to_bytes().to_vec();

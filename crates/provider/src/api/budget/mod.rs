@@ -138,7 +138,6 @@ struct Shared {
 
 impl Budget {
     /// A budget of its own. Most want one of [`Budgets`].
-    #[must_use]
     pub fn new(rates: Rates) -> Self {
         Self { shared: Shared::new(rates), _registration: None }
     }
@@ -180,20 +179,17 @@ impl Budget {
     }
 
     /// The rate of now.
-    #[must_use]
     pub fn rate(&self) -> f64 {
         self.shared.lock().adapt.rate()
     }
 
     /// How it stands.
-    #[must_use]
     pub fn look(&self) -> Look {
         self.shared.look()
     }
 
     /// Whether two are one.
     #[cfg(any(test, feature = "samples"))]
-    #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }

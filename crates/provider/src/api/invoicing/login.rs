@@ -115,13 +115,11 @@ enum Found {
 
 impl Login {
     /// Nobody has logged in yet.
-    #[must_use]
     pub fn new(door: Door, way: Arc<dyn Way>) -> Self {
         Self(Arc::new(Inner { door, way, state: Mutex::default() }))
     }
 
     /// Whether mail and password were refused, so that it is never tried again.
-    #[must_use]
     pub fn is_refused(&self) -> bool {
         self.0.lock().refused.is_some()
     }

@@ -158,7 +158,6 @@ impl Default for Walk {
 
 impl Walk {
     /// From the first page.
-    #[must_use]
     pub fn new() -> Self {
         Self {
             number: 1,
@@ -171,13 +170,11 @@ impl Walk {
     }
 
     /// The page after the last that was looked at.
-    #[must_use]
     pub fn number(&self) -> u32 {
         self.number
     }
 
     /// What was odd so far.
-    #[must_use]
     pub fn oddities(&self) -> Oddities {
         self.oddities
     }
@@ -239,13 +236,11 @@ impl Walk {
 }
 
 /// What a row is known by: the same for the same id, on every machine and for good.
-#[must_use]
 pub fn row_hash(id: &str) -> u128 {
     first_half(Sha256::digest(id).into())
 }
 
 /// What a page is known by: the same for the same rows in the same order.
-#[must_use]
 pub fn page_hash(rows: &[Bytes]) -> u128 {
     let mut hasher = Sha256::new();
     for row in rows {

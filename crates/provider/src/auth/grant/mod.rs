@@ -218,7 +218,6 @@ pub enum Conflict {
 }
 
 /// The origin of an address, as a login keeps it: scheme, host, and the port where it is not the scheme's own.
-#[must_use]
 pub fn origin(address: &Url) -> String {
     address.origin().ascii_serialization()
 }
@@ -235,7 +234,6 @@ impl Login {
     }
 
     /// The person, as people know them; else as the provider does.
-    #[must_use]
     pub fn who(&self) -> &str {
         self.shown.as_deref().unwrap_or(&self.subject)
     }
@@ -265,13 +263,11 @@ impl Grant {
     }
 
     /// What a refresh of these tokens is based on.
-    #[must_use]
     pub fn base(&self, intent: &Intent) -> Base {
         Base { login: self.login.id.clone(), serial: self.serial, intent: intent.id.clone() }
     }
 
     /// The intent that stands.
-    #[must_use]
     pub fn intent(&self) -> Option<&Intent> {
         match &self.state {
             State::Refreshing { intent } => Some(intent),
@@ -345,7 +341,6 @@ impl Grant {
     }
 
     /// When the access token should be replaced, by the provider's clock. `chance` is from 0 to 1.
-    #[must_use]
     pub fn due_ms(&self, chance: f64) -> Option<i64> {
         let tokens = self.tokens.as_ref()?;
         let life = tokens.access_expires_ms.saturating_sub(tokens.access_since_ms).max(0);
@@ -354,7 +349,6 @@ impl Grant {
     }
 
     /// When the login ends for good, and when the refresh token does, by the provider's clock; `None` for never.
-    #[must_use]
     pub fn ends_ms(&self, lifetime: Option<Duration>, idle: Option<Duration>) -> (Option<i64>, Option<i64>) {
         let after = |at_ms: i64, life: Duration| at_ms.saturating_add(milliseconds(life));
         let login = lifetime.map(|life| after(self.login.at_ms, life));
@@ -376,7 +370,6 @@ impl Grant {
 
 impl Intent {
     /// How long nobody else may present the token, from when they saw this.
-    #[must_use]
     pub fn patience(&self) -> Duration {
         if self.withdrawn { Duration::ZERO } else { Duration::from_millis(self.window_ms) + GRACE }
     }

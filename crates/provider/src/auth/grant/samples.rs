@@ -9,13 +9,11 @@ use crate::auth::Area;
 pub const AT_MS: i64 = 43_200_000;
 
 /// Fresh from a login, with serial 1.
-#[must_use]
 pub fn ready(name: &str) -> Grant {
     Grant::log_in(None, name, Area::Accounting, login("first"), issued(1)).unwrap()
 }
 
 /// A login of this id.
-#[must_use]
 pub fn login(id: &str) -> Login {
     Login {
         id: id.to_owned(),
@@ -29,7 +27,6 @@ pub fn login(id: &str) -> Login {
 }
 
 /// The `number`th set of tokens: `access-1`, `refresh-1`.
-#[must_use]
 pub fn issued(number: u32) -> Issued {
     Issued {
         access: format!("access-{number}").into(),
@@ -41,7 +38,6 @@ pub fn issued(number: u32) -> Issued {
 }
 
 /// An intent to refresh, of this id.
-#[must_use]
 pub fn intent(id: &str) -> Intent {
     Intent {
         id: id.to_owned(),

@@ -226,7 +226,6 @@ pub enum Error {
 
 impl Error {
     /// What may be done about it.
-    #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
             Self::Unavailable { again: Some(again), .. } | Self::Resting { left: Some(again) } => {
@@ -381,7 +380,6 @@ impl Identity {
     }
 
     /// The provider's clock.
-    #[must_use]
     pub fn clock(&self) -> &ProviderClock {
         self.0.wire.clock()
     }

@@ -67,7 +67,6 @@ pub enum Error {
 
 impl Error {
     /// What may be done about it.
-    #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
             // Published a little later than used, or a token that nobody should have.
@@ -110,7 +109,6 @@ struct Turn {
 
 impl Keys {
     /// The keys that the service publishes; nothing is fetched before one is needed.
-    #[must_use]
     pub fn discovered(service: Identity) -> Self {
         Self { source: Source::Service(service), published: RwLock::default(), turn: Mutex::default() }
     }
@@ -202,7 +200,6 @@ impl Keys {
     }
 
     /// Who issues tokens by the word of the service that published the keys.
-    #[must_use]
     pub fn issuer(&self) -> Option<String> {
         self.published().issuer.clone()
     }

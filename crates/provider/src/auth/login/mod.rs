@@ -88,7 +88,6 @@ pub enum CallbackError {
 
 impl CallbackError {
     /// What may be done about it: a login is begun by a person.
-    #[must_use]
     pub fn retry(&self) -> Retry {
         Retry::Never
     }
@@ -135,7 +134,6 @@ pub enum Error {
 
 impl Error {
     /// What may be done about it.
-    #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
             Self::Identity(error) | Self::Pkce(error) => error.retry(),
@@ -184,7 +182,6 @@ impl Login {
     }
 
     /// Where the person logs in. It carries state and nonce: for the person's eyes and browser, not for logs.
-    #[must_use]
     pub fn address(&self) -> &Url {
         &self.address
     }

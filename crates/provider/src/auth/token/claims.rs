@@ -101,7 +101,6 @@ impl Claims {
     }
 
     /// A text among the others.
-    #[must_use]
     pub fn text(&self, name: &str) -> Option<&str> {
         self.others.get(name).and_then(Value::as_str)
     }

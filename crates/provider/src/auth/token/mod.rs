@@ -119,13 +119,11 @@ pub enum Rule {
 
 impl Rule {
     /// Whether another token may keep what this one breaks: it is only too old or too new.
-    #[must_use]
     pub fn is_about_time(&self) -> bool {
         matches!(self, Self::Expired { .. } | Self::NotYet { .. })
     }
 
     /// Its name among the metrics.
-    #[must_use]
     pub fn outcome(&self) -> TokenCheck {
         match self {
             Self::Malformed(_) | Self::Algorithm { .. } => TokenCheck::Malformed,
