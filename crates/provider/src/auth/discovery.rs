@@ -59,7 +59,6 @@ fn read(body: &[u8], service: &Url, hosts: &HostPolicy) -> Result<Discovery, Err
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
     use super::*;
 

@@ -266,7 +266,6 @@ fn authorities(path: &Path) -> Result<Vec<reqwest::Certificate>, Setup> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
     use super::*;
 

@@ -20,8 +20,7 @@ pub mod keys;
 pub mod login;
 pub mod seal;
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test may panic")]
-mod stub;
+mod tests;
 pub mod token;
 
 use std::{fmt, time::Duration};

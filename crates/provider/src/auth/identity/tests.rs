@@ -1,9 +1,7 @@
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
-use crate::auth::stub::{Act, Stub, TOKEN, provider};
+use crate::auth::tests::stub::{Act, Stub, TOKEN, provider};
 
 const GOOD: &str = r#"{"access_token":"new-access","refresh_token":"new-refresh","expires_in":60}"#;
 
@@ -73,6 +71,7 @@ async fn the_answer_decides_whether_the_provider_may_have_acted() {
         (Act::json(200, &format!("\u{feff}{GOOD}")), "granted"),
         (Act::json(200, ""), "unknown"),
         (Act::json(200, "null"), "unknown"),
+        (Act::json(200, r#"{"access_token":" "}"#), "unknown"),
         (Act::json(200, r#"{"access_token":"a"#), "unknown"),
         (Act::json(200, r#"{"access_token":5,"refresh_token":"r"}"#), "unknown"),
         (Act::json(200, r#"{"error":"invalid_grant"}"#), "unknown"),

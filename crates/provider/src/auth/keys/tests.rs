@@ -1,5 +1,3 @@
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 use aws_lc_rs::digest;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::json;
@@ -7,7 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::auth::{
     http::ProviderClock,
-    stub::{Act, DISCOVERY, FIRST, ISSUER, KEY_SET, SECOND, Signer, Stub},
+    tests::stub::{Act, DISCOVERY, FIRST, ISSUER, KEY_SET, SECOND, Signer, Stub},
 };
 
 fn keys(stub: &Stub) -> Keys {

@@ -1,12 +1,10 @@
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 use std::{collections::BTreeMap, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::auth::stub::{Act, FIRST, ISSUER, SECOND, Stub, TOKEN};
+use crate::auth::tests::stub::{Act, FIRST, ISSUER, SECOND, Stub, TOKEN};
 
 const REDIRECT: &str = "http://localhost:8400/callback";
 /// A moment at which the stub's clock stands, as its answers tell it.

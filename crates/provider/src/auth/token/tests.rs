@@ -1,12 +1,10 @@
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
 use crate::auth::{
     keys::Keys,
-    stub::{FIRST, SECOND, Signer},
+    tests::stub::{FIRST, SECOND, Signer},
 };
 
 const NOW_MS: i64 = 1_800_000_000_000;

@@ -29,17 +29,17 @@ use base::secret::Secret;
 use crate::{HostPolicy, OAuth, Provider, Transport};
 
 /// Where tokens are.
-pub(super) const TOKEN: &str = "/auth/core/connect/token";
+pub(in crate::auth) const TOKEN: &str = "/auth/core/connect/token";
 /// Where the service tells about itself.
-pub(super) const DISCOVERY: &str = "/auth/core/.well-known/openid-configuration";
+pub(in crate::auth) const DISCOVERY: &str = "/auth/core/.well-known/openid-configuration";
 /// Where [`Stub::publish`] puts its keys.
-pub(super) const KEY_SET: &str = "/keys";
+pub(in crate::auth) const KEY_SET: &str = "/keys";
 /// Who issues tokens, by what [`Stub::publish`] says.
-pub(super) const ISSUER: &str = "https://cloud.example";
+pub(in crate::auth) const ISSUER: &str = "https://cloud.example";
 
 /// What happens to a request.
 #[derive(Debug, Clone)]
-pub(super) enum Act {
+pub(in crate::auth) enum Act {
     /// These bytes, then the end.
     Say(String),
     /// The end.
@@ -50,17 +50,17 @@ pub(super) enum Act {
 
 impl Act {
     /// A whole answer.
-    pub(super) fn answer(status: u16, kind: &str, body: &str) -> Self {
+    pub(in crate::auth) fn answer(status: u16, kind: &str, body: &str) -> Self {
         Self::with_headers(status, &format!("content-type: {kind}\r\n"), body)
     }
 
     /// A JSON answer.
-    pub(super) fn json(status: u16, body: &str) -> Self {
+    pub(in crate::auth) fn json(status: u16, body: &str) -> Self {
         Self::answer(status, "application/json", body)
     }
 
     /// A whole answer with these headers, each with its end of line.
-    pub(super) fn with_headers(status: u16, headers: &str, body: &str) -> Self {
+    pub(in crate::auth) fn with_headers(status: u16, headers: &str, body: &str) -> Self {
         let length = body.len();
         Self::Say(format!(
             "HTTP/1.1 {status} Said\r\n{headers}connection: close\r\ncontent-length: {length}\r\n\r\n{body}"
@@ -70,8 +70,8 @@ impl Act {
 
 /// The running service; it ends with the test's runtime.
 #[derive(Debug, Clone)]
-pub(super) struct Stub {
-    pub(super) url: Url,
+pub(in crate::auth) struct Stub {
+    pub(in crate::auth) url: Url,
     inner: Arc<Mutex<Inner>>,
     asked: Arc<Notify>,
 }
@@ -83,7 +83,7 @@ struct Inner {
 }
 
 impl Stub {
-    pub(super) async fn start() -> Self {
+    pub(in crate::auth) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = Url::parse(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
         let stub = Self { url, inner: Arc::default(), asked: Arc::default() };
@@ -97,26 +97,29 @@ impl Stub {
     }
 
     /// From now on this happens to requests to a path.
-    pub(super) fn on(&self, path: &str, act: Act) {
+    pub(in crate::auth) fn on(&self, path: &str, act: Act) {
         self.inner().acts.insert(path.to_owned(), act);
     }
 
     /// Publishes these keys.
-    pub(super) fn publish(&self, keys: &[Value]) {
+    pub(in crate::auth) fn publish(&self, keys: &[Value]) {
         let place = self.url.join(KEY_SET).unwrap();
-        self.on(DISCOVERY, Act::json(200, &json!({ "issuer": ISSUER, "jwks_uri": place }).to_string()));
+        self.on(
+            DISCOVERY,
+            Act::json(200, &json!({ "issuer": ISSUER, "jwks_uri": place.as_str() }).to_string()),
+        );
         self.on(KEY_SET, Act::json(200, &json!({ "keys": keys }).to_string()));
     }
 
     /// Heads and bodies of the requests to a path so far.
-    pub(super) fn seen(&self, path: &str) -> Vec<(String, String)> {
+    pub(in crate::auth) fn seen(&self, path: &str) -> Vec<(String, String)> {
         let inner = self.inner();
         let to_path = inner.seen.iter().filter(|(to, ..)| to == path);
         to_path.map(|(_, head, body)| (head.clone(), body.clone())).collect()
     }
 
     /// Waits until a request to a path has come.
-    pub(super) async fn asked(&self, path: &str) {
+    pub(in crate::auth) async fn asked(&self, path: &str) {
         let wait = async {
             loop {
                 let asked = self.asked.notified();
@@ -130,7 +133,7 @@ impl Stub {
     }
 
     /// Settings that lead here.
-    pub(super) fn provider(&self) -> Provider {
+    pub(in crate::auth) fn provider(&self) -> Provider {
         provider(&self.url)
     }
 
@@ -156,7 +159,7 @@ impl Stub {
 }
 
 /// Settings of a client at this address.
-pub(super) fn provider(url: &Url) -> Provider {
+pub(in crate::auth) fn provider(url: &Url) -> Provider {
     Provider {
         base_url: url.clone(),
         auth_url: url.clone(),
@@ -209,14 +212,14 @@ async fn request(stream: &mut TcpStream) -> Option<(String, String)> {
 }
 
 /// A key that signs as the provider does.
-pub(super) struct Signer {
+pub(in crate::auth) struct Signer {
     pair: KeyPair,
-    pub(super) kid: &'static str,
+    pub(in crate::auth) kid: &'static str,
 }
 
 /// Two of them; making one takes its time.
-pub(super) static FIRST: LazyLock<Signer> = LazyLock::new(|| Signer::new("first"));
-pub(super) static SECOND: LazyLock<Signer> = LazyLock::new(|| Signer::new("second"));
+pub(in crate::auth) static FIRST: LazyLock<Signer> = LazyLock::new(|| Signer::new("first"));
+pub(in crate::auth) static SECOND: LazyLock<Signer> = LazyLock::new(|| Signer::new("second"));
 
 impl Signer {
     fn new(kid: &'static str) -> Self {
@@ -224,7 +227,7 @@ impl Signer {
     }
 
     /// Its entry in a key set.
-    pub(super) fn published(&self) -> Value {
+    pub(in crate::auth) fn published(&self) -> Value {
         let key = self.pair.public_key();
         json!({
             "kty": "RSA",
@@ -235,13 +238,13 @@ impl Signer {
     }
 
     /// The public key as PEM.
-    pub(super) fn pem(&self) -> String {
+    pub(in crate::auth) fn pem(&self) -> String {
         let der: PublicKeyX509Der<'_> = self.pair.public_key().as_der().unwrap();
         format!("-----BEGIN PUBLIC KEY-----\n{}\n-----END PUBLIC KEY-----\n", STANDARD.encode(der.as_ref()))
     }
 
     /// A token with this payload.
-    pub(super) fn sign(&self, payload: &Value) -> String {
+    pub(in crate::auth) fn sign(&self, payload: &Value) -> String {
         self.sign_text(
             &json!({ "alg": "RS256", "kid": self.kid, "$id": "1" }).to_string(),
             &payload.to_string(),
@@ -249,7 +252,7 @@ impl Signer {
     }
 
     /// A token with this header and payload.
-    pub(super) fn sign_text(&self, header: &str, payload: &str) -> String {
+    pub(in crate::auth) fn sign_text(&self, header: &str, payload: &str) -> String {
         let signed = [header, payload].map(|part| URL_SAFE_NO_PAD.encode(part)).join(".");
         let mut signature = vec![0; self.pair.public_modulus_len()];
         let random = SystemRandom::new();

@@ -1,0 +1,3 @@
+//! What the tests of this module and of those below it share.
+
+pub(super) mod stub;
