@@ -12,7 +12,7 @@ use crate::auth;
 
 /// A call that did not give what was asked for.
 #[derive(Debug, thiserror::Error)]
-#[error("{endpoint}{}{}", Answered(*status), Excerpt(excerpt.as_deref()))]
+#[error("{endpoint}{}{}", answered(*status), quoted(excerpt.as_deref()))]
 pub struct Error {
     /// What was called.
     pub endpoint: Endpoint,
@@ -102,7 +102,7 @@ pub enum Cause {
     #[error("the provider refuses the subscription key: check provider.subscription.key")]
     Key,
     /// The token is not taken, and neither was its successor, or it is good everywhere else.
-    #[error("the provider refuses the token{}", Remedy(remedy.as_deref()))]
+    #[error("the provider refuses the token{}", remedy.as_ref().map(|remedy| format!(" of {remedy}")).unwrap_or_default())]
     Token {
         /// Whose it is and what may be done about it, where that is known.
         remedy: Option<Box<str>>,
@@ -246,6 +246,7 @@ impl Error {
     /// Who says that there is no such record, if somebody does: 404 and 410.
     pub const fn missing(&self) -> Option<By> {
         match self.cause {
+    #[must_use]
             Cause::NotFound { by } | Cause::Gone { by } => Some(by),
             _ => None,
         }
@@ -269,7 +270,6 @@ impl Error {
 
     /// What else would fail as well. Whoever has to choose between giving up one record, leaving a company for later and
     /// failing as a whole chooses by this and [`Self::retry`].
-    #[must_use]
     pub fn reach(&self) -> Reach {
         match (self.status, &self.cause) {
             // It may be about one record; a host that fails as a whole says so by 502 to 504, or nothing.
@@ -288,93 +288,51 @@ impl Error {
 impl Cause {
     /// What may be done about it.
     pub fn retry(&self) -> Retry {
-        match self {
-            Self::Throttled { again: Some(again) }
-            | Self::Quota { again: Some(again) }
-            | Self::Server { again: Some(again) } => Retry::After(*again),
-            Self::Waited { left: Some(left), .. } => Retry::After(*left),
-            Self::Throttled { again: None }
-            | Self::Quota { again: None }
-            | Self::Server { again: None }
-            | Self::Waited { left: None, .. }
-            | Self::Unreachable(_)
-            | Self::Timeout { .. }
-            // A proxy's page in the place of an answer passes.
-            | Self::NotJson
-            | Self::Cut(_)
-            | Self::Malformed { .. } => Retry::Later,
-            Self::Refused
-            | Self::Key
-            | Self::Token { .. }
-            | Self::Unsendable
-            | Self::Credentials
-            | Self::Company { .. }
-            | Self::Forbidden { .. }
-            | Self::NotFound { .. }
-            | Self::Gone { .. }
-            | Self::Redirect
-            | Self::TooLarge { .. }
-            | Self::Unaddressable
-            | Self::Setup { .. } => Retry::Never,
-            Self::Access(error) => error.retry(),
-        }
+        self.verdict().0
     }
 
     /// What else would fail as well, whoever asked: see [`Error::reach`].
     pub(super) fn reach(&self) -> Reach {
-        match self {
-            Self::Refused
-            | Self::NotFound { .. }
-            | Self::Gone { .. }
-            | Self::Malformed { .. }
-            | Self::TooLarge { .. }
-            | Self::Unaddressable => Reach::Record,
-            Self::Forbidden { by: By::Api | By::Unknown } | Self::Waited { what: ApiWait::Company, .. } => {
-                Reach::Company
-            }
-            Self::Token { .. }
-            | Self::Unsendable
-            | Self::Credentials
-            | Self::Company { .. }
-            | Self::Access(_)
-            | Self::Waited { what: ApiWait::Token, .. } => Reach::Grant,
-            Self::Key
-            | Self::Quota { .. }
-            | Self::Forbidden { by: By::Gateway }
-            | Self::Redirect
-            | Self::Throttled { .. }
-            | Self::Server { .. }
-            | Self::Unreachable(_)
-            | Self::Timeout { .. }
-            // A proxy's page stands before everything.
-            | Self::NotJson
-            | Self::Cut(_)
-            | Self::Waited { what: ApiWait::Budget | ApiWait::Throttled | ApiWait::Circuit, .. }
-            | Self::Setup { .. } => Reach::Everything,
-        }
+        self.verdict().1
     }
 
     /// As the metric counts it; `None` for what never was a request.
     pub(super) fn outcome(&self) -> Option<ApiOutcome> {
-        Some(match self {
-            Self::Refused | Self::Redirect => ApiOutcome::Refused,
-            Self::Key | Self::Token { .. } | Self::Credentials => ApiOutcome::Unauthorized,
-            Self::Quota { .. } => ApiOutcome::Quota,
-            Self::Forbidden { .. } => ApiOutcome::Forbidden,
-            Self::NotFound { .. } | Self::Gone { .. } => ApiOutcome::NotFound,
-            Self::Throttled { .. } => ApiOutcome::Throttled,
-            Self::Server { .. } => ApiOutcome::Server,
-            Self::Unreachable(_) => ApiOutcome::Unreachable,
-            Self::Timeout { .. } => ApiOutcome::Timeout,
-            Self::NotJson | Self::Cut(_) | Self::Malformed { .. } => ApiOutcome::Malformed,
-            Self::TooLarge { .. } => ApiOutcome::Oversized,
-            Self::Company { .. }
-            | Self::Unaddressable
-            | Self::Unsendable
-            | Self::Waited { .. }
-            | Self::Access(_)
-            | Self::Setup { .. } => return None,
-        })
+        self.verdict().2
+    }
+
+    fn verdict(&self) -> (Retry, Reach, Option<ApiOutcome>) {
+        use ApiOutcome as Counted;
+        use Reach::{Company, Everything, Grant, Record};
+        use Retry::{Later, Never};
+        let after = |wait: &Option<Duration>| wait.map_or(Later, Retry::After);
+        match self {
+            Self::Refused => (Never, Record, Some(Counted::Refused)),
+            Self::Key => (Never, Everything, Some(Counted::Unauthorized)),
+            Self::Token { .. } | Self::Credentials => (Never, Grant, Some(Counted::Unauthorized)),
+            Self::Unsendable | Self::Company { .. } => (Never, Grant, None),
+            Self::Quota { again } => (after(again), Everything, Some(Counted::Quota)),
+            Self::Forbidden { by: By::Gateway } => (Never, Everything, Some(Counted::Forbidden)),
+            Self::Forbidden { by: By::Api | By::Unknown } => (Never, Company, Some(Counted::Forbidden)),
+            Self::NotFound { .. } | Self::Gone { .. } => (Never, Record, Some(Counted::NotFound)),
+            Self::Redirect => (Never, Everything, Some(Counted::Refused)),
+            Self::Throttled { again } => (after(again), Everything, Some(Counted::Throttled)),
+            Self::Server { again } => (after(again), Everything, Some(Counted::Server)),
+            Self::Unreachable(_) => (Later, Everything, Some(Counted::Unreachable)),
+            Self::Timeout { .. } => (Later, Everything, Some(Counted::Timeout)),
+            // A proxy's page in the place of an answer stands before everything, and passes.
+            Self::NotJson | Self::Cut(_) => (Later, Everything, Some(Counted::Malformed)),
+            Self::Malformed { .. } => (Later, Record, Some(Counted::Malformed)),
+            Self::TooLarge { .. } => (Never, Record, Some(Counted::Oversized)),
+            Self::Unaddressable => (Never, Record, None),
+            Self::Waited { what, left } => match what {
+                ApiWait::Company => (after(left), Company, None),
+                ApiWait::Token => (after(left), Grant, None),
+                ApiWait::Budget | ApiWait::Throttled | ApiWait::Circuit => (after(left), Everything, None),
+            },
+            Self::Access(error) => (error.retry(), Grant, None),
+            Self::Setup { .. } => (Never, Everything, None),
+        }
     }
 }
 
@@ -390,28 +348,12 @@ impl fmt::Display for Endpoint {
     }
 }
 
-struct Answered(Option<u16>);
-
-impl fmt::Display for Answered {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.map_or(Ok(()), |status| write!(f, " answered {status}"))
-    }
+fn answered(status: Option<u16>) -> String {
+    status.map(|status| format!(" answered {status}")).unwrap_or_default()
 }
 
-struct Excerpt<'a>(Option<&'a str>);
-
-impl fmt::Display for Excerpt<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.map_or(Ok(()), |words| write!(f, " ({})", Quote(words)))
-    }
-}
-
-struct Remedy<'a>(Option<&'a str>);
-
-impl fmt::Display for Remedy<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.map_or(Ok(()), |remedy| write!(f, " of {remedy}"))
-    }
+fn quoted(excerpt: Option<&str>) -> String {
+    excerpt.map(|words| format!(" ({})", Quote(words))).unwrap_or_default()
 }
 
 #[cfg(test)]
