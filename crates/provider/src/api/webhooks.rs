@@ -1,8 +1,8 @@
 //! Management of the accounting family's webhooks, all under `context: none`.
 
 use reqwest::Method;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::{Value, json};
 
 use base::{metrics::ApiArea, secret::Secret};
 use model::{AccountingResource, TenantId, UserIdentifier, WebhookId};
@@ -117,20 +117,12 @@ impl Accounting {
         subscription: &Subscription,
         ask: &Ask,
     ) -> Result<Operation, Error> {
-        #[derive(Serialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Body<'a> {
-            third_party_application_name: &'a str,
-            url: &'a str,
-            secret: &'a str,
-            event_types: &'a [String],
-        }
-        let body = json(&Body {
-            third_party_application_name: &subscription.application,
-            url: &subscription.url,
-            secret: subscription.secret.reveal(),
-            event_types: &subscription.events,
-        });
+        let body = bytes(&json!({
+            "thirdPartyApplicationName": subscription.application,
+            "url": subscription.url,
+            "secret": subscription.secret.reveal(),
+            "eventTypes": subscription.events,
+        }));
         let call = self.operation(Method::POST, resource, "/webhooks/subscribe");
         self.core.call(&Call { body, hide: vec![&subscription.secret], ..call }, ask, read_operation).await
     }
@@ -166,14 +158,8 @@ impl Accounting {
         enable: bool,
         ask: &Ask,
     ) -> Result<Operation, Error> {
-        #[derive(Serialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Body<'a> {
-            webhook_id: &'a WebhookId,
-            enable: bool,
-        }
         let call = self.by_id(Method::PUT, resource, "/webhooks/status", id.as_str())?;
-        let body = json(&Body { webhook_id: id, enable });
+        let body = bytes(&json!({ "webhookId": id, "enable": enable }));
         let done = self.core.call(&Call { context: Context::None, body, ..call }, ask, read_operation).await;
         self.prove_missing(resource, done, ask).await
     }
@@ -189,14 +175,8 @@ impl Accounting {
         url: &str,
         ask: &Ask,
     ) -> Result<Changed, Error> {
-        #[derive(Serialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Body<'a> {
-            webhook_id: &'a WebhookId,
-            url: &'a str,
-        }
         let call = self.by_id(Method::PUT, resource, "/webhooks/change", id.as_str())?;
-        let body = json(&Body { webhook_id: id, url });
+        let body = bytes(&json!({ "webhookId": id, "url": url }));
         // A success is one, whatever it looks like.
         let call = Call { context: Context::None, body, ..call };
         let done = self.core.call(&call, ask, |answer| Ok(changed(&answer.body, &answer.secrets))).await;
@@ -325,7 +305,7 @@ fn short(error: &Value, secrets: &[&Secret]) -> String {
 }
 
 /// A body of ours, which always becomes JSON.
-pub(super) fn json(body: &impl Serialize) -> Option<Vec<u8>> {
+pub(super) fn bytes(body: &Value) -> Option<Vec<u8>> {
     serde_json::to_vec(body).ok()
 }
 

@@ -2,8 +2,7 @@
 //! what can be found in it.
 
 use reqwest::Method;
-use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use base::secret::Secret;
 use model::InvoicingHook;
@@ -13,7 +12,7 @@ use crate::api::{
     Ask, Error, body,
     call::{Answer, Call},
     error::{Acted, Cause},
-    webhooks::json,
+    webhooks::bytes,
 };
 
 pub(super) const HOOKS: &str = "invoicing/api/webhooks";
@@ -70,26 +69,15 @@ impl Invoicing {
     /// # Errors
     /// See [`Error`]. Where [`Error::acted`] is not certain, there may be a webhook all the same.
     pub async fn create_hook(&self, new: &NewHook, ask: &Ask) -> Result<Option<Hook>, Error> {
-        #[derive(Serialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Body<'a> {
-            uri: &'a str,
-            entity: &'static str,
-            action: &'static str,
-            secret: &'a str,
-            is_paused: bool,
-            application_name: &'a str,
-            description: &'a str,
-        }
-        let body = json(&Body {
-            uri: &new.uri,
-            entity: new.hook.entity.provider_name(),
-            action: new.hook.action.provider_name(),
-            secret: new.secret.reveal(),
-            is_paused: new.is_paused,
-            application_name: &new.application_name,
-            description: &new.description,
-        });
+        let body = bytes(&json!({
+            "uri": new.uri,
+            "entity": new.hook.entity.provider_name(),
+            "action": new.hook.action.provider_name(),
+            "secret": new.secret.reveal(),
+            "isPaused": new.is_paused,
+            "applicationName": new.application_name,
+            "description": new.description,
+        }));
         let call = self.call(Method::POST, HOOKS, HOOKS.to_owned());
         let call = Call { body, hide: vec![&new.secret], egress: true, ..call };
         self.core
@@ -164,8 +152,6 @@ fn read_hooks(answer: &Answer) -> Result<Vec<Hook>, Cause> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

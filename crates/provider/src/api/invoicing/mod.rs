@@ -10,7 +10,8 @@ mod login;
 use std::sync::Arc;
 
 use reqwest::Method;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde_json::json;
 
 use base::{metrics::ApiArea, secret::Secret};
 
@@ -23,7 +24,7 @@ use super::{
     call::{Answer, Authority, Call},
     error::Cause,
     request::Core,
-    webhooks::json,
+    webhooks::bytes,
 };
 use crate::auth::Tokens;
 
@@ -86,13 +87,8 @@ impl Door {
     /// # Errors
     /// See [`Error`]; [`Cause::Credentials`] if mail or password is wrong.
     pub async fn log_in(&self, mail: &str, password: &Secret, ask: &Ask) -> Result<Session, Error> {
-        #[derive(Serialize)]
-        struct Body<'a> {
-            mail: &'a str,
-            password: &'a str,
-        }
         let call = Call::new(ApiArea::Invoicing, Method::POST, LOGIN, LOGIN.to_owned(), Authority::Nobody);
-        let body = json(&Body { mail, password: password.reveal() });
+        let body = bytes(&json!({ "mail": mail, "password": password.reveal() }));
         self.core.call(&Call { body, hide: vec![password], ..call }, ask, read_session).await
     }
 
@@ -106,7 +102,7 @@ impl Door {
         let authority = Authority::Given(&session.header);
         let call = Call::new(ApiArea::Invoicing, Method::POST, path, address, authority);
         // The token itself is the body, as JSON text.
-        let body = json(&session.refresh.reveal());
+        let body = bytes(&json!(session.refresh.reveal()));
         self.core.call(&Call { body, hide: vec![&session.refresh], ..call }, ask, read_session).await
     }
 
