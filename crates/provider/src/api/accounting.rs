@@ -11,7 +11,7 @@ use model::{Account, AccountingResource, Company, CompanyId, Customer, RecordId}
 
 use super::{
     Ask, Cut, Error, Page, PageAsk,
-    address::{self, CompanyContext, Context},
+    address::{self, Context},
     body,
     call::{Answer, Authority, Call},
     error::{Acted, By, Cause},
@@ -153,8 +153,9 @@ impl Accounting {
     async fn company(&self, id: &RecordId, ask: &Ask) -> Result<Document, Error> {
         let resource = AccountingResource::Companies;
         let known = self.core.learnt().company_context();
-        let first = known.unwrap_or(CompanyContext::Company);
-        let mut refused = match self.record_with(resource, first.of(id.as_str()), id, ask).await {
+        let first = known.unwrap_or_default();
+        let forms = Context::of_company(id.as_str());
+        let mut refused = match self.record_with(resource, forms[first], id, ask).await {
             Err(error) if may_be_about_context(&error, known.is_some()) => error,
             read => {
                 if read.is_ok() {
@@ -163,8 +164,8 @@ impl Accounting {
                 return read;
             }
         };
-        for form in CompanyContext::ALL.into_iter().filter(|form| *form != first) {
-            match self.record_with(resource, form.of(id.as_str()), id, ask).await {
+        for (form, context) in forms.into_iter().enumerate().filter(|(form, _)| *form != first) {
+            match self.record_with(resource, context, id, ask).await {
                 Ok(record) => {
                     self.core.learnt().company_wants(form);
                     return Ok(record);

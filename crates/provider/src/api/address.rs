@@ -18,29 +18,11 @@ pub(super) enum Context<'a> {
     Company(&'a str),
 }
 
-/// The forms that `context` may have on a read of a company by its id. The document names the first for reads after an event; other
-/// material names `none` for what belongs to no company.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CompanyContext {
-    /// The company itself.
-    Company,
-    /// `none`.
-    None,
-    /// It is not sent.
-    Absent,
-}
-
-impl CompanyContext {
-    /// Every form, in the order they are tried.
-    pub(super) const ALL: [Self; 3] = [Self::Company, Self::None, Self::Absent];
-
-    /// For this company.
-    pub(super) const fn of(self, company: &str) -> Context<'_> {
-        match self {
-            Self::Company => Context::Company(company),
-            Self::None => Context::None,
-            Self::Absent => Context::Absent,
-        }
+impl<'a> Context<'a> {
+    /// The forms that a read of a company by its id may want, in the order they are tried. The document names the first for reads
+    /// after an event; other material names `none` for what belongs to no company.
+    pub(super) const fn of_company(company: &'a str) -> [Self; 3] {
+        [Self::Company(company), Self::None, Self::Absent]
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::{sync::Mutex as AsyncMutex, time::Instant};
 
 use model::{AccountingResource, CompanyId, RecordId};
 
-use super::{address::CompanyContext, call::Call};
+use super::call::Call;
 use crate::auth::Access;
 
 /// Endpoints and tokens that are remembered; beyond that it begins anew.
@@ -35,8 +35,8 @@ struct Inner {
     widest: HashMap<String, u32>,
     /// Whether the payroll list refuses `OrderBy`.
     refuses_order: bool,
-    /// The form of `context` that a read of a company by its id was answered with.
-    company_context: Option<CompanyContext>,
+    /// Which of the forms of `context` a read of a company by its id was answered with.
+    company_context: Option<usize>,
     /// When the by-id path of a resource last answered with a record, and which, in the context of which company.
     paths: BTreeMap<AccountingResource, (Instant, Option<CompanyId>, RecordId)>,
     /// Tokens that something was answered with.
@@ -89,14 +89,14 @@ impl Learnt {
         self.lock().refuses_order = true;
     }
 
-    /// The form of `context` that a read of a company by its id wants, if that is known.
-    pub(super) fn company_context(&self) -> Option<CompanyContext> {
+    /// Which of [`Context::of_company`](super::address::Context::of_company) a read of a company by its id wants, if that is known.
+    pub(super) fn company_context(&self) -> Option<usize> {
         self.lock().company_context
     }
 
     /// A read of a company by its id was answered with this form.
-    pub(super) fn company_wants(&self, context: CompanyContext) {
-        self.lock().company_context = Some(context);
+    pub(super) fn company_wants(&self, form: usize) {
+        self.lock().company_context = Some(form);
     }
 
     /// When the by-id path of a resource last answered with a record; `None` where it never did.
