@@ -26,6 +26,7 @@ pub mod token;
 use std::{fmt, time::Duration};
 
 use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use base::{retry::Retry, secret::Secret};
@@ -43,7 +44,8 @@ const ACCOUNTING_SCOPES: &[&str] = &[
 const PAYROLL_SCOPES: &[&str] = &["offline_access", "openid", "IDInfo", "SVC.ES.EquipoContex"];
 
 /// What a login is for. Each has its own grant: the provider gives other scopes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Area {
     /// The accounting API.
     Accounting,

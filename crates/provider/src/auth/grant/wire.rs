@@ -17,20 +17,12 @@ pub struct Unreadable(#[source] serde_json::Error);
 #[derive(Serialize, Deserialize)]
 struct Written<'a> {
     name: &'a str,
-    area: WrittenArea,
+    area: Area,
     login: Login,
     serial: u64,
     #[serde(borrow)]
     tokens: Option<WrittenPair<'a>>,
     state: State,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-enum WrittenArea {
-    Accounting,
-    Payroll,
-    Invoicing,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -60,11 +52,7 @@ impl Grant {
         });
         let written = Written {
             name: &self.name,
-            area: match self.area {
-                Area::Accounting => WrittenArea::Accounting,
-                Area::Payroll => WrittenArea::Payroll,
-                Area::Invoicing => WrittenArea::Invoicing,
-            },
+            area: self.area,
             login: self.login.clone(),
             serial: self.serial,
             tokens,
@@ -87,11 +75,7 @@ impl Grant {
         });
         Ok(Self {
             name: written.name.to_owned(),
-            area: match written.area {
-                WrittenArea::Accounting => Area::Accounting,
-                WrittenArea::Payroll => Area::Payroll,
-                WrittenArea::Invoicing => Area::Invoicing,
-            },
+            area: written.area,
             login: written.login,
             serial: written.serial,
             tokens,
