@@ -73,18 +73,21 @@ impl Clients {
 
     /// Whether nothing has changed that matters to whoever uses them.
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        let (ours, theirs) = (&self.by_grant, &other.by_grant);
-        ours.len() == theirs.len()
-            && ours.iter().zip(theirs).all(|((grant, ours), (other, theirs))| {
-                grant == other
-                    && ours.len() == theirs.len()
-                    && ours.iter().zip(theirs).all(|(one, other)| {
-                        one.connector == other.connector
-                            && one.area == other.area
-                            && Purpose::of(&one.provider) == Purpose::of(&other.provider)
-                            && lifetimes(&one.provider) == lifetimes(&other.provider)
-                    })
-            })
+        self.essence() == other.essence()
+    }
+
+    /// All that matters to whoever uses them.
+    fn essence(&self) -> Vec<impl PartialEq> {
+        let named = self
+            .by_grant
+            .iter()
+            .flat_map(|(grant, clients)| clients.iter().map(move |client| (grant, client, &client.provider)));
+        let essence = named.map(|(grant, client, provider)| {
+            // When people are warned.
+            let lifetimes = [provider.oauth.login_lifetime, provider.oauth.idle_lifetime];
+            (grant, &client.connector, client.area, Purpose::of(provider), lifetimes)
+        });
+        essence.collect()
     }
 
     pub(super) fn names(&self) -> impl Iterator<Item = &String> {
@@ -154,11 +157,6 @@ impl Purpose {
 pub(super) fn is_of(provider: &Provider, login: &Login) -> bool {
     let bare = |address: &str| address.trim_end_matches('/').to_owned();
     provider.oauth.client_id == login.client_id && bare(provider.auth_url.as_str()) == bare(&login.auth_url)
-}
-
-/// When people are warned.
-fn lifetimes(provider: &Provider) -> [Option<std::time::Duration>; 2] {
-    [provider.oauth.login_lifetime, provider.oauth.idle_lifetime]
 }
 
 /// Connectors of the config topic, to be looked at without its lock.

@@ -92,8 +92,7 @@ struct Kept {
 
 impl Shared {
     pub(super) fn entry(&self, name: &str) -> Arc<Entry> {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(entries.entry(name.to_owned()).or_insert_with(|| Arc::new(Entry::new(name))))
+        Arc::clone(self.entries().entry(name.to_owned()).or_insert_with(|| Arc::new(Entry::new(name))))
     }
 
     /// Keeps every grant that a connector names, until cancelled. Whether that is because a task was broken.
@@ -195,9 +194,7 @@ impl Shared {
     /// Forgets what nobody names or looks at any more.
     fn prune(&self, clients: &Clients) {
         let is_named = |name: &str| !clients.naming(name).is_empty();
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        entries.retain(|name, entry| is_named(name) || Arc::strong_count(entry) > 1);
-        drop(entries);
+        self.entries().retain(|name, entry| is_named(name) || Arc::strong_count(entry) > 1);
         self.refusals.retain(is_named);
     }
 
@@ -222,6 +219,10 @@ impl Shared {
     pub(super) fn now_ms(&self, purpose: &Purpose) -> i64 {
         let issuer = self.made().get(purpose).cloned();
         issuer.map_or_else(keeper::wall_ms, |issuer| issuer.now_ms())
+    }
+
+    pub(super) fn entries(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Entry>>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn made(&self) -> MutexGuard<'_, BTreeMap<Purpose, Arc<dyn Issuer>>> {

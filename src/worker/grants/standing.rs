@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use base::metrics::live::{self, Page};
 use model::Moment;
-use provider::auth::{Area, grant::State};
+use provider::auth::{Area, grant::Grant};
 
 use super::{Grants, view::View};
 
@@ -35,32 +35,23 @@ impl Grants {
     /// How each stands, by name.
     pub fn standing(&self) -> Vec<Standing> {
         let Some(shared) = &self.shared else { return Vec::new() };
-        let entries: Vec<_> = {
-            let entries = shared.entries.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            entries.values().cloned().collect()
-        };
+        let entries: Vec<_> = shared.entries().values().cloned().collect();
         let clients = shared.clients.borrow().clone();
         let named = |name: &str| clients.naming(name).first().map(|client| client.area);
         let standing = entries.into_iter().filter_map(|entry| {
             // One that nobody names any more.
             let fallback = named(&entry.name)?;
-            let (view, grant) = (entry.view.borrow().clone(), entry.grant());
+            let view = entry.view.borrow().clone();
+            let grant = shared.ledger.grant(&entry.name).ok().flatten();
             let area = grant.as_ref().map(|grant| grant.area);
             let tokens = grant.as_ref().and_then(|grant| grant.tokens.as_ref());
-            let oauth = grant.as_ref().and_then(|grant| {
+            let ends = grant.as_ref().filter(|grant| grant.tokens.is_some()).and_then(|grant| {
                 let client = clients.of_login(&grant.name, grant.area, &grant.login)?;
-                Some(&client.provider.oauth)
+                let oauth = &client.provider.oauth;
+                Some(grant.ends_ms(oauth.login_lifetime, oauth.idle_lifetime))
             });
-            let (login_ends_ms, refresh_ends_ms) = match (&grant, oauth) {
-                (Some(grant), Some(oauth)) if tokens.is_some() => {
-                    grant.ends_ms(oauth.login_lifetime, oauth.idle_lifetime)
-                }
-                _ => (None, None),
-            };
-            let intent_since_ms = grant.as_ref().and_then(|grant| match &grant.state {
-                State::Refreshing { intent } => Some(intent.origin.begun_ms),
-                _ => None,
-            });
+            let (login_ends_ms, refresh_ends_ms) = ends.unwrap_or_default();
+            let intent = grant.as_ref().and_then(Grant::intent);
             let command = super::view::command(shared, &entry.name, area.unwrap_or(fallback));
             Some(Standing {
                 state: view.word(),
@@ -69,7 +60,7 @@ impl Grants {
                 access_ends_ms: tokens.map(|tokens| tokens.access_expires_ms),
                 refresh_ends_ms,
                 login_ends_ms,
-                intent_since_ms,
+                intent_since_ms: intent.map(|intent| intent.origin.begun_ms),
                 problem: problem(&view, &entry.name, &command),
                 name: entry.name.clone(),
             })

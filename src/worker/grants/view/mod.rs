@@ -12,10 +12,7 @@
 //!   before of the same login stays in use until it ends.
 //! - A set of tokens is told from another by its login and serial: a login over a record that nobody can read counts from 1 again.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use tokio::{
     sync::watch,
@@ -176,18 +173,11 @@ impl View {
 pub(super) struct Entry {
     pub(super) name: String,
     pub(super) view: watch::Sender<View>,
-    /// The grant behind the view, opened.
-    pub(super) grant: Mutex<Option<Arc<Grant>>>,
 }
 
 impl Entry {
     pub(super) fn new(name: &str) -> Self {
-        let view = watch::Sender::new(View::Unread);
-        Self { name: name.to_owned(), view, grant: Mutex::default() }
-    }
-
-    pub(super) fn grant(&self) -> Option<Arc<Grant>> {
-        self.grant.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        Self { name: name.to_owned(), view: watch::Sender::new(View::Unread) }
     }
 }
 
@@ -233,7 +223,10 @@ impl Viewer {
             clients.borrow_and_update();
             claimed.borrow_and_update();
             let again = match self.look().await {
-                Ok(()) => {
+                Ok(view) => {
+                    if let Some(view) = view {
+                        self.show(view);
+                    }
                     backoff.reset();
                     IDLE
                 }
@@ -248,50 +241,40 @@ impl Viewer {
         }
     }
 
-    /// Looks once. `Err` if it has to be looked at again soon.
-    async fn look(&mut self) -> Result<(), Retry> {
+    /// Looks once: what to show, if that changes. `Err` if it has to be looked at again soon.
+    async fn look(&mut self) -> Result<Option<View>, Retry> {
         let opened = self.shared.ledger.grant(&self.entry.name);
-        let grant = opened.as_ref().ok().and_then(|grant| grant.clone()).map(Arc::new);
-        self.entry.grant.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&grant);
         if let Some(group) = self.shared.foreign() {
-            self.show(View::Foreign { group });
-            return Ok(());
+            return Ok(Some(View::Foreign { group }));
         }
-        let grant = match (opened, grant) {
-            (Err(error), _) => {
-                self.show(unreadable(error));
-                return Ok(());
-            }
-            (Ok(_), None) => {
-                self.show(View::Absent);
-                return Ok(());
-            }
-            (Ok(_), Some(grant)) => grant,
+        let grant = match opened {
+            Ok(Some(grant)) => grant,
+            Ok(None) => return Ok(Some(View::Absent)),
+            Err(error) => return Ok(Some(unreadable(error))),
         };
         match &grant.state {
-            State::Out { .. } => self.show(View::Out),
+            State::Out { .. } => Ok(Some(View::Out)),
             State::Lost { origin, reason, .. } => {
-                self.show(View::Lost { reason: lost(origin.as_ref(), reason) });
+                Ok(Some(View::Lost { reason: lost(origin.as_ref(), reason) }))
             }
-            State::Ready | State::Refreshing { .. } => return self.check(&grant).await,
+            State::Ready | State::Refreshing { .. } => self.check(&grant).await,
         }
-        Ok(())
     }
 
-    async fn check(&mut self, grant: &Grant) -> Result<(), Retry> {
-        let Some(tokens) = &grant.tokens else { return Ok(()) };
+    async fn check(&mut self, grant: &Grant) -> Result<Option<View>, Retry> {
+        let Some(tokens) = &grant.tokens else { return Ok(None) };
         let mark = (grant.login.id.clone(), grant.serial);
         if let Some((checked, view)) = &self.checked
             && *checked == mark
         {
-            let view = view.clone();
-            self.show(view);
-            return Ok(());
+            return Ok(Some(view.clone()));
         }
         let clients = self.shared.clients.borrow().clone();
         let Some(client) = clients.of_login(&grant.name, grant.area, &grant.login) else {
-            self.show(View::Distrusted { rule: not_theirs(grant.area), login: grant.login.id.clone() });
-            return Ok(());
+            return Ok(Some(View::Distrusted {
+                rule: not_theirs(grant.area),
+                login: grant.login.id.clone(),
+            }));
         };
         let issuer = match self.shared.issuer(client) {
             Ok(issuer) => issuer,
@@ -339,7 +322,7 @@ impl Viewer {
                 }
                 // Its owner gets another; if that is no better either, it waits between two.
                 self.shared.refuse(&grant.name, &grant.login.id, grant.serial);
-                return Ok(());
+                return Ok(None);
             }
             Err(Fault::Keys { source, retry }) => {
                 tracing::warn!(grant = grant.name, error = %Chain(&*source), "the provider's keys cannot be had");
@@ -349,8 +332,7 @@ impl Viewer {
         };
         self.stale = None;
         self.checked = Some((mark, view.clone()));
-        self.show(view);
-        Ok(())
+        Ok(Some(view))
     }
 
     /// The token of now cannot be given out; one before it of the same login stays in use.
