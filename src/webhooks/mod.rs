@@ -9,6 +9,7 @@ pub mod delivery;
 pub mod hearing;
 pub mod intake;
 pub mod letter;
+mod memory;
 pub mod receiver;
 pub mod receivers;
 pub mod signature;

@@ -20,7 +20,7 @@ use base::{
 };
 
 use super::{
-    AGAIN, Item, Line, Sending, Sent, Shared,
+    AGAIN, Item, Line, Sending, Shared,
     lane::{Handed, Work},
     sinks::{Report, Sinks},
 };
@@ -59,7 +59,7 @@ struct Flying<S: Sinks> {
     sequence: u64,
     source: Source,
     delivery: Delivery,
-    handed: Sending<S::Sink>,
+    handed: Sending<S>,
 }
 
 /// Drains until the lane is direct again or the intake stops, whatever happens to a drain meanwhile: nobody else would see to
@@ -89,14 +89,12 @@ async fn drain<S: Sinks>(shared: &Arc<Shared<S>>, line: &Arc<Line>) {
     loop {
         let send = |item: &Arc<Item>, through| {
             let handed = shared.send(&item.delivery, &item.positions, through)?;
-            Some((handed.through, handed.sent, handed.handed))
+            Some((handed.through, handed.reports, handed.handed))
         };
-        let sent = |item: Arc<Item>, sent| shared.watch(line, item, sent);
+        let sent = |item: Arc<Item>, reports| shared.watch(line, item, reports);
         let work = shared.stopping.run_until_cancelled(line.lane.work(send, sent)).await;
         let Some(Some(work)) = work else { return };
-        let mut taken = Taken { line, items: work.again.clone() };
         let end = batch(shared, line, work, most).await;
-        taken.items.clear();
         most = BATCH;
         let wait = match end {
             End::Moved => {
@@ -119,20 +117,6 @@ async fn drain<S: Sinks>(shared: &Arc<Shared<S>>, line: &Arc<Line>) {
     }
 }
 
-/// What a batch has from memory: given back, should it never end.
-struct Taken<'a> {
-    line: &'a Line,
-    items: BTreeMap<u64, Arc<Item>>,
-}
-
-impl Drop for Taken<'_> {
-    fn drop(&mut self) {
-        let mut items = std::mem::take(&mut self.items);
-        items.retain(|_, item| !item.published.initialized());
-        self.line.lane.give_back(items);
-    }
-}
-
 async fn batch<S: Sinks>(shared: &Arc<Shared<S>>, line: &Arc<Line>, work: Work<Item>, most: usize) -> End {
     // Never closed.
     let turn = shared.drains.acquire().await;
@@ -149,7 +133,6 @@ async fn batch<S: Sinks>(shared: &Arc<Shared<S>>, line: &Arc<Line>, work: Work<I
         Ok(batch) => batch,
         Err(error) => {
             tracing::error!(topic = &*line.id.topic, error = %Chain(&error), "the spool cannot be read");
-            line.lane.give_back(again);
             return End::Failed;
         }
     };
@@ -157,8 +140,7 @@ async fn batch<S: Sinks>(shared: &Arc<Shared<S>>, line: &Arc<Line>, work: Work<I
     let _memory = shared.memory.take(bytes);
     // Beyond what was read nothing may be sent from memory either.
     let end = entries.last().filter(|_| more).map_or(up_to, |last| last.sequence.min(up_to));
-    let (sources, later) = merge(entries, again, end);
-    line.lane.give_back(later);
+    let sources = merge(entries, again, end);
     if sources.is_empty() {
         line.lane.drained(end);
         return if end > after { End::Moved } else { End::Idle };
@@ -179,11 +161,6 @@ async fn batch<S: Sinks>(shared: &Arc<Shared<S>>, line: &Arc<Line>, work: Work<I
     left.extend(failed);
     let settled = left.keys().next().map_or(end, |first| first - 1);
     line.lane.drained(settled.min(end));
-    let again = left.into_iter().filter_map(|(sequence, source)| match source {
-        Source::Memory(item) => Some((sequence, item)),
-        Source::Spool(_) => None,
-    });
-    line.lane.give_back(again.collect());
     match (moved, stuck) {
         (false, _) => End::Failed,
         (true, true) => End::Stuck,
@@ -191,18 +168,11 @@ async fn batch<S: Sinks>(shared: &Arc<Shared<S>>, line: &Arc<Line>, work: Work<I
     }
 }
 
-/// What is to be sent up to `end`, and what has to wait. The copy in memory is the same and needs no reading.
-fn merge(
-    entries: Vec<Entry>,
-    mut again: BTreeMap<u64, Arc<Item>>,
-    end: u64,
-) -> (BTreeMap<u64, Source>, BTreeMap<u64, Arc<Item>>) {
-    let later = again.split_off(&end.saturating_add(1));
-    let spooled = entries.into_iter().filter(|entry| entry.sequence <= end);
-    let mut sources: BTreeMap<u64, Source> =
-        spooled.map(|entry| (entry.sequence, Source::Spool(entry.payload))).collect();
-    sources.extend(again.into_iter().map(|(sequence, item)| (sequence, Source::Memory(item))));
-    (sources, later)
+/// What is to be sent up to `end`. The copy in memory is the same and needs no reading.
+fn merge(entries: Vec<Entry>, again: BTreeMap<u64, Arc<Item>>, end: u64) -> BTreeMap<u64, Source> {
+    let spooled = entries.into_iter().map(|entry| (entry.sequence, Source::Spool(entry.payload)));
+    let memory = again.into_iter().map(|(sequence, item)| (sequence, Source::Memory(item)));
+    spooled.chain(memory).filter(|(sequence, _)| *sequence <= end).collect()
 }
 
 /// Hands a batch to one producer, in sequence, up to the first that cannot be sent now; that and all others are left.
@@ -254,25 +224,25 @@ async fn settle<S: Sinks>(
 ) -> BTreeMap<u64, Source> {
     let mut failed = BTreeMap::new();
     for Flying { sequence, source, delivery, handed } in sent {
-        let landed = match handed.sent {
-            Sent::Flying(reports) => match reports.await {
-                Report::Landed => {
-                    shared.landed(line, &delivery);
-                    true
-                }
-                Report::Refused(error) => shared.try_bury(&delivery, &error).await,
-                Report::Again(error) => {
-                    shared.doubt(&delivery, topic_of(&line.id), &error);
-                    false
-                }
-            },
-            Sent::Refused(error) => shared.try_bury(&delivery, &error).await,
+        let landed = match handed.reports.await {
+            Report::Landed => {
+                shared.landed(line, &delivery);
+                true
+            }
+            Report::Refused(error) => shared.bury(&delivery, &error).await,
+            Report::Again(error) => {
+                shared.doubt(&delivery, topic_of(&line.id), &error);
+                false
+            }
         };
         if landed {
             failpoint::reach("spool.drained");
         }
         match (landed, source) {
-            (true, Source::Memory(item)) => shared.published(line, &item),
+            (true, Source::Memory(item)) => {
+                shared.published(line, &item);
+                line.lane.settled(sequence);
+            }
             (true, Source::Spool(_)) => {
                 shared.spool.remove(&line.id, sequence);
                 if let Some(id) = handed.id {

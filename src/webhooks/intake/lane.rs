@@ -65,17 +65,6 @@ struct State<I> {
     again_from: Option<u64>,
 }
 
-/// Which way a record went.
-#[derive(Debug)]
-pub(super) enum Way<T, E> {
-    /// To the producer.
-    Direct(T),
-    /// It has to be appended to the spool, and [`Lane::appended`] told.
-    Behind,
-    /// The producer will never take it.
-    Refused(E),
-}
-
 /// How much of a record's parts the producer has taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Handed {
@@ -83,14 +72,6 @@ pub(super) enum Handed {
     Whole,
     /// Some; it has to be sent again.
     InPart,
-}
-
-/// Why a record was not handed to the producer.
-pub(super) enum NotSent<E> {
-    /// Not now: the lane goes behind.
-    Later,
-    /// Never: it is not a question of order.
-    Refused(E),
 }
 
 /// What the drain finds.
@@ -124,18 +105,21 @@ impl<I> Lane<I> {
     }
 
     /// Lets a record in, under the next number. `send` is a producer's number and what hands the record to it; that is only
-    /// called where the lane is direct. `keep` says whether there is memory to keep the record beside the spool.
+    /// called where the lane is direct, and returns `None` where the producer takes nothing now. `keep` says whether there is
+    /// memory to keep the record beside the spool.
+    ///
+    /// Returns what `send` did, or `None` where the record has to be appended to the spool and [`Lane::appended`] called.
     ///
     /// A lane whose oldest record has been without a report for `patience` goes behind: whoever comes next would only wait
     /// as long.
-    pub(super) fn enter<T, E>(
+    pub(super) fn enter<T>(
         &self,
         patience: Duration,
         numbers: &AtomicU64,
         item: impl FnOnce(u64) -> Arc<I>,
-        send: Option<(u64, impl FnOnce(&Arc<I>) -> Result<(T, Handed), NotSent<E>>)>,
+        send: Option<(u64, impl FnOnce() -> Option<(T, Handed)>)>,
         keep: impl FnOnce() -> bool,
-    ) -> (Arc<I>, Way<T, E>) {
+    ) -> (Arc<I>, Option<T>) {
         let mut state = self.lock();
         let sequence = numbers.fetch_add(1, Ordering::Relaxed);
         let item = item(sequence);
@@ -145,18 +129,13 @@ impl<I> Lane<I> {
             && !state.behind
             && !stalled
             && (state.flying.is_empty() || state.through == through)
+            && let Some((sent, handed)) = send()
         {
-            match send(&item) {
-                Ok((sent, handed)) => {
-                    // The rest of it comes later, and so must everything behind it.
-                    state.behind |= handed == Handed::InPart;
-                    state.through = through;
-                    state.flying.insert(sequence, now);
-                    return (item, Way::Direct(sent));
-                }
-                Err(NotSent::Refused(error)) => return (item, Way::Refused(error)),
-                Err(NotSent::Later) => {}
-            }
+            // The rest of it comes later, and so must everything behind it.
+            state.behind |= handed == Handed::InPart;
+            state.through = through;
+            state.flying.insert(sequence, now);
+            return (item, Some(sent));
         }
         state.behind = true;
         state.newest = sequence;
@@ -172,7 +151,7 @@ impl<I> Lane<I> {
             state.tail.clear();
             state.uncovered = sequence;
         }
-        (item, Way::Behind)
+        (item, None)
     }
 
     /// A direct record is in Kafka, or in the dead letters.
@@ -248,8 +227,7 @@ impl<I> Lane<I> {
                 // Asked again: a try to come back may have sent some.
                 if state.flying.is_empty() {
                     let up_to = state.appending.first().map_or(state.newest, |first| first - 1);
-                    let again = std::mem::take(&mut state.again);
-                    return Some(Work { again, after: state.drained, up_to });
+                    return Some(Work { again: state.again.clone(), after: state.drained, up_to });
                 }
             }
             self.bell.notified().await;
@@ -265,9 +243,9 @@ impl<I> Lane<I> {
         }
     }
 
-    /// The drain could not send what it was given from memory.
-    pub(super) fn give_back(&self, again: BTreeMap<u64, Arc<I>>) {
-        self.lock().again.extend(again);
+    /// The drain has published a record that it was given from memory. Until then it is given again, whatever ends the drain.
+    pub(super) fn settled(&self, sequence: u64) {
+        self.lock().again.remove(&sequence);
     }
 
     /// Waits until something has changed that the drain may wait for.

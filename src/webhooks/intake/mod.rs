@@ -19,26 +19,20 @@
 //!
 //! On stop everything without a report is stored, then the producer is given the time that is left.
 
-mod bury;
 mod drain;
-mod flight;
-mod landing;
+mod in_flight;
 mod lane;
-mod memory;
 mod prepare;
 mod seen;
 mod sinks;
-mod store;
 #[cfg(test)]
 mod tests;
 mod trouble;
-mod verdict;
 
 use std::{
     collections::HashMap,
-    pin::pin,
     sync::{
-        Arc, PoisonError, RwLock, RwLockReadGuard,
+        Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
         atomic::{AtomicBool, AtomicU64},
     },
     time::Duration,
@@ -55,19 +49,21 @@ use base::{metrics, retry::Policy};
 use model::Moment;
 
 use self::{
-    lane::{Handed, Lane, NotSent, Way},
-    memory::{Memory, Taken},
+    in_flight::InFlight,
+    lane::{Handed, Lane},
     seen::{Seen, Sight},
-    sinks::{Report, Reports},
+    sinks::Reports,
     trouble::Troubles,
-    verdict::{Answer, Verdict},
 };
 pub use self::{
     prepare::{Openings, Ready},
-    sinks::{Producers, RecordSink, Sinks},
+    sinks::{Producers, Sinks},
     trouble::Trouble,
 };
-use super::delivery::{Delivery, Part, Reading};
+use super::{
+    delivery::{Delivery, Part, Reading},
+    memory::{Memory, Taken},
+};
 use crate::spool::{self, Spool};
 
 /// Waits between tries to publish what Kafka does not take.
@@ -137,26 +133,15 @@ struct Shared<S: Sinks> {
     runtime: Handle,
 }
 
-/// What became of a part that was handed to the producer.
-enum Sent<K: RecordSink> {
-    /// Kafka will say.
-    Flying(Reports<K>),
-    /// It will never be taken.
-    Refused(kafka::Error),
-}
-
 /// A part that was handed to a producer.
-struct Sending<K: RecordSink> {
+struct Sending<S: Sinks> {
     /// The producer's number.
     through: u64,
     /// The delivery's id.
     id: Option<String>,
-    sent: Sent<K>,
+    reports: Reports<S>,
     handed: Handed,
 }
-
-/// Which way a part went.
-type Direction<S> = Way<Reports<<S as Sinks>::Sink>, kafka::Error>;
 
 /// A lane and its name.
 struct Line {
@@ -238,19 +223,7 @@ impl<S: Sinks> Intake<S> {
             },
             None => None,
         };
-        let mut parts = reading.parts;
-        if parts.len() == 1
-            && let Some(part) = parts.pop()
-        {
-            return shared.take_one(&delivery, part, since, ticket).await;
-        }
-        let (verdict, answer) = Verdict::of(parts.len(), ticket);
-        for part in parts {
-            let (line, item, way) = shared.enter(&delivery, part);
-            shared.see_through(line, item, way, since, Answer(Some(Arc::clone(&verdict))));
-        }
-        drop(verdict);
-        answer.await.unwrap_or(Outcome::Late)
+        shared.see_through(&delivery, reading.parts, since, ticket).await
     }
 
     /// From here on every delivery without a report is stored and answered at once: a stop is near.
@@ -300,19 +273,20 @@ impl<S: Sinks> Shared<S> {
         if let Some(line) = read(&self.lines).get(id) {
             return Arc::clone(line);
         }
-        let mut lines = self.lines.write().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = write(&self.lines);
         let new = || Arc::new(Line { id: id.clone(), lane: Lane::new(None) });
         Arc::clone(lines.entry(id.clone()).or_insert_with(new))
     }
 
     /// Lets a part into its lane.
-    fn enter(self: &Arc<Self>, delivery: &Delivery, part: Part) -> (Arc<Line>, Arc<Item>, Direction<S>) {
+    /// Returns the reports of what was handed to the producer; none where the lane is behind.
+    fn enter(&self, delivery: &Delivery, part: Part) -> (Arc<Line>, Arc<Item>, Option<Reports<S>>) {
         let line = self.line(&part.lane);
         let ready = self.openings.ready(&delivery.context);
         let records = ready
             .as_ref()
             .filter(|_| !line.lane.is_behind() && self.memory.has_room())
-            .and_then(|ready| prepare::records(ready, delivery, part.content).ok());
+            .and_then(|ready| prepare::records(ready, delivery, part.content));
         let size = records.iter().flatten().map(|prepared| prepared.record.size()).sum::<usize>()
             + delivery.body.len();
         let memory = self.memory.take(size + ITEM);
@@ -327,104 +301,30 @@ impl<S: Sinks> Shared<S> {
             })
         };
         let built = records.and_then(|records| Some((self.sinks.get()?, records)));
-        let send = built.map(|(built, records)| {
-            let send = move |_: &Arc<Item>| sinks::send(&*built.sink, records);
-            (built.number, send)
-        });
+        let send = built.map(|(built, records)| (built.number, move || self.sinks.send(&built, records)));
         // What cannot be sent soon would only take memory from what can.
         let keep = || ready.is_some() && self.memory.has_plenty();
-        let (item, way) = line.lane.enter(self.times.deadline, &self.numbers, item, send, keep);
-        (line, item, way)
-    }
-
-    /// Sees a part through in a task of its own, whoever hangs up.
-    fn see_through(
-        self: &Arc<Self>,
-        line: Arc<Line>,
-        item: Arc<Item>,
-        way: Direction<S>,
-        since: Instant,
-        answer: Answer,
-    ) {
-        let shared = Arc::clone(self);
-        self.spawn(async move {
-            match way {
-                Way::Direct(reports) => shared.direct(&line, &item, reports, since, answer).await,
-                Way::Behind => shared.behind(&line, &item, since, answer).await,
-                Way::Refused(error) => shared.bury(&line, &item, &error, since, answer).await,
-            }
-        });
-    }
-
-    /// A record that was handed to the producer.
-    async fn direct(
-        self: &Arc<Self>,
-        line: &Arc<Line>,
-        item: &Arc<Item>,
-        reports: Reports<S::Sink>,
-        since: Instant,
-        mut answer: Answer,
-    ) {
-        let mut reports = pin!(reports);
-        let report = tokio::select! {
-            biased;
-            report = reports.as_mut() => report,
-            () = self.due(since) => {
-                let mut stored = pin!(self.store_or_wait(line, item, since, &mut answer));
-                tokio::select! {
-                    // The append goes on without us; whether it is in time to be of use is seen below.
-                    report = reports.as_mut() => report,
-                    () = stored.as_mut() => reports.await,
-                }
-            }
-        };
-        self.reported(line, item, report, since, answer).await;
-    }
-
-    /// A record that goes to the spool alone; the drain publishes it.
-    async fn behind(
-        self: &Arc<Self>,
-        line: &Arc<Line>,
-        item: &Arc<Item>,
-        since: Instant,
-        mut answer: Answer,
-    ) {
-        self.ensure_drain(line);
-        let stored = self.store(line, item, since, &mut answer).await;
-        line.lane.appended(item.sequence, stored);
-        // Where it has been sent meanwhile after all, its report may still be in time.
-        if !stored && line.lane.is_flying(item.sequence) {
-            timeout_at(since + self.times.last, item.published.wait()).await.ok();
-        }
-        answer.give(if item.published.initialized() { Outcome::Durable } else { Outcome::Full });
+        let (item, reports) = line.lane.enter(self.times.deadline, &self.numbers, item, send, keep);
+        (line, item, reports)
     }
 
     /// Hands a part to the producer as it would be read now, to this producer where one is named. `None` where that cannot
     /// be done yet.
-    fn send(&self, delivery: &Delivery, positions: &[u16], through: Option<u64>) -> Option<Sending<S::Sink>> {
+    fn send(&self, delivery: &Delivery, positions: &[u16], through: Option<u64>) -> Option<Sending<S>> {
         let ready = self.openings.ready(&delivery.context)?;
         let built = self.sinks.get().filter(|built| through.is_none_or(|number| number == built.number))?;
         let (id, content) = delivery.read_again(positions);
-        let records = prepare::records(&ready, delivery, content).ok()?;
-        let (sent, handed) = match sinks::send(&*built.sink, records) {
-            Ok((reports, handed)) => (Sent::Flying(reports), handed),
-            Err(NotSent::Refused(error)) => (Sent::Refused(error), Handed::Whole),
-            Err(NotSent::Later) => return None,
-        };
-        Some(Sending { through: built.number, id, sent, handed })
+        let records = prepare::records(&ready, delivery, content)?;
+        let (reports, handed) = self.sinks.send(&built, records)?;
+        Some(Sending { through: built.number, id, reports, handed })
     }
 
     /// Sees a record through that a drain has sent on its way back to direct. Its sender is answered by the spool, or by
     /// Kafka where that is sooner.
-    fn watch(self: &Arc<Self>, line: &Arc<Line>, item: Arc<Item>, sent: Sent<S::Sink>) {
+    fn watch(self: &Arc<Self>, line: &Arc<Line>, item: Arc<Item>, reports: Reports<S>) {
         let (shared, line) = (Arc::clone(self), Arc::clone(line));
-        self.spawn(async move {
-            let report = match sent {
-                Sent::Flying(reports) => reports.await,
-                Sent::Refused(error) => Report::Refused(error),
-            };
-            shared.reported(&line, &item, report, Instant::now(), Answer(None)).await;
-        });
+        let sent = InFlight { shared, line, item, since: Instant::now(), answer: None };
+        self.spawn(async move { sent.reported(reports.await).await });
     }
 
     fn ensure_drain(self: &Arc<Self>, line: &Arc<Line>) {
@@ -450,4 +350,8 @@ fn first_number() -> u64 {
 
 fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
     lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
 }

@@ -60,21 +60,17 @@ pub(super) enum Kind {
     Piece,
 }
 
-/// Not now: what is missing comes by itself.
-#[derive(Debug)]
-pub(super) struct NotNow;
-
-/// The records of a part. What the schema refuses becomes a dead letter.
+/// The records of a part; `None` where something is missing that comes by itself. What the schema refuses becomes a dead letter.
 pub(super) fn records(
     ready: &Ready,
     delivery: &Delivery,
     content: Result<Vec<Outgoing>, ModelError>,
-) -> Result<Vec<Prepared>, NotNow> {
+) -> Option<Vec<Prepared>> {
     let outgoing = match content {
         Ok(outgoing) => outgoing,
         Err(error) => {
             let failure = Failure::new(Stage::Read, error.class(), &error);
-            return Ok(letters(ready, delivery, None, &failure, 1));
+            return Some(letters(ready, delivery, None, &failure, 1));
         }
     };
     let mut records = Vec::with_capacity(outgoing.len());
@@ -82,26 +78,16 @@ pub(super) fn records(
     for record in outgoing {
         match ready.preparer.prepare(&record) {
             Ok(record) => records.push(Prepared { record, kind: Kind::Value }),
-            Err(error) if error.retry().is_retriable() => return Err(NotNow),
+            Err(error) if error.retry().is_retriable() => return None,
             Err(error) => refused.push((record, Failure::new(Stage::Convert, error.class(), &error))),
         }
     }
     if let Some((record, failure)) = refused.first() {
-        let topic = ready.preparer.topic_name(record.topic);
         // Each letter has the whole body: of many, one stands for the delivery.
-        let meant = (refused.len() == 1).then_some(Meant { topic: &topic, id: &record.meta.id });
+        let meant = (refused.len() == 1).then_some(record);
         records.extend(letters(ready, delivery, meant, failure, 1));
     }
-    Ok(records)
-}
-
-/// The one record of a delivery that a letter stands for.
-#[derive(Clone, Copy)]
-pub(super) struct Meant<'a> {
-    /// Where it would have gone.
-    topic: &'a str,
-    /// Its `tributary.id`.
-    id: &'a str,
+    Some(records)
 }
 
 /// The dead letter of a delivery, in so many pieces. It stands for one record of it where that is known, else for all.
@@ -111,18 +97,19 @@ pub(super) struct Meant<'a> {
 pub(super) fn letters(
     ready: &Ready,
     delivery: &Delivery,
-    meant: Option<Meant<'_>>,
+    meant: Option<&Outgoing>,
     failure: &Failure,
     pieces: usize,
 ) -> Vec<Prepared> {
     let (context, body) = (&delivery.context, &delivery.body);
+    let topic = meant.map(|record| ready.preparer.topic_name(record.topic));
     if pieces == 1 {
-        ready.dead_letters.log(meant.map(|meant| meant.topic), failure);
+        ready.dead_letters.log(topic.as_deref(), failure);
     }
     let pieces = pieces.clamp(1, body.len().max(1));
     // Texts and numbers alone, which are always writable.
     let head = Bytes::from(serde_json::to_vec(&*delivery.to_keep()).unwrap_or_default());
-    let id = meant.map(|meant| meant.id);
+    let id = meant.map(|record| &*record.meta.id);
     let of_piece = (pieces > 1).then(|| Piece::headers(&letter::id(&head, id, failure, body), body, pieces));
     let piece = |number: usize| {
         let mut headers = vec![(letter::RECEIVED_AT, Bytes::from(context.received_at.to_string()))];
@@ -136,7 +123,7 @@ pub(super) fn letters(
         let value = body.slice(edge(number - 1)..edge(number));
         let original =
             Original { key: Bytes::copy_from_slice(context.connector.as_bytes()), value, place: None };
-        let record = ready.dead_letters.record(&original, meant.map(|meant| meant.topic), failure, &headers);
+        let record = ready.dead_letters.record(&original, topic.as_deref(), failure, &headers);
         Prepared {
             record,
             kind: if number == 1 { Kind::Letter(failure.stage, failure.class) } else { Kind::Piece },

@@ -50,7 +50,6 @@ pub(super) struct Ticket {
     seen: Arc<Seen>,
     id: u128,
     pending: Pending,
-    ended: bool,
 }
 
 impl Seen {
@@ -69,7 +68,7 @@ impl Seen {
             None => {
                 let pending = Pending::default();
                 window.ids.insert(id, Some(Arc::clone(&pending)));
-                Sight::First(Ticket { seen: Arc::clone(self), id, pending, ended: false })
+                Sight::First(Ticket { seen: Arc::clone(self), id, pending })
             }
         }
     }
@@ -106,12 +105,12 @@ impl Seen {
 
 impl Ticket {
     /// Says how the delivery ended.
-    pub(super) fn end(mut self, outcome: Outcome) {
+    pub(super) fn end(self, outcome: Outcome) {
         self.finish(outcome);
     }
 
-    fn finish(&mut self, outcome: Outcome) {
-        if std::mem::replace(&mut self.ended, true) {
+    fn finish(&self, outcome: Outcome) {
+        if self.pending.initialized() {
             return;
         }
         if outcome == Outcome::Durable {
@@ -119,7 +118,7 @@ impl Ticket {
         } else {
             self.seen.lock().ids.remove(&self.id);
         }
-        // Set once: only a ticket does it, and only here.
+        // Set once: only the ticket does it, and only here.
         self.pending.set(outcome).ok();
     }
 }

@@ -4,10 +4,7 @@ use std::{
     collections::VecDeque,
     future::Future,
     pin::Pin,
-    sync::{
-        Arc, Mutex, PoisonError, RwLock,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, RwLock},
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -23,44 +20,30 @@ use model::{EncodedRecord, Origin};
 
 use super::{
     AGAIN,
-    lane::{Handed, NotSent},
+    lane::Handed,
     prepare::{Kind, Prepared},
+    read, write,
 };
 use crate::pipeline::Stage;
 
-/// Takes records in order and reports on each: a Kafka producer, or the double of a test.
-///
-/// `send` hands over the record before it returns, so the order of calls is the order of records. The returned future is only the
-/// report: dropping it does not withdraw the record.
-pub trait RecordSink: Send + Sync {
-    /// The report.
-    type Delivery: Future<Output = Result<kafka::Ack, kafka::Error>> + Send + Unpin + 'static;
-
-    /// Hands over a record.
-    ///
-    /// # Errors
-    /// The record, with the reason why it was not taken.
-    fn send(&self, record: EncodedRecord) -> Result<Self::Delivery, kafka::SendError>;
-}
-
-impl RecordSink for Producer {
-    type Delivery = kafka::Delivery;
-
-    fn send(&self, record: EncodedRecord) -> Result<kafka::Delivery, kafka::SendError> {
-        Self::send(self, record)
-    }
-}
-
-/// Makes producers. Kafka's, or those of a test.
+/// Makes producers and uses them: Kafka's, or those of a test.
 pub trait Sinks: Send + Sync + 'static {
-    /// What records are handed to.
-    type Sink: RecordSink + 'static;
+    /// Takes records in order and reports on each.
+    type Sink: Send + Sync + 'static;
+    /// The report on a record. Dropping it does not withdraw the record.
+    type Delivery: Future<Output = Result<kafka::Ack, kafka::Error>> + Send + Unpin + 'static;
 
     /// A new one.
     ///
     /// # Errors
     /// It cannot be made now.
     fn build(&self) -> Result<Self::Sink, kafka::Error>;
+
+    /// Hands over a record before it returns, so the order of calls is the order of records.
+    ///
+    /// # Errors
+    /// The record, with the reason why it was not taken.
+    fn send(&self, sink: &Self::Sink, record: EncodedRecord) -> Result<Self::Delivery, kafka::SendError>;
 
     /// Whether this one sends nothing any more.
     fn is_over(&self, sink: &Self::Sink) -> bool;
@@ -83,9 +66,14 @@ pub struct Producers {
 
 impl Sinks for Producers {
     type Sink = Producer;
+    type Delivery = kafka::Delivery;
 
     fn build(&self) -> Result<Producer, kafka::Error> {
         Producer::new(&self.kafka, &self.options)
+    }
+
+    fn send(&self, sink: &Producer, record: EncodedRecord) -> Result<kafka::Delivery, kafka::SendError> {
+        sink.send(record)
     }
 
     fn is_over(&self, sink: &Producer) -> bool {
@@ -106,92 +94,110 @@ impl Sinks for Producers {
 /// The producer of the moment.
 pub(super) struct Current<S: Sinks> {
     sinks: S,
-    current: RwLock<Option<Built<S::Sink>>>,
+    state: RwLock<State<S>>,
+}
+
+struct State<S: Sinks> {
+    built: Option<Arc<Built<S>>>,
     /// When the next is tried after one that could not be made, and how long to wait if it cannot be either.
-    failed: Mutex<Option<(Instant, Backoff)>>,
+    failed: Option<(Instant, Backoff)>,
     /// How many were built.
-    count: AtomicU64,
+    count: u64,
 }
 
 /// One of the producers.
-pub(super) struct Built<K> {
+pub(super) struct Built<S: Sinks> {
     /// Which one: no other has this number.
     pub(super) number: u64,
-    pub(super) sink: Arc<K>,
-}
-
-impl<K> Clone for Built<K> {
-    fn clone(&self) -> Self {
-        Self { number: self.number, sink: Arc::clone(&self.sink) }
-    }
+    sink: S::Sink,
 }
 
 impl<S: Sinks> Current<S> {
     pub(super) fn new(sinks: S) -> Self {
-        let (current, failed) = (RwLock::new(None), Mutex::new(None));
-        let current = Self { sinks, current, failed, count: AtomicU64::new(0) };
+        let current = Self { sinks, state: RwLock::new(State { built: None, failed: None, count: 0 }) };
         // At once: the first record of a fresh producer waits for its connection.
         current.get();
         current
     }
 
-    /// The producer; `None` where none can be made now. That is tried and told after growing waits, however many ask.
-    pub(super) fn get(&self) -> Option<Built<S::Sink>> {
-        if let Some(built) = &*self.current.read().unwrap_or_else(PoisonError::into_inner) {
-            return Some(built.clone());
+    /// The producer; `None` where none can be made now. After a failure it is tried again after growing waits, and each failure
+    /// is logged, whatever the number of callers.
+    pub(super) fn get(&self) -> Option<Arc<Built<S>>> {
+        if let Some(built) = &read(&self.state).built {
+            return Some(Arc::clone(built));
         }
-        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
-        if failed.as_ref().is_some_and(|(again, _)| Instant::now() < *again) {
-            return None;
-        }
-        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
-        if current.is_none() {
+        let mut state = write(&self.state);
+        let waits = state.failed.as_ref().is_some_and(|(again, _)| Instant::now() < *again);
+        if state.built.is_none() && !waits {
             match self.sinks.build() {
                 Ok(sink) => {
-                    *failed = None;
-                    let number = self.count.fetch_add(1, Ordering::Relaxed);
-                    *current = Some(Built { number, sink: Arc::new(sink) });
+                    let number = state.count;
+                    *state = State {
+                        built: Some(Arc::new(Built { number, sink })),
+                        failed: None,
+                        count: number + 1,
+                    };
                 }
                 Err(error) => {
-                    let mut backoff =
-                        failed.take().map_or_else(|| Backoff::new(AGAIN, 0), |(_, backoff)| backoff);
+                    let before = state.failed.take();
+                    let mut backoff = before.map_or_else(|| Backoff::new(AGAIN, 0), |(_, backoff)| backoff);
                     let wait = backoff.next_wait(Retry::Later).unwrap_or(AGAIN.longest);
-                    *failed = Some((Instant::now() + wait, backoff));
+                    state.failed = Some((Instant::now() + wait, backoff));
                     tracing::error!(error = %Chain(&error), ?wait, "no producer can be made; deliveries are kept in the spool");
                 }
             }
         }
-        current.clone()
+        state.built.clone()
     }
 
-    /// Lets go of a producer that is over. Its records are reported as failed, and are sent again through the next.
+    /// Lets go of a producer that failed fatally. Its records are reported as failed, and are sent again through the next.
     pub(super) fn replace_if_over(&self) {
-        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
-        if current.as_ref().is_some_and(|built| self.sinks.is_over(&built.sink)) {
-            tracing::warn!("the producer is over and is built anew");
-            *current = None;
+        let mut state = write(&self.state);
+        if state.built.as_ref().is_some_and(|built| self.sinks.is_over(&built.sink)) {
+            tracing::warn!("producer failed fatally; rebuilding it");
+            state.built = None;
         }
     }
 
     pub(super) async fn flush(&self, until: Instant) {
-        let current = self.current.read().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(Built { sink, .. }) = current {
-            self.sinks.flush(&sink, until.saturating_duration_since(Instant::now())).await;
+        let built = read(&self.state).built.clone();
+        if let Some(built) = built {
+            self.sinks.flush(&built.sink, until.saturating_duration_since(Instant::now())).await;
         }
     }
 
     pub(super) fn purge(&self) {
-        if let Some(Built { sink, .. }) = &*self.current.read().unwrap_or_else(PoisonError::into_inner) {
-            self.sinks.purge(sink);
+        if let Some(built) = &read(&self.state).built {
+            self.sinks.purge(&built.sink);
         }
+    }
+
+    /// Hands the records of one part over, in order. `None` where the producer takes nothing now.
+    pub(super) fn send(&self, built: &Built<S>, records: Vec<Prepared>) -> Option<(Reports<S>, Handed)> {
+        let mut reports =
+            Reports { waiting: VecDeque::new(), sent_at: Instant::now(), again: None, refused: None };
+        for Prepared { record, kind } in records {
+            match self.sinks.send(&built.sink, record) {
+                Ok(delivery) => reports.waiting.push_back((kind, delivery)),
+                Err(failed) if !reports.waiting.is_empty() => {
+                    reports.failed(failed.error);
+                    return Some((reports, Handed::InPart));
+                }
+                Err(failed) if failed.error.refuses_record() => {
+                    reports.refused = Some(failed.error);
+                    break;
+                }
+                Err(_) => return None,
+            }
+        }
+        Some((reports, Handed::Whole))
     }
 }
 
-/// Records of one part that were handed over; as a future, what their reports say together.
-pub(super) struct Reports<K: RecordSink> {
-    /// The one whose report is awaited.
-    next: Option<(Kind, K::Delivery)>,
-    others: VecDeque<(Kind, K::Delivery)>,
+/// Records of one part that were handed over, or the first of which was refused; as a future, what their reports say together.
+pub(super) struct Reports<S: Sinks> {
+    /// Those without a report, in order.
+    waiting: VecDeque<(Kind, S::Delivery)>,
     sent_at: Instant,
     again: Option<kafka::Error>,
     refused: Option<kafka::Error>,
@@ -208,29 +214,7 @@ pub(super) enum Report {
     Again(kafka::Error),
 }
 
-/// Hands records over, in order.
-pub(super) fn send<K: RecordSink>(
-    sink: &K,
-    records: Vec<Prepared>,
-) -> Result<(Reports<K>, Handed), NotSent<kafka::Error>> {
-    let mut reports =
-        Reports { next: None, others: VecDeque::new(), sent_at: Instant::now(), again: None, refused: None };
-    for Prepared { record, kind } in records {
-        match sink.send(record) {
-            Ok(delivery) if reports.next.is_none() => reports.next = Some((kind, delivery)),
-            Ok(delivery) => reports.others.push_back((kind, delivery)),
-            Err(failed) if reports.next.is_some() => {
-                reports.failed(failed.error);
-                return Ok((reports, Handed::InPart));
-            }
-            Err(failed) if failed.error.refuses_record() => return Err(NotSent::Refused(failed.error)),
-            Err(_) => return Err(NotSent::Later),
-        }
-    }
-    Ok((reports, Handed::Whole))
-}
-
-impl<K: RecordSink> Reports<K> {
+impl<S: Sinks> Reports<S> {
     fn failed(&mut self, error: kafka::Error) {
         metrics::publish_failed(Stage::Produce);
         if error.refuses_record() {
@@ -241,19 +225,19 @@ impl<K: RecordSink> Reports<K> {
     }
 }
 
-impl<K: RecordSink> Future for Reports<K> {
+impl<S: Sinks> Future for Reports<S> {
     type Output = Report;
 
     /// Waits for all of them, and counts what Kafka has.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Report> {
         let reports = &mut *self;
-        while let Some((kind, delivery)) = &mut reports.next {
+        while let Some((kind, delivery)) = reports.waiting.front_mut() {
             let kind = *kind;
             match ready!(Pin::new(delivery).poll(context)) {
                 Err(error) if error.persisted() != Persisted::Yes => reports.failed(error),
                 Ok(_) | Err(_) => landed(kind, reports.sent_at),
             }
-            reports.next = reports.others.pop_front();
+            reports.waiting.pop_front();
         }
         Poll::Ready(match (reports.again.take(), reports.refused.take()) {
             (Some(error), _) => Report::Again(error),

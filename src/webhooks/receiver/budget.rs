@@ -18,6 +18,7 @@ use std::{
 use tokio::time::Instant;
 
 use super::sources::{HashLimit, Sources};
+use crate::webhooks::memory::{Memory, Taken};
 
 /// Bodies up to this many bytes are small. Deliveries have about one kilobyte.
 const SMALL: usize = 64 << 10;
@@ -26,24 +27,23 @@ const SMALL: usize = 64 << 10;
 #[derive(Debug)]
 pub(super) struct Budget {
     unverified_limit: usize,
-    verified_limit: usize,
     unverified: AtomicUsize,
-    verified: AtomicUsize,
+    verified: Arc<Memory>,
     pub(super) sources: Sources,
 }
 
 impl Budget {
     pub(super) fn new(unverified_limit: usize, verified_limit: usize, hash_limit: HashLimit) -> Arc<Self> {
-        let (unverified, verified) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let sources = Sources::new(hash_limit);
-        Arc::new(Self { unverified_limit, verified_limit, unverified, verified, sources })
+        let (unverified, sources) = (AtomicUsize::new(0), Sources::new(hash_limit));
+        // At its limit it is full.
+        let verified = Memory::new(verified_limit.saturating_sub(1));
+        Arc::new(Self { unverified_limit, unverified, verified, sources })
     }
 
     /// Lets in a body of which this much is announced and would be kept; `None` where there is no room for it now.
     pub(super) fn enter(self: &Arc<Self>, announced: usize, source: IpAddr) -> Option<Unverified> {
         let room = self.limit_for(announced).saturating_sub(self.unverified.load(Ordering::Relaxed));
-        let open = self.verified.load(Ordering::Relaxed) < self.verified_limit;
-        (open && room > 0 && room >= announced).then(|| Unverified {
+        (self.verified.has_room() && room > 0 && room >= announced).then(|| Unverified {
             budget: Arc::clone(self),
             held: 0,
             source,
@@ -115,28 +115,14 @@ impl Unverified {
     }
 
     /// The body was verified: its bytes are counted with those now.
-    pub(super) fn verified(self) -> Verified {
-        self.budget.verified.fetch_add(self.held, Ordering::Relaxed);
-        Verified { budget: Arc::clone(&self.budget), held: self.held }
+    pub(super) fn verified(self) -> Taken {
+        self.budget.verified.take(self.held)
     }
 }
 
 impl Drop for Unverified {
     fn drop(&mut self) {
         self.clear();
-    }
-}
-
-/// The bytes of a delivery on its way.
-#[derive(Debug)]
-pub(super) struct Verified {
-    budget: Arc<Budget>,
-    held: usize,
-}
-
-impl Drop for Verified {
-    fn drop(&mut self) {
-        self.budget.verified.fetch_sub(self.held, Ordering::Relaxed);
     }
 }
 
@@ -148,7 +134,7 @@ mod tests {
     const SOURCE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
     fn used(budget: &Budget) -> (usize, usize) {
-        (budget.unverified.load(Ordering::Relaxed), budget.verified.load(Ordering::Relaxed))
+        (budget.unverified.load(Ordering::Relaxed), budget.verified.used())
     }
 
     #[test]

@@ -17,7 +17,7 @@ use kafka::{Persisted, samples};
 use model::EncodedRecord;
 
 use super::bench::{LONG, TOPIC};
-use crate::webhooks::intake::{RecordSink, Sinks};
+use crate::webhooks::intake::Sinks;
 
 type Reported = Result<kafka::Ack, kafka::Error>;
 
@@ -54,7 +54,6 @@ struct Waiting {
 
 /// One of its producers.
 pub(super) struct Producer {
-    broker: Broker,
     number: u64,
 }
 
@@ -183,12 +182,24 @@ fn header(record: &EncodedRecord, name: &str) -> String {
     String::from_utf8(value.unwrap_or_default()).unwrap()
 }
 
-impl RecordSink for Producer {
+impl Sinks for Broker {
+    type Sink = Producer;
     type Delivery = Pin<Box<dyn Future<Output = Reported> + Send>>;
 
-    fn send(&self, record: EncodedRecord) -> Result<Self::Delivery, kafka::SendError> {
-        let mut inner = self.broker.lock();
-        let refusal = if inner.over.contains(&self.number) {
+    fn build(&self) -> Result<Producer, kafka::Error> {
+        let mut inner = self.lock();
+        inner.tries += 1;
+        self.1.send_replace(());
+        if inner.unbuildable {
+            return Err(samples::queue_full());
+        }
+        inner.built += 1;
+        Ok(Producer { number: inner.built - 1 })
+    }
+
+    fn send(&self, sink: &Producer, record: EncodedRecord) -> Result<Self::Delivery, kafka::SendError> {
+        let mut inner = self.lock();
+        let refusal = if inner.over.contains(&sink.number) {
             Some(samples::purged())
         } else if inner.full {
             Some(samples::queue_full())
@@ -212,30 +223,15 @@ impl RecordSink for Producer {
             return Ok(Box::pin(async { Err(samples::unauthorised()) }));
         }
         let (report, reported) = oneshot::channel();
-        inner.waiting.push_back(Waiting { producer: self.number, record, report });
+        inner.waiting.push_back(Waiting { producer: sink.number, record, report });
         let held = inner.held;
         drop(inner);
         if held {
-            self.broker.1.send_replace(());
+            self.1.send_replace(());
         } else {
-            self.broker.let_through(usize::MAX);
+            self.let_through(usize::MAX);
         }
         Ok(Box::pin(async move { reported.await.unwrap_or_else(|_| Err(samples::purged())) }))
-    }
-}
-
-impl Sinks for Broker {
-    type Sink = Producer;
-
-    fn build(&self) -> Result<Producer, kafka::Error> {
-        let mut inner = self.lock();
-        inner.tries += 1;
-        self.1.send_replace(());
-        if inner.unbuildable {
-            return Err(samples::queue_full());
-        }
-        inner.built += 1;
-        Ok(Producer { broker: self.clone(), number: inner.built - 1 })
     }
 
     fn is_over(&self, sink: &Producer) -> bool {

@@ -1,0 +1,312 @@
+//! One part of a delivery: from the producer's queue to the answer, and on until it is published or only the spool has it.
+//!
+//! ```text
+//! direct ── report ──▶ acknowledged ─▶ Durable
+//!    │         ├─ refused for good ──▶ dead letter ─▶ Durable
+//!    │         └─ to be sent again ──▶ its lane goes behind; spool copy at the deadline ─▶ Durable
+//!    └─ no report by the deadline ──▶ spool copy ─▶ Durable; the late report removes the copy
+//! behind ─▶ spool ─▶ Durable; the drain publishes it
+//! ```
+//!
+//! [`Shared::see_through`] runs all parts of a delivery in the request that waits for the answer: a task for each delivery would
+//! cost as much as the rest of its way. When the request ends first, because it has its answer or its sender hangs up, a task
+//! runs what is left.
+
+use std::{
+    pin::pin,
+    sync::{Arc, atomic::Ordering},
+};
+
+use futures::future::{BoxFuture, join, join_all};
+use tokio::{
+    runtime::Handle,
+    sync::oneshot,
+    time::{Instant, sleep, timeout_at},
+};
+use tokio_util::task::task_tracker::TrackedFuture;
+
+use base::{
+    failpoint,
+    retry::{Backoff, Chain, Retry},
+};
+
+use super::{
+    AGAIN, Item, Line, Outcome, Shared, prepare,
+    seen::Ticket,
+    sinks::{Report, Reports, Sinks},
+};
+use crate::{
+    pipeline::{Failure, Stage},
+    spool::Entry,
+    webhooks::delivery::{Delivery, Part, topic_of},
+};
+
+/// See the module's head.
+pub(super) struct InFlight<S: Sinks> {
+    pub(super) shared: Arc<Shared<S>>,
+    pub(super) line: Arc<Line>,
+    pub(super) item: Arc<Item>,
+    /// When the head of its request was there.
+    pub(super) since: Instant,
+    /// Takes the answer, once; dropped, it is [`Outcome::Late`]. `None` after the answer, and where no request waits for one.
+    pub(super) answer: Option<oneshot::Sender<Outcome>>,
+}
+
+/// A future that a task finishes if this is dropped before.
+struct FinishedByTask {
+    rest: Option<TrackedFuture<BoxFuture<'static, ()>>>,
+    runtime: Handle,
+}
+
+impl FinishedByTask {
+    async fn finish(&mut self) {
+        if let Some(rest) = &mut self.rest {
+            rest.await;
+            self.rest = None;
+        }
+    }
+}
+
+impl Drop for FinishedByTask {
+    fn drop(&mut self) {
+        if let Some(rest) = self.rest.take() {
+            drop(self.runtime.spawn(rest));
+        }
+    }
+}
+
+impl<S: Sinks> Shared<S> {
+    /// Takes all parts of a delivery and returns the answer; `ticket` ends with it, also where the sender hangs up.
+    pub(super) async fn see_through(
+        self: &Arc<Self>,
+        delivery: &Delivery,
+        parts: Vec<Part>,
+        since: Instant,
+        ticket: Option<Ticket>,
+    ) -> Outcome {
+        let (mut running, mut answers) = (Vec::with_capacity(parts.len()), Vec::with_capacity(parts.len()));
+        for part in parts {
+            let (line, item, reports) = self.enter(delivery, part);
+            let (sender, answer) = oneshot::channel();
+            let part = InFlight { shared: Arc::clone(self), line, item, since, answer: Some(sender) };
+            running.push(Box::pin(part.run(reports)));
+            answers.push(answer);
+        }
+        let (sender, mut answer) = oneshot::channel();
+        let answering = async move {
+            let mut outcome = Outcome::Durable;
+            for answer in answers {
+                match answer.await.unwrap_or(Outcome::Late) {
+                    Outcome::Durable => {}
+                    other => outcome = other,
+                }
+            }
+            if let Some(ticket) = ticket {
+                ticket.end(outcome);
+            }
+            // The sender may have hung up.
+            sender.send(outcome).ok();
+        };
+        let all: BoxFuture<'static, ()> = Box::pin(async move {
+            join(join_all(running), answering).await;
+        });
+        let mut all =
+            FinishedByTask { rest: Some(self.tasks.track_future(all)), runtime: self.runtime.clone() };
+        tokio::select! {
+            biased;
+            () = all.finish() => (&mut answer).await,
+            outcome = &mut answer => outcome,
+        }
+        .unwrap_or(Outcome::Late)
+    }
+
+    /// Writes a delivery to the dead letters, whole or in pieces. Whether Kafka has it.
+    pub(super) async fn bury(&self, delivery: &Delivery, error: &kafka::Error) -> bool {
+        let failure = Failure::new(Stage::Produce, error.class(), error);
+        let (Some(ready), Some(built)) = (self.openings.ready(&delivery.context), self.sinks.get()) else {
+            return false;
+        };
+        for pieces in [1, prepare::pieces(&delivery.body)] {
+            let letters = prepare::letters(&ready, delivery, None, &failure, pieces);
+            let Some((reports, _)) = self.sinks.send(&built, letters) else { return false };
+            match reports.await {
+                Report::Landed => {
+                    self.troubles.landed(&delivery.context.connector, &delivery.context.dead_letters);
+                    return true;
+                }
+                Report::Refused(_) => {}
+                Report::Again(error) => {
+                    self.doubt(delivery, &delivery.context.dead_letters, &error);
+                    return false;
+                }
+            }
+        }
+        false
+    }
+
+    /// Kafka did not take a record: the producer or the topic may not be there any more.
+    pub(super) fn doubt(&self, delivery: &Delivery, topic: &str, error: &kafka::Error) {
+        // A stop purges the producer; what has no report by then is in the spool.
+        if !self.stopping.is_cancelled() {
+            self.troubles.failed(&delivery.context.connector, topic, error);
+        }
+        self.sinks.replace_if_over();
+        if error.lacks_topic() {
+            self.openings.doubt(&delivery.context);
+        }
+    }
+
+    /// Kafka takes records of this lane.
+    pub(super) fn landed(&self, line: &Line, delivery: &Delivery) {
+        self.troubles.landed(&delivery.context.connector, topic_of(&line.id));
+    }
+
+    /// Kafka has the record: wakes whoever waits for that, and removes the copy in the spool.
+    pub(super) fn published(&self, line: &Line, item: &Item) {
+        // A second time would say the same.
+        item.published.set(()).ok();
+        if item.copied.load(Ordering::Acquire) {
+            self.spool.remove(&line.id, item.sequence);
+        }
+    }
+}
+
+impl<S: Sinks> InFlight<S> {
+    /// With `reports` the producer has the record; without, its lane is behind.
+    async fn run(mut self, reports: Option<Reports<S>>) {
+        let Some(mut reports) = reports else { return self.behind().await };
+        failpoint::reach("intake.sent");
+        let report = tokio::select! {
+            biased;
+            report = &mut reports => report,
+            () = self.shared.due(self.since) => {
+                let mut stored = pin!(self.store_or_wait());
+                tokio::select! {
+                    // The append goes on without us; whether it is in time to be of use is seen below.
+                    report = &mut reports => report,
+                    () = stored.as_mut() => reports.await,
+                }
+            }
+        };
+        self.reported(report).await;
+    }
+
+    /// The record goes to the spool alone; the drain publishes it.
+    async fn behind(&mut self) {
+        self.shared.ensure_drain(&self.line);
+        let stored = self.store().await;
+        self.line.lane.appended(self.item.sequence, stored);
+        // A lane that came back may have sent it meanwhile: its report may still be in time.
+        if !stored && self.line.lane.is_flying(self.item.sequence) {
+            timeout_at(self.since + self.shared.times.last, self.item.published.wait()).await.ok();
+        }
+        let published = self.item.published.initialized();
+        self.give(if published { Outcome::Durable } else { Outcome::Full });
+    }
+
+    /// What Kafka's report means for the record, its lane and its sender.
+    pub(super) async fn reported(mut self, report: Report) {
+        let sequence = self.item.sequence;
+        match report {
+            Report::Landed => {
+                failpoint::reach("intake.published");
+                self.shared.published(&self.line, &self.item);
+                self.give(Outcome::Durable);
+                self.line.lane.landed(sequence);
+                self.shared.landed(&self.line, &self.item.delivery);
+            }
+            Report::Refused(error) => {
+                self.line.lane.landed(sequence);
+                self.refused(&error).await;
+            }
+            Report::Again(error) => {
+                self.shared.doubt(&self.item.delivery, topic_of(&self.line.id), &error);
+                self.line.lane.failed(sequence, Arc::clone(&self.item));
+                self.shared.ensure_drain(&self.line);
+                let published = tokio::select! {
+                    _ = self.item.published.wait() => true,
+                    () = self.shared.due(self.since) => false,
+                };
+                if published {
+                    self.give(Outcome::Durable);
+                } else if self.answer.is_some() {
+                    self.store_or_wait().await;
+                }
+            }
+        }
+    }
+
+    /// Kafka will never take the record: it becomes a dead letter. Where that takes longer than there is time, the record is left
+    /// in the spool, and the drain finds it refused again.
+    async fn refused(&mut self, error: &kafka::Error) {
+        let burying = async {
+            let mut backoff = Backoff::new(AGAIN, self.item.sequence);
+            while !self.shared.bury(&self.item.delivery, error).await {
+                sleep(backoff.next_wait(Retry::Later).unwrap_or(AGAIN.longest)).await;
+            }
+        };
+        let buried = tokio::select! {
+            () = burying => true,
+            () = self.shared.due(self.since) => false,
+        };
+        if buried {
+            self.shared.published(&self.line, &self.item);
+            self.give(Outcome::Durable);
+        } else if self.store().await {
+            self.line.lane.left_in_spool(self.item.sequence);
+            self.shared.ensure_drain(&self.line);
+        } else {
+            self.give(Outcome::Full);
+        }
+    }
+
+    /// Appends a copy to the spool. Where that cannot be done, Kafka has until the last moment.
+    async fn store_or_wait(&mut self) {
+        if !self.store().await {
+            let last = self.since + self.shared.times.last;
+            let published = timeout_at(last, self.item.published.wait()).await.is_ok();
+            self.give(if published { Outcome::Durable } else { Outcome::Full });
+        }
+    }
+
+    /// Appends a copy to the spool and answers [`Outcome::Durable`] once it is there, or [`Outcome::Late`] at the last moment.
+    /// Returns whether it was stored.
+    async fn store(&mut self) -> bool {
+        let (shared, line, item) = (Arc::clone(&self.shared), Arc::clone(&self.line), Arc::clone(&self.item));
+        item.copied.store(true, Ordering::Release);
+        let entry = Entry {
+            lane: line.id.clone(),
+            sequence: item.sequence,
+            payload: item.delivery.to_entry(&item.positions),
+        };
+        let mut append = pin!(shared.spool.append(entry));
+        let stored = match timeout_at(self.since + shared.times.last, append.as_mut()).await {
+            Ok(stored) => stored,
+            Err(_) => {
+                self.give(Outcome::Late);
+                append.await
+            }
+        };
+        if stored.is_ok() {
+            failpoint::reach("intake.spooled");
+        }
+        // Kafka may have taken it while the disk was at it.
+        if item.published.initialized() {
+            shared.spool.remove(&line.id, item.sequence);
+            self.give(Outcome::Durable);
+            return true;
+        }
+        match &stored {
+            Ok(()) => self.give(Outcome::Durable),
+            Err(error) => tracing::debug!(error = %Chain(error), "a delivery could not be stored"),
+        }
+        stored.is_ok()
+    }
+
+    fn give(&mut self, outcome: Outcome) {
+        if let Some(answer) = self.answer.take() {
+            // The sender may have hung up.
+            answer.send(outcome).ok();
+        }
+    }
+}
