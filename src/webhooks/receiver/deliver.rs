@@ -49,90 +49,65 @@ pub(super) const NOBODYS_INVOICING_LIMIT: usize = 256 << 10;
 pub(super) const NOBODYS_HEADER: &str = "ms-signature";
 
 impl<T: Take> Shared<T> {
-    /// A request to the accounting route of this receiver, or of nobody.
-    pub(super) async fn accounting(
-        &self,
-        found: Found,
-        resource: Option<AccountingResource>,
-        request: Request,
-    ) -> Response {
+    /// A request to an address of this receiver, or of nobody.
+    pub(super) async fn receive(&self, found: Found, address: Address, request: Request) -> Response {
         let (head, body) = request.into_parts();
+        if let (Address::Invoicing(hook), &Method::GET) = (address, &head.method) {
+            return self.echo(found, hook, &head, body).await;
+        }
         let receiver = match posted(&head, found) {
             Ok(receiver) => receiver,
             Err(refusal) => return self.refuse(refusal, &head, body).await,
         };
-        let accounting = receiver.as_ref().and_then(|receiver| receiver.accounting.as_ref());
-        let (keys, limit) =
-            accounting.map_or((&self.nobody, NOBODYS_LIMIT), |ours| (&ours.keys, ours.body_limit));
-        let verification = self.admit(&head, receiver.as_deref()).and_then(|()| {
-            let presented = Presented::of(&head.headers, &ACCOUNTING_HEADER, Scheme::Required);
-            let check = presented.map(|presented| Check::signature(keys, presented, None));
-            check.ok_or_else(|| unsigned(&head.headers, &ACCOUNTING_HEADER, receiver.as_deref()))
-        });
-        let check = match verification {
-            Ok(check) => check,
-            Err(refusal) => return self.refuse(refusal, &head, body).await,
-        };
-        let most = limit.saturating_mul(body::BEYOND);
-        let asked = Asked { receiver: receiver.as_deref(), limit, most, resource };
-        self.deliver(&head, body, asked, check, |_| Family::Accounting { resource }).await
+        match self.check(&head, receiver.as_deref(), address) {
+            Ok(check) => self.deliver(&head, body, receiver.as_deref(), address, check).await,
+            Err(refusal) => self.refuse(refusal, &head, body).await,
+        }
     }
 
-    /// A request to the invoicing route of this receiver, or of nobody, that asks for no echo; `hook` where it came to the own
-    /// address of one.
-    pub(super) async fn invoicing(
-        &self,
-        found: Found,
-        hook: Option<InvoicingHook>,
-        request: Request,
-    ) -> Response {
-        let (head, body) = request.into_parts();
-        let receiver = match posted(&head, found) {
-            Ok(receiver) => receiver,
-            Err(refusal) => return self.refuse(refusal, &head, body).await,
+    /// What a delivery to this address has to fulfil.
+    fn check<'a>(
+        &'a self,
+        head: &Parts,
+        receiver: Option<&'a Receiver>,
+        address: Address,
+    ) -> Result<Check<'a>, Refusal> {
+        self.admit(head, receiver)?;
+        let presented = |header: &HeaderName, scheme| {
+            let presented = Presented::of(&head.headers, header, scheme);
+            presented.ok_or_else(|| unsigned(&head.headers, header, receiver))
         };
-        let invoicing = receiver.as_ref().and_then(|receiver| receiver.invoicing.as_ref());
-        let presented = |header: &HeaderName| {
-            let presented = Presented::of(&head.headers, header, Scheme::Optional);
-            presented.ok_or_else(|| unsigned(&head.headers, header, receiver.as_deref()))
-        };
-        let verification = self.admit(&head, receiver.as_deref()).and_then(|()| {
-            match invoicing.map(|invoicing| &invoicing.trust) {
-                Some(Trust::Addresses) => Ok(Check::Source { hook }),
-                Some(Trust::Signed { header, keys }) => {
-                    let presented = presented(header)?;
-                    let own = hook.and_then(|hook| keys.get(&hook));
-                    Ok(match own {
-                        Some(own) => Check::signature(own, presented, hook),
-                        None => Check::AnyHook { keys, presented },
-                    })
-                }
-                None => {
-                    let presented = presented(&HeaderName::from_static(NOBODYS_HEADER))?;
-                    Ok(Check::signature(&self.nobody, presented, None))
+        match address {
+            Address::Accounting(_) => {
+                let accounting = receiver.and_then(|receiver| receiver.accounting.as_ref());
+                let keys = accounting.map_or(&self.nobody, |accounting| &accounting.keys);
+                Ok(Check::signature(keys, presented(&ACCOUNTING_HEADER, Scheme::Required)?, None))
+            }
+            Address::Invoicing(hook) => {
+                match receiver.and_then(|receiver| receiver.invoicing.as_ref()).map(|ours| &ours.trust) {
+                    Some(Trust::Addresses) => Ok(Check::Source { hook }),
+                    Some(Trust::Signed { header, keys }) => {
+                        let presented = presented(header, Scheme::Optional)?;
+                        Ok(match hook.and_then(|hook| keys.get(&hook)) {
+                            Some(own) => Check::signature(own, presented, hook),
+                            None => Check::AnyHook { keys, presented },
+                        })
+                    }
+                    None => {
+                        let header = HeaderName::from_static(NOBODYS_HEADER);
+                        Ok(Check::signature(&self.nobody, presented(&header, Scheme::Optional)?, None))
+                    }
                 }
             }
-        });
-        let check = match verification {
-            Ok(check) => check,
-            Err(refusal) => return self.refuse(refusal, &head, body).await,
-        };
-        let limit = invoicing.map_or(NOBODYS_INVOICING_LIMIT, |invoicing| invoicing.body_limit);
-        let asked = Asked { receiver: receiver.as_deref(), limit, most: limit, resource: None };
-        let family = |hook: Option<InvoicingHook>| {
-            let tenants = invoicing.map(|invoicing| Arc::clone(&invoicing.tenants)).unwrap_or_default();
-            Family::Invoicing { hook: hook.map(Into::into), tenants }
-        };
-        self.deliver(&head, body, asked, check, family).await
+        }
     }
 
     /// Says that the address is the receiver's.
-    pub(super) async fn echo(&self, found: Found, hook: Option<InvoicingHook>, request: Request) -> Response {
-        let (head, body) = request.into_parts();
+    async fn echo(&self, found: Found, hook: Option<InvoicingHook>, head: &Parts, body: Body) -> Response {
         let refusal = match (found, echo::asked(head.uri.query())) {
             (Found::Received(receiver), _) if receiver.state == Taking::Nothing => Refusal::Stopped,
             (Found::Received(receiver), Some(guid)) => {
-                if self.admit(&head, Some(&receiver)).is_ok() {
+                if self.admit(head, Some(&receiver)).is_ok() {
                     self.tell_echo(&receiver, hook);
                 }
                 return answer::echo(guid);
@@ -142,7 +117,7 @@ impl<T: Take> Shared<T> {
             (Found::Unknown, _) => Refusal::Starting,
             (Found::Nobody, _) => Refusal::Route,
         };
-        self.refuse(refusal, &head, body).await
+        self.refuse(refusal, head, body).await
     }
 
     /// Tells of an echo, at most once in [`ECHO_INTERVAL`] for each address: anybody may ask. The answer waits for nothing, because
@@ -188,11 +163,12 @@ impl<T: Take> Shared<T> {
         &self,
         head: &Parts,
         mut body: Body,
-        asked: Asked<'_>,
+        receiver: Option<&Receiver>,
+        address: Address,
         mut check: Check<'_>,
-        family: impl FnOnce(Option<InvoicingHook>) -> Family,
     ) -> Response {
         let since = since(head);
+        let limits = address.limits(receiver, since + self.options.body_time);
         // A request without a peer shares the budget of all such requests.
         let source = self.source(head).unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         let is_free = check.running().is_some() && self.budget.sources.free() > 0;
@@ -202,7 +178,7 @@ impl<T: Take> Shared<T> {
         let announced = body::announced(&body).and_then(|length| usize::try_from(length).ok());
         // What is longer than the limit is not kept.
         let Some(mut held) =
-            self.budget.enter(announced.filter(|length| *length <= asked.limit).unwrap_or(0), source)
+            self.budget.enter(announced.filter(|length| *length <= limits.bytes).unwrap_or(0), source)
         else {
             return self.refused(Refusal::Shed, head, !body.is_end_stream());
         };
@@ -213,7 +189,6 @@ impl<T: Take> Shared<T> {
         if !held.grow(weight(&head.headers)) {
             return self.refused(Refusal::Shed, head, !body.is_end_stream());
         }
-        let limits = Limits { bytes: asked.limit, most: asked.most, until: since + self.options.body_time };
         let read = match body::read(&mut body, limits, &mut check, &mut held).await {
             Ok(read) => read,
             Err(Refusal::Throttled) => return self.throttled(source, head, true),
@@ -224,7 +199,7 @@ impl<T: Take> Shared<T> {
             Read::Whole(body) => Some(&**body),
             Read::Oversized => None,
         };
-        let (verified, receiver) = match (check.finish(whole, &mut held).await, asked.receiver) {
+        let (verified, receiver) = match (check.finish(whole, &mut held).await, receiver) {
             (Ok(Some(verified)), Some(receiver)) => (verified, receiver),
             (Err(_), _) => return self.throttled(source, head, false),
             (Ok(_), Some(_)) => return self.refused(Refusal::Signature, head, false),
@@ -238,11 +213,11 @@ impl<T: Take> Shared<T> {
             return self.refused(Refusal::Stopped, head, false);
         }
         let Read::Whole(body) = read else {
-            self.oversized(receiver, &asked);
+            self.oversized(receiver, address, limits.bytes);
             return self.refused(Refusal::OversizedVerified, head, false);
         };
         let _held = held.verified();
-        self.take(receiver, head, family(verified.hook), body, since).await
+        self.take(receiver, head, address.family(receiver, verified.hook), body, since).await
     }
 
     /// Hands a verified body on and answers with what became of it.
@@ -320,32 +295,29 @@ impl<T: Take> Shared<T> {
             is_durable = matches!(timeout(self.options.acknowledge_time, durable).await, Ok(Ok(())));
         } else {
             metrics::acknowledgement_dropped();
-            tracing::warn!(
-                connector = &*receiver.connector,
-                "nobody keeps up with acknowledgements, one was dropped"
-            );
+            tracing::warn!(connector = &*receiver.connector, "acknowledgement channel is full; dropped one");
         }
         is_durable || !receiver.told.manages
     }
 
     /// The provider's own, and lost: somebody has to raise the limit.
-    fn oversized(&self, receiver: &Receiver, asked: &Asked<'_>) {
-        let (connector, limit) = (&receiver.connector, asked.limit);
+    fn oversized(&self, receiver: &Receiver, address: Address, limit: usize) {
+        let connector = &receiver.connector;
         tracing::error!(
             connector = &**connector,
             limit,
             "a verified delivery is larger than the connector takes and was refused; raise its body limit"
         );
-        let oversized = Oversized {
-            connector: Arc::clone(connector),
-            resource: asked.resource,
-            limit,
-            received_at: Moment::now().micros(),
+        let resource = match address {
+            Address::Accounting(resource) => resource,
+            Address::Invoicing(_) => None,
         };
+        let received_at = Moment::now().micros();
+        let oversized = Oversized { connector: Arc::clone(connector), resource, limit, received_at };
         if let Some(told) = &self.options.oversized
             && told.try_send(oversized).is_err()
         {
-            tracing::warn!(connector = &**connector, "nobody keeps up with deliveries that are too large");
+            tracing::warn!(connector = &**connector, "channel for oversized deliveries is full; dropped one");
         }
     }
 
@@ -367,15 +339,42 @@ impl<T: Take> Shared<T> {
     }
 }
 
-/// Whose delivery is to be read, and how.
-struct Asked<'a> {
-    /// `None` for nobody's: it is read as any other and refused as one that nobody signed.
-    receiver: Option<&'a Receiver>,
-    /// Bytes of the largest body that is taken.
-    limit: usize,
-    /// Bytes that are read to find out whose a larger one is.
-    most: usize,
-    resource: Option<AccountingResource>,
+/// What the address of a request says of its deliveries.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Address {
+    /// Accounting, with the resource that the address was registered for, where it names one.
+    Accounting(Option<AccountingResource>),
+    /// Invoicing, with the hook whose own address it is; `None` for the shared one.
+    Invoicing(Option<InvoicingHook>),
+}
+
+impl Address {
+    /// What is read of a body. Without a receiver it is read as any other, and refused as unsigned.
+    fn limits(self, receiver: Option<&Receiver>, until: Instant) -> Limits {
+        match self {
+            Self::Accounting(_) => {
+                let accounting = receiver.and_then(|receiver| receiver.accounting.as_ref());
+                let bytes = accounting.map_or(NOBODYS_LIMIT, |accounting| accounting.body_limit);
+                Limits { bytes, most: bytes.saturating_mul(body::BEYOND), until }
+            }
+            Self::Invoicing(_) => {
+                let invoicing = receiver.and_then(|receiver| receiver.invoicing.as_ref());
+                let bytes = invoicing.map_or(NOBODYS_INVOICING_LIMIT, |invoicing| invoicing.body_limit);
+                Limits { bytes, most: bytes, until }
+            }
+        }
+    }
+
+    /// What is known of a delivery beside its body; `hook` is the one that verified it.
+    fn family(self, receiver: &Receiver, hook: Option<InvoicingHook>) -> Family {
+        match self {
+            Self::Accounting(resource) => Family::Accounting { resource },
+            Self::Invoicing(_) => {
+                let tenants = receiver.invoicing.as_ref().map(|invoicing| Arc::clone(&invoicing.tenants));
+                Family::Invoicing { hook: hook.map(Into::into), tenants: tenants.unwrap_or_default() }
+            }
+        }
+    }
 }
 
 /// Deliveries are posted; whose this one is.

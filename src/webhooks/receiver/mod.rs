@@ -40,7 +40,6 @@ use axum::{
     response::Response,
     routing::any,
 };
-use http::Method;
 use ipnet::IpNet;
 use tokio::{
     sync::{mpsc, oneshot},
@@ -51,8 +50,8 @@ use base::metrics::Refusal;
 use model::{AccountingResource, InvoicingHook};
 use server::origin;
 
-use self::budget::Budget;
 pub use self::sources::HashLimit;
+use self::{budget::Budget, deliver::Address};
 use super::{
     delivery::{Delivery, Reading},
     hearing::Hearing,
@@ -224,7 +223,7 @@ async fn accounting<T: Take>(
     request: Request,
 ) -> Response {
     let found = segments.map_or(Found::Nobody, |Path(connector)| shared.receivers.accounting(&connector));
-    shared.accounting(found, None, request).await
+    shared.receive(found, Address::Accounting(None), request).await
 }
 
 async fn accounting_resource<T: Take>(
@@ -238,7 +237,7 @@ async fn accounting_resource<T: Take>(
         Some((shared.receivers.accounting(&connector), resource))
     });
     let (found, resource) = named.unzip();
-    shared.accounting(found.unwrap_or(Found::Nobody), resource, request).await
+    shared.receive(found.unwrap_or(Found::Nobody), Address::Accounting(resource), request).await
 }
 
 async fn incoming<T: Take>(
@@ -247,7 +246,7 @@ async fn incoming<T: Take>(
     request: Request,
 ) -> Response {
     let found = segments.map_or(Found::Nobody, |Path(segment)| shared.receivers.invoicing(&segment));
-    shared.incoming(found, None, request).await
+    shared.receive(found, Address::Invoicing(None), request).await
 }
 
 async fn incoming_hook<T: Take>(
@@ -260,17 +259,7 @@ async fn incoming_hook<T: Take>(
         Some((shared.receivers.invoicing_hook(&segment, hook), hook))
     });
     let (found, hook) = named.unzip();
-    shared.incoming(found.unwrap_or(Found::Nobody), hook, request).await
-}
-
-impl<T: Take> Shared<T> {
-    async fn incoming(&self, found: Found, hook: Option<InvoicingHook>, request: Request) -> Response {
-        if request.method() == Method::GET {
-            self.echo(found, hook, request).await
-        } else {
-            self.invoicing(found, hook, request).await
-        }
-    }
+    shared.receive(found.unwrap_or(Found::Nobody), Address::Invoicing(hook), request).await
 }
 
 async fn nowhere<T: Take>(State(shared): State<Arc<Shared<T>>>, request: Request) -> Response {
