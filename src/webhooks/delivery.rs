@@ -19,6 +19,7 @@ use model::{
     Reception, TenantId, TopicPrefix, Traceparent, Value,
 };
 
+use super::signature::hex;
 use crate::spool::Lane;
 
 /// Lanes of one topic: enough that one slow key holds up few others, few enough to look at all of them.
@@ -316,24 +317,28 @@ impl Delivery {
     /// one has the id of the first. It removes no duplicates: the provider may send the same body for two events, and both are
     /// published. Accounting deliveries bring their id; one that does not is told from others by its time.
     fn own_id(&self) -> String {
-        let hex =
-            |digest: &[u8]| digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect::<String>();
         let hook = match &self.context.family {
             Family::Invoicing { hook, .. } if self.context.content_ids => *hook,
             Family::Invoicing { .. } | Family::Accounting { .. } => {
-                return format!("{}-{}", hex(&Sha256::digest(&self.body)), self.context.received_at);
+                let digest = hex(&Sha256::digest(&self.body)[..16]);
+                return format!("{digest}-{}", self.context.received_at);
             }
         };
         let hook = hook.map(|hook| InvoicingHook::from(hook).slug().to_string()).unwrap_or_default();
-        let mut digest = Sha256::new();
-        for part in [self.context.connector.as_bytes(), hook.as_bytes()] {
-            // Its length before each part, so that no two lists of parts have the same bytes.
-            digest.update((part.len() as u64).to_be_bytes());
-            digest.update(part);
-        }
-        digest.update(&self.body);
-        hex(&digest.finalize())
+        content_id(&[self.context.connector.as_bytes(), hook.as_bytes()], &self.body)
     }
+}
+
+/// An id that follows from a body and what is known beside it.
+pub(super) fn content_id(parts: &[&[u8]], body: &[u8]) -> String {
+    let mut digest = Sha256::new();
+    for part in parts {
+        // Its length before each part, so that no two lists of parts have the same bytes.
+        digest.update((part.len() as u64).to_be_bytes());
+        digest.update(part);
+    }
+    digest.update(body);
+    hex(&digest.finalize()[..16])
 }
 
 /// Whether an id is one: none is blank or, as a GUID that nobody has set, all zeros.

@@ -37,7 +37,10 @@ use sha2::{Digest, Sha256};
 use base::retry::Retry;
 use model::EncodedRecord;
 
-use super::delivery::{Context, Delivery};
+use super::{
+    delivery::{Context, Delivery, content_id},
+    signature::hex,
+};
 use crate::pipeline::Failure;
 
 /// All of a delivery but its body.
@@ -146,16 +149,9 @@ impl Piece {
 
 /// What tells one letter from every other: the delivery, the record of it that is meant, and what failed.
 pub(super) fn id(context: &[u8], record: Option<&str>, failure: &Failure, body: &[u8]) -> String {
-    let mut digest = Sha256::new();
-    for part in
-        [context, record.unwrap_or_default().as_bytes(), failure.class.as_bytes(), failure.message.as_bytes()]
-    {
-        // Lengths first, so that no two lists of parts read the same.
-        digest.update((part.len() as u64).to_be_bytes());
-        digest.update(part);
-    }
-    digest.update(body);
-    hex(&digest.finalize()[..16])
+    let record = record.unwrap_or_default();
+    let parts = [context, record.as_bytes(), failure.class.as_bytes(), failure.message.as_bytes()];
+    content_id(&parts, body)
 }
 
 /// Pieces of one letter, in whatever order and however often they come.
@@ -174,14 +170,12 @@ impl Joining {
 
     /// Adds a piece of the same letter; one that is there already changes nothing. Answers by how many bytes this grew.
     pub fn add(&mut self, number: u32, bytes: Bytes) -> usize {
-        let size = bytes.len();
-        match self.parts.entry(number) {
-            std::collections::btree_map::Entry::Vacant(vacant) => {
-                vacant.insert(bytes);
-                size
-            }
-            std::collections::btree_map::Entry::Occupied(_) => 0,
+        if self.parts.contains_key(&number) {
+            return 0;
         }
+        let size = bytes.len();
+        self.parts.insert(number, bytes);
+        size
     }
 
     /// Bytes that are there.
@@ -283,10 +277,6 @@ pub fn text<'a>(headers: &'a [(String, Bytes)], name: &str) -> Option<&'a str> {
 
 fn numbers(missing: &[u32]) -> String {
     missing.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -4,14 +4,14 @@
 //! every secret is tried, whichever of them fits, and compared in constant time, so that the time of an answer tells nothing
 //! about secrets. Bodies are hashed as they arrive.
 
-use std::fmt;
+use std::{collections::BTreeSet, fmt, iter};
 
 use hmac::{Hmac, KeyInit, Mac};
 use http::{HeaderMap, HeaderName};
 use sha2::Sha256;
 
 use base::secret::Secret;
-use model::{InvoicingAction, InvoicingEntity};
+use model::{Fingerprint, InvoicingAction, InvoicingEntity};
 
 /// The header of accounting deliveries.
 pub const ACCOUNTING_HEADER: HeaderName = HeaderName::from_static("svc-webhook-signature");
@@ -146,11 +146,7 @@ impl fmt::Debug for Running {
 /// The header's text for a body: what the provider would send, for trials by hand.
 #[must_use]
 pub fn sign(secret: &Secret, body: &[u8]) -> String {
-    let mut text = String::from("sha256=");
-    for byte in digest(secret, body) {
-        text.push_str(&format!("{byte:02X}"));
-    }
-    text
+    format!("sha256={}", hex(&digest(secret, body)).to_uppercase())
 }
 
 /// The secret of one invoicing hook: HMAC-SHA256 of `Entity:Action`, in the provider's words, under `invoicing.secret`, as 64
@@ -159,11 +155,19 @@ pub fn sign(secret: &Secret, body: &[u8]) -> String {
 #[must_use]
 pub fn hook_secret(master: &Secret, entity: InvoicingEntity, action: InvoicingAction) -> Secret {
     let name = format!("{}:{}", entity.provider_name(), action.provider_name());
-    let mut text = String::with_capacity(2 * LENGTH);
-    for byte in digest(master, name.as_bytes()) {
-        text.push_str(&format!("{byte:02x}"));
-    }
-    Secret::new(text)
+    Secret::new(hex(&digest(master, name.as_bytes())))
+}
+
+/// Fingerprints of the secret in use and the one before it.
+pub(super) fn fingerprints(now: &Secret, previous: Option<&Secret>) -> BTreeSet<Fingerprint> {
+    iter::once(now).chain(previous).map(|secret| Fingerprint::of(secret.reveal())).collect()
+}
+
+/// Lower-case hexadecimal digits, in a text that never moves: it may be a secret.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(2 * bytes.len());
+    bytes.iter().for_each(|byte| text.push_str(&format!("{byte:02x}")));
+    text
 }
 
 fn digest(secret: &Secret, bytes: &[u8]) -> [u8; LENGTH] {

@@ -10,10 +10,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     net::IpAddr,
-    sync::{
-        Arc, PoisonError, RwLock,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     time::Duration,
 };
 
@@ -24,7 +21,7 @@ use tokio::sync::watch;
 use base::{retry::Retry, secret::Secret};
 use model::{CompanyId, Fingerprint, InvoicingHook, TenantId};
 
-use super::signature::{self, Keys, SHORTEST_SECRET};
+use super::signature::{self, Keys, SHORTEST_SECRET, fingerprints};
 use crate::config::{self, connector::webhook::Signature};
 
 /// The shortest and the longest time between two tellings of what was heard.
@@ -216,21 +213,16 @@ pub enum Found {
 
 /// The receivers of the moment. Cheap to clone; all clones are one table.
 #[derive(Debug, Clone, Default)]
-pub struct Receivers(Arc<Shared>);
+pub struct Receivers(Arc<watch::Sender<Table>>);
 
+/// Who is received.
 #[derive(Debug, Default)]
-struct Shared {
-    table: RwLock<Arc<Table>>,
-    /// There may be others: the table is that of an earlier run, or of none.
-    partial: AtomicBool,
-    changed: watch::Sender<()>,
-}
-
-#[derive(Debug, Default)]
-struct Table {
+pub struct Table {
     by_connector: HashMap<Arc<str>, Arc<Receiver>>,
     by_segment: HashMap<String, Arc<Receiver>>,
     faulty: Vec<Faulty>,
+    /// There may be others: the table is that of an earlier run, or of none.
+    partial: bool,
 }
 
 impl Receivers {
@@ -255,41 +247,34 @@ impl Receivers {
             }
             new.by_connector.insert(Arc::clone(&receiver.connector), receiver);
         }
-        *self.0.table.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
-        self.0.changed.send_replace(());
+        self.0.send_modify(|table| *table = Table { partial: table.partial, ..new });
     }
 
-    /// Says whether there may be others than those that were set. Until that is known nobody is told that a connector is not
-    /// there: the provider gives up an address that does not know it.
+    /// Says whether there may be others than those that were set. Until that is known, requests to unknown connectors are answered
+    /// 503: the provider gives up an address that does not know it.
     pub fn set_partial(&self, partial: bool) {
-        self.0.partial.store(partial, Ordering::Release);
+        self.0.send_if_modified(|table| std::mem::replace(&mut table.partial, partial) != partial);
     }
 
-    /// Whether there may be others than those that were set.
+    /// Changes whenever [`Receivers`] does.
     #[must_use]
-    pub fn is_partial(&self) -> bool {
-        self.0.partial.load(Ordering::Acquire)
-    }
-
-    /// Told when others are received, or in another way.
-    #[must_use]
-    pub fn changes(&self) -> watch::Receiver<()> {
-        self.0.changed.subscribe()
+    pub fn changes(&self) -> watch::Receiver<Table> {
+        self.0.subscribe()
     }
 
     /// Whose accounting deliveries have this connector's name in their path.
     #[must_use]
     pub fn accounting(&self, connector: &str) -> Found {
-        let table = self.table();
+        let table = self.0.borrow();
         let receiver = table.by_connector.get(connector).filter(|receiver| receiver.accounting.is_some());
-        self.found(receiver, || table.faulty.iter().any(|faulty| faulty.connector == connector))
+        table.found(receiver, |faulty| faulty.connector == connector)
     }
 
     /// Whose invoicing deliveries come to the own address of a hook below this segment.
     #[must_use]
     pub fn invoicing_hook(&self, segment: &str, hook: InvoicingHook) -> Found {
         match self.invoicing(segment) {
-            Found::Received(receiver) if !receiver.takes(hook) => self.found(None, || false),
+            Found::Received(receiver) if !receiver.takes(hook) => self.0.borrow().found(None, |_| false),
             found => found,
         }
     }
@@ -297,47 +282,39 @@ impl Receivers {
     /// Whose invoicing deliveries have this last segment in their path.
     #[must_use]
     pub fn invoicing(&self, segment: &str) -> Found {
-        let table = self.table();
-        self.found(table.by_segment.get(segment), || {
-            table.faulty.iter().any(|faulty| faulty.segment.as_deref() == Some(segment))
-        })
+        let table = self.0.borrow();
+        table.found(table.by_segment.get(segment), |faulty| faulty.segment.as_deref() == Some(segment))
     }
 
     /// All of them, by name.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<Receiver>> {
-        let mut all: Vec<_> = self.table().by_connector.values().cloned().collect();
+        let mut all: Vec<_> = self.0.borrow().by_connector.values().cloned().collect();
         all.sort_by(|one, other| one.connector.cmp(&other.connector));
         all
     }
+}
 
-    fn found(&self, receiver: Option<&Arc<Receiver>>, is_faulty: impl FnOnce() -> bool) -> Found {
+impl Table {
+    fn found(&self, receiver: Option<&Arc<Receiver>>, is_it: impl Fn(&Faulty) -> bool) -> Found {
         match receiver {
             Some(receiver) => Found::Received(Arc::clone(receiver)),
-            None if is_faulty() => Found::Faulty,
-            None if self.is_partial() => Found::Unknown,
+            None if self.faulty.iter().any(is_it) => Found::Faulty,
+            None if self.partial => Found::Unknown,
             None => Found::Nobody,
         }
-    }
-
-    /// The lock is held for a copy of a pointer, so that readers and writers wait for nothing.
-    fn table(&self) -> Arc<Table> {
-        Arc::clone(&self.0.table.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 fn told(source: &config::WebhookSource) -> Told {
-    let print = |secret: &Secret| Fingerprint::of(secret.reveal());
-    let prints = |now: &Secret, previous: &Option<Secret>| {
-        [Some(now), previous.as_ref()].into_iter().flatten().map(print).collect()
-    };
     let accounting = source.accounting.as_ref();
+    let accounting = accounting.map(|one| fingerprints(&one.secret, one.previous_secret.as_ref()));
     let invoicing = source.invoicing.as_ref().map(|invoicing| match &invoicing.signature {
-        Signature::Required { secret, previous_secret, .. } => prints(secret, previous_secret),
+        Signature::Required { secret, previous_secret, .. } => fingerprints(secret, previous_secret.as_ref()),
         Signature::Off => [Fingerprint::of("")].into(),
     });
     Told {
-        accounting: accounting.map(|one| prints(&one.secret, &one.previous_secret)).unwrap_or_default(),
+        accounting: accounting.unwrap_or_default(),
         invoicing: invoicing.unwrap_or_default(),
         every: (source.subscriptions.poll / 4).clamp(OFTEN, SELDOM),
         manages: source.manage_subscriptions,

@@ -1,6 +1,6 @@
 //! What a configuration declares.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use url::Url;
 
@@ -10,7 +10,7 @@ use model::{Fingerprint, Target};
 use super::{OtherAddress, Wanted};
 use crate::{
     config::{self, connector::webhook::Signature},
-    webhooks::signature::hook_secret,
+    webhooks::signature::{fingerprints, hook_secret},
 };
 
 /// The path of `webhook.advertised.url`, which invoicing hooks cannot be registered below.
@@ -43,37 +43,32 @@ pub fn wanted(
     let application = &source.application_name;
     let mut all = BTreeMap::new();
     if let Some(accounting) = &source.accounting {
-        let secrets = [Some(&accounting.secret), accounting.previous_secret.as_ref()];
-        let known: BTreeSet<_> = secrets.into_iter().flatten().map(fingerprint).collect();
-        let endings = (!accounting.wants_all_events()).then(|| accounting.events.clone());
+        let common = Wanted {
+            url: String::new(),
+            other: None,
+            fingerprint: fingerprint(&accounting.secret),
+            known: fingerprints(&accounting.secret, accounting.previous_secret.as_ref()),
+            application: application.clone(),
+            endings: (!accounting.wants_all_events()).then(|| accounting.events.clone()),
+        };
         for resource in &accounting.resources {
             let url = address(base, &["webhooks", "accounting", &source.common.name, resource.name()]);
-            let wanted = Wanted {
-                url,
-                other: None,
-                fingerprint: fingerprint(&accounting.secret),
-                known: known.clone(),
-                application: application.clone(),
-                endings: endings.clone(),
-            };
-            all.insert(Target::Accounting(*resource), wanted);
+            all.insert(Target::Accounting(*resource), Wanted { url, ..common.clone() });
         }
     }
     if let Some(invoicing) = &source.invoicing {
-        let (now, previous) = match &invoicing.signature {
+        let (now, known) = match &invoicing.signature {
             Signature::Required { secret, previous_secret, .. } => {
-                (fingerprint(secret), previous_secret.as_ref())
+                (fingerprint(secret), fingerprints(secret, previous_secret.as_ref()))
             }
-            Signature::Off => (Fingerprint::of(""), None),
+            Signature::Off => (Fingerprint::of(""), [Fingerprint::of("")].into()),
         };
-        let known: BTreeSet<_> = [now.clone()].into_iter().chain(previous.map(fingerprint)).collect();
+        let shared = address(base, &["api", "webhooks", "incoming", &invoicing.segment]);
         for hook in &invoicing.hooks {
-            let slug = hook.slug().to_string();
-            let shared = address(base, &["api", "webhooks", "incoming", &invoicing.segment]);
-            let own = address(base, &["api", "webhooks", "incoming", &invoicing.segment, &slug]);
+            let own = address(&shared, &[&hook.slug().to_string()]);
             let (url, other) = match invoicing.own_addresses {
-                true => (own, OtherAddress::Fallback(shared)),
-                false => (shared, OtherAddress::Former(own)),
+                true => (own, OtherAddress::Fallback(shared.clone())),
+                false => (shared.clone(), OtherAddress::Former(own)),
             };
             let wanted = Wanted {
                 url,
