@@ -15,7 +15,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Heard, Phase, Subscription, Target};
+use model::{Phase, Subscription, Target};
 
 use super::{Call, Ledger, Plan, Situation, Wanted};
 
@@ -45,9 +45,8 @@ pub fn address<'a>(ledger: &Ledger, wanted: &'a BTreeMap<Target, Wanted>, target
 
 /// The same for a plan: own addresses also need receivers that know them.
 pub(super) fn planned<'a>(situation: &Situation<'a>, target: Target, one: &'a Wanted) -> &'a str {
-    let Situation { ledger, wanted, rules, now, .. } = situation;
-    let lately = |heard: &&Heard| heard.at.saturating_add(rules.stale) > *now;
-    let are_known = ledger.heard.values().filter(lately).all(|heard| heard.hook_addresses);
+    let Situation { ledger, wanted, .. } = situation;
+    let are_known = situation.receivers().all(|heard| heard.hook_addresses);
     match one.fallback() {
         Some(fallback) if !are_known => fallback,
         _ => address(ledger, wanted, target).unwrap_or(&one.url),
@@ -57,26 +56,28 @@ pub(super) fn planned<'a>(situation: &Situation<'a>, target: Target, one: &'a Wa
 /// Whether another hook is just trying whether the provider takes own addresses.
 pub(super) fn waits_for_another(situation: &Situation<'_>, target: Target, url: &str, plan: &Plan) -> bool {
     let Situation { ledger, wanted, .. } = situation;
-    let is_own = |one: &Subscription| {
-        let wanted = wanted.get(&one.target).filter(|wanted| wanted.fallback().is_some());
-        one.target != target && wanted.is_some_and(|wanted| wanted.url == one.url)
-    };
-    let tries = wanted.get(&target).is_some_and(|one| one.fallback().is_some() && one.url == url);
+    let is_other = |one: &Subscription| one.target != target && is_own(wanted, one.target, &one.url);
     let mut steps = plan.steps.iter().filter_map(|step| match &step.call {
         Call::Subscribe(one) => Some(&**one),
         _ => None,
     });
     let mut intended = ledger.subscriptions.values().filter(|one| one.phase == Phase::Intended);
-    tries && !is_proven(ledger, wanted) && (steps.any(is_own) || intended.any(is_own))
+    is_own(wanted, target, url)
+        && !is_proven(ledger, wanted)
+        && (steps.any(is_other) || intended.any(is_other))
 }
 
 /// Whether the provider has taken the own address of a hook, and its echo.
 fn is_proven(ledger: &Ledger, wanted: &BTreeMap<Target, Wanted>) -> bool {
     ledger.subscriptions.values().any(|one| {
-        let wanted = wanted.get(&one.target).filter(|wanted| wanted.fallback().is_some());
         let is_effective = matches!(one.phase, Phase::Active | Phase::Disabled);
-        is_effective && one.id.is_some() && wanted.is_some_and(|wanted| wanted.url == one.url)
+        is_effective && one.id.is_some() && is_own(wanted, one.target, &one.url)
     })
+}
+
+/// Whether an address is the own one of a hook that has a shared one to fall back to.
+fn is_own(wanted: &BTreeMap<Target, Wanted>, target: Target, url: &str) -> bool {
+    wanted.get(&target).is_some_and(|wanted| wanted.fallback().is_some() && wanted.url == url)
 }
 
 /// When the provider last refused the own address of a target, and its shared one.

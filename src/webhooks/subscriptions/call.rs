@@ -1,6 +1,6 @@
 //! What the provider is asked for, and what it may answer.
 
-use std::{collections::BTreeSet, fmt};
+use std::collections::BTreeSet;
 
 use model::{AccountingResource, Nonce, Subscription, Target};
 
@@ -52,24 +52,23 @@ impl Call {
     pub fn target(&self) -> Option<Target> {
         match self {
             Self::Names(resource) | Self::Identify { resource, .. } => Some(Target::Accounting(*resource)),
-            Self::Subscribe(one)
-            | Self::Read(one)
-            | Self::Enable(one)
-            | Self::Move(one)
-            | Self::Delete(one) => Some(one.target),
-            Self::List { .. } => None,
+            _ => self.subscription().map(|one| one.target),
         }
     }
 
     /// Which subscription it is about.
     #[must_use]
     pub fn nonce(&self) -> Option<&Nonce> {
+        self.subscription().map(|one| &one.nonce)
+    }
+
+    fn subscription(&self) -> Option<&Subscription> {
         match self {
             Self::Subscribe(one)
             | Self::Read(one)
             | Self::Enable(one)
             | Self::Move(one)
-            | Self::Delete(one) => Some(&one.nonce),
+            | Self::Delete(one) => Some(one),
             Self::Names(_) | Self::Identify { .. } | Self::List { .. } => None,
         }
     }
@@ -93,12 +92,6 @@ impl Call {
     #[must_use]
     pub const fn only_asks(&self) -> bool {
         matches!(self, Self::Names(_) | Self::Read(_) | Self::Identify { .. } | Self::List { .. })
-    }
-}
-
-impl fmt::Display for Call {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

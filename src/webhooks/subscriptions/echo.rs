@@ -7,7 +7,7 @@
 //!
 //! While a worker of an earlier version receives, which writes no echoes, a hook that is listed counts as effective.
 
-use model::{Heard, Phase, Subscription, Target};
+use model::{Phase, Subscription, Target};
 
 use super::{Ledger, Situation};
 
@@ -16,9 +16,8 @@ const SLACK: i64 = 10_000_000;
 
 /// Whether the provider sends the notifications of a hook that it lists.
 pub(super) fn is_effective(situation: &Situation<'_>, one: &Subscription) -> bool {
-    let Situation { ledger, rules, now, .. } = situation;
-    let lately = |heard: &&Heard| heard.at.saturating_add(rules.stale) > *now;
-    let are_told = ledger.heard.values().filter(lately).all(|heard| heard.tells_echoes);
+    let ledger = situation.ledger;
+    let are_told = situation.receivers().all(|heard| heard.tells_echoes);
     !are_told
         || echoed(ledger, one).is_some()
         || delivered(ledger, one).is_some_and(|at| at > one.intended_at)

@@ -1,6 +1,6 @@
 //! What may be missing because a subscription was not there, and when that is over.
 
-use model::{Fingerprint, Gap, GapCause, GapState, Phase, Repair, Subscription, Target};
+use model::{Fingerprint, Gap, GapCause, GapState, Repair, Subscription, Target};
 
 use super::{Change, Situation};
 
@@ -11,7 +11,7 @@ pub(super) fn open(
     cause: GapCause,
     detail: impl Into<String>,
 ) -> Option<Change> {
-    let Situation { ledger, rules, now, connector, worker, .. } = situation;
+    let Situation { ledger, rules, now, .. } = situation;
     let since =
         ledger.last_delivery(one).or(one.acknowledged_at).or(one.active_since).unwrap_or(one.intended_at);
     let from = since.min(*now).saturating_sub(rules.margin);
@@ -28,24 +28,34 @@ pub(super) fn open(
     if is_known {
         return None;
     }
-    Some(Change::Gap(Gap {
-        connector: (*connector).to_owned(),
+    Some(found(situation, one.target, cause, (from, None), detail.into()))
+}
+
+/// A gap that is found now, from a moment to another, or to one that is not known yet.
+pub(super) fn found(
+    situation: &Situation<'_>,
+    target: Target,
+    cause: GapCause,
+    (from, to): (i64, Option<i64>),
+    detail: String,
+) -> Change {
+    Change::Gap(Gap {
+        connector: situation.connector.to_owned(),
         cause,
-        target: Some(one.target),
+        target: Some(target),
         company: None,
         from,
-        to: None,
-        detail: detail.into(),
-        opened_at: *now,
-        worker: (*worker).to_owned(),
+        to,
+        detail,
+        opened_at: situation.now,
+        worker: situation.worker.to_owned(),
         state: GapState::Open,
-    }))
+    })
 }
 
 /// Nobody has accepted a subscription for too long, and there is no other.
 pub(super) fn open_awaiting(situation: &Situation<'_>, one: &Subscription) -> Option<Change> {
-    let is_active = situation.ledger.living(one.target).any(|other| other.phase == Phase::Active);
-    if is_active {
+    if situation.ledger.active(one.target).next().is_some() {
         return None;
     }
     let detail = match one.target {
@@ -63,8 +73,7 @@ pub(super) fn open_moved(situation: &Situation<'_>, one: &Subscription) -> Optio
 /// What is sent is signed with a secret that no receiver knows any more, and nothing else stands for it.
 pub(super) fn open_unverified(situation: &Situation<'_>, target: Target) -> Option<Change> {
     let wanted = situation.wanted.get(&target)?;
-    let active = situation.ledger.living(target).filter(|one| one.phase == Phase::Active);
-    let active: Vec<&Subscription> = active.collect();
+    let active: Vec<&Subscription> = situation.ledger.active(target).collect();
     let first = active.first()?;
     // One that was found by what it sends has been verified.
     if active
@@ -130,7 +139,7 @@ fn over(situation: &Situation<'_>, gap: &Gap) -> Option<i64> {
                 let known = wanted.get(&target).map(|wanted| &wanted.known);
                 gap.cause != GapCause::Secret || known.is_some_and(|known| known.contains(&one.fingerprint))
             };
-            let active = ledger.living(target).filter(|one| one.phase == Phase::Active).filter(is_verified);
+            let active = ledger.active(target).filter(is_verified);
             // One that was active all the while did not keep the gap from being opened.
             active.filter_map(|one| one.active_since).map(|since| since.max(gap.opened_at)).min()
         }

@@ -155,6 +155,11 @@ impl Ledger {
         self.subscriptions.values().filter(move |one| one.target == target && one.phase.may_live())
     }
 
+    /// Those of a target that the provider sends deliveries of.
+    pub(super) fn active(&self, target: Target) -> impl Iterator<Item = &Subscription> {
+        self.living(target).filter(|one| one.phase == Phase::Active)
+    }
+
     /// The subscription with this id of the provider's, if it is or was one of ours.
     #[must_use]
     pub fn by_id(&self, id: &str) -> Option<&Subscription> {
@@ -185,10 +190,7 @@ impl Ledger {
     /// Whether another of the same target has been active since before a moment: then nothing is missing of it.
     #[must_use]
     pub fn is_covered(&self, target: Target, except: &Nonce, since: i64) -> bool {
-        self.living(target).any(|other| {
-            other.nonce != *except
-                && other.phase == Phase::Active
-                && other.active_since.is_some_and(|active| active <= since)
-        })
+        self.active(target)
+            .any(|other| other.nonce != *except && other.active_since.is_some_and(|active| active <= since))
     }
 }

@@ -49,7 +49,7 @@ use std::{
     time::Duration,
 };
 
-use model::{AccountingResource, Fingerprint, Nonce, Target};
+use model::{AccountingResource, Fingerprint, Heard, Nonce, Target};
 
 pub use self::{
     address::address,
@@ -211,6 +211,14 @@ pub struct Situation<'a> {
     pub rules: &'a Rules,
     /// Draws a nonce.
     pub draw: &'a (dyn Fn() -> Nonce + Sync),
+}
+
+impl<'a> Situation<'a> {
+    /// The receivers that were heard of lately; others count for nothing.
+    fn receivers(&self) -> impl Iterator<Item = &'a Heard> {
+        let (now, stale) = (self.now, self.rules.stale);
+        self.ledger.heard.values().filter(move |heard| heard.at.saturating_add(stale) > now)
+    }
 }
 
 /// A duration in microseconds.

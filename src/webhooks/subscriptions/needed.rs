@@ -102,9 +102,8 @@ pub(super) fn needed<'a>(
 
 /// From when on a secret may be used: once every receiver that was heard of lately knows it, or has had its time.
 fn ready(situation: &Situation<'_>, target: Target, wanted: &Wanted) -> i64 {
-    let Situation { ledger, memory, rules, now, .. } = situation;
+    let Situation { memory, rules, now, .. } = situation;
     let since = memory.secrets.get(&wanted.fingerprint).copied().unwrap_or(*now);
-    let lately = |heard: &&Heard| heard.at.saturating_add(rules.stale) > *now;
     let knows = |heard: &Heard| match target {
         Target::Accounting(_) => heard.accounting.contains(&wanted.fingerprint),
         // Their secrets are derived from one.
@@ -113,6 +112,6 @@ fn ready(situation: &Situation<'_>, target: Target, wanted: &Wanted) -> i64 {
     if wanted.fingerprint == Fingerprint::of("") {
         return *now;
     }
-    let mut workers = ledger.heard.values().filter(lately).peekable();
+    let mut workers = situation.receivers().peekable();
     if workers.peek().is_some() && workers.all(knows) { *now } else { since.saturating_add(rules.ready) }
 }

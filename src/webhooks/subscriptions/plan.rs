@@ -38,7 +38,7 @@ impl Plan {
     }
 
     pub(super) fn step(&mut self, call: Call, why: impl Into<String>) {
-        self.steps.push(Step { before: Vec::new(), call, why: why.into() });
+        self.step_after(Vec::new(), call, why);
     }
 
     pub(super) fn step_after(&mut self, before: Vec<Change>, call: Call, why: impl Into<String>) {

@@ -21,11 +21,12 @@ const ACTIVE: &str = "active";
 /// And of one that is asked to be somewhere else, which only one is that has been active.
 pub(super) const MOVED: &str = "moved to another address";
 
-/// What is to be written after a call, and what this process remembers of it. The situation is that of now, with what the step
-/// has written before the call in its ledger.
+/// What is to be written after a call, and what this process remembers from then on. The situation is that of now, with what the
+/// step has written before the call in its ledger.
 #[must_use]
-pub fn settle(situation: &Situation<'_>, call: &Call, outcome: &Outcome, memory: &mut Memory) -> Vec<Change> {
-    let now = situation.now;
+pub fn settle(situation: &Situation<'_>, call: &Call, outcome: &Outcome) -> (Vec<Change>, Memory) {
+    let (now, mut remembered) = (situation.now, situation.memory.clone());
+    let memory = &mut remembered;
     let mut changes = Changes { situation, list: Vec::new() };
     let went_well = match (call, outcome) {
         (Call::Names(resource), Outcome::Names(names)) => {
@@ -37,7 +38,7 @@ pub fn settle(situation: &Situation<'_>, call: &Call, outcome: &Outcome, memory:
             read(&mut changes, one, seen, memory);
             true
         }
-        (Call::Read(one), Outcome::Gone) => {
+        (Call::Read(one) | Call::Enable(one) | Call::Move(one), Outcome::Gone) => {
             lost(&mut changes, one, "the provider does not know it any more");
             true
         }
@@ -79,7 +80,7 @@ pub fn settle(situation: &Situation<'_>, call: &Call, outcome: &Outcome, memory:
     } else {
         tries.failed(now, situation.rules.backoff, chance(&text));
     }
-    changes.list
+    (changes.list, remembered)
 }
 
 /// Changes that add up.
@@ -348,10 +349,6 @@ fn enabled(
 ) -> bool {
     let now = changes.situation.now;
     match outcome {
-        Outcome::Gone => {
-            lost(changes, one, "the provider does not know it any more");
-            true
-        }
         Outcome::Done { state: Some(state::STATUS) | None, errors, .. } if errors.is_empty() => {
             let tries = memory.enabling.entry(one.nonce.clone()).or_default();
             // A success that does not last counts as a failure.
@@ -375,10 +372,6 @@ fn enabled(
 fn moved(changes: &mut Changes<'_, '_>, one: &Subscription, outcome: &Outcome) -> bool {
     let now = changes.situation.now;
     let is_refused = match outcome {
-        Outcome::Gone => {
-            lost(changes, one, "the provider does not know it any more");
-            return true;
-        }
         // The document shows no answer of this call, so any that complains of nothing is a success.
         Outcome::Done { errors, .. } => !errors.is_empty(),
         Outcome::Seen(_) => false,

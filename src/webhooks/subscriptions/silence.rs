@@ -4,13 +4,13 @@
 //! longer), so that nights and weekends are known after the first. A silence several times as long is not plausible any more:
 //! whatever the provider says of the subscription, what happened meanwhile is read again.
 
-use model::{Gap, GapCause, GapState, Pace, Phase, Target};
+use model::{GapCause, Pace, Target};
 
-use super::{Change, Situation};
+use super::{Change, Situation, gaps};
 
 /// Takes in what was heard, and opens a gap for each silence that is not plausible.
 pub(super) fn observe(situation: &Situation<'_>) -> Vec<Change> {
-    let Situation { ledger, rules, now, connector, worker, .. } = situation;
+    let Situation { ledger, rules, now, .. } = situation;
     let Some(factor) = rules.silence else { return Vec::new() };
     let mut changes = Vec::new();
     let mut paces = ledger.paces.clone();
@@ -22,8 +22,9 @@ pub(super) fn observe(situation: &Situation<'_>) -> Vec<Change> {
         }
     }
     for (target, pace) in &paces.targets {
-        let active = ledger.living(*target).filter(|one| one.phase == Phase::Active);
-        let Some(active_since) = active.filter_map(|one| one.active_since).min() else { continue };
+        let Some(active_since) = ledger.active(*target).filter_map(|one| one.active_since).min() else {
+            continue;
+        };
         let longest = pace.longest.into_iter().max().unwrap_or_default();
         let plausible = ((longest as f64 * factor) as i64).max(rules.quiet);
         let is_learnt = pace.last.saturating_sub(pace.since) >= rules.learning;
@@ -40,22 +41,13 @@ pub(super) fn observe(situation: &Situation<'_>) -> Vec<Change> {
             continue;
         }
         let seconds = |micros: i64| micros / 1_000_000;
-        changes.push(Change::Gap(Gap {
-            connector: (*connector).to_owned(),
-            cause: GapCause::Silence,
-            target: Some(*target),
-            company: None,
-            from: last.unwrap_or(pace.last).saturating_sub(rules.margin),
-            to: Some(*now),
-            detail: format!(
-                "nothing has come for {} s, and the longest silence before was {} s",
-                seconds(now.saturating_sub(silent_since)),
-                seconds(longest)
-            ),
-            opened_at: *now,
-            worker: (*worker).to_owned(),
-            state: GapState::Open,
-        }));
+        let from = last.unwrap_or(pace.last).saturating_sub(rules.margin);
+        let detail = format!(
+            "nothing has come for {} s, and the longest silence before was {} s",
+            seconds(now.saturating_sub(silent_since)),
+            seconds(longest)
+        );
+        changes.push(gaps::found(situation, *target, GapCause::Silence, (from, Some(*now)), detail));
     }
     if paces != ledger.paces {
         changes.push(Change::Paces(paces));

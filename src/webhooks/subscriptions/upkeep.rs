@@ -24,9 +24,11 @@ pub(super) fn start(situation: &Situation<'_>, plan: &mut Plan) {
     let mut targets = BTreeMap::new();
     let known = ledger.start.as_ref();
     for target in wanted.keys().filter(|target| target.resource().is_some()) {
-        let active = ledger.living(*target).filter(|one| one.phase == Phase::Active);
         // The oldest covers what those beside it do.
-        let oldest = active.filter_map(|one| Some((one.active_since?, one))).min_by_key(|(since, _)| *since);
+        let oldest = ledger
+            .active(*target)
+            .filter_map(|one| Some((one.active_since?, one)))
+            .min_by_key(|(since, _)| *since);
         let before = known.and_then(|start| start.targets.get(target));
         match (oldest, before) {
             (Some((since, one)), _) => {

@@ -90,12 +90,12 @@ impl Calls {
         let (outcome, stop) = match made {
             Ok(outcome) => (outcome, None),
             Err(Trouble::Unable(words)) => (Outcome::Failed { words, acted: false, refused: false }, None),
-            Err(Trouble::Api(error)) if self.waits_alone(call) => {
-                (waiting(outcome(call, &error), &error), None)
-            }
             Err(Trouble::Api(error)) => {
                 let outcome = outcome(call, &error);
-                (outcome, stop(*error))
+                match self.waits_alone(call) {
+                    true => (waiting(outcome, &error), None),
+                    false => (outcome, stop(*error)),
+                }
             }
         };
         metrics::subscription_called(call.name(), label(&outcome));

@@ -45,10 +45,14 @@ use self::{
     desired::Desired,
 };
 use super::{
-    ledger::{Handle, Writer},
+    ledger::{self, Handle, Writer},
     plugins::{Failure, Task},
+    state::configs::Properties,
 };
-use crate::webhooks::subscriptions::{Change, Ledger, Memory, Plan, Situation, Tries, Wanted, plan};
+use crate::{
+    config::{Providers, Worker},
+    webhooks::subscriptions::{Change, Ledger, Memory, Plan, Situation, Tries, Wanted, plan},
+};
 
 /// Between two plans where one follows from the other; and where that goes on and on.
 const BREATH: Duration = Duration::from_millis(20);
@@ -92,16 +96,10 @@ impl<'a> Reconciler<'a> {
     /// The configuration cannot be used here, or Kafka does not allow it.
     pub(crate) async fn start(task: &'a Task) -> Result<Self, Failure> {
         let tools = &task.tools;
-        let desired = read(task).await?;
+        let desired = read(&task.connector, &task.config, &tools.providers, &tools.worker).await?;
         let calls = Calls::new(&tools.access, &task.connector, &desired.source)?;
         let opened = tools.ledgers.open(&desired.source).await;
-        let handle = opened.map_err(|error| Failure {
-            kind: "KafkaError",
-            message: "open the ledger of subscriptions".to_owned(),
-            remedy: None,
-            retry: error.retry(),
-            source: Some(Box::new(error)),
-        })?;
+        let handle = opened.map_err(|error| no_ledger("open the ledger of subscriptions", error))?;
         let lease = Arc::clone(&tools.lease);
         let writer = Writer::take(handle.clone(), &task.connector, &tools.shards, lease).await;
         let writer = writer.map_err(|error| Failure::kafka("take the ledger of subscriptions", error))?;
@@ -136,7 +134,7 @@ impl<'a> Reconciler<'a> {
         self.remember(&ledger);
         let planned = Instant::now();
         let now = Moment::now().micros();
-        let mut plan = self.plan(&ledger, now);
+        let mut plan = plan(&self.situation(&ledger, &self.wanted(&ledger), now));
         if !self.desired.source.manage_subscriptions {
             plan = only_losses(plan, &ledger);
         }
@@ -176,10 +174,6 @@ impl<'a> Reconciler<'a> {
         }
     }
 
-    fn plan(&self, ledger: &Ledger, now: i64) -> Plan {
-        plan(&self.situation(ledger, &self.memory, &self.wanted(ledger), now))
-    }
-
     /// What is wanted: nothing, where people want all removed.
     fn wanted(&self, ledger: &Ledger) -> BTreeMap<Target, Wanted> {
         match &ledger.wish {
@@ -191,7 +185,6 @@ impl<'a> Reconciler<'a> {
     fn situation<'s>(
         &'s self,
         ledger: &'s Ledger,
-        memory: &'s Memory,
         wanted: &'s BTreeMap<Target, Wanted>,
         now: i64,
     ) -> Situation<'s> {
@@ -202,7 +195,7 @@ impl<'a> Reconciler<'a> {
             began: self.began,
             wanted,
             ledger,
-            memory,
+            memory: &self.memory,
             rules: &self.desired.rules,
             draw: &draw,
         }
@@ -265,7 +258,8 @@ impl<'a> Reconciler<'a> {
         if is_told {
             self.look_at = now + every.min(SETTLED);
         }
-        let found = match read(self.task).await {
+        let Task { connector, config, tools, .. } = self.task;
+        let found = match read(connector, config, &tools.providers, &tools.worker).await {
             Ok(found) => found,
             Err(error) => {
                 tracing::debug!(error = %Chain(&error), "what the configuration refers to cannot be read");
@@ -318,15 +312,25 @@ fn want_since(memory: &mut Memory, desired: &Desired, now: i64) {
     }
 }
 
-/// Reads the configuration of a task, where that may block.
-async fn read(task: &Task) -> Result<Desired, Failure> {
-    let (connector, config) = (Arc::clone(&task.connector), Arc::clone(&task.config));
-    let (providers, worker) = (task.tools.providers.clone(), Arc::clone(&task.tools.worker));
+/// Reads a configuration, where that may block.
+async fn read(
+    connector: &str,
+    config: &Arc<Properties>,
+    providers: &Providers,
+    worker: &Arc<Worker>,
+) -> Result<Desired, Failure> {
+    let (connector, config) = (connector.to_owned(), Arc::clone(config));
+    let (providers, worker) = (providers.clone(), Arc::clone(worker));
     let reading = spawn_blocking(move || {
         Desired::read(&connector, &config, &providers, worker.webhook.advertised_url.as_ref())
     });
     let broken = |_| Err(Failure::passing("InvalidConfiguration", "reading the configuration broke off"));
     reading.await.unwrap_or_else(broken)
+}
+
+fn no_ledger(action: &str, error: ledger::Error) -> Failure {
+    let (retry, message) = (error.retry(), action.to_owned());
+    Failure { kind: "KafkaError", message, remedy: None, retry, source: Some(Box::new(error)) }
 }
 
 /// Of a plan what is about deliveries that were lost on this side, whoever keeps the subscriptions.

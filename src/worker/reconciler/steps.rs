@@ -42,7 +42,7 @@ impl Reconciler<'_> {
         let end = planned + self.desired.request;
         let mut queue = steps.into_iter();
         let mut flying: JoinSet<Answered> = JoinSet::new();
-        let (mut changes, mut settled) = (Vec::new(), Vec::new());
+        let (mut changes, mut settled) = (Vec::new(), Vec::<Call>::new());
         let mut stopped = None;
         loop {
             // One that is begun late would have no time left; it is planned anew.
@@ -53,7 +53,7 @@ impl Reconciler<'_> {
             changes.extend(next.iter().flat_map(|step| step.before.iter().cloned()));
             self.commit(&changes).await?;
             for call in settled.drain(..) {
-                failpoint::reach(format_args!("subscriptions.{call}.settled"));
+                failpoint::reach(format_args!("subscriptions.{}.settled", call.name()));
             }
             self.launch(next, end, &mut flying)?;
             let Some(answered) = self.answers(&mut flying).await else { break };
@@ -81,7 +81,7 @@ impl Reconciler<'_> {
     /// Calls the provider for each; what has to stand before is written.
     fn launch(&self, steps: Vec<Step>, end: Instant, flying: &mut JoinSet<Answered>) -> Result<(), Failure> {
         for Step { call, why, .. } in steps {
-            failpoint::reach(format_args!("subscriptions.{call}.before"));
+            failpoint::reach(format_args!("subscriptions.{}.before", call.name()));
             if !(self.task.tools.lease)() {
                 let message = "keep subscriptions: this worker may not act on what it owns any more";
                 return Err(Failure::passing("LeaseEnded", message));
@@ -95,7 +95,7 @@ impl Reconciler<'_> {
             let calls = self.calls.clone();
             flying.spawn(async move {
                 let (outcome, stop) = calls.make(&call, end).await;
-                failpoint::reach(format_args!("subscriptions.{call}.called"));
+                failpoint::reach(format_args!("subscriptions.{}.called", call.name()));
                 Answered { call, outcome, stop }
             });
         }
@@ -121,10 +121,8 @@ impl Reconciler<'_> {
         let wanted = self.wanted(&ledger);
         let mut changes = Vec::new();
         for Answered { call, outcome, .. } in answered {
-            let before = self.memory.clone();
-            let mut memory = before.clone();
-            let now = Moment::now().micros();
-            let one = settle(&self.situation(&ledger, &before, &wanted, now), call, outcome, &mut memory);
+            let situation = self.situation(&ledger, &wanted, Moment::now().micros());
+            let (one, memory) = settle(&situation, call, outcome);
             self.memory = memory;
             for change in &one {
                 ledger.apply(change);

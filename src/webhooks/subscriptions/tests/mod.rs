@@ -216,8 +216,7 @@ impl Scene {
                 self.memory = Memory::default();
                 return true;
             }
-            let mut memory = self.memory.clone();
-            let changes = self.situation(|situation| settle(situation, &step.call, &outcome, &mut memory));
+            let (changes, memory) = self.situation(|situation| settle(situation, &step.call, &outcome));
             self.memory = memory;
             self.write(&changes);
         }

@@ -361,8 +361,7 @@ fn a_state_nobody_knows_and_errors_are_shown_and_not_swallowed() {
         errors: vec!["watch out".into()],
     };
 
-    let mut memory = Memory::default();
-    let changes = scene.situation(|situation| settle(situation, &call, &strange, &mut memory));
+    let (changes, _) = scene.situation(|situation| settle(situation, &call, &strange));
     scene.write(&changes);
 
     let shown = scene.ledger.by_id("w-1").unwrap();
@@ -499,10 +498,9 @@ fn a_hook_that_is_made_while_the_list_is_on_its_way_is_not_taken_for_lost() {
     let scene = settled(&[CREATED]);
     let one = scene.ledger.living(CREATED).next().unwrap().clone();
     let call = super::super::Call::List { planned: one.since };
-    let mut memory = scene.memory.clone();
 
     let nothing = super::super::Outcome::Listed(Vec::new());
-    let changes = scene.situation(|situation| settle(situation, &call, &nothing, &mut memory));
+    let (changes, _) = scene.situation(|situation| settle(situation, &call, &nothing));
 
     assert_eq!(changes, []);
     scene.check();

@@ -10,11 +10,11 @@ use std::{
     time::Duration,
 };
 
-use tokio::{task::spawn_blocking, time::Instant};
+use tokio::time::Instant;
 
 use model::{Moment, Nonce, Target};
 
-use super::{Desired, Failure, Stop, calls::Calls, draw, want_since};
+use super::{Desired, Failure, Stop, calls::Calls, draw, no_ledger, read, want_since};
 use crate::{
     config,
     webhooks::subscriptions::{
@@ -81,23 +81,13 @@ pub async fn look(
     removed: bool,
     end: Instant,
 ) -> Result<Look, Failure> {
-    let (name, properties, worker) = (connector.to_owned(), Arc::clone(config), Arc::clone(desk.worker));
-    let reading = spawn_blocking(move || {
-        Desired::read(&name, &properties, &worker.providers, worker.webhook.advertised_url.as_ref())
-    });
-    let broken = |_| Err(Failure::passing("InvalidConfiguration", "reading the configuration broke off"));
-    let desired = reading.await.unwrap_or_else(broken)?;
+    let desired = read(connector, config, &desk.worker.providers, desk.worker).await?;
     if !desired.source.manage_subscriptions {
         return Ok(Look { converged: true, ..Look::default() });
     }
     let calls = Calls::new(desk.access, connector, &desired.source)?;
-    let handle = desk.ledgers.of(&desired.source.common.topic_prefix).await.map_err(|error| Failure {
-        kind: "KafkaError",
-        message: "read the ledger of subscriptions".to_owned(),
-        remedy: None,
-        retry: error.retry(),
-        source: Some(Box::new(error)),
-    })?;
+    let handle = desk.ledgers.of(&desired.source.common.topic_prefix).await;
+    let handle = handle.map_err(|error| no_ledger("read the ledger of subscriptions", error))?;
     let ledger = handle.map(|handle| handle.ledger(connector)).unwrap_or_default();
     let answers = Answers { calls, desired: &desired, ledger: &ledger, end, asked: BTreeMap::new() };
     let wanted = if removed { BTreeMap::new() } else { desired.wanted.clone() };
@@ -138,8 +128,7 @@ impl<'a> Scratch<'a> {
         let mut look = Look { converged: true, ..Look::default() };
         let (mut problems, mut stands) = (BTreeSet::new(), true);
         for _ in 0..PLANS {
-            let Plan { changes, steps, again_at, converged, problems: told } =
-                plan(&self.situation(&self.memory));
+            let Plan { changes, steps, again_at, converged, problems: told } = plan(&self.situation());
             stands = converged;
             problems.extend(told);
             for change in &changes {
@@ -164,9 +153,7 @@ impl<'a> Scratch<'a> {
                 if let Outcome::Failed { words, .. } = &outcome {
                     problems.insert(words.clone());
                 }
-                let before = self.memory.clone();
-                let mut memory = before.clone();
-                let changes = settle(&self.situation(&before), &step.call, &outcome, &mut memory);
+                let (changes, memory) = settle(&self.situation(), &step.call, &outcome);
                 self.memory = memory;
                 for change in &changes {
                     self.ledger.apply(change);
@@ -181,7 +168,7 @@ impl<'a> Scratch<'a> {
         Ok(look)
     }
 
-    fn situation<'s>(&'s self, memory: &'s Memory) -> Situation<'s> {
+    fn situation(&self) -> Situation<'_> {
         Situation {
             connector: self.connector,
             worker: self.worker_id,
@@ -189,7 +176,7 @@ impl<'a> Scratch<'a> {
             began: self.now,
             wanted: &self.wanted,
             ledger: &self.ledger,
-            memory,
+            memory: &self.memory,
             rules: &self.rules,
             draw: &draw,
         }
