@@ -5,12 +5,7 @@
 //!
 //! Topics are opened before receivers change, so that no delivery is taken for topics nobody knows of.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::Path,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use tokio::{
     sync::watch,
@@ -25,8 +20,8 @@ use super::{
     Faults,
     cache::Cache,
     gaps::Gaps,
-    openings::{Prefixes, Want},
-    table::{Listed, Looked, Table, listed, stopped_at},
+    openings::{Kind, Opening, Prefixes},
+    table::{Listed, Looked, Received, Table, listed, stopped_at},
 };
 use crate::{
     config::{Providers, connector::TargetState},
@@ -90,7 +85,7 @@ impl Follower {
         loop {
             let mut looked = Looked::default();
             if Instant::now() >= look_at {
-                looked = self.look().await?;
+                looked = self.on_table(Table::look).await?;
                 let every = self.parts.look_every;
                 look_at = Instant::now() + if looked.unsettled { every.min(SETTLED) } else { every };
             }
@@ -129,11 +124,6 @@ impl Follower {
         }
     }
 
-    /// Finds out whose references have changed.
-    async fn look(&mut self) -> Result<Looked, JoinError> {
-        self.on_table(Table::look).await
-    }
-
     /// Does what may block with the table.
     async fn on_table<T: Send + 'static>(
         &mut self,
@@ -162,16 +152,18 @@ impl Follower {
         let listed = self.on_table(apply).await?;
         let Parts { receivers, prefixes, spool, gaps, create, .. } = &self.parts;
         let received: Vec<_> = self.table.received().collect();
-        let want = |(name, one): &(&str, &super::table::Received)| Want {
+        let opening = |(name, one): &(&str, &Received)| Opening {
             connector: (*name).to_owned(),
             layout: one.layout(*create),
-            logged: one.logs_dead_letters(),
-            paused: one.target == TargetState::Paused,
+            logged: one.source.common.errors.logged,
+            kind: Kind::Configured,
         };
-        prefixes.set(received.iter().map(want).collect());
+        let paused = received.iter().filter(|(_, one)| one.target == TargetState::Paused);
+        let paused = paused.map(|(name, _)| (*name).to_owned()).collect();
+        prefixes.set(received.iter().map(opening).collect(), paused);
         let table = received.iter().map(|(_, one)| Arc::clone(&one.receiver)).collect();
         receivers.set_beside(table, self.table.faulty());
-        let limit = received.iter().map(|(_, one)| one.spool_limit()).reduce(u64::saturating_add);
+        let limit = received.iter().map(|(_, one)| one.source.spool_limit_bytes).reduce(u64::saturating_add);
         spool.set_limit(limit.unwrap_or(NOBODYS));
 
         let places: Vec<(String, String)> = received
@@ -179,18 +171,17 @@ impl Follower {
             .map(|(name, one)| ((*name).to_owned(), one.receiver.prefix.to_string()))
             .collect();
         gaps.assign(&places).await;
-        let stopped: BTreeSet<&String> = listed
-            .iter()
-            .filter(|(_, now)| now.target == TargetState::Stopped)
-            .filter(|(name, _)| {
-                self.listed.get(*name).is_some_and(|before| before.target != TargetState::Stopped)
-            })
-            .map(|(name, _)| name)
-            .collect();
-        for (name, prefix) in places.iter().filter(|(name, _)| stopped.contains(name)) {
-            // Every worker opens it, under the one name that they all know.
-            let at = stopped_at.get(name).copied().unwrap_or_else(|| Moment::now().micros());
-            gaps.stopped(name, prefix, at).await;
+        let is_stopped = |listed: &BTreeMap<String, Listed>, name: &String| {
+            listed.get(name).map(|one| one.target == TargetState::Stopped)
+        };
+        for (name, prefix) in &places {
+            let stops =
+                is_stopped(&listed, name) == Some(true) && is_stopped(&self.listed, name) == Some(false);
+            if stops {
+                // Every worker opens it, under the one name that they all know.
+                let at = stopped_at.get(name).copied().unwrap_or_else(|| Moment::now().micros());
+                gaps.stopped(name, prefix, at).await;
+            }
         }
         self.tell_faults();
         if listed != self.listed {

@@ -142,12 +142,9 @@ pub(super) struct Writing {
 
 /// See the module's head.
 pub(super) struct Ingest {
-    spool: Spool,
-    intake: Intake<Producers>,
-    prefixes: Prefixes,
+    watch: Watch,
     servers: Vec<Server>,
     feed: Feed,
-    watch: Watch,
     /// What ends only when it is told to, by name.
     upkeep: Vec<(&'static str, JoinHandle<()>)>,
     cancel: CancellationToken,
@@ -265,7 +262,7 @@ impl Ingest {
             ("watch over the spool", tasks.spawn(watch_spool(spool.clone(), gaps, cancel.clone()))),
         ];
         let (servers, feed) = (Vec::new(), Feed(Arc::new(feed)));
-        Ok(Some(Self { spool, intake, prefixes, servers, feed, watch, upkeep, cancel, tasks, routes }))
+        Ok(Some(Self { watch, servers, feed, upkeep, cancel, tasks, routes }))
     }
 
     /// What the public listeners answer.
@@ -303,25 +300,25 @@ impl Ingest {
     pub(super) async fn ended(&mut self) -> &'static str {
         tokio::select! {
             part = super::parts::first_ended(&mut self.upkeep) => part,
-            () = self.spool.ended() => "spool",
+            () = self.watch.spool.ended() => "spool",
         }
     }
 
     /// Takes no more deliveries, answers those it has taken, publishes what can be published and keeps the rest.
     pub(super) async fn stop(self, listening: Duration, until: Instant) {
         // What waits for Kafka would outlive the listeners, and be cut.
-        self.intake.hurry();
+        self.watch.intake.hurry();
         let finished = join_all(self.servers.into_iter().map(|server| server.stop(listening))).await;
         if finished.contains(&false) {
             tracing::warn!("deliveries were still under way and were cut: the provider sends them again");
         }
         let intake = until.checked_sub(CLOSING).unwrap_or(until);
-        self.intake.stop(intake.max(Instant::now() + Duration::from_millis(200))).await;
+        self.watch.intake.stop(intake.max(Instant::now() + Duration::from_millis(200))).await;
         self.cancel.cancel();
-        self.prefixes.close();
+        self.watch.prefixes.close();
         self.tasks.close();
         let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(200));
-        if !self.spool.close(left).await {
+        if !self.watch.spool.close(left).await {
             tracing::warn!("the spool is still writing; the next start reads what it has");
         }
     }

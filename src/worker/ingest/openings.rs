@@ -22,12 +22,10 @@ use std::{
 };
 
 use tokio::{sync::watch, time::sleep};
-use tokio_util::{
-    sync::CancellationToken,
-    task::{AbortOnDropHandle, TaskTracker},
-};
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use base::retry::{Backoff, Chain, Policy, Retry};
+use kafka::Admin;
 use model::{AccountingResource, InvoicingEntity, Topic, TopicPrefix};
 
 use super::Writing;
@@ -46,14 +44,23 @@ const AGAIN: Policy =
 /// Between two looks for ids that the registry has not confirmed.
 const CONFIRM: Duration = Duration::from_secs(30);
 
-/// What is wanted for one connector.
-#[derive(Debug)]
-pub(super) struct Want {
+/// Whose topics and schemas are opened, and how.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Opening {
     pub(super) connector: String,
     pub(super) layout: Layout,
     /// Whether each dead letter is worth a line in the log.
     pub(super) logged: bool,
-    pub(super) paused: bool,
+    pub(super) kind: Kind,
+}
+
+/// Whose topics they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Those of a configuration.
+    Configured,
+    /// Those that a prefix has: the configuration is not known any more.
+    Former,
 }
 
 /// See the module's head. Cheap to clone.
@@ -68,7 +75,6 @@ struct Inner {
     state: RwLock<State>,
     /// Rises whenever something was opened, or is not paused any more.
     changed: watch::Sender<u64>,
-    tasks: TaskTracker,
 }
 
 #[derive(Default)]
@@ -79,33 +85,30 @@ struct State {
 }
 
 struct Slot {
-    layout: Layout,
-    logged: bool,
-    kind: Kind,
+    opening: Arc<Opening>,
     ready: Option<Arc<Ready>>,
     /// Why it is not open yet.
     fault: Option<String>,
     /// Opens it; ends with it.
-    _opening: AbortOnDropHandle<()>,
+    _task: AbortOnDropHandle<()>,
 }
 
 impl Prefixes {
     pub(super) fn new(write: Writing, spool: Spool, create: bool) -> Self {
         let (state, changed) = (RwLock::default(), watch::Sender::new(0));
-        Self(Arc::new(Inner { write, spool, create, state, changed, tasks: TaskTracker::new() }))
+        Self(Arc::new(Inner { write, spool, create, state, changed }))
     }
 
     /// From now on these connectors are received. What they had before and do not want any more is closed.
-    pub(super) fn set(&self, wants: Vec<Want>) {
+    pub(super) fn set(&self, openings: Vec<Opening>, paused: HashSet<String>) {
         let mut state = self.write();
         let mut before = std::mem::take(&mut state.slots);
-        state.paused = wants.iter().filter(|want| want.paused).map(|want| want.connector.clone()).collect();
-        for want in wants {
-            let Want { connector, layout, logged, .. } = want;
-            let same = |slot: &Slot| slot.layout == layout && slot.logged == logged;
-            let kept = before.remove(&connector).and_then(|slots| slots.into_iter().find(same));
-            let slot = kept.unwrap_or_else(|| self.slot(&connector, layout, logged, Kind::Configured));
-            state.slots.insert(connector, vec![slot]);
+        state.paused = paused;
+        for opening in openings {
+            let slots = before.remove(&opening.connector).unwrap_or_default();
+            let kept = slots.into_iter().find(|slot| *slot.opening == opening);
+            let connector = opening.connector.clone();
+            state.slots.insert(connector, vec![kept.unwrap_or_else(|| self.slot(opening))]);
         }
         drop(state);
         // What was paused may be drained now.
@@ -115,7 +118,8 @@ impl Prefixes {
     /// How records of this prefix are made, once anything of it is open.
     pub(super) fn preparer(&self, prefix: &str) -> Option<Preparer> {
         let state = self.read();
-        let mut slots = state.slots.values().flatten().filter(|slot| slot.layout.prefix.as_str() == prefix);
+        let mut slots =
+            state.slots.values().flatten().filter(|slot| slot.opening.layout.prefix.as_str() == prefix);
         slots.find_map(|slot| Some(slot.ready.as_ref()?.preparer.clone()))
     }
 
@@ -147,16 +151,10 @@ impl Prefixes {
         self.write().slots.clear();
     }
 
-    fn slot(&self, connector: &str, layout: Layout, logged: bool, kind: Kind) -> Slot {
-        let opening = Opening {
-            prefixes: self.clone(),
-            connector: connector.to_owned(),
-            layout: layout.clone(),
-            logged,
-            kind,
-        };
-        let opening = AbortOnDropHandle::new(self.0.tasks.spawn(opening.run()));
-        Slot { layout, logged, kind, ready: None, fault: None, _opening: opening }
+    fn slot(&self, opening: impl Into<Arc<Opening>>) -> Slot {
+        let opening = opening.into();
+        let task = tokio::spawn(Arc::clone(&opening).run(self.clone()));
+        Slot { opening, ready: None, fault: None, _task: AbortOnDropHandle::new(task) }
     }
 
     /// Opens for a connector that is gone, or that had another prefix when it received this.
@@ -171,16 +169,16 @@ impl Prefixes {
         let slots = state.slots.entry(context.connector.to_string()).or_default();
         // Another thread may have been here first.
         if !slots.iter().any(|slot| slot.is_for(context)) {
-            slots.push(self.slot(&context.connector, layout, true, Kind::Former));
+            let connector = context.connector.to_string();
+            slots.push(self.slot(Opening { connector, layout, logged: true, kind: Kind::Former }));
         }
     }
 
     /// Changes the slot of an opening, if it is still wanted.
-    fn settle(&self, opening: &Opening, change: impl FnOnce(&mut Slot)) {
+    fn settle(&self, opening: &Arc<Opening>, change: impl FnOnce(&mut Slot)) {
         let mut state = self.write();
-        let slots = state.slots.get_mut(&opening.connector).into_iter().flatten();
-        let mut own = slots.filter(|slot| slot.layout == opening.layout && slot.logged == opening.logged);
-        if let Some(slot) = own.next() {
+        let mut slots = state.slots.get_mut(&opening.connector).into_iter().flatten();
+        if let Some(slot) = slots.find(|slot| Arc::ptr_eq(&slot.opening, opening)) {
             change(slot);
         }
     }
@@ -223,8 +221,7 @@ impl Openings for Prefixes {
                 connector = &*context.connector,
                 "topics of the connector are gone, and are opened again"
             );
-            let kind = slot.kind;
-            *slot = self.slot(&context.connector, slot.layout.clone(), slot.logged, kind);
+            *slot = self.slot(Arc::clone(&slot.opening));
         }
     }
 
@@ -239,34 +236,17 @@ impl Openings for Prefixes {
 
 impl Slot {
     fn is_for(&self, context: &Context) -> bool {
-        self.layout.prefix.as_str() == &*context.prefix && self.layout.dead_letters == *context.dead_letters
+        let layout = &self.opening.layout;
+        layout.prefix.as_str() == &*context.prefix && layout.dead_letters == *context.dead_letters
     }
 }
 
-/// Whose topics they are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// Those of a configuration.
-    Configured,
-    /// Those that a prefix has: the configuration is not known any more.
-    Former,
-}
-
-/// One opening on its way.
-struct Opening {
-    prefixes: Prefixes,
-    connector: String,
-    layout: Layout,
-    logged: bool,
-    kind: Kind,
-}
-
 impl Opening {
-    async fn run(self) {
+    async fn run(self: Arc<Self>, prefixes: Prefixes) {
         let mut backoff = Backoff::new(AGAIN, u64::from(kafka::murmur2(self.connector.as_bytes())));
         let mut told = None;
         let opened = loop {
-            let error = match self.open().await {
+            let error = match self.open(&prefixes.0).await {
                 Ok(opened) => break opened,
                 Err(error) => Chain(&error).to_string(),
             };
@@ -279,44 +259,44 @@ impl Opening {
                     "topics or schemas are not ready; deliveries are kept in the spool until they are"
                 );
             }
-            self.prefixes.settle(&self, |slot| slot.fault = Some(error.clone()));
+            prefixes.settle(&self, |slot| slot.fault = Some(error.clone()));
             told = Some(error);
             sleep(backoff.next_wait(Retry::Later).unwrap_or(AGAIN.longest)).await;
         };
-        let signer = &self.prefixes.0.write.signer;
+        let signer = &prefixes.0.write.signer;
         let dead_letters = opened.dead_letters_of(&self.connector, 0, self.logged, signer);
         let ready = Arc::new(Ready { preparer: opened.preparer, dead_letters });
-        self.prefixes.settle(&self, |slot| (slot.ready, slot.fault) = (Some(ready), None));
-        self.prefixes.changed();
+        prefixes.settle(&self, |slot| (slot.ready, slot.fault) = (Some(ready), None));
+        prefixes.changed();
     }
 
-    async fn open(&self) -> Result<Opened, pipeline::Error> {
-        let Writing { admin, ids, .. } = &self.prefixes.0.write;
+    async fn open(&self, inner: &Inner) -> Result<Opened, pipeline::Error> {
+        let Writing { admin, ids, .. } = &inner.write;
         let mut layout = self.layout.clone();
-        layout.topics.extend(self.spooled().await);
+        layout.topics.extend(self.spooled(&inner.spool).await);
         if self.kind == Kind::Former {
-            layout.topics.extend(self.existing().await?);
+            layout.topics.extend(self.existing(admin).await?);
             layout.topics.insert(Topic::State);
         }
         pipeline::open(&layout, admin, ids).await
     }
 
     /// Topics that deliveries in the spool are for, whatever is configured now.
-    async fn spooled(&self) -> BTreeSet<Topic> {
+    async fn spooled(&self, spool: &Spool) -> BTreeSet<Topic> {
         // Only a spool that is closed does not tell, and then nothing is published any more.
-        let lanes = self.prefixes.0.spool.lanes().await.unwrap_or_default();
+        let lanes = spool.lanes().await.unwrap_or_default();
         let names: HashSet<&str> = lanes.iter().map(|lane| delivery::topic_of(&lane.lane)).collect();
         events().filter(|topic| names.contains(topic.name(&self.layout.prefix).as_str())).collect()
     }
 
     /// Topics of events that the prefix has.
-    async fn existing(&self) -> Result<BTreeSet<Topic>, pipeline::Error> {
+    async fn existing(&self, admin: &Admin) -> Result<BTreeSet<Topic>, pipeline::Error> {
         let prefix = &self.layout.prefix;
         let names: Vec<String> = events().map(|topic| topic.name(prefix)).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let failed =
             |source| pipeline::Error::Topics { prefix: prefix.to_string(), source: Box::new(source) };
-        let counts = self.prefixes.0.write.admin.partition_counts(&names).await.map_err(failed)?;
+        let counts = admin.partition_counts(&names).await.map_err(failed)?;
         Ok(events().filter(|topic| counts.contains_key(&topic.name(prefix))).collect())
     }
 }
@@ -332,7 +312,7 @@ fn events() -> impl Iterator<Item = Topic> {
 mod tests {
     use tokio::time::timeout;
 
-    use kafka::{Admin, embedded::Cluster};
+    use kafka::embedded::Cluster;
 
     use super::*;
     use crate::{
@@ -370,7 +350,10 @@ mod tests {
 
         fn set(&self, topics: &[Topic], paused: bool) {
             let layout = Layout { partitions: Some(1), ..Layout::new(prefix(), topics.iter().copied()) };
-            self.prefixes.set(vec![Want { connector: "hooks".to_owned(), layout, logged: false, paused }]);
+            let connector = "hooks".to_owned();
+            let opening = Opening { connector, layout, logged: false, kind: Kind::Configured };
+            let paused = if paused { [opening.connector.clone()].into() } else { HashSet::new() };
+            self.prefixes.set(vec![opening], paused);
         }
 
         /// Waits until this can be written.
@@ -452,7 +435,7 @@ mod tests {
         let lane = Lane { topic: "p.accounting.suppliers.events".into(), number: 0 };
         bench.spool.append(Entry { lane, sequence: 1, payload: "x".into() }).await.unwrap();
 
-        bench.prefixes.set(Vec::new());
+        bench.prefixes.set(Vec::new(), HashSet::new());
         let at_once = bench.prefixes.ready(&context("hooks"));
         let ready = bench.ready(&context("hooks")).await;
 

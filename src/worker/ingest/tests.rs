@@ -129,7 +129,7 @@ async fn a_database_that_may_not_be_opened_is_a_gap_and_takes_part_again_once_it
     };
     let append = async |ingest: &Ingest, sequence| {
         let lane = spool::Lane { topic: "acme.accounting.customers.events".into(), number: 0 };
-        ingest.spool.append(spool::Entry { lane, sequence, payload: vec![0; 9].into() }).await.unwrap();
+        ingest.watch.spool.append(spool::Entry { lane, sequence, payload: vec![0; 9].into() }).await.unwrap();
     };
     let begun = model::Moment::now().micros();
     let ingest = start().await;
@@ -140,12 +140,12 @@ async fn a_database_that_may_not_be_opened_is_a_gap_and_takes_part_again_once_it
     faults.refuse_opens(1);
     let ingest = start().await;
     append(&ingest, 2).await;
-    let without = ingest.spool.totals().entries;
+    let without = ingest.watch.spool.totals().entries;
     let report = ingest.watch().report();
     stop(ingest).await;
     let gaps = Gaps::load(directory.path(), "worker:1".into()).unwritten();
     let ingest = start().await;
-    let with = ingest.spool.totals().entries;
+    let with = ingest.watch.spool.totals().entries;
     stop(ingest).await;
 
     assert_eq!((without, with), (1, 2));
@@ -170,7 +170,7 @@ async fn a_worker_is_unwell_only_once_it_has_to_refuse_deliveries() {
     let ingest = start(&worker(directory.path(), true)).await.unwrap().unwrap();
     let append = |sequence, size| {
         let lane = spool::Lane { topic: "acme.accounting.customers.events".into(), number: 0 };
-        ingest.spool.append(spool::Entry { lane, sequence, payload: vec![0; size].into() })
+        ingest.watch.spool.append(spool::Entry { lane, sequence, payload: vec![0; size].into() })
     };
 
     append(1, 1_000).await.unwrap();
@@ -191,7 +191,7 @@ async fn a_part_that_ends_by_itself_is_named() {
     let mut ingest = start(&worker(directory.path(), true)).await.unwrap().unwrap();
     let early = timeout(Duration::from_millis(100), ingest.ended()).await;
 
-    ingest.spool.close(LIMIT).await;
+    ingest.watch.spool.close(LIMIT).await;
 
     assert!(early.is_err(), "{early:?}");
     assert_eq!(timeout(LIMIT, ingest.ended()).await.unwrap(), "spool");
@@ -215,7 +215,7 @@ async fn a_delivery_of_another_version_is_a_gap_and_no_backlog_and_is_still_ther
     // However often it is started.
     for _ in 0..2 {
         let ingest = start(&worker(directory.path(), true)).await.unwrap().unwrap();
-        let mut failures = ingest.spool.failures();
+        let mut failures = ingest.watch.spool.failures();
         timeout(LIMIT, failures.wait_for(|failures| failures.foreign.entries == 1)).await.unwrap().unwrap();
         let told = async {
             while Gaps::load(directory.path(), "worker:1".into()).unwritten().is_empty() {

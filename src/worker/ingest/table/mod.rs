@@ -93,7 +93,7 @@ pub(super) struct Looked {
 #[derive(Debug, Clone)]
 pub(super) struct Received {
     /// Its configuration, references resolved.
-    source: Arc<config::WebhookSource>,
+    pub(super) source: Arc<config::WebhookSource>,
     /// What verifies its deliveries.
     pub(super) receiver: Arc<Receiver>,
     /// What it should be doing.
@@ -117,16 +117,6 @@ impl Received {
     pub(super) fn layout(&self, create: bool) -> Layout {
         let connector = Connector::WebhookSource(Box::new((*self.source).clone()));
         Layout { create, ..Layout::of(&connector) }
-    }
-
-    /// `errors.log.enable`.
-    pub(super) fn logs_dead_letters(&self) -> bool {
-        self.source.common.errors.logged
-    }
-
-    /// `spool.limit.bytes`.
-    pub(super) fn spool_limit(&self) -> u64 {
-        self.source.spool_limit_bytes
     }
 
     fn segment(&self) -> Option<&str> {
