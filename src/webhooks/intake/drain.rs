@@ -2,8 +2,8 @@
 //!
 //! One drain per lane, a few at a time. A batch is read, sent and awaited as a whole; only then is the next one read, so a
 //! failure leaves nothing behind it in flight. What is published is removed from the spool, what failed is still there.
-//! A lane whose partition answers nobody keeps its batch and gives up its turn, so that others go on. A drain that panics is
-//! started again, with what it had taken from memory.
+//! A lane whose partition does not answer keeps its batch and gives up its turn, so that other lanes continue. A drain that panics
+//! is started again; records in memory stay in the lane until they are published.
 
 use std::{collections::BTreeMap, panic::AssertUnwindSafe, sync::Arc};
 

@@ -49,7 +49,7 @@ struct State<I> {
     flying: BTreeMap<u64, Instant>,
     /// The producer through which these fly.
     through: u64,
-    /// Failed, to be sent again from memory.
+    /// Failed, to be sent again from memory; kept until they are published.
     again: BTreeMap<u64, Arc<I>>,
     /// Being appended to the spool, and not in it for certain.
     appending: BTreeSet<u64>,

@@ -278,8 +278,7 @@ impl<S: Sinks> Shared<S> {
         Arc::clone(lines.entry(id.clone()).or_insert_with(new))
     }
 
-    /// Lets a part into its lane.
-    /// Returns the reports of what was handed to the producer; none where the lane is behind.
+    /// Lets a part into its lane. Returns the reports of what was handed to the producer, or `None` where the lane is behind.
     fn enter(&self, delivery: &Delivery, part: Part) -> (Arc<Line>, Arc<Item>, Option<Reports<S>>) {
         let line = self.line(&part.lane);
         let ready = self.openings.ready(&delivery.context);
