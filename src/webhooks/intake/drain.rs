@@ -20,7 +20,7 @@ use base::{
 };
 
 use super::{
-    AGAIN, Item, Line, Sending, Shared,
+    Item, Line, PUBLISH_BACKOFF, Sending, Shared,
     lane::{Handed, Work},
     sinks::{Report, Sinks},
 };
@@ -65,10 +65,10 @@ struct Flying<S: Sinks> {
 /// Drains until the lane is direct again or the intake stops, whatever happens to a drain meanwhile: nobody else would see to
 /// a lane to which nothing comes any more.
 pub(super) async fn run<S: Sinks>(shared: Arc<Shared<S>>, line: Arc<Line>) {
-    let mut backoff = Backoff::new(AGAIN, u64::from(line.id.number));
+    let mut backoff = Backoff::new(PUBLISH_BACKOFF, u64::from(line.id.number));
     // What a lane's lock holds is never left half changed.
     while AssertUnwindSafe(drain(&shared, &line)).catch_unwind().await.is_err() {
-        let wait = backoff.next_wait(Retry::Later).unwrap_or(AGAIN.longest);
+        let wait = backoff.next_wait(Retry::Later).unwrap_or(PUBLISH_BACKOFF.longest);
         tracing::error!(
             topic = &*line.id.topic,
             ?wait,
@@ -83,7 +83,7 @@ pub(super) async fn run<S: Sinks>(shared: Arc<Shared<S>>, line: Arc<Line>) {
 /// Drains until the lane is direct again or the intake stops. A batch that was sent is seen through: its reports come at the
 /// latest when the producer is told to give up.
 async fn drain<S: Sinks>(shared: &Arc<Shared<S>>, line: &Arc<Line>) {
-    let mut backoff = Backoff::new(AGAIN, u64::from(line.id.number));
+    let mut backoff = Backoff::new(PUBLISH_BACKOFF, u64::from(line.id.number));
     // After a failure one entry shows whether it has passed.
     let mut most = BATCH;
     loop {
@@ -98,14 +98,14 @@ async fn drain<S: Sinks>(shared: &Arc<Shared<S>>, line: &Arc<Line>) {
         most = BATCH;
         let wait = match end {
             End::Moved => {
-                backoff = Backoff::new(AGAIN, u64::from(line.id.number));
+                backoff = Backoff::new(PUBLISH_BACKOFF, u64::from(line.id.number));
                 continue;
             }
             End::Idle => {
                 shared.stopping.run_until_cancelled(line.lane.changed()).await;
                 continue;
             }
-            End::Stuck | End::Failed => backoff.next_wait(Retry::Later).unwrap_or(AGAIN.longest),
+            End::Stuck | End::Failed => backoff.next_wait(Retry::Later).unwrap_or(PUBLISH_BACKOFF.longest),
         };
         most = 1;
         shared.sinks.replace_if_over();

@@ -31,7 +31,7 @@ use base::{
 };
 
 use super::{
-    AGAIN, Item, Line, Outcome, Shared, prepare,
+    Item, Line, Outcome, PUBLISH_BACKOFF, Shared, prepare,
     seen::Ticket,
     sinks::{Report, Reports, Sinks},
 };
@@ -240,9 +240,9 @@ impl<S: Sinks> InFlight<S> {
     /// in the spool, and the drain finds it refused again.
     async fn refused(&mut self, error: &kafka::Error) {
         let burying = async {
-            let mut backoff = Backoff::new(AGAIN, self.item.sequence);
+            let mut backoff = Backoff::new(PUBLISH_BACKOFF, self.item.sequence);
             while !self.shared.bury(&self.item.delivery, error).await {
-                sleep(backoff.next_wait(Retry::Later).unwrap_or(AGAIN.longest)).await;
+                sleep(backoff.next_wait(Retry::Later).unwrap_or(PUBLISH_BACKOFF.longest)).await;
             }
         };
         let buried = tokio::select! {

@@ -67,7 +67,7 @@ use super::{
 use crate::spool::{self, Spool};
 
 /// Waits between tries to publish what Kafka does not take.
-const AGAIN: Policy =
+const PUBLISH_BACKOFF: Policy =
     Policy { first: Duration::from_millis(50), longest: Duration::from_secs(2), total: None };
 /// Lanes that are drained at a time; each holds at most one batch in memory.
 const DRAINS: usize = 8;

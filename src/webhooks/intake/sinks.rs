@@ -19,7 +19,7 @@ use kafka::{Kafka, Persisted, Producer, ProducerOptions};
 use model::{EncodedRecord, Origin};
 
 use super::{
-    AGAIN,
+    PUBLISH_BACKOFF,
     lane::Handed,
     prepare::{Kind, Prepared},
     read, write,
@@ -140,8 +140,9 @@ impl<S: Sinks> Current<S> {
                 }
                 Err(error) => {
                     let before = state.failed.take();
-                    let mut backoff = before.map_or_else(|| Backoff::new(AGAIN, 0), |(_, backoff)| backoff);
-                    let wait = backoff.next_wait(Retry::Later).unwrap_or(AGAIN.longest);
+                    let mut backoff =
+                        before.map_or_else(|| Backoff::new(PUBLISH_BACKOFF, 0), |(_, backoff)| backoff);
+                    let wait = backoff.next_wait(Retry::Later).unwrap_or(PUBLISH_BACKOFF.longest);
                     state.failed = Some((Instant::now() + wait, backoff));
                     tracing::error!(error = %Chain(&error), ?wait, "no producer can be made; deliveries are kept in the spool");
                 }

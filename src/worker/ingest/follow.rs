@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// How long after a failure (a reference that does not resolve, a file that cannot be written) the next try is.
-const AGAIN: Duration = Duration::from_secs(10);
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// How long after a reference has changed the second look is that confirms it: longer than it takes to write a file.
 const SETTLED: Duration = Duration::from_secs(1);
 /// What the spool may hold for connectors that are gone, where there is none that says so.
@@ -118,7 +118,7 @@ impl Follower {
                 // Both senders live as long as what this holds.
                 _ = source.changed() => {}
                 () = changed(changes) => {}
-                () = sleep(AGAIN), if again => {}
+                () = sleep(RETRY_INTERVAL), if again => {}
                 () = sleep_until(look_at) => {}
             }
         }

@@ -39,7 +39,7 @@ use crate::{
 };
 
 /// Waits between two tries to open.
-const AGAIN: Policy =
+const OPEN_BACKOFF: Policy =
     Policy { first: Duration::from_millis(250), longest: Duration::from_secs(10), total: None };
 /// Between two looks for ids that the registry has not confirmed.
 const CONFIRM: Duration = Duration::from_secs(30);
@@ -243,7 +243,7 @@ impl Slot {
 
 impl Opening {
     async fn run(self: Arc<Self>, prefixes: Prefixes) {
-        let mut backoff = Backoff::new(AGAIN, u64::from(kafka::murmur2(self.connector.as_bytes())));
+        let mut backoff = Backoff::new(OPEN_BACKOFF, u64::from(kafka::murmur2(self.connector.as_bytes())));
         let mut told = None;
         let opened = loop {
             let error = match self.open(&prefixes.0).await {
@@ -261,7 +261,7 @@ impl Opening {
             }
             prefixes.settle(&self, |slot| slot.fault = Some(error.clone()));
             told = Some(error);
-            sleep(backoff.next_wait(Retry::Later).unwrap_or(AGAIN.longest)).await;
+            sleep(backoff.next_wait(Retry::Later).unwrap_or(OPEN_BACKOFF.longest)).await;
         };
         let signer = &prefixes.0.write.signer;
         let dead_letters = opened.dead_letters_of(&self.connector, 0, self.logged, signer);
