@@ -284,7 +284,9 @@ fn dispatch(command: Command, environment: Environment, out: &mut dyn Write) -> 
             for problem in loaded.rejects.iter() {
                 warn!(%problem, "a connector file cannot be used as it is; the worker starts, and looks at it again");
             }
-            block_on(async |metrics| run::run(loaded, logs, metrics, with_test_source, adopt, out).await)
+            block_on(async |metrics| {
+                Box::pin(run::run(loaded, logs, metrics, with_test_source, adopt, out)).await
+            })
         }
         Command::Check(options) => {
             let with_test_source = with_test_source(&environment);

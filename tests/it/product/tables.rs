@@ -55,6 +55,11 @@ impl Place {
         Self { kafka, topic: topic.into() }
     }
 
+    /// The same topic, by another way to the cluster.
+    fn over(&self, bootstrap: &str) -> Self {
+        Self { kafka: Kafka::plaintext(bootstrap), topic: Arc::clone(&self.topic) }
+    }
+
     async fn table(&self) -> Table<Values> {
         let table = Table::follow(&self.kafka, &self.topic, PARTITIONS).await.unwrap();
         timeout(LIMIT, table.caught_up()).await.unwrap();
@@ -199,7 +204,7 @@ async fn write_to_several_partitions_is_read_back_as_a_whole(shared: &'static Sh
 async fn write_with_a_lost_answer_is_made_once() -> Result<()> {
     let broker = breakable::take().await?;
     let place = Place::create(&broker.bootstrap(), "table-lost").await;
-    let past = Place { kafka: Kafka::plaintext(&broker.bootstrap_past_proxy()), topic: place.topic.clone() };
+    let past = place.over(&broker.bootstrap_past_proxy());
     let watcher = past.table().await;
     let (hook, held) = gate();
     let watchdog = Duration::from_secs(1);
@@ -231,7 +236,7 @@ async fn nothing_is_decided_on_a_table_that_lags() -> Result<()> {
     const BLIND: Duration = Duration::from_secs(3);
     let broker = breakable::take().await?;
     let place = Place::create(&broker.bootstrap(), "table-lagging").await;
-    let past = Place { kafka: Kafka::plaintext(&broker.bootstrap_past_proxy()), topic: place.topic.clone() };
+    let past = place.over(&broker.bootstrap_past_proxy());
     // Its table reads through the proxy, its transactions go past it.
     let mut behind = past.writer_of(place.table().await, true, TransactionOptions::default());
     let mut rival = past.writer(true).await;
@@ -254,7 +259,7 @@ async fn truncated_topic_is_read_again_from_its_start() -> Result<()> {
     let broker = breakable::take().await?;
     // Kafka deletes no records of a topic that is only compacted.
     let place = Place::create_with(Cleanup::Delete, &broker.bootstrap(), "table-truncated").await;
-    let past = Place { kafka: Kafka::plaintext(&broker.bootstrap_past_proxy()), topic: place.topic.clone() };
+    let past = place.over(&broker.bootstrap_past_proxy());
     let mut rival = past.writer(true).await;
     let put = async |writer: &mut FencedWriter<Values>, key: &str| {
         let decide = |_: &Values| Ok::<_, Infallible>(((), vec![record(&place.topic, 0, key, "1")]));

@@ -246,7 +246,6 @@ impl Error {
     /// Who says that there is no such record, if somebody does: 404 and 410.
     pub const fn missing(&self) -> Option<By> {
         match self.cause {
-    #[must_use]
             Cause::NotFound { by } | Cause::Gone { by } => Some(by),
             _ => None,
         }

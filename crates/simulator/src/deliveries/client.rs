@@ -30,8 +30,11 @@ pub(super) struct Clients {
     /// Without the platform's certificates, where those cannot be read.
     bare: Client,
     /// The last one made, with what it was made for.
-    current: Mutex<Option<(BTreeMap<String, SocketAddr>, bool, Client)>>,
+    current: Mutex<Option<Current>>,
 }
+
+/// Resolved names, whether any certificate is trusted, and the client built for them.
+type Current = (BTreeMap<String, SocketAddr>, bool, Client);
 
 impl Clients {
     pub(super) fn new(roots: &[String]) -> Result<Self, Error> {

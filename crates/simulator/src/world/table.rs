@@ -132,7 +132,7 @@ impl Arrangement {
     }
 
     fn shows(self, row: Row) -> bool {
-        !is_absent(Some(row)) && !(self.hides_disabled() && is_disabled(Some(row)))
+        !(is_absent(Some(row)) || self.hides_disabled() && is_disabled(Some(row)))
     }
 }
 

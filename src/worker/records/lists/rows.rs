@@ -427,7 +427,7 @@ mod tests {
         let none = |_: &Key| Ok(None);
 
         let rows = [row("a", r#""8""#), row("a", r#""9""#), row("a", r#""10""#)];
-        let tally = Compared::new(&batch).add_rows(&mut batch, context, rows.iter(), &none).unwrap();
+        let tally = Compared::new(&batch, &none).add_rows(&mut batch, context, rows.iter()).unwrap();
 
         assert_eq!((tally.published, batch.entries.len()), (1, 2));
         assert_eq!(batch.entries[1].stamp().unwrap().version.to_string(), "10");
@@ -571,8 +571,8 @@ mod tests {
 
         let (run, mut batch) = (Run { repair: true, ..run(RunKind::Verify) }, Batch::default());
         let (desk, none) = (desk(), |_: &Key| Ok(None));
-        let mut compared = Compared::new(&batch);
-        let tally = compared.add_rows(&mut batch, context(&run, false, &desk), rows.iter(), &none).unwrap();
+        let mut compared = Compared::new(&batch, &none);
+        let tally = compared.add_rows(&mut batch, context(&run, false, &desk), rows.iter()).unwrap();
 
         assert_eq!((tally.suspects.len(), &tally.differences[..]), (1, &[(Difference::Missing, true)][..]));
         assert_eq!((tally.published, batch.entries.len()), (1, 1));

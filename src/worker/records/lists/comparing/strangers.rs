@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use model::{Difference, Key, List, Run, RunId, RunKind, Wanted};
 
 use super::{
-    super::{Active, Getting, LOOK, Lists, Part, View},
+    super::{Active, Getting, LOOK, Lists, Part},
     read_topic,
 };
 use crate::{fence::Shelf, worker::records::micros};
