@@ -196,7 +196,6 @@ async fn the_issuer_is_on_another_host_than_the_identity_provider() {
     for (endpoint, path) in [
         ("authorization_endpoint", "/auth/core/connect/authorize"),
         ("token_endpoint", "/auth/core/connect/token"),
-        ("userinfo_endpoint", "/auth/core/connect/userinfo"),
     ] {
         assert_eq!(text(&discovery, endpoint), format!("{}{path}", client.base), "{endpoint}");
     }
