@@ -19,19 +19,16 @@ use serde_json::Value;
 use server::HangUp;
 
 /// JSON with a status.
-#[must_use]
 pub fn json_answer(status: u16, body: &Value) -> Response {
     bytes_answer(status, body.to_string().into_bytes())
 }
 
 /// JSON already written; left out where the status allows no body.
-#[must_use]
 pub fn bytes_answer(status: u16, body: Vec<u8>) -> Response {
     of_type("application/json; charset=utf-8", status, body)
 }
 
 /// A page for people where JSON was asked for, as a proxy on the way would send it; left out where the status allows no body.
-#[must_use]
 pub fn html_answer(status: u16) -> Response {
     let title = status_code(status).canonical_reason().unwrap_or("Error");
     let page = format!(
@@ -42,7 +39,6 @@ pub fn html_answer(status: u16) -> Response {
 }
 
 /// Plain text.
-#[must_use]
 pub fn text_answer(status: u16, text: &'static str) -> Response {
     of_type("text/plain; charset=utf-8", status, text)
 }
@@ -57,7 +53,6 @@ fn of_type(kind: &'static str, status: u16, body: impl Into<Body>) -> Response {
 
 /// A body of so many bytes, at least two: an empty list padded with spaces where the status says that all went well, else a
 /// page.
-#[must_use]
 pub fn oversized_answer(status: u16, bytes: usize) -> Response {
     if status >= 400 {
         let mut answer = html_answer(status);
@@ -72,20 +67,17 @@ pub fn oversized_answer(status: u16, bytes: usize) -> Response {
 }
 
 /// A status alone.
-#[must_use]
 pub fn empty_answer(status: u16) -> Response {
     let body = if may_have_body(status) { Body::empty() } else { Body::new(Nothing) };
     (status_code(status), body).into_response()
 }
 
 /// Whether an answer of this status may have a body, or tell its length.
-#[must_use]
 pub const fn may_have_body(status: u16) -> bool {
     !matches!(status, 204 | 304)
 }
 
 /// An error of the gateway: `statusCode` and `message`.
-#[must_use]
 pub fn gateway_error(status: u16, message: &str) -> Response {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
@@ -97,7 +89,6 @@ pub fn gateway_error(status: u16, message: &str) -> Response {
 }
 
 /// An error of an API behind it: begins with `ok` and `httpCode`.
-#[must_use]
 pub fn api_error(status: u16, message: &str) -> Response {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
@@ -110,7 +101,6 @@ pub fn api_error(status: u16, message: &str) -> Response {
 }
 
 /// The gateway's answer for a path or method it does not know.
-#[must_use]
 pub fn unknown_path() -> Response {
     gateway_error(404, "Resource not found")
 }
@@ -121,7 +111,6 @@ pub(crate) fn hang_up() -> Response {
 }
 
 /// The same answer; the guard is dropped once its body has been handed to the connection, or will never be.
-#[must_use]
 pub fn then(answer: Response, guard: impl Send + Unpin + 'static) -> Response {
     answer.map(|body| Body::new(Then { body, _guard: guard }))
 }

@@ -68,7 +68,6 @@ pub enum Area {
 
 impl Area {
     /// Path below the base address, with its leading slash.
-    #[must_use]
     pub const fn path(self) -> &'static str {
         match self {
             Self::Accounting => "/accounting/api",
@@ -124,31 +123,26 @@ impl Resource {
     };
 
     /// Its part of the gateway.
-    #[must_use]
     pub const fn area(self) -> Area {
         TABLE[self as usize].1
     }
 
     /// Path below the area: `inputInvoices`, `activities/prorates`.
-    #[must_use]
     pub const fn path(self) -> &'static str {
         TABLE[self as usize].2
     }
 
     /// The full path below the base address: `/accounting/api/customers`.
-    #[must_use]
     pub fn prefix(self) -> String {
         format!("{}/{}", self.area().path(), self.path())
     }
 
     /// `AppName` of its events.
-    #[must_use]
     pub const fn app_name(self) -> &'static str {
         "Svc"
     }
 
     /// `Domain` of its events. Shown for ACC; the other two are this simulator's, and told by the events endpoint.
-    #[must_use]
     pub const fn domain(self) -> &'static str {
         match self.area() {
             Area::Core => "COR",
@@ -158,32 +152,27 @@ impl Resource {
     }
 
     /// `Resource` of its events: `Customers`.
-    #[must_use]
     pub fn plural(self) -> String {
         format!("{self:?}")
     }
 
     /// What its event kinds begin with: `Customer`.
-    #[must_use]
     pub const fn singular(self) -> &'static str {
         TABLE[self as usize].3
     }
 
     /// Whether a record can be deleted; accounts, customers and suppliers are only ever disabled.
-    #[must_use]
     pub const fn deletable(self) -> bool {
         !matches!(self, Self::Accounts | Self::Customers | Self::Suppliers)
     }
 
     /// The kinds of event it has, in the order the events endpoint lists them.
-    #[must_use]
     pub const fn kinds(self) -> [Kind; 4] {
         let end = if self.deletable() { Kind::Deleted } else { Kind::Disabled };
         [Kind::Created, Kind::Updated, end, Kind::ErrorOccurred]
     }
 
     /// `EventType` of an event: `CustomerCreated`, `ErrorOccurred`.
-    #[must_use]
     pub fn event_type(self, kind: Kind) -> String {
         match kind {
             Kind::ErrorOccurred => "ErrorOccurred".to_owned(),
@@ -192,7 +181,6 @@ impl Resource {
     }
 
     /// `SemanticName` of an event: `Svc.ACC.Customers.CustomerCreated`.
-    #[must_use]
     pub fn semantic_name(self, kind: Kind) -> String {
         format!("{}.{}.{}.{}", self.app_name(), self.domain(), self.plural(), self.event_type(kind))
     }
@@ -268,13 +256,11 @@ impl Entity {
     ];
 
     /// By its exact name.
-    #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|entity| format!("{entity:?}") == name)
     }
 
     /// Whether the action may be subscribed to: company data and settings are only ever updated.
-    #[must_use]
     pub const fn offers(self, action: Action) -> bool {
         !matches!(self, Self::CompanyData | Self::CompanySettings) || matches!(action, Action::Updated)
     }

@@ -24,43 +24,36 @@ const FILETIME_EPOCH: i64 = 116_444_736_000_000_000;
 
 impl Ticks {
     /// Whole seconds since 1970.
-    #[must_use]
     pub const fn seconds(self) -> i64 {
         self.0.div_euclid(SECOND)
     }
 
     /// Later by this much.
-    #[must_use]
     pub fn plus(self, time: Duration) -> Self {
         Self(self.0.saturating_add(ticks(time)))
     }
 
     /// Earlier by this much.
-    #[must_use]
     pub fn minus(self, time: Duration) -> Self {
         Self(self.0.saturating_sub(ticks(time)))
     }
 
     /// 18 digits for our century, counted as .NET does.
-    #[must_use]
     pub const fn dotnet(self) -> i64 {
         self.0 + DOTNET_EPOCH
     }
 
     /// 18 digits, counted as Windows file times are.
-    #[must_use]
     pub const fn filetime(self) -> i64 {
         self.0 + FILETIME_EPOCH
     }
 
     /// `2026-11-15T09:00:00.1234567Z`, as records carry it.
-    #[must_use]
     pub fn iso(self) -> String {
         self.iso_with(1, 7)
     }
 
     /// `2026-11-15T09:00:00.123Z`, as payroll carries it.
-    #[must_use]
     pub fn iso_milliseconds(self) -> String {
         self.iso_with(10_000, 3)
     }
@@ -74,7 +67,6 @@ impl Ticks {
     }
 
     /// `11/15/2026 9:00:00 AM`: the `Version` of an event, which is not ISO 8601.
-    #[must_use]
     pub fn month_first(self) -> String {
         let (year, month, day) = self.date();
         let (hour, minute, second) = self.time();
@@ -84,7 +76,6 @@ impl Ticks {
     }
 
     /// `Sun, 15 Nov 2026 09:00:00 GMT`, as the `Date` header has it.
-    #[must_use]
     pub fn http_date(self) -> String {
         const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
         const MONTHS: [&str; 12] =
@@ -117,13 +108,11 @@ impl Ticks {
 }
 
 /// A duration in 100 ns.
-#[must_use]
 pub fn ticks(time: Duration) -> i64 {
     i64::try_from(time.as_nanos() / 100).unwrap_or(i64::MAX)
 }
 
 /// Midnight UTC of a civil date; `None` where there is no such day.
-#[must_use]
 pub fn midnight(year: i64, month: i64, day: i64) -> Option<Ticks> {
     if !(1..=9999).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
         return None;
@@ -153,7 +142,6 @@ pub struct Clock {
 
 impl Clock {
     /// Runs with the machine's, or stands at a moment until moved.
-    #[must_use]
     pub fn new(frozen: Option<Ticks>) -> Self {
         Self {
             frozen,
@@ -164,7 +152,6 @@ impl Clock {
     }
 
     /// Now, as the provider sees it.
-    #[must_use]
     pub fn now(&self) -> Ticks {
         let base = self.frozen.unwrap_or_else(|| Ticks(UNIX_EPOCH.elapsed().map_or(0, ticks)));
         Ticks(base.0.saturating_add(self.offset.load(Ordering::Relaxed)))
@@ -184,7 +171,6 @@ impl Clock {
 
     /// Now, on the scale by which changes are dated: never before the last of them. What looks back into the world
     /// counts from here.
-    #[must_use]
     pub fn latest(&self) -> Ticks {
         Ticks(self.unless_set_back().max(self.last_change.load(Ordering::Relaxed)))
     }

@@ -21,7 +21,6 @@ struct Inner<T> {
 
 impl<T> Journal<T> {
     /// Keeps the last `limit` entries, at least one.
-    #[must_use]
     pub fn new(limit: usize) -> Self {
         Self { inner: Mutex::new(Inner { entries: VecDeque::new(), gone: 0 }), limit: limit.max(1) }
     }

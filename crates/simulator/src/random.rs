@@ -3,7 +3,6 @@
 use std::fmt;
 
 /// Mixes 64 bits so that near inputs give unrelated outputs (the finaliser of SplitMix64).
-#[must_use]
 pub const fn mix(value: u64) -> u64 {
     let value = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -17,7 +16,6 @@ pub struct Random(u64);
 
 impl Random {
     /// The stream of a seed and a purpose: two purposes never share numbers.
-    #[must_use]
     pub const fn new(seed: u64, purpose: u64) -> Self {
         Self(mix(seed ^ mix(purpose)))
     }
@@ -57,13 +55,11 @@ pub struct Guid(pub u128);
 
 impl Guid {
     /// The GUID number `number` of a purpose under a seed.
-    #[must_use]
     pub const fn nth(seed: u64, purpose: u64, number: u64) -> Self {
         Random::new(seed ^ mix(number), purpose).guid()
     }
 
     /// Reads one, with or without dashes.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = text.as_bytes();
         let dashed = bytes.len() == 36 && [8, 13, 18, 23].iter().all(|&at| bytes[at] == b'-');
@@ -73,7 +69,6 @@ impl Guid {
     }
 
     /// 32 characters, lower case, without dashes.
-    #[must_use]
     pub fn simple(self) -> String {
         format!("{:032x}", self.0)
     }

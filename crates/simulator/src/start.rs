@@ -64,7 +64,6 @@ impl Simulator {
     }
 
     /// Where it listens.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -73,7 +72,6 @@ impl Simulator {
     ///
     /// # Panics
     /// Never: an address makes a URL.
-    #[must_use]
     pub fn base_url(&self) -> Url {
         let scheme = if self.certificate.is_some() { "https" } else { "http" };
         let text = format!("{scheme}://{}", self.address);
@@ -81,7 +79,6 @@ impl Simulator {
     }
 
     /// `{auth_url}` of the document: the same listener under the name `localhost`.
-    #[must_use]
     pub fn auth_url(&self) -> Url {
         let mut url = self.base_url();
         if self.address.ip().is_loopback() {
@@ -91,13 +88,11 @@ impl Simulator {
     }
 
     /// The certificate it serves with, as PEM: what a client must trust.
-    #[must_use]
     pub fn certificate(&self) -> Option<&str> {
         self.certificate.as_deref()
     }
 
     /// Knobs, world, truth.
-    #[must_use]
     pub fn provider(&self) -> &Arc<Provider> {
         &self.provider
     }

@@ -3,14 +3,12 @@
 use super::clock::{SECOND, Ticks, midnight};
 
 /// `YYYY-MM-DDThh:mm:ss` with up to seven digits of a second and a zone: RFC 3339 as far as a tick can say it.
-#[must_use]
 pub fn parse(text: &str) -> Option<Ticks> {
     let (day, time) = text.split_once('T')?;
     Some(Ticks(date(day)?.0 + time_of_day(time)?))
 }
 
 /// Midnight of `YYYY-MM-DD`.
-#[must_use]
 pub fn date(text: &str) -> Option<Ticks> {
     let (year, rest) = text.split_once('-')?;
     let (month, day) = rest.split_once('-')?;

@@ -126,7 +126,6 @@ pub enum WebhookState {
 
 impl Accounting {
     /// No webhooks yet.
-    #[must_use]
     pub fn new(settings: &Settings) -> Self {
         Self {
             seed: settings.world.seed,
@@ -201,13 +200,11 @@ impl Accounting {
     }
 
     /// Whether a delivery is still wanted: its webhook may have been disabled or deleted, or moved to another url, since.
-    #[must_use]
     pub fn wants(&self, webhook: Guid, purpose: Purpose, url: &str) -> bool {
         self.registry().get(webhook).is_some_and(|found| found.wants(purpose, url))
     }
 
     /// Every webhook, in the order they were made.
-    #[must_use]
     pub fn webhooks(&self) -> Vec<WebhookTruth> {
         self.registry().all().map(|webhook| webhook.truth(&self.names)).collect()
     }

@@ -58,7 +58,6 @@ pub struct PayrollTruth {
 }
 
 /// Every record of a resource, deleted ones included.
-#[must_use]
 pub fn records(provider: &Provider, resource: Resource) -> Vec<RecordTruth> {
     let (rows, naming) = {
         let world = provider.world();
@@ -68,7 +67,6 @@ pub fn records(provider: &Provider, resource: Resource) -> Vec<RecordTruth> {
 }
 
 /// Every payroll company that is listed.
-#[must_use]
 pub fn payroll(provider: &Provider) -> Vec<PayrollTruth> {
     let (rows, seed) = payroll_rows(provider);
     rows.iter().map(|row| payroll_truth(seed, row)).collect()

@@ -216,7 +216,6 @@ pub enum End {
 }
 
 /// A 64-bit hash that is the same on every machine.
-#[must_use]
 pub fn hash(bytes: &[u8]) -> u64 {
     let mut state = bytes.len() as u64;
     for chunk in bytes.chunks(8) {
@@ -293,19 +292,16 @@ impl Deliveries {
     }
 
     /// The HTTP client that deliveries use: hosts resolved by the knobs, certificates trusted by the settings.
-    #[must_use]
     pub fn client(&self, provider: &Provider) -> reqwest::Client {
         self.clients.get(&provider.knobs())
     }
 
     /// Deliveries since the start, in order, within the journal's limit: `(number, entry)` from a number on.
-    #[must_use]
     pub fn entries(&self, from: u64, limit: usize) -> Vec<(u64, Entry)> {
         self.journal.from(from, limit)
     }
 
     /// How many there ever were.
-    #[must_use]
     pub fn count(&self) -> u64 {
         self.journal.count()
     }

@@ -7,7 +7,6 @@ use axum::http::HeaderValue;
 ///
 /// # Panics
 /// Never: digits make a header's value.
-#[must_use]
 pub fn signature(key: &hmac::Key, body: &[u8]) -> HeaderValue {
     let hash = hmac::sign(key, body);
     let digits: String = hash.as_ref().iter().map(|byte| format!("{byte:02X}")).collect();

@@ -119,7 +119,6 @@ pub struct Request {
 
 impl Gateway {
     /// Nothing used up yet.
-    #[must_use]
     pub fn new(settings: &Settings) -> Self {
         Self {
             requests: Journal::new(settings.journal_limit),
@@ -129,13 +128,11 @@ impl Gateway {
     }
 
     /// Requests since the start, in order, within the journal's limit: `(number, request)` from a number on.
-    #[must_use]
     pub fn requests(&self, from: u64, limit: usize) -> Vec<(u64, Request)> {
         self.requests.from(from, limit)
     }
 
     /// How many there ever were.
-    #[must_use]
     pub fn request_count(&self) -> u64 {
         self.requests.count()
     }

@@ -149,7 +149,6 @@ impl Identity {
     }
 
     /// What an access token is worth now. Cheap: tokens issued here are remembered, not verified again.
-    #[must_use]
     pub fn check(&self, bearer: &str, now: Ticks) -> Standing {
         let ledger = self.ledger();
         match ledger.access(bearer) {
@@ -192,20 +191,17 @@ impl Identity {
     }
 
     /// Every token issued, in order, within the journal's limit.
-    #[must_use]
     pub fn issued(&self) -> Vec<Issued> {
         self.issued.from(0, usize::MAX).into_iter().map(|(_, issued)| issued).collect()
     }
 
     /// Codes and refresh tokens presented since the start, in order, within the journal's limit: `(number, exchange)` from a
     /// number on.
-    #[must_use]
     pub fn exchanges(&self, from: u64, limit: usize) -> Vec<(u64, Exchange)> {
         self.exchanges.from(from, limit)
     }
 
     /// How many there ever were.
-    #[must_use]
     pub fn exchange_count(&self) -> u64 {
         self.exchanges.count()
     }

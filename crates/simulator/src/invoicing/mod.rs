@@ -101,7 +101,6 @@ pub struct HookTruth {
 
 impl Invoicing {
     /// Nobody logged in, no hooks.
-    #[must_use]
     pub fn new(settings: &Settings) -> Self {
         Self {
             seed: settings.world.seed,
@@ -114,31 +113,26 @@ impl Invoicing {
     }
 
     /// What a token is worth now; tokens before a company was chosen have none.
-    #[must_use]
     pub fn check(&self, bearer: &str, now: Ticks) -> Standing {
         self.tokens.check(bearer, now)
     }
 
     /// `TenantId` of an invoicing company, which the login tells as `idCDA`.
-    #[must_use]
     pub fn tenant(&self, company: u32) -> String {
         Guid::nth(self.seed, TENANTS, company.into()).to_string()
     }
 
     /// The id by which the login tells an invoicing company and a select chooses it.
-    #[must_use]
     pub const fn company_id(company: u32) -> u32 {
         FIRST_COMPANY.saturating_add(company)
     }
 
     /// Whether a delivery is still wanted: its hook may have been deleted or paused since.
-    #[must_use]
     pub fn wants(&self, hook: Guid) -> bool {
         !self.hooks.all(|one| one.subscribed.id == hook && one.active()).is_empty()
     }
 
     /// Every hook that has not been deleted.
-    #[must_use]
     pub fn hooks(&self) -> Vec<HookTruth> {
         self.hooks.all(|_| true).iter().map(Hook::truth).collect()
     }
@@ -173,7 +167,6 @@ impl Invoicing {
     }
 
     /// Every token issued, in order, within the journal's limit.
-    #[must_use]
     pub fn issued(&self) -> Vec<Issued> {
         self.tokens.issued()
     }

@@ -30,7 +30,6 @@ pub enum Latency {
 
 impl Latency {
     /// How long this one takes: never negative, at most an hour, whatever the knob says.
-    #[must_use]
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped before")]
     pub fn sample(&self, random: &mut Random) -> Duration {
         /// An hour in milliseconds.

@@ -18,7 +18,6 @@ const PURPOSE: u64 = 0x0070_726f_6669_6c65;
 
 impl Knobs {
     /// The most generous reading of the document.
-    #[must_use]
     pub fn lenient() -> Self {
         let mut knobs = Self::default();
         let reads = &mut knobs.reads;
@@ -35,7 +34,6 @@ impl Knobs {
     }
 
     /// An answer to each question that the document leaves open.
-    #[must_use]
     pub fn drawn(seed: u64) -> Self {
         let mut dice = Dice(Random::new(seed, PURPOSE));
         let mut knobs = Self::default();

@@ -22,7 +22,6 @@ impl Status {
     pub const SERVER_ERROR: Self = Self(500);
 
     /// `None` for what is no status of an answer.
-    #[must_use]
     pub const fn new(status: u16) -> Option<Self> {
         match status {
             200..=599 => Some(Self(status)),
@@ -31,7 +30,6 @@ impl Status {
     }
 
     /// The number.
-    #[must_use]
     pub const fn get(self) -> u16 {
         self.0
     }

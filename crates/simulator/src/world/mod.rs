@@ -192,7 +192,6 @@ struct Partition {
 
 impl World {
     /// The first world of these settings: every record at revision 0, dated before `clock`'s now.
-    #[must_use]
     pub fn new(settings: &WorldSettings, clock: &Clock) -> Self {
         let now = clock.now();
         let Genesis { companies, partitions, tenant } = Genesis::new(settings, now);
@@ -218,38 +217,32 @@ impl World {
     }
 
     /// What turns places into ids and rows into contents, to be used without holding the world.
-    #[must_use]
     pub const fn naming(&self) -> Naming {
         self.naming
     }
 
     /// Correlation id of a record (for companies: `<prefix>:<number>:CM:<guid>`, otherwise a GUID).
-    #[must_use]
     pub fn id(&self, place: Place) -> String {
         self.naming.id(place)
     }
 
     /// Correlation id of a company.
-    #[must_use]
     pub fn company_id(&self, company: CompanyNumber) -> String {
         self.id(Place { resource: Resource::Companies, company: None, index: company })
     }
 
     /// Whether records of a resource belong to no company: companies, and the tenant-wide resources of the settings
     /// (customers and accounts are always a company's, because their lists are).
-    #[must_use]
     pub fn is_tenant_wide(&self, resource: Resource) -> bool {
         genesis::is_tenant_wide(&self.settings, resource)
     }
 
     /// Changes so far.
-    #[must_use]
     pub const fn changes(&self) -> u64 {
         self.changes
     }
 
     /// The seed.
-    #[must_use]
     pub const fn seed(&self) -> u64 {
         self.naming.seed()
     }

@@ -24,20 +24,17 @@ pub struct Naming {
 
 impl Naming {
     /// The names of a seed; no two seeds share ids.
-    #[must_use]
     pub fn new(seed: u64) -> Self {
         let mut random = Random::new(seed, KEYS);
         Self { seed, keys: std::array::from_fn(|_| random.next()) }
     }
 
     /// The seed.
-    #[must_use]
     pub const fn seed(&self) -> u64 {
         self.seed
     }
 
     /// Correlation id of a record: a GUID, for companies `<prefix>:<number>:CM:<guid>`.
-    #[must_use]
     pub fn id(&self, place: Place) -> String {
         let guid = self.guid(place);
         if place.resource == Resource::Companies {
@@ -48,7 +45,6 @@ impl Naming {
     }
 
     /// The place of an id in a resource. Ids are opaque, so only the exact text leads back.
-    #[must_use]
     pub fn place(&self, resource: Resource, id: &str) -> Option<Place> {
         let guid = id.get(id.len().checked_sub(36)?..)?;
         let place = self.decode(Guid::parse(guid)?)?;
@@ -56,7 +52,6 @@ impl Naming {
     }
 
     /// The GUID in a record's id.
-    #[must_use]
     pub fn guid(&self, place: Place) -> Guid {
         let (mut left, mut right) = pack(place);
         for key in self.keys {
@@ -66,7 +61,6 @@ impl Naming {
     }
 
     /// What the fields follow from that a record keeps all its life, such as codes.
-    #[must_use]
     pub fn fixed(&self, place: Place) -> u64 {
         let (left, right) = pack(place);
         mix(mix(self.seed ^ mix(left)) ^ right)
@@ -74,7 +68,6 @@ impl Naming {
 
     /// What the fields follow from that change with each state. A state after a restore differs from the one that had its
     /// revision and sequence before, because its lineage does.
-    #[must_use]
     pub fn content(&self, place: Place, row: &Row) -> u64 {
         mix(self.fixed(place) ^ mix(u64::from(row.revision) << 16 | u64::from(row.lineage)))
     }

@@ -46,13 +46,11 @@ impl Payroll {
 
 impl World {
     /// Every payroll company that has not left, in the order of the view.
-    #[must_use]
     pub fn payroll(&self, order: ListOrder) -> Vec<PayrollRow> {
         self.payroll_slice(0, usize::MAX, order, None).0
     }
 
     /// Rows `offset..offset + limit` of that list as it was at a moment (`None` for now), and how many it has.
-    #[must_use]
     pub fn payroll_slice(
         &self,
         offset: u64,

@@ -8,19 +8,16 @@ const SCATTER: u64 = 0x7363_6174_7465_7265;
 
 impl World {
     /// The company with this correlation id, deleted ones included.
-    #[must_use]
     pub fn company(&self, id: &str) -> Option<CompanyNumber> {
         self.find(Resource::Companies, id).map(|(place, _)| place.index)
     }
 
     /// Whether the company exists and has not been deleted.
-    #[must_use]
     pub fn company_lives(&self, company: CompanyNumber) -> bool {
         self.company_lived(company, None)
     }
 
     /// Whether the company existed at a moment (`None` for now) and had not been deleted by then.
-    #[must_use]
     pub fn company_lived(&self, company: CompanyNumber, as_of: Option<Ticks>) -> bool {
         let place = Place { resource: Resource::Companies, company: None, index: company };
         self.companies
@@ -31,7 +28,6 @@ impl World {
 
     /// The record with this id in this resource of this company, in the state the view shows; deleted ones, hidden ones
     /// and those the view's moment does not have yet are `None`.
-    #[must_use]
     pub fn record(
         &self,
         resource: Resource,
@@ -51,7 +47,6 @@ impl World {
     }
 
     /// Rows `offset..offset + limit` of a list as the view shows it, and how many the whole list has.
-    #[must_use]
     pub fn slice(
         &self,
         (resource, company): List,
@@ -92,7 +87,6 @@ impl World {
     }
 
     /// The record with this id, in whatever state, deleted included; see [`World::records`].
-    #[must_use]
     pub fn find(&self, resource: Resource, id: &str) -> Option<(Place, Row)> {
         let place = self.naming.place(resource, id)?;
         let gone = place.company.is_some_and(|company| !self.company_lives(company));

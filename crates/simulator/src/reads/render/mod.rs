@@ -47,7 +47,6 @@ pub struct Shape {
 
 impl Shape {
     /// Of a row of a list.
-    #[must_use]
     pub fn row(reads: &ReadKnobs) -> Self {
         let RecordKnobs { without_last_update, left_out, .. } = reads.records;
         let (thin, extra) = (reads.thin_rows, reads.extra_fields);
@@ -55,7 +54,6 @@ impl Shape {
     }
 
     /// Of a record that is read by its id.
-    #[must_use]
     pub fn record(reads: &ReadKnobs, resource: Resource) -> Self {
         let without_sequence = reads.records.without_sequence.contains(&resource);
         let without_id = reads.records.without_id.contains(&resource);
@@ -64,7 +62,6 @@ impl Shape {
 }
 
 /// A record alone; the default shape is a read by id, without fields that only a knob adds.
-#[must_use]
 pub fn record_json(naming: &Naming, place: Place, row: &Row, shape: Shape) -> Vec<u8> {
     let mut out = Vec::with_capacity(1_024);
     write_record(&mut out, naming, place, row, shape);

@@ -6,7 +6,6 @@ use super::{Shape, content, content::Source, extra_fields, left_out, put, text};
 use crate::{knobs::LeftOut, random::mix, world::PayrollRow};
 
 /// A payroll company alone; the default shape is without fields that only a knob adds.
-#[must_use]
 pub fn payroll_json(seed: u64, row: &PayrollRow, shape: Shape) -> Vec<u8> {
     let mut out = Vec::with_capacity(160);
     write_payroll(&mut out, seed, row, shape);
@@ -33,7 +32,6 @@ pub fn write_payroll(out: &mut Vec<u8>, seed: u64, row: &PayrollRow, shape: Shap
 }
 
 /// `companyCode`: unique, from 1 to 2^30, in no order.
-#[must_use]
 pub const fn payroll_code(seed: u64, index: u32) -> u32 {
     const MASK: u64 = (1 << 30) - 1;
     // An odd factor and a shift permute the numbers of 30 bits, so no two companies share a code.
@@ -42,13 +40,11 @@ pub const fn payroll_code(seed: u64, index: u32) -> u32 {
 }
 
 /// `companyName`.
-#[must_use]
 pub fn payroll_name(seed: u64, row: &PayrollRow) -> String {
     content::trade(source(seed, row.index, row.revision).at(0).current())
 }
 
 /// `identifierNumber`.
-#[must_use]
 pub fn payroll_identifier(seed: u64, index: u32) -> String {
     content::vat_number(source(seed, index, 0).at(1).fixed())
 }
