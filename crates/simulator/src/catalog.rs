@@ -4,66 +4,109 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+choices! { "camelCase";
+    /// A resource of the accounting family.
+    pub enum Resource {
+        /// ACC/accounts.
+        Accounts,
+        /// ACC/charges.
+        Charges,
+        /// ACC/payments.
+        Payments,
+        /// ACC/customers.
+        Customers,
+        /// ACC/suppliers.
+        Suppliers,
+        /// ACC/inputInvoices.
+        InputInvoices,
+        /// ACC/issuedInvoices.
+        IssuedInvoices,
+        /// ACC/journals.
+        Journals,
+        /// ACC/companies.
+        Companies,
+        /// ACC/accountingYears.
+        AccountingYears,
+        /// CORE/persons.
+        Persons,
+        /// CORE/corporateLegalEntities.
+        CorporateLegalEntities,
+        /// CORE/individualLegalEntities.
+        IndividualLegalEntities,
+        /// CORE/activities.
+        Activities,
+        /// CORE/activities/estimations.
+        Estimations,
+        /// CORE/legalEntityLicences.
+        LegalEntityLicences,
+        /// CORE/activities/prorates.
+        Prorates,
+        /// CORE/incomeAllocationLegalEntities.
+        IncomeAllocationLegalEntities,
+        /// IMPORT/integrationFiles.
+        IntegrationFiles,
+    }
 
-/// A resource of the accounting family.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Resource {
-    /// ACC/accounts.
-    Accounts,
-    /// ACC/charges.
-    Charges,
-    /// ACC/payments.
-    Payments,
-    /// ACC/customers.
-    Customers,
-    /// ACC/suppliers.
-    Suppliers,
-    /// ACC/inputInvoices.
-    InputInvoices,
-    /// ACC/issuedInvoices.
-    IssuedInvoices,
-    /// ACC/journals.
-    Journals,
-    /// ACC/companies.
-    Companies,
-    /// ACC/accountingYears.
-    AccountingYears,
-    /// CORE/persons.
-    Persons,
-    /// CORE/corporateLegalEntities.
-    CorporateLegalEntities,
-    /// CORE/individualLegalEntities.
-    IndividualLegalEntities,
-    /// CORE/activities.
-    Activities,
-    /// CORE/activities/estimations.
-    Estimations,
-    /// CORE/legalEntityLicences.
-    LegalEntityLicences,
-    /// CORE/activities/prorates.
-    Prorates,
-    /// CORE/incomeAllocationLegalEntities.
-    IncomeAllocationLegalEntities,
-    /// IMPORT/integrationFiles.
-    IntegrationFiles,
+    /// A part of the gateway, with its own path prefix.
+    pub enum Area {
+        /// ACC.
+        Accounting,
+        /// CORE.
+        Core,
+        /// IMPORT.
+        Import,
+        /// PAY.
+        Payroll,
+        /// INV.
+        Invoicing,
+    }
+
+    /// What happened to a record.
+    pub enum Kind {
+        /// It is new.
+        Created,
+        /// It has changed.
+        Updated,
+        /// It is gone.
+        Deleted,
+        /// It is no longer in use.
+        Disabled,
+        /// A write did not work; the record is as it was.
+        ErrorOccurred,
+    }
 }
 
-/// A part of the gateway, with its own path prefix.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Area {
-    /// ACC.
-    Accounting,
-    /// CORE.
-    Core,
-    /// IMPORT.
-    Import,
-    /// PAY.
-    Payroll,
-    /// INV.
-    Invoicing,
+choices! { "PascalCase";
+    /// An entity of the invoicing API.
+    #[allow(missing_docs, reason = "the names are the provider's and say all there is")]
+    pub enum Entity {
+        Customer,
+        Product,
+        Supplier,
+        Representative,
+        Contact,
+        Due,
+        SaleInvoice,
+        PurchaseInvoice,
+        SaleOffer,
+        SaleOrder,
+        PurchaseOrder,
+        SaleDeliveryNote,
+        PurchaseDeliveryNote,
+        Bank,
+        IncomeType,
+        ExpenseType,
+        CompanyData,
+        CompanySettings,
+    }
+
+    /// What happened to an invoicing entity.
+    #[allow(missing_docs, reason = "the names are the provider's and say all there is")]
+    pub enum Action {
+        Created,
+        Updated,
+        Deleted,
+    }
 }
 
 impl Area {
@@ -79,57 +122,43 @@ impl Area {
     }
 }
 
-/// Every resource with its part of the gateway, its path there, and the noun of its event kinds; in the order of the enum.
-const TABLE: [(Resource, Area, &str, &str); 19] = {
-    use Area::{Accounting, Core, Import};
-    [
-        (Resource::Accounts, Accounting, "accounts", "Account"),
-        (Resource::Charges, Accounting, "charges", "Charge"),
-        (Resource::Payments, Accounting, "payments", "Payment"),
-        (Resource::Customers, Accounting, "customers", "Customer"),
-        (Resource::Suppliers, Accounting, "suppliers", "Supplier"),
-        (Resource::InputInvoices, Accounting, "inputInvoices", "InputInvoice"),
-        (Resource::IssuedInvoices, Accounting, "issuedInvoices", "IssuedInvoice"),
-        (Resource::Journals, Accounting, "journals", "Journal"),
-        (Resource::Companies, Accounting, "companies", "Company"),
-        (Resource::AccountingYears, Accounting, "accountingYears", "AccountingYear"),
-        (Resource::Persons, Core, "persons", "Person"),
-        (Resource::CorporateLegalEntities, Core, "corporateLegalEntities", "CorporateLegalEntity"),
-        (Resource::IndividualLegalEntities, Core, "individualLegalEntities", "IndividualLegalEntity"),
-        (Resource::Activities, Core, "activities", "Activity"),
-        (Resource::Estimations, Core, "activities/estimations", "Estimation"),
-        (Resource::LegalEntityLicences, Core, "legalEntityLicences", "LegalEntityLicence"),
-        (Resource::Prorates, Core, "activities/prorates", "Prorate"),
-        (
-            Resource::IncomeAllocationLegalEntities,
-            Core,
-            "incomeAllocationLegalEntities",
-            "IncomeAllocationLegalEntity",
-        ),
-        (Resource::IntegrationFiles, Import, "integrationFiles", "IntegrationFile"),
-    ]
-};
-
 impl Resource {
-    /// All of them, in the document's order.
-    pub const ALL: [Self; 19] = {
-        let mut all = [Self::Accounts; 19];
-        let mut at = 0;
-        while at < all.len() {
-            all[at] = TABLE[at].0;
-            at += 1;
+    /// Its part of the gateway, its path there, and the noun of its event kinds.
+    const fn row(self) -> (Area, &'static str, &'static str) {
+        use Area::{Accounting, Core, Import};
+        match self {
+            Self::Accounts => (Accounting, "accounts", "Account"),
+            Self::Charges => (Accounting, "charges", "Charge"),
+            Self::Payments => (Accounting, "payments", "Payment"),
+            Self::Customers => (Accounting, "customers", "Customer"),
+            Self::Suppliers => (Accounting, "suppliers", "Supplier"),
+            Self::InputInvoices => (Accounting, "inputInvoices", "InputInvoice"),
+            Self::IssuedInvoices => (Accounting, "issuedInvoices", "IssuedInvoice"),
+            Self::Journals => (Accounting, "journals", "Journal"),
+            Self::Companies => (Accounting, "companies", "Company"),
+            Self::AccountingYears => (Accounting, "accountingYears", "AccountingYear"),
+            Self::Persons => (Core, "persons", "Person"),
+            Self::CorporateLegalEntities => (Core, "corporateLegalEntities", "CorporateLegalEntity"),
+            Self::IndividualLegalEntities => (Core, "individualLegalEntities", "IndividualLegalEntity"),
+            Self::Activities => (Core, "activities", "Activity"),
+            Self::Estimations => (Core, "activities/estimations", "Estimation"),
+            Self::LegalEntityLicences => (Core, "legalEntityLicences", "LegalEntityLicence"),
+            Self::Prorates => (Core, "activities/prorates", "Prorate"),
+            Self::IncomeAllocationLegalEntities => {
+                (Core, "incomeAllocationLegalEntities", "IncomeAllocationLegalEntity")
+            }
+            Self::IntegrationFiles => (Import, "integrationFiles", "IntegrationFile"),
         }
-        all
-    };
+    }
 
     /// Its part of the gateway.
     pub const fn area(self) -> Area {
-        TABLE[self as usize].1
+        self.row().0
     }
 
     /// Path below the area: `inputInvoices`, `activities/prorates`.
     pub const fn path(self) -> &'static str {
-        TABLE[self as usize].2
+        self.row().1
     }
 
     /// The full path below the base address: `/accounting/api/customers`.
@@ -158,7 +187,7 @@ impl Resource {
 
     /// What its event kinds begin with: `Customer`.
     pub const fn singular(self) -> &'static str {
-        TABLE[self as usize].3
+        self.row().2
     }
 
     /// Whether a record can be deleted; accounts, customers and suppliers are only ever disabled.
@@ -192,69 +221,7 @@ impl fmt::Display for Resource {
     }
 }
 
-/// What happened to a record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Kind {
-    /// It is new.
-    Created,
-    /// It has changed.
-    Updated,
-    /// It is gone.
-    Deleted,
-    /// It is no longer in use.
-    Disabled,
-    /// A write did not work; the record is as it was.
-    ErrorOccurred,
-}
-
-/// An entity of the invoicing API.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "the names are the provider's and say all there is")]
-pub enum Entity {
-    Customer,
-    Product,
-    Supplier,
-    Representative,
-    Contact,
-    Due,
-    SaleInvoice,
-    PurchaseInvoice,
-    SaleOffer,
-    SaleOrder,
-    PurchaseOrder,
-    SaleDeliveryNote,
-    PurchaseDeliveryNote,
-    Bank,
-    IncomeType,
-    ExpenseType,
-    CompanyData,
-    CompanySettings,
-}
-
 impl Entity {
-    /// All of them, in the document's order.
-    pub const ALL: [Self; 18] = [
-        Self::Customer,
-        Self::Product,
-        Self::Supplier,
-        Self::Representative,
-        Self::Contact,
-        Self::Due,
-        Self::SaleInvoice,
-        Self::PurchaseInvoice,
-        Self::SaleOffer,
-        Self::SaleOrder,
-        Self::PurchaseOrder,
-        Self::SaleDeliveryNote,
-        Self::PurchaseDeliveryNote,
-        Self::Bank,
-        Self::IncomeType,
-        Self::ExpenseType,
-        Self::CompanyData,
-        Self::CompanySettings,
-    ];
-
     /// By its exact name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|entity| format!("{entity:?}") == name)
@@ -264,18 +231,4 @@ impl Entity {
     pub const fn offers(self, action: Action) -> bool {
         !matches!(self, Self::CompanyData | Self::CompanySettings) || matches!(action, Action::Updated)
     }
-}
-
-/// What happened to an invoicing entity.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "the names are the provider's and say all there is")]
-pub enum Action {
-    Created,
-    Updated,
-    Deleted,
-}
-
-impl Action {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Created, Self::Updated, Self::Deleted];
 }

@@ -16,6 +16,9 @@
 //! - What is true (records, deliveries with their answers, tokens) can be asked for, so that tests compare with it.
 //! - Bad input gets what the document says; nothing a client sends makes it fail on its own account.
 
+#[macro_use]
+mod declare;
+
 pub mod accounting;
 pub mod answer;
 pub mod catalog;

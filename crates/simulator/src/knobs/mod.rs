@@ -49,34 +49,21 @@ pub struct Knobs {
     pub faults: Vec<Fault>,
 }
 
-/// The gateway.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-pub struct GatewayKnobs {
-    /// What every answer waits.
-    pub latency: Latency,
-    /// Requests allowed in a time, over all areas.
-    pub rate: Option<Rate>,
-    /// Requests allowed in a longer time: then 403.
-    pub quota: Option<Rate>,
-    /// Status for an access token that has expired.
-    pub expired_token: ExpiredToken,
-    /// Resources whose by-id path the gateway does not know: 404 with its own body.
-    pub unknown_paths: BTreeSet<Resource>,
-    /// Answers of a KiB or more are compressed for clients that say they can read that.
-    pub gzip: bool,
-}
-
-impl Default for GatewayKnobs {
-    fn default() -> Self {
-        Self {
-            latency: Latency::None,
-            rate: None,
-            quota: None,
-            expired_token: ExpiredToken::Unauthorized,
-            unknown_paths: BTreeSet::new(),
-            gzip: true,
-        }
+knobs! {
+    /// The gateway.
+    pub struct GatewayKnobs {
+        /// What every answer waits.
+        pub latency: Latency = Latency::None,
+        /// Requests allowed in a time, over all areas.
+        pub rate: Option<Rate> = None,
+        /// Requests allowed in a longer time: then 403.
+        pub quota: Option<Rate> = None,
+        /// Status for an access token that has expired.
+        pub expired_token: ExpiredToken = ExpiredToken::Unauthorized,
+        /// Resources whose by-id path the gateway does not know: 404 with its own body.
+        pub unknown_paths: BTreeSet<Resource> = BTreeSet::new(),
+        /// Answers of a KiB or more are compressed for clients that say they can read that.
+        pub gzip: bool = true,
     }
 }
 
@@ -93,206 +80,54 @@ pub struct Rate {
     pub tells: Tells,
 }
 
-/// How a refusal tells when to come back.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Tells {
-    /// `Retry-After`, and the seconds in `message`.
-    #[default]
-    Both,
-    /// `Retry-After` alone.
-    RetryAfter,
-    /// The seconds in `message` alone.
-    Message,
-    /// Neither.
-    Nothing,
-}
-
-/// How an expired access token is refused; the provider states both.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum ExpiredToken {
-    /// 401.
-    #[default]
-    Unauthorized,
-    /// 500.
-    ServerError,
-}
-
-/// Lists and records.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-pub struct ReadKnobs {
-    /// Rows of a page when none are asked for.
-    pub default_page_size: u32,
-    /// The largest page, and what happens above it.
-    pub max_page_size: u32,
-    /// Above the largest page.
-    pub over_max: OverMax,
-    /// Payroll refuses a request without both paging parameters.
-    pub payroll_paging_required: bool,
-    /// `X-Pagination` on accounting lists; `payrollTotal` says whether payroll has it.
-    pub accounting_pagination: bool,
-    /// What an empty list looks like.
-    pub empty_list: EmptyList,
-    /// `context` on the company list.
-    pub companies_context: CompaniesContext,
-    /// Order of lists where none is asked for.
-    pub order: ListOrder,
-    /// What happens to a list between two of its pages.
-    pub churn: Churn,
-    /// Where a disabled record still shows.
-    pub disabled: DisabledShows,
-    /// List rows carry less than the by-id record.
-    pub thin_rows: bool,
-    /// Records carry fields the document does not show.
-    pub extra_fields: bool,
-    /// Rows with the state `Template` and no correlation id at the end of each account list.
-    pub template_accounts: u32,
-    /// Reads show the world as it was so long ago, milliseconds.
-    pub replica_lag: u64,
-    /// The share of reads that go to the lagging replica.
-    pub replica_share: f64,
-    /// Status for a company that the caller does not know: 400, 403 or 404.
-    pub unknown_company: Status,
-    /// Whether a full timestamp is understood in a payroll filter, or a date alone.
-    pub filter_timestamps: bool,
-    /// What becomes of a payroll filter.
-    pub payroll_filter: Parameter,
-    /// What becomes of `OrderBy`.
-    pub payroll_order: Parameter,
-    /// `totalCount` of the payroll list.
-    pub payroll_total: PayrollTotal,
-    /// The number of the first page, and what page 0 is otherwise.
-    pub first_page: FirstPage,
-    /// Records by id, and what records may leave out.
-    pub records: RecordKnobs,
-}
-
-impl Default for ReadKnobs {
-    fn default() -> Self {
-        Self {
-            default_page_size: 100,
-            max_page_size: 1_000,
-            over_max: OverMax::Clamp,
-            payroll_paging_required: true,
-            accounting_pagination: false,
-            empty_list: EmptyList::Array,
-            companies_context: CompaniesContext::Absent,
-            order: ListOrder::Created,
-            churn: Churn::default(),
-            disabled: DisabledShows::Everywhere,
-            thin_rows: false,
-            extra_fields: false,
-            template_accounts: 0,
-            replica_lag: 0,
-            replica_share: 1.0,
-            unknown_company: Status::FORBIDDEN,
-            filter_timestamps: true,
-            payroll_filter: Parameter::Heeded,
-            payroll_order: Parameter::Heeded,
-            payroll_total: PayrollTotal::Absent,
-            first_page: FirstPage::One,
-            records: RecordKnobs::default(),
-        }
+knobs! {
+    /// Lists and records.
+    pub struct ReadKnobs {
+        /// Rows of a page when none are asked for.
+        pub default_page_size: u32 = 100,
+        /// The largest page, and what happens above it.
+        pub max_page_size: u32 = 1_000,
+        /// Above the largest page.
+        pub over_max: OverMax = OverMax::Clamp,
+        /// Payroll refuses a request without both paging parameters.
+        pub payroll_paging_required: bool = true,
+        /// `X-Pagination` on accounting lists; `payrollTotal` says whether payroll has it.
+        pub accounting_pagination: bool = false,
+        /// What an empty list looks like.
+        pub empty_list: EmptyList = EmptyList::Array,
+        /// `context` on the company list.
+        pub companies_context: CompaniesContext = CompaniesContext::Absent,
+        /// Order of lists where none is asked for.
+        pub order: ListOrder = ListOrder::Created,
+        /// What happens to a list between two of its pages.
+        pub churn: Churn = Churn::default(),
+        /// Where a disabled record still shows.
+        pub disabled: DisabledShows = DisabledShows::Everywhere,
+        /// List rows carry less than the by-id record.
+        pub thin_rows: bool = false,
+        /// Records carry fields the document does not show.
+        pub extra_fields: bool = false,
+        /// Rows with the state `Template` and no correlation id at the end of each account list.
+        pub template_accounts: u32 = 0,
+        /// Reads show the world as it was so long ago, milliseconds.
+        pub replica_lag: u64 = 0,
+        /// The share of reads that go to the lagging replica.
+        pub replica_share: f64 = 1.0,
+        /// Status for a company that the caller does not know: 400, 403 or 404.
+        pub unknown_company: Status = Status::FORBIDDEN,
+        /// Whether a full timestamp is understood in a payroll filter, or a date alone.
+        pub filter_timestamps: bool = true,
+        /// What becomes of a payroll filter.
+        pub payroll_filter: Parameter = Parameter::Heeded,
+        /// What becomes of `OrderBy`.
+        pub payroll_order: Parameter = Parameter::Heeded,
+        /// `totalCount` of the payroll list.
+        pub payroll_total: PayrollTotal = PayrollTotal::Absent,
+        /// The number of the first page, and what page 0 is otherwise.
+        pub first_page: FirstPage = FirstPage::One,
+        /// Records by id, and what records may leave out.
+        pub records: RecordKnobs = RecordKnobs::default(),
     }
-}
-
-/// A query parameter whose grammar the document does not give.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Parameter {
-    /// It does what its words say.
-    #[default]
-    Heeded,
-    /// The answer is the same without it.
-    Ignored,
-    /// The answer is an empty list.
-    Empty,
-    /// 400.
-    Refused,
-}
-
-/// `totalCount` of the payroll list.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum PayrollTotal {
-    /// The rows that the parameters let through.
-    Right,
-    /// There is no `X-Pagination`: the document shows none.
-    #[default]
-    Absent,
-    /// One row more than there are.
-    Wrong,
-}
-
-/// The number of the first page.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum FirstPage {
-    /// 1; page 0 is refused.
-    #[default]
-    One,
-    /// 1; page 0 is the same.
-    OneOrZero,
-    /// 1; page 0 is empty.
-    OneZeroEmpty,
-    /// 1; page 0 is answered 500.
-    OneZeroFails,
-    /// 0.
-    Zero,
-}
-
-/// A page size above the largest.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum OverMax {
-    /// The largest is used, silently.
-    #[default]
-    Clamp,
-    /// 400.
-    Refuse,
-}
-
-/// An empty list.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum EmptyList {
-    /// `[]`.
-    #[default]
-    Array,
-    /// No body.
-    Nothing,
-    /// `null`.
-    Null,
-}
-
-/// `context` on the company list.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum CompaniesContext {
-    /// Absent or `none`.
-    Either,
-    /// It must be absent, as the document shows it.
-    #[default]
-    Absent,
-    /// It must be `none`.
-    None,
-}
-
-/// Order of a list.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum ListOrder {
-    /// Oldest first: what is new comes last.
-    #[default]
-    Created,
-    /// Newest first: what is new moves everything.
-    Newest,
-    /// By something unrelated to time: what is new comes anywhere.
-    Scattered,
-    /// Last changed last: what changes moves to the end.
-    Changed,
 }
 
 /// Between two pages of one list.
@@ -308,124 +143,187 @@ pub struct Churn {
     pub updates: f64,
 }
 
-/// Where a disabled record still shows.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum DisabledShows {
-    /// In lists and by id, with its state.
-    #[default]
-    Everywhere,
-    /// By id only.
-    ById,
-    /// Nowhere: 404.
-    Nowhere,
-}
-
-/// Webhooks of the accounting family.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-pub struct AccountingKnobs {
-    /// Waits before each further attempt of a delivery, milliseconds; after the last the webhook is disabled.
-    pub retries: Vec<u64>,
-    /// When the Acknowledge is sent. Before the answer, while `delivery.hold` is on, the answer waits until that is off.
-    pub acknowledge: AcknowledgeTime,
-    /// What happens when an Acknowledge, of a subscribe or of a change, fails for good.
-    pub failed_acknowledge: FailedAcknowledge,
-    /// Only the transitions of the document's table; otherwise also those a generous provider might allow.
-    pub strict_transitions: bool,
-    /// Which webhooks an unsubscribe ends.
-    pub unsubscribe: Unsubscribe,
-    /// What a change of url answers.
-    pub change_answer: ChangeAnswer,
-    /// HTTP status of an operation that failed.
-    pub failure_status: Status,
-    /// `responseState` of an operation that failed.
-    pub failure_state: i64,
-    /// Elements of `errors` are objects with `code` and `message`, or bare text.
-    pub error_objects: bool,
-    /// The most webhooks of one resource.
-    pub max_webhooks: Option<u32>,
-    /// What `Timestamp` counts from.
-    pub timestamp: TimestampEpoch,
-    /// Minutes `Timestamp` is ahead of UTC.
-    pub timestamp_offset: i64,
-}
-
-impl Default for AccountingKnobs {
-    fn default() -> Self {
-        Self {
-            retries: vec![1_000, 5_000, 30_000, 120_000, 600_000],
-            acknowledge: AcknowledgeTime::AfterAnswer,
-            failed_acknowledge: FailedAcknowledge::StaysAwaiting,
-            strict_transitions: true,
-            unsubscribe: Unsubscribe::SameBody,
-            change_answer: ChangeAnswer::Result,
-            failure_status: Status::UNPROCESSABLE,
-            failure_state: 0,
-            error_objects: true,
-            max_webhooks: None,
-            timestamp: TimestampEpoch::DotNet,
-            timestamp_offset: 0,
-        }
+knobs! {
+    /// Webhooks of the accounting family.
+    pub struct AccountingKnobs {
+        /// Waits before each further attempt of a delivery, milliseconds; after the last the webhook is disabled.
+        pub retries: Vec<u64> = vec![1_000, 5_000, 30_000, 120_000, 600_000],
+        /// When the Acknowledge is sent. Before the answer, while `delivery.hold` is on, the answer waits until that is off.
+        pub acknowledge: AcknowledgeTime = AcknowledgeTime::AfterAnswer,
+        /// What happens when an Acknowledge, of a subscribe or of a change, fails for good.
+        pub failed_acknowledge: FailedAcknowledge = FailedAcknowledge::StaysAwaiting,
+        /// Only the transitions of the document's table; otherwise also those a generous provider might allow.
+        pub strict_transitions: bool = true,
+        /// Which webhooks an unsubscribe ends.
+        pub unsubscribe: Unsubscribe = Unsubscribe::SameBody,
+        /// What a change of url answers.
+        pub change_answer: ChangeAnswer = ChangeAnswer::Result,
+        /// HTTP status of an operation that failed.
+        pub failure_status: Status = Status::UNPROCESSABLE,
+        /// `responseState` of an operation that failed.
+        pub failure_state: i64 = 0,
+        /// Elements of `errors` are objects with `code` and `message`, or bare text.
+        pub error_objects: bool = true,
+        /// The most webhooks of one resource.
+        pub max_webhooks: Option<u32> = None,
+        /// What `Timestamp` counts from.
+        pub timestamp: TimestampEpoch = TimestampEpoch::DotNet,
+        /// Minutes `Timestamp` is ahead of UTC.
+        pub timestamp_offset: i64 = 0,
     }
 }
 
-/// When the Acknowledge is sent.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum AcknowledgeTime {
-    /// Once the operation has been answered.
-    #[default]
-    AfterAnswer,
-    /// First, and the answer waits for its first attempt: for as long as `delivery.hold` lasts, too.
-    BeforeAnswer,
-    /// Never, so the webhook awaits its contract for ever.
-    Never,
-}
+choices! { "camelCase";
+    /// How a refusal tells when to come back.
+    #[derive(Default)]
+    pub enum Tells {
+        /// `Retry-After`, and the seconds in `message`.
+        #[default]
+        Both,
+        /// `Retry-After` alone.
+        RetryAfter,
+        /// The seconds in `message` alone.
+        Message,
+        /// Neither.
+        Nothing,
+    }
 
-/// What becomes of a webhook whose Acknowledge failed for good.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum FailedAcknowledge {
-    /// It waits for ever.
-    #[default]
-    StaysAwaiting,
-    /// It is deleted.
-    Deleted,
-}
+    /// How an expired access token is refused; the provider states both.
+    pub enum ExpiredToken {
+        /// 401.
+        Unauthorized,
+        /// 500.
+        ServerError,
+    }
 
-/// Which webhooks an unsubscribe ends.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Unsubscribe {
-    /// Those with the same name, url, secret and event types: the active ones, or without `strictTransitions` all that
-    /// have not ended.
-    #[default]
-    SameBody,
-    /// Those with the same url, in the same states.
-    SameUrl,
-}
+    /// A query parameter whose grammar the document does not give.
+    pub enum Parameter {
+        /// It does what its words say.
+        Heeded,
+        /// The answer is the same without it.
+        Ignored,
+        /// The answer is an empty list.
+        Empty,
+        /// 400.
+        Refused,
+    }
 
-/// The answer to a change of url, whose shape is not shown.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum ChangeAnswer {
-    /// An operation result.
-    #[default]
-    Result,
-    /// The configuration record.
-    Record,
-    /// No body.
-    Nothing,
-}
+    /// `totalCount` of the payroll list.
+    pub enum PayrollTotal {
+        /// The rows that the parameters let through.
+        Right,
+        /// There is no `X-Pagination`: the document shows none.
+        Absent,
+        /// One row more than there are.
+        Wrong,
+    }
 
-/// What `Timestamp` counts from.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum TimestampEpoch {
-    /// The year 1.
-    #[default]
-    DotNet,
-    /// 1601.
-    FileTime,
+    /// The number of the first page.
+    pub enum FirstPage {
+        /// 1; page 0 is refused.
+        One,
+        /// 1; page 0 is the same.
+        OneOrZero,
+        /// 1; page 0 is empty.
+        OneZeroEmpty,
+        /// 1; page 0 is answered 500.
+        OneZeroFails,
+        /// 0.
+        Zero,
+    }
+
+    /// A page size above the largest.
+    pub enum OverMax {
+        /// The largest is used, silently.
+        Clamp,
+        /// 400.
+        Refuse,
+    }
+
+    /// An empty list.
+    pub enum EmptyList {
+        /// `[]`.
+        Array,
+        /// No body.
+        Nothing,
+        /// `null`.
+        Null,
+    }
+
+    /// `context` on the company list.
+    pub enum CompaniesContext {
+        /// Absent or `none`.
+        Either,
+        /// It must be absent, as the document shows it.
+        Absent,
+        /// It must be `none`.
+        None,
+    }
+
+    /// Order of a list.
+    pub enum ListOrder {
+        /// Oldest first: what is new comes last.
+        Created,
+        /// Newest first: what is new moves everything.
+        Newest,
+        /// By something unrelated to time: what is new comes anywhere.
+        Scattered,
+        /// Last changed last: what changes moves to the end.
+        Changed,
+    }
+
+    /// Where a disabled record still shows.
+    pub enum DisabledShows {
+        /// In lists and by id, with its state.
+        Everywhere,
+        /// By id only.
+        ById,
+        /// Nowhere: 404.
+        Nowhere,
+    }
+
+    /// When the Acknowledge is sent.
+    pub enum AcknowledgeTime {
+        /// Once the operation has been answered.
+        AfterAnswer,
+        /// First, and the answer waits for its first attempt: for as long as `delivery.hold` lasts, too.
+        BeforeAnswer,
+        /// Never, so the webhook awaits its contract for ever.
+        Never,
+    }
+
+    /// What becomes of a webhook whose Acknowledge failed for good.
+    pub enum FailedAcknowledge {
+        /// It waits for ever.
+        StaysAwaiting,
+        /// It is deleted.
+        Deleted,
+    }
+
+    /// Which webhooks an unsubscribe ends.
+    pub enum Unsubscribe {
+        /// Those with the same name, url, secret and event types: the active ones, or without `strictTransitions` all that
+        /// have not ended.
+        SameBody,
+        /// Those with the same url, in the same states.
+        SameUrl,
+    }
+
+    /// The answer to a change of url, whose shape is not shown.
+    pub enum ChangeAnswer {
+        /// An operation result.
+        Result,
+        /// The configuration record.
+        Record,
+        /// No body.
+        Nothing,
+    }
+
+    /// What `Timestamp` counts from.
+    pub enum TimestampEpoch {
+        /// The year 1.
+        DotNet,
+        /// 1601.
+        FileTime,
+    }
 }

@@ -40,11 +40,9 @@ impl Knobs {
         let reads = &mut knobs.reads;
         reads.max_page_size = dice.one_of(&[7, 50, 1_000]);
         reads.accounting_pagination = dice.toss();
-        reads.empty_list = dice.one_of(&[EmptyList::Array, EmptyList::Nothing, EmptyList::Null]);
-        reads.companies_context =
-            dice.one_of(&[CompaniesContext::Either, CompaniesContext::Absent, CompaniesContext::None]);
-        reads.order =
-            dice.one_of(&[ListOrder::Created, ListOrder::Newest, ListOrder::Scattered, ListOrder::Changed]);
+        reads.empty_list = dice.one_of(&EmptyList::ALL);
+        reads.companies_context = dice.one_of(&CompaniesContext::ALL);
+        reads.order = dice.one_of(&ListOrder::ALL);
         reads.disabled = dice.one_of(&[DisabledShows::Everywhere, DisabledShows::ById]);
         reads.thin_rows = dice.toss();
         reads.extra_fields = dice.toss();
@@ -53,17 +51,10 @@ impl Knobs {
         reads.unknown_company = dice.one_of(&refusals);
         reads.filter_timestamps = dice.toss();
         reads.payroll_paging_required = dice.toss();
-        reads.payroll_filter =
-            dice.one_of(&[Parameter::Heeded, Parameter::Ignored, Parameter::Empty, Parameter::Refused]);
+        reads.payroll_filter = dice.one_of(&Parameter::ALL);
         reads.payroll_order = dice.one_of(&[Parameter::Heeded, Parameter::Ignored, Parameter::Refused]);
         reads.payroll_total = dice.one_of(&[PayrollTotal::Right, PayrollTotal::Absent]);
-        reads.first_page = dice.one_of(&[
-            FirstPage::One,
-            FirstPage::OneOrZero,
-            FirstPage::OneZeroEmpty,
-            FirstPage::OneZeroFails,
-            FirstPage::Zero,
-        ]);
+        reads.first_page = dice.one_of(&FirstPage::ALL);
         let records = &mut reads.records;
         records.company_context =
             dice.one_of(&[CompanyContext::Company, CompanyContext::None, CompanyContext::Absent]);
@@ -82,31 +73,30 @@ impl Knobs {
         }
         records.without_last_update = dice.toss();
         records.left_out = dice.one_of(&LeftOut::ALL);
-        knobs.gateway.expired_token = dice.one_of(&[ExpiredToken::Unauthorized, ExpiredToken::ServerError]);
+        knobs.gateway.expired_token = dice.one_of(&ExpiredToken::ALL);
         knobs.gateway.gzip = dice.toss();
         let identity = &mut knobs.identity;
-        identity.refresh = dice.one_of(&[RefreshLife::Absolute, RefreshLife::Sliding]);
+        identity.refresh = dice.one_of(&RefreshLife::ALL);
         identity.rotate_absolute = dice.toss();
         identity.omit_unrotated = dice.toss();
         identity.duplicate_id_claim = dice.toss();
         identity.callback_id_token = dice.toss();
-        identity.bad_client = dice.one_of(&[BadClient::InvalidClient, BadClient::UnauthorizedClient]);
+        identity.bad_client = dice.one_of(&BadClient::ALL);
         let accounting = &mut knobs.accounting;
         accounting.acknowledge = dice.one_of(&[AcknowledgeTime::AfterAnswer, AcknowledgeTime::BeforeAnswer]);
-        accounting.change_answer =
-            dice.one_of(&[ChangeAnswer::Result, ChangeAnswer::Record, ChangeAnswer::Nothing]);
+        accounting.change_answer = dice.one_of(&ChangeAnswer::ALL);
         accounting.strict_transitions = dice.toss();
         accounting.error_objects = dice.toss();
-        accounting.timestamp = dice.one_of(&[TimestampEpoch::DotNet, TimestampEpoch::FileTime]);
+        accounting.timestamp = dice.one_of(&TimestampEpoch::ALL);
         accounting.timestamp_offset = dice.one_of(&[0, 60, 120]);
         let invoicing = &mut knobs.invoicing;
-        invoicing.receiver_paths = dice.one_of(&[ReceiverPaths::Documented, ReceiverPaths::Any]);
+        invoicing.receiver_paths = dice.one_of(&ReceiverPaths::ALL);
         invoicing.echo = dice.one_of(&[EchoTime::AfterAnswer, EchoTime::DuringPost]);
         invoicing.echo_dashes = dice.toss();
         let created = [200, 201, 202, 204].map(|status| Status::new(status).unwrap_or(Status::OK));
         invoicing.created_status = dice.one_of(&created);
         invoicing.silent = dice.toss();
-        invoicing.body = dice.one_of(&[InvoicingBody::Flat, InvoicingBody::Wrapped]);
+        invoicing.body = dice.one_of(&InvoicingBody::ALL);
         invoicing.extra_members = dice.toss();
         invoicing.refresh_once = dice.toss();
         knobs

@@ -28,8 +28,7 @@ const PAYROLL_SCOPE: &str = "SVC.ES.EquipoContex";
 
 /// The part of the gateway that a path belongs to.
 pub(super) fn area(path: &str) -> Option<Area> {
-    const ALL: [Area; 5] = [Area::Accounting, Area::Core, Area::Import, Area::Payroll, Area::Invoicing];
-    ALL.into_iter().find(|area| below(path, *area).is_some())
+    Area::ALL.into_iter().find(|area| below(path, *area).is_some())
 }
 
 /// Whether the gateway was told not to know this by-id path.
