@@ -1,10 +1,11 @@
 //! The notification envelope.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 
-use super::names::Event;
 use crate::{
-    catalog::Kind,
+    catalog::{Kind, Resource},
     clock::{SECOND, Ticks},
     knobs::{AccountingKnobs, TimestampEpoch},
     random::Guid,
@@ -27,6 +28,31 @@ pub(super) struct Envelope<'a> {
     pub(super) timestamp: i64,
     pub(super) json_data: &'a str,
     pub(super) user_identifier: Guid,
+}
+
+/// One event of one resource.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct Event {
+    pub(super) app_name: &'static str,
+    pub(super) domain: &'static str,
+    pub(super) resource: String,
+    pub(super) event_type: String,
+    pub(super) semantic_name: Arc<str>,
+}
+
+impl Event {
+    /// The event that tells of this kind of change.
+    pub(super) fn of(resource: Resource, kind: Kind) -> Self {
+        Self::new(resource, resource.event_type(kind))
+    }
+
+    /// An event with this last part of its semantic name.
+    pub(super) fn new(resource: Resource, event_type: String) -> Self {
+        let (app_name, domain, plural) = (resource.app_name(), resource.domain(), resource.plural());
+        let semantic_name = format!("{app_name}.{domain}.{plural}.{event_type}").into();
+        Self { app_name, domain, resource: plural, event_type, semantic_name }
+    }
 }
 
 /// `ExtraPartitionInformation`; empty for an Acknowledge.

@@ -30,15 +30,13 @@ use super::{
 };
 
 mod envelope;
-mod names;
 mod operations;
 mod registry;
 mod request;
 mod routes;
 mod webhook;
 
-use envelope::{Envelope, Partition};
-use names::Names;
+use envelope::{Envelope, Event, Partition};
 use registry::Registry;
 use webhook::Webhook;
 
@@ -62,7 +60,6 @@ mod purpose {
 pub struct Accounting {
     seed: u64,
     tenant: Arc<str>,
-    names: Names,
     registry: Mutex<Registry>,
 }
 
@@ -130,7 +127,6 @@ impl Accounting {
         Self {
             seed: settings.world.seed,
             tenant: settings.tenant.as_str().into(),
-            names: Names::new(),
             registry: Mutex::new(Registry::default()),
         }
     }
@@ -139,13 +135,12 @@ impl Accounting {
     /// to the event but is not active gets a journal entry that ends as missed; one that has ended gets none.
     pub fn announce(&self, provider: &Provider, world: &World, change: &RecordChange) {
         let Place { resource, company, .. } = change.place;
-        let Some(kind) = names::index(resource, change.kind) else { return };
         let mut registry = self.registry();
-        let concerned = registry.concerned(resource, kind);
+        let concerned = registry.concerned(resource, change.kind);
         if concerned.is_empty() {
             return;
         }
-        let event = self.names.event(resource, kind);
+        let event = Event::of(resource, change.kind);
         let record: Arc<str> = world.id(change.place).into();
         let company: Option<Arc<str>> = match resource {
             Resource::Companies => Some(Arc::clone(&record)),
@@ -175,7 +170,7 @@ impl Accounting {
             }
             message.number = registry.next_outgoing();
             if let Some(webhook) = registry.get(id) {
-                let order = self.order(provider, webhook, event, &message, about.clone());
+                let order = self.order(provider, webhook, &event, &message, about.clone());
                 provider.deliveries.send(provider, order);
             }
         }
@@ -206,7 +201,7 @@ impl Accounting {
 
     /// Every webhook, in the order they were made.
     pub fn webhooks(&self) -> Vec<WebhookTruth> {
-        self.registry().all().map(|webhook| webhook.truth(&self.names)).collect()
+        self.registry().all().map(Webhook::truth).collect()
     }
 
     /// Disables an active webhook, as the provider does after failed deliveries. Whether it was active.
@@ -231,7 +226,7 @@ impl Accounting {
         let Some(found) = registry.get(webhook).filter(|found| found.state == WebhookState::Active) else {
             return false;
         };
-        let event = names::Event::new(found.resource, event_type);
+        let event = Event::new(found.resource, event_type.to_owned());
         let message = Message {
             number,
             purpose: Purpose::Event,
@@ -250,7 +245,7 @@ impl Accounting {
     fn acknowledge(&self, provider: &Provider, registry: &mut Registry, webhook: Guid) -> Option<Order> {
         let number = registry.next_outgoing();
         let webhook = registry.get(webhook)?;
-        let event = self.names.acknowledge(webhook.resource);
+        let event = Event::new(webhook.resource, "Acknowledge".to_owned());
         let message = Message {
             number,
             purpose: Purpose::Acknowledge,
@@ -259,7 +254,7 @@ impl Accounting {
             timestamp: provider.clock.now(),
             json_data: envelope::ACKNOWLEDGE_DATA,
         };
-        Some(self.order(provider, webhook, event, &message, About::new(&event.semantic_name)))
+        Some(self.order(provider, webhook, &event, &message, About::new(&event.semantic_name)))
     }
 
     /// A signed delivery of one message to one webhook.
@@ -267,7 +262,7 @@ impl Accounting {
         &self,
         provider: &Provider,
         webhook: &Webhook,
-        event: &names::Event,
+        event: &Event,
         message: &Message<'_>,
         about: About,
     ) -> Order {

@@ -29,9 +29,8 @@ impl Accounting {
         body: &[u8],
     ) -> Result<Acknowledged, Refusal> {
         let knobs = provider.knobs();
-        let (subscription, url) =
-            request::subscription(body, resource, &self.names, knobs.delivery.receivers)
-                .map_err(|complaints| Refusal::Complaints(None, complaints))?;
+        let (subscription, url) = request::subscription(body, resource, knobs.delivery.receivers)
+            .map_err(|complaints| Refusal::Complaints(None, complaints))?;
         let mut registry = self.registry();
         let most = knobs.accounting.max_webhooks.map_or(usize::MAX, |most| most as usize);
         if registry.living(resource).count() >= most || !registry.make_room() {
@@ -47,7 +46,7 @@ impl Accounting {
     /// accept it. `None` where there is no room.
     pub fn plant(&self, provider: &Provider, planted: Planted) -> Option<Guid> {
         let Planted { resource, application, url, secret } = planted;
-        let kinds = (0..resource.kinds().len()).collect();
+        let kinds = resource.kinds().into();
         let subscription = Subscription { application, url: url.to_string(), secret, kinds };
         let now = provider.clock.now();
         let mut registry = self.registry();
@@ -84,7 +83,7 @@ impl Accounting {
         body: &[u8],
     ) -> Result<Guid, Refusal> {
         let knobs = provider.knobs();
-        let (subscription, _) = request::subscription(body, resource, &self.names, knobs.delivery.receivers)
+        let (subscription, _) = request::subscription(body, resource, knobs.delivery.receivers)
             .map_err(|complaints| Refusal::Complaints(None, complaints))?;
         let strict = knobs.accounting.strict_transitions;
         let mut registry = self.registry();
@@ -112,7 +111,7 @@ impl Accounting {
         let id = Guid::parse(id)?;
         let registry = self.registry();
         let webhook = registry.get(id).filter(|webhook| webhook.resource == resource)?;
-        Some(webhook.record(&self.tenant, &self.names))
+        Some(webhook.record(&self.tenant))
     }
 
     pub(super) fn status(

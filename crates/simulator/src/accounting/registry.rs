@@ -1,9 +1,10 @@
 //! All webhooks, in the order they were made.
 
-use std::collections::HashMap;
-
 use super::webhook::Webhook;
-use crate::{catalog::Resource, random::Guid};
+use crate::{
+    catalog::{Kind, Resource},
+    random::Guid,
+};
 
 /// Webhooks kept: of those that have ended the oldest go first, and more that live are refused.
 pub(super) const MOST_WEBHOOKS: usize = 100_000;
@@ -11,8 +12,7 @@ pub(super) const MOST_WEBHOOKS: usize = 100_000;
 /// All webhooks.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
-    webhooks: HashMap<Guid, Webhook>,
-    order: Vec<Guid>,
+    webhooks: Vec<Webhook>,
     made: u64,
     outgoing: u64,
 }
@@ -32,7 +32,7 @@ impl Registry {
 
     /// Every webhook.
     pub(super) fn all(&self) -> impl Iterator<Item = &Webhook> {
-        self.order.iter().filter_map(|id| self.webhooks.get(id))
+        self.webhooks.iter()
     }
 
     /// Webhooks of a resource that have not ended.
@@ -42,34 +42,33 @@ impl Registry {
 
     /// Makes room for one more. Whether there is.
     pub(super) fn make_room(&mut self) -> bool {
-        if self.order.len() >= MOST_WEBHOOKS {
+        if self.webhooks.len() >= MOST_WEBHOOKS {
             let oldest = self.all().find(|webhook| webhook.has_ended()).map(|webhook| webhook.id);
             oldest.map(|oldest| self.forget(oldest));
         }
-        self.order.len() < MOST_WEBHOOKS
+        self.webhooks.len() < MOST_WEBHOOKS
     }
 
     pub(super) fn insert(&mut self, webhook: Webhook) {
-        self.order.push(webhook.id);
-        self.webhooks.insert(webhook.id, webhook);
+        self.webhooks.push(webhook);
     }
 
     pub(super) fn get(&self, id: Guid) -> Option<&Webhook> {
-        self.webhooks.get(&id)
+        self.webhooks.iter().find(|webhook| webhook.id == id)
     }
 
     pub(super) fn get_mut(&mut self, id: Guid) -> Option<&mut Webhook> {
-        self.webhooks.get_mut(&id)
+        self.webhooks.iter_mut().find(|webhook| webhook.id == id)
     }
 
     /// Takes one away without a trace. Whether it was there.
     pub(super) fn forget(&mut self, id: Guid) -> bool {
-        self.order.retain(|&other| other != id);
-        self.webhooks.remove(&id).is_some()
+        let at = self.webhooks.iter().position(|webhook| webhook.id == id);
+        at.map(|at| self.webhooks.remove(at)).is_some()
     }
 
     /// Living webhooks that subscribed to this kind of event.
-    pub(super) fn concerned(&self, resource: Resource, kind: usize) -> Vec<Guid> {
+    pub(super) fn concerned(&self, resource: Resource, kind: Kind) -> Vec<Guid> {
         let subscribed = |webhook: &&Webhook| webhook.subscription.kinds.contains(&kind);
         self.living(resource).filter(subscribed).map(|webhook| webhook.id).collect()
     }
@@ -83,8 +82,12 @@ mod tests {
     fn webhook(number: u64) -> Webhook {
         let url = "https://hooks.example/".to_owned();
         let parsed = url::Url::parse(&url).unwrap();
-        let subscription =
-            Subscription { application: "a".to_owned(), url, secret: "s".to_owned(), kinds: [0].into() };
+        let subscription = Subscription {
+            application: "a".to_owned(),
+            url,
+            secret: "s".to_owned(),
+            kinds: [Kind::Created].into(),
+        };
         Webhook::new(Guid(number.into()), Resource::Charges, subscription, parsed, Guid(0), Ticks(0))
     }
 
@@ -105,8 +108,8 @@ mod tests {
         assert_eq!((full, room), (false, true));
         assert!(registry.get(Guid(3)).is_none() && registry.get(Guid(7)).is_some());
         assert_eq!(registry.living(Resource::Charges).count(), MOST_WEBHOOKS - 2);
-        assert_eq!(registry.concerned(Resource::Charges, 0).len(), MOST_WEBHOOKS - 2);
-        assert!(registry.concerned(Resource::Charges, 1).is_empty());
+        assert_eq!(registry.concerned(Resource::Charges, Kind::Created).len(), MOST_WEBHOOKS - 2);
+        assert!(registry.concerned(Resource::Charges, Kind::Updated).is_empty());
         assert!(registry.forget(Guid(5)) && !registry.forget(Guid(5)));
     }
 }

@@ -5,8 +5,11 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 use url::Url;
 
-use super::names::Names;
-use crate::{catalog::Resource, knobs::ReceiverUrls, random::Guid};
+use crate::{
+    catalog::{Kind, Resource},
+    knobs::ReceiverUrls,
+    random::Guid,
+};
 
 /// Characters of a text at most, so that webhooks stay small.
 const TEXT_LIMIT: usize = 4_096;
@@ -20,7 +23,7 @@ pub(super) struct Subscription {
     pub(super) url: String,
     pub(super) secret: String,
     /// Kinds of events.
-    pub(super) kinds: BTreeSet<usize>,
+    pub(super) kinds: BTreeSet<Kind>,
 }
 
 /// Something that is wrong with a request.
@@ -42,14 +45,13 @@ impl Complaint {
 pub(super) fn subscription(
     body: &[u8],
     resource: Resource,
-    names: &Names,
     receivers: ReceiverUrls,
 ) -> Result<(Subscription, Url), Vec<Complaint>> {
     let mut members = Members::parse(body)?;
     let application = members.text("thirdPartyApplicationName");
     let address = members.url(receivers);
     let secret = members.text("secret");
-    let kinds = members.kinds(resource, names);
+    let kinds = members.kinds(resource);
     let parsed = (application, address, secret, kinds);
     let (Some(application), Some((url, address)), Some(secret), Some(kinds)) = parsed else {
         return Err(members.complaints);
@@ -135,7 +137,7 @@ impl Members {
         }
     }
 
-    fn kinds(&mut self, resource: Resource, names: &Names) -> Option<BTreeSet<usize>> {
+    fn kinds(&mut self, resource: Resource) -> Option<BTreeSet<Kind>> {
         let texts = self.take("eventTypes", "an array of strings", |value| {
             value.as_array()?.iter().map(|name| name.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>()
         })?;
@@ -145,7 +147,8 @@ impl Members {
         }
         let mut kinds = BTreeSet::new();
         for text in texts {
-            let Some(kind) = names.find(resource, &text) else {
+            let named = |kind: &Kind| resource.semantic_name(*kind) == text;
+            let Some(kind) = resource.kinds().into_iter().find(named) else {
                 // One is enough: a body may hold very many.
                 self.complain("UnknownEvent", format!("{} has no event {text:?}", resource.plural()));
                 return None;

@@ -6,13 +6,9 @@ use aws_lc_rs::hmac;
 use serde::Serialize;
 use url::Url;
 
-use super::{
-    WebhookState, WebhookTruth, WebhookTurn,
-    names::{Event, Names},
-    request::Subscription,
-};
+use super::{WebhookState, WebhookTruth, WebhookTurn, envelope::Event, request::Subscription};
 use crate::{
-    catalog::Resource,
+    catalog::{Kind, Resource},
     clock::Ticks,
     deliveries::Purpose,
     random::{Guid, mix},
@@ -127,17 +123,11 @@ impl Webhook {
         self.deleted_at = Some(now);
     }
 
-    pub(super) fn record(&self, tenant: &str, names: &Names) -> Record {
-        let event = |&kind: &usize| {
+    pub(super) fn record(&self, tenant: &str) -> Record {
+        let event = |&kind: &Kind| {
             let Event { app_name, domain, resource, event_type, semantic_name } =
-                names.event(self.resource, kind);
-            Descriptor {
-                app_name,
-                domain,
-                resource: resource.clone(),
-                event_type: event_type.clone(),
-                semantic_name: Arc::clone(semantic_name),
-            }
+                Event::of(self.resource, kind);
+            Descriptor { app_name, domain, resource, event_type, semantic_name }
         };
         Record {
             id: self.id,
@@ -153,7 +143,7 @@ impl Webhook {
         }
     }
 
-    pub(super) fn truth(&self, names: &Names) -> WebhookTruth {
+    pub(super) fn truth(&self) -> WebhookTruth {
         let kinds = self.subscription.kinds.iter();
         WebhookTruth {
             id: self.id,
@@ -161,7 +151,7 @@ impl Webhook {
             url: self.subscription.url.clone(),
             application: self.subscription.application.clone(),
             state: self.state,
-            events: kinds.map(|&kind| names.event(self.resource, kind).semantic_name.to_string()).collect(),
+            events: kinds.map(|&kind| self.resource.semantic_name(kind)).collect(),
             turns: self.turns.iter().map(|(at, state)| WebhookTurn { at: at.iso(), state: *state }).collect(),
         }
     }
