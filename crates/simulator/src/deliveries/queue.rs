@@ -5,8 +5,7 @@
 //! limit of waiting deliveries bounds the lanes, the timer, the ready list and what is parked together.
 
 use std::{
-    cmp::Reverse,
-    collections::{BinaryHeap, HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
     sync::Arc,
     time::Duration,
 };
@@ -50,8 +49,9 @@ pub(super) struct Queue {
     ready: VecDeque<Ready>,
     /// Webhooks with deliveries on their way; others are not kept.
     webhooks: HashMap<Guid, Webhook>,
-    timers: BinaryHeap<Reverse<Timer>>,
-    /// Tells timers of one moment apart, first come first.
+    /// By moment, and those of one moment in the order they were set.
+    timers: BTreeMap<(Instant, u64), Timed>,
+    /// Timers set so far.
     timer_number: u64,
     /// Admitted and not finished.
     outstanding: usize,
@@ -91,13 +91,6 @@ enum Ready {
 }
 
 #[derive(Debug)]
-struct Timer {
-    at: Instant,
-    number: u64,
-    what: Timed,
-}
-
-#[derive(Debug)]
 enum Timed {
     /// The first of a lane is due.
     Lane(u64),
@@ -105,26 +98,6 @@ enum Timed {
     Retry(Job),
     /// The delivery with this number has been held back long enough.
     Held { lane: u64, number: u64 },
-}
-
-impl PartialEq for Timer {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Timer {}
-
-impl PartialOrd for Timer {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Timer {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.number).cmp(&(other.at, other.number))
-    }
 }
 
 impl Queue {
@@ -224,18 +197,18 @@ impl Queue {
 
     /// When something that waits for a moment is due next.
     pub(super) fn next_due(&self) -> Option<Instant> {
-        self.timers.peek().map(|Reverse(timer)| timer.at)
+        self.timers.first_key_value().map(|((at, _), _)| *at)
     }
 
     fn time(&mut self, at: Instant, what: Timed) {
         self.timer_number += 1;
-        self.timers.push(Reverse(Timer { at, number: self.timer_number, what }));
+        self.timers.insert((at, self.timer_number), what);
     }
 
     fn tick(&mut self, now: Instant) {
         while self.next_due().is_some_and(|at| at <= now) {
-            let Some(Reverse(timer)) = self.timers.pop() else { return };
-            match timer.what {
+            let Some((_, what)) = self.timers.pop_first() else { return };
+            match what {
                 Timed::Lane(id) => self.ready.push_back(Ready::Lane(id)),
                 Timed::Retry(job) => self.ready.push_back(Ready::Retry(job)),
                 Timed::Held { lane: id, number } => {

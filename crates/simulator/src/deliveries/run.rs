@@ -123,55 +123,48 @@ fn settle(provider: &Provider, done: Done) {
         journaled.attempts.push(entry);
         journaled.end = end;
     });
-    if let Some(end) = end {
-        tell(provider, &order, end == End::Accepted);
+    // A hook stays as it is, whatever becomes of a message.
+    if let (Some(end), Family::Accounting) = (end, order.family) {
+        let accepted = end == End::Accepted;
+        provider.accounting.ended(provider, order.webhook, order.purpose, order.url.as_str(), accepted);
     }
-    let now = Instant::now();
     let first = job.first.take();
-    let mut queue = deliveries.queue();
-    queue.over(&order, job.attempts == 1, now);
-    let quiet = match (end, wait) {
-        (None, Some(wait)) => {
-            queue.retry(job, now + Duration::from_millis(wait).min(LONGEST_WAIT));
-            false
-        }
-        _ => queue.finish(),
-    };
-    drop(queue);
-    if quiet {
-        deliveries.quiet.notify_waiters();
-    }
+    let is_first = job.attempts == 1;
+    let retry = wait.filter(|_| end.is_none()).map(|wait| (job, wait));
+    over(deliveries, &order, is_first, retry);
     if let Some(first) = first {
         // Whoever waited may have gone.
         first.send(()).ok();
     }
 }
 
-fn abandon(provider: &Provider, job: Job) {
-    let deliveries = &provider.deliveries;
-    deliveries.end(job.number, End::Abandoned);
+/// An attempt is over, or was not made after all: the delivery waits for its retry, or has ended.
+fn over(deliveries: &Deliveries, order: &Order, first: bool, retry: Option<(Job, u64)>) {
+    let now = Instant::now();
     let mut queue = deliveries.queue();
-    queue.over(&job.order, job.attempts == 0, Instant::now());
-    let quiet = queue.finish();
+    queue.over(order, first, now);
+    let quiet = match retry {
+        Some((job, wait)) => {
+            queue.retry(job, now + Duration::from_millis(wait).min(LONGEST_WAIT));
+            false
+        }
+        None => queue.finish(),
+    };
     drop(queue);
     if quiet {
         deliveries.quiet.notify_waiters();
     }
 }
 
+fn abandon(provider: &Provider, job: Job) {
+    let deliveries = &provider.deliveries;
+    deliveries.end(job.number, End::Abandoned);
+    over(deliveries, &job.order, job.attempts == 0, None);
+}
+
 fn wanted(provider: &Provider, order: &Order) -> bool {
     match order.family {
         Family::Accounting => provider.accounting.wants(order.webhook, order.purpose, order.url.as_str()),
         Family::Invoicing => provider.invoicing.wants(order.webhook),
-    }
-}
-
-fn tell(provider: &Provider, order: &Order, accepted: bool) {
-    match order.family {
-        Family::Accounting => {
-            provider.accounting.ended(provider, order.webhook, order.purpose, order.url.as_str(), accepted);
-        }
-        // A hook stays as it is, whatever becomes of a message.
-        Family::Invoicing => {}
     }
 }
