@@ -22,7 +22,7 @@ const JOURNAL: usize = 1_000;
 pub(crate) async fn start(companies: u32, customers: u32) -> Result<Simulator> {
     let world = WorldSettings { companies, customers, accounts: 1, others: 1, ..WorldSettings::default() };
     let mut settings = Settings { world, journal_limit: JOURNAL, ..Settings::default() };
-    settings.knobs.gateway.latency = Latency::Fixed(LATENCY.as_secs_f64() * 1e3);
+    settings.knobs.gateway.latency = Latency::Fixed { milliseconds: LATENCY.as_secs_f64() * 1e3 };
     Simulator::start(settings).await.map_err(|error| Error(format!("start the provider: {error}")))
 }
 

@@ -162,8 +162,8 @@ impl Found {
     fn latency(&mut self, name: &str, latency: &Latency) {
         let (first, second) = match *latency {
             Latency::None => (0.0, 0.0),
-            Latency::Fixed(milliseconds) => (milliseconds, milliseconds),
-            Latency::Uniform(from, to) => (from, to),
+            Latency::Fixed { milliseconds } => (milliseconds, milliseconds),
+            Latency::Uniform { from, to } => (from, to),
             Latency::LogNormal { median, p99 } => (median, p99),
         };
         if ![first, second].iter().all(|number| (0.0..=f64::MAX).contains(number)) {
@@ -229,16 +229,20 @@ mod tests {
                 let knobs = &mut settings.knobs;
                 knobs.changes_per_second = bad;
                 knobs.identity.latency = Latency::LogNormal { median: 1.0, p99: bad };
-                knobs.identity.answer_latency = Latency::Fixed(bad);
-                knobs.identity.faults = vec![identity_fault(Effect::Delay(Latency::Fixed(bad)))];
-                knobs.gateway.latency = Latency::Fixed(bad);
+                knobs.identity.answer_latency = Latency::Fixed { milliseconds: bad };
+                knobs.identity.faults =
+                    vec![identity_fault(Effect::Delay(Latency::Fixed { milliseconds: bad }))];
+                knobs.gateway.latency = Latency::Fixed { milliseconds: bad };
                 knobs.gateway.rate = Some(Rate { requests: 1, seconds: bad, tells: Tells::Both });
                 knobs.gateway.quota = knobs.gateway.rate;
                 knobs.reads.churn.updates = bad;
                 knobs.reads.replica_share = bad;
                 knobs.delivery.lose = bad;
-                knobs.delivery.delay = Latency::Fixed(bad);
-                knobs.faults = vec![fault(1.0, Effect::Drop), fault(bad, Effect::Delay(Latency::Fixed(bad)))];
+                knobs.delivery.delay = Latency::Fixed { milliseconds: bad };
+                knobs.faults = vec![
+                    fault(1.0, Effect::Drop),
+                    fault(bad, Effect::Delay(Latency::Fixed { milliseconds: bad })),
+                ];
             });
 
             let expected = [

@@ -53,8 +53,8 @@ async fn a_patch_leads_from_any_latency_to_any_other() {
     let provider = Provider::new(Settings::default()).unwrap();
     let kinds = [
         (json!({ "kind": "none" }), Latency::None),
-        (json!({ "kind": "fixed", "milliseconds": 3.5 }), Latency::Fixed(3.5)),
-        (json!({ "kind": "uniform", "from": 1.0, "to": 2.0 }), Latency::Uniform(1.0, 2.0)),
+        (json!({ "kind": "fixed", "milliseconds": 3.5 }), Latency::Fixed { milliseconds: 3.5 }),
+        (json!({ "kind": "uniform", "from": 1.0, "to": 2.0 }), Latency::Uniform { from: 1.0, to: 2.0 }),
         (
             json!({ "kind": "logNormal", "median": 1.0, "p99": 9.0 }),
             Latency::LogNormal { median: 1.0, p99: 9.0 },

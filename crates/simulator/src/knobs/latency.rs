@@ -6,19 +6,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::random::Random;
 
-/// How long something takes, in milliseconds. As JSON always an object with a `kind`: `{"kind": "none"}`,
+/// How long something takes, in milliseconds. As JSON one object for all kinds, so that a merge patch leads from any to any other;
+/// it leaves the members of the former kind behind, which are therefore ignored: `{"kind": "none"}`,
 /// `{"kind": "fixed", "milliseconds": 5}`, `{"kind": "uniform", "from": 1, "to": 9}`,
 /// `{"kind": "logNormal", "median": 5, "p99": 100}`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-#[serde(from = "Shape", into = "Shape")]
+#[serde(tag = "kind", rename_all = "camelCase")]
 pub enum Latency {
     /// No longer than it must.
     #[default]
     None,
     /// Always this.
-    Fixed(f64),
+    Fixed {
+        /// How long.
+        milliseconds: f64,
+    },
     /// Evenly between the two.
-    Uniform(f64, f64),
+    Uniform {
+        /// The shortest.
+        from: f64,
+        /// The longest.
+        to: f64,
+    },
     /// Log-normal by median and 99th percentile: mostly quick, sometimes very slow.
     LogNormal {
         /// Half of all take less.
@@ -38,8 +47,8 @@ impl Latency {
         const NORMAL_P99: f64 = 2.326_347_874_040_841;
         let milliseconds = match *self {
             Self::None => return Duration::ZERO,
-            Self::Fixed(milliseconds) => milliseconds,
-            Self::Uniform(from, to) => from + (to - from) * random.unit(),
+            Self::Fixed { milliseconds } => milliseconds,
+            Self::Uniform { from, to } => from + (to - from) * random.unit(),
             Self::LogNormal { median, p99 } => {
                 let spread = (p99 / median).ln().max(0.0) / NORMAL_P99;
                 // Box and Muller's transform; 1 - unit is never 0, so the logarithm is finite.
@@ -50,39 +59,6 @@ impl Latency {
         };
         // What is no number becomes 0 by the cast.
         Duration::from_micros((milliseconds.clamp(0.0, LONGEST) * 1_000.0) as u64)
-    }
-}
-
-/// A latency as JSON. One object for all kinds, so that a merge patch leads from any to any other; it leaves the members of
-/// the former kind behind, which are therefore ignored.
-#[derive(Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "camelCase")]
-enum Shape {
-    None,
-    Fixed { milliseconds: f64 },
-    Uniform { from: f64, to: f64 },
-    LogNormal { median: f64, p99: f64 },
-}
-
-impl From<Shape> for Latency {
-    fn from(shape: Shape) -> Self {
-        match shape {
-            Shape::None => Self::None,
-            Shape::Fixed { milliseconds } => Self::Fixed(milliseconds),
-            Shape::Uniform { from, to } => Self::Uniform(from, to),
-            Shape::LogNormal { median, p99 } => Self::LogNormal { median, p99 },
-        }
-    }
-}
-
-impl From<Latency> for Shape {
-    fn from(latency: Latency) -> Self {
-        match latency {
-            Latency::None => Self::None,
-            Latency::Fixed(milliseconds) => Self::Fixed { milliseconds },
-            Latency::Uniform(from, to) => Self::Uniform { from, to },
-            Latency::LogNormal { median, p99 } => Self::LogNormal { median, p99 },
-        }
     }
 }
 
@@ -107,7 +83,7 @@ mod tests {
     fn a_uniform_latency_stays_between_its_ends_whichever_comes_first() {
         let mut random = Random::new(7, 2);
 
-        for latency in [Latency::Uniform(5.0, 9.0), Latency::Uniform(9.0, 5.0)] {
+        for latency in [Latency::Uniform { from: 5.0, to: 9.0 }, Latency::Uniform { from: 9.0, to: 5.0 }] {
             for _ in 0..1_000 {
                 let sample = latency.sample(&mut random);
                 assert!(
@@ -124,10 +100,10 @@ mod tests {
 
         for (latency, expected) in [
             (Latency::None, 0),
-            (Latency::Fixed(1.5), 1_500),
-            (Latency::Fixed(-3.0), 0),
-            (Latency::Fixed(f64::NAN), 0),
-            (Latency::Fixed(f64::INFINITY), 3_600_000_000),
+            (Latency::Fixed { milliseconds: 1.5 }, 1_500),
+            (Latency::Fixed { milliseconds: -3.0 }, 0),
+            (Latency::Fixed { milliseconds: f64::NAN }, 0),
+            (Latency::Fixed { milliseconds: f64::INFINITY }, 3_600_000_000),
             (Latency::LogNormal { median: 0.0, p99: 0.0 }, 0),
             (Latency::LogNormal { median: -1.0, p99: 5.0 }, 0),
             (Latency::LogNormal { median: 3.0, p99: 1.0 }, 3_000),

@@ -55,7 +55,7 @@ async fn a_slow_provider_is_listened_to_until_the_end_and_not_longer() {
     let simulator = start(|_| {}).await;
     let provider = provider(&simulator);
     let token = log_in(&provider, Area::Accounting).await.granted.refresh.unwrap();
-    simulator.provider().turn(|knobs| knobs.identity.latency = Latency::Fixed(60_000.0));
+    simulator.provider().turn(|knobs| knobs.identity.latency = Latency::Fixed { milliseconds: 60_000.0 });
 
     // Enough to be sent in, on a loaded machine too.
     let end = Instant::now() + Duration::from_secs(5);

@@ -39,7 +39,7 @@ fn effects() -> Vec<Effect> {
         Effect::Html { status: status(503) },
         Effect::Oversized { bytes: 10 << 20, status: status(200) },
         Effect::Oversized { bytes: 10 << 20, status: status(500) },
-        Effect::Delay(Latency::Fixed(50.0)),
+        Effect::Delay(Latency::Fixed { milliseconds: 50.0 }),
         Effect::LoseAnswer,
     ]
 }

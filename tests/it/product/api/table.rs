@@ -224,7 +224,7 @@ async fn what_a_token_is_not_for_is_forbidden() {
 async fn a_time_limit_is_told_by_its_name() {
     let simulator = start(|_| {}).await;
     let tokens = Granted::accounting(&simulator);
-    simulator.provider().set_faults(vec![rule(Effect::Delay(Latency::Fixed(60_000.0)))]);
+    simulator.provider().set_faults(vec![rule(Effect::Delay(Latency::Fixed { milliseconds: 60_000.0 }))]);
     let short = Duration::from_secs(2);
     let limited = async |adjust: fn(&mut provider::Transport, Duration), within: Duration| {
         let mut options = options(&simulator, None);
@@ -327,7 +327,7 @@ async fn a_provider_that_fails_is_left_alone_and_asked_by_one_until_it_answers()
     assert!(matches!(waited.retry(), Retry::After(_)), "{waited:?}");
     assert_eq!(count(), sent, "an open circuit lets nothing through");
 
-    let slow = Effect::Delay(Latency::Fixed(1_000.0));
+    let slow = Effect::Delay(Latency::Fixed { milliseconds: 1_000.0 });
     simulator.provider().set_faults(vec![Fault { times: Some(1), ..rule(slow) }]);
     let (long, calls) = (ask(), 10);
     let answers = futures::future::join_all((0..calls).map(|_| companies(&accounting, &long)));

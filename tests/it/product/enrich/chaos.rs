@@ -305,7 +305,7 @@ fn spoil(scene: &Scene) {
     scene.provider().turn(|knobs| {
         let delivery = &mut knobs.delivery;
         (delivery.duplicate, delivery.reorder) = (0.1, 0.2);
-        delivery.delay = Latency::Uniform(0.0, 300.0);
+        delivery.delay = Latency::Uniform { from: 0.0, to: 300.0 };
         (knobs.reads.replica_lag, knobs.reads.replica_share) = (700, 0.3);
         knobs.faults = vec![
             fault(Effect::Throttle { seconds: 1, tells: Tells::Both }, 0.02),

@@ -45,8 +45,8 @@ async fn a_grant_outlives_every_kill_but_one_between_rotation_and_commit(
     let mut dice = Dice(seed);
     let mut scene = Scene::start(shared, "grants-kill", 1, &[], |settings| {
         settings.knobs.identity.access_seconds = 2;
-        settings.knobs.identity.latency = Latency::Uniform(0.0, REQUEST_MS as f64);
-        settings.knobs.identity.answer_latency = Latency::Uniform(0.0, ANSWER_MS as f64);
+        settings.knobs.identity.latency = Latency::Uniform { from: 0.0, to: REQUEST_MS as f64 };
+        settings.knobs.identity.answer_latency = Latency::Uniform { from: 0.0, to: ANSWER_MS as f64 };
     })
     .await?;
     try_join_all(GRANTS.iter().map(|name| scene.connect(name, &[]))).await?;

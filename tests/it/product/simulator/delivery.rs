@@ -153,9 +153,9 @@ async fn reordered_events_all_come_but_not_in_order_and_the_seed_decides_which()
 
 async fn delayed_events_come_no_sooner_than_told_and_the_acknowledge_at_once() {
     let mut receiver = Receiver::accepting().await;
-    let stage = Stage::start(|knobs| knobs.delivery.delay = Latency::Fixed(120_000.0)).await;
+    let stage = Stage::start(|knobs| knobs.delivery.delay = Latency::Fixed { milliseconds: 120_000.0 }).await;
     stage.active(CUSTOMERS, &mut receiver).await;
-    stage.turn(|knobs| knobs.delivery.delay = Latency::Uniform(60.0, 90.0));
+    stage.turn(|knobs| knobs.delivery.delay = Latency::Uniform { from: 60.0, to: 90.0 });
 
     let begun = Instant::now();
     stage.happen("customers", "updated").await;
@@ -230,7 +230,7 @@ async fn faults_spare_the_acknowledge() {
         DeliveryKnobs { lose: 1.0, ..DeliveryKnobs::default() },
         DeliveryKnobs { duplicate: 1.0, ..DeliveryKnobs::default() },
         DeliveryKnobs { reorder: 1.0, ..DeliveryKnobs::default() },
-        DeliveryKnobs { delay: Latency::Fixed(3_600_000.0), ..DeliveryKnobs::default() },
+        DeliveryKnobs { delay: Latency::Fixed { milliseconds: 3_600_000.0 }, ..DeliveryKnobs::default() },
     ] {
         let knobs = DeliveryKnobs { receivers: ReceiverUrls::Any, ..fault };
         let stage = Stage::start(|all| all.delivery = knobs.clone()).await;

@@ -220,7 +220,7 @@ async fn answers_take_as_long_as_their_latency_says() {
 
     // A median that is the 99th percentile too leaves no spread.
     let even = Latency::LogNormal { median: 70.0, p99: 70.0 };
-    for latency in [Latency::Fixed(70.0), Latency::Uniform(70.0, 90.0), even] {
+    for latency in [Latency::Fixed { milliseconds: 70.0 }, Latency::Uniform { from: 70.0, to: 90.0 }, even] {
         simulator.provider().turn(|knobs| knobs.gateway.latency = latency);
         assert!(took().await >= Duration::from_millis(70), "{latency:?}");
         simulator.provider().turn(|knobs| {

@@ -381,7 +381,8 @@ async fn an_unavailable_token_endpoint_does_no_work() {
 }
 
 async fn the_token_endpoint_takes_as_long_as_its_knob_says() {
-    let simulator = start(|settings| settings.knobs.identity.latency = Latency::Fixed(60.0)).await;
+    let simulator =
+        start(|settings| settings.knobs.identity.latency = Latency::Fixed { milliseconds: 60.0 }).await;
     let client = login_client(&simulator);
     let code = code(&client, &ACCOUNTING_SCOPES).await;
 

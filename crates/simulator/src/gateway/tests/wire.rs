@@ -130,7 +130,7 @@ async fn a_status_without_a_body_tells_no_length_of_it() {
 /// A request that is still held up by latency when the knobs are turned.
 async fn held_up(rig: &Rig, turn: impl FnOnce(&mut Knobs)) -> u16 {
     // Long enough for all that is to happen meanwhile, also on a busy machine.
-    rig.provider.turn(|knobs| knobs.gateway.latency = Latency::Fixed(3_000.0));
+    rig.provider.turn(|knobs| knobs.gateway.latency = Latency::Fixed { milliseconds: 3_000.0 });
     let (mut turn, before) = (Some(turn), rig.provider.gateway.request_count());
     let seen = async {
         while rig.provider.gateway.request_count() == before {

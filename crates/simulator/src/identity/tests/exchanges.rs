@@ -7,7 +7,7 @@ use crate::{
 };
 
 /// Longer than any test runs.
-const FOR_EVER: Latency = Latency::Fixed(3_600_000.0);
+const FOR_EVER: Latency = Latency::Fixed { milliseconds: 3_600_000.0 };
 
 impl Simulated {
     fn exchanges(&self) -> Vec<Exchange> {

@@ -52,7 +52,7 @@ async fn look_ups_can_be_spoiled_in_every_way() {
         let half = ask(on, Effect::InvalidJson).await;
         let types = ask(on, Effect::WrongTypes).await;
         let large = ask(on, Effect::Oversized { bytes: 70_000, status: Status::OK }).await;
-        let late = ask(on, Effect::Delay(Latency::Fixed(1.0))).await;
+        let late = ask(on, Effect::Delay(Latency::Fixed { milliseconds: 1.0 })).await;
 
         assert_eq!(status.status, 500);
         assert!(serde_json::from_str::<Value>(&half.text).is_err(), "{}", half.text);

@@ -60,7 +60,7 @@ async fn killed_again_and_again_lists_end_with_the_certificates_of_a_calm_run() 
         settings.world.others = 0;
         settings.journal_limit = 10_000_000;
         // Some pages are always on their way.
-        settings.knobs.gateway.latency = Latency::Fixed(10.0);
+        settings.knobs.gateway.latency = Latency::Fixed { milliseconds: 10.0 };
     })
     .await?;
     scene.stage.login_for("payroll", RECORDS).await?;
