@@ -3,21 +3,10 @@
 //! - At most [`HOOK_LIMIT`] exist at once.
 //! - An id follows from the seed and the order of creation, and is never given twice.
 
-use std::{
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
-
-use aws_lc_rs::hmac;
-use url::Url;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{HookTruth, rules::Subscription};
-use crate::{
-    catalog::{Action, Entity},
-    clock::Ticks,
-    random::Guid,
-    world::InvoicingChange,
-};
+use crate::{clock::Ticks, random::Guid, world::InvoicingChange};
 
 /// Hooks at most.
 pub(super) const HOOK_LIMIT: usize = 100_000;
@@ -41,8 +30,11 @@ struct Inner {
 /// A hook as it stands.
 #[derive(Debug, Clone)]
 pub(super) struct Hook {
-    /// What never changes.
-    pub(super) subscribed: Arc<Subscribed>,
+    pub(super) id: Guid,
+    /// Number of the company that owns it.
+    pub(super) company: u32,
+    /// As it was made, which never changes.
+    pub(super) subscription: Arc<Subscription>,
     /// Whether the echo has come back.
     pub(super) effective: bool,
     /// Whether it is paused.
@@ -53,42 +45,13 @@ pub(super) struct Hook {
     pub(super) echo_failure: Option<Arc<str>>,
 }
 
-/// What a hook subscribed to.
-pub(super) struct Subscribed {
-    /// Its id.
-    pub(super) id: Guid,
-    /// Number of the company that owns it.
-    pub(super) company: u32,
-    /// Receiver address as it was sent.
-    pub(super) uri: String,
-    /// Receiver address.
-    pub(super) url: Url,
-    /// Entity.
-    pub(super) entity: Entity,
-    /// Action.
-    pub(super) action: Action,
-    /// Signs its notifications: the UTF-8 bytes of its secret.
-    pub(super) key: hmac::Key,
-    /// `applicationName`.
-    pub(super) application: Option<String>,
-    /// `description`.
-    pub(super) description: Option<String>,
-}
-
-impl fmt::Debug for Subscribed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {:?}.{:?} of company {}", self.id, self.entity, self.action, self.company)
-    }
-}
-
-impl Subscribed {
+impl Hook {
     /// Whether it is notified of a change.
     pub(super) fn is_about(&self, change: &InvoicingChange) -> bool {
-        (self.company, self.entity, self.action) == (change.company, change.entity, change.action)
+        let Subscription { entity, action, .. } = *self.subscription;
+        (self.company, entity, action) == (change.company, change.entity, change.action)
     }
-}
 
-impl Hook {
     /// Whether it is notified.
     pub(super) fn active(&self) -> bool {
         self.effective && !self.paused
@@ -96,10 +59,10 @@ impl Hook {
 
     /// For those who compare.
     pub(super) fn truth(&self) -> HookTruth {
-        let Subscribed { id, company, uri, entity, action, application, description, .. } = &*self.subscribed;
+        let Subscription { uri, entity, action, application, description, .. } = &*self.subscription;
         HookTruth {
-            id: *id,
-            company: *company,
+            id: self.id,
+            company: self.company,
             uri: uri.clone(),
             entity: *entity,
             action: *action,
@@ -126,18 +89,21 @@ impl Hooks {
 
     /// Adds one; `None` if there are too many.
     pub(super) fn add(&self, company: u32, subscription: Subscription, effective: bool) -> Option<Hook> {
-        let Subscription { uri, url, entity, action, secret, paused, application, description } =
-            subscription;
-        let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
         let mut inner = self.lock();
         if inner.hooks.len() >= self.limit {
             return None;
         }
         let id = Guid::nth(self.seed, PURPOSE, inner.made);
         inner.made += 1;
-        let subscribed = Subscribed { id, company, uri, url, entity, action, key, application, description };
-        let hook =
-            Hook { subscribed: Arc::new(subscribed), effective, paused, paused_at: None, echo_failure: None };
+        let hook = Hook {
+            id,
+            company,
+            effective,
+            paused: subscription.paused,
+            subscription: Arc::new(subscription),
+            paused_at: None,
+            echo_failure: None,
+        };
         inner.hooks.push(hook.clone());
         Some(hook)
     }
@@ -145,16 +111,14 @@ impl Hooks {
     /// Removes one, of a company if one is given.
     pub(super) fn remove(&self, company: Option<u32>, id: Guid) -> Option<Hook> {
         let mut inner = self.lock();
-        let fits = |hook: &Hook| {
-            hook.subscribed.id == id && company.is_none_or(|company| hook.subscribed.company == company)
-        };
+        let fits = |hook: &Hook| hook.id == id && company.is_none_or(|company| hook.company == company);
         let at = inner.hooks.iter().position(fits)?;
         Some(inner.hooks.remove(at))
     }
 
     /// Changes one, if it is still there.
     pub(super) fn update(&self, id: Guid, change: impl FnOnce(&mut Hook)) -> bool {
-        self.lock().hooks.iter_mut().find(|hook| hook.subscribed.id == id).map(change).is_some()
+        self.lock().hooks.iter_mut().find(|hook| hook.id == id).map(change).is_some()
     }
 
     /// Those that fit.
@@ -169,25 +133,29 @@ impl Hooks {
 
 #[cfg(test)]
 mod tests {
+    use aws_lc_rs::hmac;
+    use url::Url;
+
     use super::*;
+    use crate::catalog::{Action, Entity};
 
     fn subscription(entity: Entity, action: Action) -> Subscription {
         let uri = "https://receiver.example/api/webhooks/incoming/Invoicing".to_owned();
         let url = Url::parse(&uri).unwrap();
-        let secret = "s".repeat(32);
-        Subscription { uri, url, entity, action, secret, paused: false, application: None, description: None }
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &[7; 32]);
+        Subscription { uri, url, entity, action, key, paused: false, application: None, description: None }
     }
 
     #[test]
     fn no_hook_is_added_above_the_limit_and_no_id_comes_twice() {
         let hooks = Hooks { limit: 1, ..Hooks::new(1) };
         let add = || hooks.add(0, subscription(Entity::Bank, Action::Deleted), true);
-        let first = add().unwrap().subscribed.id;
+        let first = add().unwrap().id;
 
         assert!(hooks.full());
         assert!(add().is_none());
         hooks.remove(Some(0), first);
         assert!(!hooks.full());
-        assert_ne!(add().unwrap().subscribed.id, first);
+        assert_ne!(add().unwrap().id, first);
     }
 }

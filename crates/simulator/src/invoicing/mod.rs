@@ -129,7 +129,7 @@ impl Invoicing {
 
     /// Whether a delivery is still wanted: its hook may have been deleted or paused since.
     pub fn wants(&self, hook: Guid) -> bool {
-        !self.hooks.all(|one| one.subscribed.id == hook && one.active()).is_empty()
+        !self.hooks.all(|one| one.id == hook && one.active()).is_empty()
     }
 
     /// Every hook that has not been deleted.
@@ -152,7 +152,7 @@ impl Invoicing {
     pub fn plant(&self, provider: &Provider, company: u32, body: &[u8]) -> Result<Guid, String> {
         let subscription = rules::parse(body, &provider.knobs())?;
         let hook = self.hooks.add(company, subscription, true);
-        hook.map(|hook| hook.subscribed.id).ok_or_else(|| "there are too many hooks".to_owned())
+        hook.map(|hook| hook.id).ok_or_else(|| "there are too many hooks".to_owned())
     }
 
     /// Deletes a hook as somebody else might. Whether it was there.

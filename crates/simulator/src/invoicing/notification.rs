@@ -9,7 +9,7 @@ use axum::http::HeaderName;
 use bytes::Bytes;
 use serde::Serialize;
 
-use super::{Invoicing, hooks::Subscribed};
+use super::{Invoicing, rules::Subscription};
 use crate::{
     Provider,
     catalog::{Action, Entity},
@@ -32,7 +32,7 @@ impl Invoicing {
     /// Makes the deliveries of a change and hands them over; hooks that are paused or not effective get a journal entry
     /// that ends as missed.
     pub fn announce(&self, provider: &Provider, change: &InvoicingChange) {
-        let hooks = self.hooks.all(|hook| hook.subscribed.is_about(change));
+        let hooks = self.hooks.all(|hook| hook.is_about(change));
         if hooks.is_empty() {
             return;
         }
@@ -53,24 +53,25 @@ impl Invoicing {
             .then(|| serde_json::to_vec(&*notification).unwrap_or_default().into());
 
         for hook in hooks {
-            let (is_active, hook) = (hook.active(), hook.subscribed);
-            if !is_active {
+            if !hook.active() {
                 provider.deliveries.missed(provider, Family::Invoicing, hook.id, about.clone());
                 continue;
             }
             let signed = header.is_some();
             let body = match &flat {
-                Some(flat) => Body::Same(flat.clone(), signed.then(|| signature(&hook.key, flat))),
+                Some(flat) => {
+                    Body::Same(flat.clone(), signed.then(|| signature(&hook.subscription.key, flat)))
+                }
                 None => {
                     let id = Guid::nth(self.seed ^ mix(hook.id.0 as u64), MESSAGES, change.number);
-                    wrapped(id, Arc::clone(&notification), Arc::clone(&hook), signed)
+                    wrapped(id, Arc::clone(&notification), Arc::clone(&hook.subscription), signed)
                 }
             };
             let order = Order {
                 family: Family::Invoicing,
                 webhook: hook.id,
                 purpose: Purpose::Event,
-                url: hook.url.clone(),
+                url: hook.subscription.url.clone(),
                 body,
                 signature_header: header.clone(),
                 // A hook belongs to one company, so its id alone makes its lane.
@@ -136,13 +137,13 @@ struct Envelope<'a> {
 }
 
 /// The body of each attempt, indented.
-fn wrapped(id: Guid, notification: Arc<Notification>, hook: Arc<Subscribed>, signed: bool) -> Body {
+fn wrapped(id: Guid, notification: Arc<Notification>, subscription: Arc<Subscription>, signed: bool) -> Body {
     Body::Numbered(Box::new(move |attempt| {
         let notifications = [&*notification];
         let envelope =
             Envelope { id: id.simple(), attempt, properties: serde_json::Map::new(), notifications };
         let body: Bytes = serde_json::to_vec_pretty(&envelope).unwrap_or_default().into();
-        let signature = signed.then(|| signature(&hook.key, &body));
+        let signature = signed.then(|| signature(&subscription.key, &body));
         (body, signature)
     }))
 }

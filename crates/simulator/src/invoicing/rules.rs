@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use aws_lc_rs::hmac;
 use serde_json::{Map, Value};
 use tokio::{net::lookup_host, time::timeout};
 use url::{Host, Url};
@@ -21,6 +22,7 @@ use crate::{
 const TEXT_LIMIT: usize = 4_096;
 
 /// A subscription that keeps the rules.
+#[derive(Debug)]
 pub(super) struct Subscription {
     /// `uri` as it was sent.
     pub(super) uri: String,
@@ -30,8 +32,8 @@ pub(super) struct Subscription {
     pub(super) entity: Entity,
     /// `action`.
     pub(super) action: Action,
-    /// `secret`.
-    pub(super) secret: String,
+    /// Signs its notifications: the UTF-8 bytes of `secret`.
+    pub(super) key: hmac::Key,
     /// `isPaused`.
     pub(super) paused: bool,
     /// `applicationName`.
@@ -66,6 +68,7 @@ pub(super) fn parse(body: &[u8], knobs: &Knobs) -> Result<Subscription, String> 
     if !(min..=max).contains(&secret.chars().count()) {
         return Err(format!("secret: between {min} and {max} characters are needed"));
     }
+    let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
 
     let paused = match fields.get("isPaused") {
         None | Some(Value::Null) => false,
@@ -78,7 +81,7 @@ pub(super) fn parse(body: &[u8], knobs: &Knobs) -> Result<Subscription, String> 
         None => text(&fields, "descripion", TEXT_LIMIT)?,
         description => description,
     };
-    Ok(Subscription { uri, url, entity, action, secret, paused, application, description })
+    Ok(Subscription { uri, url, entity, action, key, paused, application, description })
 }
 
 /// Checks that the receiver is where the request comes from.

@@ -44,15 +44,15 @@ struct Item<'a> {
 
 impl<'a> Item<'a> {
     fn new(hook: &'a Hook) -> Self {
-        let subscribed = &*hook.subscribed;
+        let Subscription { uri, entity, action, application, description, .. } = &*hook.subscription;
         Self {
-            id: subscribed.id.simple(),
-            uri: &subscribed.uri,
-            entity: subscribed.entity,
-            action: subscribed.action,
+            id: hook.id.simple(),
+            uri,
+            entity: *entity,
+            action: *action,
             is_paused: hook.paused,
-            application_name: subscribed.application.as_deref(),
-            description: subscribed.description.as_deref(),
+            application_name: application.as_deref(),
+            description: description.as_deref(),
         }
     }
 }
@@ -90,10 +90,8 @@ pub(super) async fn list(
     State(provider): State<Arc<Provider>>,
     Extension(call): Extension<Call>,
 ) -> Result<Response, Refusal> {
-    let hooks = {
-        let company = company(&call)?;
-        provider.invoicing.hooks.all(|hook| hook.subscribed.company == company)
-    };
+    let company = company(&call)?;
+    let hooks = provider.invoicing.hooks.all(|hook| hook.company == company);
     let items: Vec<Item<'_>> = hooks.iter().map(Item::new).collect();
     Ok(bytes_answer(200, serde_json::to_vec(&items).unwrap_or_default()))
 }
@@ -154,8 +152,8 @@ async fn make_effective(pending: Pending, hook: Hook, text: String, answered: on
         Semaphore::acquire_owned(Arc::clone(&provider.invoicing.echoes)).await.ok();
     let limit = Duration::from_millis(provider.knobs().delivery.time_limit);
     let client = provider.deliveries.client(provider);
-    let echoed = echo::ask(&client, &hook.subscribed.url, &text, limit).await;
-    provider.invoicing.hooks.update(hook.subscribed.id, |hook| match echoed {
+    let echoed = echo::ask(&client, &hook.subscription.url, &text, limit).await;
+    provider.invoicing.hooks.update(hook.id, |hook| match echoed {
         Ok(()) => hook.effective = true,
         Err(failure) => hook.echo_failure = Some(failure.to_string().into()),
     });
