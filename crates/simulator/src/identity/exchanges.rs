@@ -81,16 +81,11 @@ pub enum Answer {
 /// What a request presents.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Presented<'a> {
-    kind: Kind,
-    token: &'a str,
+    pub(super) kind: Kind,
+    pub(super) token: &'a str,
 }
 
 impl<'a> Presented<'a> {
-    /// A token of this kind.
-    pub(super) const fn new(kind: Kind, token: &'a str) -> Self {
-        Self { kind, token }
-    }
-
     /// What a form presents, if anything.
     pub(super) fn read(form: &'a Parameters) -> Option<Self> {
         let (kind, name) = match form.get("grant_type")? {

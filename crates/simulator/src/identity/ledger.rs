@@ -22,6 +22,7 @@ use super::{
     Exchange, Issued, Outcome,
     authorize::Login,
     exchanges::{Kind, Presented},
+    parameters::Parameters,
     pkce,
     refusal::Refusal,
 };
@@ -158,27 +159,38 @@ impl Ledger {
         Arc::new(Grant { number, scopes, login: now, nonce, ended: AtomicBool::new(false) })
     }
 
-    /// Redeems a code; also the number of the exchange's entry.
-    pub(super) fn redeem(
+    /// Exchanges a code or a refresh token; also the number of the exchange's entry.
+    pub(super) fn exchange(
         &mut self,
-        code: &str,
-        redirect: Option<&str>,
-        verifier: Option<&str>,
+        presented: Presented<'_>,
+        form: &Parameters,
         knobs: &IdentityKnobs,
         now: Ticks,
     ) -> (u64, Result<Exchanged, Refusal>) {
-        let grant = self.codes.get(code).map(|code| code.grant.number);
-        let exchanged = self.try_redeem(code, redirect, verifier, knobs, now);
-        let outcome = exchanged.as_ref().map_or_else(|denied| denied.outcome, |_| Outcome::Granted);
-        let exchange = Presented::new(Kind::Code, code).decided(now, grant, outcome);
-        (self.exchanges.push(exchange), exchanged.map_err(|denied| denied.refusal))
+        let token = presented.token;
+        let (grant, exchanged) = match presented.kind {
+            Kind::Code => {
+                let grant = self.codes.get(token).map(|code| code.grant.number);
+                (grant, self.redeem(token, form, knobs, now))
+            }
+            Kind::Refresh => {
+                let grant = self.refreshes.get(token).map(|refresh| refresh.grant.number);
+                (grant, self.refresh(token, knobs, now))
+            }
+        };
+        let outcome = match &exchanged {
+            Ok(exchanged) if presented.kind == Kind::Refresh && exchanged.rotated => Outcome::Rotated,
+            Ok(_) => Outcome::Granted,
+            Err(denied) => denied.outcome,
+        };
+        let number = self.exchanges.push(presented.decided(now, grant, outcome));
+        (number, exchanged.map_err(|denied| denied.refusal))
     }
 
-    fn try_redeem(
+    fn redeem(
         &mut self,
         code: &str,
-        redirect: Option<&str>,
-        verifier: Option<&str>,
+        form: &Parameters,
         knobs: &IdentityKnobs,
         now: Ticks,
     ) -> Result<Exchanged, Denied> {
@@ -194,7 +206,7 @@ impl Ledger {
         if now >= entry.expires {
             return Err(Denied::new(Outcome::Expired, "the code has expired"));
         }
-        let redirected = match redirect {
+        let redirected = match form.get("redirect_uri") {
             None => Err(Refusal::redirect("redirect_uri is missing")),
             Some(redirect) if redirect != entry.login.redirect.text() => {
                 Err(Refusal::redirect("redirect_uri is not the one of the authorization request"))
@@ -202,7 +214,9 @@ impl Ledger {
             Some(_) => Ok(()),
         };
         redirected
-            .and_then(|()| pkce::verify(entry.login.challenge.as_ref(), verifier, knobs.pkce))
+            .and_then(|()| {
+                pkce::verify(entry.login.challenge.as_ref(), form.get("code_verifier"), knobs.pkce)
+            })
             .map_err(|refusal| Denied { outcome: Outcome::Refused, refusal })?;
         let grant = Arc::clone(&entry.grant);
         let offline = grant.scopes.iter().any(|scope| scope == "offline_access");
@@ -210,25 +224,7 @@ impl Ledger {
         Ok(Exchanged { grant, refresh, rotated: true })
     }
 
-    /// Uses a refresh token; also the number of the exchange's entry.
-    pub(super) fn refresh(
-        &mut self,
-        token: &str,
-        knobs: &IdentityKnobs,
-        now: Ticks,
-    ) -> (u64, Result<Exchanged, Refusal>) {
-        let grant = self.refreshes.get(token).map(|refresh| refresh.grant.number);
-        let exchanged = self.try_refresh(token, knobs, now);
-        let outcome = match &exchanged {
-            Ok(exchanged) if exchanged.rotated => Outcome::Rotated,
-            Ok(_) => Outcome::Granted,
-            Err(denied) => denied.outcome,
-        };
-        let exchange = Presented::new(Kind::Refresh, token).decided(now, grant, outcome);
-        (self.exchanges.push(exchange), exchanged.map_err(|denied| denied.refusal))
-    }
-
-    fn try_refresh(&mut self, token: &str, knobs: &IdentityKnobs, now: Ticks) -> Result<Exchanged, Denied> {
+    fn refresh(&mut self, token: &str, knobs: &IdentityKnobs, now: Ticks) -> Result<Exchanged, Denied> {
         let unknown = Denied::new(Outcome::Unknown, "the refresh token is unknown");
         let entry = self.refreshes.get_mut(token).ok_or(unknown)?;
         let grant = Arc::clone(&entry.grant);

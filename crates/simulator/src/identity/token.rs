@@ -21,17 +21,16 @@ use serde::Serialize;
 use server::HangUp;
 
 use super::{
-    Answer, Outcome,
-    exchanges::{OnItsWay, undecided},
+    Answer, Kind, Outcome,
+    exchanges::{OnItsWay, Presented, undecided},
     faults::Drawn,
-    ledger::{Exchanged, Grant},
+    ledger::Exchanged,
     parameters::Parameters,
     refusal::Refusal,
 };
 use crate::{
     Provider,
     answer::bytes_answer,
-    clock::Ticks,
     knobs::{BadClient, Endpoint, IdentityKnobs, Latency},
     settings::Client,
 };
@@ -162,63 +161,27 @@ fn answer(provider: &Provider, parameters: &Parameters) -> (Option<u64>, Result<
     if !is_client(parameters, &provider.settings.client) {
         return (undecided(provider, parameters, Outcome::Client), Err(wrong_client(knobs.bad_client)));
     }
-    match parameters.get("grant_type") {
-        Some("authorization_code") => redeem(provider, parameters, knobs),
-        Some("refresh_token") => refresh(provider, parameters, knobs),
+    let missing = match parameters.get("grant_type") {
+        Some("authorization_code") => Refusal::grant("code is missing"),
+        Some("refresh_token") => Refusal::request("refresh_token is missing"),
         _ => {
             let description = "grant_type must be authorization_code or refresh_token";
-            (None, Err(Refusal::other("unsupported_grant_type", description)))
+            Refusal::other("unsupported_grant_type", description)
         }
-    }
-}
-
-fn redeem(
-    provider: &Provider,
-    parameters: &Parameters,
-    knobs: &IdentityKnobs,
-) -> (Option<u64>, Result<Tokens, Refusal>) {
-    let now = provider.clock.now();
-    let Some(code) = parameters.get("code") else {
-        return (None, Err(Refusal::grant("code is missing")));
     };
-    let (redirect, verifier) = (parameters.get("redirect_uri"), parameters.get("code_verifier"));
+    let Some(presented) = Presented::read(parameters) else { return (None, Err(missing)) };
+    let now = provider.clock.now();
     // A statement of its own, so that the ledger is free again while tokens are signed.
-    let (number, exchanged) = provider.identity.ledger().redeem(code, redirect, verifier, knobs, now);
-    let answer = exchanged.map(|Exchanged { grant, refresh, .. }| {
-        issue(provider, &grant, grant.nonce.as_deref(), refresh, knobs, now)
-    });
-    (Some(number), answer)
-}
-
-fn refresh(
-    provider: &Provider,
-    parameters: &Parameters,
-    knobs: &IdentityKnobs,
-) -> (Option<u64>, Result<Tokens, Refusal>) {
-    let now = provider.clock.now();
-    let Some(token) = parameters.get("refresh_token") else {
-        return (None, Err(Refusal::request("refresh_token is missing")));
-    };
-    let (number, exchanged) = provider.identity.ledger().refresh(token, knobs, now);
+    let (number, exchanged) = provider.identity.ledger().exchange(presented, parameters, knobs, now);
     let answer = exchanged.map(|Exchanged { grant, refresh, rotated }| {
         // Only the identity token of the login itself carries the nonce.
-        let refresh = refresh.filter(|_| rotated || !knobs.omit_unrotated);
-        issue(provider, &grant, None, refresh, knobs, now)
+        let nonce = grant.nonce.as_deref().filter(|_| presented.kind == Kind::Code);
+        let (access_token, id_token) = provider.identity.issue(&grant, nonce, knobs, now);
+        let refresh_token = refresh.filter(|_| rotated || !knobs.omit_unrotated);
+        let expires_in = knobs.access_seconds;
+        Tokens { access_token, id_token, expires_in, token_type: "Bearer", refresh_token }
     });
     (Some(number), answer)
-}
-
-fn issue(
-    provider: &Provider,
-    grant: &Arc<Grant>,
-    nonce: Option<&str>,
-    refresh_token: Option<String>,
-    knobs: &IdentityKnobs,
-    now: Ticks,
-) -> Tokens {
-    let (access_token, id_token) = provider.identity.issue(grant, nonce, knobs, now);
-    let expires_in = knobs.access_seconds;
-    Tokens { access_token, id_token, expires_in, token_type: "Bearer", refresh_token }
 }
 
 fn is_form(headers: &HeaderMap) -> bool {
