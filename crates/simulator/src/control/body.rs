@@ -80,6 +80,11 @@ pub(super) fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, Refusal> {
     Ok(serde_json::from_slice(body)?)
 }
 
+/// The same where a body may be left out.
+pub(super) fn parse_or_default<T: DeserializeOwned + Default>(body: &Bytes) -> Result<T, Refusal> {
+    if body.is_empty() { Ok(T::default()) } else { parse(body) }
+}
+
 pub(super) fn done(body: &Value) -> Response {
     json_answer(200, body)
 }

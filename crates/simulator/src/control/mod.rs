@@ -20,7 +20,7 @@ use axum::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use self::body::{Answer, Refusal, done, parse};
+use self::body::{Answer, Refusal, done, parse, parse_or_default};
 pub use self::truth::{PayrollTruth, RecordTruth, payroll, records};
 use super::{Provider, clock::SECOND, knobs::Knobs, random::Guid};
 
@@ -161,22 +161,18 @@ fn seconds(value: f64) -> Result<i64, Refusal> {
     Ok((value * SECOND as f64) as i64)
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 struct Rotation {
-    keep_old: bool,
-}
-
-impl Default for Rotation {
-    fn default() -> Self {
-        Self { keep_old: true }
-    }
+    /// Yes, unless it is said otherwise.
+    keep_old: Option<bool>,
 }
 
 async fn rotate_keys(State(provider): State<Arc<Provider>>, body: Bytes) -> Answer {
-    let rotation: Rotation = if body.is_empty() { Rotation::default() } else { parse(&body)? };
-    provider.identity.rotate_keys(rotation.keep_old).map_err(|error| Refusal::bad(&error.to_string()))?;
-    Ok(done(&json!({ "keepOld": rotation.keep_old })))
+    let Rotation { keep_old } = parse_or_default(&body)?;
+    let keep_old = keep_old.unwrap_or(true);
+    provider.identity.rotate_keys(keep_old).map_err(|error| Refusal::bad(&error.to_string()))?;
+    Ok(done(&json!({ "keepOld": keep_old })))
 }
 
 async fn revoke(State(provider): State<Arc<Provider>>) -> Response {
@@ -214,25 +210,21 @@ async fn invoicing_grant(State(provider): State<Arc<Provider>>, body: Bytes) -> 
     Ok(done(&json!({ "token": provider.invoicing.grant(&provider, company) })))
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Wait {
-    seconds: f64,
-}
-
-impl Default for Wait {
-    fn default() -> Self {
-        Self { seconds: 60.0 }
-    }
+    /// A minute, unless it is said otherwise.
+    seconds: Option<f64>,
 }
 
 /// Answers once every delivery and every echo has ended: `idle` says whether that was in time.
 async fn wait_until_idle(State(provider): State<Arc<Provider>>, body: Bytes) -> Answer {
-    let wait: Wait = if body.is_empty() { Wait::default() } else { parse(&body)? };
-    if !(0.0..=LONGEST_WAIT).contains(&wait.seconds) {
+    let Wait { seconds } = parse_or_default(&body)?;
+    let seconds = seconds.unwrap_or(60.0);
+    if !(0.0..=LONGEST_WAIT).contains(&seconds) {
         return Err(Refusal::bad(&format!("seconds is from 0 to {LONGEST_WAIT}")));
     }
-    let limit = Duration::from_secs_f64(wait.seconds);
+    let limit = Duration::from_secs_f64(seconds);
     let all_done = async { tokio::join!(provider.deliveries.idle(), provider.invoicing.idle()) };
     let idle = tokio::time::timeout(limit, all_done).await.is_ok();
     Ok(done(&json!({ "idle": idle, "deliveries": provider.deliveries.count() })))

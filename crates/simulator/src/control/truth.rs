@@ -2,7 +2,12 @@
 
 use std::sync::Arc;
 
-use axum::{Router, extract::State, response::Response, routing::get};
+use axum::{
+    Router,
+    extract::State,
+    response::Response,
+    routing::{MethodRouter, get},
+};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -20,12 +25,12 @@ pub(super) fn router() -> Router<Arc<Provider>> {
     Router::new()
         .route("/_control/truth/records/{resource}", get(record_lines))
         .route("/_control/truth/payroll", get(payroll_lines))
-        .route("/_control/truth/deliveries", get(deliveries))
-        .route("/_control/truth/requests", get(requests))
-        .route("/_control/truth/tokens", get(tokens))
-        .route("/_control/truth/exchanges", get(exchanges))
-        .route("/_control/truth/webhooks", get(webhooks))
-        .route("/_control/truth/hooks", get(hooks))
+        .route("/_control/truth/deliveries", journal(|of, from, limit| of.deliveries.entries(from, limit)))
+        .route("/_control/truth/requests", journal(|of, from, limit| of.gateway.requests(from, limit)))
+        .route("/_control/truth/exchanges", journal(|of, from, limit| of.identity.exchanges(from, limit)))
+        .route("/_control/truth/tokens", all(tokens))
+        .route("/_control/truth/webhooks", all(|of| of.accounting.webhooks()))
+        .route("/_control/truth/hooks", all(|of| of.invoicing.hooks()))
 }
 
 /// A record as it is.
@@ -172,19 +177,13 @@ async fn payroll_lines(
     }))
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Range {
     /// Number of the first entry.
     from: u64,
-    /// The most entries.
-    limit: usize,
-}
-
-impl Default for Range {
-    fn default() -> Self {
-        Self { from: 0, limit: 100_000 }
-    }
+    /// The most entries; 100,000 unless it is said otherwise.
+    limit: Option<usize>,
 }
 
 #[derive(Serialize)]
@@ -194,20 +193,19 @@ struct Numbered<T> {
     entry: T,
 }
 
-fn numbered<T: Serialize + Send + 'static>(entries: Vec<(u64, T)>) -> Response {
-    lines(entries.into_iter().map(|(number, entry)| Numbered { number, entry }))
+/// A route that tells a part of a journal.
+fn journal<T: Serialize + Send + 'static>(
+    read: fn(&Provider, u64, usize) -> Vec<(u64, T)>,
+) -> MethodRouter<Arc<Provider>> {
+    get(move |State(provider): State<Arc<Provider>>, Query(range): Query<Range>| async move {
+        let entries = read(&provider, range.from, range.limit.unwrap_or(100_000));
+        lines(entries.into_iter().map(|(number, entry)| Numbered { number, entry }))
+    })
 }
 
-async fn deliveries(State(provider): State<Arc<Provider>>, Query(range): Query<Range>) -> Response {
-    numbered(provider.deliveries.entries(range.from, range.limit))
-}
-
-async fn requests(State(provider): State<Arc<Provider>>, Query(range): Query<Range>) -> Response {
-    numbered(provider.gateway.requests(range.from, range.limit))
-}
-
-async fn exchanges(State(provider): State<Arc<Provider>>, Query(range): Query<Range>) -> Response {
-    numbered(provider.identity.exchanges(range.from, range.limit))
+/// A route that tells everything of a kind.
+fn all<T: Serialize + Send + 'static>(read: fn(&Provider) -> Vec<T>) -> MethodRouter<Arc<Provider>> {
+    get(move |State(provider): State<Arc<Provider>>| async move { lines(read(&provider).into_iter()) })
 }
 
 #[derive(Serialize)]
@@ -219,16 +217,8 @@ struct TokenLine {
     token: Issued,
 }
 
-async fn tokens(State(provider): State<Arc<Provider>>) -> Response {
+fn tokens(provider: &Provider) -> Vec<TokenLine> {
     let by = |issued_by| move |token| TokenLine { issued_by, token };
     let identity = provider.identity.issued().into_iter().map(by("identity"));
-    lines(identity.chain(provider.invoicing.issued().into_iter().map(by("invoicing"))))
-}
-
-async fn webhooks(State(provider): State<Arc<Provider>>) -> Response {
-    lines(provider.accounting.webhooks().into_iter())
-}
-
-async fn hooks(State(provider): State<Arc<Provider>>) -> Response {
-    lines(provider.invoicing.hooks().into_iter())
+    identity.chain(provider.invoicing.issued().into_iter().map(by("invoicing"))).collect()
 }

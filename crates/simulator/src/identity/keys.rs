@@ -2,10 +2,7 @@
 //!
 //! One key signs; earlier ones may stay in the key set after a rotation, so that tokens they signed still verify.
 
-use std::{
-    fmt,
-    sync::{Arc, Mutex, PoisonError, RwLock},
-};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use aws_lc_rs::{
     digest,
@@ -34,18 +31,13 @@ pub(super) struct Keys {
 }
 
 /// One key and its certificate.
+#[derive(Debug)]
 struct Key {
     pair: KeyPair,
     /// Thumbprint of the certificate, which is the key's id too.
     id: String,
     /// Its entry in the key set.
     published: Value,
-}
-
-impl fmt::Debug for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Key").field(&self.id).finish()
-    }
 }
 
 impl Keys {
