@@ -70,6 +70,14 @@ impl<T> Journal<T> {
             .collect()
     }
 
+    /// All that are still there.
+    pub fn all(&self) -> Vec<T>
+    where
+        T: Clone,
+    {
+        self.lock().entries.iter().cloned().collect()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner<T>> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -95,29 +95,6 @@ impl Seen<'_> {
     }
 }
 
-/// The name of an effect in the journal, as knobs spell it.
-pub(super) const fn name(effect: &Effect) -> &'static str {
-    match effect {
-        Effect::Throttle { .. } => "throttle",
-        Effect::Quota { .. } => "quota",
-        Effect::Status(_) => "status",
-        Effect::UnknownPath => "unknownPath",
-        Effect::Drop => "drop",
-        Effect::Truncate => "truncate",
-        Effect::InvalidJson => "invalidJson",
-        Effect::WrongContentType => "wrongContentType",
-        Effect::WrongTypes => "wrongTypes",
-        Effect::Html { .. } => "html",
-        Effect::Oversized { .. } => "oversized",
-        Effect::Wrapped => "wrapped",
-        Effect::WithoutIds => "withoutIds",
-        Effect::FirstPage => "firstPage",
-        Effect::WrongTotal { .. } => "wrongTotal",
-        Effect::Delay(_) => "delay",
-        Effect::LoseAnswer => "loseAnswer",
-    }
-}
-
 /// Without its percent-encoding. Neither paths nor ids have what only forms know: `=`, `&` and `+`.
 fn decoded(path: &str) -> String {
     form_urlencoded::parse(path.as_bytes()).next().map_or_else(String::new, |(name, _)| name.into_owned())

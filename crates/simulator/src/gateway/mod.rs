@@ -210,7 +210,7 @@ async fn pass(provider: &Provider, mut request: HttpRequest, next: Option<Next>)
     };
     let fault = provider.count(|knobs| gateway.faults.draw(&knobs.faults, seed, seen).cloned());
     if let Some(fault) = &fault {
-        gateway.requests.update(number, |entry| entry.fault = Some(faults::name(fault)));
+        gateway.requests.update(number, |entry| entry.fault = Some(fault.into()));
     }
     if matches!(fault, Some(Effect::FirstPage))
         && let Some(uri) = spoil::first_page(request.uri())

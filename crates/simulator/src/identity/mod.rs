@@ -192,7 +192,7 @@ impl Identity {
 
     /// Every token issued, in order, within the journal's limit.
     pub fn issued(&self) -> Vec<Issued> {
-        self.issued.from(0, usize::MAX).into_iter().map(|(_, issued)| issued).collect()
+        self.issued.all()
     }
 
     /// Codes and refresh tokens presented since the start, in order, within the journal's limit: `(number, exchange)` from a
@@ -223,9 +223,7 @@ impl Identity {
         let facts = |until| Facts { number, scopes: &grant.scopes, login: grant.login, from: now, until };
         let ends = [knobs.access_seconds, IDENTITY_SECONDS].map(|seconds| whole_seconds(now, seconds));
         let access = self.keys.sign(&self.user.access(facts(ends[0]), knobs.duplicate_id_claim));
-        let nonce = nonce.map(|nonce| if knobs.bend_nonce { bent(nonce) } else { nonce.to_owned() });
-        let beside = Beside::Access(&access);
-        let identity = self.keys.sign(&self.user.identity(facts(ends[1]), beside, nonce.as_deref()));
+        let identity = self.identity(facts(ends[1]), Beside::Access(&access), nonce, knobs.bend_nonce);
         self.ledger().remember(grant, (&access, ends[0]), (&identity, ends[1]), now);
         (access, identity)
     }
@@ -234,11 +232,15 @@ impl Identity {
     fn introduce(&self, grant: &Arc<Grant>, code: &str, bend_nonce: bool, now: Ticks) -> String {
         let until = whole_seconds(now, IDENTITY_SECONDS);
         let facts = Facts { number: 0, scopes: &grant.scopes, login: grant.login, from: now, until };
-        let nonce = grant.nonce.as_deref();
-        let nonce = nonce.map(|nonce| if bend_nonce { bent(nonce) } else { nonce.to_owned() });
-        let token = self.keys.sign(&self.user.identity(facts, Beside::Code(code), nonce.as_deref()));
+        let token = self.identity(facts, Beside::Code(code), grant.nonce.as_deref(), bend_nonce);
         self.ledger().remember_identity(grant, (&token, until), now);
         token
+    }
+
+    /// A signed identity token.
+    fn identity(&self, facts: Facts<'_>, beside: Beside<'_>, nonce: Option<&str>, bend: bool) -> String {
+        let nonce = nonce.map(|nonce| if bend { bent(nonce) } else { nonce.to_owned() });
+        self.keys.sign(&self.user.identity(facts, beside, nonce.as_deref()))
     }
 
     fn latency(&self, latency: &Latency) -> Duration {

@@ -20,33 +20,29 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    const fn bad(error: &'static str, description: &'static str) -> Self {
-        Self { status: 400, error, description }
-    }
-
     /// The request lacks something or cannot be read.
     pub(super) const fn request(description: &'static str) -> Self {
-        Self::bad("invalid_request", description)
+        Self::other("invalid_request", description)
     }
 
     /// The code or refresh token is not good (any more).
     pub(super) const fn grant(description: &'static str) -> Self {
-        Self::bad("invalid_grant", description)
+        Self::other("invalid_grant", description)
     }
 
     /// The redirect address is missing or another one than before.
     pub(super) const fn redirect(description: &'static str) -> Self {
-        Self::bad("unauthorized_client", description)
+        Self::other("unauthorized_client", description)
     }
 
     /// A scope nobody knows.
     pub(super) const fn scope(description: &'static str) -> Self {
-        Self::bad("invalid_scope", description)
+        Self::other("invalid_scope", description)
     }
 
     /// Any other code, answered with 400.
     pub(super) const fn other(error: &'static str, description: &'static str) -> Self {
-        Self::bad(error, description)
+        Self { status: 400, error, description }
     }
 }
 

@@ -46,9 +46,10 @@ pub struct Target {
     pub page: Option<u64>,
 }
 
-/// What happens to a request.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// What happens to a request. The journal has it by its name in JSON.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "camelCase")]
+#[strum(serialize_all = "camelCase")]
 pub enum Effect {
     /// 429; it tells the seconds in one of three ways, or not at all.
     Throttle {

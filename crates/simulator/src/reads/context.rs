@@ -19,7 +19,7 @@ pub(super) fn company(
     as_of: Option<Ticks>,
     unknown: u16,
 ) -> Result<CompanyNumber, Refusal> {
-    let id = client_id(context)?;
+    let Context::Company(id) = context else { return Err(refuse(context, WANTS_COMPANY)) };
     world
         .company(id)
         .filter(|&company| world.company_lived(company, as_of))
@@ -28,12 +28,13 @@ pub(super) fn company(
 
 /// For the list of companies.
 pub(super) fn company_list(context: &Context, wanted: CompaniesContext) -> Result<(), Refusal> {
-    let (fits, expected) = match wanted {
-        CompaniesContext::Either => {
-            (matches!(context, Context::Absent | Context::None), "expected none, or no such header")
-        }
-        CompaniesContext::Absent => (*context == Context::Absent, "expected no such header"),
-        CompaniesContext::None => (*context == Context::None, "expected none"),
+    use CompaniesContext::{Absent, Either, None};
+    let fits =
+        matches!((context, wanted), (Context::Absent, Absent | Either) | (Context::None, None | Either));
+    let expected = match wanted {
+        Either => "expected none, or no such header",
+        Absent => "expected no such header",
+        None => "expected none",
     };
     if fits { Ok(()) } else { Err(refuse(context, expected)) }
 }
@@ -90,13 +91,6 @@ fn company_record(context: &Context, wanted: CompanyContext) -> Result<(), Refus
 pub(super) fn unknown_record(resource: Resource, id: &str, knobs: &ReadKnobs) -> Refusal {
     let message = format!("there is no {} with correlationId {id:?}", resource.singular());
     Refusal::missing(&knobs.records, message)
-}
-
-fn client_id(context: &Context) -> Result<&str, Refusal> {
-    match context {
-        Context::Company(id) => Ok(id),
-        context => Err(refuse(context, WANTS_COMPANY)),
-    }
 }
 
 fn refuse(context: &Context, expected: &str) -> Refusal {

@@ -48,7 +48,11 @@ impl World {
         self.history.push(place, row);
         self.put(place, next);
         if state == RecordState::Deleted {
-            self.living -= 1 + self.members(place).map_or(0, Partition::living);
+            self.living -= 1;
+            // The records of a company go with it.
+            if place.resource == Resource::Companies {
+                self.living -= self.partition(place).map_or(0, |members| members.living());
+            }
         }
         Some(RecordChange { number: self.number(), place, kind, row: next })
     }
@@ -80,7 +84,7 @@ impl World {
 
     /// The next number of the counter that covers a place.
     fn next_sequence(&mut self, place: Place) -> u64 {
-        let Some(partition) = self.partition_mut(place) else { return 1 };
+        let Some(partition) = self.partition(place) else { return 1 };
         partition.counter += 1;
         partition.counter
     }
@@ -90,7 +94,7 @@ impl World {
         let table = if place.resource == Resource::Companies {
             &mut self.companies
         } else {
-            let Some(partition) = self.partition_mut(place) else { return };
+            let Some(partition) = self.partition(place) else { return };
             partition.table_mut(place.resource)
         };
         if place.index < table.len() {
@@ -101,24 +105,11 @@ impl World {
     }
 
     /// The partition whose counter and lineage a record has: a company's own for the company itself.
-    fn partition(&self, place: Place) -> Option<&Partition> {
-        match (place.resource, place.company) {
-            (Resource::Companies, _) => self.partitions.get(place.index as usize),
-            (_, Some(company)) => self.partitions.get(company as usize),
-            (_, None) => Some(&self.tenant),
-        }
-    }
-
-    fn partition_mut(&mut self, place: Place) -> Option<&mut Partition> {
+    fn partition(&mut self, place: Place) -> Option<&mut Partition> {
         match (place.resource, place.company) {
             (Resource::Companies, _) => self.partitions.get_mut(place.index as usize),
             (_, Some(company)) => self.partitions.get_mut(company as usize),
             (_, None) => Some(&mut self.tenant),
         }
-    }
-
-    /// What goes with a record when it is deleted: the records of a company.
-    fn members(&self, place: Place) -> Option<&Partition> {
-        (place.resource == Resource::Companies).then(|| self.partition(place)).flatten()
     }
 }
