@@ -17,7 +17,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::{Router, http::HeaderName};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{
     Provider,
@@ -93,7 +93,8 @@ pub struct WebhookTurn {
 }
 
 /// A webhook that somebody else has subscribed.
-#[derive(Debug)]
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Planted {
     /// Its resource.
     pub resource: Resource,

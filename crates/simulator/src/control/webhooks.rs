@@ -6,13 +6,12 @@ use std::sync::Arc;
 use axum::{Router, body::Bytes, extract::State, routing::post};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use url::Url;
 
 use super::{
     body::{Answer, Path, Refusal, done, parse},
     guid,
 };
-use crate::{Provider, accounting::Planted, catalog::Resource};
+use crate::{Provider, accounting::Planted};
 
 pub(super) fn router() -> Router<Arc<Provider>> {
     Router::new()
@@ -23,22 +22,9 @@ pub(super) fn router() -> Router<Arc<Provider>> {
         .route("/_control/hooks/{id}/{act}", post(act_on_hook))
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Webhook {
-    /// By its name in paths.
-    resource: Resource,
-    /// `thirdPartyApplicationName`.
-    application: String,
-    /// Receiver address.
-    url: Url,
-    secret: String,
-}
-
 /// A webhook that is active at once, for every event of a resource.
 async fn plant_webhook(State(provider): State<Arc<Provider>>, body: Bytes) -> Answer {
-    let Webhook { resource, application, url, secret } = parse(&body)?;
-    let planted = Planted { resource, application, url, secret };
+    let planted: Planted = parse(&body)?;
     let id = provider.accounting.plant(&provider, planted);
     let id = id.ok_or_else(|| Refusal::bad("there are too many webhooks"))?;
     Ok(done(&json!({ "id": id })))

@@ -23,6 +23,7 @@ use std::{
     time::Duration,
 };
 
+use aws_lc_rs::hmac;
 use axum::http::{HeaderName, HeaderValue};
 use bytes::Bytes;
 use serde::Serialize;
@@ -45,11 +46,9 @@ mod attempt;
 mod client;
 mod queue;
 mod run;
-mod signature;
 
 pub(super) use attempt::cause;
 pub use run::run;
-pub use signature::signature;
 
 use queue::{Job, Queue};
 
@@ -224,6 +223,16 @@ pub fn hash(bytes: &[u8]) -> u64 {
         state = mix(state ^ u64::from_le_bytes(word));
     }
     state
+}
+
+/// The value of the signature header: `sha256=` and the HMAC of the bytes sent, in upper-case hexadecimal digits.
+///
+/// # Panics
+/// Never: digits make a header's value.
+pub fn signature(key: &hmac::Key, body: &[u8]) -> HeaderValue {
+    let hash = hmac::sign(key, body);
+    let digits: String = hash.as_ref().iter().map(|byte| format!("{byte:02X}")).collect();
+    HeaderValue::try_from(format!("sha256={digits}")).unwrap_or_else(|error| unreachable!("digits: {error}"))
 }
 
 impl Deliveries {

@@ -13,7 +13,7 @@ use server::HangUp;
 
 use crate::{
     answer::{hang_up, may_have_body, then},
-    effect::spoil::whole,
+    effect::whole,
 };
 
 /// The smallest body that is worth it, bytes.

@@ -31,7 +31,7 @@ use super::{
     answer::unknown_path,
     catalog::Area,
     clock::Ticks,
-    effect::{instead, spoil},
+    effect::{first_page, instead, spoil},
     identity::Caller,
     journal::Journal,
     knobs::{Effect, Knobs},
@@ -213,7 +213,7 @@ async fn pass(provider: &Provider, mut request: HttpRequest, next: Option<Next>)
         gateway.requests.update(number, |entry| entry.fault = Some(fault.into()));
     }
     if matches!(fault, Some(Effect::FirstPage))
-        && let Some(uri) = spoil::first_page(request.uri())
+        && let Some(uri) = first_page(request.uri())
     {
         *request.uri_mut() = uri;
     }
@@ -229,7 +229,7 @@ async fn pass(provider: &Provider, mut request: HttpRequest, next: Option<Next>)
     };
     let answer = if before { compress::compress(answer).await } else { answer };
     let answer = match fault {
-        Some(fault) => spoil::spoil(&fault, answer, &mut random).await,
+        Some(fault) => spoil(&fault, answer, &mut random).await,
         None => answer,
     };
     let answer = if after { compress::compress(answer).await } else { answer };

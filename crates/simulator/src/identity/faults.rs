@@ -5,7 +5,7 @@ use axum::response::Response;
 use super::Identity;
 use crate::{
     Provider,
-    effect::{instead, spoil::spoil},
+    effect::{instead, spoil},
     knobs::{Effect, Endpoint, IdentityFault},
     random::Random,
 };

@@ -64,7 +64,7 @@ pub struct Invoicing {
     tokens: Tokens,
     hooks: Hooks,
     /// Turns of those that ask for an echo.
-    echoes: Arc<Semaphore>,
+    echoes: Semaphore,
     /// Echoes that are still to come.
     pending: watch::Sender<usize>,
     /// Echoes asked for so far.
@@ -106,7 +106,7 @@ impl Invoicing {
             seed: settings.world.seed,
             tokens: Tokens::new(settings),
             hooks: Hooks::new(settings.world.seed),
-            echoes: Arc::new(Semaphore::new(webhooks::ECHOES_AT_ONCE)),
+            echoes: Semaphore::new(webhooks::ECHOES_AT_ONCE),
             pending: watch::Sender::new(0),
             echo_count: AtomicU64::new(0),
         }

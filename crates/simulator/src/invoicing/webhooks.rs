@@ -9,7 +9,8 @@ use axum::{
     response::Response,
 };
 use serde::Serialize;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::oneshot;
+use url::Url;
 
 use super::{
     Refusal, echo,
@@ -73,16 +74,26 @@ pub(super) async fn create(
     if provider.invoicing.hooks.full() {
         return Err(too_many());
     }
+    let hooks = &provider.invoicing.hooks;
+    let add = |subscription, effective| hooks.add(company, subscription, effective).ok_or_else(too_many);
+    let created = |hook: &Hook| answer(knobs.invoicing.created_status.get(), hook, &knobs);
     if !rules::is_asked(&subscription.url, &knobs) {
-        let hook = provider.invoicing.hooks.add(company, subscription, false).ok_or_else(too_many)?;
-        return Ok(answer(knobs.invoicing.created_status.get(), &hook, &knobs));
+        return Ok(created(&add(subscription, false)?));
     }
-    match knobs.invoicing.echo {
-        EchoTime::DuringPost => create_after_echo(&provider, company, subscription, &knobs).await,
-        EchoTime::AfterAnswer | EchoTime::Never => {
-            create_before_echo(&provider, company, subscription, &knobs)
-        }
+    if knobs.invoicing.echo == EchoTime::DuringPost {
+        // As the software behind the provider does: no echo, no hook.
+        let text = echo_text(&provider, &knobs);
+        let echoed = ask(&provider, &subscription.url, &text).await;
+        echoed.map_err(|failure| Refusal::api(400, format!("uri: the echo did not come back: {failure}")))?;
+        return Ok(created(&add(subscription, true)?));
     }
+    // As the document has it: the hook is there at once, and works after the echo.
+    let pending = Pending::begin(&provider).ok_or_else(too_many)?;
+    let hook = add(subscription, false)?;
+    let (held, answered) = oneshot::channel();
+    let answer = then(created(&hook), held);
+    tokio::spawn(make_effective(pending, hook, echo_text(&provider, &knobs), answered));
+    Ok(answer)
 }
 
 /// GET INV/webhooks.
@@ -109,54 +120,25 @@ pub(super) async fn delete(
     Ok(answer(200, &hook, &provider.knobs()))
 }
 
-/// As the software behind the provider does: no echo, no hook.
-async fn create_after_echo(
-    provider: &Provider,
-    company: u32,
-    subscription: Subscription,
-    knobs: &Knobs,
-) -> Result<Response, Refusal> {
-    let client = provider.deliveries.client(provider);
-    let text = echo_text(provider, knobs);
-    let limit = Duration::from_millis(knobs.delivery.time_limit);
-    // Nothing closes it: were it closed, the echo would be asked for all the same.
-    let _turn = provider.invoicing.echoes.acquire().await.ok();
-    let echoed = echo::ask(&client, &subscription.url, &text, limit).await;
-    echoed.map_err(|failure| Refusal::api(400, format!("uri: the echo did not come back: {failure}")))?;
-    let hook = provider.invoicing.hooks.add(company, subscription, true).ok_or_else(too_many)?;
-    Ok(answer(knobs.invoicing.created_status.get(), &hook, knobs))
-}
-
-/// As the document has it: the hook is there at once, and works after the echo.
-fn create_before_echo(
-    provider: &Arc<Provider>,
-    company: u32,
-    subscription: Subscription,
-    knobs: &Knobs,
-) -> Result<Response, Refusal> {
-    let pending = Pending::begin(provider).ok_or_else(too_many)?;
-    let hook = provider.invoicing.hooks.add(company, subscription, false).ok_or_else(too_many)?;
-    let (held, answered) = oneshot::channel();
-    let answer = then(answer(knobs.invoicing.created_status.get(), &hook, knobs), held);
-    tokio::spawn(make_effective(pending, hook, echo_text(provider, knobs), answered));
-    Ok(answer)
-}
-
 /// Ends with the time limit of deliveries at the latest, counted from its turn among the echoes. It waits for the answer, and
 /// for that turn, as long as those take.
 async fn make_effective(pending: Pending, hook: Hook, text: String, answered: oneshot::Receiver<()>) {
     // An error is the signal: the answer has been dropped.
     answered.await.ok();
     let provider = &pending.0;
-    let _turn: Option<OwnedSemaphorePermit> =
-        Semaphore::acquire_owned(Arc::clone(&provider.invoicing.echoes)).await.ok();
-    let limit = Duration::from_millis(provider.knobs().delivery.time_limit);
-    let client = provider.deliveries.client(provider);
-    let echoed = echo::ask(&client, &hook.subscription.url, &text, limit).await;
+    let echoed = ask(provider, &hook.subscription.url, &text).await;
     provider.invoicing.hooks.update(hook.id, |hook| match echoed {
         Ok(()) => hook.effective = true,
         Err(failure) => hook.echo_failure = Some(failure.to_string().into()),
     });
+}
+
+/// Asks a receiver for its echo, once it has its turn.
+async fn ask(provider: &Provider, receiver: &Url, text: &str) -> Result<(), echo::Failure> {
+    // Nothing closes it: were it closed, the echo would be asked for all the same.
+    let _turn = provider.invoicing.echoes.acquire().await.ok();
+    let limit = Duration::from_millis(provider.knobs().delivery.time_limit);
+    echo::ask(&provider.deliveries.client(provider), receiver, text, limit).await
 }
 
 /// An echo that is still to come, counted until it has ended in whatever way.

@@ -1,4 +1,4 @@
-//! The lists of the accounting API: companies, customers, accounts.
+//! The lists of the accounting API (companies, customers, accounts), and one record of any of the nineteen resources.
 
 use axum::response::Response;
 
@@ -7,7 +7,7 @@ use super::{
     paging::{Body, Query},
     render::{self, Shape},
 };
-use crate::{Provider, catalog::Resource, gateway::Call, knobs::Churn, world::Change};
+use crate::{Provider, answer, catalog::Resource, gateway::Call, knobs::Churn, world::Change};
 
 /// Bytes of a usual row.
 const ROW: usize = 420;
@@ -56,4 +56,26 @@ pub(super) fn read(
         total += u64::from(reads.template_accounts);
     }
     Ok(body.answer(reads.empty_list, page, reads.accounting_pagination.then_some(total)))
+}
+
+/// The record with all its fields, however thin the rows of lists are; or that there is none, as the knobs say.
+pub(super) fn record(
+    provider: &Provider,
+    call: &Call,
+    resource: Resource,
+    id: &str,
+) -> Result<Response, Refusal> {
+    let knobs = provider.knobs();
+    let reads = &knobs.reads;
+    let view = provider.reads.view(provider, reads);
+
+    let (found, naming) = {
+        let world = provider.world();
+        let company = context::record(&world, &call.context, resource, id, view.as_of, reads)?;
+        (world.record(resource, company, id, &view), world.naming())
+    };
+    let (place, row) = found.ok_or_else(|| context::unknown_record(resource, id, reads))?;
+
+    let shape = Shape::record(reads, resource);
+    Ok(answer::bytes_answer(200, render::record_json(&naming, place, &row, shape)))
 }

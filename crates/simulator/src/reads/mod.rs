@@ -19,11 +19,15 @@ mod filter;
 mod lists;
 mod paging;
 mod payroll;
-mod records;
 mod render;
-mod replica;
 
-use std::sync::Arc;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use axum::{
     Extension, Router,
@@ -36,14 +40,44 @@ pub use render::{
     Shape, payroll_code, payroll_identifier, payroll_json, payroll_name, record_json, write_payroll,
     write_record,
 };
-pub use replica::Reads;
 
 use super::{
     Provider, answer,
     catalog::{Area, Resource},
+    clock::Ticks,
     gateway::Call,
+    knobs::ReadKnobs,
+    random::{Random, mix},
     refusal::Refusal,
+    world::View,
 };
+
+/// Purpose of the numbers that send reads to the replica.
+const REPLICA: u64 = 0x7265_706C_6963_6121;
+
+/// What reads remember: how many there were.
+#[derive(Debug, Default)]
+pub struct Reads {
+    /// Reads while there was a replica. Each draws by its number, so the same calls in the same order see the same.
+    count: AtomicU64,
+}
+
+impl Reads {
+    /// The view of the next read.
+    fn view(&self, provider: &Provider, knobs: &ReadKnobs) -> View {
+        View { as_of: self.moment(provider, knobs), disabled: knobs.disabled, order: knobs.order }
+    }
+
+    fn moment(&self, provider: &Provider, knobs: &ReadKnobs) -> Option<Ticks> {
+        if knobs.replica_lag == 0 {
+            return None;
+        }
+        let number = self.count.fetch_add(1, Ordering::Relaxed);
+        let lags =
+            Random::new(provider.settings.world.seed ^ mix(number), REPLICA).chance(knobs.replica_share);
+        lags.then(|| provider.clock.latest().minus(Duration::from_millis(knobs.replica_lag)))
+    }
+}
 
 /// Routes of ACC, CORE, IMPORT (by id) and PAY.
 pub fn router() -> Router<Arc<Provider>> {
@@ -63,7 +97,7 @@ pub fn router() -> Router<Arc<Provider>> {
             match id {
                 Ok(Path(id)) if is_no_id(resource, &id) => answer::unknown_path(),
                 Ok(Path(id)) => {
-                    records::read(&provider, &call, resource, &id).unwrap_or_else(Refusal::into_response)
+                    lists::record(&provider, &call, resource, &id).unwrap_or_else(Refusal::into_response)
                 }
                 Err(_) => Refusal::api(400, "the correlationId in the path is not UTF-8").into_response(),
             }

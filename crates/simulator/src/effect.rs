@@ -1,4 +1,4 @@
-//! What goes wrong with an answer after the right work was done.
+//! The effects of fault rules on answers, the same for the gateway and the identity provider.
 
 use std::{
     io,
@@ -9,7 +9,7 @@ use std::{
 use axum::{
     body::{Body, BodyDataStream, Bytes},
     http::{HeaderValue, Uri, header, response::Parts},
-    response::Response,
+    response::{IntoResponse as _, Response},
 };
 use futures::StreamExt as _;
 use http_body::Frame;
@@ -17,9 +17,10 @@ use serde_json::{Value, json};
 use url::form_urlencoded;
 
 use crate::{
-    answer::{hang_up, may_have_body, then},
-    knobs::Effect,
+    answer::{hang_up, html_answer, may_have_body, oversized_answer, then, unknown_path},
+    knobs::{Effect, Tells},
     random::Random,
+    refusal::{Refusal, throttled, used_up},
 };
 
 /// The largest answer that is looked at whole; none is nearly as large.
@@ -28,7 +29,29 @@ const LARGEST: usize = 256 << 20;
 /// Tells how long a list is.
 const TOTAL: &str = "x-pagination";
 
-/// The answer as the effect leaves it.
+/// What is answered before anything is checked or done; `None` for effects that need the right answer first.
+pub(crate) fn instead(effect: &Effect) -> Option<Response> {
+    match *effect {
+        Effect::Throttle { seconds, tells } => Some(throttled(seconds.into(), tells).into_response()),
+        Effect::Quota { seconds } => Some(used_up(seconds.into(), Tells::Both).into_response()),
+        Effect::Status(status) => Some(failed(status.get())),
+        Effect::UnknownPath => Some(unknown_path()),
+        Effect::Drop => Some(hang_up()),
+        Effect::Html { status } => Some(html_answer(status.get())),
+        Effect::Oversized { bytes, status } => Some(oversized_answer(status.get(), bytes as usize)),
+        _ => None,
+    }
+}
+
+fn failed(status: u16) -> Response {
+    if status >= 502 {
+        Refusal::gateway(status, "The service is unavailable.").into_response()
+    } else {
+        Refusal::api(status, "An error has occurred.").into_response()
+    }
+}
+
+/// The right answer as the effect leaves it, after the work was done.
 pub(crate) async fn spoil(effect: &Effect, answer: Response, random: &mut Random) -> Response {
     match effect {
         Effect::Truncate => truncate(answer).await,
