@@ -1,4 +1,4 @@
-//! Macros that declare the choices and knobs of the provider in one place each.
+//! Macros by which choices, settings and knobs are declared in one place each.
 
 /// Declares enums of plain names, with the list of all of them. The first argument is how JSON spells the names.
 macro_rules! choices {
@@ -18,21 +18,31 @@ macro_rules! choices {
     )+};
 }
 
-/// Declares a struct of knobs, each with its type and its default.
-macro_rules! knobs {
+/// Declares a struct, each of its fields with its type and its default.
+macro_rules! defaults {
     (
         $(#[$about:meta])*
-        pub struct $name:ident { $($(#[$note:meta])* pub $knob:ident: $type:ty = $default:expr,)+ }
+        pub struct $name:ident { $($(#[$note:meta])* pub $field:ident: $type:ty = $default:expr,)+ }
     ) => {
         $(#[$about])*
-        #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
-        #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-        pub struct $name { $($(#[$note])* pub $knob: $type,)+ }
+        pub struct $name { $($(#[$note])* pub $field: $type,)+ }
 
         impl Default for $name {
             fn default() -> Self {
-                Self { $($knob: $default,)+ }
+                Self { $($field: $default,)+ }
             }
+        }
+    };
+}
+
+/// The same for knobs, which are also JSON.
+macro_rules! knobs {
+    ($(#[$about:meta])* pub struct $name:ident { $($fields:tt)+ }) => {
+        defaults! {
+            $(#[$about])*
+            #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+            #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+            pub struct $name { $($fields)+ }
         }
     };
 }

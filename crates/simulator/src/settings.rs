@@ -12,33 +12,42 @@ pub const MOST_COMPANIES: u32 = 1_000_000;
 /// The most records of all kinds together a first world has: half a gigabyte of rows.
 pub const MOST_RECORDS: u64 = 20_000_000;
 
-/// How a simulator starts.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// Where it listens; port 0 takes a free one.
-    pub address: SocketAddr,
-    /// Serves HTTPS with this certificate, or with one made up at the start.
-    pub tls: Tls,
-    /// The world it begins with.
-    pub world: WorldSettings,
-    /// Where its clock stands until moved; without it, it runs with the machine's.
-    pub frozen_at: Option<Ticks>,
-    /// Subscription keys it knows.
-    pub subscription_keys: Vec<String>,
-    /// The OAuth client it knows.
-    pub client: Client,
-    /// `iss` of its tokens, and the issuer of its discovery document: on another host than the identity provider.
-    pub issuer: String,
-    /// Tenant of the accounting and payroll data.
-    pub tenant: String,
-    /// The account that logs in to invoicing.
-    pub invoicing: InvoicingAccount,
-    /// Certificates (PEM) by which it trusts webhook receivers, beside the platform's.
-    pub receiver_roots: Vec<String>,
-    /// How many entries each journal (deliveries, requests, tokens) keeps; the oldest go first.
-    pub journal_limit: usize,
-    /// The first setting of everything that may change later.
-    pub knobs: Knobs,
+defaults! {
+    /// How a simulator starts.
+    #[derive(Debug, Clone)]
+    pub struct Settings {
+        /// Where it listens; port 0 takes a free one.
+        pub address: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        /// Serves HTTPS with this certificate, or with one made up at the start.
+        pub tls: Tls = Tls::Off,
+        /// The world it begins with.
+        pub world: WorldSettings = WorldSettings::default(),
+        /// Where its clock stands until moved; without it, it runs with the machine's.
+        pub frozen_at: Option<Ticks> = None,
+        /// Subscription keys it knows.
+        pub subscription_keys: Vec<String> = vec!["simulated-subscription-key".to_owned()],
+        /// The OAuth client it knows.
+        pub client: Client = Client {
+            id: "simulated-client".to_owned(),
+            secret: "simulated-secret".to_owned(),
+            redirect_uris: Vec::new(),
+        },
+        /// `iss` of its tokens, and the issuer of its discovery document: on another host than the identity provider.
+        pub issuer: String = "https://cloud-login.example/auth/core".to_owned(),
+        /// Tenant of the accounting and payroll data.
+        pub tenant: String = "tenant-1".to_owned(),
+        /// The account that logs in to invoicing.
+        pub invoicing: InvoicingAccount = InvoicingAccount {
+            mail: "ana@example.com".to_owned(),
+            password: "simulated-password".to_owned(),
+        },
+        /// Certificates (PEM) by which it trusts webhook receivers, beside the platform's.
+        pub receiver_roots: Vec<String> = Vec::new(),
+        /// How many entries each journal (deliveries, requests, tokens) keeps; the oldest go first.
+        pub journal_limit: usize = 100_000,
+        /// The first setting of everything that may change later.
+        pub knobs: Knobs = Knobs::default(),
+    }
 }
 
 /// Whether and with what it serves HTTPS.
@@ -58,29 +67,31 @@ pub enum Tls {
     },
 }
 
-/// Size and seed of the first world; up to [`MOST_RECORDS`] records in all.
-#[derive(Debug, Clone)]
-pub struct WorldSettings {
-    /// Everything that looks random follows from it.
-    pub seed: u64,
-    /// Accounting companies, up to [`MOST_COMPANIES`].
-    pub companies: u32,
-    /// Customers of each company.
-    pub customers: u32,
-    /// Accounts of each company.
-    pub accounts: u32,
-    /// Records of each other resource in each company; companies themselves not counted.
-    pub others: u32,
-    /// Payroll companies.
-    pub payroll_companies: u32,
-    /// Invoicing companies of the account, each a tenant of its own.
-    pub invoicing_companies: u32,
-    /// Entities of each kind in each invoicing company.
-    pub invoicing_entities: u32,
-    /// Resources whose records belong to no company: read with `context: none`, events without `PartitionClientId`.
-    pub tenant_resources: BTreeSet<Resource>,
-    /// Earlier states kept of each record, for stale reads and for going back.
-    pub history: usize,
+defaults! {
+    /// Size and seed of the first world; up to [`MOST_RECORDS`] records in all.
+    #[derive(Debug, Clone)]
+    pub struct WorldSettings {
+        /// Everything that looks random follows from it.
+        pub seed: u64 = 1,
+        /// Accounting companies, up to [`MOST_COMPANIES`].
+        pub companies: u32 = 10,
+        /// Customers of each company.
+        pub customers: u32 = 20,
+        /// Accounts of each company.
+        pub accounts: u32 = 20,
+        /// Records of each other resource in each company; companies themselves not counted.
+        pub others: u32 = 2,
+        /// Payroll companies.
+        pub payroll_companies: u32 = 10,
+        /// Invoicing companies of the account, each a tenant of its own.
+        pub invoicing_companies: u32 = 1,
+        /// Entities of each kind in each invoicing company.
+        pub invoicing_entities: u32 = 5,
+        /// Resources whose records belong to no company: read with `context: none`, events without `PartitionClientId`.
+        pub tenant_resources: BTreeSet<Resource> = BTreeSet::new(),
+        /// Earlier states kept of each record, for stale reads and for going back.
+        pub history: usize = 8,
+    }
 }
 
 /// An OAuth client.
@@ -101,47 +112,4 @@ pub struct InvoicingAccount {
     pub mail: String,
     /// `password`.
     pub password: String,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            tls: Tls::Off,
-            world: WorldSettings::default(),
-            frozen_at: None,
-            subscription_keys: vec!["simulated-subscription-key".to_owned()],
-            client: Client {
-                id: "simulated-client".to_owned(),
-                secret: "simulated-secret".to_owned(),
-                redirect_uris: Vec::new(),
-            },
-            issuer: "https://cloud-login.example/auth/core".to_owned(),
-            tenant: "tenant-1".to_owned(),
-            invoicing: InvoicingAccount {
-                mail: "ana@example.com".to_owned(),
-                password: "simulated-password".to_owned(),
-            },
-            receiver_roots: Vec::new(),
-            journal_limit: 100_000,
-            knobs: Knobs::default(),
-        }
-    }
-}
-
-impl Default for WorldSettings {
-    fn default() -> Self {
-        Self {
-            seed: 1,
-            companies: 10,
-            customers: 20,
-            accounts: 20,
-            others: 2,
-            payroll_companies: 10,
-            invoicing_companies: 1,
-            invoicing_entities: 5,
-            tenant_resources: BTreeSet::new(),
-            history: 8,
-        }
-    }
 }
