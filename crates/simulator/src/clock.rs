@@ -9,6 +9,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use time::{Date, Month, OffsetDateTime};
 
 /// A moment in 100 ns since 1970, UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
@@ -17,7 +18,6 @@ pub struct Ticks(pub i64);
 
 /// 100 ns in one second.
 pub const SECOND: i64 = 10_000_000;
-const DAY: i64 = 86_400;
 /// .NET counts from the year 1, Windows file times from 1601.
 const DOTNET_EPOCH: i64 = 621_355_968_000_000_000;
 const FILETIME_EPOCH: i64 = 116_444_736_000_000_000;
@@ -60,16 +60,18 @@ impl Ticks {
 
     /// With the fraction of a second in these ticks, and in so many digits.
     fn iso_with(self, unit: i64, width: usize) -> String {
-        let (year, month, day) = self.date();
-        let (hour, minute, second) = self.time();
+        let at = self.utc();
+        let (year, month, day) = (at.year(), u8::from(at.month()), at.day());
+        let (hour, minute, second) = at.to_hms();
         let fraction = self.0.rem_euclid(SECOND) / unit;
         format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{fraction:0width$}Z")
     }
 
     /// `11/15/2026 9:00:00 AM`: the `Version` of an event, which is not ISO 8601.
     pub fn month_first(self) -> String {
-        let (year, month, day) = self.date();
-        let (hour, minute, second) = self.time();
+        let at = self.utc();
+        let (year, month, day) = (at.year(), u8::from(at.month()), at.day());
+        let (hour, minute, second) = at.to_hms();
         let half = if hour < 12 { "AM" } else { "PM" };
         let hour = if hour % 12 == 0 { 12 } else { hour % 12 };
         format!("{month}/{day}/{year} {hour}:{minute:02}:{second:02} {half}")
@@ -77,33 +79,16 @@ impl Ticks {
 
     /// `Sun, 15 Nov 2026 09:00:00 GMT`, as the `Date` header has it.
     pub fn http_date(self) -> String {
-        const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
-        const MONTHS: [&str; 12] =
-            ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-        let (year, month, day) = self.date();
-        let (hour, minute, second) = self.time();
-        let weekday = DAYS[self.seconds().div_euclid(DAY).rem_euclid(7) as usize];
-        let month = MONTHS[month as usize - 1];
+        let at = self.utc();
+        let (weekday, month) = (at.weekday().to_string(), at.month().to_string());
+        let (year, day, (hour, minute, second)) = (at.year(), at.day(), at.to_hms());
+        let (weekday, month) = (&weekday[..3], &month[..3]);
         format!("{weekday}, {day:02} {month} {year:04} {hour:02}:{minute:02}:{second:02} GMT")
     }
 
-    /// Year, month from 1, day from 1 (days to civil date, by eras of 400 years that begin in March).
-    fn date(self) -> (i64, i64, i64) {
-        let days = self.seconds().div_euclid(DAY) + 719_468;
-        let era = days.div_euclid(146_097);
-        let day_of_era = days.rem_euclid(146_097);
-        let year_of_era =
-            (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-        let from_march = (5 * day_of_year + 2) / 153;
-        let day = day_of_year - (153 * from_march + 2) / 5 + 1;
-        let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-        (year_of_era + era * 400 + i64::from(month <= 2), month, day)
-    }
-
-    fn time(self) -> (i64, i64, i64) {
-        let second = self.seconds().rem_euclid(DAY);
-        (second / 3_600, second / 60 % 60, second % 60)
+    /// By the calendar, which ends with the year 9999; what is beyond shows as 1970.
+    fn utc(self) -> OffsetDateTime {
+        OffsetDateTime::from_unix_timestamp(self.seconds()).unwrap_or(OffsetDateTime::UNIX_EPOCH)
     }
 }
 
@@ -114,17 +99,10 @@ pub fn ticks(time: Duration) -> i64 {
 
 /// Midnight UTC of a civil date; `None` where there is no such day.
 pub fn midnight(year: i64, month: i64, day: i64) -> Option<Ticks> {
-    if !(1..=9999).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
-        return None;
-    }
-    let shifted = if month <= 2 { year - 1 } else { year };
-    let era = shifted.div_euclid(400);
-    let year_of_era = shifted.rem_euclid(400);
-    let from_march = if month > 2 { month - 3 } else { month + 9 };
-    let day_of_year = (153 * from_march + 2) / 5 + day - 1;
-    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
-    let found = Ticks((era * 146_097 + day_of_era - 719_468) * DAY * SECOND);
-    (found.date() == (year, month, day)).then_some(found)
+    let year = i32::try_from(year).ok().filter(|year| *year > 0)?;
+    let month = Month::try_from(u8::try_from(month).ok()?).ok()?;
+    let date = Date::from_calendar_date(year, month, u8::try_from(day).ok()?).ok()?;
+    Some(Ticks(date.midnight().assume_utc().unix_timestamp() * SECOND))
 }
 
 /// What the provider takes for the time.
