@@ -61,13 +61,8 @@ impl World {
         let Payroll { table, history } = &self.payroll;
         let salt = mix(self.seed() ^ PAYROLL);
         let arrangement = Arrangement { order, disabled: DisabledShows::Everywhere, salt };
-        let (rows, total) = match as_of {
-            None => table.slice(offset, limit, arrangement),
-            Some(moment) => {
-                let then = |(index, row)| Some((index, history.at_moment(index, row, moment).0?));
-                arrangement.slice(table.rows().filter_map(then).collect(), offset, limit)
-            }
-        };
+        let then = as_of.map(|moment| move |index, row| history.at_moment(index, row, moment).0);
+        let (rows, total) = table.slice(offset, limit, arrangement, then);
         (rows.into_iter().map(|(index, row)| PayrollRow::new(index, &row)).collect(), total)
     }
 

@@ -61,17 +61,11 @@ impl World {
         let arrangement =
             Arrangement { order: view.order, disabled: view.disabled, salt: self.salt(resource, company) };
         let Some(table) = self.table(resource, company) else { return nothing };
-        let (rows, total) = match view.as_of {
-            None => table.slice(offset, limit, arrangement),
-            Some(moment) => {
-                let then = |(index, row)| {
-                    let place = Place { resource, company, index };
-                    Some((index, self.history.at_moment(place, row, moment).0?))
-                };
-                arrangement.slice(table.rows().filter_map(then).collect(), offset, limit)
-            }
-        };
-        (rows.into_iter().map(|(index, row)| (Place { resource, company, index }, row)).collect(), total)
+        let place = |index| Place { resource, company, index };
+        let then =
+            view.as_of.map(|moment| move |index, row| self.history.at_moment(place(index), row, moment).0);
+        let (rows, total) = table.slice(offset, limit, arrangement, then);
+        (rows.into_iter().map(|(index, row)| (place(index), row)).collect(), total)
     }
 
     /// Every record of a resource, with its company, deleted ones included: the truth. Records of a deleted company show

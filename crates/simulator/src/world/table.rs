@@ -80,13 +80,19 @@ impl Table {
         self.disabled = self.disabled + u32::from(is_disabled(row)) - u32::from(is_disabled(old));
     }
 
-    /// Rows `offset..offset + limit` of the list, and how many there are in all.
+    /// Rows `offset..offset + limit` of the list, and how many there are in all. With `then`, the list of what it makes of
+    /// each row.
     pub(super) fn slice(
         &self,
         offset: u64,
         limit: usize,
         arrangement: Arrangement,
+        then: Option<impl Fn(u32, Row) -> Option<Row>>,
     ) -> (Vec<(u32, Row)>, u64) {
+        if let Some(then) = then {
+            let rows = self.rows().filter_map(|(index, row)| Some((index, then(index, row)?)));
+            return arrangement.slice(rows.collect(), offset, limit);
+        }
         let is_newest = arrangement.order == ListOrder::Newest;
         if !is_newest && arrangement.order != ListOrder::Created {
             return arrangement.slice(self.rows().collect(), offset, limit);
@@ -108,12 +114,7 @@ impl Table {
 
 impl Arrangement {
     /// The same of any rows, which come in the order of their index: keeps those that the list shows and sorts them.
-    pub(super) fn slice(
-        self,
-        mut rows: Vec<(u32, Row)>,
-        offset: u64,
-        limit: usize,
-    ) -> (Vec<(u32, Row)>, u64) {
+    fn slice(self, mut rows: Vec<(u32, Row)>, offset: u64, limit: usize) -> (Vec<(u32, Row)>, u64) {
         rows.retain(|(_, row)| self.shows(*row));
         match self.order {
             ListOrder::Created => {}
