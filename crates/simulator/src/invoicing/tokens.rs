@@ -19,6 +19,8 @@ use crate::{
     settings::Settings,
 };
 
+/// Seconds a refresh token lives.
+const REFRESH_SECONDS: u64 = 30 * 86_400;
 /// Tokens remembered at most.
 const TOKEN_LIMIT: usize = 100_000;
 /// What the numbers of token texts are drawn for.
@@ -151,7 +153,7 @@ impl Tokens {
             text
         };
         let access = issue(Kind::Access, knobs.token_seconds);
-        let refresh = issue(Kind::Refresh, knobs.refresh_seconds);
+        let refresh = issue(Kind::Refresh, REFRESH_SECONDS);
         Pair { access, refresh }
     }
 

@@ -42,8 +42,6 @@ knobs! {
         pub retries: Vec<u64> = vec![60_000, 240_000],
         /// Seconds a token lives.
         pub token_seconds: u64 = 3_600,
-        /// Seconds a refresh token lives.
-        pub refresh_seconds: u64 = 30 * 86_400,
         /// A refresh token chooses one company and is refused after that.
         pub refresh_once: bool = false,
         /// Scope with which a token of the identity service opens this API, as its first company; without it, none does.
