@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     AccountingResource, CompanyId, Error, Extra, Moment, SchemaKind, SequenceVersion,
-    members::{Members, Object},
+    members::{Members, Object, provider_object},
 };
 
 /// The longest that a delivery may take to be believed, in microseconds: a day of repetitions.
@@ -69,34 +69,30 @@ pub struct AccountingEvent {
     pub extra: Extra,
 }
 
-/// Whose data changed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ExtraPartitionInformation {
-    /// Correlation id of the company (`PartitionClientId`).
-    pub partition_client_id: Option<String>,
-    /// User who made the change (`UserName`).
-    pub user_name: Option<String>,
-    /// What no other field holds.
-    pub extra: Extra,
+provider_object! {
+    /// Whose data changed.
+    pub struct ExtraPartitionInformation {
+        /// Correlation id of the company (`PartitionClientId`).
+        partition_client_id: Option<String> = text "PartitionClientId",
+        /// User who made the change (`UserName`).
+        user_name: Option<String> = text "UserName",
+    }
 }
 
-/// What happened, in the provider's words.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct AccountingEventType {
-    /// Provider's `AppName`.
-    pub app_name: Option<String>,
-    /// Provider's `Domain`.
-    pub domain: Option<String>,
-    /// Provider's `Resource`.
-    pub resource: Option<String>,
-    /// Provider's `EventType`, such as `CustomerUpdated`.
-    pub event_type: Option<String>,
-    /// The four others joined by dots (`SemanticName`), such as `Svc.ACC.Customers.CustomerUpdated`.
-    pub semantic_name: Option<String>,
-    /// What no other field holds.
-    pub extra: Extra,
+provider_object! {
+    /// What happened, in the provider's words.
+    pub struct AccountingEventType {
+        /// Provider's `AppName`.
+        app_name: Option<String> = text "AppName",
+        /// Provider's `Domain`.
+        domain: Option<String> = text "Domain",
+        /// Provider's `Resource`.
+        resource: Option<String> = text "Resource",
+        /// Provider's `EventType`, such as `CustomerUpdated`.
+        event_type: Option<String> = text "EventType",
+        /// The four others joined by dots (`SemanticName`), such as `Svc.ACC.Customers.CustomerUpdated`.
+        semantic_name: Option<String> = text "SemanticName",
+    }
 }
 
 impl AccountingEvent {
@@ -136,8 +132,8 @@ impl AccountingEvent {
     #[must_use]
     pub fn acknowledged(json: &[u8]) -> Option<Option<String>> {
         let mut envelope = Members::parse(SchemaKind::AccountingEvent, json).ok()?;
-        let event_type = AccountingEventType::from_members(envelope.take_object("EventType")?);
-        (event_type.kind()? == EventKind::Acknowledge).then(|| envelope.take_text("WebhookId"))
+        let event_type = AccountingEventType::from_members(envelope.object("EventType")?);
+        (event_type.kind()? == EventKind::Acknowledge).then(|| envelope.text("WebhookId"))
     }
 
     fn read(
@@ -146,25 +142,25 @@ impl AccountingEvent {
         resource: impl FnOnce(Option<&AccountingEventType>) -> Option<AccountingResource>,
     ) -> Result<Self, Error> {
         let mut envelope = Members::parse(SchemaKind::AccountingEvent, json)?;
-        let event_type = envelope.take_object("EventType").map(AccountingEventType::from_members);
+        let event_type = envelope.object("EventType").map(AccountingEventType::from_members);
         let resource = resource(event_type.as_ref()).ok_or(Error::Unplaceable {
             schema: SchemaKind::AccountingEvent,
             member: "EventType.Resource",
         })?;
         let partition =
-            envelope.take_object("ExtraPartitionInformation").map(ExtraPartitionInformation::from_members);
-        let json_data = envelope.take_text("JsonData");
+            envelope.object("ExtraPartitionInformation").map(ExtraPartitionInformation::from_members);
+        let json_data = envelope.text("JsonData");
         let change = Change::read(json_data.as_deref());
-        let timestamp = envelope.take_integer("Timestamp");
+        let timestamp = envelope.integer("Timestamp");
         Ok(Self {
             connector: reception.connector.to_owned(),
             resource,
             received_at: reception.received_at,
             company_id: company(resource, partition.as_ref(), change.correlation_id.as_deref()),
-            webhook_id: envelope.take_text("WebhookId"),
-            outgoing_id: envelope.take_text("OutgoingId"),
-            conversation_id: envelope.take_text("ConversationId"),
-            tenant_id: envelope.take_text("TenantId"),
+            webhook_id: envelope.text("WebhookId"),
+            outgoing_id: envelope.text("OutgoingId"),
+            conversation_id: envelope.text("ConversationId"),
+            tenant_id: envelope.text("TenantId"),
             extra_partition_information: partition,
             event_type,
             timestamp,
@@ -177,7 +173,7 @@ impl AccountingEvent {
             svc_source_interface: change.source_interface,
             svc_process_id: change.process_id,
             svc_source_action: change.source_action,
-            user_identifier: envelope.take_text("UserIdentifier"),
+            user_identifier: envelope.text("UserIdentifier"),
             extra: envelope.rest(),
         })
     }
@@ -187,15 +183,15 @@ impl AccountingEvent {
     pub fn to_json(&self) -> String {
         let partition = self.extra_partition_information.as_ref().map(ExtraPartitionInformation::to_json);
         Object::with(&self.extra)
-            .text("WebhookId", self.webhook_id.as_deref())
-            .text("OutgoingId", self.outgoing_id.as_deref())
-            .text("ConversationId", self.conversation_id.as_deref())
-            .text("TenantId", self.tenant_id.as_deref())
+            .text("WebhookId", &self.webhook_id)
+            .text("OutgoingId", &self.outgoing_id)
+            .text("ConversationId", &self.conversation_id)
+            .text("TenantId", &self.tenant_id)
             .json("ExtraPartitionInformation", partition)
             .json("EventType", self.event_type.as_ref().map(AccountingEventType::to_json))
-            .integer("Timestamp", self.timestamp)
-            .text("JsonData", self.json_data.as_deref())
-            .text("UserIdentifier", self.user_identifier.as_deref())
+            .integer("Timestamp", &self.timestamp)
+            .text("JsonData", &self.json_data)
+            .text("UserIdentifier", &self.user_identifier)
             .finish()
     }
 
@@ -273,46 +269,6 @@ impl EventKind {
     }
 }
 
-impl ExtraPartitionInformation {
-    fn from_members(mut members: Members<'_>) -> Self {
-        Self {
-            partition_client_id: members.take_text("PartitionClientId"),
-            user_name: members.take_text("UserName"),
-            extra: members.rest(),
-        }
-    }
-
-    fn to_json(&self) -> String {
-        Object::with(&self.extra)
-            .text("PartitionClientId", self.partition_client_id.as_deref())
-            .text("UserName", self.user_name.as_deref())
-            .finish()
-    }
-}
-
-impl AccountingEventType {
-    fn from_members(mut members: Members<'_>) -> Self {
-        Self {
-            app_name: members.take_text("AppName"),
-            domain: members.take_text("Domain"),
-            resource: members.take_text("Resource"),
-            event_type: members.take_text("EventType"),
-            semantic_name: members.take_text("SemanticName"),
-            extra: members.rest(),
-        }
-    }
-
-    fn to_json(&self) -> String {
-        Object::with(&self.extra)
-            .text("AppName", self.app_name.as_deref())
-            .text("Domain", self.domain.as_deref())
-            .text("Resource", self.resource.as_deref())
-            .text("EventType", self.event_type.as_deref())
-            .text("SemanticName", self.semantic_name.as_deref())
-            .finish()
-    }
-}
-
 /// What `JsonData` says. The text itself is kept, so nothing that is not read here is lost.
 #[derive(Default)]
 struct Change {
@@ -329,12 +285,12 @@ impl Change {
         let parsed = json_data.map(|json| Members::parse(SchemaKind::AccountingEvent, json.as_bytes()));
         let Some(Ok(mut data)) = parsed else { return Self::default() };
         Self {
-            correlation_id: data.take_text("CorrelationId"),
-            version: data.take_text("Version"),
-            sequence_version: data.take_digits("SequenceVersion"),
-            source_interface: data.take_text("SvcSourceInterface"),
-            process_id: data.take_text("SvcProcessId"),
-            source_action: data.take_text("SvcSourceAction"),
+            correlation_id: data.text("CorrelationId"),
+            version: data.text("Version"),
+            sequence_version: data.digits("SequenceVersion"),
+            source_interface: data.text("SvcSourceInterface"),
+            process_id: data.text("SvcProcessId"),
+            source_action: data.text("SvcSourceAction"),
         }
     }
 }

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use super::{
     CompanyId, Error, Extra, InvoicingAction, InvoicingEntity, InvoicingHook, SchemaKind, TenantId,
     event::Reception,
-    members::{Members, Object, without_mark},
+    members::{Members, Object, provider_object, without_mark},
 };
 
 /// Each event carries a copy of the envelope, so their number is bounded.
@@ -67,15 +67,14 @@ pub struct InvoicingEvent {
     pub extra: Extra,
 }
 
-/// One changed property.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct InvoicingChange {
-    /// Property that changed (`Name`).
-    pub name: Option<String>,
-    /// Its new value (`Value`).
-    pub value: Option<String>,
-    /// What no other field holds.
-    pub extra: Extra,
+provider_object! {
+    /// One changed property.
+    pub struct InvoicingChange {
+        /// Property that changed (`Name`).
+        name: Option<String> = text "Name",
+        /// Its new value (`Value`).
+        value: Option<String> = text "Value",
+    }
 }
 
 /// What stood around a notification in the wrapped form.
@@ -105,7 +104,7 @@ impl InvoicingEvent {
         let mut body = Members::parse(SchemaKind::InvoicingEvent, json)?;
         // A flat body keeps even an array of that name, and an empty one stays where it is: no event would
         // carry it.
-        let notifications = if body.has("Entity") { None } else { body.take_some_objects("Notifications") };
+        let notifications = if body.has("Entity") { None } else { body.some_objects("Notifications") };
         let Some(notifications) = notifications else {
             return Ok(vec![Self::from_members(body, None, context)?]);
         };
@@ -113,9 +112,9 @@ impl InvoicingEvent {
             return Err(Error::TooManyNotifications { given: notifications.len(), most: MOST_NOTIFICATIONS });
         }
         let mut envelope = InvoicingEnvelope {
-            id: body.take_text("Id"),
-            attempt: body.take_integer("Attempt"),
-            properties: body.take_json("Properties"),
+            id: body.text("Id"),
+            attempt: body.integer("Attempt"),
+            properties: body.json("Properties"),
             position: 0,
             count: i32::try_from(notifications.len()).unwrap_or(i32::MAX),
             extra: body.rest(),
@@ -150,19 +149,19 @@ impl InvoicingEvent {
             format!("[{}]", changes.join(","))
         });
         let notification = Object::with(&self.extra)
-            .text("Entity", self.entity.as_deref())
-            .text("EntityId", self.entity_id.as_deref())
-            .text("TenantId", self.tenant_id.as_deref())
-            .text("User", self.user.as_deref())
+            .text("Entity", &self.entity)
+            .text("EntityId", &self.entity_id)
+            .text("TenantId", &self.tenant_id)
+            .text("User", &self.user)
             .json("Changes", changes)
-            .text("Host", self.host.as_deref())
-            .text("SourceApplication", self.source_application.as_deref())
-            .text("Action", self.provider_action.as_deref())
+            .text("Host", &self.host)
+            .text("SourceApplication", &self.source_application)
+            .text("Action", &self.provider_action)
             .finish();
         let Some(envelope) = &self.envelope else { return notification };
         Object::with(&envelope.extra)
-            .text("Id", envelope.id.as_deref())
-            .integer("Attempt", envelope.attempt)
+            .text("Id", &envelope.id)
+            .integer("Attempt", &envelope.attempt)
             .json("Properties", envelope.properties.clone())
             .json("Notifications", Some(format!("[{notification}]")))
             .finish()
@@ -173,11 +172,11 @@ impl InvoicingEvent {
         envelope: Option<InvoicingEnvelope>,
         context: &InvoicingContext<'_>,
     ) -> Result<Self, Error> {
-        let entity = members.take_text("Entity");
-        let tenant_id = members.take_text("TenantId");
-        let provider_action = members.take_text("Action");
+        let entity = members.text("Entity");
+        let tenant_id = members.text("TenantId");
+        let provider_action = members.text("Action");
         let tenant = tenant_id.as_deref().and_then(|id| TenantId::new(id).ok());
-        let changes = members.take_objects("Changes");
+        let changes = members.objects("Changes");
         Ok(Self {
             connector: context.reception.connector.to_owned(),
             resource: resource(entity.as_deref(), context.hook)?,
@@ -185,29 +184,16 @@ impl InvoicingEvent {
             company_id: tenant.and_then(|tenant| context.tenants.get(&tenant).cloned()),
             action: context.hook.map(|hook| hook.action).or_else(|| action(provider_action.as_deref()?)),
             entity,
-            entity_id: members.take_text("EntityId"),
+            entity_id: members.text("EntityId"),
             tenant_id,
-            user: members.take_text("User"),
+            user: members.text("User"),
             changes: changes.map(|changes| changes.into_iter().map(InvoicingChange::from_members).collect()),
-            host: members.take_text("Host"),
-            source_application: members.take_text("SourceApplication"),
+            host: members.text("Host"),
+            source_application: members.text("SourceApplication"),
             provider_action,
             envelope,
             extra: members.rest(),
         })
-    }
-}
-
-impl InvoicingChange {
-    fn from_members(mut members: Members<'_>) -> Self {
-        Self { name: members.take_text("Name"), value: members.take_text("Value"), extra: members.rest() }
-    }
-
-    fn to_json(&self) -> String {
-        Object::with(&self.extra)
-            .text("Name", self.name.as_deref())
-            .text("Value", self.value.as_deref())
-            .finish()
     }
 }
 

@@ -28,6 +28,50 @@ use serde_json::value::RawValue;
 
 use super::{Error, SchemaKind};
 
+/// Declares a struct of our schemas that keeps an object of the provider, with the way there and back. A field is read and written
+/// by the method of that name of [`Members`] and [`Object`], or computed from fields before it; `extra` holds all other members.
+macro_rules! provider_object {
+    (
+        $(#[$meta:meta])*
+        pub struct $name:ident $(($company:ident))? {
+            $(
+                $(#[$doc:meta])*
+                $field:ident: $type:ty = $($kind:ident $member:literal)? $(($computed:expr))?,
+            )*
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        pub struct $name {
+            $(
+                /// Correlation id of the company the record belongs to: the company part of the record's key.
+                pub $company: $crate::CompanyId,
+            )?
+            $($(#[$doc])* pub $field: $type,)*
+            /// What no other field holds.
+            pub extra: $crate::Extra,
+        }
+
+        impl $name {
+            pub(crate) fn from_members(
+                mut members: $crate::members::Members<'_>,
+                $($company: &$crate::CompanyId,)?
+            ) -> Self {
+                $(let $field = $(members.$kind($member))? $($computed)?;)*
+                Self { $($company: $company.clone(),)? $($field,)* extra: members.rest() }
+            }
+
+            /// The provider's object again.
+            #[must_use]
+            pub fn to_json(&self) -> String {
+                $crate::members::Object::with(&self.extra)$($(.$kind($member, &self.$field))?)*.finish()
+            }
+        }
+    };
+}
+pub(super) use provider_object;
+
 /// JSON text by label. See the module's head.
 pub type Extra = BTreeMap<String, String>;
 
@@ -55,14 +99,14 @@ impl<'a> Members<'a> {
         })
     }
 
-    pub(super) fn take_text(&mut self, name: &str) -> Option<String> {
+    pub(super) fn text(&mut self, name: &str) -> Option<String> {
         self.take(name, |value| decoded(value.get()).map(Cow::into_owned))
     }
 
     /// Takes text, and reads digits that stand bare without taking them: their JSON stays in `extra`, so that
     /// [`Object::digits`] gives back a number.
-    pub(super) fn take_digits(&mut self, name: &str) -> Option<String> {
-        self.take_text(name).or_else(|| {
+    pub(super) fn digits(&mut self, name: &str) -> Option<String> {
+        self.text(name).or_else(|| {
             let json = self.last(name)?.value.get();
             json.bytes().all(|byte| byte.is_ascii_digit()).then(|| json.to_owned())
         })
@@ -74,7 +118,7 @@ impl<'a> Members<'a> {
     }
 
     /// Takes a number only if it is an `i64` that is written back the same way.
-    pub(super) fn take_integer(&mut self, name: &str) -> Option<i64> {
+    pub(super) fn integer(&mut self, name: &str) -> Option<i64> {
         self.take(name, |value| match value.get() {
             // JSON has no other second way to write an integer without fraction and exponent.
             "-0" => None,
@@ -83,21 +127,21 @@ impl<'a> Members<'a> {
     }
 
     /// Takes any value but null, as JSON text.
-    pub(super) fn take_json(&mut self, name: &str) -> Option<String> {
+    pub(super) fn json(&mut self, name: &str) -> Option<String> {
         self.take(name, |value| (value.get() != "null").then(|| value.get().to_owned()))
     }
 
-    pub(super) fn take_object(&mut self, name: &str) -> Option<Members<'a>> {
+    pub(super) fn object(&mut self, name: &str) -> Option<Members<'a>> {
         self.take(name, object)
     }
 
     /// Takes an array only if every element is an object.
-    pub(super) fn take_objects(&mut self, name: &str) -> Option<Vec<Members<'a>>> {
+    pub(super) fn objects(&mut self, name: &str) -> Option<Vec<Members<'a>>> {
         self.take(name, objects)
     }
 
-    /// As [`Members::take_objects`], but leaves an empty array where it is.
-    pub(super) fn take_some_objects(&mut self, name: &str) -> Option<Vec<Members<'a>>> {
+    /// As [`Members::objects`], but leaves an empty array where it is.
+    pub(super) fn some_objects(&mut self, name: &str) -> Option<Vec<Members<'a>>> {
         self.take(name, |value| objects(value).filter(|objects| !objects.is_empty()))
     }
 
@@ -180,19 +224,19 @@ impl Object {
         Self(extra.iter().map(|(label, json)| (occurrence(label), json.clone())).collect())
     }
 
-    pub(super) fn text(self, name: &str, value: Option<&str>) -> Self {
-        self.json(name, value.map(quoted))
+    pub(super) fn text(self, name: &str, value: &Option<String>) -> Self {
+        self.json(name, value.as_deref().map(quoted))
     }
 
     /// As [`Object::text`], unless `extra` has the member as it was sent.
-    pub(super) fn digits(mut self, name: &str, value: Option<&str>) -> Self {
+    pub(super) fn digits(mut self, name: &str, value: &Option<String>) -> Self {
         if let Some(text) = value {
             self.0.entry((quoted(name), LAST)).or_insert_with(|| quoted(text));
         }
         self
     }
 
-    pub(super) fn integer(self, name: &str, value: Option<i64>) -> Self {
+    pub(super) fn integer(self, name: &str, value: &Option<i64>) -> Self {
         self.json(name, value.map(|number| number.to_string()))
     }
 
@@ -290,14 +334,14 @@ mod tests {
     fn a_member_of_the_expected_type_is_taken_and_any_other_is_left() {
         let mut object = members(r#"{"a":"x","b":null,"c":7,"d":7.0,"e":-0,"f":"\ud800","g":{"h":1}}"#);
 
-        assert_eq!(object.take_text("a").as_deref(), Some("x"));
-        assert_eq!(object.take_text("b"), None);
-        assert_eq!(object.take_integer("c"), Some(7));
-        assert_eq!(object.take_integer("d"), None);
-        assert_eq!(object.take_integer("e"), None);
-        assert_eq!(object.take_text("f"), None);
-        assert_eq!(object.take_text("g"), None);
-        assert_eq!(object.take_text("missing"), None);
+        assert_eq!(object.text("a").as_deref(), Some("x"));
+        assert_eq!(object.text("b"), None);
+        assert_eq!(object.integer("c"), Some(7));
+        assert_eq!(object.integer("d"), None);
+        assert_eq!(object.integer("e"), None);
+        assert_eq!(object.text("f"), None);
+        assert_eq!(object.text("g"), None);
+        assert_eq!(object.text("missing"), None);
         let rest: Vec<_> = object.rest().into_iter().collect();
         assert_eq!(
             rest,
@@ -317,10 +361,10 @@ mod tests {
         ] {
             let mut object = members(json);
 
-            let digits = object.take_digits("n");
+            let digits = object.digits("n");
 
             assert_eq!(digits.as_deref(), read, "{json}");
-            assert_eq!(Object::with(&object.rest()).digits("n", digits.as_deref()).finish(), json);
+            assert_eq!(Object::with(&object.rest()).digits("n", &digits).finish(), json);
         }
     }
 
@@ -328,14 +372,14 @@ mod tests {
     fn a_byte_order_mark_is_skipped() {
         let json = "\u{feff}{\"a\":\"x\"}";
 
-        assert_eq!(members(json).take_text("a").as_deref(), Some("x"));
+        assert_eq!(members(json).text("a").as_deref(), Some("x"));
     }
 
     #[test]
     fn the_last_of_a_repeated_member_wins_and_the_others_are_kept() {
         let mut object = members(r##"{"$id":"1","x":0,"$id":2,"$id":"3"}"##);
 
-        assert_eq!(object.take_text("$id").as_deref(), Some("3"));
+        assert_eq!(object.text("$id").as_deref(), Some("3"));
         let rest: Vec<_> = object.rest().into_iter().collect();
         assert_eq!(rest, pairs(&[("$id#1", "\"1\""), ("$id#2", "2"), ("x", "0")]));
     }
