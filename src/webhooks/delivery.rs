@@ -324,7 +324,7 @@ impl Delivery {
                 return format!("{digest}-{}", self.context.received_at);
             }
         };
-        let hook = hook.map(|hook| InvoicingHook::from(hook).slug().to_string()).unwrap_or_default();
+        let hook = hook.map(|hook| InvoicingHook::from(hook).slug()).unwrap_or_default();
         content_id(&[self.context.connector.as_bytes(), hook.as_bytes()], &self.body)
     }
 }

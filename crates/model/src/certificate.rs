@@ -1,12 +1,10 @@
 //! What a snapshot proved about a list.
 
-use std::str::FromStr;
-
 use serde::{Deserialize, Serialize};
 
 use super::{
-    CompanyId, Error, RunId,
-    text::{find, named, shown_as_name, written_as_text},
+    CompanyId, RunId,
+    text::{named, read_as_name, shown_as_name, written_as_text},
 };
 
 named! {
@@ -24,15 +22,8 @@ named! {
     }
 }
 
-impl FromStr for Method {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self, Error> {
-        find("certificate method", name, Self::ALL.into_iter(), Self::name)
-    }
-}
-
 shown_as_name!(Method);
+read_as_name!(Method: "certificate method");
 written_as_text!(Method);
 
 /// The record of `schemas/Certificate.avsc`; times are microseconds since 1970.
@@ -123,6 +114,10 @@ impl Certificate {
     #[must_use]
     pub fn of_shard(connector: &str, run: RunId, list: &str, shard: i32, started_at: i64) -> Self {
         Self { shard: Some(shard), ..Self::open(connector, run, list, started_at) }
+    }
+
+    pub(crate) fn to_json(&self) -> String {
+        serde_json::json!(self).to_string()
     }
 
     fn open(connector: &str, run: RunId, list: &str, started_at: i64) -> Self {

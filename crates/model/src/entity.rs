@@ -1,54 +1,92 @@
-//! The invoicing entities and their actions: one table, from which names and topics follow.
+//! The invoicing entities and their actions: one list of each, from which names and topics follow.
 
-use std::{fmt, str::FromStr};
+use std::str::FromStr;
 
 use super::{
     Error,
     text::{find, named, shown_as_name, written_as_text},
 };
 
-/// An entity of the invoicing API that accepts webhooks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum InvoicingEntity {
-    /// Customer.
-    Customer,
-    /// Product.
-    Product,
-    /// Supplier.
-    Supplier,
-    /// Representative.
-    Representative,
-    /// Contact.
-    Contact,
-    /// Due.
-    Due,
-    /// Sale invoice.
-    SaleInvoice,
-    /// Purchase invoice.
-    PurchaseInvoice,
-    /// Sale offer.
-    SaleOffer,
-    /// Sale order.
-    SaleOrder,
-    /// Purchase order.
-    PurchaseOrder,
-    /// Sale delivery note.
-    SaleDeliveryNote,
-    /// Purchase delivery note.
-    PurchaseDeliveryNote,
-    /// Bank.
-    Bank,
-    /// Income type.
-    IncomeType,
-    /// Expense type.
-    ExpenseType,
-    /// Company data.
-    CompanyData,
-    /// Company settings.
-    CompanySettings,
+/// A `named!` enum whose variants are called as the provider calls them; it is read from either name.
+macro_rules! named_by_provider {
+    (
+        $what:literal
+        $(#[$meta:meta])*
+        pub enum $type:ident { $($(#[$doc:meta])* $variant:ident = $name:literal,)+ }
+    ) => {
+        named! {
+            $(#[$meta])*
+            pub enum $type { $($(#[$doc])* $variant = $name,)+ }
+        }
+
+        impl $type {
+            /// The provider's name, as in subscriptions and notifications: `SaleInvoice`, `Created`.
+            #[must_use]
+            pub const fn provider_name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => stringify!($variant),)+
+                }
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = Error;
+
+            /// Takes the provider's name or ours, exactly.
+            fn from_str(name: &str) -> Result<Self, Error> {
+                let ours = Self::ALL.into_iter().find(|one| one.name() == name);
+                ours.map_or_else(|| find($what, name, &Self::ALL, Self::provider_name), Ok)
+            }
+        }
+    };
 }
 
-named! {
+named_by_provider! {
+    "invoicing entity"
+    /// An entity of the invoicing API that accepts webhooks.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum InvoicingEntity {
+        /// Customer.
+        Customer = "customer",
+        /// Product.
+        Product = "product",
+        /// Supplier.
+        Supplier = "supplier",
+        /// Representative.
+        Representative = "representative",
+        /// Contact.
+        Contact = "contact",
+        /// Due.
+        Due = "due",
+        /// Sale invoice.
+        SaleInvoice = "sale-invoice",
+        /// Purchase invoice.
+        PurchaseInvoice = "purchase-invoice",
+        /// Sale offer.
+        SaleOffer = "sale-offer",
+        /// Sale order.
+        SaleOrder = "sale-order",
+        /// Purchase order.
+        PurchaseOrder = "purchase-order",
+        /// Sale delivery note.
+        SaleDeliveryNote = "sale-delivery-note",
+        /// Purchase delivery note.
+        PurchaseDeliveryNote = "purchase-delivery-note",
+        /// Bank.
+        Bank = "bank",
+        /// Income type.
+        IncomeType = "income-type",
+        /// Expense type.
+        ExpenseType = "expense-type",
+        /// Company data.
+        CompanyData = "company-data",
+        /// Company settings.
+        CompanySettings = "company-settings",
+    }
+}
+
+named_by_provider! {
+    "invoicing action"
     /// What can happen to an entity.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum InvoicingAction {
@@ -71,120 +109,41 @@ pub struct InvoicingHook {
 }
 
 impl InvoicingHook {
-    /// The hook that has this [`HookSlug`].
+    /// The hook that has this [`InvoicingHook::slug`].
     #[must_use]
     pub fn from_slug(text: &str) -> Option<Self> {
         let (entity, action) = text.rsplit_once('-')?;
         let hook = Self { entity: entity.parse().ok()?, action: action.parse().ok()? };
         // `parse` also takes the provider's names; an address has one spelling.
-        (hook.slug().to_string() == text).then_some(hook)
+        (hook.slug() == text).then_some(hook)
     }
 
-    /// Its name in an address: `sale-invoice-updated`.
+    /// Its name in an address, as the last segment of its own receiver address: `sale-invoice-updated`.
     #[must_use]
-    pub const fn slug(self) -> HookSlug {
-        HookSlug(self)
+    pub fn slug(self) -> String {
+        format!("{}-{}", self.entity, self.action)
     }
 }
-
-/// A hook written as the last segment of its own receiver address: `sale-invoice-updated`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HookSlug(InvoicingHook);
-
-impl fmt::Display for HookSlug {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.0.entity.name(), self.0.action.name())
-    }
-}
-
-/// The table, in the order of the enum: entity, provider's name, our name, actions the provider offers.
-const TABLE: &[(InvoicingEntity, &str, &str, &[InvoicingAction])] = {
-    use InvoicingEntity as E;
-    &[
-        (E::Customer, "Customer", "customer", EVERY_ACTION),
-        (E::Product, "Product", "product", EVERY_ACTION),
-        (E::Supplier, "Supplier", "supplier", EVERY_ACTION),
-        (E::Representative, "Representative", "representative", EVERY_ACTION),
-        (E::Contact, "Contact", "contact", EVERY_ACTION),
-        (E::Due, "Due", "due", EVERY_ACTION),
-        (E::SaleInvoice, "SaleInvoice", "sale-invoice", EVERY_ACTION),
-        (E::PurchaseInvoice, "PurchaseInvoice", "purchase-invoice", EVERY_ACTION),
-        (E::SaleOffer, "SaleOffer", "sale-offer", EVERY_ACTION),
-        (E::SaleOrder, "SaleOrder", "sale-order", EVERY_ACTION),
-        (E::PurchaseOrder, "PurchaseOrder", "purchase-order", EVERY_ACTION),
-        (E::SaleDeliveryNote, "SaleDeliveryNote", "sale-delivery-note", EVERY_ACTION),
-        (E::PurchaseDeliveryNote, "PurchaseDeliveryNote", "purchase-delivery-note", EVERY_ACTION),
-        (E::Bank, "Bank", "bank", EVERY_ACTION),
-        (E::IncomeType, "IncomeType", "income-type", EVERY_ACTION),
-        (E::ExpenseType, "ExpenseType", "expense-type", EVERY_ACTION),
-        (E::CompanyData, "CompanyData", "company-data", UPDATED_ONLY),
-        (E::CompanySettings, "CompanySettings", "company-settings", UPDATED_ONLY),
-    ]
-};
-
-const EVERY_ACTION: &[InvoicingAction] = &InvoicingAction::ALL;
-const UPDATED_ONLY: &[InvoicingAction] = &[InvoicingAction::Updated];
 
 impl InvoicingEntity {
     /// Every entity, in the provider's order.
     pub fn all() -> impl Iterator<Item = Self> + Clone {
-        TABLE.iter().map(|row| row.0)
-    }
-
-    /// Kebab-case name, as in topics: `sale-invoice`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        TABLE[self as usize].2
-    }
-
-    /// The provider's name, as in subscriptions and notifications: `SaleInvoice`.
-    #[must_use]
-    pub const fn provider_name(self) -> &'static str {
-        TABLE[self as usize].1
+        Self::ALL.into_iter()
     }
 
     /// Actions the provider offers hooks for.
     #[must_use]
     pub const fn actions(self) -> &'static [InvoicingAction] {
-        TABLE[self as usize].3
+        match self {
+            Self::CompanyData | Self::CompanySettings => &[InvoicingAction::Updated],
+            _ => &InvoicingAction::ALL,
+        }
     }
 
     /// Whether the provider offers a hook for this action.
     #[must_use]
     pub fn allows(self, action: InvoicingAction) -> bool {
         self.actions().contains(&action)
-    }
-}
-
-impl FromStr for InvoicingEntity {
-    type Err = Error;
-
-    /// Takes the provider's name or ours, exactly.
-    fn from_str(name: &str) -> Result<Self, Error> {
-        let named = Self::all().find(|entity| entity.name() == name);
-        named.map_or_else(|| find("invoicing entity", name, Self::all(), Self::provider_name), Ok)
-    }
-}
-
-impl InvoicingAction {
-    /// The provider's name, as in subscriptions: `Created`.
-    #[must_use]
-    pub const fn provider_name(self) -> &'static str {
-        match self {
-            Self::Created => "Created",
-            Self::Updated => "Updated",
-            Self::Deleted => "Deleted",
-        }
-    }
-}
-
-impl FromStr for InvoicingAction {
-    type Err = Error;
-
-    /// Takes the provider's name or ours, exactly.
-    fn from_str(name: &str) -> Result<Self, Error> {
-        let named = Self::ALL.into_iter().find(|action| action.name() == name);
-        named.map_or_else(|| find("invoicing action", name, Self::ALL.into_iter(), Self::provider_name), Ok)
     }
 }
 
@@ -196,15 +155,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_stands_in_the_order_of_the_enum_and_holds_all_eighteen() {
-        assert_eq!(TABLE.len(), 18);
-        for (place, row) in TABLE.iter().enumerate() {
-            assert_eq!(row.0 as usize, place, "{}", row.1);
-        }
-    }
-
-    #[test]
     fn our_name_is_the_providers_in_kebab_case() {
+        assert_eq!(InvoicingEntity::ALL.len(), 18);
         for entity in InvoicingEntity::all() {
             let mut kebab = String::new();
             for letter in entity.provider_name().chars() {
@@ -236,11 +188,11 @@ mod tests {
             for &action in entity.actions() {
                 let hook = InvoicingHook { entity, action };
 
-                assert_eq!(InvoicingHook::from_slug(&hook.slug().to_string()), Some(hook));
+                assert_eq!(InvoicingHook::from_slug(&hook.slug()), Some(hook));
             }
         }
         let hook = InvoicingHook { entity: InvoicingEntity::SaleInvoice, action: InvoicingAction::Updated };
-        assert_eq!(hook.slug().to_string(), "sale-invoice-updated");
+        assert_eq!(hook.slug(), "sale-invoice-updated");
         for other in
             ["", "-", "customer", "Customer-created", "customer-Created", "customer-created-", "x-created"]
         {

@@ -42,7 +42,7 @@ mod version;
 
 pub use certificate::{Certificate, Method};
 pub use encoded::EncodedRecord;
-pub use entity::{HookSlug, InvoicingAction, InvoicingEntity, InvoicingHook};
+pub use entity::{InvoicingAction, InvoicingEntity, InvoicingHook};
 pub use error::Error;
 pub use event::{AccountingEvent, AccountingEventType, EventKind, ExtraPartitionInformation, Reception};
 pub use ids::{CompanyId, PayrollCompanyCode, RecordId, RunId, TenantId, UserIdentifier, WebhookId};

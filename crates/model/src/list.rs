@@ -1,10 +1,8 @@
 //! The lists that can be read in full.
 
-use std::str::FromStr;
-
 use super::{
-    AccountingResource, Error, Topic,
-    text::{find, named, shown_as_name, written_as_text},
+    AccountingResource, Topic,
+    text::{named, read_as_name, shown_as_name, written_as_text},
 };
 
 named! {
@@ -56,13 +54,6 @@ impl List {
     }
 }
 
-impl FromStr for List {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self, Error> {
-        find("list", name, Self::ALL.into_iter(), Self::name)
-    }
-}
-
 shown_as_name!(List);
+read_as_name!(List: "list");
 written_as_text!(List);

@@ -1,53 +1,53 @@
 //! The accounting resources: one table, from which names, paths, topics and schemas follow.
 
-use std::str::FromStr;
-
 use super::{
-    Error, SchemaKind,
-    text::{find, shown_as_name, written_as_text},
+    SchemaKind,
+    text::{named, read_as_name, shown_as_name, written_as_text},
 };
 
-/// A resource of the accounting family that accepts webhooks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum AccountingResource {
-    /// Accounts.
-    Accounts,
-    /// Charges.
-    Charges,
-    /// Payments.
-    Payments,
-    /// Customers.
-    Customers,
-    /// Suppliers.
-    Suppliers,
-    /// Input invoices.
-    InputInvoices,
-    /// Issued invoices.
-    IssuedInvoices,
-    /// Journals.
-    Journals,
-    /// Companies.
-    Companies,
-    /// Accounting years.
-    AccountingYears,
-    /// Persons.
-    Persons,
-    /// Corporate legal entities.
-    CorporateLegalEntities,
-    /// Individual legal entities.
-    IndividualLegalEntities,
-    /// Activities.
-    Activities,
-    /// Estimations.
-    Estimations,
-    /// Legal entity licences.
-    LegalEntityLicences,
-    /// Prorates.
-    Prorates,
-    /// Income allocation legal entities.
-    IncomeAllocationLegalEntities,
-    /// Integration files.
-    IntegrationFiles,
+named! {
+    /// A resource of the accounting family that accepts webhooks.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum AccountingResource {
+        /// Accounts.
+        Accounts = "accounts",
+        /// Charges.
+        Charges = "charges",
+        /// Payments.
+        Payments = "payments",
+        /// Customers.
+        Customers = "customers",
+        /// Suppliers.
+        Suppliers = "suppliers",
+        /// Input invoices.
+        InputInvoices = "input-invoices",
+        /// Issued invoices.
+        IssuedInvoices = "issued-invoices",
+        /// Journals.
+        Journals = "journals",
+        /// Companies.
+        Companies = "companies",
+        /// Accounting years.
+        AccountingYears = "accounting-years",
+        /// Persons.
+        Persons = "persons",
+        /// Corporate legal entities.
+        CorporateLegalEntities = "corporate-legal-entities",
+        /// Individual legal entities.
+        IndividualLegalEntities = "individual-legal-entities",
+        /// Activities.
+        Activities = "activities",
+        /// Estimations.
+        Estimations = "estimations",
+        /// Legal entity licences.
+        LegalEntityLicences = "legal-entity-licences",
+        /// Prorates.
+        Prorates = "prorates",
+        /// Income allocation legal entities.
+        IncomeAllocationLegalEntities = "income-allocation-legal-entities",
+        /// Integration files.
+        IntegrationFiles = "integration-files",
+    }
 }
 
 /// The part of the provider's API a resource belongs to.
@@ -82,83 +82,10 @@ pub enum Ending {
     Disabled,
 }
 
-struct Row {
-    resource: AccountingResource,
-    name: &'static str,
-    area: Area,
-    /// Below the area's path.
-    path: &'static str,
-    schema: SchemaKind,
-    ending: Ending,
-}
-
-/// The table, in the order of the enum.
-const TABLE: &[Row] = {
-    use {AccountingResource as R, Area as A, Ending as E, SchemaKind as S};
-    const fn row(resource: R, name: &'static str, area: A, path: &'static str, schema: S, ending: E) -> Row {
-        Row { resource, name, area, path, schema, ending }
-    }
-    &[
-        row(R::Accounts, "accounts", A::Accounting, "accounts", S::Account, E::Disabled),
-        row(R::Charges, "charges", A::Accounting, "charges", S::Record, E::Deleted),
-        row(R::Payments, "payments", A::Accounting, "payments", S::Record, E::Deleted),
-        row(R::Customers, "customers", A::Accounting, "customers", S::Customer, E::Disabled),
-        row(R::Suppliers, "suppliers", A::Accounting, "suppliers", S::Record, E::Disabled),
-        row(R::InputInvoices, "input-invoices", A::Accounting, "inputInvoices", S::Record, E::Deleted),
-        row(R::IssuedInvoices, "issued-invoices", A::Accounting, "issuedInvoices", S::Record, E::Deleted),
-        row(R::Journals, "journals", A::Accounting, "journals", S::Record, E::Deleted),
-        row(R::Companies, "companies", A::Accounting, "companies", S::Company, E::Deleted),
-        row(R::AccountingYears, "accounting-years", A::Accounting, "accountingYears", S::Record, E::Deleted),
-        row(R::Persons, "persons", A::Core, "persons", S::Record, E::Deleted),
-        row(
-            R::CorporateLegalEntities,
-            "corporate-legal-entities",
-            A::Core,
-            "corporateLegalEntities",
-            S::Record,
-            E::Deleted,
-        ),
-        row(
-            R::IndividualLegalEntities,
-            "individual-legal-entities",
-            A::Core,
-            "individualLegalEntities",
-            S::Record,
-            E::Deleted,
-        ),
-        row(R::Activities, "activities", A::Core, "activities", S::Record, E::Deleted),
-        row(R::Estimations, "estimations", A::Core, "activities/estimations", S::Record, E::Deleted),
-        row(
-            R::LegalEntityLicences,
-            "legal-entity-licences",
-            A::Core,
-            "legalEntityLicences",
-            S::Record,
-            E::Deleted,
-        ),
-        row(R::Prorates, "prorates", A::Core, "activities/prorates", S::Record, E::Deleted),
-        row(
-            R::IncomeAllocationLegalEntities,
-            "income-allocation-legal-entities",
-            A::Core,
-            "incomeAllocationLegalEntities",
-            S::Record,
-            E::Deleted,
-        ),
-        row(R::IntegrationFiles, "integration-files", A::Import, "integrationFiles", S::Record, E::Deleted),
-    ]
-};
-
 impl AccountingResource {
     /// Every resource, in the provider's order.
     pub fn all() -> impl Iterator<Item = Self> + Clone {
-        TABLE.iter().map(|row| row.resource)
-    }
-
-    /// Kebab-case name, as in topics and settings: `input-invoices`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        self.row().name
+        Self::ALL.into_iter()
     }
 
     /// The resource an event's `Resource` names, if that is one of the words we know. The provider documents `Accounts`
@@ -176,55 +103,64 @@ impl AccountingResource {
     /// Part of the API it belongs to.
     #[must_use]
     pub const fn area(self) -> Area {
-        self.row().area
+        self.row().0
     }
 
     /// Path below the provider's base address: `accounting/api/inputInvoices`.
     #[must_use]
     pub fn path(self) -> String {
-        format!("{}/{}", self.area().path(), self.row().path)
+        let (area, path, ..) = self.row();
+        format!("{}/{path}", area.path())
     }
 
     /// Schema of its records; its events are [`SchemaKind::AccountingEvent`].
     #[must_use]
     pub const fn schema(self) -> SchemaKind {
-        self.row().schema
+        self.row().2
     }
 
     /// Whether its records can be deleted or only disabled.
     #[must_use]
     pub const fn ending(self) -> Ending {
-        self.row().ending
+        self.row().3
     }
 
-    const fn row(self) -> &'static Row {
-        // The tests hold the table to the order of the enum.
-        &TABLE[self as usize]
-    }
-}
-
-impl FromStr for AccountingResource {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self, Error> {
-        find("accounting resource", name, Self::all(), Self::name)
+    /// The table: area, path below that of the area, schema, ending.
+    const fn row(self) -> (Area, &'static str, SchemaKind, Ending) {
+        use {Area as A, Ending as E, SchemaKind as S};
+        match self {
+            Self::Accounts => (A::Accounting, "accounts", S::Account, E::Disabled),
+            Self::Charges => (A::Accounting, "charges", S::Record, E::Deleted),
+            Self::Payments => (A::Accounting, "payments", S::Record, E::Deleted),
+            Self::Customers => (A::Accounting, "customers", S::Customer, E::Disabled),
+            Self::Suppliers => (A::Accounting, "suppliers", S::Record, E::Disabled),
+            Self::InputInvoices => (A::Accounting, "inputInvoices", S::Record, E::Deleted),
+            Self::IssuedInvoices => (A::Accounting, "issuedInvoices", S::Record, E::Deleted),
+            Self::Journals => (A::Accounting, "journals", S::Record, E::Deleted),
+            Self::Companies => (A::Accounting, "companies", S::Company, E::Deleted),
+            Self::AccountingYears => (A::Accounting, "accountingYears", S::Record, E::Deleted),
+            Self::Persons => (A::Core, "persons", S::Record, E::Deleted),
+            Self::CorporateLegalEntities => (A::Core, "corporateLegalEntities", S::Record, E::Deleted),
+            Self::IndividualLegalEntities => (A::Core, "individualLegalEntities", S::Record, E::Deleted),
+            Self::Activities => (A::Core, "activities", S::Record, E::Deleted),
+            Self::Estimations => (A::Core, "activities/estimations", S::Record, E::Deleted),
+            Self::LegalEntityLicences => (A::Core, "legalEntityLicences", S::Record, E::Deleted),
+            Self::Prorates => (A::Core, "activities/prorates", S::Record, E::Deleted),
+            Self::IncomeAllocationLegalEntities => {
+                (A::Core, "incomeAllocationLegalEntities", S::Record, E::Deleted)
+            }
+            Self::IntegrationFiles => (A::Import, "integrationFiles", S::Record, E::Deleted),
+        }
     }
 }
 
 shown_as_name!(AccountingResource);
+read_as_name!(AccountingResource: "accounting resource");
 written_as_text!(AccountingResource);
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_table_stands_in_the_order_of_the_enum_and_holds_all_nineteen() {
-        assert_eq!(TABLE.len(), 19);
-        for (place, row) in TABLE.iter().enumerate() {
-            assert_eq!(row.resource as usize, place, "{}", row.name);
-        }
-    }
 
     #[test]
     fn paths_and_names_are_the_providers() {

@@ -55,19 +55,32 @@ macro_rules! written_as_text {
     )+};
 }
 
-pub(super) use {named, shown_as_name, written_as_text};
+/// Gives a `named!` type, called this in messages, its `FromStr`.
+macro_rules! read_as_name {
+    ($($type:ty: $what:literal),+) => {$(
+        impl std::str::FromStr for $type {
+            type Err = $crate::Error;
+
+            fn from_str(name: &str) -> Result<Self, Self::Err> {
+                $crate::text::find($what, name, &Self::ALL, Self::name)
+            }
+        }
+    )+};
+}
+
+pub(super) use {named, read_as_name, shown_as_name, written_as_text};
 
 /// The member of `all` with this name.
 pub(super) fn find<T: Copy>(
     what: &'static str,
     given: &str,
-    all: impl Iterator<Item = T> + Clone,
+    all: &[T],
     name: impl Fn(T) -> &'static str,
 ) -> Result<T, Error> {
-    let found = all.clone().find(|one| name(*one) == given);
+    let found = all.iter().copied().find(|one| name(*one) == given);
     found.ok_or_else(|| Error::UnknownName {
         what,
         given: excerpt(given),
-        valid: all.map(name).collect::<Vec<_>>().join(", "),
+        valid: all.iter().map(|one| name(*one)).collect::<Vec<_>>().join(", "),
     })
 }

@@ -8,27 +8,47 @@ use super::{
     TenantId, Topic, Version,
 };
 
-/// A value of one of our schemas. Serialises as the bare record.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(untagged)]
-pub enum Value {
-    /// Of [`SchemaKind::AccountingEvent`].
-    AccountingEvent(Box<AccountingEvent>),
-    /// Of [`SchemaKind::InvoicingEvent`].
-    InvoicingEvent(Box<InvoicingEvent>),
-    /// Of [`SchemaKind::Company`].
-    Company(Box<Company>),
-    /// Of [`SchemaKind::Customer`].
-    Customer(Box<Customer>),
-    /// Of [`SchemaKind::Account`].
-    Account(Box<Account>),
-    /// Of [`SchemaKind::Record`].
-    Record(Box<Record>),
-    /// Of [`SchemaKind::PayrollCompany`].
-    PayrollCompany(Box<PayrollCompany>),
-    /// Of [`SchemaKind::Certificate`].
-    Certificate(Box<Certificate>),
+macro_rules! values {
+    ($($kind:ident),+) => {
+        /// A value of one of our schemas. Serialises as the bare record.
+        #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+        #[serde(untagged)]
+        pub enum Value {
+            $(
+                #[doc = concat!("Of [`SchemaKind::", stringify!($kind), "`].")]
+                $kind(Box<$kind>),
+            )+
+        }
+
+        impl Value {
+            /// Schema it is encoded with.
+            #[must_use]
+            pub const fn schema(&self) -> SchemaKind {
+                match self {
+                    $(Self::$kind(_) => SchemaKind::$kind,)+
+                }
+            }
+
+            /// What the provider sent, as JSON; of a certificate, which is ours, its own JSON.
+            #[must_use]
+            pub fn to_json(&self) -> String {
+                match self {
+                    $(Self::$kind(value) => value.to_json(),)+
+                }
+            }
+        }
+
+        $(
+            impl From<$kind> for Value {
+                fn from(value: $kind) -> Self {
+                    Self::$kind(Box::new(value))
+                }
+            }
+        )+
+    };
 }
+
+values!(AccountingEvent, InvoicingEvent, Company, Customer, Account, Record, PayrollCompany, Certificate);
 
 impl Value {
     /// Reads a record of any accounting resource into the type its topic holds, whichever read it came from:
@@ -48,21 +68,6 @@ impl Value {
             AccountingResource::Accounts => Account::from_json(json, company)?.into(),
             other => Record::from_json(json, other, company)?.into(),
         })
-    }
-
-    /// Schema it is encoded with.
-    #[must_use]
-    pub const fn schema(&self) -> SchemaKind {
-        match self {
-            Self::AccountingEvent(_) => SchemaKind::AccountingEvent,
-            Self::InvoicingEvent(_) => SchemaKind::InvoicingEvent,
-            Self::Company(_) => SchemaKind::Company,
-            Self::Customer(_) => SchemaKind::Customer,
-            Self::Account(_) => SchemaKind::Account,
-            Self::Record(_) => SchemaKind::Record,
-            Self::PayrollCompany(_) => SchemaKind::PayrollCompany,
-            Self::Certificate(_) => SchemaKind::Certificate,
-        }
     }
 
     /// Topic it belongs in.
@@ -163,7 +168,7 @@ impl Value {
         };
         match sequence {
             Some(text) => SequenceVersion::parse(text).map(|version| Some(Version::Sequence(version))),
-            None if unusable => Err(self.unversioned(SEQUENCE)),
+            None if unusable => Err(Error::Unversioned { schema: self.schema(), member: SEQUENCE }),
             None => Ok(None),
         }
     }
@@ -201,21 +206,6 @@ impl Value {
         }
     }
 
-    /// What the provider sent, as JSON; of a certificate, which is ours, its own JSON.
-    #[must_use]
-    pub fn to_json(&self) -> String {
-        match self {
-            Self::AccountingEvent(event) => event.to_json(),
-            Self::InvoicingEvent(event) => event.to_json(),
-            Self::Company(company) => company.to_json(),
-            Self::Customer(customer) => customer.to_json(),
-            Self::Account(account) => account.to_json(),
-            Self::Record(record) => record.to_json(),
-            Self::PayrollCompany(company) => company.to_json(),
-            Self::Certificate(certificate) => serde_json::json!(certificate).to_string(),
-        }
-    }
-
     fn event_key(&self, company: Option<&CompanyId>, tenant: Option<&str>) -> Result<Key, Error> {
         if let Some(company) = company {
             return Ok(Key::company(company));
@@ -228,23 +218,7 @@ impl Value {
         correlation_id.and_then(|id| RecordId::new(id).ok()).ok_or(self.unplaceable("correlationId"))
     }
 
-    const fn unversioned(&self, member: &'static str) -> Error {
-        Error::Unversioned { schema: self.schema(), member }
-    }
-
     const fn unplaceable(&self, member: &'static str) -> Error {
         Error::Unplaceable { schema: self.schema(), member }
     }
 }
-
-macro_rules! from {
-    ($($kind:ident),+) => {$(
-        impl From<$kind> for Value {
-            fn from(value: $kind) -> Self {
-                Self::$kind(Box::new(value))
-            }
-        }
-    )+};
-}
-
-from!(AccountingEvent, InvoicingEvent, Company, Customer, Account, Record, PayrollCompany, Certificate);

@@ -172,7 +172,7 @@ fn url(options: &Options, source: Option<&WebhookSource>, environment: &Environm
         None => own(options, environment)?,
     };
     let hook = options.signing.invoicing;
-    let slug = hook.map(|hook| hook.slug().to_string());
+    let slug = hook.map(|hook| hook.slug());
     let path = match (source, options.echo || hook.is_some()) {
         (Some(source), false) => {
             let name = source.common.name.as_str();

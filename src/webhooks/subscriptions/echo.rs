@@ -26,7 +26,7 @@ pub(super) fn is_effective(situation: &Situation<'_>, one: &Subscription) -> boo
 /// When the address of a hook was last asked for its echo, if that was after the intent.
 pub(super) fn echoed(ledger: &Ledger, one: &Subscription) -> Option<i64> {
     let Target::Invoicing(hook) = one.target else { return None };
-    let slug = hook.slug().to_string();
+    let slug = hook.slug();
     let shared = one.url.strip_suffix(&slug).and_then(|rest| rest.strip_suffix('/'));
     // A segment may be named as a hook is.
     let is_own = shared.is_some_and(|shared| !shared.ends_with("/incoming"));

@@ -65,7 +65,7 @@ pub fn wanted(
         };
         let shared = address(base, &["api", "webhooks", "incoming", &invoicing.segment]);
         for hook in &invoicing.hooks {
-            let own = address(&shared, &[&hook.slug().to_string()]);
+            let own = address(&shared, &[&hook.slug()]);
             let (url, other) = match invoicing.own_addresses {
                 true => (own, OtherAddress::Fallback(shared.clone())),
                 false => (shared.clone(), OtherAddress::Former(own)),

@@ -45,7 +45,7 @@ impl Echo {
     #[must_use]
     pub fn key(connector: &str, hook: Option<InvoicingHook>) -> Key {
         match hook {
-            Some(hook) => Key::state("echo", &[connector, &hook.slug().to_string()]),
+            Some(hook) => Key::state("echo", &[connector, &hook.slug()]),
             None => Key::state("echo", &[connector]),
         }
     }

@@ -164,7 +164,7 @@ impl Scene {
             }
             one.is_echoed = true;
             let Target::Invoicing(hook) = one.target else { continue };
-            let slug = hook.slug().to_string();
+            let slug = hook.slug();
             let place = if one.url.ends_with(&slug) { slug } else { String::new() };
             let echo = Echo { received_at: self.now, worker: "worker:1".to_owned() };
             self.ledger.echoes.insert(place, echo);
