@@ -183,17 +183,11 @@ fn encode(text: &mut String, part: &str) {
             text.push_str(&part[written..place]);
             written = place + character.len_utf8();
             for byte in part[place..written].bytes() {
-                text.push('%');
-                text.push(hexadecimal(byte >> 4));
-                text.push(hexadecimal(byte & 0xF));
+                text.push_str(&format!("%{byte:02X}"));
             }
         }
     }
     text.push_str(&part[written..]);
-}
-
-fn hexadecimal(half: u8) -> char {
-    char::from(b"0123456789ABCDEF"[usize::from(half & 0xF)])
 }
 
 fn decode(part: &str) -> Result<String, Error> {

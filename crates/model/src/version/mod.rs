@@ -9,7 +9,7 @@ use std::{cmp::Ordering, fmt, hash, str::FromStr};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{Error, Moment, error::excerpt};
+use super::{Error, Moment, error::excerpt, text::written_as_text};
 
 /// A record's revision: numeric text of any length, compared as a number. Keeps the text as the provider sent
 /// it.
@@ -74,16 +74,23 @@ impl hash::Hash for SequenceVersion {
 }
 
 /// How often the provider itself went back (a restored backup, a re-created id); versions compare within one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Epoch(pub u64);
 
 /// How much of a record a reading shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "u8", try_from = "u8")]
 pub enum Rank {
     /// A row of a list, which may be thin.
     List = 1,
     /// A read by id.
     ById = 2,
+}
+
+impl From<Rank> for u8 {
+    fn from(rank: Rank) -> Self {
+        rank as Self
+    }
 }
 
 impl TryFrom<u8> for Rank {
@@ -195,6 +202,8 @@ impl fmt::Display for Version {
     }
 }
 
+written_as_text!(Version);
+
 impl FromStr for Version {
     type Err = Error;
 
@@ -218,9 +227,9 @@ impl FromStr for Version {
 }
 
 /// Everything that decides whether a reading may be published over what is stored. As JSON it is
-/// `{"epoch":0,"version":"12","rank":2,"deleted":false}`, the version as its header has it.
+/// `{"epoch":0,"version":"12","rank":2,"deleted":false}`, the version as its header has it. A member that only a later version
+/// knows is passed over; a rank or a version that is not known is refused, because nothing could be compared with it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(into = "Written", try_from = "Written")]
 pub struct Stamp {
     /// Compared first.
     pub epoch: Epoch,
@@ -230,32 +239,6 @@ pub struct Stamp {
     pub rank: Rank,
     /// Whether this is a delete.
     pub deleted: bool,
-}
-
-/// A stamp as JSON has it. A member that only a later version knows is passed over; a rank or a version that is not known
-/// is refused, because nothing could be compared with it.
-#[derive(Serialize, Deserialize)]
-struct Written {
-    epoch: u64,
-    version: String,
-    rank: u8,
-    deleted: bool,
-}
-
-impl From<Stamp> for Written {
-    fn from(stamp: Stamp) -> Self {
-        let Stamp { epoch: Epoch(epoch), version, rank, deleted } = stamp;
-        Self { epoch, version: version.to_string(), rank: rank as u8, deleted }
-    }
-}
-
-impl TryFrom<Written> for Stamp {
-    type Error = Error;
-
-    fn try_from(written: Written) -> Result<Self, Error> {
-        let Written { epoch, version, rank, deleted } = written;
-        Ok(Self { epoch: Epoch(epoch), version: version.parse()?, rank: rank.try_into()?, deleted })
-    }
 }
 
 /// What a candidate is, seen from what is stored.
