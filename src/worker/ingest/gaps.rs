@@ -195,7 +195,7 @@ impl Gaps {
     /// Kafka has these.
     pub(super) async fn written(&self, gaps: &[Gap]) {
         for gap in gaps {
-            metrics::gap_written(gap.gap.cause.label());
+            metrics::gap_written(gap.gap.cause.name());
         }
         self.lock().gaps.retain(|gap| !gaps.contains(gap));
         self.save().await;
@@ -243,7 +243,7 @@ impl Gaps {
         if is_known || content.gaps.len() >= MOST {
             return false;
         }
-        tracing::error!(connector, cause = cause.label(), detail, "deliveries may be missing: a gap is open");
+        tracing::error!(connector, cause = cause.name(), detail, "deliveries may be missing: a gap is open");
         content.gaps.push(gap);
         true
     }

@@ -21,9 +21,9 @@ pub(super) fn subscriptions(page: &mut Page, connector: &str, ledger: &Ledger, n
         let open = ledger.gaps.values().filter(|gap| gap.cause == cause && !gap.state.is_over());
         let opened: Vec<i64> = open.map(|gap| gap.opened_at).collect();
         let Some(oldest) = opened.iter().min() else { continue };
-        page.put(&live::GAPS_OPEN, &[connector, cause.label()], opened.len() as f64);
+        page.put(&live::GAPS_OPEN, &[connector, cause.name()], opened.len() as f64);
         let age = now.saturating_sub(*oldest).max(0) as f64 / 1e6;
-        page.put(&live::GAP_OPEN_SECONDS, &[connector, cause.label()], age);
+        page.put(&live::GAP_OPEN_SECONDS, &[connector, cause.name()], age);
     }
 }
 

@@ -215,8 +215,8 @@ impl<'a> Reconciler<'a> {
                 && gap.state == GapState::Open
                 && !known.contains(&gap.id())
             {
-                metrics::gap_written(gap.cause.label());
-                let (connector, cause) = (&*self.task.connector, gap.cause.label());
+                metrics::gap_written(gap.cause.name());
+                let (connector, cause) = (&*self.task.connector, gap.cause.name());
                 let target = gap.target.map(|target| target.to_string());
                 let detail = &*gap.detail;
                 tracing::error!(connector, cause, target, detail, "deliveries may be missing: a gap is open");

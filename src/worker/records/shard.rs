@@ -451,7 +451,7 @@ impl Shard {
                         tools.recorder.dead_letter(true);
                         metrics::dead_letter_written(failure.stage, failure.class);
                     }
-                    Change::Gap(gap) => metrics::gap_written(gap.cause.label()),
+                    Change::Gap(gap) => metrics::gap_written(gap.cause.name()),
                     _ => {}
                 }
             }

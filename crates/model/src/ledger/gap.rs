@@ -67,14 +67,6 @@ pub struct Gap {
     pub state: GapState,
 }
 
-impl GapCause {
-    /// The label value, also used in the keys of gaps.
-    #[must_use]
-    pub const fn label(self) -> &'static str {
-        self.name()
-    }
-}
-
 named! {
     /// Whether a gap needs attention.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -109,7 +101,7 @@ impl Gap {
     #[must_use]
     pub fn key(&self) -> Key {
         let (opened_at, target) = (self.opened_at.to_string(), self.target.map(|target| target.to_string()));
-        let mut parts = vec![&*self.connector, self.cause.label(), &opened_at];
+        let mut parts = vec![&*self.connector, self.cause.name(), &opened_at];
         parts.extend(target.as_deref());
         Key::state("gap", &parts)
     }
@@ -247,7 +239,7 @@ mod tests {
     #[test]
     fn every_cause_is_written_as_it_is_labelled() {
         for cause in GapCause::ALL {
-            assert_eq!(serde_json::to_value(cause).unwrap(), cause.label());
+            assert_eq!(serde_json::to_value(cause).unwrap(), cause.name());
         }
     }
 }

@@ -271,7 +271,7 @@ pub(super) fn gap(gap: &Gap, ledger: &Ledger) -> GapInfo {
     GapInfo {
         repair: ledger.repairs.get(&id).map(RepairInfo::from),
         id,
-        cause: gap.cause.label(),
+        cause: gap.cause.name(),
         target: gap.target,
         company: gap.company.as_ref().map(ToString::to_string),
         from: time(gap.from),

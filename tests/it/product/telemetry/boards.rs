@@ -102,7 +102,7 @@ fn known(metric: &str, label: &str) -> Option<BTreeSet<String>> {
     let names: Vec<&str> = match (metric, label) {
         ("tributary_subscriptions", "phase") => Phase::ALL.iter().map(|phase| phase.name()).collect(),
         ("tributary_gaps_open" | "tributary_gap_open_seconds", "cause") => {
-            GapCause::ALL.iter().map(|cause| cause.label()).collect()
+            GapCause::ALL.iter().map(|cause| cause.name()).collect()
         }
         ("tributary_snapshot_state", "state") => State::ALL.iter().map(|state| state.name()).collect(),
         _ => return None,
