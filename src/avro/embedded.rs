@@ -150,7 +150,7 @@ impl Book {
 
     fn set_level(&mut self, subject: &str, body: &Value) -> Answer {
         let word = body["compatibility"].as_str().unwrap_or_default();
-        let judged = Level::parse(word).is_some_and(|level| !level.looks_forward());
+        let judged = word.parse::<Level>().is_ok_and(|level| !level.looks_forward());
         if self.judges && !judged {
             return Err((422, 42203, format!("level {word:?} is not one this registry can check")));
         }

@@ -116,12 +116,12 @@ impl Registry {
         let Some(LevelAnswer { level: Some(word) }) = absent(self.call::<LevelAnswer>(&get).await)? else {
             return Ok(None);
         };
-        let malformed = || Error::Malformed {
+        let malformed = |_| Error::Malformed {
             attempt: attempt.to_owned(),
             rule: format!("{} is no compatibility level; set BACKWARD_TRANSITIVE there", shown(&word)),
             source: None,
         };
-        Level::parse(&word).map(Some).ok_or_else(malformed)
+        word.parse().map(Some).map_err(malformed)
     }
 
     pub(super) async fn check_with(

@@ -1,9 +1,9 @@
 //! Compatibility levels, and which one a subject of ours must have.
 
-use std::fmt;
-
 /// What a registry demands of a new version of a subject.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display, strum::EnumString, strum::IntoStaticStr)]
+#[cfg_attr(test, derive(strum::VariantArray))]
+#[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 pub enum Level {
     /// Nothing.
     None,
@@ -22,34 +22,10 @@ pub enum Level {
 }
 
 impl Level {
-    const ALL: [Self; 7] = [
-        Self::None,
-        Self::Backward,
-        Self::BackwardTransitive,
-        Self::Forward,
-        Self::ForwardTransitive,
-        Self::Full,
-        Self::FullTransitive,
-    ];
-
     /// The word the registry uses.
     #[must_use]
     pub fn word(self) -> &'static str {
-        match self {
-            Self::None => "NONE",
-            Self::Backward => "BACKWARD",
-            Self::BackwardTransitive => "BACKWARD_TRANSITIVE",
-            Self::Forward => "FORWARD",
-            Self::ForwardTransitive => "FORWARD_TRANSITIVE",
-            Self::Full => "FULL",
-            Self::FullTransitive => "FULL_TRANSITIVE",
-        }
-    }
-
-    /// The level of this word, if it is one.
-    #[must_use]
-    pub fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|level| level.word() == word)
+        self.into()
     }
 
     /// The least level that reads every version and gives up nothing this level demands.
@@ -70,14 +46,10 @@ impl Level {
     }
 }
 
-impl fmt::Display for Level {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use strum::VariantArray as _;
+
     use super::*;
 
     #[test]
@@ -97,9 +69,9 @@ mod tests {
 
     #[test]
     fn every_word_is_read_back_and_no_other() {
-        for level in Level::ALL {
-            assert_eq!(Level::parse(level.word()), Some(level));
+        for &level in Level::VARIANTS {
+            assert_eq!(level.word().parse(), Ok(level));
         }
-        assert_eq!(Level::parse("backward"), None);
+        assert!("backward".parse::<Level>().is_err());
     }
 }
