@@ -34,16 +34,18 @@ impl Encoder {
     /// [`Error::Unprepared`], which is retriable.
     #[must_use]
     pub fn new(ids: &Ids, subjects: &[Subject]) -> Self {
-        Self { slots: subjects.iter().map(|subject| (subject.topic(), ids.slot(subject))).collect() }
+        Self {
+            slots: subjects.iter().map(|subject| (Arc::clone(&subject.topic), ids.slot(subject))).collect(),
+        }
     }
 
     /// The framed bytes of `value` for `topic`.
     pub fn encode(&self, topic: &str, value: &Value) -> Result<Bytes, Error> {
         let slot = self.slots.get(topic).ok_or_else(|| Error::ForeignTopic { topic: topic.to_owned() })?;
-        if slot.kind() != value.schema() {
+        if slot.kind != value.schema() {
             return Err(Error::WrongSchema {
                 topic: topic.to_owned(),
-                takes: slot.kind().name(),
+                takes: slot.kind.name(),
                 given: value.schema().name(),
             });
         }

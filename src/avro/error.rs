@@ -125,8 +125,8 @@ pub enum Error {
         source: Cause,
     },
     /// Several subjects failed; all are listed, so that one look shows all there is to mend.
-    #[error("{0}")]
-    Several(Several),
+    #[error("{}", listed(.0))]
+    Several(Vec<Error>),
 }
 
 /// Why a schema may not follow the versions a subject already has.
@@ -153,24 +153,16 @@ impl fmt::Display for Conflict {
     }
 }
 
-/// At least one failure, each with its own verdict.
-#[derive(Debug, Clone)]
-pub struct Several(pub Vec<Error>);
-
-impl fmt::Display for Several {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} subjects are not ready", self.0.len())?;
-        // The causes are part of the list, not of one chain: a list has no single source.
-        for error in &self.0 {
-            write!(f, "; {error}")?;
-            let mut source = std::error::Error::source(error);
-            while let Some(cause) = source {
-                write!(f, ": {cause}")?;
-                source = cause.source();
-            }
+/// All failures in one line, each with its causes, which are part of the list and not of one chain: a list has no single source.
+fn listed(errors: &[Error]) -> String {
+    let mut text = format!("{} subjects are not ready", errors.len());
+    for error in errors {
+        text.push_str(&format!("; {error}"));
+        for cause in std::iter::successors(std::error::Error::source(error), |cause| cause.source()) {
+            text.push_str(&format!(": {cause}"));
         }
-        Ok(())
     }
+    text
 }
 
 impl Error {
@@ -188,7 +180,17 @@ impl Error {
             | Self::Encode { .. }
             | Self::WrongSchema { .. }
             | Self::ForeignTopic { .. } => Retry::Never,
-            Self::Several(several) => several.retry(),
+            // One failure that stays makes the whole final; otherwise the longest wait anyone named.
+            Self::Several(errors) => {
+                errors.iter().map(Self::retry).fold(Retry::Later, |worst, next| match (worst, next) {
+                    (Retry::Never, _) | (_, Retry::Never) => Retry::Never,
+                    (Retry::After(one), Retry::After(other)) => Retry::After(one.max(other)),
+                    (Retry::After(wait), Retry::Later) | (Retry::Later, Retry::After(wait)) => {
+                        Retry::After(wait)
+                    }
+                    (Retry::Later, Retry::Later) => Retry::Later,
+                })
+            }
         }
     }
 }
@@ -224,18 +226,6 @@ impl Error {
     }
 }
 
-impl Several {
-    /// One failure that stays makes the whole final; otherwise the longest wait anyone named.
-    fn retry(&self) -> Retry {
-        self.0.iter().map(Error::retry).fold(Retry::Later, |worst, next| match (worst, next) {
-            (Retry::Never, _) | (_, Retry::Never) => Retry::Never,
-            (Retry::After(one), Retry::After(other)) => Retry::After(one.max(other)),
-            (Retry::After(wait), Retry::Later) | (Retry::Later, Retry::After(wait)) => Retry::After(wait),
-            (Retry::Later, Retry::Later) => Retry::Later,
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -255,15 +245,14 @@ mod tests {
 
     #[test]
     fn one_final_failure_makes_the_whole_list_final() {
-        let several = Error::Several(Several(vec![unavailable(Some(9)), unauthorised(), unavailable(None)]));
+        let several = Error::Several(vec![unavailable(Some(9)), unauthorised(), unavailable(None)]);
 
         assert_eq!(several.retry(), Retry::Never);
     }
 
     #[test]
     fn a_list_of_passing_failures_waits_as_long_as_the_longest_named_wait() {
-        let several =
-            Error::Several(Several(vec![unavailable(None), unavailable(Some(3)), unavailable(Some(2))]));
+        let several = Error::Several(vec![unavailable(None), unavailable(Some(3)), unavailable(Some(2))]);
 
         assert_eq!(several.retry(), Retry::After(Duration::from_secs(3)));
     }
@@ -275,7 +264,7 @@ mod tests {
             source: Arc::new(std::io::Error::other("connection refused")),
         };
 
-        let shown = Error::Several(Several(vec![refused, unauthorised()])).to_string();
+        let shown = Error::Several(vec![refused, unauthorised()]).to_string();
 
         for part in ["2 subjects", "register a-value", "connection refused", "401"] {
             assert!(shown.contains(part), "{part} is missing in: {shown}");

@@ -6,7 +6,7 @@
 
 use std::{
     fmt,
-    sync::{Arc, LazyLock},
+    sync::{Arc, OnceLock},
 };
 
 use apache_avro::{Schema, reader::datum::GenericDatumReader, writer::datum::GenericDatumWriter};
@@ -47,14 +47,13 @@ impl fmt::Display for Fingerprint {
 
 /// The schema of this kind.
 pub fn embedded(kind: SchemaKind) -> Result<&'static Embedded, Error> {
-    static PARSED: LazyLock<ByKind<Embedded>> = LazyLock::new(|| {
-        ByKind::new(|kind| {
-            let text = text(kind);
-            let schema = Schema::parse_str(text).map_err(|error| broken(kind, error))?;
-            Ok(Embedded { kind, text, schema, fingerprint: Fingerprint::of(text) })
-        })
-    });
-    PARSED.get(kind)
+    static PARSED: ByKind<Embedded> = [const { OnceLock::new() }; SchemaKind::ALL.len()];
+    let parse = || {
+        let text = text(kind);
+        let schema = Schema::parse_str(text).map_err(|error| broken(kind, error))?;
+        Ok(Embedded { kind, text, schema, fingerprint: Fingerprint::of(text) })
+    };
+    PARSED[kind as usize].get_or_init(parse).as_ref().map_err(Error::clone)
 }
 
 /// Writer and reader for today's schema of a kind, their names resolved: resolving per record would cost as much as writing it.
@@ -65,17 +64,19 @@ pub(crate) struct Codec {
 
 /// The codec of this kind.
 pub(crate) fn codec(kind: SchemaKind) -> Result<&'static Codec, Error> {
-    static CODECS: LazyLock<ByKind<Codec>> = LazyLock::new(|| {
-        ByKind::new(|kind| {
-            let schema = &embedded(kind)?.schema;
-            let writer = GenericDatumWriter::builder(schema).human_readable(false).build();
-            let reader = GenericDatumReader::builder(schema).human_readable(false).build();
-            let failed = |error| broken(kind, error);
-            Ok(Codec { writer: writer.map_err(failed)?, reader: reader.map_err(failed)? })
-        })
-    });
-    CODECS.get(kind)
+    static CODECS: ByKind<Codec> = [const { OnceLock::new() }; SchemaKind::ALL.len()];
+    let resolve = || {
+        let schema = &embedded(kind)?.schema;
+        let writer = GenericDatumWriter::builder(schema).human_readable(false).build();
+        let reader = GenericDatumReader::builder(schema).human_readable(false).build();
+        let failed = |error| broken(kind, error);
+        Ok(Codec { writer: writer.map_err(failed)?, reader: reader.map_err(failed)? })
+    };
+    CODECS[kind as usize].get_or_init(resolve).as_ref().map_err(Error::clone)
 }
+
+/// One thing for each kind, made on first use.
+type ByKind<T> = [OnceLock<Result<T, Error>>; SchemaKind::ALL.len()];
 
 fn text(kind: SchemaKind) -> &'static str {
     match kind {
@@ -87,27 +88,6 @@ fn text(kind: SchemaKind) -> &'static str {
         SchemaKind::Record => include_str!("../../schemas/Record.avsc"),
         SchemaKind::PayrollCompany => include_str!("../../schemas/PayrollCompany.avsc"),
         SchemaKind::Certificate => include_str!("../../schemas/Certificate.avsc"),
-    }
-}
-
-/// One thing for each kind, made on first use.
-struct ByKind<T>(Vec<(SchemaKind, Result<T, Error>)>);
-
-impl<T> ByKind<T> {
-    fn new(make: impl Fn(SchemaKind) -> Result<T, Error>) -> Self {
-        Self(SchemaKind::ALL.into_iter().map(|kind| (kind, make(kind))).collect())
-    }
-
-    fn get(&'static self, kind: SchemaKind) -> Result<&'static T, Error> {
-        match self.0.iter().find(|(own, _)| *own == kind) {
-            Some((_, Ok(made))) => Ok(made),
-            Some((_, Err(error))) => Err(error.clone()),
-            None => Err(Error::Malformed {
-                attempt: format!("load the embedded schema {}", kind.name()),
-                rule: "it is not in the list of all kinds".into(),
-                source: None,
-            }),
-        }
     }
 }
 

@@ -11,7 +11,7 @@ use super::{
     Environment, Files, Loaded, Result, block_on, client::Format, outside, problem, start, table::columns,
 };
 use crate::{
-    avro::{self, Registry, Several, Subject, schemas},
+    avro::{self, Registry, Subject, schemas},
     pipeline::Layout,
 };
 
@@ -86,12 +86,12 @@ pub(super) async fn ask(
             Err(error) => refused.push(error),
         }
     }
-    let refused = if refused.is_empty() { Ok(()) } else { Err(avro::Error::Several(Several(refused))) };
+    let refused = if refused.is_empty() { Ok(()) } else { Err(avro::Error::Several(refused)) };
     (told, refused)
 }
 
 async fn ask_one(registry: &Registry, subject: &Subject, register: bool) -> Result<String, avro::Error> {
-    let schema = schemas::embedded(subject.kind())?;
+    let schema = schemas::embedded(subject.kind)?;
     let name = subject.name();
     if register {
         registry.register(&name, schema.text, &schema.schema).await.map(|id| format!("id {id}"))

@@ -33,7 +33,7 @@ use base::metrics::{self, Registration};
 use model::{SchemaKind, Topic, TopicPrefix};
 
 use self::state::State;
-use super::{Error, Registry, Several, schemas};
+use super::{Error, Registry, schemas};
 
 /// Registrations under way at a time: enough to hide the round trip, too few to trouble a shared registry.
 const CONCURRENT: usize = 8;
@@ -42,8 +42,10 @@ const UNKNOWN: i64 = -1;
 /// What a schema is registered under: a topic's values (`TopicNameStrategy`), with the schema they have.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Subject {
-    topic: Arc<str>,
-    kind: SchemaKind,
+    /// Full name of the topic.
+    pub topic: Arc<str>,
+    /// The schema of its values.
+    pub kind: SchemaKind,
 }
 
 impl Subject {
@@ -63,32 +65,18 @@ impl Subject {
     pub fn name(&self) -> String {
         format!("{}-value", self.topic)
     }
-
-    /// The schema of the values.
-    #[must_use]
-    pub fn kind(&self) -> SchemaKind {
-        self.kind
-    }
-
-    pub(crate) fn topic(&self) -> Arc<str> {
-        Arc::clone(&self.topic)
-    }
 }
 
 /// The id of one subject as encoders see it.
 #[derive(Debug)]
 pub(crate) struct Slot {
-    kind: SchemaKind,
+    pub(crate) kind: SchemaKind,
     id: AtomicI64,
     /// Whether the registry itself has named the id since we started.
     confirmed: AtomicBool,
 }
 
 impl Slot {
-    pub(crate) fn kind(&self) -> SchemaKind {
-        self.kind
-    }
-
     pub(crate) fn id(&self) -> Option<u32> {
         u32::try_from(self.id.load(Ordering::Acquire)).ok()
     }
@@ -105,12 +93,8 @@ pub struct Ids {
     inner: Arc<Inner>,
 }
 
-/// How a subject got its id.
-#[derive(Debug, Clone)]
-struct Found {
-    /// Why the registry did not name it, where the id is from disk.
-    away: Option<Error>,
-}
+/// Why the registry did not name the id, where it is one from memory or disk; `None` where it did.
+type Found = Option<Error>;
 
 type Flight = WeakShared<BoxFuture<'static, Result<Found, Error>>>;
 
@@ -133,7 +117,7 @@ impl Ids {
 
     /// Sees to it that every subject has an id.
     ///
-    /// All subjects are tried and all failures come back together: a [`Several`] is final as soon as one of them is.
+    /// All subjects are tried and all failures come back together: an [`Error::Several`] is final as soon as one of them is.
     pub async fn prepare(&self, subjects: &[Subject]) -> Result<(), Error> {
         let open = subjects.iter().filter(|subject| self.slot(subject).id().is_none()).cloned().collect();
         self.resolve_all(open).await
@@ -182,7 +166,7 @@ impl Ids {
         match errors.len() {
             0 => Ok(()),
             1 => Err(errors.remove(0)),
-            _ => Err(Error::Several(Several(errors))),
+            _ => Err(Error::Several(errors)),
         }
     }
 
@@ -193,7 +177,7 @@ impl Ids {
             return self.inner.settle(&subject, Err(untried)).map(drop);
         }
         let result = self.resolve(&subject).await;
-        if let Err(error @ Error::Transport { .. }) | Ok(Found { away: Some(error) }) = &result {
+        if let Err(error @ Error::Transport { .. }) | Ok(Some(error)) = &result {
             // Another one may have found out first; its error is as good.
             away.get_or_init(|| error.clone());
         }
@@ -255,7 +239,7 @@ impl Inner {
                 metrics::schema_requested(Registration::Registered);
                 self.slot(subject).set(id, true);
                 self.state.put(&name, fingerprint, id);
-                return Ok(Found { away: None });
+                return Ok(None);
             }
             Err(error) => error,
         };
@@ -271,7 +255,7 @@ impl Inner {
                 "no answer from the registry: a known id is used"
             );
             self.slot(subject).set(id, false);
-            return Ok(Found { away: Some(error) });
+            return Ok(Some(error));
         }
         metrics::schema_requested(match &error {
             Error::Incompatible { .. } => Registration::Incompatible,

@@ -216,7 +216,7 @@ async fn a_silent_registry_is_waited_for_once_not_once_per_subject() {
 
     let error = ids.prepare(&subjects).await.unwrap_err();
 
-    assert!(matches!(&error, Error::Several(Several(all)) if all.len() == 40), "{error}");
+    assert!(matches!(&error, Error::Several(all) if all.len() == 40), "{error}");
     assert_eq!(error.retry(), Retry::Later);
     assert!(stub.seen().len() < 2 * CONCURRENT, "{} requests", stub.seen().len());
 }
