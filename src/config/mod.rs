@@ -14,6 +14,7 @@ mod address;
 mod client;
 pub mod connector;
 mod converter;
+mod cron;
 pub(crate) mod definition;
 mod environment;
 pub(crate) mod key;
@@ -33,6 +34,7 @@ pub(crate) mod worker_keys;
 
 pub use address::Listener;
 pub use connector::{Connector, RecordSource, WebhookSource, validate};
+pub use cron::Schedule;
 pub use definition::{Entry, KeyDef, KeyValue, Validation};
 pub use key::{Fallback, Importance, Key, Type, Width};
 pub use problem::{Problem, Problems, Warning};

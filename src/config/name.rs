@@ -6,6 +6,7 @@ use url::Url;
 
 use super::{
     address::http_url,
+    cron::Schedule,
     key::{Detail, Rule},
 };
 
@@ -92,7 +93,7 @@ pub(crate) const TENANT: Rule = Rule::custom(
 
 pub(crate) const CRON: Rule = Rule::custom(
     "a cron expression of five fields in UTC: minute, hour, day of month, month, day of week",
-    cron,
+    |text| Schedule::parse(text).map(drop),
 )
 .remedy("write for example 30 3 * * 0 for Sundays at half past three");
 
@@ -142,34 +143,6 @@ fn directory(text: &str) -> Result<(), Detail> {
 fn topic(text: &str, limit: usize) -> Result<(), Detail> {
     let good = text.len() <= limit && text != "." && text != ".." && made_of(text, ".-_").is_ok();
     sound(good, "it is not")
-}
-
-fn cron(text: &str) -> Result<(), Detail> {
-    const FIELDS: [(&str, u32, u32); 5] = [
-        ("its minute cannot be read", 0, 59),
-        ("its hour cannot be read", 0, 23),
-        ("its day of month cannot be read", 1, 31),
-        ("its month cannot be read", 1, 12),
-        ("its day of week cannot be read", 0, 7),
-    ];
-    let fields: Vec<&str> = text.split_whitespace().collect();
-    sound(fields.len() == FIELDS.len(), "it has another number of fields")?;
-    for (field, (unreadable, low, high)) in fields.iter().zip(FIELDS) {
-        // Lists of `*`, `n`, `n-m`, each with an optional `/step`.
-        let good = field.split(',').all(|part| {
-            let (range, step) =
-                part.split_once('/').map_or((part, None), |(range, step)| (range, Some(step)));
-            let number = |text: &str| text.parse().ok().filter(|number| (low..=high).contains(number));
-            let in_range = match range.split_once('-') {
-                Some((from, to)) => number(from).zip(number(to)).is_some_and(|(from, to)| from <= to),
-                None => range == "*" || number(range).is_some(),
-            };
-            in_range
-                && step.is_none_or(|step| step.parse::<u32>().is_ok_and(|step| (1..=high).contains(&step)))
-        });
-        sound(good, unreadable)?;
-    }
-    Ok(())
 }
 
 /// ASCII letters, digits and these, at least one.

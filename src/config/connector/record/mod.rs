@@ -10,6 +10,7 @@ use provider::{Provider, api::Rates};
 
 use super::{Common, access, choice, common, dialect, with_name};
 use crate::config::{
+    cron::Schedule,
     problem::{Problems, Warning},
     providers::Providers,
     reader::Reader,
@@ -94,7 +95,7 @@ pub struct Snapshot {
     /// `snapshot.mode`.
     pub mode: Mode,
     /// `snapshot.schedule`: a cron expression of five fields, in UTC.
-    pub schedule: Option<String>,
+    pub schedule: Option<Schedule>,
     /// `snapshot.companies`; `None` for all.
     pub companies: Option<BTreeSet<CompanyId>>,
     /// `snapshot.rows`.
@@ -233,7 +234,7 @@ fn snapshot(reader: &mut Reader<'_>) -> Snapshot {
         "when_needed" => Mode::WhenNeeded,
         _ => Mode::Initial,
     };
-    let schedule = reader.text(&keys::SNAPSHOT_SCHEDULE);
+    let schedule = reader.parsed(&keys::SNAPSHOT_SCHEDULE, Schedule::parse);
     if schedule.is_some() && matches!(mode, Mode::NoData | Mode::InitialOnly) {
         reader.refuse(
             &keys::SNAPSHOT_SCHEDULE,

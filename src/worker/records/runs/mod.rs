@@ -36,7 +36,7 @@ use super::{
 };
 use crate::{
     config::{RecordSource, connector::Mode},
-    snapshot::{self, Filter, Runs, State},
+    snapshot::{Filter, Runs, State},
     webhooks::subscriptions::Ledger,
     worker::{
         grants::{Watch, payroll_waits},
@@ -180,7 +180,7 @@ impl Follower {
         if let Some(last) = last.max().filter(|_| *scheduled == self.begun_at) {
             *scheduled = last;
         }
-        let Some(due) = snapshot::next(schedule, *scheduled).filter(|due| *due <= now()) else {
+        let Some(due) = schedule.next(*scheduled).filter(|due| *due <= now()) else {
             return Ok(());
         };
         if let Some(open) = runs.open(shards).iter().find(|run| run.requested_by == "schedule") {
