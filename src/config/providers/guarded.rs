@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Kind, Source};
+use super::Kind;
 use crate::config::worker_keys::STATE_DIR;
 
 /// Beginnings of the variables that the worker and its command line read for themselves.
@@ -34,7 +34,7 @@ impl Guarded {
     pub(super) fn of(
         settings: &BTreeMap<String, String>,
         file: Option<&Path>,
-        sources: &BTreeMap<String, Source>,
+        sources: &BTreeMap<String, Kind>,
     ) -> Self {
         let mut guarded = Self { trees: KERNEL.map(PathBuf::from).to_vec(), ..Self::default() };
         guarded.files.extend(file.map(Path::to_owned));
@@ -49,9 +49,9 @@ impl Guarded {
             for reference in value.split("${").skip(1) {
                 let reference = reference.split('}').next().unwrap_or_default();
                 let Some((provider, target)) = reference.split_once(':') else { continue };
-                let Some(source) = sources.get(provider) else { continue };
-                let Some((path, key)) = source.kind.split(target) else { continue };
-                match source.kind {
+                let Some(kind) = sources.get(provider) else { continue };
+                let Some((path, key)) = kind.split(target) else { continue };
+                match kind {
                     Kind::Environment => drop(guarded.variables.insert(key.to_owned())),
                     Kind::File => drop(guarded.keys.insert((path.to_owned(), key.to_owned()))),
                     Kind::Directory => drop(guarded.files.insert(path.join(key))),

@@ -43,7 +43,8 @@ mod guarded;
 pub const FILE_LIMIT: u64 = 1024 * 1024;
 
 /// Whether a secret may stand in a configuration as text (`secrets.policy`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, strum::EnumString)]
+#[strum(serialize_all = "lowercase")]
 pub enum SecretsPolicy {
     /// It may, with a warning.
     #[default]
@@ -55,7 +56,7 @@ pub enum SecretsPolicy {
 /// Resolves references in one scope; see the module's head. The environment is the one given at start.
 #[derive(Debug, Clone)]
 pub struct Providers {
-    sources: BTreeMap<String, Source>,
+    sources: BTreeMap<String, Kind>,
     environment: BTreeMap<String, Secret>,
     scope: Scope,
     /// Whether a secret may stand in a configuration as text.
@@ -69,17 +70,28 @@ pub struct Providers {
 enum Scope {
     /// The worker's own.
     Worker,
-    /// A connector's, which must not read what the worker keeps for itself.
-    Connectors(Arc<Guarded>),
+    /// A connector's: no more than this.
+    Connectors(Arc<Limits>),
     /// A connector's, for a caller who may not learn anything about secrets: nothing is read.
     Unresolved,
 }
 
-/// A provider and how much of what it can reach may be referred to.
-#[derive(Debug, Clone)]
-struct Source {
-    kind: Kind,
-    limit: Limit,
+/// What connectors may refer to.
+#[derive(Debug)]
+struct Limits {
+    /// By provider; one that is not among them is closed.
+    allowed: BTreeMap<String, Allowed>,
+    /// What the worker keeps for itself.
+    guarded: Guarded,
+}
+
+/// The allow list of a provider.
+#[derive(Debug)]
+enum Allowed {
+    /// Variables whose whole name matches.
+    Variables(Regex),
+    /// Files below these directories.
+    Paths(Vec<PathBuf>),
 }
 
 /// What a provider reads.
@@ -94,16 +106,6 @@ enum Kind {
 const STANDARD: [(&str, Kind); 3] =
     [("env", Kind::Environment), ("file", Kind::File), ("dir", Kind::Directory)];
 
-#[derive(Debug, Clone)]
-enum Limit {
-    Everything,
-    Nothing,
-    /// Variables whose whole name matches.
-    Variables(Regex),
-    /// Files below these directories.
-    Paths(Vec<PathBuf>),
-}
-
 /// A value after its references were replaced.
 #[derive(Debug)]
 pub(crate) struct Resolved {
@@ -115,9 +117,8 @@ pub(crate) struct Resolved {
 impl Providers {
     /// The three standard providers without limits, as for the worker's own file.
     pub fn new(environment: impl IntoIterator<Item = (String, String)>) -> Self {
-        let standard = STANDARD.map(|(name, kind)| (name.to_owned(), Source::unlimited(kind)));
         Self {
-            sources: standard.into(),
+            sources: STANDARD.map(|(name, kind)| (name.to_owned(), kind)).into(),
             environment: environment.into_iter().map(|(name, value)| (name, Secret::new(value))).collect(),
             scope: Scope::Worker,
             policy: SecretsPolicy::default(),
@@ -170,32 +171,29 @@ impl Providers {
         warnings: &mut Vec<Warning>,
     ) -> Self {
         let listed = listed(settings);
-        let mut scope = self.clone();
-        scope.scope = Scope::Connectors(Arc::new(Guarded::of(settings, file, &self.sources)));
-        scope.sources.retain(|name, _| listed.contains(&name.as_str()));
-        for source in scope.sources.values_mut() {
-            source.limit = Limit::Nothing;
-        }
+        let mut sources = self.sources.clone();
+        sources.retain(|name, _| listed.contains(&name.as_str()));
+        let mut allowed = BTreeMap::new();
         for (key, value) in settings {
             let setting = key.strip_prefix(PROVIDERS).and_then(|rest| rest.split_once('.'));
             let Some((name, parameter)) = setting.filter(|(_, parameter)| *parameter != "class") else {
                 continue;
             };
-            let source = scope.sources.get_mut(name).ok_or(UNLISTED);
-            if let Err((rule, remedy)) = source.and_then(|source| source.open(parameter, value.trim())) {
-                problems.about(key, rule, remedy);
+            let kind = sources.get(name).ok_or(UNLISTED);
+            match kind.and_then(|kind| kind.allowed(parameter, value.trim())) {
+                Ok(list) => allowed.extend(list.map(|list| (name.to_owned(), list))),
+                Err((rule, remedy)) => problems.about(key, rule, remedy),
             }
         }
-        for (name, source) in &scope.sources {
-            if matches!(source.limit, Limit::Nothing) {
-                let parameter = source.kind.parameter();
-                warnings.push(Warning {
-                    key: format!("{PROVIDERS}{name}.{parameter}"),
-                    message: format!("is not set, so connectors cannot use the config provider {name}"),
-                });
-            }
+        for (name, kind) in sources.iter().filter(|(name, _)| !allowed.contains_key(*name)) {
+            warnings.push(Warning {
+                key: format!("{PROVIDERS}{name}.{}", kind.parameter()),
+                message: format!("is not set, so connectors cannot use the config provider {name}"),
+            });
         }
-        scope
+        let guarded = Guarded::of(settings, file, &self.sources);
+        let scope = Scope::Connectors(Arc::new(Limits { allowed, guarded }));
+        Self { sources, scope, ..self.clone() }
     }
 
     /// The same for a caller who may not learn anything about secrets: references are checked by their form alone.
@@ -221,7 +219,7 @@ impl Providers {
                 ));
             }
         };
-        self.sources.insert(name.to_owned(), Source::unlimited(kind));
+        self.sources.insert(name.to_owned(), kind);
         Ok(())
     }
 
@@ -244,101 +242,87 @@ impl Providers {
 
     fn look_up(&self, reference: &str) -> Result<Secret, String> {
         let (provider, target) = reference.split_once(':').ok_or(SYNTAX)?;
-        let source = self.sources.get(provider).ok_or_else(|| missing(provider))?;
-        let (path, key) = source.kind.split(target).ok_or_else(|| {
+        let kind = *self.sources.get(provider).ok_or_else(|| missing(provider))?;
+        let (path, key) = kind.split(target).ok_or_else(|| {
             format!(
                 "a reference to `{provider}` needs a path and a key, as in ${{{provider}:/run/secrets:key}}"
             )
         })?;
-        if self.is_unresolved() {
-            return Ok(Secret::new(""));
-        }
-        let roots = match &source.limit {
-            Limit::Nothing => return Err(closed(provider, source.kind)),
-            Limit::Variables(pattern) if !pattern.is_match(key) => {
-                return Err(format!(
-                    "environment variable {key} is outside the provider's allowlist.pattern"
-                ));
+        let limits = match &self.scope {
+            Scope::Unresolved => return Ok(Secret::new("")),
+            Scope::Worker => None,
+            Scope::Connectors(limits) => {
+                let allowed = limits.allowed.get(provider).ok_or_else(|| closed(provider, kind))?;
+                Some((allowed, &limits.guarded))
             }
-            Limit::Everything | Limit::Variables(_) => None,
-            Limit::Paths(roots) => Some(roots.as_slice()),
         };
-        match source.kind {
-            Kind::Environment => {
-                if let Scope::Connectors(guarded) = &self.scope
-                    && guarded.has_variable(key)
-                {
-                    return Err(GUARDED.to_owned());
-                }
+        match (kind, limits) {
+            (Kind::Environment, Some((Allowed::Variables(pattern), _))) if !pattern.is_match(key) => {
+                Err(format!("environment variable {key} is outside the provider's allowlist.pattern"))
+            }
+            (Kind::Environment, Some((_, guarded))) if guarded.has_variable(key) => Err(GUARDED.to_owned()),
+            (Kind::Environment, _) => {
                 let unset = || format!("environment variable {key} is not set, or is not UTF-8 text");
                 self.environment.get(key).cloned().ok_or_else(unset)
             }
-            Kind::File => self.read_key(path, key, roots),
-            Kind::Directory => self.read_whole(path, key, roots),
+            (Kind::File, limits) => read_key(path, key, limits),
+            (Kind::Directory, limits) => read_whole(path, key, limits),
         }
     }
+}
 
-    /// A key of a properties file.
-    fn read_key(&self, path: &Path, key: &str, roots: Option<&[PathBuf]>) -> Result<Secret, String> {
-        let parsed = properties::parse(&self.read(path, Some(key), roots)?);
-        if let Some(error) = parsed.errors.first() {
-            return Err(format!("{} is not a properties file: {error}", path.display()));
-        }
-        let value = parsed.pairs.get(key).map(|value| Secret::new(value.as_str()));
-        value.ok_or_else(|| format!("{} has no key `{key}`", path.display()))
-    }
+/// The allow list and the worker's own secrets, for a connector.
+type Bounds<'a> = Option<(&'a Allowed, &'a Guarded)>;
 
-    /// A file of a directory, without one line break at its end.
-    fn read_whole(&self, directory: &Path, name: &str, roots: Option<&[PathBuf]>) -> Result<Secret, String> {
-        if name.contains('/') || name == ".." || name == "." {
-            return Err(format!("`{name}` is not the name of a file in a directory"));
-        }
-        let path = directory.join(name);
-        let text = String::from_utf8(self.read(&path, None, roots)?)
-            .map_err(|_| format!("{} is not UTF-8 text", path.display()))?;
-        let line =
-            text.strip_suffix('\n').map_or(text.as_str(), |line| line.strip_suffix('\r').unwrap_or(line));
-        Ok(Secret::new(line))
+/// A key of a properties file.
+fn read_key(path: &Path, key: &str, bounds: Bounds<'_>) -> Result<Secret, String> {
+    let parsed = properties::parse(&read(path, Some(key), bounds)?);
+    if let Some(error) = parsed.errors.first() {
+        return Err(format!("{} is not a properties file: {error}", path.display()));
     }
+    let value = parsed.pairs.get(key).map(|value| Secret::new(value.as_str()));
+    value.ok_or_else(|| format!("{} has no key `{key}`", path.display()))
+}
 
-    /// Reads a file inside the allowed paths. Symbolic links are followed first, so that none leads outside, and the file that
-    /// was checked is the file that is read, so that a link changed in between makes no difference.
-    fn read(&self, path: &Path, key: Option<&str>, roots: Option<&[PathBuf]>) -> Result<Vec<u8>, String> {
-        let failed = |error: io::Error| unreadable(path, &error);
-        let Some(roots) = roots else {
-            let file = durable::open_regular(path).map_err(failed)?;
-            return read_bounded(file, path);
-        };
-        // What lies outside is not looked at: an answer must not depend on whether it exists.
-        let outside = || format!("{} is outside the provider's allowed.paths", path.display());
-        // Which directories a path passes on its way up must not show either.
-        if path.components().any(|part| part == Component::ParentDir) {
-            return Err(outside());
-        }
-        let real = path.canonicalize();
-        let inside = |path: &Path| {
-            roots.iter().filter_map(|root| root.canonicalize().ok()).any(|root| path.starts_with(root))
-        };
-        let real = match real {
-            Ok(real) if inside(&real) => real,
-            Ok(_) => return Err(outside()),
-            Err(error) => {
-                let parent = path.parent().and_then(|parent| parent.canonicalize().ok());
-                return Err(if parent.is_some_and(|parent| inside(&parent)) {
-                    failed(error)
-                } else {
-                    outside()
-                });
-            }
-        };
-        let file = durable::open_regular(&real).map_err(failed)?;
-        if let Scope::Connectors(guarded) = &self.scope
-            && guarded.has_file(&real, &file, key)
-        {
-            return Err(GUARDED.to_owned());
-        }
-        read_bounded(file, path)
+/// A file of a directory, without one line break at its end.
+fn read_whole(directory: &Path, name: &str, bounds: Bounds<'_>) -> Result<Secret, String> {
+    if name.contains('/') || name == ".." || name == "." {
+        return Err(format!("`{name}` is not the name of a file in a directory"));
     }
+    let path = directory.join(name);
+    let text = String::from_utf8(read(&path, None, bounds)?)
+        .map_err(|_| format!("{} is not UTF-8 text", path.display()))?;
+    let line = text.strip_suffix('\n').map_or(text.as_str(), |line| line.strip_suffix('\r').unwrap_or(line));
+    Ok(Secret::new(line))
+}
+
+/// Reads a file inside the allowed paths. Symbolic links are followed first, so that none leads outside, and the file that was
+/// checked is the file that is read, so that a link changed in between makes no difference.
+fn read(path: &Path, key: Option<&str>, bounds: Bounds<'_>) -> Result<Vec<u8>, String> {
+    let failed = |error: io::Error| unreadable(path, &error);
+    let Some((allowed, guarded)) = bounds else {
+        return read_bounded(durable::open_regular(path).map_err(failed)?, path);
+    };
+    // What lies outside is not looked at: an answer must not depend on whether it exists.
+    let outside = || format!("{} is outside the provider's allowed.paths", path.display());
+    let Allowed::Paths(roots) = allowed else { return Err(outside()) };
+    // Which directories a path passes on its way up must not show either.
+    if path.components().any(|part| part == Component::ParentDir) {
+        return Err(outside());
+    }
+    let inside = |path: &Path| {
+        roots.iter().filter_map(|root| root.canonicalize().ok()).any(|root| path.starts_with(root))
+    };
+    let real = match path.canonicalize() {
+        Ok(real) if inside(&real) => real,
+        Ok(_) => return Err(outside()),
+        Err(error) => {
+            let parent = path.parent().and_then(|parent| parent.canonicalize().ok());
+            return Err(if parent.is_some_and(|parent| inside(&parent)) { failed(error) } else { outside() });
+        }
+    };
+    let file = durable::open_regular(&real).map_err(failed)?;
+    if guarded.has_file(&real, &file, key) { Err(GUARDED.to_owned()) } else { read_bounded(file, path) }
 }
 
 impl Kind {
@@ -358,41 +342,34 @@ impl Kind {
         let (path, key) = target.split_once(':')?;
         (!path.is_empty() && !key.is_empty()).then_some((Path::new(path), key))
     }
-}
 
-impl Source {
-    fn unlimited(kind: Kind) -> Self {
-        Self { kind, limit: Limit::Everything }
-    }
-
-    /// Takes an allow list; an empty one opens nothing.
-    fn open(&mut self, parameter: &str, value: &str) -> Result<(), Refused> {
-        if parameter != self.kind.parameter() {
-            let remedy = match self.kind {
-                Kind::Environment => "write param.allowlist.pattern, or remove it",
-                Kind::File | Kind::Directory => "write param.allowed.paths, or remove it",
+    /// Reads an allow list; an empty one opens nothing.
+    fn allowed(self, parameter: &str, value: &str) -> Result<Option<Allowed>, Refused> {
+        if parameter != self.parameter() {
+            let remedy = match self {
+                Self::Environment => "write param.allowlist.pattern, or remove it",
+                Self::File | Self::Directory => "write param.allowed.paths, or remove it",
             };
             return Err(("is not a parameter of this config provider", remedy));
         }
         if value.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
-        if self.kind == Kind::Environment {
+        if self == Self::Environment {
             let remedy = "name the variables, for example PROVIDER_KEY|OAUTH_SECRET";
             // Kafka matches the whole name.
             let pattern = Regex::new(&format!("^(?:{value})$"));
-            self.limit = Limit::Variables(pattern.map_err(|_| ("must be a regular expression", remedy))?);
-            return Ok(());
+            return pattern
+                .map(Allowed::Variables)
+                .map(Some)
+                .map_err(|_| ("must be a regular expression", remedy));
         }
         let roots: Vec<PathBuf> = items(value).map(PathBuf::from).collect();
         if roots.iter().any(|root| !root.is_absolute()) {
             let remedy = "write for example /run/secrets/connectors";
             return Err(("must be absolute paths, separated by commas", remedy));
         }
-        if !roots.is_empty() {
-            self.limit = Limit::Paths(roots);
-        }
-        Ok(())
+        Ok((!roots.is_empty()).then_some(Allowed::Paths(roots)))
     }
 }
 
