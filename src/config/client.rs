@@ -11,7 +11,8 @@ use base::secret::Secret;
 use kafka::{ClientRole, Kafka};
 
 use super::{
-    key::{Broken, Key, Rule, Type},
+    key::{Key, Rule, Type},
+    problem::Problem,
     reader::Reader,
     unknown::covers,
 };
@@ -131,8 +132,8 @@ fn insert(
         }
         _ if value.is_empty() => {}
         _ => {
-            if let Err(broken) = file(setting, value.reveal()) {
-                reader.problems.about(name, broken.detail, broken.remedy);
+            if let Err(problem) = file(setting, value.reveal()) {
+                reader.problems.about(name, problem.rule, problem.remedy);
             }
             target.insert(setting.to_owned(), value);
         }
@@ -140,7 +141,7 @@ fn insert(
 }
 
 /// Whether what a `….location` names is there.
-fn file(setting: &str, value: &str) -> Result<(), Broken> {
+fn file(setting: &str, value: &str) -> Result<(), Problem> {
     const FILE: Key = Key::new(Type::String, "", "").rule(Rule::File);
     // Certificates to trust may be a directory, and `probe` looks where systems usually have them.
     let elsewhere = setting == "ssl.ca.location" && (value == "probe" || Path::new(value).is_dir());

@@ -4,6 +4,8 @@ use std::path::Path;
 
 use url::Url;
 
+use model::{CompanyId, TenantId};
+
 use super::{
     address::http_url,
     cron::Schedule,
@@ -126,13 +128,10 @@ pub(crate) fn advertised_url(text: &str) -> Result<Url, Detail> {
     Ok(url)
 }
 
-pub(crate) fn tenant(text: &str) -> Result<(String, String), Detail> {
-    match text.split_once('=') {
-        Some((tenant, company)) if !tenant.trim().is_empty() && !company.trim().is_empty() => {
-            Ok((tenant.trim().to_owned(), company.trim().to_owned()))
-        }
-        _ => Err("it lacks one of them".into()),
-    }
+pub(crate) fn tenant(text: &str) -> Result<(TenantId, CompanyId), Detail> {
+    let (tenant, company) = text.split_once('=').unwrap_or_default();
+    let pair = TenantId::new(tenant.trim()).ok().zip(CompanyId::new(company.trim()).ok());
+    pair.ok_or("it lacks one of them".into())
 }
 
 /// A directory, or nothing yet: a missing mount ends no worker, which warns and looks again.

@@ -40,6 +40,12 @@ impl fmt::Display for Problem {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Problems(Vec<Problem>);
 
+impl From<Problem> for Problems {
+    fn from(problem: Problem) -> Self {
+        Self(vec![problem])
+    }
+}
+
 impl Problems {
     /// Adds a problem, unless it is there already.
     pub(crate) fn push(&mut self, problem: Problem) {

@@ -65,7 +65,7 @@ pub(super) fn read(reader: &mut Reader<'_>, because: Option<&str>) -> Option<Pro
             connect: reader.milliseconds(&keys::CONNECT_TIMEOUT),
             read: reader.milliseconds(&keys::READ_TIMEOUT),
             request: reader.milliseconds(&keys::REQUEST_TIMEOUT),
-            response_limit: reader.number(&keys::RESPONSE_LIMIT),
+            response_limit: reader.value(&keys::RESPONSE_LIMIT),
             authorities: reader.path(&keys::CA_LOCATION),
             hosts: reader.hosts().clone(),
         },
@@ -113,6 +113,6 @@ pub(super) fn check_host(reader: &mut Reader<'_>, key: &Key, url: &Url) {
 
 /// So many days; none for 0.
 fn days(reader: &mut Reader<'_>, key: &Key) -> Option<Duration> {
-    let days: u64 = reader.number(key);
+    let days: u64 = reader.value(key);
     (days > 0).then(|| Duration::from_secs(days * 86_400))
 }

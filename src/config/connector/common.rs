@@ -84,8 +84,9 @@ pub(super) fn read(reader: &mut Reader<'_>, name: &str) -> Option<Common> {
             "remove it from the configuration, or use one name",
         );
     }
-    let tasks_max = reader.number(&keys::TASKS_MAX);
-    let topic_prefix = prefix(reader);
+    let tasks_max = reader.value(&keys::TASKS_MAX);
+    // Its rule is stricter than the type.
+    let topic_prefix = reader.text(&keys::TOPIC_PREFIX).and_then(|text| TopicPrefix::new(text).ok());
     let topic_creation = topic_creation(reader);
     let errors = errors(reader, topic_prefix.as_ref(), &topic_creation);
     let restart_on_changed_secret = reader.word(&keys::RELOAD) == "restart";
@@ -99,41 +100,14 @@ pub(super) fn read(reader: &mut Reader<'_>, name: &str) -> Option<Common> {
     })
 }
 
-fn prefix(reader: &mut Reader<'_>) -> Option<TopicPrefix> {
-    let text = reader.text(&keys::TOPIC_PREFIX)?;
-    match TopicPrefix::new(text) {
-        Ok(prefix) => Some(prefix),
-        Err(_) => {
-            let rule = format!("must be {}", keys::TOPIC_PREFIX.valid_values());
-            reader.refuse(&keys::TOPIC_PREFIX, rule, "write for example acme");
-            None
-        }
-    }
-}
-
-/// `topic.creation.default.retention.ms` sets `retention.ms`, as in Kafka Connect.
 fn topic_creation(reader: &mut Reader<'_>) -> TopicCreation {
-    let mut settings = BTreeMap::new();
-    for (key, raw) in reader.values() {
-        let Some(setting) = key.strip_prefix(super::dialect::TOPIC_SETTINGS) else { continue };
-        if matches!(setting, "partitions" | "replication.factor") {
-            continue;
-        }
-        if setting == "cleanup.policy" {
-            reader.problems.about(
-                key,
-                "is not for all topics: events are deleted in time, records are compacted",
-                "remove it",
-            );
-        } else if let Some(value) = reader.undeclared_text(key, raw) {
-            settings.insert(setting.to_owned(), value);
-        }
-    }
+    let policy = "is not for all topics: events are deleted in time, records are compacted";
+    let settings = reader.topic_settings(super::dialect::TOPIC_SETTINGS, keys::KEYS, policy);
     // Unset, the prefix's existing topics decide; set, they must agree.
-    let partitions = reader.number(&keys::PARTITIONS);
+    let partitions = reader.value(&keys::PARTITIONS);
     TopicCreation {
         partitions: reader.is_set(&keys::PARTITIONS).then_some(partitions),
-        replication_factor: reader.number(&keys::REPLICATION),
+        replication_factor: reader.value(&keys::REPLICATION),
         settings,
     }
 }
@@ -155,7 +129,7 @@ fn errors(reader: &mut Reader<'_>, prefix: Option<&TopicPrefix>, topics: &TopicC
         dead_letter_topic: dead_letters
             .or_else(|| prefix.map(|prefix| Topic::DeadLetters.name(prefix)))
             .unwrap_or_default(),
-        dead_letter_replication_factor: match reader.number(&keys::DEAD_LETTER_REPLICATION) {
+        dead_letter_replication_factor: match reader.value(&keys::DEAD_LETTER_REPLICATION) {
             0 => topics.replication_factor,
             factor => factor,
         },

@@ -21,7 +21,7 @@ use base::durable::open_regular;
 
 use super::{TargetState, keys::NAME};
 use crate::config::{
-    problem::{Problems, Warning},
+    problem::{Problem, Problems, Warning},
     properties::read_bounded,
     providers::FILE_LIMIT,
 };
@@ -44,11 +44,7 @@ impl Document {
     /// The file cannot be read, or is not a connector.
     pub fn load(path: &Path) -> Result<(Self, Vec<Warning>), Problems> {
         let shown = path.display().to_string();
-        let problem = |rule: String, remedy: &str| {
-            let mut problems = Problems::default();
-            problems.about(shown.clone(), rule, remedy);
-            problems
-        };
+        let problem = |rule: String, remedy: &str| Problem::about(shown.as_str(), rule, remedy);
         let bytes = open_regular(path)
             .and_then(|file| read_bounded(file, FILE_LIMIT))
             .map_err(|error| {
@@ -71,11 +67,11 @@ impl Document {
     /// # Errors
     /// Everything that is wrong with its shape.
     pub fn from_json(value: Value, default_name: &str) -> Result<Self, Problems> {
-        let mut problems = Problems::default();
+        const FORM: &str = "write {\"name\": …, \"config\": {…}}";
         let Value::Object(mut members) = value else {
-            problems.about("the connector", "must be a JSON object", "write {\"name\": …, \"config\": {…}}");
-            return Err(problems);
+            return Err(Problem::about("the connector", "must be a JSON object", FORM).into());
         };
+        let mut problems = Problems::default();
         let (name, config, initial_state) = match members.remove("config") {
             Some(Value::Object(config)) => {
                 let name = members.remove("name");
@@ -92,7 +88,7 @@ impl Document {
                 (name, config, state)
             }
             Some(_) => {
-                problems.about("config", "must be a JSON object", "write {\"name\": …, \"config\": {…}}");
+                problems.about("config", "must be a JSON object", FORM);
                 (members.remove("name"), Map::new(), None)
             }
             None => (members.get("name").cloned(), members, None),

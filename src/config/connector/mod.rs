@@ -6,6 +6,8 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
+use strum::{EnumString, IntoStaticStr};
+
 pub(crate) use self::validate::answer;
 pub use self::{
     choice::hook,
@@ -20,7 +22,7 @@ pub use self::{
 };
 use super::{
     key::Key,
-    problem::{Problems, Warning},
+    problem::{Problem, Problems, Warning},
     providers::Providers,
 };
 
@@ -38,7 +40,7 @@ mod validate;
 pub(crate) mod webhook;
 
 /// The classes of connectors there are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, EnumString, IntoStaticStr)]
 pub enum Class {
     /// Receives deliveries and keeps subscriptions alive.
     WebhookSource,
@@ -47,7 +49,8 @@ pub enum Class {
 }
 
 /// State a connector is created in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, EnumString, IntoStaticStr)]
+#[strum(serialize_all = "UPPERCASE", ascii_case_insensitive)]
 pub enum TargetState {
     /// Tasks run.
     Running,
@@ -74,17 +77,13 @@ impl Class {
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let simple = text.trim().rsplit('.').next().unwrap_or_default();
-        let simple = simple.strip_suffix("Connector").unwrap_or(simple);
-        Self::ALL.into_iter().find(|class| class.name() == simple)
+        simple.strip_suffix("Connector").unwrap_or(simple).parse().ok()
     }
 
     /// The name it goes by.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::WebhookSource => "WebhookSource",
-            Self::RecordSource => "RecordSource",
-        }
+        self.into()
     }
 
     /// Its keys: its own first, then those every connector has.
@@ -101,18 +100,13 @@ impl TargetState {
     /// Reads Kafka Connect's word for it, in any case.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let states = [("RUNNING", Self::Running), ("PAUSED", Self::Paused), ("STOPPED", Self::Stopped)];
-        states.into_iter().find(|(name, _)| text.eq_ignore_ascii_case(name)).map(|(_, state)| state)
+        text.parse().ok()
     }
 
     /// Kafka Connect's word for it.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Running => "RUNNING",
-            Self::Paused => "PAUSED",
-            Self::Stopped => "STOPPED",
-        }
+        self.into()
     }
 }
 
@@ -163,9 +157,7 @@ fn unknown_class(text: &str) -> Problems {
 }
 
 fn class_problem(rule: impl Into<String>) -> Problems {
-    let mut problems = Problems::default();
-    problems.about(keys::CONNECTOR_CLASS.name, rule, "write WebhookSource or RecordSource");
-    problems
+    Problem::about(keys::CONNECTOR_CLASS.name, rule, "write WebhookSource or RecordSource").into()
 }
 
 /// The configuration with its name in it, as Kafka Connect stores it.

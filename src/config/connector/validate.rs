@@ -8,6 +8,7 @@ use super::{Class, Connector, Problems, Providers, keys, unknown_class};
 use crate::config::{
     definition::{self, Entry, KeyDef, KeyValue, Validation},
     key::{Key, Type},
+    problem::Problem,
     reader::shown,
 };
 
@@ -82,10 +83,8 @@ fn problems(
         return unknown_class(class);
     }
     if Class::parse(named) != known {
-        let mut problems = Problems::default();
         let rule = format!("does not match the plugin {class}");
-        problems.about(keys::CONNECTOR_CLASS.name, rule, "name one class in both places");
-        return problems;
+        return Problem::about(keys::CONNECTOR_CLASS.name, rule, "name one class in both places").into();
     }
     Connector::parse("", config, providers).err().unwrap_or_default()
 }

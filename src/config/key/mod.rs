@@ -6,7 +6,9 @@
 
 use serde::Serialize;
 
-pub(crate) use self::rule::{Broken, Detail, Rule};
+use super::problem::Problem;
+
+pub(crate) use self::rule::{Detail, Rule};
 
 mod rule;
 
@@ -200,17 +202,17 @@ impl Key {
     }
 
     /// Checks a trimmed value against type and rule. The refusal never repeats the value; of a list it names the place.
-    pub(crate) fn check(&self, value: &str) -> Result<(), Broken> {
+    pub(crate) fn check(&self, value: &str) -> Result<(), Problem> {
+        let broken = |rule: String| Problem::about(self.name, rule, self.remedy());
         let items: Vec<&str> = if self.kind == Type::List { items(value).collect() } else { vec![value] };
         if self.not_empty && items.is_empty() {
-            let detail = "must have at least one item".to_owned();
-            return Err(Broken { detail, remedy: self.remedy() });
+            return Err(broken("must have at least one item".to_owned()));
         }
         for (index, item) in items.iter().enumerate() {
             let checked = rule::check_type(self.kind, item).and_then(|()| self.rule.check(item));
             if let Err(detail) = checked {
                 let place = if items.len() > 1 { format!(", item {}", index + 1) } else { String::new() };
-                return Err(Broken { detail: format!("{detail}{place}"), remedy: self.remedy() });
+                return Err(broken(format!("{detail}{place}")));
             }
         }
         Ok(())
@@ -304,7 +306,7 @@ mod tests {
 
         let broken = key.check(pipe.to_str().unwrap()).unwrap_err();
 
-        assert!(broken.detail.starts_with("must be the path of a readable file"), "{}", broken.detail);
+        assert!(broken.rule.starts_with("must be the path of a readable file"), "{}", broken.rule);
     }
 
     #[test]
@@ -313,8 +315,8 @@ mod tests {
 
         let broken = key.check("hunter2").unwrap_err();
 
-        assert!(!format!("{} {}", broken.detail, broken.remedy).contains("hunter2"));
-        assert_eq!(broken.detail, "must be 16 to 64 bytes long");
+        assert!(!format!("{} {}", broken.rule, broken.remedy).contains("hunter2"));
+        assert_eq!(broken.rule, "must be 16 to 64 bytes long");
     }
 
     #[test]

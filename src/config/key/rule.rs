@@ -65,15 +65,6 @@ pub(crate) enum Rule {
     },
 }
 
-/// A value that broke its rule.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Broken {
-    /// What the value must be, and what is wrong with it.
-    pub(crate) detail: String,
-    /// What to do.
-    pub(crate) remedy: String,
-}
-
 impl Rule {
     /// A rule that no other variant has: what the value must be, as it follows "must be", and a check whose `Err` says what is
     /// wrong.

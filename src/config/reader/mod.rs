@@ -98,8 +98,8 @@ impl<'a> Reader<'a> {
                 }
                 Some(raw.to_owned())
             }
-            Err(broken) => {
-                self.refuse(key, broken.detail, broken.remedy);
+            Err(problem) => {
+                self.problems.push(problem);
                 None
             }
         }
@@ -124,8 +124,8 @@ impl<'a> Reader<'a> {
         self.text(key).and_then(|text| parse(&text).ok())
     }
 
-    /// A number; zero after a problem.
-    pub(crate) fn number<T: FromStr + Default>(&mut self, key: &Key) -> T {
+    /// A number or a word of a closed set; the default of its type after a problem.
+    pub(crate) fn value<T: FromStr + Default>(&mut self, key: &Key) -> T {
         self.text(key).and_then(|value| value.parse().ok()).unwrap_or_default()
     }
 
@@ -134,7 +134,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn milliseconds(&mut self, key: &Key) -> Duration {
-        Duration::from_millis(self.number(key))
+        Duration::from_millis(self.value(key))
     }
 
     /// The value of a key that is a secret: references resolved, trimmed, checked. `None` when not set or wrong.
@@ -154,11 +154,11 @@ impl<'a> Reader<'a> {
         }
         match key.check(value.reveal()) {
             Ok(()) => Some(value),
-            Err(broken) => {
-                // The detail of a rule may say more about a secret than which rule it breaks.
+            Err(problem) => {
+                // A rule may say more about a secret than which rule it breaks.
                 let says = key.valid_values();
-                let rule = if says.is_empty() { broken.detail } else { format!("must be {says}") };
-                self.refuse(key, rule, broken.remedy);
+                let rule = if says.is_empty() { problem.rule } else { format!("must be {says}") };
+                self.refuse(key, rule, problem.remedy);
                 None
             }
         }
@@ -198,7 +198,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The value of a setting that no declaration describes and that is no secret.
-    pub(crate) fn undeclared_text(&mut self, name: &str, raw: &str) -> Option<String> {
+    fn undeclared_text(&mut self, name: &str, raw: &str) -> Option<String> {
         let raw = raw.trim();
         if refers(raw) {
             self.refuse_reference(name);
@@ -208,6 +208,29 @@ impl<'a> Reader<'a> {
             self.literal_secret(name, IN_ADDRESS);
         }
         Some(raw.to_owned())
+    }
+
+    /// Settings of topics behind a prefix, as in Kafka Connect: `offset.storage.segment.bytes` sets `segment.bytes`. `declared` are
+    /// no such settings; `policy` says why `cleanup.policy` cannot be set.
+    pub(crate) fn topic_settings(
+        &mut self,
+        prefix: &str,
+        declared: &[Key],
+        policy: &str,
+    ) -> BTreeMap<String, String> {
+        let mut settings = BTreeMap::new();
+        for (name, raw) in self.values {
+            let Some(setting) = name.strip_prefix(prefix) else { continue };
+            if declared.iter().any(|key| key.name == name) {
+                continue;
+            }
+            if setting == "cleanup.policy" {
+                self.problems.about(name, policy, "remove it");
+            } else if let Some(value) = self.undeclared_text(name, raw) {
+                settings.insert(setting.to_owned(), value);
+            }
+        }
+        settings
     }
 
     /// An empty text counts as not set, except for a list that may be empty.

@@ -26,7 +26,7 @@ fn an_empty_value_is_unset_but_an_empty_list_is_a_list() {
     let (values, providers) = (map(&[("count", " "), ("words", "")]), providers());
     let mut reader = Reader::new(&values, &providers);
 
-    assert_eq!(reader.number::<i32>(&COUNT), 7);
+    assert_eq!(reader.value::<i32>(&COUNT), 7);
     assert!(reader.list(&WORDS).is_empty());
     assert!(reader.finish(()).is_ok());
 }
@@ -42,7 +42,7 @@ fn all_problems_are_kept_and_none_shows_a_secret() {
     let providers = providers();
     let mut reader = Reader::new(&values, &providers);
 
-    reader.number::<i32>(&COUNT);
+    reader.value::<i32>(&COUNT);
     reader.secret(&SECRET);
     reader.list(&WORDS);
     reader.text(&ADDRESS);

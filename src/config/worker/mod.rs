@@ -24,7 +24,7 @@ use super::{
     Listener, Registry, environment,
     problem::{Problem, Problems, Warning},
     properties,
-    providers::{FILE_LIMIT, Providers, SecretsPolicy},
+    providers::{FILE_LIMIT, Providers},
     reader::Reader,
     worker_keys as keys,
 };
@@ -214,9 +214,11 @@ pub struct Telemetry {
 }
 
 /// For whom log lines are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, strum::EnumString)]
+#[strum(serialize_all = "lowercase")]
 pub enum LogFormat {
     /// People.
+    #[default]
     Text,
     /// Machines.
     Json,
@@ -271,39 +273,23 @@ impl Worker {
         path: Option<&Path>,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Result<Loaded<Self>, Box<Rejected>> {
-        let mut problems = Problems::default();
+        let (mut problems, mut warnings) = (Problems::default(), Vec::new());
         let environment = environment::readable(environment, &mut problems);
-        let mut settings = BTreeMap::new();
-        let mut warnings = Vec::new();
-        if let Some(path) = path {
-            let shown = path.display().to_string();
-            let parsed = match load_file(path) {
-                Ok(parsed) => parsed,
-                // Without the file every required key would be reported as missing, which would only mislead.
-                Err(problem) => {
-                    problems.push(problem);
-                    let providers = Providers::new(environment);
-                    let (connectors_dir, kafka) = Default::default();
-                    return Err(Box::new(Rejected { problems, providers, connectors_dir, kafka }));
-                }
-            };
-            for error in &parsed.errors {
-                problems.about(shown.clone(), error.to_string(), "correct the line");
+        let settings = match settings(path, &environment, &mut problems, &mut warnings) {
+            Ok(settings) => settings,
+            // Without the file every required key would be reported as missing, which would only mislead.
+            Err(problem) => {
+                problems.push(problem);
+                let providers = Providers::new(environment);
+                let (connectors_dir, kafka) = Default::default();
+                return Err(Box::new(Rejected { problems, providers, connectors_dir, kafka }));
             }
-            warnings.extend(parsed.repeated.into_iter().map(|key| Warning {
-                key,
-                message: format!("is set more than once in {shown}; the last one counts"),
-            }));
-            settings = parsed.pairs;
-        }
-        settings.extend(environment::overrides(&environment, &mut warnings));
-
+        };
         let mut own = Providers::new(environment);
         own.configure(&settings, &mut problems);
         // Every other value is read under the policy, so it comes first; the reader reports a wrong one.
-        if settings.get(keys::SECRETS_POLICY.name).is_some_and(|raw| raw.trim() == "references") {
-            own.policy = SecretsPolicy::References;
-        }
+        let policy = settings.get(keys::SECRETS_POLICY.name).and_then(|raw| raw.trim().parse().ok());
+        own.policy = policy.unwrap_or_default();
         let providers = own.for_connectors(&settings, path, &mut problems, &mut warnings);
         let mut reader = Reader::new(&settings, &own);
         reader.problems.extend(problems);
@@ -332,22 +318,38 @@ pub fn rest_address(
     path: Option<&Path>,
     environment: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<Url, Problems> {
-    let mut problems = Problems::default();
     let environment = environment::readable(environment, &mut Problems::default());
-    let mut settings = match path.map(load_file).transpose() {
-        Ok(parsed) => parsed.map(|parsed| parsed.pairs).unwrap_or_default(),
-        Err(problem) => {
-            problems.push(problem);
-            return Err(problems);
-        }
-    };
-    settings.extend(environment::overrides(&environment, &mut Vec::new()));
-    let mut own = Providers::new(environment);
+    let settings = settings(path, &environment, &mut Problems::default(), &mut Vec::new())?;
+    let (mut own, mut problems) = (Providers::new(environment), Problems::default());
     own.configure(&settings, &mut problems);
     let mut reader = Reader::new(&settings, &own);
     reader.problems.extend(problems);
     let found = read::rest_address(&mut reader);
     reader.finish_whole(found).map(|(url, _)| url)
+}
+
+/// The pairs of file and environment. `Err` says why there is no file to read; a fault of a line is one of `problems`.
+fn settings(
+    path: Option<&Path>,
+    environment: &[(String, String)],
+    problems: &mut Problems,
+    warnings: &mut Vec<Warning>,
+) -> Result<BTreeMap<String, String>, Problem> {
+    let mut settings = BTreeMap::new();
+    if let Some(path) = path {
+        let shown = path.display().to_string();
+        let parsed = load_file(path)?;
+        for error in &parsed.errors {
+            problems.about(shown.clone(), error.to_string(), "correct the line");
+        }
+        warnings.extend(parsed.repeated.into_iter().map(|key| Warning {
+            key,
+            message: format!("is set more than once in {shown}; the last one counts"),
+        }));
+        settings = parsed.pairs;
+    }
+    settings.extend(environment::overrides(environment, warnings));
+    Ok(settings)
 }
 
 fn load_file(path: &Path) -> Result<properties::Parsed, Problem> {

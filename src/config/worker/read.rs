@@ -1,14 +1,12 @@
 //! From a flat map to [`Worker`], section by section, with the rules that hold across keys.
 
-use std::collections::BTreeMap;
-
+use ipnet::IpNet;
 use url::Url;
 
 use provider::HostPolicy;
 
 use super::{
-    ClientAuth, Group, LogFormat, Login, PasswordHash, Rest, Telemetry, Tls, Topic, Topics, Webhook, Worker,
-    dialect,
+    ClientAuth, Group, Login, PasswordHash, Rest, Telemetry, Tls, Topic, Topics, Webhook, Worker, dialect,
 };
 use crate::config::{
     Listener, address, client, key::Key, name, providers::Providers, reader::Reader, registry, tls, unknown,
@@ -68,10 +66,7 @@ pub(super) fn worker(reader: &mut Reader<'_>, providers: &Providers) -> Worker {
         clock_skew_max: reader.milliseconds(&keys::CLOCK_SKEW),
         shutdown_timeout: reader.milliseconds(&keys::SHUTDOWN_TIMEOUT),
         telemetry: Telemetry {
-            format: match reader.word(&keys::LOG_FORMAT).as_str() {
-                "json" => LogFormat::Json,
-                _ => LogFormat::Text,
-            },
+            format: reader.value(&keys::LOG_FORMAT),
             filter: reader.word(&keys::LOG_FILTER),
         },
     }
@@ -116,22 +111,13 @@ fn topics(reader: &mut Reader<'_>) -> Topics {
 }
 
 fn topic(reader: &mut Reader<'_>, name: &Key, partitions: &Key, replication_factor: &Key) -> Topic {
-    // `offset.storage.segment.bytes` sets `segment.bytes`, as in Kafka Connect.
     let prefix = name.name.strip_suffix("topic").unwrap_or(name.name);
-    let mut settings = BTreeMap::new();
-    for (key, raw) in reader.values() {
-        let Some(setting) = key.strip_prefix(prefix).filter(|_| !dialect::is_declared(key)) else { continue };
-        if setting == "cleanup.policy" {
-            let rule = "is always compact: the topic holds the latest state of each key";
-            reader.problems.about(key, rule, "remove it");
-        } else if let Some(value) = reader.undeclared_text(key, raw) {
-            settings.insert(setting.to_owned(), value);
-        }
-    }
+    let policy = "is always compact: the topic holds the latest state of each key";
+    let settings = reader.topic_settings(prefix, keys::KEYS, policy);
     Topic {
         name: reader.word(name),
-        partitions: reader.number(partitions),
-        replication_factor: reader.number(replication_factor),
+        partitions: reader.value(partitions),
+        replication_factor: reader.value(replication_factor),
         settings,
     }
 }
@@ -161,7 +147,7 @@ pub(super) fn rest_address(reader: &mut Reader<'_>) -> Option<Url> {
 
 /// The first listener with the scheme and port that are advertised.
 fn advertised(reader: &mut Reader<'_>, first: &Listener) -> Listener {
-    let port = match reader.number(&keys::ADVERTISED_PORT) {
+    let port = match reader.value(&keys::ADVERTISED_PORT) {
         0 => first.port,
         port => port,
     };
@@ -199,11 +185,7 @@ fn rest(reader: &mut Reader<'_>, listeners: &[Listener], servers: &[String]) -> 
             "set admin.auth.method=basic, or admin.auth.anonymous=true if something else decides who reaches it",
         );
     }
-    let proxies = reader.parsed_list(&keys::AUTH_PROXIES, address::network);
-    let plaintext = reader.boolean(&keys::AUTH_PLAINTEXT);
-    if plaintext && proxies.is_empty() && reader.are_sound(&[&keys::AUTH_PROXIES]) {
-        reader.demand(&keys::AUTH_PROXIES, "when admin.auth.plaintext is true: it names who ends TLS");
-    }
+    let (plaintext, proxies) = plaintext(reader, &keys::AUTH_PLAINTEXT, &keys::AUTH_PROXIES);
     if basic
         && !plaintext
         && reader.are_sound(&[&keys::AUTH_PLAINTEXT])
@@ -264,6 +246,16 @@ fn server_tls(reader: &mut Reader<'_>, listeners: &[Listener], certificate: &Key
         reader.demand(key, "for an https listener");
     }
     tls
+}
+
+/// Whether listeners may be without TLS, and the proxies, of which one then ends it.
+fn plaintext(reader: &mut Reader<'_>, plaintext: &Key, proxies: &Key) -> (bool, Vec<IpNet>) {
+    let networks = reader.parsed_list(proxies, address::network);
+    let is_plaintext = reader.boolean(plaintext);
+    if is_plaintext && networks.is_empty() && reader.are_sound(&[proxies]) {
+        reader.demand(proxies, &format!("when {} is true: it names who ends TLS", plaintext.name));
+    }
+    (is_plaintext, networks)
 }
 
 /// A setting that would protect nothing is refused, so that an operator does not rely on it.
@@ -327,17 +319,13 @@ fn login(reader: &mut Reader<'_>, user: &Key, password: &Key) -> Option<Login> {
 fn webhook(reader: &mut Reader<'_>) -> Webhook {
     let listeners = reader.parsed_list(&keys::WEBHOOK_LISTENERS, address::listener);
     let tls = server_tls(reader, &listeners, &keys::WEBHOOK_CERTIFICATE, &keys::WEBHOOK_KEY);
-    let proxies = reader.parsed_list(&keys::WEBHOOK_PROXIES, address::network);
-    let plaintext = reader.boolean(&keys::WEBHOOK_PLAINTEXT);
+    let (plaintext, proxies) = plaintext(reader, &keys::WEBHOOK_PLAINTEXT, &keys::WEBHOOK_PROXIES);
     if !plaintext && listeners.iter().any(|listener| !listener.tls) {
         reader.refuse(
             &keys::WEBHOOK_LISTENERS,
             "must be https: the provider delivers nowhere else",
             "write https://, or set webhook.plaintext=true if a proxy ends TLS",
         );
-    }
-    if plaintext && proxies.is_empty() && reader.are_sound(&[&keys::WEBHOOK_PROXIES]) {
-        reader.demand(&keys::WEBHOOK_PROXIES, "when webhook.plaintext is true: it names who ends TLS");
     }
     let public: Vec<_> = reader.parsed_list(&keys::LISTENERS, address::listener);
     if listeners.iter().any(|one| public.iter().any(|other| same_socket(one, other))) {
@@ -350,9 +338,9 @@ fn webhook(reader: &mut Reader<'_>) -> Webhook {
         advertised_url: reader.parsed(&keys::WEBHOOK_URL, name::advertised_url),
         proxies,
         reload_interval: reader.milliseconds(&keys::WEBHOOK_RELOAD),
-        connections: reader.number(&keys::WEBHOOK_CONNECTIONS),
-        connections_per_address: reader.number(&keys::WEBHOOK_PER_ADDRESS),
-        memory_bytes: reader.number(&keys::INTAKE_MEMORY),
+        connections: reader.value(&keys::WEBHOOK_CONNECTIONS),
+        connections_per_address: reader.value(&keys::WEBHOOK_PER_ADDRESS),
+        memory_bytes: reader.value(&keys::INTAKE_MEMORY),
     }
 }
 

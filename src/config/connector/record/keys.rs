@@ -1,7 +1,9 @@
 //! The keys that only a `RecordSource` has.
 
+use strum::VariantNames as _;
+
 use crate::config::{
-    connector::choice,
+    connector::{Mode, Rows, choice},
     key::{
         Key, Rule,
         Type::{Double, Int, List, Long, String},
@@ -60,7 +62,7 @@ keys! {
         SNAPSHOT_MODE = Key::new(String, "snapshot.mode",
             "When to read them, in Debezium's words: initial once, always at every start, initial_only once and then \
              stop, no_data never, when_needed the same as initial.")
-            .or("initial").rule(Rule::OneOf(&["initial", "always", "initial_only", "no_data", "when_needed"]));
+            .or("initial").rule(Rule::OneOf(Mode::VARIANTS));
         SNAPSHOT_SCHEDULE = Key::new(String, "snapshot.schedule",
             "When to read them again: minute, hour, day of month, month, day of week, in UTC. Unset: on request only.")
             .rule(name::CRON);
@@ -69,7 +71,7 @@ keys! {
         SNAPSHOT_ROWS = Key::new(String, "snapshot.rows",
             "Whether rows of a list are full records: probe compares three with their reads by id and decides, full \
              publishes rows, thin reads each newer one by id.")
-            .or("probe").low().rule(Rule::OneOf(&["probe", "full", "thin"]));
+            .or("probe").low().rule(Rule::OneOf(Rows::VARIANTS));
         STREAM_START = Key::new(Long, "stream.start.timeout.ms",
             "How long the first page waits until the WebhookSource with the same topic.prefix has all its subscriptions \
              active, in milliseconds. Then it is read all the same, and what is proved of it says stream=unverified.")

@@ -5,6 +5,8 @@ use std::{
     time::Duration,
 };
 
+use strum::{EnumString, VariantNames};
+
 use model::{AccountingResource, CompanyId, List};
 use provider::{Provider, api::Rates};
 
@@ -111,9 +113,11 @@ pub struct Snapshot {
 }
 
 /// When lists are read, in Debezium's words.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, EnumString, VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum Mode {
     /// Once, then events.
+    #[default]
     Initial,
     /// At every start, then events.
     Always,
@@ -126,9 +130,11 @@ pub enum Mode {
 }
 
 /// What a row of a list is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, EnumString, VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum Rows {
     /// To be found out.
+    #[default]
     Probe,
     /// The whole record.
     Full,
@@ -170,8 +176,8 @@ impl RecordSource {
 fn read(reader: &mut Reader<'_>, name: &str) -> Option<RecordSource> {
     let common = common::read(reader, name);
     let provider = access::read(reader, Some("to read from the provider"));
-    let budget_per_second = reader.number(&keys::BUDGET);
-    let company_budget_per_second = reader.number(&keys::COMPANY_BUDGET);
+    let budget_per_second = reader.value(&keys::BUDGET);
+    let company_budget_per_second = reader.value(&keys::COMPANY_BUDGET);
     let budgets_sound = reader.are_sound(&[&keys::BUDGET, &keys::COMPANY_BUDGET]);
     if budgets_sound && company_budget_per_second > budget_per_second {
         reader.refuse(
@@ -197,15 +203,15 @@ fn read(reader: &mut Reader<'_>, name: &str) -> Option<RecordSource> {
             .collect(),
         enrich: enrich(reader),
         companies_refresh: reader.milliseconds(&keys::COMPANIES_REFRESH),
-        companies_max: reader.number(&keys::COMPANIES_MAX),
+        companies_max: reader.value(&keys::COMPANIES_MAX),
         snapshot: snapshot(reader),
         budget_per_second,
         company_budget_per_second,
-        requests_in_flight: reader.number(&keys::IN_FLIGHT),
+        requests_in_flight: reader.value(&keys::IN_FLIGHT),
         epoch_confirm: reader.milliseconds(&keys::EPOCH_CONFIRM),
         tombstone_confirm: reader.milliseconds(&keys::TOMBSTONE_CONFIRM),
-        brake_count: reader.number(&keys::BRAKE_COUNT),
-        brake_percent: reader.number(&keys::BRAKE_PERCENT),
+        brake_count: reader.value(&keys::BRAKE_COUNT),
+        brake_percent: reader.value(&keys::BRAKE_PERCENT),
         common: common?,
         provider: provider?,
     })
@@ -227,13 +233,7 @@ fn enrich(reader: &mut Reader<'_>) -> Enrich {
 }
 
 fn snapshot(reader: &mut Reader<'_>) -> Snapshot {
-    let mode = match reader.word(&keys::SNAPSHOT_MODE).as_str() {
-        "always" => Mode::Always,
-        "initial_only" => Mode::InitialOnly,
-        "no_data" => Mode::NoData,
-        "when_needed" => Mode::WhenNeeded,
-        _ => Mode::Initial,
-    };
+    let mode = reader.value(&keys::SNAPSHOT_MODE);
     let schedule = reader.parsed(&keys::SNAPSHOT_SCHEDULE, Schedule::parse);
     if schedule.is_some() && matches!(mode, Mode::NoData | Mode::InitialOnly) {
         reader.refuse(
@@ -252,13 +252,9 @@ fn snapshot(reader: &mut Reader<'_>) -> Snapshot {
         mode,
         schedule,
         companies: (!every).then(|| companies.into_iter().filter_map(|id| CompanyId::new(id).ok()).collect()),
-        rows: match reader.word(&keys::SNAPSHOT_ROWS).as_str() {
-            "full" => Rows::Full,
-            "thin" => Rows::Thin,
-            _ => Rows::Probe,
-        },
+        rows: reader.value(&keys::SNAPSHOT_ROWS),
         stream_start: reader.milliseconds(&keys::STREAM_START),
-        page_size: reader.number(&keys::PAGE_SIZE),
+        page_size: reader.value(&keys::PAGE_SIZE),
         payroll_filter: reader.text(&keys::PAYROLL_FILTER),
         payroll_order_by: reader.word(&keys::PAYROLL_ORDER),
     }

@@ -191,8 +191,8 @@ fn read(reader: &mut Reader<'_>, name: &str) -> Option<WebhookSource> {
         manage_subscriptions: manage,
         provider,
         application_name: reader.word(&keys::APPLICATION_NAME),
-        body_limit_bytes: reader.number(&keys::BODY_LIMIT),
-        spool_limit_bytes: reader.number(&keys::SPOOL_LIMIT),
+        body_limit_bytes: reader.value(&keys::BODY_LIMIT),
+        spool_limit_bytes: reader.value(&keys::SPOOL_LIMIT),
         subscriptions: subscriptions(reader),
         common: common?,
     })
@@ -247,7 +247,7 @@ fn invoicing(reader: &mut Reader<'_>, manage: bool) -> Option<Invoicing> {
         tenants: tenants(reader),
         api_version: Some(reader.word(&keys::API_VERSION)).filter(|version| !version.is_empty()),
         egress_proxy: egress_proxy(reader),
-        body_limit_bytes: reader.number(&keys::INVOICING_BODY_LIMIT),
+        body_limit_bytes: reader.value(&keys::INVOICING_BODY_LIMIT),
         login: login(reader, manage && is_used),
         signature: signature?,
     };
@@ -307,10 +307,7 @@ fn secrets(reader: &mut Reader<'_>, key: &Key, previous: &Key) -> (Option<Secret
 fn tenants(reader: &mut Reader<'_>) -> BTreeMap<TenantId, CompanyId> {
     let mut tenants = BTreeMap::new();
     for (tenant, company) in reader.parsed_list(&keys::TENANTS, name::tenant) {
-        let (Ok(id), Ok(company)) = (TenantId::new(tenant.as_str()), CompanyId::new(company)) else {
-            continue;
-        };
-        if tenants.insert(id, company).is_some() {
+        if tenants.insert(tenant, company).is_some() {
             reader.refuse(&keys::TENANTS, "names a tenant twice", "give each tenant one company");
         }
     }

@@ -102,12 +102,12 @@ pub(super) fn read(name: &str, config: &Properties, providers: &Providers) -> Re
     let topic = reader.word(&TOPIC);
     let topic = reader.secret(&SECRET_TOPIC).map_or(topic, |secret| secret.reveal().to_owned());
     let verdict = if reader.word(&FAIL_KIND) == "passing" { Retry::Later } else { Retry::Never };
-    let fail_after = reader.number(&FAIL_AFTER);
-    let panic_after = reader.number(&PANIC_AFTER);
+    let fail_after = reader.value(&FAIL_AFTER);
+    let panic_after = reader.value(&PANIC_AFTER);
     let settings = Settings {
         topic,
-        per_second: reader.number(&MESSAGES),
-        tasks_max: reader.number(&connector::TASKS_MAX),
+        per_second: reader.value(&MESSAGES),
+        tasks_max: reader.value(&connector::TASKS_MAX),
         failure: reader.is_set(&FAIL_AFTER).then_some((fail_after, verdict)),
         panic_after: reader.is_set(&PANIC_AFTER).then_some(panic_after),
     };
