@@ -13,13 +13,13 @@ use std::{
 };
 
 use rdkafka::{
-    ClientContext, IntoOpaque, TopicPartitionList,
+    ClientContext,
     admin::AdminClient,
     client::OAuthToken,
     config::RDKafkaLogLevel as Level,
-    consumer::{BaseConsumer, Consumer as _, ConsumerContext, Rebalance},
+    consumer::{BaseConsumer, Consumer as _, ConsumerContext},
     error::{KafkaError, RDKafkaErrorCode as Code},
-    producer::{DeliveryResult, ProducerContext, PurgeConfig},
+    producer::PurgeConfig,
 };
 use serde::Deserialize;
 use tracing::{debug, error, info, warn};
@@ -28,36 +28,30 @@ use base::metrics::{self, Client, ClientStatistics};
 
 use super::{Error, error::Cause, oauth::Tokens, sys};
 
-/// What callbacks want of the client they belong to.
-pub(super) trait Handle: Send + Sync {
-    /// Hands over a token, or says why there is none.
-    fn answer(&self, token: Result<OAuthToken, Error>);
+/// The client that a context belongs to.
+pub(super) trait Handle<R>: Send + Sync {
+    /// The wrapper's own handle.
+    fn handle(&self) -> &rdkafka::client::Client<Context<R>>
+    where
+        Context<R>: ClientContext;
 
-    /// Has it look for Kafka at these addresses again.
-    fn find(&self, bootstrap: &str);
-
-    /// Gives up every record without a report, if the client has failed for good: librdkafka itself gives up what is
-    /// queued, and waits for ever for an answer to what is on the wire.
+    /// Purges every record without a report, if the client has failed fatally: librdkafka itself drops what is queued, and
+    /// waits forever for an answer to what is on the wire.
     fn end_if_fatal(&self) {}
 }
 
-impl Handle for BaseConsumer<Context> {
-    fn answer(&self, token: Result<OAuthToken, Error>) {
-        sys::answer(self.client(), token);
-    }
-
-    fn find(&self, bootstrap: &str) {
-        sys::add_brokers(self.client(), bootstrap);
+impl<R> Handle<R> for BaseConsumer<Context<R>>
+where
+    Context<R>: ConsumerContext,
+{
+    fn handle(&self) -> &rdkafka::client::Client<Context<R>> {
+        self.client()
     }
 }
 
-impl Handle for AdminClient<Context> {
-    fn answer(&self, token: Result<OAuthToken, Error>) {
-        sys::answer(self.inner(), token);
-    }
-
-    fn find(&self, bootstrap: &str) {
-        sys::add_brokers(self.inner(), bootstrap);
+impl Handle<()> for AdminClient<Context> {
+    fn handle(&self) -> &rdkafka::client::Client<Context> {
+        self.inner()
     }
 }
 
@@ -67,7 +61,7 @@ pub(super) fn everything() -> PurgeConfig {
 }
 
 /// The client of a context, known once it has been made; weak, since the client owns the context.
-pub(super) type Link = Arc<OnceLock<Weak<dyn Handle>>>;
+pub(super) type Link<R> = Arc<OnceLock<Weak<dyn Handle<R>>>>;
 
 /// What librdkafka is told while there is no token yet; it is no trouble of the connection.
 const TOKEN_ON_ITS_WAY: &str = "the token is on its way";
@@ -77,32 +71,32 @@ const CUT: &str = "FAIL";
 /// What these say of one that stood.
 const STOOD: &str = " in state UP";
 
-/// The callbacks of one client.
-pub(super) struct Context {
+/// The callbacks of one client. `own` is for those that only its kind has: delivery reports or rebalances.
+pub(super) struct Context<R = ()> {
     client: Client,
-    /// Where Kafka was looked for at first.
+    /// The addresses of `bootstrap.servers`.
     bootstrap: String,
-    link: Link,
+    link: Link<R>,
     tokens: Option<Arc<Tokens>>,
     totals: Mutex<Totals>,
     trouble: Mutex<Option<(Code, String)>>,
     cuts: Arc<AtomicU64>,
-    rebalances: Option<Arc<dyn Rebalances>>,
+    pub(super) own: R,
 }
 
-impl Context {
-    pub(super) fn new(client: Client, bootstrap: String, tokens: Option<Arc<Tokens>>, link: Link) -> Self {
+impl<R> Context<R> {
+    pub(super) fn new(
+        client: Client,
+        bootstrap: String,
+        tokens: Option<Arc<Tokens>>,
+        link: Link<R>,
+        own: R,
+    ) -> Self {
         let (totals, trouble, cuts) = (Mutex::default(), Mutex::default(), Arc::default());
-        Self { client, bootstrap, link, tokens, totals, trouble, cuts, rebalances: None }
+        Self { client, bootstrap, link, tokens, totals, trouble, cuts, own }
     }
 
-    /// Tells of what a consumer group gives and takes.
-    pub(super) fn telling(mut self, rebalances: Arc<dyn Rebalances>) -> Self {
-        self.rebalances = Some(rebalances);
-        self
-    }
-
-    /// Where Kafka was looked for at first.
+    /// The addresses of `bootstrap.servers`.
     #[cfg(test)]
     pub(super) fn bootstrap(&self) -> &str {
         &self.bootstrap
@@ -120,7 +114,10 @@ impl Context {
 
     /// Does something with the client on a thread of its own: a callback runs on the thread that ends with the client, and
     /// must be left alone by what blocks.
-    fn aside(&self, work: impl FnOnce(&dyn Handle) + Send + 'static) {
+    fn aside(&self, work: impl FnOnce(&dyn Handle<R>) + Send + 'static)
+    where
+        R: 'static,
+    {
         let link = Arc::clone(&self.link);
         let spawned = thread::Builder::new().name("kafka-aside".into()).spawn(move || {
             if let Some(client) = link.wait().upgrade() {
@@ -149,7 +146,7 @@ impl Context {
     }
 }
 
-impl Drop for Context {
+impl<R> Drop for Context<R> {
     /// A client that ends takes its part of the gauges along.
     fn drop(&mut self) {
         let totals = self.totals.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -165,7 +162,7 @@ impl Drop for Context {
     }
 }
 
-impl ClientContext for Context {
+impl<R: Send + Sync + 'static> ClientContext for Context<R> {
     const ENABLE_REFRESH_OAUTH_TOKEN: bool = true;
 
     fn log(&self, level: Level, facility: &str, message: &str) {
@@ -222,7 +219,7 @@ impl ClientContext for Context {
                         "the client has lost sight of all brokers: it looks for them anew"
                     );
                     let bootstrap = self.bootstrap.clone();
-                    self.aside(move |client| client.find(&bootstrap));
+                    self.aside(move |client| sys::add_brokers(client.handle(), &bootstrap));
                 }
                 let mut totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
                 metrics::client_statistics(self.client, &statistics.window(&mut totals));
@@ -241,93 +238,13 @@ impl ClientContext for Context {
             if let Err(error) = &token {
                 warn!(client = label, %error, "no token for Kafka");
             }
-            client.answer(token);
+            sys::answer(client.handle(), token);
         });
         tokens.at_hand().ok_or_else(|| TOKEN_ON_ITS_WAY.into())
     }
 }
 
-/// Whoever wants to know what a consumer group gives and takes. Called on the thread that polls, and must not block it.
-pub(super) trait Rebalances: Send + Sync {
-    /// These are the consumer's from now on; often none.
-    fn assigned(&self, consumer: &BaseConsumer<Context>, partitions: &TopicPartitionList);
-
-    /// These are given back, or lost, right after this call.
-    fn revoked(&self, consumer: &BaseConsumer<Context>, partitions: &TopicPartitionList);
-}
-
-impl ConsumerContext for Context {
-    fn pre_rebalance(&self, consumer: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
-        if let (Some(rebalances), Rebalance::Revoke(partitions)) = (&self.rebalances, rebalance) {
-            rebalances.revoked(consumer, partitions);
-        }
-    }
-
-    fn post_rebalance(&self, consumer: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
-        if let (Some(rebalances), Rebalance::Assign(partitions)) = (&self.rebalances, rebalance) {
-            rebalances.assigned(consumer, partitions);
-        }
-    }
-}
-
-/// Whoever wants a producer's delivery reports. Called on the client's poll thread.
-pub(super) trait Reports: Send + Sync {
-    /// What travels with each record and comes back with its report.
-    type Opaque: IntoOpaque;
-
-    /// A record was acknowledged or given up.
-    fn reported(&self, report: &DeliveryResult<'_>, opaque: Self::Opaque);
-}
-
-/// The callbacks of a producer.
-pub(super) struct Reporting<R> {
-    context: Context,
-    reports: R,
-}
-
-impl<R> Reporting<R> {
-    pub(super) fn new(context: Context, reports: R) -> Self {
-        Self { context, reports }
-    }
-
-    /// See [`Context::cuts`].
-    pub(super) fn cuts(&self) -> Arc<AtomicU64> {
-        self.context.cuts()
-    }
-
-    /// See [`Context::failed`].
-    pub(super) fn failed(&self, action: impl Into<String>, error: KafkaError) -> Error {
-        self.context.failed(action, error)
-    }
-}
-
-impl<R: Reports> ClientContext for Reporting<R> {
-    const ENABLE_REFRESH_OAUTH_TOKEN: bool = true;
-
-    fn log(&self, level: Level, facility: &str, message: &str) {
-        self.context.log(level, facility, message);
-    }
-
-    fn error(&self, error: KafkaError, reason: &str) {
-        self.context.error(error, reason);
-    }
-
-    fn stats_raw(&self, json: &[u8]) {
-        self.context.stats_raw(json);
-    }
-
-    fn generate_oauth_token(&self, config: Option<&str>) -> Result<OAuthToken, Box<dyn error::Error>> {
-        self.context.generate_oauth_token(config)
-    }
-}
-
-impl<R: Reports> ProducerContext for Reporting<R> {
-    type DeliveryOpaque = R::Opaque;
-
-    fn delivery(&self, report: &DeliveryResult<'_>, opaque: R::Opaque) {
-        self.reports.reported(report, opaque);
-    }
-}
+impl ConsumerContext for Context {}
 
 /// What was told at the last window.
 #[derive(Debug, Default, Clone, Copy)]
@@ -341,33 +258,25 @@ struct Totals {
 }
 
 /// The part of librdkafka's statistics that we show.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct Statistics {
-    #[serde(default)]
     msg_cnt: i64,
-    #[serde(default)]
     msg_size: i64,
-    #[serde(default)]
     tx_bytes: u64,
-    #[serde(default)]
     rx_bytes: u64,
     brokers: Option<HashMap<String, Broker>>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct Broker {
-    #[serde(default)]
     nodeid: i64,
-    #[serde(default)]
     state: String,
     /// `configured`, `learned`, or a place for what has no broker of its own.
-    #[serde(default)]
     source: String,
-    #[serde(default)]
     txerrs: u64,
-    #[serde(default)]
     rxerrs: u64,
-    #[serde(default)]
     req_timeouts: u64,
     rtt: Option<Window>,
 }
@@ -398,6 +307,7 @@ impl Statistics {
             brokers_up: brokers().map(|broker| i64::from(broker.nodeid >= 0 && broker.state == "UP")).sum(),
         };
         let before = std::mem::replace(totals, now);
+        let round_trips = brokers().filter_map(|broker| Some(broker.rtt.as_ref()?.avg));
         ClientStatistics {
             queued_messages: now.queued_messages - before.queued_messages,
             queued_bytes: now.queued_bytes - before.queued_bytes,
@@ -406,13 +316,7 @@ impl Statistics {
             // A broker that left the list takes its errors along: the sum may fall.
             request_errors: now.errors.saturating_sub(before.errors),
             brokers_up: now.brokers_up - before.brokers_up,
-            round_trip: Duration::from_micros(
-                brokers()
-                    .filter_map(|broker| broker.rtt.as_ref())
-                    .map(|window| window.avg)
-                    .max()
-                    .unwrap_or(0),
-            ),
+            round_trip: Duration::from_micros(round_trips.max().unwrap_or(0)),
         }
     }
 }
@@ -455,7 +359,7 @@ mod tests {
 
     #[test]
     fn a_request_that_met_silence_is_explained_by_the_trouble_of_the_connection() {
-        let context = Context::new(Client::Admin, String::new(), None, Link::default());
+        let context = Context::new(Client::Admin, String::new(), None, Link::default(), ());
         let silence = || KafkaError::MetadataFetch(Code::OperationTimedOut);
         assert_eq!(context.failed("list topics", silence()).retry(), Retry::Later);
 

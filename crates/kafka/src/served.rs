@@ -16,17 +16,13 @@ use std::{
 
 use rdkafka::{
     ClientConfig,
-    client::OAuthToken,
+    client::Client,
     config::FromClientConfigAndContext,
     error::{KafkaError, KafkaResult},
-    producer::{BaseProducer, Producer as _},
+    producer::{BaseProducer, Producer as _, ProducerContext},
 };
 
-use super::{
-    Error,
-    context::{Handle, Reporting, Reports, everything},
-    sys,
-};
+use super::context::{Context, Handle, everything};
 
 /// How long events are waited for at a time, and so how long ending may take. Busy, it costs up to a millisecond of each turn.
 const TURN: Duration = Duration::from_millis(250);
@@ -34,15 +30,15 @@ const TURN: Duration = Duration::from_millis(250);
 pub(super) const MORE: Duration = Duration::from_micros(50);
 
 /// See the module's head. Dropping it waits for the thread, and for what librdkafka still has to say.
-pub(super) struct Served<R: Reports + 'static> {
-    producer: Arc<BaseProducer<Reporting<R>>>,
+pub(super) struct Served<C: ProducerContext> {
+    producer: Arc<BaseProducer<C>>,
     is_ending: Arc<AtomicBool>,
     /// Only `None` once it is being dropped.
     thread: Option<JoinHandle<()>>,
 }
 
-impl<R: Reports + 'static> FromClientConfigAndContext<Reporting<R>> for Served<R> {
-    fn from_config_and_context(config: &ClientConfig, context: Reporting<R>) -> KafkaResult<Self> {
+impl<C: ProducerContext + 'static> FromClientConfigAndContext<C> for Served<C> {
+    fn from_config_and_context(config: &ClientConfig, context: C) -> KafkaResult<Self> {
         let producer = Arc::new(BaseProducer::from_config_and_context(config, context)?);
         let is_ending = Arc::new(AtomicBool::new(false));
         let (serving, ends) = (Arc::clone(&producer), Arc::clone(&is_ending));
@@ -57,21 +53,20 @@ impl<R: Reports + 'static> FromClientConfigAndContext<Reporting<R>> for Served<R
     }
 }
 
-impl<R: Reports + 'static> Deref for Served<R> {
-    type Target = BaseProducer<Reporting<R>>;
+impl<C: ProducerContext> Deref for Served<C> {
+    type Target = BaseProducer<C>;
 
     fn deref(&self) -> &Self::Target {
         &self.producer
     }
 }
 
-impl<R: Reports + 'static> Handle for Served<R> {
-    fn answer(&self, token: Result<OAuthToken, Error>) {
-        sys::answer(self.client(), token);
-    }
-
-    fn find(&self, bootstrap: &str) {
-        sys::add_brokers(self.client(), bootstrap);
+impl<R> Handle<R> for Served<Context<R>>
+where
+    Context<R>: ProducerContext,
+{
+    fn handle(&self) -> &Client<Context<R>> {
+        self.client()
     }
 
     fn end_if_fatal(&self) {
@@ -81,7 +76,7 @@ impl<R: Reports + 'static> Handle for Served<R> {
     }
 }
 
-impl<R: Reports + 'static> Drop for Served<R> {
+impl<C: ProducerContext> Drop for Served<C> {
     fn drop(&mut self) {
         self.is_ending.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take()
@@ -104,11 +99,11 @@ mod tests {
     /// Tells which thread serves the producer.
     struct Tells(mpsc::Sender<PathBuf>);
 
-    impl Reports for Tells {
-        type Opaque = ();
+    impl ProducerContext for Context<Tells> {
+        type DeliveryOpaque = ();
 
-        fn reported(&self, _: &DeliveryResult<'_>, (): ()) {
-            drop(self.0.send(PathBuf::from("/proc").join(fs::read_link("/proc/thread-self").unwrap())));
+        fn delivery(&self, _: &DeliveryResult<'_>, (): ()) {
+            drop(self.own.0.send(PathBuf::from("/proc").join(fs::read_link("/proc/thread-self").unwrap())));
         }
     }
 
@@ -126,8 +121,7 @@ mod tests {
         cluster.create_topic("events", 1).unwrap();
         let settings = Settings::new(&cluster.settings(), &Role::Producer { queue_bytes: 1 << 20 }).unwrap();
         let (told, tells) = mpsc::channel();
-        let producer: Arc<Served<Tells>> =
-            settings.create(|context| Reporting::new(context, Tells(told))).unwrap();
+        let producer: Arc<Served<Context<Tells>>> = settings.create(Tells(told)).unwrap();
         producer
             .send(BaseRecord::to("events").key("key").payload("value"))
             .map_err(|(error, _)| error)

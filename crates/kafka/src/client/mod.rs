@@ -139,42 +139,41 @@ impl Settings {
         token.err().into_iter().chain(refused).chain(unusable).collect()
     }
 
-    /// Makes the client. `wrap` gives the shared context the shape this kind of client needs.
-    pub(super) fn create<C, T>(&self, wrap: impl FnOnce(Context) -> C) -> Result<Arc<T>, Error>
+    /// Creates the client. `own` goes to the callbacks that only this kind of client has.
+    pub(super) fn create<R, T>(&self, own: R) -> Result<Arc<T>, Error>
     where
-        C: ClientContext,
-        T: FromClientConfigAndContext<C> + Handle + 'static,
+        Context<R>: ClientContext,
+        T: FromClientConfigAndContext<Context<R>> + Handle<R> + 'static,
     {
-        self.create_with(wrap, |_| {})
+        self.create_with(own, |_| {})
     }
 
-    /// As [`Settings::create`], with what has to be done before anybody shares the client.
-    pub(super) fn create_with<C, T>(
-        &self,
-        wrap: impl FnOnce(Context) -> C,
-        prepare: impl FnOnce(&mut T),
-    ) -> Result<Arc<T>, Error>
+    /// As [`Settings::create`]; `prepare` runs before anybody shares the client.
+    pub(super) fn create_with<R, T>(&self, own: R, prepare: impl FnOnce(&mut T)) -> Result<Arc<T>, Error>
     where
-        C: ClientContext,
-        T: FromClientConfigAndContext<C> + Handle + 'static,
+        Context<R>: ClientContext,
+        T: FromClientConfigAndContext<Context<R>> + Handle<R> + 'static,
     {
         prepare_tls();
-        let link = Link::default();
+        let link = Link::<R>::default();
         let tokens = self.token.clone().map(|source| Arc::new(oauth::Tokens::new(source)));
         let bootstrap = self.config.get("metadata.broker.list").unwrap_or_default().to_owned();
-        let context = wrap(Context::new(self.client, bootstrap, tokens, Arc::clone(&link)));
+        let context = Context::new(self.client, bootstrap, tokens, Arc::clone(&link), own);
         let created = self.config.create_with_context(context).map(|mut client| {
             prepare(&mut client);
             Arc::new(client)
         });
         // Also where there is none, so that nobody waits for one.
-        let client: Weak<dyn Handle> = created.as_ref().map_or_else(|_| Weak::<T>::new(), Arc::downgrade);
+        let client: Weak<dyn Handle<R>> = created.as_ref().map_or_else(|_| Weak::<T>::new(), Arc::downgrade);
         link.set(client).ok();
         created.map_err(|error| explain(self.client, error))
     }
 
     /// Gives a client its first token, if it needs one, before anybody serves the queue on which it would ask. Blocks.
-    pub(super) fn hand_token(&self, client: &rdkafka::client::Client<Context>) -> Result<(), Error> {
+    pub(super) fn hand_token<R>(&self, client: &rdkafka::client::Client<Context<R>>) -> Result<(), Error>
+    where
+        Context<R>: ClientContext,
+    {
         let Some(token) = client.context().first_token() else { return Ok(()) };
         let handed = sys::set_token(client, token?);
         handed.map_err(|reason| Error::Create { client: self.client.label(), reason })

@@ -233,11 +233,11 @@ fn a_client_that_knows_no_broker_finds_kafka_where_it_is_told_to_look() {
     cluster.create_topic("events", 1).unwrap();
     let mut settings = Settings::new(&cluster.settings(), &consumer()).unwrap();
     settings.config.remove("metadata.broker.list");
-    let client: Arc<BaseConsumer<Context>> = settings.create(|context| context).unwrap();
+    let client: Arc<BaseConsumer<Context>> = settings.create(()).unwrap();
     let ask = || client.fetch_metadata(Some("events"), Duration::from_secs(2));
     assert!(ask().is_err(), "there is nobody to ask");
 
-    crate::context::Handle::find(&*client, cluster.bootstrap_servers());
+    sys::add_brokers(client.client(), cluster.bootstrap_servers());
 
     let metadata = in_steps(Duration::from_secs(20), |_| ask().map_err(|error| Error::request("ask", error)));
     assert_eq!(metadata.unwrap().brokers().len(), 1);
@@ -246,6 +246,6 @@ fn a_client_that_knows_no_broker_finds_kafka_where_it_is_told_to_look() {
 #[test]
 fn a_client_remembers_where_kafka_was_looked_for_at_first() {
     let settings = Settings::new(&kafka(&[], &[]), &consumer()).unwrap();
-    let client: Arc<BaseConsumer<Context>> = settings.create(|context| context).unwrap();
+    let client: Arc<BaseConsumer<Context>> = settings.create(()).unwrap();
     assert_eq!(client.client().context().bootstrap(), "127.0.0.1:1");
 }

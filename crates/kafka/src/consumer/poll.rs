@@ -15,7 +15,7 @@ use std::{
 use bytes::Bytes;
 use rdkafka::{
     Message, Offset, TopicPartitionList,
-    consumer::{BaseConsumer, Consumer as _, base_consumer::PartitionQueue},
+    consumer::{BaseConsumer, Consumer as _, ConsumerContext, base_consumer::PartitionQueue},
     error::{KafkaError, RDKafkaErrorCode as Code},
     message::{BorrowedMessage, Headers},
 };
@@ -80,7 +80,7 @@ pub(super) fn run(order: Order, opened: oneshot::Sender<Result<(Weak<Client>, En
 }
 
 /// What reads.
-pub(crate) type Client = BaseConsumer<Context>;
+pub(crate) type Client<R = ()> = BaseConsumer<Context<R>>;
 
 /// The first offset a partition has, and the one behind the last record that is seen.
 pub(super) fn ask(
@@ -135,10 +135,8 @@ fn open(order: &Order) -> Result<(Poller, Ends), Error> {
     };
     let settings = Settings::new(kafka, &role)?;
     let thread = thread::current();
-    let client: Arc<Client> = settings.create_with(
-        |context| context,
-        |client: &mut Client| client.set_nonempty_callback(move || thread.unpark()),
-    )?;
+    let client: Arc<Client> = settings
+        .create_with((), |client: &mut Client| client.set_nonempty_callback(move || thread.unpark()))?;
     settings.hand_token(client.client())?;
 
     // Also saves the half second an assignment on a fresh client would wait.
@@ -182,7 +180,7 @@ fn open(order: &Order) -> Result<(Poller, Ends), Error> {
 /// Creates a consumer for queries, with its token. Its queue is only polled when a query fails and by [`close`].
 pub(crate) fn create(kafka: &Kafka, role: &Role) -> Result<Arc<Client>, Error> {
     let settings = Settings::new(kafka, role)?;
-    let client: Arc<Client> = settings.create(|context| context)?;
+    let client: Arc<Client> = settings.create(())?;
     settings.hand_token(client.client())?;
     Ok(client)
 }
@@ -327,7 +325,10 @@ fn check_places(client: &Client, places: &[Place], left: impl Fn() -> Duration) 
 }
 
 /// Reads the metadata of a topic, which must exist. To be called before anybody else polls the client.
-pub(crate) fn find_topic(client: &Client, name: &str, limit: Duration) -> Result<Topic, Error> {
+pub(crate) fn find_topic<R>(client: &Client<R>, name: &str, limit: Duration) -> Result<Topic, Error>
+where
+    Context<R>: ConsumerContext,
+{
     known(name, find_topics(client, &[name], limit)?.remove(name))
 }
 
@@ -339,11 +340,14 @@ fn known<T, C: Borrow<Code>>(name: &str, found: Option<Result<T, C>>) -> Result<
 
 /// Reads the metadata of topics with one request: for each what the broker tells of it. To be called before anybody else polls the client.
 /// A broker that is starting may answer that it knows neither brokers nor topics: it is asked again.
-pub(crate) fn find_topics(
-    client: &Client,
+pub(crate) fn find_topics<R>(
+    client: &Client<R>,
     names: &[&str],
     limit: Duration,
-) -> Result<BTreeMap<String, Result<Topic, Code>>, Error> {
+) -> Result<BTreeMap<String, Result<Topic, Code>>, Error>
+where
+    Context<R>: ConsumerContext,
+{
     if names.is_empty() {
         return Ok(BTreeMap::new());
     }
@@ -512,7 +516,7 @@ impl Poller {
 }
 
 /// Serves the events in the client's own queue, log lines above all, one a poll. A poll does not tell an event from an empty queue.
-fn serve_queued(client: &Client) {
+fn serve_queued(client: &BaseConsumer<impl ConsumerContext>) {
     for _ in 0..QUEUED_EVENTS {
         if !sys::has_events(client.client()) {
             return;

@@ -8,7 +8,7 @@ use std::{
 
 use rdkafka::{
     TopicPartitionList,
-    consumer::{BaseConsumer, Consumer as _},
+    consumer::{BaseConsumer, Consumer as _, ConsumerContext, Rebalance},
     error::{KafkaError, RDKafkaErrorCode as Code},
 };
 use tokio::sync::oneshot;
@@ -24,7 +24,7 @@ use crate::{
     Error, Kafka,
     client::Settings,
     consumer::{self, find_topic},
-    context::{Context, Rebalances},
+    context::Context,
     error::Cause,
     role::{Role, Sight},
     served::MORE,
@@ -43,8 +43,8 @@ const ASK_LIMIT: Duration = Duration::from_secs(2);
 const LOOKS: u32 = 3;
 const MOST_LOOKS: u32 = 100;
 
-/// A client that is told what the group gives and takes.
-pub(super) type Client = BaseConsumer<Context>;
+/// A client that reports its rebalances.
+pub(super) type Client = BaseConsumer<Context<Changes>>;
 
 /// Where others find the client for as long as it is a member. Whoever looks must not keep it: ending it blocks, and is
 /// for the thread that polls.
@@ -181,12 +181,11 @@ fn join(order: &Order, limit: Duration) -> Result<Member, Error> {
     };
     let settings = Settings::new(kafka, &role)?;
     let (life, replaced) = (order.stop.child_token(), CancellationToken::new());
-    let rebalances = Arc::new(Changes {
+    let client: Arc<Client> = settings.create(Changes {
         holdings: Arc::clone(&order.holdings),
         group: options.group.clone(),
         replaced: replaced.clone(),
-    });
-    let client: Arc<Client> = settings.create(|context| context.telling(rebalances))?;
+    })?;
     settings.hand_token(client.client())?;
     find_topic(&client, &options.topic, limit)?;
     let action = || format!("join group {} for topic {}", options.group, options.topic);
@@ -281,40 +280,44 @@ fn report(order: &Order, error: KafkaError, last: &mut Option<Code>) {
     order.holdings.failed(Chain(&error).to_string());
 }
 
-/// Hears what the group gives and takes.
-struct Changes {
+/// Tells the holdings what the group assigns and revokes.
+pub(super) struct Changes {
     holdings: Arc<Holdings>,
     group: String,
-    /// Whoever has been replaced is not heard any more.
+    /// Cancelled once another member has taken this one's place; its rebalances no longer count.
     replaced: CancellationToken,
 }
 
-impl Rebalances for Changes {
-    fn assigned(&self, consumer: &Client, partitions: &TopicPartitionList) {
-        if self.replaced.is_cancelled() {
+impl ConsumerContext for Context<Changes> {
+    fn pre_rebalance(&self, consumer: &Client, rebalance: &Rebalance<'_>) {
+        let Changes { holdings, group, replaced } = &self.own;
+        let Rebalance::Revoke(partitions) = rebalance else { return };
+        if replaced.is_cancelled() {
             return;
         }
-        if partitions.count() > 0 {
-            tracing::info!(group = self.group, partitions = ?numbers(partitions), "partitions assigned");
-            // Only who owns them matters. Those that are not paused are read in vain, nothing more.
-            if let Err(error) = consumer.pause(partitions) {
-                tracing::debug!(group = self.group, %error, "partitions are not paused");
-            }
+        holdings.revoked(numbers(partitions));
+        if consumer.assignment_lost() {
+            holdings.lost();
         }
-        self.holdings.settled(sys::group_generation(consumer.client()), numbers(partitions));
+        if partitions.count() > 0 {
+            tracing::info!(group, partitions = ?numbers(partitions), "partitions revoked");
+        }
     }
 
-    fn revoked(&self, consumer: &Client, partitions: &TopicPartitionList) {
-        if self.replaced.is_cancelled() {
+    fn post_rebalance(&self, consumer: &Client, rebalance: &Rebalance<'_>) {
+        let Changes { holdings, group, replaced } = &self.own;
+        let Rebalance::Assign(partitions) = rebalance else { return };
+        if replaced.is_cancelled() {
             return;
         }
-        self.holdings.revoked(numbers(partitions));
-        if consumer.assignment_lost() {
-            self.holdings.lost();
-        }
         if partitions.count() > 0 {
-            tracing::info!(group = self.group, partitions = ?numbers(partitions), "partitions revoked");
+            tracing::info!(group, partitions = ?numbers(partitions), "partitions assigned");
+            // Records of a partition that is not paused are fetched and dropped, nothing worse.
+            if let Err(error) = consumer.pause(partitions) {
+                tracing::debug!(group, %error, "partitions are not paused");
+            }
         }
+        holdings.settled(sys::group_generation(consumer.client()), numbers(partitions));
     }
 }
 

@@ -29,7 +29,7 @@ use rdkafka::{
     Message,
     error::{KafkaError, RDKafkaErrorCode},
     message::{Header, OwnedHeaders},
-    producer::{BaseRecord, DeliveryResult, Producer as _},
+    producer::{BaseRecord, DeliveryResult, Producer as _, ProducerContext},
 };
 use tokio::{
     sync::{Notify, oneshot},
@@ -42,7 +42,7 @@ use crate::Kafka;
 use crate::{
     Error, Persisted,
     client::{Settings, blocking, in_steps},
-    context::{Reporting, Reports, everything},
+    context::{Context, everything},
     error::Cause,
     role::Role,
     served::Served,
@@ -62,10 +62,12 @@ impl Default for Options {
     }
 }
 
+type Client = Served<Context<Arc<Outstanding>>>;
+
 /// See the module's head. Share it behind an `Arc`.
 pub struct Producer {
     /// Only `None` once the producer is being dropped.
-    inner: Option<Arc<Served<Arc<Outstanding>>>>,
+    inner: Option<Arc<Client>>,
     outstanding: Arc<Outstanding>,
 }
 
@@ -74,8 +76,7 @@ impl Producer {
     pub fn new(kafka: &Kafka, options: &Options) -> Result<Self, Error> {
         let settings = Settings::new(kafka, &Role::Producer { queue_bytes: options.queue_bytes })?;
         let outstanding = Arc::new(Outstanding::default());
-        let reports = Arc::clone(&outstanding);
-        let inner = settings.create(|context| Reporting::new(context, reports))?;
+        let inner = settings.create(Arc::clone(&outstanding))?;
         Ok(Self { inner: Some(inner), outstanding })
     }
 
@@ -145,7 +146,7 @@ impl Producer {
         Some(Error::request(action, KafkaError::Global(RDKafkaErrorCode::Fatal)))
     }
 
-    fn inner(&self) -> Result<&Arc<Served<Arc<Outstanding>>>, Error> {
+    fn inner(&self) -> Result<&Arc<Client>, Error> {
         self.inner.as_ref().ok_or_else(|| Error::Stopped { action: "publish".into() })
     }
 }
@@ -275,13 +276,13 @@ impl Outstanding {
     }
 }
 
-impl Reports for Arc<Outstanding> {
-    type Opaque = Box<oneshot::Sender<Result<Ack, Error>>>;
+impl ProducerContext for Context<Arc<Outstanding>> {
+    type DeliveryOpaque = Box<oneshot::Sender<Result<Ack, Error>>>;
 
-    fn reported(&self, report: &DeliveryResult<'_>, sender: Self::Opaque) {
-        // Nobody may be waiting any more; the record is where it is all the same.
+    fn delivery(&self, report: &DeliveryResult<'_>, sender: Self::DeliveryOpaque) {
+        // The caller may have dropped its delivery.
         drop(sender.send(outcome(report)));
-        self.remove();
+        self.own.remove();
     }
 }
 

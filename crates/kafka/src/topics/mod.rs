@@ -194,7 +194,7 @@ impl Session {
         let kafka = self.kafka.clone();
         let open = move || {
             let settings = Settings::new(&kafka, &Role::Admin)?;
-            let admin: Arc<AdminClient<Context>> = settings.create(|context| context)?;
+            let admin: Arc<AdminClient<Context>> = settings.create(())?;
             // librdkafka requests a token through the client's queue, which is not polled.
             settings.hand_token(admin.inner())?;
             Ok(admin)

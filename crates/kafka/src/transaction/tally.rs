@@ -2,14 +2,17 @@
 
 use std::{
     mem,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
     time::Instant,
 };
 
-use rdkafka::{Message as _, producer::DeliveryResult};
+use rdkafka::{
+    Message as _,
+    producer::{DeliveryResult, ProducerContext},
+};
 
 use super::Committed;
-use crate::{Error, context::Reports, producer::outcome};
+use crate::{Error, context::Context, producer::outcome};
 
 /// Reports of the batch under way.
 #[derive(Default)]
@@ -117,20 +120,20 @@ impl Tally {
     }
 }
 
-impl Reports for Arc<Tally> {
-    type Opaque = usize;
+impl ProducerContext for Context<Tally> {
+    type DeliveryOpaque = usize;
 
-    fn reported(&self, report: &DeliveryResult<'_>, batch: usize) {
+    fn delivery(&self, report: &DeliveryResult<'_>, batch: usize) {
         if let Ok(message) = report {
-            self.stands(batch, message.topic(), message.partition(), message.offset());
+            self.own.stands(batch, message.topic(), message.partition(), message.offset());
         }
-        self.count(batch, outcome(report).map(drop));
+        self.own.count(batch, outcome(report).map(drop));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{thread, time::Duration};
+    use std::{sync::Arc, thread, time::Duration};
 
     use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 

@@ -24,7 +24,7 @@ use model::EncodedRecord;
 
 use super::{Committed, Hook, Options, tally::Tally};
 use crate::{
-    Error, Kafka, Persisted, client::Settings, context::Reporting, error::Cause, producer::base_record,
+    Error, Kafka, Persisted, client::Settings, context::Context, error::Cause, producer::base_record,
     role::Role, served::Served,
 };
 
@@ -138,8 +138,7 @@ impl Worker {
 }
 
 struct Shard {
-    producer: Arc<Served<Arc<Tally>>>,
-    reports: Arc<Tally>,
+    producer: Arc<Served<Context<Tally>>>,
     transactional_id: Arc<str>,
     report_limit: Duration,
     before_commit: Option<Hook>,
@@ -147,12 +146,8 @@ struct Shard {
 
 impl Shard {
     fn init(settings: &Settings, options: &Options, transactional_id: Arc<str>) -> Result<Self, Error> {
-        let reports = Arc::new(Tally::default());
-        let tally = Arc::clone(&reports);
-        let producer: Arc<Served<Arc<Tally>>> = settings.create(|context| Reporting::new(context, tally))?;
         let shard = Self {
-            producer,
-            reports,
+            producer: settings.create(Tally::default())?,
             transactional_id,
             report_limit: options.transaction_timeout + REPORT_SLACK,
             before_commit: options.before_commit.clone(),
@@ -165,6 +160,10 @@ impl Shard {
         Ok(shard)
     }
 
+    fn reports(&self) -> &Tally {
+        &self.producer.context().own
+    }
+
     fn run(&self, inbox: &mpsc::Receiver<Batch>) {
         while let Ok(Batch { records, purpose, answer }) = inbox.recv() {
             let ended = self.write(&records, purpose);
@@ -172,7 +171,7 @@ impl Shard {
                 Ended::Committed(_) | Ended::Settled => false,
                 // librdkafka counts on from a record that the broker refused, and stumbles over the gap for up to the
                 // transaction's timeout: not with this client again.
-                Ended::Aborted(_) => self.reports.has_failures(),
+                Ended::Aborted(_) => self.reports().has_failures(),
                 Ended::Fenced(_) | Ended::Broken(_) => true,
             };
             // Nobody waits any more: the next commit finds the batch open and takes it as unknown.
@@ -184,7 +183,7 @@ impl Shard {
     }
 
     fn write(&self, records: &[EncodedRecord], purpose: Purpose) -> Ended {
-        let batch = self.reports.begin();
+        let batch = self.reports().begin();
         if let Err(error) = self.producer.begin_transaction() {
             return self.over(self.error("begin a transaction", error));
         }
@@ -207,7 +206,7 @@ impl Shard {
         match self.producer.commit_transaction(Timeout::Never) {
             Ok(()) => {
                 self.reach("committed");
-                Ended::Committed(self.reports.committed())
+                Ended::Committed(self.reports().committed())
             }
             Err(error) => {
                 let abortable = Cause::from(error.clone()).requires_abort();
@@ -227,11 +226,11 @@ impl Shard {
         let end = Instant::now() + self.report_limit;
         for record in records {
             loop {
-                self.reports.add();
+                self.reports().add();
                 let Err((error, _)) = self.producer.send(base_record(record, batch)) else { break };
-                self.reports.take_back();
+                self.reports().take_back();
                 let full = error.rdkafka_error_code() == Some(Code::QueueFull);
-                if !full || Instant::now() >= end || !self.reports.wait_for_one(end)? {
+                if !full || Instant::now() >= end || !self.reports().wait_for_one(end)? {
                     return Err(Error::Delivery {
                         topic: record.topic.to_string(),
                         partition: record.partition,
@@ -246,7 +245,7 @@ impl Shard {
 
     /// Waits until every record is reported, and fails with the first that was not acknowledged.
     fn drain(&self) -> Result<(), Error> {
-        if self.reports.wait_for_all(Instant::now() + self.report_limit)? {
+        if self.reports().wait_for_all(Instant::now() + self.report_limit)? {
             return Ok(());
         }
         let action = format!("publish a batch with transactional id {}", self.transactional_id);
@@ -271,7 +270,7 @@ impl Shard {
             // librdkafka gives up the rest of a batch when one record fails, and may report the rest first: the verdict
             // must be about the record, or a batch that can never pass would be tried for ever.
             Ok(()) if cause.is_purged() => {
-                Ended::Aborted(self.reports.reason(Instant::now() + REASON_LIMIT).unwrap_or(cause))
+                Ended::Aborted(self.reports().reason(Instant::now() + REASON_LIMIT).unwrap_or(cause))
             }
             Ok(()) => Ended::Aborted(cause),
             Err(error) => self.over(self.error("abort", error)),
