@@ -5,18 +5,17 @@
 
 use std::time::Duration;
 
+use base::lapse;
 use rdkafka::{
     Offset, TopicPartitionList,
     consumer::{CommitMode, Consumer as _},
     error::{KafkaError, RDKafkaErrorCode as Code},
 };
-use tokio_util::sync::CancellationToken;
-
-use base::lapse;
 
 use super::{
+    Options,
     holdings::{Holdings, Renewal},
-    poll::Client,
+    rebalance::Client,
 };
 use crate::error::Cause;
 
@@ -25,23 +24,18 @@ const INTERVAL: Duration = Duration::from_millis(500);
 /// The pause after a commit that failed, as every one does for a moment while the group settles.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Renews until stopped. One commit may take as long as a session.
-pub(super) fn run(
-    client: &Client,
-    holdings: &Holdings,
-    topic: &str,
-    heartbeat: Duration,
-    stop: &CancellationToken,
-) {
+/// Renews until it is over. One commit may take as long as a session.
+pub(super) fn run(client: &Client, holdings: &Holdings, options: &Options, is_over: impl Fn() -> bool) {
+    let Options { topic, heartbeat, .. } = options;
     let mut renewing = false;
-    while !stop.is_cancelled() {
+    while !is_over() {
         let Some(renewal) = holdings.next_renewal() else {
             holdings.sleep(INTERVAL);
             continue;
         };
         let begun = lapse::now();
         let committed = commit(client, topic, &renewal);
-        if stop.is_cancelled() {
+        if is_over() {
             return;
         }
         // A client that has just lost its membership commits as one that never had any, which an empty group accepts.
@@ -63,7 +57,7 @@ pub(super) fn run(
             tell(running, topic, committed.as_ref().err());
             renewing = running;
         }
-        holdings.sleep(if committed.is_ok() { heartbeat.min(INTERVAL) } else { RETRY });
+        holdings.sleep(if committed.is_ok() { INTERVAL.min(*heartbeat) } else { RETRY });
     }
 }
 
@@ -75,11 +69,10 @@ fn commit(client: &Client, topic: &str, renewal: &Renewal) -> Result<(), KafkaEr
 }
 
 fn tell(running: bool, topic: &str, error: Option<&KafkaError>) {
-    match (running, error) {
-        (true, _) => tracing::info!(topic, "the lease runs"),
-        (false, Some(error)) => {
-            tracing::warn!(topic, %error, "the lease has ended, nothing is held until it runs again")
-        }
-        (false, None) => tracing::warn!(topic, "the lease has ended, nothing is held until it runs again"),
+    if running {
+        tracing::info!(topic, "the lease runs");
+    } else {
+        let error = error.map(tracing::field::display);
+        tracing::warn!(topic, error, "the lease has ended, nothing is held until it runs again");
     }
 }

@@ -25,6 +25,7 @@ mod claim;
 mod holdings;
 mod lease;
 mod poll;
+mod rebalance;
 mod standing;
 
 use std::{
@@ -109,7 +110,6 @@ impl Membership {
         let order = poll::Order {
             kafka: kafka.clone(),
             options,
-            connect_limit: CONNECT_LIMIT,
             patience,
             holdings: Arc::clone(&holdings),
             slot: Arc::clone(&slot),

@@ -7,8 +7,7 @@ use std::{
 };
 
 use rdkafka::{
-    TopicPartitionList,
-    consumer::{BaseConsumer, Consumer as _, ConsumerContext, Rebalance},
+    consumer::Consumer as _,
     error::{KafkaError, RDKafkaErrorCode as Code},
 };
 use tokio::sync::oneshot;
@@ -19,16 +18,19 @@ use base::{
     retry::{Chain, Retry},
 };
 
-use super::{Lapse, Options, holdings::Holdings, lease, locked};
+use super::{
+    CONNECT_LIMIT, Lapse, Options,
+    holdings::Holdings,
+    lease, locked,
+    rebalance::{Changes, Client},
+};
 use crate::{
     Error, Kafka,
-    client::Settings,
+    client::{Settings, on_closing_thread},
     consumer::{self, find_topic},
-    context::Context,
     error::Cause,
     role::{Role, Sight},
     served::MORE,
-    sys,
 };
 
 /// The longest one poll waits: how late a stop may be noticed. A little more than whole milliseconds, for the reason in
@@ -43,9 +45,6 @@ const ASK_LIMIT: Duration = Duration::from_secs(2);
 const LOOKS: u32 = 3;
 const MOST_LOOKS: u32 = 100;
 
-/// A client that reports its rebalances.
-pub(super) type Client = BaseConsumer<Context<Changes>>;
-
 /// Where others find the client for as long as it is a member. Whoever looks must not keep it: ending it blocks, and is
 /// for the thread that polls.
 pub(super) type Slot = Arc<RwLock<Option<Arc<Client>>>>;
@@ -54,8 +53,6 @@ pub(super) type Slot = Arc<RwLock<Option<Arc<Client>>>>;
 pub(super) struct Order {
     pub(super) kafka: Kafka,
     pub(super) options: Options,
-    /// The longest the topic may take to be found.
-    pub(super) connect_limit: Duration,
     /// How long the group may not count on the member before it joins anew.
     pub(super) patience: Duration,
     pub(super) holdings: Arc<Holdings>,
@@ -67,7 +64,7 @@ pub(super) struct Order {
 pub(super) fn run(order: &Order, joined: oneshot::Sender<Result<(), Error>>) {
     // Whatever ends this thread, a fault of the program too: nothing may be held by a member that does not poll.
     let over = Over(order);
-    let mut member = match join(order, order.connect_limit) {
+    let mut member = match join(order, CONNECT_LIMIT) {
         Err(error) => return drop(joined.send(Err(error))),
         Ok(member) => member,
     };
@@ -84,18 +81,23 @@ pub(super) fn run(order: &Order, joined: oneshot::Sender<Result<(), Error>>) {
     drop(over);
 }
 
-/// One time of being a member.
+/// One client that takes part in the group.
 struct Member {
     client: Arc<Client>,
-    /// Cancelled once another has come in its place, and at the end of all.
-    life: CancellationToken,
-    /// Cancelled once another has come in its place.
+    /// Cancelled once another client has taken its place.
     replaced: CancellationToken,
 }
 
-/// Polls and renews until stopped, or until the member has to give way to another.
+/// Polls and renews until stopped (`None`), or until another client has joined in this one's place.
 fn serve(order: &Order, member: &Member, patience: &mut Patience) -> Option<Member> {
-    match renew(order, member) {
+    let (client, holdings, options) =
+        (Arc::clone(&member.client), Arc::clone(&order.holdings), order.options.clone());
+    let (stop, replaced) = (order.stop.clone(), member.replaced.clone());
+    let is_over = move || stop.is_cancelled() || replaced.is_cancelled();
+    let renewing = thread::Builder::new()
+        .name("kafka-lease".into())
+        .spawn(move || lease::run(&client, &holdings, &options, is_over));
+    match renewing {
         Ok(renewing) => poll(order, &member.client, &renewing, patience),
         // Without leases nothing may be held: better not be a member.
         Err(error) => {
@@ -106,15 +108,11 @@ fn serve(order: &Order, member: &Member, patience: &mut Patience) -> Option<Memb
     }
 }
 
-/// What librdkafka does with it is nobody's business any more: ending it tells the group, or hangs where it hung before.
+/// Ends a replaced member aside: that tells the group, or hangs where the client hung before.
 fn leave_behind(order: &Order, member: Member) {
     member.replaced.cancel();
-    member.life.cancel();
     order.holdings.end();
-    let ending = thread::Builder::new().name("kafka-close".into()).spawn(move || drop(member));
-    if let Err(error) = ending {
-        tracing::warn!(%error, "no thread to end a member of the group on");
-    }
+    on_closing_thread(move || drop(member));
 }
 
 /// How long a member that the group does not count on is left to librdkafka, which has to bring it back by itself, and now and then
@@ -180,7 +178,7 @@ fn join(order: &Order, limit: Duration) -> Result<Member, Error> {
         heartbeat: options.heartbeat,
     };
     let settings = Settings::new(kafka, &role)?;
-    let (life, replaced) = (order.stop.child_token(), CancellationToken::new());
+    let replaced = CancellationToken::new();
     let client: Arc<Client> = settings.create(Changes {
         holdings: Arc::clone(&order.holdings),
         group: options.group.clone(),
@@ -191,16 +189,7 @@ fn join(order: &Order, limit: Duration) -> Result<Member, Error> {
     let action = || format!("join group {} for topic {}", options.group, options.topic);
     client.subscribe(&[&options.topic]).map_err(|error| Error::request(action(), error))?;
     *locked(order.slot.write()) = Some(Arc::clone(&client));
-    Ok(Member { client, life, replaced })
-}
-
-fn renew(order: &Order, member: &Member) -> std::io::Result<thread::JoinHandle<()>> {
-    let (client, stop) = (Arc::clone(&member.client), member.life.clone());
-    let holdings = Arc::clone(&order.holdings);
-    let (topic, heartbeat) = (order.options.topic.clone(), order.options.heartbeat);
-    thread::Builder::new()
-        .name("kafka-lease".into())
-        .spawn(move || lease::run(&client, &holdings, &topic, heartbeat, &stop))
+    Ok(Member { client, replaced })
 }
 
 fn poll(
@@ -278,52 +267,6 @@ fn report(order: &Order, error: KafkaError, last: &mut Option<Code>) {
     }
     *last = code;
     order.holdings.failed(Chain(&error).to_string());
-}
-
-/// Tells the holdings what the group assigns and revokes.
-pub(super) struct Changes {
-    holdings: Arc<Holdings>,
-    group: String,
-    /// Cancelled once another member has taken this one's place; its rebalances no longer count.
-    replaced: CancellationToken,
-}
-
-impl ConsumerContext for Context<Changes> {
-    fn pre_rebalance(&self, consumer: &Client, rebalance: &Rebalance<'_>) {
-        let Changes { holdings, group, replaced } = &self.own;
-        let Rebalance::Revoke(partitions) = rebalance else { return };
-        if replaced.is_cancelled() {
-            return;
-        }
-        holdings.revoked(numbers(partitions));
-        if consumer.assignment_lost() {
-            holdings.lost();
-        }
-        if partitions.count() > 0 {
-            tracing::info!(group, partitions = ?numbers(partitions), "partitions revoked");
-        }
-    }
-
-    fn post_rebalance(&self, consumer: &Client, rebalance: &Rebalance<'_>) {
-        let Changes { holdings, group, replaced } = &self.own;
-        let Rebalance::Assign(partitions) = rebalance else { return };
-        if replaced.is_cancelled() {
-            return;
-        }
-        if partitions.count() > 0 {
-            tracing::info!(group, partitions = ?numbers(partitions), "partitions assigned");
-            // Records of a partition that is not paused are fetched and dropped, nothing worse.
-            if let Err(error) = consumer.pause(partitions) {
-                tracing::debug!(group, %error, "partitions are not paused");
-            }
-        }
-        holdings.settled(sys::group_generation(consumer.client()), numbers(partitions));
-    }
-}
-
-/// There is one topic only.
-fn numbers(partitions: &TopicPartitionList) -> Vec<i32> {
-    partitions.elements().iter().map(|element| element.partition()).collect()
 }
 
 #[cfg(test)]

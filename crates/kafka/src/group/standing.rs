@@ -43,14 +43,15 @@ pub struct Rebalances {
 }
 
 /// What is remembered to answer both.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Standing {
     /// The group has settled with this member, and it has not been thrown out since.
     pub(super) joined: bool,
     pub(super) rebalances: Rebalances,
     /// When the one under way began.
     begun: Option<Instant>,
-    reason: Option<String>,
+    /// The last failure that may explain a lapse.
+    pub(super) reason: Option<String>,
     /// It has stood well before.
     proven: bool,
     /// The clock's time since when something has been wanting.
@@ -60,14 +61,7 @@ pub(super) struct Standing {
 impl Standing {
     pub(super) fn new(now: Duration) -> Self {
         let rebalances = Rebalances { under_way: true, ..Rebalances::default() };
-        Self {
-            joined: false,
-            rebalances,
-            begun: Some(Instant::now()),
-            reason: None,
-            proven: false,
-            wanting: Some(now),
-        }
+        Self { rebalances, begun: Some(Instant::now()), wanting: Some(now), ..Self::default() }
     }
 
     /// The group has settled.
@@ -101,11 +95,6 @@ impl Standing {
     pub(super) fn lost(&mut self) {
         self.joined = false;
         self.rebalancing();
-    }
-
-    /// Something went wrong that may explain a lapse.
-    pub(super) fn failed(&mut self, reason: String) {
-        self.reason = Some(reason);
     }
 
     /// Takes note of whether all is well, or since when it has not been as far as is known from outside.

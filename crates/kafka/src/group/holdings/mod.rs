@@ -53,7 +53,7 @@ impl Holdings {
             lease: session - LARGEST_MARGIN.min(session / MARGIN_SHARE),
             until: AtomicU64::new(0),
             polled: AtomicU64::new(0),
-            state: Mutex::new(State::new(now)),
+            state: Mutex::new(State { standing: Standing::new(now), ..State::default() }),
             owned: watch::Sender::new(Owned::default()),
             wanted: Notify::new(),
             woken: Condvar::new(),
@@ -98,7 +98,7 @@ impl Holdings {
 
     /// Something failed that may explain a lapse.
     pub(super) fn failed(&self, reason: String) {
-        self.lock().standing.failed(reason);
+        self.lock().standing.reason = Some(reason);
     }
 
     /// The coordinator said, about a commit begun after so many rebalances, that another one is under way.
@@ -263,7 +263,7 @@ pub(super) struct Renewal {
     pub(super) completed: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
     assigned: BTreeMap<i32, Assigned>,
     last_committed: i32,
@@ -273,11 +273,6 @@ struct State {
 }
 
 impl State {
-    fn new(now: Duration) -> Self {
-        let standing = Standing::new(now);
-        Self { assigned: BTreeMap::new(), last_committed: 0, woken: false, standing }
-    }
-
     fn ask(&mut self) -> Vec<(i32, CancellationToken)> {
         let wanted = self.assigned.iter_mut().filter(|(_, assigned)| assigned.step == Step::Wanted);
         wanted
