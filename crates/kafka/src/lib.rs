@@ -37,7 +37,7 @@ mod transaction;
 pub use client::{LARGEST_RECORD, SMALLEST_LIMIT, check_settings};
 pub use consumer::{
     Assignment, Consumer, Event, Options as ConsumerOptions, Place, Reading, Received, Start, Waits,
-    read_decided, read_from, read_to_end, watermarks, watermarks_of,
+    read_decided, read_to_end, watermarks, watermarks_of,
 };
 #[cfg(any(test, feature = "samples"))]
 pub use error::samples;

@@ -262,22 +262,28 @@ pub(super) async fn blocking<T: Send + 'static>(
     action: &str,
     call: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Error> {
+    // The caller may have stopped waiting.
+    start_thread("kafka-call", action, move |answer| drop(answer.send(call()))).await
+}
+
+/// Starts a thread and waits for the one answer that it sends while it runs.
+pub(super) async fn start_thread<T: Send + 'static>(
+    name: &str,
+    action: &str,
+    run: impl FnOnce(oneshot::Sender<T>) + Send + 'static,
+) -> Result<T, Error> {
     let (answer, answered) = oneshot::channel();
     let stopped = || Error::Stopped { action: action.to_owned() };
-    thread::Builder::new()
-        .name("kafka-call".into())
-        .spawn(move || {
-            // Nobody waits any more: the result is nobody's.
-            drop(answer.send(call()));
-        })
-        .map_err(|_| stopped())?;
+    thread::Builder::new().name(name.into()).spawn(move || run(answer)).map_err(|_| stopped())?;
     answered.await.map_err(|_| stopped())
 }
 
 /// Runs what drops a client on a thread of its own, because dropping waits for threads of librdkafka. If no thread can be started, the
 /// closure, and with it the client, is dropped on the calling thread.
 pub(super) fn on_closing_thread(close: impl FnOnce() + Send + 'static) {
-    thread::Builder::new().name("kafka-close".into()).spawn(close).ok();
+    if let Err(error) = thread::Builder::new().name("kafka-close".into()).spawn(close) {
+        tracing::warn!(%error, "no thread to close a Kafka client on");
+    }
 }
 
 /// Repeats a question until it is answered, the limit has passed, or what is wrong will not pass: a wrong password looks

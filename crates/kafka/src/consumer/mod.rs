@@ -38,7 +38,7 @@ pub(super) use poll::{Client, close, create, find_topic, find_topics};
 
 use crate::{
     Error, Kafka,
-    client::blocking,
+    client::{blocking, start_thread},
     role::{Role, Sight},
 };
 
@@ -200,13 +200,8 @@ impl Consumer {
         let (client, topic) = (Weak::clone(&self.client), topic.to_owned());
         async move {
             let action = format!("ask for the offsets of {topic} partition {partition}");
-            let ask = {
-                let action = action.clone();
-                move || match client.upgrade() {
-                    Some(client) => poll::ask(&client, &topic, partition, limit).map(drop),
-                    None => Err(Error::Stopped { action }),
-                }
-            };
+            let stopped = Error::Stopped { action: action.clone() };
+            let ask = move || poll::ask(&client.upgrade().ok_or(stopped)?, &topic, partition, limit);
             blocking(&action, ask).await?
         }
     }
@@ -229,7 +224,6 @@ impl Consumer {
         let (sender, events) = mpsc::channel(options.buffer_records.max(1));
         let shared = Arc::new(Shared { limit: options.buffer_bytes, ..Shared::default() });
         let partitions: Vec<Partition> = assignments.iter().map(Partition::new).collect();
-        let (opened, open) = oneshot::channel();
         let (end, ended) = oneshot::channel();
         let order = poll::Order {
             kafka: kafka.clone(),
@@ -241,17 +235,14 @@ impl Consumer {
             events: sender,
             shared: Arc::clone(&shared),
         };
-        let stopped = || Error::Stopped { action: "start to read from Kafka".into() };
-        let thread = thread::Builder::new()
-            .name("kafka-consumer".into())
-            .spawn(move || {
-                poll::run(order, opened);
-                // Nobody may be waiting for it.
-                end.send(()).ok();
-            })
-            .map_err(|_| stopped())?;
-        let (client, ends) = open.await.map_err(|_| stopped())??;
-        Ok((Self { events, shared, partitions, poller: thread.thread().clone(), client, ended }, ends))
+        let run = move |opened| {
+            poll::run(order, opened);
+            // Nobody may be waiting for it.
+            end.send(()).ok();
+        };
+        let poll::Opened { poller, client, ends } =
+            start_thread("kafka-consumer", "start to read from Kafka", run).await??;
+        Ok((Self { events, shared, partitions, poller, client, ended }, ends))
     }
 
     fn set_paused(&self, topic: &str, partition: i32, paused: bool) -> bool {
@@ -292,18 +283,7 @@ pub async fn read_to_end(
     each: impl FnMut(Received),
 ) -> Result<BTreeMap<i32, i64>, Error> {
     let starts = partitions.iter().map(|partition| (*partition, Start::Earliest)).collect();
-    read_from(kafka, topic, &starts, limit, each).await
-}
-
-/// As [`read_to_end`], each partition from a start of its own.
-pub async fn read_from(
-    kafka: &Kafka,
-    topic: &str,
-    starts: &BTreeMap<i32, Start>,
-    limit: Duration,
-    each: impl FnMut(Received),
-) -> Result<BTreeMap<i32, i64>, Error> {
-    read_decided(kafka, topic, starts, &Waits::up_to(limit), each).await
+    read_decided(kafka, topic, &starts, &Waits::up_to(limit), each).await
 }
 
 /// A partition of a topic.
@@ -328,7 +308,7 @@ impl Waits<'_> {
     }
 }
 
-/// As [`read_from`], with a say in what is waited for and how long.
+/// As [`read_to_end`], each partition from a start of its own, with a say in what is waited for and how long.
 pub async fn read_decided(
     kafka: &Kafka,
     topic: &str,
@@ -348,7 +328,7 @@ pub async fn read_decided(
 pub struct Reading {
     consumer: Consumer,
     /// Partitions whose end has not come.
-    open: BTreeSet<i32>,
+    open: BTreeSet<Place>,
     positions: BTreeMap<i32, i64>,
     end: Instant,
     /// What to tell when it does not end in time.
@@ -366,27 +346,33 @@ impl Reading {
         starts: &BTreeMap<i32, Start>,
         waits: &Waits<'_>,
     ) -> Result<Self, Error> {
-        let limit = waits.limit;
-        let end = Instant::now() + limit;
+        let partitions: BTreeSet<i32> = starts.keys().copied().collect();
+        let action = format!("read {topic} partitions {partitions:?} to the end");
         let topic: Arc<str> = topic.into();
-        let open: BTreeSet<i32> = starts.keys().copied().collect();
-        let late = Error::Deadline { action: format!("read {topic} partitions {open:?} to the end"), limit };
-        let assignments = starts
-            .iter()
-            .map(|(partition, start)| Assignment {
-                topic: Arc::clone(&topic),
-                partition: *partition,
-                start: *start,
-            })
-            .collect();
-        let options = Options { connect_limit: limit, ..Options::default() };
+        let starts = starts.iter().map(|(partition, start)| ((Arc::clone(&topic), *partition), *start));
         let decided = AskEnds::Decided { also: waits.also.to_vec(), patience: waits.patience };
-        let opening = Consumer::open(kafka, assignments, &options, Sight::Committed, decided);
+        Self::open(kafka, starts.collect(), Sight::Committed, decided, action, waits.limit).await
+    }
+
+    async fn open(
+        kafka: &Kafka,
+        starts: BTreeMap<Place, Start>,
+        sight: Sight,
+        ends: AskEnds,
+        action: String,
+        limit: Duration,
+    ) -> Result<Self, Error> {
+        let end = Instant::now() + limit;
+        let late = Error::Deadline { action, limit };
+        let open: BTreeSet<Place> = starts.keys().cloned().collect();
+        let assignment = |((topic, partition), start)| Assignment { topic, partition, start };
+        let assignments = starts.into_iter().map(assignment).collect();
+        let options = Options { connect_limit: limit, ..Options::default() };
+        let opening = Consumer::open(kafka, assignments, &options, sight, ends);
         let opened = timeout_at(end, opening).await;
         let (consumer, ends) = opened.unwrap_or_else(|_| Err(late.clone()))?;
-        // The end as the broker told it before the first fetch: whatever is below has come before the end was reported.
-        let positions =
-            open.iter().filter_map(|one| Some((*one, ends.get(&(Arc::clone(&topic), *one))?.1))).collect();
+        // The end that the broker reported before the first fetch: all records below it come before the end is reached.
+        let positions = open.iter().filter_map(|place| Some((place.1, ends.get(place)?.1))).collect();
         Ok(Self { consumer, open, positions, end, late })
     }
 
@@ -398,7 +384,7 @@ impl Reading {
         while !self.open.is_empty() {
             let event = timeout_at(self.end, self.consumer.next()).await;
             match event.unwrap_or_else(|_| Err(self.late.clone()))? {
-                Event::End { partition, .. } => drop(self.open.remove(&partition)),
+                Event::End { topic, partition } => drop(self.open.remove(&(topic, partition))),
                 Event::Record(record) => {
                     let position = self.positions.entry(record.partition).or_default();
                     *position = (*position).max(record.offset + 1);
@@ -480,27 +466,16 @@ pub(super) async fn look(
     limit: Duration,
     mut each: impl FnMut(Received),
 ) -> Result<(), Error> {
-    let end = Instant::now() + limit;
-    let mut open: BTreeSet<Place> = starts.keys().cloned().collect();
-    if open.is_empty() {
+    if starts.is_empty() {
         return Ok(());
     }
-    let late = || Error::Deadline { action: "look at what stands in partitions".to_owned(), limit };
-    let assignments = starts.iter().map(|(place, offset)| assignment(place, Start::Offset(*offset)));
-    let options = Options { connect_limit: limit, ..Options::default() };
-    let opening = Consumer::open(kafka, assignments.collect(), &options, sight, AskEnds::Now);
-    let (mut consumer, _) = timeout_at(end, opening).await.unwrap_or_else(|_| Err(late()))?;
-    while !open.is_empty() {
-        match timeout_at(end, consumer.next()).await.unwrap_or_else(|_| Err(late()))? {
-            Event::Record(record) => each(record),
-            Event::End { topic, partition } => drop(open.remove(&(topic, partition))),
-        }
+    let starts = starts.into_iter().map(|(place, offset)| (place, Start::Offset(offset))).collect();
+    let action = "look at what stands in partitions".to_owned();
+    let mut reading = Reading::open(kafka, starts, sight, AskEnds::Now, action, limit).await?;
+    while let Some(record) = reading.next().await? {
+        each(record);
     }
     Ok(())
-}
-
-fn assignment((topic, partition): &Place, start: Start) -> Assignment {
-    Assignment { topic: Arc::clone(topic), partition: *partition, start }
 }
 
 /// Whether the ends of partitions are asked for before the first fetch.

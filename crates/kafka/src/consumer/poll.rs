@@ -8,7 +8,7 @@ use std::{
     borrow::Borrow,
     collections::BTreeMap,
     sync::{Arc, Weak, atomic::Ordering},
-    thread,
+    thread::{self, Thread},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -65,13 +65,23 @@ pub(super) struct Order {
     pub(super) shared: Arc<Shared>,
 }
 
+/// A running thread.
+pub(super) struct Opened {
+    /// To be unparked.
+    pub(super) poller: Thread,
+    pub(super) client: Weak<Client>,
+    pub(super) ends: Ends,
+}
+
 /// Opens the client, reports how that went, and polls until the caller has gone.
-pub(super) fn run(order: Order, opened: oneshot::Sender<Result<(Weak<Client>, Ends), Error>>) {
+pub(super) fn run(order: Order, opened: oneshot::Sender<Result<Opened, Error>>) {
     match open(&order) {
         Err(error) => drop(opened.send(Err(error))),
         Ok((mut poller, ends)) => {
-            if opened.send(Ok((Arc::downgrade(&poller.client), ends))).is_ok() {
-                poller.run();
+            let client = Arc::downgrade(&poller.client);
+            if opened.send(Ok(Opened { poller: thread::current(), client, ends })).is_ok() {
+                // An error says that the caller is gone.
+                poller.run().ok();
                 // A reader that lives shortly would otherwise take its warnings along.
                 serve_queued(&poller.client);
             }
@@ -82,15 +92,10 @@ pub(super) fn run(order: Order, opened: oneshot::Sender<Result<(Weak<Client>, En
 /// What reads.
 pub(crate) type Client<R = ()> = BaseConsumer<Context<R>>;
 
-/// The first offset a partition has, and the one behind the last record that is seen.
-pub(super) fn ask(
-    client: &Client,
-    topic: &str,
-    partition: i32,
-    limit: Duration,
-) -> Result<(i64, i64), Error> {
+/// Asks the leader of a partition for its offsets.
+pub(super) fn ask(client: &Client, topic: &str, partition: i32, limit: Duration) -> Result<(), Error> {
     ask_patiently(limit, |left| {
-        let answered = client.fetch_watermarks(topic, partition, left);
+        let answered = client.fetch_watermarks(topic, partition, left).map(drop);
         answered.map_err(|error| (format!("{topic} partition {partition}"), error))
     })
 }
@@ -203,7 +208,8 @@ pub(super) fn ends(kafka: &Kafka, places: &[Place], sight: Sight, limit: Duratio
     ends
 }
 
-/// As [`ask`], of many partitions with two requests to each of their leaders.
+/// The first offset of each partition, and the one behind the last record that is seen, with two requests to each of their
+/// leaders.
 fn ask_all(client: &Client, places: &[Place], left: impl Fn() -> Duration) -> Result<Ends, Error> {
     in_steps(left(), |step| {
         ask_patiently(step, |limit| {
@@ -376,14 +382,8 @@ struct Source {
     failed: bool,
 }
 
-/// Whether there was anything to do.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Turn {
-    Busy,
-    Idle,
-    /// The caller is gone.
-    Over,
-}
+/// The caller is gone.
+struct Closed;
 
 /// Fields are dropped in this order: the queues belong to the client.
 struct Poller {
@@ -394,55 +394,47 @@ struct Poller {
 }
 
 impl Poller {
-    fn run(&mut self) {
+    fn run(&mut self) -> Result<(), Closed> {
         loop {
-            let mut turn = self.serve_client();
+            let mut is_busy = self.serve_client()?;
             for index in 0..self.sources.len() {
-                match self.serve_partition(index) {
-                    Turn::Over => turn = Turn::Over,
-                    Turn::Busy if turn == Turn::Idle => turn = Turn::Busy,
-                    _ => {}
-                }
+                is_busy |= self.serve_partition(index)?;
             }
-            match turn {
-                Turn::Over => return,
-                Turn::Busy => {}
-                Turn::Idle => thread::park_timeout(IDLE),
+            if !is_busy {
+                thread::park_timeout(IDLE);
             }
         }
     }
 
-    /// Serves log lines, statistics, token requests and errors that belong to no partition.
-    fn serve_client(&self) -> Turn {
+    /// Serves log lines, statistics, token requests and errors that belong to no partition. Returns whether there were any.
+    fn serve_client(&self) -> Result<bool, Closed> {
         match self.client.poll(Duration::ZERO) {
             Some(Err(error)) => {
                 let error = Error::request("read from Kafka", error);
-                // There is no group to be allowed into: its name is only asked for by the protocol.
-                let group = matches!(&error, Error::Request { source, .. } if source.code() == Some(Code::GroupAuthorizationFailed));
-                if group { Turn::Busy } else { self.report(error) }
+                // A reader joins no group: librdkafka's protocol only requires a name.
+                let is_group = matches!(&error, Error::Request { source, .. } if source.code() == Some(Code::GroupAuthorizationFailed));
+                if !is_group {
+                    self.report(error)?;
+                }
+                Ok(true)
             }
-            Some(Ok(_)) | None if self.events.is_closed() => Turn::Over,
+            _ if self.events.is_closed() => Err(Closed),
             // Every partition has a queue of its own, so no record comes this way.
-            Some(Ok(_)) => Turn::Busy,
-            None => Turn::Idle,
+            polled => Ok(polled.is_some()),
         }
     }
 
-    fn serve_partition(&mut self, index: usize) -> Turn {
-        let mut turn = Turn::Idle;
-        for _ in 0..TURN {
+    /// Returns whether there was anything to take.
+    fn serve_partition(&mut self, index: usize) -> Result<bool, Closed> {
+        for taken in 0..TURN {
             let source = &self.sources[index];
             if source.failed || source.partition.paused.load(Ordering::Acquire) {
-                return turn;
+                return Ok(taken > 0);
             }
-            let room = match self.room() {
-                Ok(Some(room)) => room,
-                Ok(None) => return turn,
-                Err(()) => return Turn::Over,
-            };
+            let Some(room) = self.room()? else { return Ok(taken > 0) };
             let Partition { topic, partition, .. } = &source.partition;
             match source.queue.poll(Duration::ZERO) {
-                None => return turn,
+                None => return Ok(taken > 0),
                 Some(Ok(message)) => {
                     let record = received(Arc::clone(topic), &message);
                     let position = record.offset + 1;
@@ -459,23 +451,20 @@ impl Poller {
                 }
                 Some(Err(error)) => {
                     drop(room);
-                    if self.fail(index, error) == Turn::Over {
-                        return Turn::Over;
-                    }
+                    self.fail(index, error)?;
                 }
             }
-            turn = Turn::Busy;
         }
-        turn
+        Ok(true)
     }
 
     /// A place for one event; `None` when there is none, and then the caller wakes us when there is.
-    fn room(&self) -> Result<Option<mpsc::Permit<'_, Result<Event, Error>>>, ()> {
+    fn room(&self) -> Result<Option<mpsc::Permit<'_, Result<Event, Error>>>, Closed> {
         for _ in 0..2 {
             let fits = self.shared.bytes.load(Ordering::Acquire) < self.shared.limit.max(1);
             match self.events.try_reserve() {
                 Ok(room) if fits => return Ok(Some(room)),
-                Err(mpsc::error::TrySendError::Closed(())) => return Err(()),
+                Err(mpsc::error::TrySendError::Closed(())) => return Err(Closed),
                 // The caller may have made room before it could know that we wait: look once more.
                 _ => self.shared.stalled.store(true, Ordering::Release),
             }
@@ -483,7 +472,7 @@ impl Poller {
         Ok(None)
     }
 
-    fn fail(&mut self, index: usize, error: KafkaError) -> Turn {
+    fn fail(&mut self, index: usize, error: KafkaError) -> Result<(), Closed> {
         let Source { partition: Partition { topic, partition, .. }, position, .. } = &self.sources[index];
         let code = Cause::from(error.clone()).code();
         if matches!(code, Some(Code::BadMessage | Code::BadCompression)) {
@@ -502,16 +491,13 @@ impl Poller {
     }
 
     /// Tells the caller, unless librdkafka mends it by itself.
-    fn report(&self, error: Error) -> Turn {
+    fn report(&self, error: Error) -> Result<(), Closed> {
         if error.retry() == Retry::Later {
             tracing::debug!(error = %error, "reading is held up");
-            return Turn::Busy;
+            return Ok(());
         }
         // Rare, and the caller has to know: waiting for room here is right.
-        match self.events.blocking_send(Err(error)) {
-            Ok(()) => Turn::Busy,
-            Err(_) => Turn::Over,
-        }
+        self.events.blocking_send(Err(error)).map_err(|_| Closed)
     }
 }
 

@@ -246,7 +246,8 @@ async fn reading_from_a_place_in_the_middle_brings_what_is_behind_it_and_ends() 
     let mut read = Vec::new();
 
     let each = |record: Received| read.push((record.partition, record.offset));
-    let positions = read_from(&cluster.settings(), "a", &starts, LIMIT, each).await.unwrap();
+    let positions =
+        read_decided(&cluster.settings(), "a", &starts, &Waits::up_to(LIMIT), each).await.unwrap();
 
     assert_eq!(read, [(0, 7), (0, 8), (0, 9)]);
     assert_eq!(positions, [(0, 10), (1, 10)].into());

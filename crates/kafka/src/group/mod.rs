@@ -33,15 +33,11 @@ use std::{
     fmt,
     panic::AssertUnwindSafe,
     sync::{Arc, LockResult, PoisonError},
-    thread,
     time::Duration,
 };
 
 use futures::FutureExt as _;
-use tokio::{
-    sync::{oneshot, watch},
-    time::timeout,
-};
+use tokio::{sync::watch, time::timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use claim::Claims;
@@ -51,8 +47,7 @@ pub use standing::{Lapse, Rebalances};
 
 use base::lapse;
 
-use super::Error;
-use crate::Kafka;
+use crate::{Error, Kafka, client::start_thread};
 
 /// The longest the topic may take to be found.
 const CONNECT_LIMIT: Duration = Duration::from_secs(30);
@@ -115,17 +110,12 @@ impl Membership {
             slot: Arc::clone(&slot),
             stop: stop.clone(),
         };
-        let (joined, joining) = oneshot::channel();
         let (end, ended) = watch::channel(false);
-        let stopped = || Error::Stopped { action: action.clone() };
-        thread::Builder::new()
-            .name("kafka-group".into())
-            .spawn(move || {
-                poll::run(&order, joined);
-                end.send_replace(true);
-            })
-            .map_err(|_| stopped())?;
-        let found = async { joining.await.map_err(|_| stopped())? };
+        let poll = move |joined| {
+            poll::run(&order, joined);
+            end.send_replace(true);
+        };
+        let found = async { start_thread("kafka-group", &action, poll).await? };
         tokio::try_join!(found, claims.warm_up(CONNECT_LIMIT))?;
         let (wanted, until) = (Arc::clone(&holdings), stop.clone());
         tokio::spawn(async move {

@@ -21,7 +21,6 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
     task::{Poll, ready},
-    thread,
     time::Duration,
 };
 
@@ -41,7 +40,7 @@ use model::EncodedRecord;
 use crate::Kafka;
 use crate::{
     Error, Persisted,
-    client::{Settings, blocking, in_steps},
+    client::{Settings, blocking, in_steps, on_closing_thread},
     context::{Context, everything},
     error::Cause,
     role::Role,
@@ -160,12 +159,8 @@ impl fmt::Debug for Producer {
 impl Drop for Producer {
     fn drop(&mut self) {
         let Some(inner) = self.inner.take() else { return };
-        // Ending the client joins its poll thread and waits for reports: not on whatever thread this happens to be.
-        // Without a thread to do it on, the closure and with it the client is dropped right here.
-        let spawned = thread::Builder::new().name("kafka-close".into()).spawn(move || drop(inner));
-        if let Err(error) = spawned {
-            tracing::warn!(%error, "no thread to close the producer on");
-        }
+        // Closing joins the poll thread and waits for reports: not on the caller's thread.
+        on_closing_thread(move || drop(inner));
     }
 }
 

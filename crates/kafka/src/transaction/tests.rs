@@ -69,7 +69,8 @@ async fn a_commit_tells_the_offset_from_which_a_reader_has_none_of_the_batch_lef
     let mut rest = Vec::new();
     let starts = [(0, crate::Start::Offset(behind))].into();
     let each = |record: crate::Received| rest.extend(record.value);
-    let ends = crate::read_from(&cluster.settings(), "records", &starts, LIMIT, each).await.unwrap();
+    let waits = crate::Waits::up_to(LIMIT);
+    let ends = crate::read_decided(&cluster.settings(), "records", &starts, &waits, each).await.unwrap();
     assert_eq!(rest, ["3"]);
     assert_eq!(second.behind("records", 0), ends.get(&0).copied());
     assert_eq!((first.behind("records", 1), nothing.behind("records", 0)), (None, None));

@@ -24,8 +24,13 @@ use model::EncodedRecord;
 
 use super::{Committed, Hook, Options, tally::Tally};
 use crate::{
-    Error, Kafka, Persisted, client::Settings, context::Context, error::Cause, producer::base_record,
-    role::Role, served::Served,
+    Error, Kafka, Persisted,
+    client::{Settings, start_thread},
+    context::Context,
+    error::Cause,
+    producer::base_record,
+    role::Role,
+    served::Served,
 };
 
 /// The most we wait for reports beyond the transaction's timeout, at which librdkafka gives records up by itself.
@@ -86,7 +91,6 @@ impl Worker {
         turn: OwnedSemaphorePermit,
     ) -> Result<Self, Error> {
         let (batches, inbox) = mpsc::channel();
-        let (started, start) = oneshot::channel();
         let role = Role::Transactional {
             id: Arc::clone(transactional_id),
             queue_bytes: options.queue_bytes,
@@ -94,23 +98,20 @@ impl Worker {
         };
         let settings = Settings::new(kafka, &role)?;
         let (options, id) = (options.clone(), Arc::clone(transactional_id));
-        let stopped = || Error::Stopped { action: format!("initialise transactional id {transactional_id}") };
-        thread::Builder::new()
-            .name("kafka-shard".into())
-            .spawn(move || {
-                let shard = Shard::init(&settings, &options, id);
-                drop(turn);
-                match shard {
-                    Err(error) => drop(started.send(Err(error))),
-                    Ok(shard) => {
-                        if started.send(Ok(shard.producer.context().cuts())).is_ok() {
-                            shard.run(&inbox);
-                        }
+        let run = move |started: oneshot::Sender<Result<Arc<AtomicU64>, Error>>| {
+            let shard = Shard::init(&settings, &options, id);
+            drop(turn);
+            match shard {
+                Err(error) => drop(started.send(Err(error))),
+                Ok(shard) => {
+                    if started.send(Ok(shard.producer.context().cuts())).is_ok() {
+                        shard.run(&inbox);
                     }
                 }
-            })
-            .map_err(|_| stopped())?;
-        let cuts = start.await.map_err(|_| stopped())??;
+            }
+        };
+        let action = format!("initialise transactional id {transactional_id}");
+        let cuts = start_thread("kafka-shard", &action, run).await??;
         let before = cuts.load(Ordering::Acquire);
         Ok(Self { batches, cuts, before })
     }
