@@ -28,9 +28,7 @@ pub(super) struct Promise {
 
 /// What the user may write all the same.
 enum Accepted {
-    /// Nothing: it is the worker's to choose.
-    Nothing,
-    /// These words, which all mean the value.
+    /// These words, which all mean the value; none where the worker alone chooses.
     Words(&'static [&'static str]),
     /// The value or any number below it, which then stays.
     AtMost,
@@ -41,10 +39,8 @@ impl Promise {
     pub(super) fn refusal(&self, client: Client, user: &BTreeMap<&str, (&str, &str)>) -> Option<Error> {
         let (key, value) = user.get(self.key).filter(|(_, value)| !self.allows(value))?;
         let remedy = match &self.accepted {
-            Accepted::Nothing => "remove it".to_owned(),
-            Accepted::Words(words) => {
-                format!("remove it or set it to {}", words.first().unwrap_or(&self.value.as_str()))
-            }
+            Accepted::Words([]) => "remove it".to_owned(),
+            Accepted::Words([word, ..]) => format!("remove it or set it to {word}"),
             Accepted::AtMost => format!("remove it or set it to at most {}", self.value),
         };
         let (key, value) = (key.to_string(), value.to_string());
@@ -59,7 +55,6 @@ impl Promise {
     fn allows(&self, value: &str) -> bool {
         let number = |text: &str| text.trim().parse::<u64>().ok();
         match &self.accepted {
-            Accepted::Nothing => false,
             Accepted::Words(words) => words.contains(&value),
             Accepted::AtMost => {
                 number(value).zip(number(&self.value)).is_some_and(|(is, most)| 0 < is && is <= most)
@@ -78,7 +73,7 @@ fn exactly(key: &'static str, value: &str, words: &'static [&'static str], rule:
 }
 
 fn ours(key: &'static str, value: impl Into<String>, rule: &'static str) -> Promise {
-    Promise { key, value: value.into(), accepted: Accepted::Nothing, rule }
+    Promise { key, value: value.into(), accepted: Accepted::Words(&[]), rule }
 }
 
 /// Everything that holds for a client of this kind against the cluster at `servers`.
@@ -122,13 +117,12 @@ pub(super) fn promises(role: &Role, servers: &str) -> Vec<Promise> {
             ]);
         }
         // assign() needs a group's name, though nothing is ever committed to it and it is never joined.
-        Role::Consumer(_) => promises.extend(of_consumers("tributary-reader", Sight::Committed)),
-        Role::All(_) | Role::Ends => promises.extend(of_consumers("tributary-reader", Sight::All)),
+        Role::Consumer(_, sight) => promises.extend(of_consumers("tributary-reader", *sight)),
         Role::Query(sight) => promises.extend(of_consumers("", *sight)),
         Role::Member { group, session, heartbeat } => {
             promises.extend(of_members(group, *session, *heartbeat));
         }
-        Role::Admin => promises.extend([no_topics()]),
+        Role::Admin => promises.push(no_topics()),
     }
     promises
 }

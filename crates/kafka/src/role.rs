@@ -33,14 +33,10 @@ pub(super) enum Role {
     Producer { queue_bytes: usize },
     /// The producer of one shard.
     Transactional { id: Arc<str>, queue_bytes: usize, timeout: Duration },
-    /// A reader.
-    Consumer(Fetch),
+    /// A reader; without figures it takes librdkafka's own, for a look at single records.
+    Consumer(Option<Fetch>, Sight),
     /// Queries metadata and offsets; joins no group and fetches nothing.
     Query(Sight),
-    /// Looks into open transactions.
-    Ends,
-    /// A reader that sees what was never committed too.
-    All(Fetch),
     /// A member of a group that shares out partitions and reads none.
     Member { group: Arc<str>, session: Duration, heartbeat: Duration },
     /// The topic admin.
@@ -53,21 +49,17 @@ impl Role {
         match self {
             Self::Producer { .. } => Client::Producer,
             Self::Transactional { .. } => Client::Transactional,
-            Self::Consumer(_) | Self::All(_) | Self::Query(_) | Self::Ends | Self::Member { .. } => {
-                Client::Consumer
-            }
+            Self::Consumer(..) | Self::Query(_) | Self::Member { .. } => Client::Consumer,
             Self::Admin => Client::Admin,
         }
     }
 
     /// Whose pass-through settings it gets.
     pub(super) fn user_settings(&self) -> ClientRole {
-        match self {
-            Self::Producer { .. } | Self::Transactional { .. } => ClientRole::Producer,
-            Self::Consumer(_) | Self::All(_) | Self::Query(_) | Self::Ends | Self::Member { .. } => {
-                ClientRole::Consumer
-            }
-            Self::Admin => ClientRole::Admin,
+        match self.client() {
+            Client::Producer | Client::Transactional => ClientRole::Producer,
+            Client::Consumer => ClientRole::Consumer,
+            Client::Admin => ClientRole::Admin,
         }
     }
 
@@ -75,12 +67,7 @@ impl Role {
     pub(super) fn queue_bytes(&self) -> Option<usize> {
         match self {
             Self::Producer { queue_bytes } | Self::Transactional { queue_bytes, .. } => Some(*queue_bytes),
-            Self::Consumer(_)
-            | Self::All(_)
-            | Self::Query(_)
-            | Self::Ends
-            | Self::Member { .. }
-            | Self::Admin => None,
+            _ => None,
         }
     }
 }

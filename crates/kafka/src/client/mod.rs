@@ -26,7 +26,7 @@ use crate::{
     context::{Context, Handle, Link},
     oauth,
     promise::promises,
-    role::{Fetch, Role},
+    role::{Fetch, Role, Sight},
     sys,
 };
 
@@ -54,7 +54,7 @@ pub fn check_settings(kafka: &Kafka) -> Vec<Error> {
     let roles = [
         Role::Producer { queue_bytes },
         Role::Transactional { id: "check".into(), queue_bytes, timeout },
-        Role::Consumer(Fetch { partitions: 1, bytes: queue_bytes, wait: timeout }),
+        Role::Consumer(Some(Fetch { partitions: 1, bytes: queue_bytes, wait: timeout }), Sight::Committed),
         Role::Member { group: "check".into(), session: timeout, heartbeat: timeout / 3 },
         Role::Admin,
     ];
@@ -206,7 +206,7 @@ fn defaults(role: &Role) -> Vec<(&'static str, String)> {
             ("queue.buffering.max.ms", "0".into()),
             ("compression.codec", "lz4".into()),
         ]),
-        Role::Consumer(fetch) | Role::All(fetch) => {
+        Role::Consumer(Some(fetch), _) => {
             // Limits hold per partition here, so the whole is divided: half may wait when the other half is fetched.
             let share = fetch.bytes / 2 / fetch.partitions.max(1);
             defaults.extend([
@@ -225,7 +225,7 @@ fn defaults(role: &Role) -> Vec<(&'static str, String)> {
             ("socket.timeout.ms", session.as_millis().to_string()),
         ]),
         // Nobody serves these clients' queues between calls, so statistics would pile up there.
-        Role::Query(_) | Role::Ends | Role::Admin => {}
+        Role::Consumer(None, _) | Role::Query(_) | Role::Admin => {}
     }
     defaults
 }

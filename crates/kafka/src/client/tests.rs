@@ -7,7 +7,8 @@ fn producer() -> Role {
 }
 
 fn fetching(partitions: usize) -> Role {
-    Role::Consumer(Fetch { partitions, bytes: 16 << 20, wait: Duration::from_millis(50) })
+    let fetch = Fetch { partitions, bytes: 16 << 20, wait: Duration::from_millis(50) };
+    Role::Consumer(Some(fetch), Sight::Committed)
 }
 
 fn consumer() -> Role {

@@ -134,11 +134,7 @@ fn open(order: &Order) -> Result<(Poller, Ends), Error> {
     let Order { kafka, options, assignments, .. } = order;
     let fetch =
         Fetch { partitions: assignments.len(), bytes: options.prefetch_bytes, wait: options.fetch_wait };
-    let role = match order.sight {
-        Sight::Committed => Role::Consumer(fetch),
-        Sight::All => Role::All(fetch),
-    };
-    let settings = Settings::new(kafka, &role)?;
+    let settings = Settings::new(kafka, &Role::Consumer(Some(fetch), order.sight))?;
     let thread = thread::current();
     let client: Arc<Client> = settings
         .create_with((), |client: &mut Client| client.set_nonempty_callback(move || thread.unpark()))?;
@@ -279,7 +275,7 @@ fn decided_ends(
         let waited = begun.elapsed();
         if waited >= patience || left() <= telling || order.events.is_closed() {
             let look = |at: usize| if at < LOOKED_AT { LOOK_LIMIT.min(left()) } else { Duration::ZERO };
-            let looking = create(&order.kafka, &Role::Ends)?;
+            let looking = create(&order.kafka, &Role::Consumer(None, Sight::All))?;
             // An assignment on a fresh client would wait half a second. Without an answer the ages are not told.
             check_places(&looking, places, || LOOK_LIMIT.min(left())).ok();
             let open = open.into_iter().enumerate();

@@ -132,26 +132,9 @@ fn number(transactional_id: &str, record: &Received) -> Option<u64> {
     (**of == mark(transactional_id, number)).then_some(number)
 }
 
-/// What a batch that is to be committed has in a partition that was not told.
-pub(super) struct Open {
-    pub(super) place: Place,
-    /// The transactional id.
-    by: String,
-    /// Everything, its last record last.
-    records: Vec<EncodedRecord>,
-    /// Where the last one is.
-    offset: i64,
-}
-
-impl Open {
-    fn last(&self) -> Option<EncodedRecord> {
-        self.records.last().cloned()
-    }
-}
-
-/// What is to become of what an id has left open.
+/// How the open transactions of an id are to be ended.
 pub(super) struct Verdict {
-    pub(super) commit: Vec<Open>,
+    pub(super) commit: BTreeMap<Place, Last>,
     pub(super) abort: BTreeSet<Place>,
 }
 
@@ -187,34 +170,25 @@ pub(super) async fn judge(
         }
     };
     let mut verdicts: BTreeMap<u64, bool> = BTreeMap::new();
-    let mut verdict = Verdict { commit: Vec::new(), abort: places };
-    for (place, last) in &found {
-        if !last.is_first {
-            verdict.abort.remove(place);
+    for last in found.values().filter(|last| last.is_first) {
+        let batch = last.manifest.batch;
+        if verdicts.contains_key(&batch) {
             continue;
         }
-        let batch = last.manifest.batch;
-        let is_committed = match verdicts.get(&batch) {
-            Some(known) => *known,
-            None => {
-                let is_open = |place: &Place| found.get(place).is_some_and(|one| one.manifest.batch == batch);
-                let told = last.manifest.places().filter(|place| !is_open(place) && !gone.contains(place));
-                is_committed(kafka, &last.manifest, &told.collect::<Vec<_>>(), end).await?
-            }
-        };
-        verdicts.insert(batch, is_committed);
-        if is_committed {
-            verdict.abort.remove(place);
-            let (records, offset) = (last.records.clone(), last.offset);
-            verdict.commit.push(Open {
-                place: place.clone(),
-                by: transactional_id.to_owned(),
-                records,
-                offset,
-            });
-        }
+        let is_open = |place: &Place| found.get(place).is_some_and(|one| one.manifest.batch == batch);
+        let told = last.manifest.places().filter(|place| !is_open(place) && !gone.contains(place));
+        verdicts.insert(batch, is_committed(kafka, &last.manifest, &told.collect::<Vec<_>>(), end).await?);
     }
-    Ok(verdict)
+    let mut commit = found;
+    commit.retain(|place, last| {
+        let is_kept = last.is_first && verdicts.get(&last.manifest.batch) == Some(&true);
+        // Another id's transaction that comes first must be decided before this one.
+        if is_kept || !last.is_first {
+            places.remove(place);
+        }
+        is_kept
+    });
+    Ok(Verdict { commit, abort: places })
 }
 
 /// Whether there is such a partition: a topic may have been deleted since, and says nothing any more. A broker that has just come back
@@ -234,8 +208,9 @@ fn left(end: Instant) -> Duration {
 }
 
 /// The last batch of an id in a partition, of those behind the first transaction that is not decided there.
-struct Last {
+pub(super) struct Last {
     manifest: Manifest,
+    /// All that the batch has there, its last record last.
     records: Vec<EncodedRecord>,
     /// Where its last record is.
     offset: i64,
@@ -286,27 +261,26 @@ async fn find(
 /// may have it by now, or may have given up all of the batch, which then has to be written anew.
 pub(super) async fn to_commit(
     kafka: &Kafka,
-    open: &[Open],
+    transactional_id: &str,
+    open: &BTreeMap<Place, Last>,
     is_first: bool,
     limit: Duration,
 ) -> Result<Vec<EncodedRecord>, Error> {
     if is_first {
-        return Ok(open.iter().filter_map(Open::last).collect());
+        return Ok(open.values().filter_map(|one| one.records.last().cloned()).collect());
     }
     let end = Instant::now() + limit;
-    let places: BTreeSet<Place> = open.iter().map(|one| one.place.clone()).collect();
-    let Some(by) = open.first().map(|one| one.by.as_str()) else { return Ok(Vec::new()) };
-    let still = find(kafka, by, &places, end).await?;
+    let still = find(kafka, transactional_id, &open.keys().cloned().collect(), end).await?;
     let mut records = Vec::new();
-    for one in open {
-        match still.get(&one.place) {
-            Some(last) if last.is_first => records.extend(one.last()),
+    for (place, one) in open {
+        match still.get(place) {
+            Some(last) if last.is_first => records.extend(one.records.last().cloned()),
             // Somebody else's comes first, and nobody can tell.
             Some(_) => {
-                let action = format!("complete a transaction in {} partition {}", one.place.0, one.place.1);
+                let action = format!("complete a transaction in {} partition {}", place.0, place.1);
                 return Err(Error::Deadline { action, limit });
             }
-            None if is_seen(kafka, &one.place, one.offset, left(end)).await? => {}
+            None if is_seen(kafka, place, one.offset, left(end)).await? => {}
             None => records.extend(one.records.iter().cloned()),
         }
     }

@@ -26,7 +26,7 @@ mod left;
 mod tally;
 mod worker;
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use tokio::{
@@ -96,15 +96,7 @@ impl Default for Options {
 
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Options")
-            .field("queue_bytes", &self.queue_bytes)
-            .field("transaction_timeout", &self.transaction_timeout)
-            .field("init_limit", &self.init_limit)
-            .field("concurrent_inits", &self.concurrent_inits)
-            .field("watchdog", &self.watchdog)
-            .field("rebuild_limit", &self.rebuild_limit)
-            .field("before_commit", &self.before_commit.is_some())
-            .finish()
+        f.debug_struct("Options").finish_non_exhaustive()
     }
 }
 
@@ -167,8 +159,8 @@ impl Shards {
 /// What is known of a batch that was committed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Committed {
-    /// By topic and partition.
-    behind: BTreeMap<Arc<str>, BTreeMap<i32, i64>>,
+    /// The offset behind the last record in each partition; a batch has few.
+    behind: Vec<(Place, i64)>,
     /// There are records of which the broker did not say where they are.
     is_partial: bool,
 }
@@ -178,14 +170,8 @@ impl Committed {
     /// there. `None` where the batch wrote nothing, or where the broker did not tell.
     #[must_use]
     pub fn behind(&self, topic: &str, partition: i32) -> Option<i64> {
-        self.behind.get(topic)?.get(&partition).copied()
-    }
-
-    fn places(&self) -> impl Iterator<Item = Place> {
-        let of_topic = |(topic, partitions): (&Arc<str>, &BTreeMap<i32, i64>)| {
-            partitions.keys().map(|partition| (Arc::clone(topic), *partition)).collect::<Vec<_>>()
-        };
-        self.behind.iter().flat_map(of_topic)
+        let found = self.behind.iter().find(|((name, one), _)| **name == *topic && *one == partition);
+        found.map(|(_, behind)| *behind)
     }
 
     /// A record stands at this offset. Below 0 the broker has it and did not say where.
@@ -194,13 +180,9 @@ impl Committed {
             self.is_partial = true;
             return;
         }
-        // Reports come by the thousand and from few places: the name is copied once.
-        if !self.behind.contains_key(topic) {
-            self.behind.insert(topic.into(), BTreeMap::new());
-        }
-        if let Some(partitions) = self.behind.get_mut(topic) {
-            let behind = partitions.entry(partition).or_default();
-            *behind = (*behind).max(offset + 1);
+        match self.behind.iter_mut().find(|((name, one), _)| **name == *topic && *one == partition) {
+            Some((_, behind)) => *behind = (*behind).max(offset + 1),
+            None => self.behind.push(((topic.into(), partition), offset + 1)),
         }
     }
 }
@@ -246,14 +228,14 @@ impl ShardProducer {
         let Some(cuts) = worker.cuts() else { return true };
         // What nobody knows the place of cannot be looked for.
         let Some(last) = self.last.as_ref().filter(|last| !last.is_partial) else { return false };
-        let behind = |(topic, partition): &Place| last.behind(topic, *partition);
-        let places: Vec<Place> = last.places().collect();
+        let places: Vec<Place> = last.behind.iter().map(|(place, _)| place.clone()).collect();
         for _ in 0..SURE_TRIES {
             let ends = consumer::ends(&self.shards.kafka, &places, Sight::Committed, SURE_LIMIT).await;
             // Kafka is away, and building a producer waits for it.
             let Ok(ends) = ends else { return false };
-            let is_seen = |place| ends.get(place).is_some_and(|(_, end)| Some(*end) >= behind(place));
-            if places.iter().all(is_seen) {
+            let is_seen =
+                |(place, behind): &(Place, i64)| ends.get(place).is_some_and(|(_, end)| end >= behind);
+            if last.behind.iter().all(is_seen) {
                 worker.mended(cuts);
                 return true;
             }
@@ -276,12 +258,12 @@ impl ShardProducer {
         let (kafka, limit) = (self.shards.kafka.clone(), self.shards.options.watchdog);
         let left::Verdict { commit: open, abort } =
             left::judge(&kafka, &self.transactional_id, places, limit).await?;
-        let committed: Vec<Place> = open.iter().map(|one| one.place.clone()).collect();
+        let committed: Vec<&Place> = open.keys().collect();
         let mut tries = 0;
         while !open.is_empty() {
             if tries == 0 {
                 let told = |(topic, partition): &Place| format!("{topic}-{partition}");
-                let places = committed.iter().map(told).collect::<Vec<_>>().join(", ");
+                let places = open.keys().map(told).collect::<Vec<_>>().join(", ");
                 let id = &*self.transactional_id;
                 tracing::warn!(
                     id,
@@ -289,7 +271,7 @@ impl ShardProducer {
                     "Kafka did not tell these partitions that a transaction was committed"
                 );
             }
-            let records = left::to_commit(&kafka, &open, tries == 0, limit).await?;
+            let records = left::to_commit(&kafka, &self.transactional_id, &open, tries == 0, limit).await?;
             let done = self.try_settling(Purpose::Complete, records, &action, &mut tries).await;
             let done = done.inspect_err(|error| {
                 let id = &*self.transactional_id;
@@ -370,19 +352,15 @@ impl ShardProducer {
             Err(_) => Ended::Broken(Error::Deadline { action: action(), limit: watchdog }),
         };
         match ended {
-            Ended::Committed(committed) => {
+            Ended::Done(committed) => {
                 self.open = false;
                 self.last = (purpose == Purpose::Commit).then(|| committed.clone());
                 metrics::transaction_ended(match purpose {
+                    Purpose::Commit => metrics::Transaction::Committed,
                     Purpose::Complete => metrics::Transaction::Completed,
-                    Purpose::Commit | Purpose::Settle => metrics::Transaction::Committed,
+                    Purpose::Settle => metrics::Transaction::Settled,
                 });
                 Ok(committed)
-            }
-            Ended::Settled => {
-                self.open = false;
-                metrics::transaction_ended(metrics::Transaction::Settled);
-                Ok(Committed::default())
             }
             Ended::Aborted(source) => {
                 self.open = false;

@@ -44,9 +44,8 @@ const SETTLE_LIMIT: Duration = Duration::from_millis(20);
 
 /// How a batch ended.
 pub(super) enum Ended {
-    Committed(Committed),
-    /// Nothing is visible, neither of the batch nor of what stood open before it.
-    Settled,
+    /// As its purpose says. Nothing is said of the records of a batch that was to be aborted.
+    Done(Committed),
     /// Nothing is visible and the producer goes on, unless a record was sent and refused: then the thread has ended.
     Aborted(Error),
     /// Another owner has come.
@@ -169,7 +168,7 @@ impl Shard {
         while let Ok(Batch { records, purpose, answer }) = inbox.recv() {
             let ended = self.write(&records, purpose);
             let over = match ended {
-                Ended::Committed(_) | Ended::Settled => false,
+                Ended::Done(_) => false,
                 // librdkafka counts on from a record that the broker refused, and stumbles over the gap for up to the
                 // transaction's timeout: not with this client again.
                 Ended::Aborted(_) => self.reports().has_failures(),
@@ -194,7 +193,7 @@ impl Shard {
         // The records are in the log by now, without which there would be nothing to abort there.
         if purpose == Purpose::Settle {
             return match self.producer.abort_transaction(ABORT_LIMIT) {
-                Ok(()) => Ended::Settled,
+                Ok(()) => Ended::Done(Committed::default()),
                 Err(error) => self.over(self.error("abort", error)),
             };
         }
@@ -207,7 +206,7 @@ impl Shard {
         match self.producer.commit_transaction(Timeout::Never) {
             Ok(()) => {
                 self.reach("committed");
-                Ended::Committed(self.reports().committed())
+                Ended::Done(self.reports().committed())
             }
             Err(error) => {
                 let abortable = Cause::from(error.clone()).requires_abort();
