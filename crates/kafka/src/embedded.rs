@@ -65,23 +65,16 @@ impl Cluster {
     /// cause.
     pub fn create_topic(&self, name: &str, partitions: i32) -> Result<(), Error> {
         let topic = name.to_owned();
-        let create = move |cluster: &Mock<'_>| cluster.create_topic(&topic, partitions, 1);
-        self.call(create).map_err(|cause| match cause {
-            Some(error) => Error::request(format!("create topic {name} with {partitions} partitions"), error),
-            None => Error::Stopped { action: format!("create topic {name}") },
-        })
+        let action = format!("create topic {name} with {partitions} partitions");
+        self.call(action, move |cluster| cluster.create_topic(&topic, partitions, 1))
     }
 
     /// Cuts every broker off, or lets them all be reached again.
     pub fn set_reachable(&self, reachable: bool) -> Result<(), Error> {
         const ALL: i32 = -1;
-        let set = move |cluster: &Mock<'_>| match reachable {
+        self.call("change whether brokers are reachable".into(), move |cluster| match reachable {
             true => cluster.broker_up(ALL),
             false => cluster.broker_down(ALL),
-        };
-        self.call(set).map_err(|cause| match cause {
-            Some(error) => Error::request("change whether brokers are reachable", error),
-            None => Error::Stopped { action: "change whether brokers are reachable".into() },
         })
     }
 
@@ -89,18 +82,22 @@ impl Cluster {
     #[cfg(test)]
     pub(super) fn delay_answers(&self, delay: Duration) {
         const ALL: i32 = -1;
-        self.call(move |cluster| cluster.broker_round_trip_time(ALL, delay)).unwrap();
+        self.call("delay answers".into(), move |cluster| cluster.broker_round_trip_time(ALL, delay)).unwrap();
     }
 
-    /// `Err(None)` when the cluster has ended.
     fn call(
         &self,
+        action: String,
         call: impl FnOnce(&Mock<'_>) -> Result<(), KafkaError> + Send + 'static,
-    ) -> Result<(), Option<KafkaError>> {
+    ) -> Result<(), Error> {
         let (answer, answered) = mpsc::channel();
-        let command = Command { call: Box::new(call), answer };
-        self.commands.as_ref().ok_or(None)?.send(command).map_err(|_| None)?;
-        answered.recv().map_err(|_| None)?.map_err(Some)
+        // The caller waits for the answer below.
+        let command: Command = Box::new(move |cluster| drop(answer.send(call(cluster))));
+        let sent = self.commands.as_ref().and_then(|commands| commands.send(command).ok());
+        match sent.and_then(|()| answered.recv().ok()) {
+            Some(called) => called.map_err(|error| Error::request(action, error)),
+            None => Err(Error::Stopped { action }),
+        }
     }
 }
 
@@ -116,12 +113,7 @@ impl Drop for Cluster {
 
 type Mock<'c> = MockCluster<'c, DefaultProducerContext>;
 
-type Call = Box<dyn FnOnce(&Mock<'_>) -> Result<(), KafkaError> + Send>;
-
-struct Command {
-    call: Call,
-    answer: mpsc::Sender<Result<(), KafkaError>>,
-}
+type Command = Box<dyn FnOnce(&Mock<'_>) + Send>;
 
 fn run(brokers: u16, started: &mpsc::Sender<Result<String, KafkaError>>, inbox: &mpsc::Receiver<Command>) {
     client::prepare_tls();
@@ -140,7 +132,7 @@ fn run(brokers: u16, started: &mpsc::Sender<Result<String, KafkaError>>, inbox: 
     }
     loop {
         match inbox.recv_timeout(IDLE) {
-            Ok(Command { call, answer }) => drop(answer.send(call(&cluster))),
+            Ok(command) => command(&cluster),
             Err(mpsc::RecvTimeoutError::Timeout) => owner.poll(Duration::ZERO),
             Err(mpsc::RecvTimeoutError::Disconnected) => return,
         }

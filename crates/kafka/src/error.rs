@@ -6,8 +6,6 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 
 use base::retry::Retry;
 
-use super::Mismatch;
-
 /// A failure of any part of [`crate`].
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
@@ -197,13 +195,7 @@ impl Error {
     /// come back does not know of it yet.
     #[must_use]
     pub fn lacks_topic(&self) -> bool {
-        let lacks = [Code::UnknownTopic, Code::UnknownPartition, Code::UnknownTopicOrPartition];
-        match self {
-            Self::Delivery { source, .. } | Self::Request { source, .. } => {
-                source.code().is_some_and(|code| lacks.contains(&code))
-            }
-            _ => false,
-        }
+        matches!(self, Self::Delivery { source, .. } | Self::Request { source, .. } if source.lacks_topic())
     }
 
     /// Whether there are fewer brokers than a new topic is to have copies. Some may only not be there yet.
@@ -231,6 +223,20 @@ impl Error {
     pub(super) fn request(action: impl Into<String>, source: KafkaError) -> Self {
         Self::Request { action: action.into(), source: Cause::from(source) }
     }
+}
+
+/// A topic that exists with other settings than required.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("topic {topic} has {found} and must have {wanted}: {remedy}")]
+pub struct Mismatch {
+    /// Topic name.
+    pub topic: String,
+    /// Actual setting.
+    pub found: String,
+    /// Required setting.
+    pub wanted: String,
+    /// Remedy for the operator.
+    pub remedy: String,
 }
 
 /// A transaction that has been begun in a partition and not been ended.
@@ -327,6 +333,11 @@ impl Cause {
         )
     }
 
+    fn lacks_topic(&self) -> bool {
+        let lacks = [Code::UnknownTopic, Code::UnknownPartition, Code::UnknownTopicOrPartition];
+        self.code().is_some_and(|code| lacks.contains(&code))
+    }
+
     pub(super) fn is_fenced(&self) -> bool {
         matches!(self.code(), Some(Code::Fenced | Code::ProducerFenced | Code::InvalidProducerEpoch))
     }
@@ -345,20 +356,12 @@ impl Cause {
 
     /// Names what only a person, a new input or a new client mends; everything else passes by itself.
     fn retry(&self) -> Retry {
-        if self.is_fatal() || self.is_fenced() {
+        if self.is_fatal() || self.is_fenced() || self.refuses_record() || self.lacks_topic() {
             return Retry::Never;
         }
         let Some(code) = self.code() else { return Retry::Never };
         match code {
-            Code::MessageSizeTooLarge
-            | Code::MessageBatchTooLarge
-            | Code::InvalidMessageSize
-            | Code::InvalidRecord
-            | Code::InvalidTimestamp
-            | Code::UnknownTopic
-            | Code::UnknownPartition
-            | Code::UnknownTopicOrPartition
-            | Code::InvalidTopic
+            Code::InvalidTopic
             | Code::TopicAuthorizationFailed
             | Code::GroupAuthorizationFailed
             | Code::ClusterAuthorizationFailed

@@ -21,7 +21,6 @@ mod context;
 pub mod embedded;
 mod error;
 mod group;
-mod mismatch;
 mod oauth;
 mod partition;
 mod producer;
@@ -41,9 +40,8 @@ pub use consumer::{
 };
 #[cfg(any(test, feature = "samples"))]
 pub use error::samples;
-pub use error::{Cause, Error, OpenTransaction, Persisted};
+pub use error::{Cause, Error, Mismatch, OpenTransaction, Persisted};
 pub use group::{Lapse, Membership, Options as GroupOptions, Owned, Rebalances};
-pub use mismatch::Mismatch;
 pub use partition::{murmur2, partition_of};
 pub use producer::{Ack, Delivery, Options as ProducerOptions, Producer, SendError};
 pub use settings::{ClientRole, Kafka};

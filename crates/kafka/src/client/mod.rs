@@ -188,24 +188,19 @@ fn defaults(role: &Role) -> Vec<(&'static str, String)> {
         ("reconnect.backoff.ms", "50".into()),
         ("reconnect.backoff.max.ms", "250".into()),
     ];
-    let largest = |queue_bytes: &usize| {
-        ("message.max.bytes", (*queue_bytes).clamp(SMALLEST_MAX, LARGEST_RECORD).to_string())
-    };
     match role {
-        Role::Producer { queue_bytes } => defaults.extend([
-            largest(queue_bytes),
-            ("statistics.interval.ms", "5000".into()),
-            ("queue.buffering.max.ms", "0".into()),
-            // Measured fastest with linger 0: what waits behind the one request becomes the next, fuller batch.
-            ("max.in.flight.requests.per.connection", "1".into()),
-            ("compression.codec", "lz4".into()),
-        ]),
-        Role::Transactional { queue_bytes, .. } => defaults.extend([
-            largest(queue_bytes),
-            ("statistics.interval.ms", "5000".into()),
-            ("queue.buffering.max.ms", "0".into()),
-            ("compression.codec", "lz4".into()),
-        ]),
+        Role::Producer { queue_bytes } | Role::Transactional { queue_bytes, .. } => {
+            defaults.extend([
+                ("message.max.bytes", (*queue_bytes).clamp(SMALLEST_MAX, LARGEST_RECORD).to_string()),
+                ("statistics.interval.ms", "5000".into()),
+                ("queue.buffering.max.ms", "0".into()),
+                ("compression.codec", "lz4".into()),
+            ]);
+            if matches!(role, Role::Producer { .. }) {
+                // Measured fastest with linger 0: records that wait for the one request fill the next batch.
+                defaults.push(("max.in.flight.requests.per.connection", "1".into()));
+            }
+        }
         Role::Consumer(Some(fetch), _) => {
             // Limits hold per partition here, so the whole is divided: half may wait when the other half is fetched.
             let share = fetch.bytes / 2 / fetch.partitions.max(1);

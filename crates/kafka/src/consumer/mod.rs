@@ -100,6 +100,12 @@ pub struct Assignment {
     pub start: Start,
 }
 
+impl Assignment {
+    fn place(&self) -> Place {
+        (Arc::clone(&self.topic), self.partition)
+    }
+}
+
 /// A record as read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Received {
@@ -145,7 +151,7 @@ pub enum Event {
 pub struct Consumer {
     events: mpsc::Receiver<Result<Event, Error>>,
     shared: Arc<Shared>,
-    partitions: Vec<Partition>,
+    paused: Paused,
     poller: thread::Thread,
     client: Weak<poll::Client>,
     ended: oneshot::Receiver<()>,
@@ -223,13 +229,14 @@ impl Consumer {
     ) -> Result<(Self, Ends), Error> {
         let (sender, events) = mpsc::channel(options.buffer_records.max(1));
         let shared = Arc::new(Shared { limit: options.buffer_bytes, ..Shared::default() });
-        let partitions: Vec<Partition> = assignments.iter().map(Partition::new).collect();
+        let paused: Paused =
+            assignments.iter().map(|assignment| (assignment.place(), Arc::default())).collect();
         let (end, ended) = oneshot::channel();
         let order = poll::Order {
             kafka: kafka.clone(),
             options: options.clone(),
             assignments,
-            partitions: partitions.clone(),
+            paused: paused.clone(),
             sight,
             ends,
             events: sender,
@@ -242,22 +249,20 @@ impl Consumer {
         };
         let poll::Opened { poller, client, ends } =
             start_thread("kafka-consumer", "start to read from Kafka", run).await??;
-        Ok((Self { events, shared, partitions, poller, client, ended }, ends))
+        Ok((Self { events, shared, paused, poller, client, ended }, ends))
     }
 
     fn set_paused(&self, topic: &str, partition: i32, paused: bool) -> bool {
-        let found = self.partitions.iter().find(|one| one.partition == partition && *one.topic == *topic);
-        if let Some(one) = found {
-            one.paused.store(paused, Ordering::Release);
-            self.poller.unpark();
-        }
-        found.is_some()
+        let Some(known) = self.paused.get(&(topic.into(), partition)) else { return false };
+        known.store(paused, Ordering::Release);
+        self.poller.unpark();
+        true
     }
 }
 
 impl fmt::Debug for Consumer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Consumer").field("partitions", &self.partitions).finish_non_exhaustive()
+        f.debug_struct("Consumer").field("paused", &self.paused).finish_non_exhaustive()
     }
 }
 
@@ -494,20 +499,8 @@ enum AskEnds {
 /// First and next offset of partitions.
 type Ends = BTreeMap<Place, (i64, i64)>;
 
-/// What caller and thread both see of a partition.
-#[derive(Debug, Clone)]
-struct Partition {
-    topic: Arc<str>,
-    partition: i32,
-    paused: Arc<AtomicBool>,
-}
-
-impl Partition {
-    fn new(assignment: &Assignment) -> Self {
-        let topic = Arc::clone(&assignment.topic);
-        Self { topic, partition: assignment.partition, paused: Arc::default() }
-    }
-}
+/// The partitions that are read, and whether the caller has paused them.
+type Paused = BTreeMap<Place, Arc<AtomicBool>>;
 
 /// How full the way from thread to caller is.
 #[derive(Debug, Default)]

@@ -7,7 +7,10 @@
 use std::{
     borrow::Borrow,
     collections::BTreeMap,
-    sync::{Arc, Weak, atomic::Ordering},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
     thread::{self, Thread},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -23,7 +26,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use base::retry::Retry;
 
-use super::{AskEnds, Assignment, Ends, Event, Options, Partition, Place, Received, Shared, Start};
+use super::{AskEnds, Assignment, Ends, Event, Options, Paused, Place, Received, Shared, Start};
 use crate::{
     Error, Kafka, OpenTransaction,
     client::{Settings, in_steps, on_closing_thread},
@@ -58,7 +61,7 @@ pub(super) struct Order {
     pub(super) kafka: Kafka,
     pub(super) options: Options,
     pub(super) assignments: Vec<Assignment>,
-    pub(super) partitions: Vec<Partition>,
+    pub(super) paused: Paused,
     pub(super) sight: Sight,
     pub(super) ends: AskEnds,
     pub(super) events: mpsc::Sender<Result<Event, Error>>,
@@ -143,8 +146,7 @@ fn open(order: &Order) -> Result<(Poller, Ends), Error> {
     // Also saves the half second an assignment on a fresh client would wait.
     let end = Instant::now() + options.connect_limit;
     let left = || end.saturating_duration_since(Instant::now()).max(SHORTEST);
-    let own = assignments.iter().map(|assignment| (Arc::clone(&assignment.topic), assignment.partition));
-    let mut places: Vec<Place> = own.collect();
+    let mut places: Vec<Place> = assignments.iter().map(Assignment::place).collect();
     check_places(&client, &places, left)?;
     let ends = match &order.ends {
         AskEnds::No => Ends::new(),
@@ -157,22 +159,25 @@ fn open(order: &Order) -> Result<(Poller, Ends), Error> {
 
     let mut list = TopicPartitionList::with_capacity(assignments.len());
     let mut sources = Vec::with_capacity(assignments.len());
-    for (assignment, partition) in assignments.iter().zip(&order.partitions) {
-        let Assignment { topic, partition: number, start } = assignment;
+    for assignment in assignments {
+        let Assignment { topic, partition, start } = assignment;
         let (offset, position) = match start {
             Start::Earliest => (Offset::Beginning, 0),
             Start::Offset(offset) => (Offset::Offset(*offset), *offset),
             Start::End => (Offset::End, 0),
         };
-        let action = || format!("assign {topic} partition {number}");
-        list.add_partition_offset(topic, *number, offset).map_err(|error| Error::request(action(), error))?;
-        let split = client.split_partition_queue(topic, *number);
+        let action = || format!("assign {topic} partition {partition}");
+        let added = list.add_partition_offset(topic, *partition, offset);
+        added.map_err(|error| Error::request(action(), error))?;
+        let split = client.split_partition_queue(topic, *partition);
         let mut queue = split
             .ok_or_else(|| Error::request(action(), KafkaError::Subscription("no such partition".into())))?;
         let thread = thread::current();
         queue.set_nonempty_callback(move || thread.unpark());
-        let least = ends.get(&(Arc::clone(topic), *number)).map(|(_, high)| *high);
-        sources.push(Source { partition: partition.clone(), queue, position, least, failed: false });
+        let place = assignment.place();
+        let least = ends.get(&place).map(|(_, high)| *high);
+        let paused = order.paused.get(&place).cloned().unwrap_or_default();
+        sources.push(Source { place, paused, queue, position, least, failed: false });
     }
     client.assign(&list).map_err(|error| Error::request("assign partitions", error))?;
     Ok((Poller { sources, client, events: order.events.clone(), shared: Arc::clone(&order.shared) }, ends))
@@ -368,7 +373,8 @@ where
 
 /// A partition with its queue.
 struct Source {
-    partition: Partition,
+    place: Place,
+    paused: Arc<AtomicBool>,
     queue: PartitionQueue<Context>,
     /// The next offset we expect at the earliest, for error messages.
     position: i64,
@@ -424,11 +430,11 @@ impl Poller {
     fn serve_partition(&mut self, index: usize) -> Result<bool, Closed> {
         for taken in 0..TURN {
             let source = &self.sources[index];
-            if source.failed || source.partition.paused.load(Ordering::Acquire) {
+            if source.failed || source.paused.load(Ordering::Acquire) {
                 return Ok(taken > 0);
             }
             let Some(room) = self.room()? else { return Ok(taken > 0) };
-            let Partition { topic, partition, .. } = &source.partition;
+            let (topic, partition) = &source.place;
             match source.queue.poll(Duration::ZERO) {
                 None => return Ok(taken > 0),
                 Some(Ok(message)) => {
@@ -469,7 +475,7 @@ impl Poller {
     }
 
     fn fail(&mut self, index: usize, error: KafkaError) -> Result<(), Closed> {
-        let Source { partition: Partition { topic, partition, .. }, position, .. } = &self.sources[index];
+        let Source { place: (topic, partition), position, .. } = &self.sources[index];
         let code = Cause::from(error.clone()).code();
         if matches!(code, Some(Code::BadMessage | Code::BadCompression)) {
             let action = format!("read {topic} partition {partition} at offset {position} or behind");

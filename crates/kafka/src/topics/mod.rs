@@ -111,13 +111,7 @@ impl Admin {
             })
             .collect();
         if let (Self::Real(_), false) = (self, existing.is_empty()) {
-            let names: Vec<&str> = existing.iter().map(|spec| spec.name.as_str()).collect();
-            let found = session.kept(&names).await?;
-            for spec in &existing {
-                let Some(kept) = found.get(&spec.name) else { continue };
-                mismatches.extend(cleanup_mismatch(servers, spec, &kept.cleanup));
-                mismatches.extend(size_mismatch(servers, spec, kept.max_message_bytes));
-            }
+            mismatches.extend(session.setting_mismatches(servers, &existing).await?);
         }
         if mismatches.is_empty() { Ok(missing) } else { Err(Error::Topics(mismatches)) }
     }
@@ -255,33 +249,29 @@ impl Session {
         }
     }
 
-    /// The settings that decide whether a topic fits.
-    async fn kept(&self, names: &[&str]) -> Result<BTreeMap<String, Kept>, Error> {
+    /// Compares the settings of existing topics with the required ones.
+    async fn setting_mismatches(&self, servers: &str, specs: &[&TopicSpec]) -> Result<Vec<Mismatch>, Error> {
+        let names: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
         let resources: Vec<ResourceSpecifier<'_>> =
             names.iter().map(|name| ResourceSpecifier::Topic(name)).collect();
         let action = || format!("read the settings of topics {}", names.join(", "));
         let described = self.admin().await?.describe_configs(&resources, &options()).await;
         let results = described.map_err(|error| Error::request(action(), error))?;
-        let mut kept = BTreeMap::new();
-        for (name, result) in names.iter().zip(results) {
-            let action = || format!("read the settings of topic {name}");
+        let mut mismatches = Vec::new();
+        for (spec, result) in specs.iter().zip(results) {
+            let action = || format!("read the settings of topic {}", spec.name);
             let resource = result.map_err(|code| Error::request(action(), KafkaError::AdminOp(code)))?;
             let value = |key: &str| resource.get(key).and_then(|entry| entry.value.clone());
             // A topic the broker does not know yet is answered with no settings at all.
             let unknown = || Error::request(action(), KafkaError::AdminOp(Code::LeaderNotAvailable));
             let cleanup = value("cleanup.policy").ok_or_else(unknown)?;
+            mismatches.extend(cleanup_mismatch(servers, spec, &cleanup));
+            // A broker may not tell this one.
             let max_message_bytes = value("max.message.bytes").and_then(|bytes| bytes.trim().parse().ok());
-            kept.insert((*name).to_owned(), Kept { cleanup, max_message_bytes });
+            mismatches.extend(size_mismatch(servers, spec, max_message_bytes));
         }
-        Ok(kept)
+        Ok(mismatches)
     }
-}
-
-/// What a topic's settings say.
-struct Kept {
-    cleanup: String,
-    /// `None` where the broker does not tell.
-    max_message_bytes: Option<u64>,
 }
 
 impl Drop for Session {
@@ -359,31 +349,32 @@ fn partition_mismatch(servers: &str, name: &str, wanted: i32, found: i32) -> Opt
 }
 
 fn cleanup_mismatch(servers: &str, spec: &TopicSpec, found: &str) -> Option<Mismatch> {
-    let wanted = spec.cleanup.policy();
-    (found.trim() != wanted).then(|| Mismatch {
-        topic: spec.name.clone(),
-        found: format!("cleanup.policy={found}"),
-        wanted: format!("cleanup.policy={wanted}"),
-        remedy: format!(
-            "kafka-configs.sh --bootstrap-server {servers} --alter --entity-type topics --entity-name {} \
-             --add-config cleanup.policy={wanted}",
-            spec.name
-        ),
-    })
+    let wanted = format!("cleanup.policy={}", spec.cleanup.policy());
+    (found.trim() != spec.cleanup.policy())
+        .then(|| setting_mismatch(servers, spec, format!("cleanup.policy={found}"), wanted.clone(), &wanted))
 }
 
 fn size_mismatch(servers: &str, spec: &TopicSpec, found: Option<u64>) -> Option<Mismatch> {
-    let (found, wanted) = (found?, spec.min_message_bytes);
-    (found < wanted).then(|| Mismatch {
-        topic: spec.name.clone(),
-        found: format!("max.message.bytes={found}"),
-        wanted: format!("at least max.message.bytes={wanted}"),
-        remedy: format!(
-            "kafka-configs.sh --bootstrap-server {servers} --alter --entity-type topics --entity-name {} \
-             --add-config max.message.bytes={wanted}",
-            spec.name
-        ),
-    })
+    let (found, least) = (found?, spec.min_message_bytes);
+    let wanted = format!("max.message.bytes={least}");
+    let at_least = format!("at least {wanted}");
+    (found < least)
+        .then(|| setting_mismatch(servers, spec, format!("max.message.bytes={found}"), at_least, &wanted))
+}
+
+fn setting_mismatch(
+    servers: &str,
+    spec: &TopicSpec,
+    found: String,
+    wanted: String,
+    setting: &str,
+) -> Mismatch {
+    let topic = spec.name.clone();
+    let remedy = format!(
+        "kafka-configs.sh --bootstrap-server {servers} --alter --entity-type topics --entity-name {topic} \
+         --add-config {setting}"
+    );
+    Mismatch { topic, found, wanted, remedy }
 }
 
 #[cfg(test)]
