@@ -261,10 +261,7 @@ fn decided_ends(
     patience: Duration,
     left: impl Fn() -> Duration,
 ) -> Result<Ends, Error> {
-    let asking = create(&order.kafka, &Role::Query(Sight::All))?;
-    let last = ask_all(&asking, places, &left);
-    close(asking);
-    let last = last?;
+    let last = self::ends(&order.kafka, places, Sight::All, left())?;
     let telling = (order.options.connect_limit / 4).min(TELLING);
     let begun = Instant::now();
     loop {

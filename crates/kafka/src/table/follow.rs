@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
     pin::pin,
     sync::{Arc, PoisonError},
     time::Duration,
@@ -28,14 +29,14 @@ const RETRY: Policy =
 pub(super) async fn run<S: Apply>(shared: Arc<Shared<S>>) {
     let mut backoff = Backoff::new(RETRY, u64::from(murmur2(shared.topic.as_bytes())));
     loop {
-        let error = read(&shared, &mut backoff).await;
-        // Once: whoever waits for a broker need not be told at every try.
+        let Err(error) = read(&shared, &mut backoff).await;
+        // One warning for an outage, however many attempts it takes.
         if backoff.is_fresh() {
             tracing::warn!(topic = &*shared.topic, error = %Chain(&error), "reading the topic anew from its start");
         } else {
             tracing::debug!(topic = &*shared.topic, error = %Chain(&error), "reading the topic failed again");
         }
-        // Also what will not pass by itself is tried again: a person mends it, and nobody restarts us for it.
+        // Permanent errors are retried too: an operator fixes them without restarting the worker.
         if let Some(wait) = backoff.next_wait(Retry::Later) {
             sleep(wait).await;
         }
@@ -46,17 +47,14 @@ pub(super) async fn run<S: Apply>(shared: Arc<Shared<S>>) {
 ///
 /// Two consumers, because librdkafka takes one wait for the life of a client: the first learns soon where the end is, the second does not
 /// ask the broker twenty times a second whether there is more.
-async fn read<S: Apply>(shared: &Shared<S>, backoff: &mut Backoff) -> Error {
+async fn read<S: Apply>(shared: &Shared<S>, backoff: &mut Backoff) -> Result<Infallible, Error> {
     let mut reading = Reading::new(shared);
-    let read = read_whole(&mut reading).await;
-    if let Err(error) = read {
-        return error;
-    }
+    let mut consumer = assign(&reading, ConsumerOptions::default().fetch_wait).await?;
+    while !take(&mut reading, consumer.next().await, &mut consumer)? {}
+    drop(consumer);
     backoff.reset();
-    match assign(&reading, ConsumerOptions::FOLLOW_WAIT).await {
-        Ok(consumer) => follow(&mut reading, consumer).await,
-        Err(error) => error,
-    }
+    let consumer = assign(&reading, ConsumerOptions::FOLLOW_WAIT).await?;
+    follow(&mut reading, consumer).await
 }
 
 /// A consumer that starts where the reading is.
@@ -78,25 +76,8 @@ async fn assign<S>(reading: &Reading<'_, S>, fetch_wait: Duration) -> Result<Con
     consumer.inspect(|_| hear(shared))
 }
 
-/// Reads until each partition has been at its end.
-async fn read_whole<S: Apply>(reading: &mut Reading<'_, S>) -> Result<(), Error> {
-    let mut consumer = assign(reading, ConsumerOptions::default().fetch_wait).await?;
-    loop {
-        let event = consumer.next().await;
-        hear(reading.shared);
-        let mut events = Vec::new();
-        let failed = take(event, &mut consumer, &mut events);
-        if reading.apply(&events) {
-            return Ok(());
-        }
-        if let Some(error) = failed {
-            return Err(error);
-        }
-    }
-}
-
 /// Reads on until that fails.
-async fn follow<S: Apply>(reading: &mut Reading<'_, S>, mut consumer: Consumer) -> Error {
+async fn follow<S: Apply>(reading: &mut Reading<'_, S>, mut consumer: Consumer) -> Result<Infallible, Error> {
     let shared = reading.shared;
     let partitions: Vec<i32> = reading.positions.keys().copied().collect();
 
@@ -114,13 +95,7 @@ async fn follow<S: Apply>(reading: &mut Reading<'_, S>, mut consumer: Consumer) 
         loop {
             tokio::select! {
                 event = consumer.next() => {
-                    hear(shared);
-                    let mut events = Vec::new();
-                    let failed = take(event, &mut consumer, &mut events);
-                    reading.apply(&events);
-                    if let Some(error) = failed {
-                        return error;
-                    }
+                    take(reading, event, &mut consumer)?;
                 }
                 answer = &mut question => {
                     match answer {
@@ -139,17 +114,27 @@ async fn follow<S: Apply>(reading: &mut Reading<'_, S>, mut consumer: Consumer) 
     }
 }
 
-/// Collects what is there already, so that readers see as much of a transaction at once as possible.
-fn take(first: Result<Event, Error>, consumer: &mut Consumer, events: &mut Vec<Event>) -> Option<Error> {
+/// Applies an event together with those that wait already, so that readers see as much of a transaction at once as possible. True
+/// when that made the state whole; an error behind it is left to the next consumer.
+fn take<S: Apply>(
+    reading: &mut Reading<'_, S>,
+    first: Result<Event, Error>,
+    consumer: &mut Consumer,
+) -> Result<bool, Error> {
+    hear(reading.shared);
+    let (mut events, mut failed) = (Vec::new(), None);
     let mut next = Some(first);
-    while let Some(event) = next {
+    while let Some(event) = next.take() {
         match event {
             Ok(event) => events.push(event),
-            Err(error) => return Some(error),
+            Err(error) => failed = Some(error),
         }
-        next = if events.len() < BATCH { consumer.next().now_or_never() } else { None };
+        if failed.is_none() && events.len() < BATCH {
+            next = consumer.next().now_or_never();
+        }
     }
-    None
+    let is_whole = reading.apply(&events);
+    failed.filter(|_| !is_whole).map_or(Ok(is_whole), Err)
 }
 
 fn hear<S>(shared: &Shared<S>) {

@@ -30,7 +30,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use tokio::{
-    sync::{Semaphore, oneshot},
+    sync::Semaphore,
     time::{sleep, timeout},
 };
 
@@ -330,50 +330,44 @@ impl ShardProducer {
         purpose: Purpose,
         action: &str,
     ) -> Result<Committed, Failure> {
-        let action = || action.to_owned();
-        let Some(worker) = &self.worker else {
-            return Err(Failure::Over { source: Error::Stopped { action: action() } });
-        };
+        let stopped = || Error::Stopped { action: action.to_owned() };
+        let Some(worker) = &self.worker else { return Err(Failure::Over { source: stopped() }) };
         if self.open {
-            let source = Error::Stopped { action: format!("{} (the call before was dropped)", action()) };
+            let source = Error::Stopped { action: format!("{action} (the call before was dropped)") };
             return Err(self.rebuild(source).await);
         }
         if batch.is_empty() {
             return Ok(Committed::default());
         }
 
-        let (answer, answered) = oneshot::channel();
-        worker.hand_over(batch, purpose, answer);
+        let answered = worker.hand_over(batch, purpose);
         (self.open, self.last) = (true, None);
         let watchdog = self.shards.options.watchdog;
         let ended = match timeout(watchdog, answered).await {
             Ok(Ok(ended)) => ended,
-            Ok(Err(_)) => Ended::Broken(Error::Stopped { action: action() }),
-            Err(_) => Ended::Broken(Error::Deadline { action: action(), limit: watchdog }),
+            Ok(Err(_)) => Ended::Broken(stopped()),
+            Err(_) => Ended::Broken(Error::Deadline { action: action.to_owned(), limit: watchdog }),
         };
-        match ended {
+        let (counted, outcome) = match ended {
             Ended::Done(committed) => {
-                self.open = false;
                 self.last = (purpose == Purpose::Commit).then(|| committed.clone());
-                metrics::transaction_ended(match purpose {
+                let counted = match purpose {
                     Purpose::Commit => metrics::Transaction::Committed,
                     Purpose::Complete => metrics::Transaction::Completed,
                     Purpose::Settle => metrics::Transaction::Settled,
-                });
-                Ok(committed)
+                };
+                (counted, Ok(committed))
             }
-            Ended::Aborted(source) => {
-                self.open = false;
-                metrics::transaction_ended(metrics::Transaction::Aborted);
-                Err(Failure::Aborted { source })
-            }
+            Ended::Aborted(source) => (metrics::Transaction::Aborted, Err(Failure::Aborted { source })),
             Ended::Fenced(source) => {
                 self.worker = None;
-                metrics::transaction_ended(metrics::Transaction::Fenced);
-                Err(Failure::Fenced { source })
+                (metrics::Transaction::Fenced, Err(Failure::Fenced { source }))
             }
-            Ended::Broken(source) => Err(self.rebuild(source).await),
-        }
+            Ended::Broken(source) => return Err(self.rebuild(source).await),
+        };
+        self.open = false;
+        metrics::transaction_ended(counted);
+        outcome
     }
 
     /// Builds a new producer in place of one that failed, as long as the lease allows it.

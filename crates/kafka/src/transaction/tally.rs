@@ -100,10 +100,8 @@ impl Tally {
 
     /// Waits until the state is as wanted or a record has failed, whose error it then is.
     fn wait(&self, end: Instant, wanted: impl Fn(&State) -> bool) -> Result<bool, Error> {
-        let left = end.saturating_duration_since(Instant::now());
-        let waiting = |state: &mut State| state.failed.is_none() && state.purged.is_none() && !wanted(state);
-        let waited = self.changed.wait_timeout_while(self.lock(), left, waiting);
-        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut state =
+            self.wait_while(end, |state| state.failed.is_none() && state.purged.is_none() && !wanted(state));
         match state.failed.take().or_else(|| state.purged.take()) {
             Some(error) => Err(error),
             None => Ok(wanted(&state)),
@@ -112,11 +110,13 @@ impl Tally {
 
     /// The failure that made librdkafka give up the rest, if it is reported in time.
     pub(super) fn reason(&self, end: Instant) -> Option<Error> {
+        self.wait_while(end, |state| state.failed.is_none() && state.open > 0).failed.take()
+    }
+
+    fn wait_while(&self, end: Instant, waits: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
         let left = end.saturating_duration_since(Instant::now());
-        let waiting = |state: &mut State| state.failed.is_none() && state.open > 0;
-        let waited = self.changed.wait_timeout_while(self.lock(), left, waiting);
-        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        state.failed.take()
+        let waited = self.changed.wait_timeout_while(self.lock(), left, |state| waits(state));
+        waited.unwrap_or_else(PoisonError::into_inner).0
     }
 }
 

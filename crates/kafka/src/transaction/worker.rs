@@ -126,14 +126,15 @@ impl Worker {
         self.before = cuts;
     }
 
-    /// Hands a batch over. When the thread has ended, the answer is dropped unanswered.
+    /// Hands a batch over. When the thread has ended, there is no answer.
     pub(super) fn hand_over(
         &self,
         records: Vec<EncodedRecord>,
         purpose: Purpose,
-        answer: oneshot::Sender<Ended>,
-    ) {
+    ) -> oneshot::Receiver<Ended> {
+        let (answer, answered) = oneshot::channel();
         self.batches.send(Batch { records, purpose, answer }).ok();
+        answered
     }
 }
 
