@@ -78,7 +78,8 @@ pub(super) struct Context<R = ()> {
     bootstrap: String,
     link: Link<R>,
     tokens: Option<Arc<Tokens>>,
-    totals: Mutex<Totals>,
+    /// The statistics of the last window.
+    totals: Mutex<ClientStatistics>,
     trouble: Mutex<Option<(Code, String)>>,
     cuts: Arc<AtomicU64>,
     pub(super) own: R,
@@ -246,17 +247,6 @@ impl<R: Send + Sync + 'static> ClientContext for Context<R> {
 
 impl ConsumerContext for Context {}
 
-/// What was told at the last window.
-#[derive(Debug, Default, Clone, Copy)]
-struct Totals {
-    sent: u64,
-    received: u64,
-    errors: u64,
-    queued_messages: i64,
-    queued_bytes: i64,
-    brokers_up: i64,
-}
-
 /// The part of librdkafka's statistics that we show.
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -294,29 +284,30 @@ impl Statistics {
         self.brokers.as_ref().is_some_and(|brokers| !brokers.values().any(is_real))
     }
 
-    /// Growth since the last call, of gauges too, which may be negative.
-    fn window(&self, totals: &mut Totals) -> ClientStatistics {
+    /// Growth since the last call, of gauges too, which may be negative. `last` has their values.
+    fn window(&self, last: &mut ClientStatistics) -> ClientStatistics {
         let brokers = || self.brokers.iter().flat_map(HashMap::values);
-        let now = Totals {
-            sent: self.tx_bytes,
-            received: self.rx_bytes,
-            errors: brokers().map(|broker| broker.txerrs + broker.rxerrs + broker.req_timeouts).sum(),
+        let round_trips = brokers().filter_map(|broker| Some(broker.rtt.as_ref()?.avg));
+        let now = ClientStatistics {
             queued_messages: self.msg_cnt,
             queued_bytes: self.msg_size,
+            sent_bytes: self.tx_bytes,
+            received_bytes: self.rx_bytes,
+            request_errors: brokers().map(|broker| broker.txerrs + broker.rxerrs + broker.req_timeouts).sum(),
             // Bootstrap and coordinator connections have no id of their own and would count a broker twice.
             brokers_up: brokers().map(|broker| i64::from(broker.nodeid >= 0 && broker.state == "UP")).sum(),
+            round_trip: Duration::from_micros(round_trips.max().unwrap_or(0)),
         };
-        let before = std::mem::replace(totals, now);
-        let round_trips = brokers().filter_map(|broker| Some(broker.rtt.as_ref()?.avg));
+        let before = std::mem::replace(last, now);
         ClientStatistics {
             queued_messages: now.queued_messages - before.queued_messages,
             queued_bytes: now.queued_bytes - before.queued_bytes,
-            sent_bytes: now.sent.saturating_sub(before.sent),
-            received_bytes: now.received.saturating_sub(before.received),
+            sent_bytes: now.sent_bytes.saturating_sub(before.sent_bytes),
+            received_bytes: now.received_bytes.saturating_sub(before.received_bytes),
             // A broker that left the list takes its errors along: the sum may fall.
-            request_errors: now.errors.saturating_sub(before.errors),
+            request_errors: now.request_errors.saturating_sub(before.request_errors),
             brokers_up: now.brokers_up - before.brokers_up,
-            round_trip: Duration::from_micros(round_trips.max().unwrap_or(0)),
+            round_trip: now.round_trip,
         }
     }
 }
@@ -339,7 +330,7 @@ mod tests {
 
     #[test]
     fn a_window_tells_what_grew_since_the_last() {
-        let mut totals = Totals::default();
+        let mut totals = ClientStatistics::default();
         let first = statistics(100, 5).window(&mut totals);
         assert_eq!((first.queued_messages, first.queued_bytes, first.brokers_up), (3, 300, 1));
 
@@ -389,7 +380,7 @@ mod tests {
 
     #[test]
     fn a_sum_that_falls_counts_as_no_growth() {
-        let mut totals = Totals::default();
+        let mut totals = ClientStatistics::default();
         statistics(100, 5).window(&mut totals);
 
         let window = statistics(100, 0).window(&mut totals);

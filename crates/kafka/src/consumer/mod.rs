@@ -207,7 +207,10 @@ impl Consumer {
         async move {
             let action = format!("ask for the offsets of {topic} partition {partition}");
             let stopped = Error::Stopped { action: action.clone() };
-            let ask = move || poll::ask(&client.upgrade().ok_or(stopped)?, &topic, partition, limit);
+            let ask = move || {
+                let client = client.upgrade().ok_or(stopped)?;
+                poll::ask(&client, &topic, partition, limit)
+            };
             blocking(&action, ask).await?
         }
     }

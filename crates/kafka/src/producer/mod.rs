@@ -16,10 +16,7 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::Arc,
     task::{Poll, ready},
     time::Duration,
 };
@@ -30,10 +27,8 @@ use rdkafka::{
     message::{Header, OwnedHeaders},
     producer::{BaseRecord, DeliveryResult, Producer as _, ProducerContext},
 };
-use tokio::{
-    sync::{Notify, oneshot},
-    time::timeout,
-};
+use tokio::{sync::oneshot, time::timeout};
+use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
 
 use model::EncodedRecord;
 
@@ -61,22 +56,24 @@ impl Default for Options {
     }
 }
 
-type Client = Served<Context<Arc<Outstanding>>>;
+type Client = Served<Context>;
 
 /// See the module's head. Share it behind an `Arc`.
 pub struct Producer {
     /// Only `None` once the producer is being dropped.
     inner: Option<Arc<Client>>,
-    outstanding: Arc<Outstanding>,
+    /// Has a token for every record without a report.
+    outstanding: TaskTracker,
 }
 
 impl Producer {
     /// Creates the client; connections are made in the background.
     pub fn new(kafka: &Kafka, options: &Options) -> Result<Self, Error> {
         let settings = Settings::new(kafka, &Role::Producer { queue_bytes: options.queue_bytes })?;
-        let outstanding = Arc::new(Outstanding::default());
-        let inner = settings.create(Arc::clone(&outstanding))?;
-        Ok(Self { inner: Some(inner), outstanding })
+        let outstanding = TaskTracker::new();
+        // An open tracker could not be waited for; a closed one still hands out tokens.
+        outstanding.close();
+        Ok(Self { inner: Some(settings.create(())?), outstanding })
     }
 
     /// Connects and learns where these topics are, so that the first record does not wait for it (up to a second).
@@ -95,18 +92,16 @@ impl Producer {
 
     /// Queues a record and never waits. Records of one partition keep the order of these calls.
     pub fn send(&self, record: EncodedRecord) -> Result<Delivery, SendError> {
-        let (report, reported) = oneshot::channel();
+        let (sender, reported) = oneshot::channel();
         let inner = match self.inner() {
             Ok(inner) => inner,
             Err(error) => return Err(SendError::new(record, error)),
         };
-        // Before the call: the report may come before it returns.
-        self.outstanding.add();
-        let Err((error, _)) = inner.send(base_record(&record, Box::new(report))) else {
+        let report = Box::new(Report { sender, _token: self.outstanding.token() });
+        let Err((error, _)) = inner.send(base_record(&record, report)) else {
             let (topic, partition) = (Arc::clone(&record.topic), record.partition);
             return Ok(Delivery { reported, topic, partition });
         };
-        self.outstanding.remove();
         let error = Error::Delivery {
             topic: record.topic.to_string(),
             partition: record.partition,
@@ -119,13 +114,13 @@ impl Producer {
     /// Records that were accepted and not yet reported.
     #[must_use]
     pub fn outstanding(&self) -> usize {
-        self.outstanding.count.load(Ordering::Acquire)
+        self.outstanding.len()
     }
 
     /// Waits until every accepted record is reported, whichever way.
     pub async fn flush(&self, limit: Duration) -> Result<(), Error> {
         let action = || format!("flush {} records", self.outstanding());
-        timeout(limit, self.outstanding.none()).await.map_err(|_| Error::Deadline { action: action(), limit })
+        timeout(limit, self.outstanding.wait()).await.map_err(|_| Error::Deadline { action: action(), limit })
     }
 
     /// Gives up every record that is not yet reported. Those on the wire are reported as [`Persisted::Possibly`].
@@ -242,42 +237,19 @@ pub(super) fn base_record<D: rdkafka::IntoOpaque>(
     }
 }
 
-/// How many records are without a report, and a bell for when there are none.
-#[derive(Debug, Default)]
-struct Outstanding {
-    count: AtomicUsize,
-    empty: Notify,
+/// What travels with a record and comes back with its report.
+pub(super) struct Report {
+    sender: oneshot::Sender<Result<Ack, Error>>,
+    /// Counts the record as outstanding for as long as it exists.
+    _token: TaskTrackerToken,
 }
 
-impl Outstanding {
-    fn add(&self) {
-        self.count.fetch_add(1, Ordering::AcqRel);
-    }
+impl ProducerContext for Context {
+    type DeliveryOpaque = Box<Report>;
 
-    fn remove(&self) {
-        if self.count.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.empty.notify_waiters();
-        }
-    }
-
-    async fn none(&self) {
-        loop {
-            let bell = self.empty.notified();
-            if self.count.load(Ordering::Acquire) == 0 {
-                return;
-            }
-            bell.await;
-        }
-    }
-}
-
-impl ProducerContext for Context<Arc<Outstanding>> {
-    type DeliveryOpaque = Box<oneshot::Sender<Result<Ack, Error>>>;
-
-    fn delivery(&self, report: &DeliveryResult<'_>, sender: Self::DeliveryOpaque) {
+    fn delivery(&self, result: &DeliveryResult<'_>, report: Box<Report>) {
         // The caller may have dropped its delivery.
-        drop(sender.send(outcome(report)));
-        self.own.remove();
+        report.sender.send(outcome(result)).ok();
     }
 }
 
