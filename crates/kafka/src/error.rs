@@ -10,16 +10,16 @@ use base::retry::Retry;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A setting of the user's contradicts a promise of ours.
+    /// A user's setting contradicts an enforced one.
     #[error("{client} setting {key}={value} is refused: {rule}; {remedy}")]
     Refused {
         /// Whose setting: `producer`, `consumer`, `transactional` or `admin`.
         client: &'static str,
         /// The setting as the user wrote it.
         key: String,
-        /// Its value; never a secret, since no promise depends on one.
+        /// Its value; never a secret, since no secret is enforced.
         value: String,
-        /// The promise.
+        /// Why the setting is enforced.
         rule: &'static str,
         /// What to do.
         remedy: String,

@@ -10,7 +10,7 @@
 //! - A record's partition is decided by its maker ([`partition_of`]), never by the client.
 //! - Calls that block run on threads of their own, never on the runtime's.
 //! - Queues are bounded: producers give records back, consumers stop fetching.
-//! - What the promises depend on cannot be configured away; all else passes through to librdkafka ([`Error::Refused`]).
+//! - Settings that the guarantees depend on are enforced ([`Error::Refused`]); all others pass through to librdkafka.
 //!
 //! On failure every error answers [`Error::retry`]; [`Error::is_fatal`] says that the client itself is over, and
 //! [`Error::persisted`] whether a record whose publication failed may be in the log all the same.
@@ -19,14 +19,14 @@ mod client;
 mod consumer;
 mod context;
 pub mod embedded;
+mod enforced_settings;
 mod error;
 mod group;
 mod oauth;
 mod partition;
+mod poll_thread;
 mod producer;
-mod promise;
 mod role;
-mod served;
 mod settings;
 mod sys;
 mod table;

@@ -1,6 +1,6 @@
 //! librdkafka settings for each kind of client, in one place.
 //!
-//! Three layers, the later ones win: our defaults, what the user passes through, and what our promises depend on. A user's
+//! Three layers, the later ones win: our defaults, what the user passes through, and the enforced settings. A user's
 //! setting that contradicts the last layer is refused instead of overruled in silence. Settings librdkafka cannot take
 //! (token endpoint; it is built without curl) are taken out and served by [`super::oauth`].
 
@@ -24,8 +24,8 @@ use crate::Kafka;
 use crate::{
     Error,
     context::{Context, Handle, Link},
+    enforced_settings::enforced_settings,
     oauth,
-    promise::promises,
     role::{Fetch, Role, Sight},
     sys,
 };
@@ -102,17 +102,17 @@ impl Settings {
             // Never above the queue: a record that can never fit must be refused, not found to be in the way for ever.
             config.set("message.max.bytes", set.min(most.max(SMALLEST_MAX)).to_string());
         }
-        for promise in promises(role, &kafka.bootstrap_servers) {
-            if let Some(refusal) = promise.refusal(client, &user) {
+        for enforced in enforced_settings(role, &kafka.bootstrap_servers) {
+            if let Some(refusal) = enforced.refusal(client, &user) {
                 return Err(refusal);
             }
-            if promise.leaves_the_users() && user.contains_key(promise.key) {
+            if enforced.leaves_the_users() && user.contains_key(enforced.key) {
                 continue;
             }
-            if promise.value.is_empty() {
-                config.remove(promise.key);
+            if enforced.value.is_empty() {
+                config.remove(enforced.key);
             } else {
-                config.set(promise.key, promise.value);
+                config.set(enforced.key, enforced.value);
             }
         }
         if client == Client::Transactional {
@@ -129,8 +129,8 @@ impl Settings {
         let client = role.client();
         let mut user = user_settings(kafka, role);
         let token = oauth::Source::take(client.label(), &mut user);
-        let promises = promises(role, &kafka.bootstrap_servers);
-        let refused = promises.iter().filter_map(|promise| promise.refusal(client, &user));
+        let enforced = enforced_settings(role, &kafka.bootstrap_servers);
+        let refused = enforced.iter().filter_map(|setting| setting.refusal(client, &user));
         let unusable = user.values().filter_map(|(key, value)| {
             // Under the user's own name for it, so that librdkafka complains about that one.
             let set = ClientConfig::new().set(*key, *value).create_native_config();

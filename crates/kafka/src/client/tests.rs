@@ -52,7 +52,7 @@ fn zstd_is_refused_with_a_remedy_where_it_is_not_built_in() {
 }
 
 #[test]
-fn a_setting_against_a_promise_is_refused_with_rule_and_remedy() {
+fn user_setting_against_an_enforced_one_is_refused() {
     let text = error_text(&kafka(&[("acks", "1")], &[]), &producer());
 
     assert!(text.contains("producer setting acks=1 is refused"), "{text}");
@@ -61,7 +61,7 @@ fn a_setting_against_a_promise_is_refused_with_rule_and_remedy() {
 }
 
 #[test]
-fn every_promise_holds_against_a_user_who_sets_something_else() {
+fn every_enforced_setting_refuses_another_value() {
     let roles = [
         producer(),
         Role::Transactional { id: "t".into(), queue_bytes: 1024, timeout: Duration::from_secs(15) },
@@ -69,17 +69,17 @@ fn every_promise_holds_against_a_user_who_sets_something_else() {
     ];
 
     for role in roles {
-        for promise in promises(&role, "127.0.0.1:1") {
-            let wrong = if promise.leaves_the_users() { "2000000000" } else { "77" };
-            let other = kafka(&[(promise.key, wrong)], &[(promise.key, wrong)]);
+        for enforced in enforced_settings(&role, "127.0.0.1:1") {
+            let wrong = if enforced.leaves_the_users() { "2000000000" } else { "77" };
+            let other = kafka(&[(enforced.key, wrong)], &[(enforced.key, wrong)]);
 
-            assert!(matches!(Settings::new(&other, &role), Err(Error::Refused { .. })), "{}", promise.key);
+            assert!(matches!(Settings::new(&other, &role), Err(Error::Refused { .. })), "{}", enforced.key);
         }
     }
 }
 
 #[test]
-fn a_batch_may_be_smaller_than_promised_and_stays_so() {
+fn smaller_batch_size_is_kept() {
     let settings = Settings::new(&kafka(&[("batch.size", "5000")], &[]), &producer()).unwrap();
 
     assert_eq!(settings.config.get("batch.size"), Some("5000"));
@@ -120,7 +120,7 @@ fn what_is_fetched_and_what_waits_stay_within_the_prefetch_together() {
 }
 
 #[test]
-fn a_promise_in_other_words_is_no_contradiction() {
+fn enforced_value_in_other_words_is_accepted() {
     let kafka = kafka(&[("acks", "all"), ("enable.idempotence", "true")], &[("auto.offset.reset", "none")]);
 
     assert!(Settings::new(&kafka, &producer()).is_ok());

@@ -29,12 +29,12 @@ use crate::{
     client::{Settings, on_closing_thread},
     consumer::{self, find_topic},
     error::Cause,
+    poll_thread::MORE,
     role::{Role, Sight},
-    served::MORE,
 };
 
 /// The longest one poll waits: how late a stop may be noticed. A little more than whole milliseconds, for the reason in
-/// [`served`](super::super::served).
+/// [`poll_thread`](super::super::poll_thread).
 const STEP: Duration = Duration::from_millis(100).saturating_add(MORE);
 /// As long as a renewal is still under way at the end, events are served in steps of this length.
 const LAST_STEP: Duration = Duration::from_millis(10);

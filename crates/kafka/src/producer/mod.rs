@@ -38,8 +38,8 @@ use crate::{
     client::{Settings, blocking, in_steps, on_closing_thread},
     context::{Context, everything},
     error::Cause,
+    poll_thread::PolledProducer,
     role::Role,
-    served::Served,
     sys,
 };
 
@@ -56,7 +56,7 @@ impl Default for Options {
     }
 }
 
-type Client = Served<Context>;
+type Client = PolledProducer<Context>;
 
 /// See the module's head. Share it behind an `Arc`.
 pub struct Producer {

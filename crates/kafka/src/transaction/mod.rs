@@ -16,13 +16,13 @@
 //! Now and then a broker loses track of a transaction: its coordinator calls it ended, and partitions never hear of it.
 //! Taking the id over does not end it, and readers see nothing behind it for ever. [`ShardProducer::settle`] does: the id has
 //! kept its producer's number, so that the end of a new transaction in the same partition ends the old one as well. Whether
-//! that one is committed or aborted follows from what the batch says of itself and from where it is ([`left`]), so that a
+//! that one is committed or aborted follows from what the batch says of itself and from where it is ([`hanging_transaction`]), so that a
 //! batch stays whole whichever partitions were told.
 //!
 //! A transaction the broker itself aborted because it was open longer than `transaction.timeout.ms` (a frozen process) is
 //! reported as fencing too: librdkafka cannot tell the two apart, and ending the instance is right for both.
 
-mod left;
+mod hanging_transaction;
 mod tally;
 mod worker;
 
@@ -34,6 +34,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
+use hanging_transaction::{Numbers, Verdict, judge, sign, to_commit};
 use worker::{Ended, Purpose, Worker};
 
 use base::{
@@ -131,7 +132,7 @@ impl Shards {
             lease,
             worker: Some(worker),
             open: false,
-            numbers: left::Numbers::default(),
+            numbers: Numbers::default(),
             last: None,
         })
     }
@@ -196,7 +197,7 @@ pub struct ShardProducer {
     worker: Option<Worker>,
     /// A batch was handed over and its outcome has not been seen: the call that waited for it was dropped.
     open: bool,
-    numbers: left::Numbers,
+    numbers: Numbers,
     /// Where the last batch is, if it was committed and nothing else was done since.
     last: Option<Committed>,
 }
@@ -218,7 +219,7 @@ impl ShardProducer {
             let source = Error::Cut { transactional_id: Arc::clone(&self.transactional_id) };
             return Err(self.rebuild(source).await);
         }
-        left::sign(&self.transactional_id, &mut self.numbers, &mut batch);
+        sign(&self.transactional_id, &mut self.numbers, &mut batch);
         self.hand_over(batch, Purpose::Commit, &action).await
     }
 
@@ -256,8 +257,7 @@ impl ShardProducer {
     pub async fn settle(&mut self, places: &[Place]) -> Result<(), Error> {
         let action = format!("end what was left open with transactional id {}", self.transactional_id);
         let (kafka, limit) = (self.shards.kafka.clone(), self.shards.options.watchdog);
-        let left::Verdict { commit: open, abort } =
-            left::judge(&kafka, &self.transactional_id, places, limit).await?;
+        let Verdict { commit: open, abort } = judge(&kafka, &self.transactional_id, places, limit).await?;
         let committed: Vec<&Place> = open.keys().collect();
         let mut tries = 0;
         while !open.is_empty() {
@@ -271,7 +271,7 @@ impl ShardProducer {
                     "Kafka did not tell these partitions that a transaction was committed"
                 );
             }
-            let records = left::to_commit(&kafka, &self.transactional_id, &open, tries == 0, limit).await?;
+            let records = to_commit(&kafka, &self.transactional_id, &open, tries == 0, limit).await?;
             let done = self.try_settling(Purpose::Complete, records, &action, &mut tries).await;
             let done = done.inspect_err(|error| {
                 let id = &*self.transactional_id;

@@ -28,9 +28,9 @@ use crate::{
     client::{Settings, start_thread},
     context::Context,
     error::Cause,
+    poll_thread::PolledProducer,
     producer::base_record,
     role::Role,
-    served::Served,
 };
 
 /// The most we wait for reports beyond the transaction's timeout, at which librdkafka gives records up by itself.
@@ -139,7 +139,7 @@ impl Worker {
 }
 
 struct Shard {
-    producer: Arc<Served<Context<Tally>>>,
+    producer: Arc<PolledProducer<Context<Tally>>>,
     transactional_id: Arc<str>,
     report_limit: Duration,
     before_commit: Option<Hook>,

@@ -30,14 +30,14 @@ const TURN: Duration = Duration::from_millis(250);
 pub(super) const MORE: Duration = Duration::from_micros(50);
 
 /// See the module's head. Dropping it waits for the thread, and for what librdkafka still has to say.
-pub(super) struct Served<C: ProducerContext> {
+pub(super) struct PolledProducer<C: ProducerContext> {
     producer: Arc<BaseProducer<C>>,
     is_ending: Arc<AtomicBool>,
     /// Only `None` once it is being dropped.
     thread: Option<JoinHandle<()>>,
 }
 
-impl<C: ProducerContext + 'static> FromClientConfigAndContext<C> for Served<C> {
+impl<C: ProducerContext + 'static> FromClientConfigAndContext<C> for PolledProducer<C> {
     fn from_config_and_context(config: &ClientConfig, context: C) -> KafkaResult<Self> {
         let producer = Arc::new(BaseProducer::from_config_and_context(config, context)?);
         let is_ending = Arc::new(AtomicBool::new(false));
@@ -53,7 +53,7 @@ impl<C: ProducerContext + 'static> FromClientConfigAndContext<C> for Served<C> {
     }
 }
 
-impl<C: ProducerContext> Deref for Served<C> {
+impl<C: ProducerContext> Deref for PolledProducer<C> {
     type Target = BaseProducer<C>;
 
     fn deref(&self) -> &Self::Target {
@@ -61,7 +61,7 @@ impl<C: ProducerContext> Deref for Served<C> {
     }
 }
 
-impl<R> Handle<R> for Served<Context<R>>
+impl<R> Handle<R> for PolledProducer<Context<R>>
 where
     Context<R>: ProducerContext,
 {
@@ -76,7 +76,7 @@ where
     }
 }
 
-impl<C: ProducerContext> Drop for Served<C> {
+impl<C: ProducerContext> Drop for PolledProducer<C> {
     fn drop(&mut self) {
         self.is_ending.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take()
@@ -121,7 +121,7 @@ mod tests {
         cluster.create_topic("events", 1).unwrap();
         let settings = Settings::new(&cluster.settings(), &Role::Producer { queue_bytes: 1 << 20 }).unwrap();
         let (told, tells) = mpsc::channel();
-        let producer: Arc<Served<Context<Tells>>> = settings.create(Tells(told)).unwrap();
+        let producer: Arc<PolledProducer<Context<Tells>>> = settings.create(Tells(told)).unwrap();
         producer
             .send(BaseRecord::to("events").key("key").payload("value"))
             .map_err(|(error, _)| error)

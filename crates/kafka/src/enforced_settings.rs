@@ -1,4 +1,4 @@
-//! What the user may not configure away: the settings on which our promises rest, per kind of client.
+//! Settings that the user cannot change, because the worker's guarantees depend on them, per kind of client.
 //!
 //! This is the one table: [`super::check_settings`] reports contradictions before anything starts, and no client is
 //! created against it.
@@ -18,8 +18,8 @@ const BATCH_BYTES: usize = 1_000_000;
 /// longer. The lease ends long before.
 const POLL_LIMIT: Duration = Duration::from_secs(30);
 
-/// A setting our promises depend on. An empty value means that it is not set at all.
-pub(super) struct Promise {
+/// A setting that the worker's guarantees depend on. With an empty value it is removed.
+pub(super) struct EnforcedSetting {
     pub(super) key: &'static str,
     pub(super) value: String,
     accepted: Accepted,
@@ -34,7 +34,7 @@ enum Accepted {
     AtMost,
 }
 
-impl Promise {
+impl EnforcedSetting {
     /// The user's contradiction to it, if there is one. `user` has librdkafka's name to the user's name and value.
     pub(super) fn refusal(&self, client: Client, user: &BTreeMap<&str, (&str, &str)>) -> Option<Error> {
         let (key, value) = user.get(self.key).filter(|(_, value)| !self.allows(value))?;
@@ -68,36 +68,41 @@ const FALSE: &[&str] = &["false", "0", "f"];
 const LOSSLESS: &str =
     "a record counts as published only when all in-sync replicas have it, once and in order";
 
-fn exactly(key: &'static str, value: &str, words: &'static [&'static str], rule: &'static str) -> Promise {
-    Promise { key, value: value.to_owned(), accepted: Accepted::Words(words), rule }
+fn exactly(
+    key: &'static str,
+    value: &str,
+    words: &'static [&'static str],
+    rule: &'static str,
+) -> EnforcedSetting {
+    EnforcedSetting { key, value: value.to_owned(), accepted: Accepted::Words(words), rule }
 }
 
-fn ours(key: &'static str, value: impl Into<String>, rule: &'static str) -> Promise {
-    Promise { key, value: value.into(), accepted: Accepted::Words(&[]), rule }
+fn ours(key: &'static str, value: impl Into<String>, rule: &'static str) -> EnforcedSetting {
+    EnforcedSetting { key, value: value.into(), accepted: Accepted::Words(&[]), rule }
 }
 
 /// Everything that holds for a client of this kind against the cluster at `servers`.
-pub(super) fn promises(role: &Role, servers: &str) -> Vec<Promise> {
-    let mut promises = vec![ours(
+pub(super) fn enforced_settings(role: &Role, servers: &str) -> Vec<EnforcedSetting> {
+    let mut settings = vec![ours(
         "metadata.broker.list",
         servers,
         "all clients of a worker use the cluster of bootstrap.servers",
     )];
     match role {
         Role::Producer { queue_bytes } => {
-            promises.extend(of_producers(*queue_bytes));
-            promises.push(exactly(
+            settings.extend(of_producers(*queue_bytes));
+            settings.push(exactly(
                 "message.timeout.ms",
                 "0",
                 &["0"],
                 "a record must not be given up while a later one goes through, and deadlines are the receiver's",
             ));
             let rule = "the worker names its transactional producers after what they write";
-            promises.push(ours("transactional.id", "", rule));
+            settings.push(ours("transactional.id", "", rule));
         }
         Role::Transactional { id, queue_bytes, timeout } => {
-            promises.extend(of_producers(*queue_bytes));
-            promises.extend([
+            settings.extend(of_producers(*queue_bytes));
+            settings.extend([
                 ours(
                     "transactional.id",
                     &**id,
@@ -117,17 +122,17 @@ pub(super) fn promises(role: &Role, servers: &str) -> Vec<Promise> {
             ]);
         }
         // assign() needs a group's name, though nothing is ever committed to it and it is never joined.
-        Role::Consumer(_, sight) => promises.extend(of_consumers("tributary-reader", *sight)),
-        Role::Query(sight) => promises.extend(of_consumers("", *sight)),
+        Role::Consumer(_, sight) => settings.extend(of_consumers("tributary-reader", *sight)),
+        Role::Query(sight) => settings.extend(of_consumers("", *sight)),
         Role::Member { group, session, heartbeat } => {
-            promises.extend(of_members(group, *session, *heartbeat));
+            settings.extend(of_members(group, *session, *heartbeat));
         }
-        Role::Admin => promises.push(no_topics()),
+        Role::Admin => settings.push(no_topics()),
     }
-    promises
+    settings
 }
 
-fn no_topics() -> Promise {
+fn no_topics() -> EnforcedSetting {
     exactly(
         "allow.auto.create.topics",
         "false",
@@ -136,7 +141,7 @@ fn no_topics() -> Promise {
     )
 }
 
-fn of_producers(queue_bytes: usize) -> [Promise; 8] {
+fn of_producers(queue_bytes: usize) -> [EnforcedSetting; 8] {
     [
         exactly("enable.idempotence", "true", TRUE, LOSSLESS),
         exactly("request.required.acks", "-1", &["-1", "all"], LOSSLESS),
@@ -147,7 +152,7 @@ fn of_producers(queue_bytes: usize) -> [Promise; 8] {
             FALSE,
             "a record counts as published only when its report says so",
         ),
-        Promise {
+        EnforcedSetting {
             key: "batch.size",
             value: BATCH_BYTES.to_string(),
             accepted: Accepted::AtMost,
@@ -164,7 +169,7 @@ fn of_producers(queue_bytes: usize) -> [Promise; 8] {
 }
 
 /// `&["read_committed"]` is what users may set, also where this client itself has to see open transactions.
-fn of_consumers(group: &str, sight: Sight) -> [Promise; 7] {
+fn of_consumers(group: &str, sight: Sight) -> [EnforcedSetting; 7] {
     let isolation = match sight {
         Sight::Committed => "read_committed",
         Sight::All => "read_uncommitted",
@@ -200,7 +205,7 @@ fn of_consumers(group: &str, sight: Sight) -> [Promise; 7] {
 }
 
 /// The words are those allowed to readers, who get the same settings of the user's; the values are what a member needs.
-fn of_members(group: &str, session: Duration, heartbeat: Duration) -> [Promise; 11] {
+fn of_members(group: &str, session: Duration, heartbeat: Duration) -> [EnforcedSetting; 11] {
     let ms = |duration: Duration| duration.as_millis().to_string();
     [
         ours("group.id", group, "the worker's group.id names the group that shares its work"),
