@@ -35,6 +35,11 @@ enum Accepted {
 }
 
 impl EnforcedSetting {
+    /// Users read the rule when their setting is refused.
+    fn because(self, rule: &'static str) -> Self {
+        Self { rule, ..self }
+    }
+
     /// The user's contradiction to it, if there is one. `user` has librdkafka's name to the user's name and value.
     pub(super) fn refusal(&self, client: Client, user: &BTreeMap<&str, (&str, &str)>) -> Option<Error> {
         let (key, value) = user.get(self.key).filter(|(_, value)| !self.allows(value))?;
@@ -65,60 +70,49 @@ impl EnforcedSetting {
 
 const TRUE: &[&str] = &["true", "1", "t"];
 const FALSE: &[&str] = &["false", "0", "f"];
+
 const LOSSLESS: &str =
     "a record counts as published only when all in-sync replicas have it, once and in order";
+const IN_ORDER: &str =
+    "a record must not be given up while a later one goes through, and deadlines are the receiver's";
+const AS_NEEDED: &str = "a topic is created as the worker needs it, never with the broker's defaults because it was \
+                         asked for";
+const NOT_READ: &str = "nobody reads what is shared out";
 
-fn exactly(
-    key: &'static str,
-    value: &str,
-    words: &'static [&'static str],
-    rule: &'static str,
-) -> EnforcedSetting {
-    EnforcedSetting { key, value: value.to_owned(), accepted: Accepted::Words(words), rule }
+/// A value that the worker alone chooses.
+fn sets(key: &'static str, value: impl Into<String>) -> EnforcedSetting {
+    accepts(key, value, &[])
 }
 
-fn ours(key: &'static str, value: impl Into<String>, rule: &'static str) -> EnforcedSetting {
-    EnforcedSetting { key, value: value.into(), accepted: Accepted::Words(&[]), rule }
+/// A value that users may also write, in one of these words.
+fn accepts(key: &'static str, value: impl Into<String>, words: &'static [&'static str]) -> EnforcedSetting {
+    EnforcedSetting { key, value: value.into(), accepted: Accepted::Words(words), rule: "" }
 }
 
-/// Everything that holds for a client of this kind against the cluster at `servers`.
+/// All that are enforced on a client of this kind against the cluster at `servers`.
 pub(super) fn enforced_settings(role: &Role, servers: &str) -> Vec<EnforcedSetting> {
-    let mut settings = vec![ours(
-        "metadata.broker.list",
-        servers,
-        "all clients of a worker use the cluster of bootstrap.servers",
-    )];
+    let mut settings = vec![
+        sets("metadata.broker.list", servers)
+            .because("all clients of a worker use the cluster of bootstrap.servers"),
+    ];
     match role {
         Role::Producer { queue_bytes } => {
             settings.extend(of_producers(*queue_bytes));
-            settings.push(exactly(
-                "message.timeout.ms",
-                "0",
-                &["0"],
-                "a record must not be given up while a later one goes through, and deadlines are the receiver's",
-            ));
-            let rule = "the worker names its transactional producers after what they write";
-            settings.push(ours("transactional.id", "", rule));
+            settings.extend([
+                accepts("message.timeout.ms", "0", &["0"]).because(IN_ORDER),
+                sets("transactional.id", "")
+                    .because("the worker names its transactional producers after what they write"),
+            ]);
         }
         Role::Transactional { id, queue_bytes, timeout } => {
             settings.extend(of_producers(*queue_bytes));
             settings.extend([
-                ours(
-                    "transactional.id",
-                    &**id,
-                    "the id names the shard, so that the broker can refuse every earlier owner",
-                ),
-                ours(
-                    "transaction.timeout.ms",
-                    timeout.as_millis().to_string(),
-                    "a frozen owner may hold back readers of its shard no longer than this",
-                ),
-                exactly(
-                    "log.connection.close",
-                    "true",
-                    TRUE,
-                    "who has lost a connection has to look what became of its last transaction",
-                ),
+                sets("transactional.id", &**id)
+                    .because("the id names the shard, so that the broker can refuse every earlier owner"),
+                sets("transaction.timeout.ms", ms(*timeout))
+                    .because("a frozen owner may hold back readers of its shard no longer than this"),
+                accepts("log.connection.close", "true", TRUE)
+                    .because("who has lost a connection has to look what became of its last transaction"),
             ]);
         }
         // assign() needs a group's name, though nothing is ever committed to it and it is never joined.
@@ -132,38 +126,30 @@ pub(super) fn enforced_settings(role: &Role, servers: &str) -> Vec<EnforcedSetti
     settings
 }
 
+fn ms(duration: Duration) -> String {
+    duration.as_millis().to_string()
+}
+
 fn no_topics() -> EnforcedSetting {
-    exactly(
-        "allow.auto.create.topics",
-        "false",
-        FALSE,
-        "a topic is created as the worker needs it, never with the broker's defaults because it was asked for",
-    )
+    accepts("allow.auto.create.topics", "false", FALSE).because(AS_NEEDED)
 }
 
 fn of_producers(queue_bytes: usize) -> [EnforcedSetting; 8] {
     [
-        exactly("enable.idempotence", "true", TRUE, LOSSLESS),
-        exactly("request.required.acks", "-1", &["-1", "all"], LOSSLESS),
-        exactly("message.send.max.retries", "2147483647", &["2147483647"], LOSSLESS),
-        exactly(
-            "delivery.report.only.error",
-            "false",
-            FALSE,
-            "a record counts as published only when its report says so",
-        ),
+        accepts("enable.idempotence", "true", TRUE).because(LOSSLESS),
+        accepts("request.required.acks", "-1", &["-1", "all"]).because(LOSSLESS),
+        accepts("message.send.max.retries", "2147483647", &["2147483647"]).because(LOSSLESS),
+        accepts("delivery.report.only.error", "false", FALSE)
+            .because("a record counts as published only when its report says so"),
         EnforcedSetting {
             key: "batch.size",
             value: BATCH_BYTES.to_string(),
             accepted: Accepted::AtMost,
             rule: "a topic's max.message.bytes is judged per batch, and a batch above it is refused with all its records",
         },
-        ours("partitioner", "", "the company in the key decides the partition"),
-        ours(
-            "queue.buffering.max.kbytes",
-            (queue_bytes / 1024).max(1).to_string(),
-            "the worker bounds its memory itself, see intake.memory.bytes",
-        ),
+        sets("partitioner", "").because("the company in the key decides the partition"),
+        sets("queue.buffering.max.kbytes", (queue_bytes / 1024).max(1).to_string())
+            .because("the worker bounds its memory itself, see intake.memory.bytes"),
         no_topics(),
     ]
 }
@@ -175,66 +161,40 @@ fn of_consumers(group: &str, sight: Sight) -> [EnforcedSetting; 7] {
         Sight::All => "read_uncommitted",
     };
     [
-        ours("group.id", group, "readers are assigned their partitions and join no group"),
-        ours(
-            "client.rack",
-            "",
-            "only a partition's leader knows its end; a follower that lags would report it early",
-        ),
-        exactly(
-            "isolation.level",
-            isolation,
-            &["read_committed"],
-            "what a fenced or aborted writer left behind must never be seen",
-        ),
-        exactly(
-            "enable.auto.commit",
-            "false",
-            FALSE,
-            "the worker keeps its own offsets, with the records they belong to",
-        ),
-        exactly(
-            "auto.offset.reset",
-            "error",
-            &["error", "none"],
-            "an offset out of range opens a gap and is never a silent jump",
-        ),
-        exactly("enable.partition.eof", "true", TRUE, "reading to the end needs to be told where the end is"),
+        sets("group.id", group).because("readers are assigned their partitions and join no group"),
+        sets("client.rack", "")
+            .because("only a partition's leader knows its end; a follower that lags would report it early"),
+        accepts("isolation.level", isolation, &["read_committed"])
+            .because("what a fenced or aborted writer left behind must never be seen"),
+        accepts("enable.auto.commit", "false", FALSE)
+            .because("the worker keeps its own offsets, with the records they belong to"),
+        accepts("auto.offset.reset", "error", &["error", "none"])
+            .because("an offset out of range opens a gap and is never a silent jump"),
+        accepts("enable.partition.eof", "true", TRUE)
+            .because("reading to the end needs to be told where the end is"),
         no_topics(),
     ]
 }
 
 /// The words are those allowed to readers, who get the same settings of the user's; the values are what a member needs.
 fn of_members(group: &str, session: Duration, heartbeat: Duration) -> [EnforcedSetting; 11] {
-    let ms = |duration: Duration| duration.as_millis().to_string();
     [
-        ours("group.id", group, "the worker's group.id names the group that shares its work"),
-        ours("group.instance.id", "", "a worker that leaves must give up its work at once"),
-        exactly("group.protocol", "classic", &["classic"], "the session must end within session.timeout.ms"),
-        exactly(
-            "partition.assignment.strategy",
-            "cooperative-sticky",
-            &["cooperative-sticky"],
-            "work stays where it is when a worker comes or goes",
-        ),
-        ours(
-            "session.timeout.ms",
-            ms(session),
-            "the worker's session.timeout.ms decides when its work moves",
-        ),
-        ours(
-            "heartbeat.interval.ms",
-            ms(heartbeat),
-            "the worker's heartbeat.interval.ms decides how often it shows signs of life",
-        ),
-        ours(
-            "max.poll.interval.ms",
-            ms(session.max(POLL_LIMIT)),
-            "the thread that polls for the group does nothing else",
-        ),
-        exactly("enable.auto.commit", "false", FALSE, "commits prove that a worker still owns its work"),
-        exactly("auto.offset.reset", "latest", &["error", "none"], "nobody reads what is shared out"),
-        exactly("enable.partition.eof", "false", TRUE, "nobody reads what is shared out"),
+        sets("group.id", group).because("the worker's group.id names the group that shares its work"),
+        sets("group.instance.id", "").because("a worker that leaves must give up its work at once"),
+        accepts("group.protocol", "classic", &["classic"])
+            .because("the session must end within session.timeout.ms"),
+        accepts("partition.assignment.strategy", "cooperative-sticky", &["cooperative-sticky"])
+            .because("work stays where it is when a worker comes or goes"),
+        sets("session.timeout.ms", ms(session))
+            .because("the worker's session.timeout.ms decides when its work moves"),
+        sets("heartbeat.interval.ms", ms(heartbeat))
+            .because("the worker's heartbeat.interval.ms decides how often it shows signs of life"),
+        sets("max.poll.interval.ms", ms(session.max(POLL_LIMIT)))
+            .because("the thread that polls for the group does nothing else"),
+        accepts("enable.auto.commit", "false", FALSE)
+            .because("commits prove that a worker still owns its work"),
+        accepts("auto.offset.reset", "latest", &["error", "none"]).because(NOT_READ),
+        accepts("enable.partition.eof", "false", TRUE).because(NOT_READ),
         no_topics(),
     ]
 }

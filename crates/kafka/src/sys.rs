@@ -13,15 +13,7 @@ use std::{
 
 use rdkafka::{
     ClientContext,
-    bindings::{
-        rd_kafka_brokers_add, rd_kafka_consumer_group_metadata, rd_kafka_consumer_group_metadata_destroy,
-        rd_kafka_consumer_group_metadata_generation_id, rd_kafka_get_watermark_offsets,
-        rd_kafka_handle_mock_cluster, rd_kafka_message_status, rd_kafka_metadata, rd_kafka_metadata_destroy,
-        rd_kafka_mock_group_initial_rebalance_delay_ms, rd_kafka_msg_status_t,
-        rd_kafka_oauthbearer_set_token, rd_kafka_oauthbearer_set_token_failure, rd_kafka_outq_len,
-        rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR, rd_kafka_topic_destroy, rd_kafka_topic_new,
-        rd_kafka_topic_t,
-    },
+    bindings::{self as rd, rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR},
     client::{Client, OAuthToken},
     error::{KafkaError, RDKafkaErrorCode as Code},
     message::BorrowedMessage,
@@ -32,17 +24,17 @@ use super::{Error, error::Persisted};
 /// Whether events wait in the queue of a consumer: log lines above all, and records that were fetched.
 pub(super) fn has_events<C: ClientContext>(client: &Client<C>) -> bool {
     // SAFETY: the client is alive for the whole call, which only reads the length of its queue.
-    unsafe { rd_kafka_outq_len(client.native_ptr()) > 0 }
+    unsafe { rd::rd_kafka_outq_len(client.native_ptr()) > 0 }
 }
 
 /// What the producer knows about a message whose delivery is reported.
 pub(super) fn persisted(message: &BorrowedMessage<'_>) -> Persisted {
     // SAFETY: the pointer comes from a live message that is borrowed for the whole call; the call only reads it.
-    let status = unsafe { rd_kafka_message_status(message.ptr()) };
+    let status = unsafe { rd::rd_kafka_message_status(message.ptr()) };
     match status {
-        rd_kafka_msg_status_t::RD_KAFKA_MSG_STATUS_NOT_PERSISTED => Persisted::No,
-        rd_kafka_msg_status_t::RD_KAFKA_MSG_STATUS_POSSIBLY_PERSISTED => Persisted::Possibly,
-        rd_kafka_msg_status_t::RD_KAFKA_MSG_STATUS_PERSISTED => Persisted::Yes,
+        rd::rd_kafka_msg_status_t::RD_KAFKA_MSG_STATUS_NOT_PERSISTED => Persisted::No,
+        rd::rd_kafka_msg_status_t::RD_KAFKA_MSG_STATUS_POSSIBLY_PERSISTED => Persisted::Possibly,
+        rd::rd_kafka_msg_status_t::RD_KAFKA_MSG_STATUS_PERSISTED => Persisted::Yes,
     }
 }
 
@@ -51,9 +43,9 @@ pub(super) fn persisted(message: &BorrowedMessage<'_>) -> Persisted {
 pub(super) fn rebalance_at_once<C: ClientContext>(client: &Client<C>) {
     // SAFETY: the client is alive for the whole call, and the cluster it answers with lives as long as the client.
     unsafe {
-        let cluster = rd_kafka_handle_mock_cluster(client.native_ptr());
+        let cluster = rd::rd_kafka_handle_mock_cluster(client.native_ptr());
         if !cluster.is_null() {
-            rd_kafka_mock_group_initial_rebalance_delay_ms(cluster, 0);
+            rd::rd_kafka_mock_group_initial_rebalance_delay_ms(cluster, 0);
         }
     }
 }
@@ -67,7 +59,7 @@ pub(super) fn set_token<C: ClientContext>(client: &Client<C>, token: OAuthToken)
     // SAFETY: the client and both strings outlive the call, which copies them; the buffer is as long as we say, and
     // librdkafka ends what it writes there with a NUL. No extensions are given, so their pointer is never read.
     let code = unsafe {
-        rd_kafka_oauthbearer_set_token(
+        rd::rd_kafka_oauthbearer_set_token(
             client.native_ptr(),
             text.as_ptr(),
             token.lifetime_ms,
@@ -91,14 +83,14 @@ pub(super) fn answer<C: ClientContext>(client: &Client<C>, token: Result<OAuthTo
     let Err(reason) = handed else { return };
     let reason = CString::new(reason.replace('\0', " ")).unwrap_or_default();
     // SAFETY: the client and the text outlive the call, which copies the text.
-    unsafe { rd_kafka_oauthbearer_set_token_failure(client.native_ptr(), reason.as_ptr()) };
+    unsafe { rd::rd_kafka_oauthbearer_set_token_failure(client.native_ptr(), reason.as_ptr()) };
 }
 
 /// Has a client look for Kafka at these addresses too, `host:port` with commas between. Those it knows are not added again.
 pub(super) fn add_brokers<C: ClientContext>(client: &Client<C>, bootstrap: &str) {
     let Ok(bootstrap) = CString::new(bootstrap) else { return };
     // SAFETY: the client and the text outlive the call, which copies the text. It may be made on any thread.
-    unsafe { rd_kafka_brokers_add(client.native_ptr(), bootstrap.as_ptr()) };
+    unsafe { rd::rd_kafka_brokers_add(client.native_ptr(), bootstrap.as_ptr()) };
 }
 
 /// A topic as the metadata of the cluster describes it.
@@ -117,7 +109,7 @@ pub(super) fn find_topics<C: ClientContext>(
     for name in names {
         let name = CString::new(*name).map_err(|_| KafkaError::MetadataFetch(Code::InvalidTopic))?;
         // SAFETY: the client and the name outlive the call, which copies the name; no configuration is given.
-        let handle = unsafe { rd_kafka_topic_new(client.native_ptr(), name.as_ptr(), ptr::null_mut()) };
+        let handle = unsafe { rd::rd_kafka_topic_new(client.native_ptr(), name.as_ptr(), ptr::null_mut()) };
         if handle.is_null() {
             return Err(KafkaError::MetadataFetch(Code::InvalidTopic));
         }
@@ -127,7 +119,8 @@ pub(super) fn find_topics<C: ClientContext>(
     let mut metadata = ptr::null();
     // SAFETY: the client is alive for the whole call, which writes a pointer to a place that is ours. Neither all topics nor one: those that
     // the client has handles of.
-    let code = unsafe { rd_kafka_metadata(client.native_ptr(), 0, ptr::null_mut(), &mut metadata, limit) };
+    let code =
+        unsafe { rd::rd_kafka_metadata(client.native_ptr(), 0, ptr::null_mut(), &mut metadata, limit) };
     if code != RD_KAFKA_RESP_ERR_NO_ERROR {
         return Err(KafkaError::MetadataFetch(code.into()));
     }
@@ -158,19 +151,19 @@ pub(super) fn find_topics<C: ClientContext>(
             };
             topics.insert(name.into_owned(), found);
         }
-        rd_kafka_metadata_destroy(metadata);
+        rd::rd_kafka_metadata_destroy(metadata);
         if is_starting { Err(KafkaError::MetadataFetch(Code::BrokerNotAvailable)) } else { Ok(topics) }
     }
 }
 
 /// Topics that a client knows as long as these live.
-struct Handles(Vec<*mut rd_kafka_topic_t>);
+struct Handles(Vec<*mut rd::rd_kafka_topic_t>);
 
 impl Drop for Handles {
     fn drop(&mut self) {
         for handle in &self.0 {
             // SAFETY: each is from a client that outlives this, and given back once.
-            unsafe { rd_kafka_topic_destroy(*handle) };
+            unsafe { rd::rd_kafka_topic_destroy(*handle) };
         }
     }
 }
@@ -181,7 +174,13 @@ pub(super) fn fetched_end<C: ClientContext>(client: &Client<C>, topic: &str, par
     let (mut low, mut high) = (-1, -1);
     // SAFETY: the client and the name outlive the call, which writes two numbers to places that are ours.
     let code = unsafe {
-        rd_kafka_get_watermark_offsets(client.native_ptr(), topic.as_ptr(), partition, &mut low, &mut high)
+        rd::rd_kafka_get_watermark_offsets(
+            client.native_ptr(),
+            topic.as_ptr(),
+            partition,
+            &mut low,
+            &mut high,
+        )
     };
     (code == RD_KAFKA_RESP_ERR_NO_ERROR && high >= 0).then_some(high)
 }
@@ -191,12 +190,12 @@ pub(super) fn group_generation<C: ClientContext>(client: &Client<C>) -> Option<i
     // SAFETY: the client is alive for the whole call. What it answers with, if anything, is ours, is only read, and is given
     // back once.
     let generation = unsafe {
-        let metadata = rd_kafka_consumer_group_metadata(client.native_ptr());
+        let metadata = rd::rd_kafka_consumer_group_metadata(client.native_ptr());
         if metadata.is_null() {
             return None;
         }
-        let generation = rd_kafka_consumer_group_metadata_generation_id(metadata);
-        rd_kafka_consumer_group_metadata_destroy(metadata);
+        let generation = rd::rd_kafka_consumer_group_metadata_generation_id(metadata);
+        rd::rd_kafka_consumer_group_metadata_destroy(metadata);
         generation
     };
     (generation >= 0).then_some(generation)

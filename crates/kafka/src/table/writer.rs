@@ -225,11 +225,9 @@ impl<S: Apply> FencedWriter<S> {
         {
             return Ok(Ok(result));
         }
-        let writes_nothing = |decided: &Result<(T, Vec<EncodedRecord>), R>| {
-            decided.as_ref().map_or(true, |(_, records)| records.is_empty())
-        };
         let mut decided = self.table.read(decide);
-        if is_kept && writes_nothing(&decided) {
+        let writes = matches!(&decided, Ok((_, records)) if !records.is_empty());
+        if is_kept && !writes {
             self.read_to_end(end).await?;
             decided = self.table.read(decide);
         }
