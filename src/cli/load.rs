@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kafka::{ClientRole, Kafka};
+use kafka::Kafka;
 
 use super::{Environment, Result, problem};
 use crate::{
@@ -149,20 +149,12 @@ pub(super) fn log_filter(environment: &Environment) -> Result<Option<String>, Pr
 
 /// What is wrong with a setting that passes through to librdkafka, under the key that sets it.
 fn client_problem(kafka: &Kafka, error: kafka::Error) -> Problem {
-    let key = |client: &str, setting: &str| {
-        let role = match client {
-            "consumer" => ClientRole::Consumer,
-            "admin" => ClientRole::Admin,
-            _ => ClientRole::Producer,
-        };
-        kafka.key_of(role, setting)
-    };
     match error {
         kafka::Error::Refused { client, key: setting, rule, remedy, .. } => {
-            problem(&key(client, &setting), None, format!("is refused: {rule}"), &remedy)
+            problem(&kafka.key_of(client, &setting), None, format!("is refused: {rule}"), &remedy)
         }
         kafka::Error::Setting { client, key: setting, reason, remedy } => {
-            problem(&key(client, &setting), None, reason, &remedy)
+            problem(&kafka.key_of(client, &setting), None, reason, &remedy)
         }
         other => {
             let remedy = "correct the settings of the Kafka clients";

@@ -8,7 +8,7 @@
 use std::{collections::BTreeMap, path::Path};
 
 use base::secret::Secret;
-use kafka::{ClientRole, Kafka};
+use kafka::Kafka;
 
 use super::{
     key::{Key, Rule, Type},
@@ -80,7 +80,8 @@ const JAVA_ONLY: &[(&str, &str)] = &[
 
 /// Whether a worker key that nobody declared belongs to a Kafka client.
 pub(crate) fn is_client_setting(name: &str) -> bool {
-    split_role(name).is_some() || COMMON.iter().any(|pattern| covers(pattern, name))
+    matches!(name.split_once('.'), Some(("producer" | "consumer" | "admin", _)))
+        || COMMON.iter().any(|pattern| covers(pattern, name))
 }
 
 /// Collects the settings of all clients. `declared` names the worker's own keys, such as `admin.auth.user`.
@@ -90,11 +91,11 @@ pub(crate) fn read(reader: &mut Reader<'_>, bootstrap_servers: String, declared:
         if declared(name) || !is_client_setting(name) {
             continue;
         }
-        let (setting, target) = match split_role(name) {
-            Some((ClientRole::Producer, setting)) => (setting, &mut kafka.producer),
-            Some((ClientRole::Consumer, setting)) => (setting, &mut kafka.consumer),
-            Some((ClientRole::Admin, setting)) => (setting, &mut kafka.admin),
-            None => (name.as_str(), &mut kafka.common),
+        let (setting, target) = match name.split_once('.') {
+            Some(("producer", setting)) => (setting, &mut kafka.producer),
+            Some(("consumer", setting)) => (setting, &mut kafka.consumer),
+            Some(("admin", setting)) => (setting, &mut kafka.admin),
+            _ => (name.as_str(), &mut kafka.common),
         };
         if let Some((rule, remedy)) = refusal(setting, raw.trim()) {
             reader.problems.about(name, rule, remedy);
@@ -146,15 +147,6 @@ fn file(setting: &str, value: &str) -> Result<(), Problem> {
     // Certificates to trust may be a directory, and `probe` looks where systems usually have them.
     let elsewhere = setting == "ssl.ca.location" && (value == "probe" || Path::new(value).is_dir());
     if elsewhere || !setting.ends_with(".location") { Ok(()) } else { FILE.check(value) }
-}
-
-fn split_role(name: &str) -> Option<(ClientRole, &str)> {
-    let roles = [
-        ("producer.", ClientRole::Producer),
-        ("consumer.", ClientRole::Consumer),
-        ("admin.", ClientRole::Admin),
-    ];
-    roles.into_iter().find_map(|(prefix, role)| name.strip_prefix(prefix).map(|setting| (role, setting)))
 }
 
 /// Rule and remedy for a setting that must not be given, or not with this value.

@@ -44,7 +44,7 @@ pub use error::{Cause, Error, Mismatch, OpenTransaction, Persisted};
 pub use group::{Lapse, Membership, Options as GroupOptions, Owned, Rebalances};
 pub use partition::{murmur2, partition_of};
 pub use producer::{Ack, Delivery, Options as ProducerOptions, Producer, SendError};
-pub use settings::{ClientRole, Kafka};
+pub use settings::Kafka;
 pub use table::{Apply, FencedWriter, Table, WriteError, WriteMark, WriterOptions, write_id};
 pub use topics::{Admin, TopicSpec};
 pub use transaction::{

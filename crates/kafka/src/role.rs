@@ -4,8 +4,6 @@ use std::{sync::Arc, time::Duration};
 
 use base::metrics::Client;
 
-use crate::ClientRole;
-
 /// How a reader fetches.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fetch {
@@ -51,15 +49,6 @@ impl Role {
             Self::Transactional { .. } => Client::Transactional,
             Self::Consumer(..) | Self::Query(_) | Self::Member { .. } => Client::Consumer,
             Self::Admin => Client::Admin,
-        }
-    }
-
-    /// Whose pass-through settings it gets.
-    pub(super) fn user_settings(&self) -> ClientRole {
-        match self.client() {
-            Client::Producer | Client::Transactional => ClientRole::Producer,
-            Client::Consumer => ClientRole::Consumer,
-            Client::Admin => ClientRole::Admin,
         }
     }
 

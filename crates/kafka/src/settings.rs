@@ -4,17 +4,6 @@ use std::collections::BTreeMap;
 
 use base::secret::Secret;
 
-/// Which of the worker's clients a setting is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ClientRole {
-    /// Gets what stands behind `producer.`.
-    Producer,
-    /// Gets what stands behind `consumer.`.
-    Consumer,
-    /// Gets what stands behind `admin.`.
-    Admin,
-}
-
 /// The Kafka section of the worker's configuration.
 ///
 /// Values are held as secrets throughout: passwords pass through here, and nothing is lost by hiding the rest.
@@ -38,23 +27,24 @@ impl Kafka {
         Self { bootstrap_servers: bootstrap_servers.into(), ..Self::default() }
     }
 
-    /// The user's settings for one role: what all clients share, then what is set for the role, which wins.
-    pub fn layers(&self, role: ClientRole) -> impl Iterator<Item = (&str, &Secret)> {
-        self.common.iter().chain(self.own(role).1).map(|(key, value)| (key.as_str(), value))
+    /// The user's settings for one client: what all clients share, then what is set for its kind, which wins.
+    pub(super) fn layers(&self, client: &str) -> impl Iterator<Item = (&str, &Secret)> {
+        self.common.iter().chain(self.own(client).1).map(|(key, value)| (key.as_str(), value))
     }
 
-    /// The key under which a setting of a role stands in the worker's file.
+    /// The key of a client's setting in the worker's file. Errors name the client.
     #[must_use]
-    pub fn key_of(&self, role: ClientRole, setting: &str) -> String {
-        let (prefix, own) = self.own(role);
+    pub fn key_of(&self, client: &str, setting: &str) -> String {
+        let (prefix, own) = self.own(client);
         if own.contains_key(setting) { format!("{prefix}.{setting}") } else { setting.to_owned() }
     }
 
-    fn own(&self, role: ClientRole) -> (&'static str, &BTreeMap<String, Secret>) {
-        match role {
-            ClientRole::Producer => ("producer", &self.producer),
-            ClientRole::Consumer => ("consumer", &self.consumer),
-            ClientRole::Admin => ("admin", &self.admin),
+    fn own(&self, client: &str) -> (&'static str, &BTreeMap<String, Secret>) {
+        match client {
+            "consumer" => ("consumer", &self.consumer),
+            "admin" => ("admin", &self.admin),
+            // Transactional producers too.
+            _ => ("producer", &self.producer),
         }
     }
 }
@@ -69,12 +59,12 @@ mod tests {
         kafka.common.insert("security.protocol".into(), "SSL".into());
         kafka.producer.insert("security.protocol".into(), "SASL_SSL".into());
 
-        let producer: BTreeMap<_, _> = kafka.layers(ClientRole::Producer).collect();
-        let consumer: BTreeMap<_, _> = kafka.layers(ClientRole::Consumer).collect();
+        let producer: BTreeMap<_, _> = kafka.layers("producer").collect();
+        let consumer: BTreeMap<_, _> = kafka.layers("consumer").collect();
 
         assert_eq!(producer["security.protocol"].reveal(), "SASL_SSL");
         assert_eq!(consumer["security.protocol"].reveal(), "SSL");
-        assert_eq!(kafka.key_of(ClientRole::Producer, "security.protocol"), "producer.security.protocol");
-        assert_eq!(kafka.key_of(ClientRole::Consumer, "security.protocol"), "security.protocol");
+        assert_eq!(kafka.key_of("producer", "security.protocol"), "producer.security.protocol");
+        assert_eq!(kafka.key_of("consumer", "security.protocol"), "security.protocol");
     }
 }

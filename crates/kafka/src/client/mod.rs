@@ -67,7 +67,7 @@ pub fn check_settings(kafka: &Kafka) -> Vec<Error> {
                 other => other.to_string(),
             };
             // What clients share would be told once for each of them.
-            if told.insert(kafka.key_of(role.user_settings(), &setting)) {
+            if told.insert(kafka.key_of(role.client().label(), &setting)) {
                 errors.push(error);
             }
         }
@@ -234,7 +234,7 @@ pub(super) fn prepare_tls() {
 /// The user's settings for a role: librdkafka's name to the user's name and value.
 fn user_settings<'a>(kafka: &'a Kafka, role: &Role) -> BTreeMap<&'a str, (&'a str, &'a str)> {
     // One name for each property in each layer, before one layer covers the other.
-    let layers = kafka.layers(role.user_settings());
+    let layers = kafka.layers(role.client().label());
     layers.map(|(key, value)| (canonical(key), (key, value.reveal()))).collect()
 }
 
