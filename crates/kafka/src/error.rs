@@ -220,6 +220,10 @@ impl Error {
         }
     }
 
+    pub(super) fn delivery(topic: &str, partition: i32, persisted: Persisted, source: KafkaError) -> Self {
+        Self::Delivery { topic: topic.to_owned(), partition, persisted, source: Cause::from(source) }
+    }
+
     pub(super) fn request(action: impl Into<String>, source: KafkaError) -> Self {
         Self::Request { action: action.into(), source: Cause::from(source) }
     }
@@ -427,11 +431,10 @@ fn listed(mismatches: &[Mismatch]) -> String {
 /// Failures as librdkafka reports them, for the tests of those who handle them.
 #[cfg(any(test, feature = "samples"))]
 pub mod samples {
-    use super::{Cause, Code, Error, KafkaError, Persisted};
+    use super::{Code, Error, KafkaError, Persisted};
 
     fn delivery(code: Code, persisted: Persisted) -> Error {
-        let source = Cause::from(KafkaError::MessageProduction(code));
-        Error::Delivery { topic: "t".into(), partition: 0, persisted, source }
+        Error::delivery("t", 0, persisted, KafkaError::MessageProduction(code))
     }
 
     /// The broker refused the record for its size.

@@ -37,7 +37,6 @@ use crate::{
     Error, Persisted,
     client::{Settings, blocking, in_steps, on_closing_thread},
     context::{Context, everything},
-    error::Cause,
     poll_thread::PolledProducer,
     role::Role,
     sys,
@@ -102,12 +101,7 @@ impl Producer {
             let (topic, partition) = (Arc::clone(&record.topic), record.partition);
             return Ok(Delivery { reported, topic, partition });
         };
-        let error = Error::Delivery {
-            topic: record.topic.to_string(),
-            partition: record.partition,
-            persisted: Persisted::No,
-            source: Cause::from(error),
-        };
+        let error = Error::delivery(&record.topic, record.partition, Persisted::No, error);
         Err(SendError::new(record, error))
     }
 
@@ -186,12 +180,7 @@ impl Future for Delivery {
         let report = ready!(Pin::new(&mut self.reported).poll(context));
         Poll::Ready(report.unwrap_or_else(|_| {
             // The client ended without a word about this record.
-            Err(Error::Delivery {
-                topic: self.topic.to_string(),
-                partition: self.partition,
-                persisted: Persisted::Possibly,
-                source: Cause::from(KafkaError::Canceled),
-            })
+            Err(Error::delivery(&self.topic, self.partition, Persisted::Possibly, KafkaError::Canceled))
         }))
     }
 }
@@ -261,12 +250,10 @@ pub(super) fn outcome(report: &DeliveryResult<'_>) -> Result<Ack, Error> {
             offset: message.offset(),
             timestamp_ms: message.timestamp().to_millis(),
         }),
-        Err((error, message)) => Err(Error::Delivery {
-            topic: message.topic().to_owned(),
-            partition: message.partition(),
-            persisted: sys::persisted(message),
-            source: Cause::from(error.clone()),
-        }),
+        Err((error, message)) => {
+            let persisted = sys::persisted(message);
+            Err(Error::delivery(message.topic(), message.partition(), persisted, error.clone()))
+        }
     }
 }
 

@@ -138,7 +138,7 @@ mod tests {
     use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 
     use super::*;
-    use crate::{Persisted, error::Cause};
+    use crate::Persisted;
 
     fn failure(topic: &str) -> Error {
         Error::Stopped { action: format!("publish to {topic}") }
@@ -179,12 +179,8 @@ mod tests {
 
     #[test]
     fn the_record_that_failed_is_the_reason_also_when_those_given_up_with_it_are_reported_first() {
-        let purged = || Error::Delivery {
-            topic: "given up".into(),
-            partition: 0,
-            persisted: Persisted::No,
-            source: Cause::from(KafkaError::MessageProduction(Code::PurgeQueue)),
-        };
+        let reason = || KafkaError::MessageProduction(Code::PurgeQueue);
+        let purged = || Error::delivery("given up", 0, Persisted::No, reason());
         let tally = Tally::default();
         let batch = tally.begin();
         (0..3).for_each(|_| tally.add());

@@ -232,12 +232,7 @@ impl Shard {
                 self.reports().take_back();
                 let full = error.rdkafka_error_code() == Some(Code::QueueFull);
                 if !full || Instant::now() >= end || !self.reports().wait_for_one(end)? {
-                    return Err(Error::Delivery {
-                        topic: record.topic.to_string(),
-                        partition: record.partition,
-                        persisted: Persisted::No,
-                        source: Cause::from(error),
-                    });
+                    return Err(Error::delivery(&record.topic, record.partition, Persisted::No, error));
                 }
             }
         }
