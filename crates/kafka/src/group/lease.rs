@@ -5,12 +5,13 @@
 
 use std::time::Duration;
 
-use base::lapse;
 use rdkafka::{
     Offset, TopicPartitionList,
     consumer::{CommitMode, Consumer as _},
     error::{KafkaError, RDKafkaErrorCode as Code},
 };
+
+use base::lapse;
 
 use super::{
     Options,
