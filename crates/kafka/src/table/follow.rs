@@ -159,19 +159,25 @@ impl<'a, S: Apply> Reading<'a, S> {
 
     /// Takes events over; true when that made the state a whole.
     pub(super) fn apply(&mut self, events: &[Event]) -> bool {
-        let Some((contents, open)) = &mut self.aside else {
-            self.apply_seen(events);
-            return false;
-        };
+        let (mut records, mut ended) = (Vec::new(), Vec::new());
         for event in events {
             match event {
-                Event::End { partition, .. } => drop(open.remove(partition)),
-                Event::Record(record) => {
-                    contents.apply(record);
-                    self.positions.insert(record.partition, Some(record.offset + 1));
-                }
+                Event::Record(record) => records.push(record),
+                Event::End { partition, .. } => ended.push(partition),
             }
         }
+        self.positions.extend(records.iter().map(|record| (record.partition, Some(record.offset + 1))));
+        let Some((contents, open)) = &mut self.aside else {
+            if !records.is_empty() {
+                let mut contents = self.shared.contents.write().unwrap_or_else(PoisonError::into_inner);
+                records.iter().for_each(|record| contents.apply(record));
+                drop(contents);
+                self.publish();
+            }
+            return false;
+        };
+        records.iter().for_each(|record| contents.apply(record));
+        open.retain(|partition| !ended.contains(&partition));
         if !open.is_empty() {
             return false;
         }
@@ -180,25 +186,6 @@ impl<'a, S: Apply> Reading<'a, S> {
         }
         self.publish();
         true
-    }
-
-    fn apply_seen(&mut self, events: &[Event]) {
-        let records = || {
-            events.iter().filter_map(|event| match event {
-                Event::Record(record) => Some(record),
-                Event::End { .. } => None,
-            })
-        };
-        if records().next().is_none() {
-            return;
-        }
-        let mut contents = self.shared.contents.write().unwrap_or_else(PoisonError::into_inner);
-        for record in records() {
-            contents.apply(record);
-            self.positions.insert(record.partition, Some(record.offset + 1));
-        }
-        drop(contents);
-        self.publish();
     }
 
     fn publish(&self) {

@@ -259,27 +259,25 @@ impl ShardProducer {
         let (kafka, limit) = (self.shards.kafka.clone(), self.shards.options.watchdog);
         let Verdict { commit: open, abort } = judge(&kafka, &self.transactional_id, places, limit).await?;
         let committed: Vec<&Place> = open.keys().collect();
+        let mut is_done = open.is_empty();
+        if !is_done {
+            let told = |(topic, partition): &Place| format!("{topic}-{partition}");
+            let places = open.keys().map(told).collect::<Vec<_>>().join(", ");
+            let id = &*self.transactional_id;
+            tracing::warn!(
+                id,
+                places,
+                "Kafka did not tell these partitions that a transaction was committed"
+            );
+        }
         let mut tries = 0;
-        while !open.is_empty() {
-            if tries == 0 {
-                let told = |(topic, partition): &Place| format!("{topic}-{partition}");
-                let places = open.keys().map(told).collect::<Vec<_>>().join(", ");
-                let id = &*self.transactional_id;
-                tracing::warn!(
-                    id,
-                    places,
-                    "Kafka did not tell these partitions that a transaction was committed"
-                );
-            }
+        while !is_done {
             let records = to_commit(&kafka, &self.transactional_id, &open, tries == 0, limit).await?;
             let done = self.try_settling(Purpose::Complete, records, &action, &mut tries).await;
-            let done = done.inspect_err(|error| {
+            is_done = done.inspect_err(|error| {
                 let id = &*self.transactional_id;
                 tracing::error!(id, ?committed, error = %Chain(error), "a transaction that these partitions were not told of may be lost there");
             })?;
-            if done {
-                break;
-            }
         }
         let record = |(topic, partition): &Place| EncodedRecord {
             topic: Arc::clone(topic),
