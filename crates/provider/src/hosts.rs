@@ -29,17 +29,12 @@ pub struct HostPolicy {
 /// One entry of the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Pattern {
-    name: Name,
+    /// A host, in the form of [`normal`].
+    host: String,
+    /// Whether it stands for every host below this domain, but not for the domain itself.
+    is_suffix: bool,
     /// `None` for any.
     port: Option<u16>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Name {
-    /// This host, in the form of [`normal`].
-    Exact(String),
-    /// Every host below this domain, but not the domain itself.
-    Below(String),
 }
 
 /// Why a host is not allowed. It names the rule and the remedy, never the host.
@@ -78,19 +73,12 @@ impl HostPolicy {
         let Some(allowed) = &self.allowed else {
             return if is_private(url) { Err(HostRefused::NotPublic) } else { Ok(()) };
         };
-        let (Some(host), port) = (url.host(), url.port_or_known_default()) else {
-            return Err(HostRefused::NotListed);
-        };
-        let fits = |pattern: &Pattern| pattern.port.is_none() || pattern.port == port;
-        let is_address = !matches!(host, Host::Domain(_));
-        let host = normal(&host);
+        let Some(host) = url.host() else { return Err(HostRefused::NotListed) };
         // Only a name can be below a suffix.
-        let names = |pattern: &Pattern| match &pattern.name {
-            Name::Exact(_) => pattern.names(&host),
-            Name::Below(_) => !is_address && pattern.names(&host),
-        };
-        let listed = allowed.iter().any(|pattern| fits(pattern) && names(pattern));
-        if listed { Ok(()) } else { Err(HostRefused::NotListed) }
+        let is_name = matches!(host, Host::Domain(_));
+        let (host, port) = (normal(&host), url.port_or_known_default());
+        let mut listed = allowed.iter().filter(|pattern| pattern.fits(port) && pattern.names(&host));
+        if listed.any(|pattern| is_name || !pattern.is_suffix) { Ok(()) } else { Err(HostRefused::NotListed) }
     }
 
     /// Whether a connection to this name may use this address.
@@ -98,27 +86,22 @@ impl HostPolicy {
     pub fn admits(&self, name: &str, address: IpAddr) -> bool {
         let Some(allowed) = &self.allowed else { return is_public(address) };
         let name = bare(name);
-        let mut listed = allowed.iter().filter(|pattern| pattern.names(&name)).peekable();
-        let is_listed = listed.peek().is_some();
-        is_listed && (is_public(address) || listed.any(|pattern| matches!(pattern.name, Name::Exact(_))))
+        let mut listed = allowed.iter().filter(|pattern| pattern.names(&name));
+        listed.any(|pattern| is_public(address) || !pattern.is_suffix)
     }
 
     /// Whether the list names the host of an address in full.
     #[must_use]
     pub fn names(&self, url: &Url) -> bool {
-        let Some(host) = url.host().map(|host| normal(&host)) else { return false };
-        let port = url.port_or_known_default();
-        let is_named = |pattern: &Pattern| {
-            (pattern.port.is_none() || pattern.port == port)
-                && matches!(&pattern.name, Name::Exact(name) if *name == host)
-        };
-        self.allowed.iter().flat_map(|allowed| allowed.iter()).any(is_named)
+        let (Some(allowed), Some(host)) = (&self.allowed, url.host()) else { return false };
+        let (host, port) = (normal(&host), url.port_or_known_default());
+        allowed.iter().any(|pattern| !pattern.is_suffix && pattern.fits(port) && pattern.names(&host))
     }
 }
 
 impl Pattern {
     fn parse(text: &str) -> Option<Self> {
-        let (suffix, rest) = text.strip_prefix("*.").map_or((false, text), |rest| (true, rest));
+        let (is_suffix, rest) = text.strip_prefix("*.").map_or((false, text), |rest| (true, rest));
         // The colons of an IPv6 address are no end of the host, with or without brackets around it.
         let (host, port) = match rest.rsplit_once(':') {
             Some((host, port)) if host.ends_with(']') || !host.contains(':') => (host, Some(port)),
@@ -132,22 +115,23 @@ impl Pattern {
             Some(address) => Host::Ipv6(address),
             None => Host::parse(host).ok()?,
         };
-        let name = match &host {
-            Host::Domain(name) if name.contains('*') || bare(name).is_empty() => return None,
-            Host::Domain(name) if suffix => Name::Below(bare(name)),
-            _ if suffix => return None,
-            host => Name::Exact(normal(host)),
-        };
-        Some(Self { name, port })
+        match &host {
+            Host::Domain(name) if name.contains('*') || bare(name).is_empty() => None,
+            Host::Ipv4(_) | Host::Ipv6(_) if is_suffix => None,
+            host => Some(Self { host: normal(host), is_suffix, port }),
+        }
+    }
+
+    /// Whether it is about this port.
+    fn fits(&self, port: Option<u16>) -> bool {
+        self.port.is_none() || self.port == port
     }
 
     /// Whether it is about this host, whatever the port.
     fn names(&self, host: &str) -> bool {
-        match &self.name {
-            Name::Exact(name) => name == host,
-            Name::Below(suffix) => {
-                host.strip_suffix(suffix.as_str()).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
-            }
+        match host.strip_suffix(self.host.as_str()) {
+            Some(rest) if self.is_suffix => rest.len() > 1 && rest.ends_with('.'),
+            rest => rest == Some(""),
         }
     }
 }
@@ -172,11 +156,7 @@ pub(crate) fn is_private(url: &Url) -> bool {
 
 /// One text for one host.
 fn normal<S: AsRef<str>>(host: &Host<S>) -> String {
-    match host {
-        Host::Domain(name) => bare(name.as_ref()),
-        Host::Ipv4(address) => address.to_string(),
-        Host::Ipv6(address) => address.to_string(),
-    }
+    bare(&host.to_string())
 }
 
 /// A name in lower case, without the dot that may end it.
