@@ -103,7 +103,7 @@ async fn a_worker_takes_its_part_of_every_budget_also_of_those_that_come_later()
     access.accounting(&ask(&late, "b")).unwrap();
 
     for budget in budgets(&access) {
-        assert!(budget.rate() <= 0.5, "{}", budget.rate());
+        assert!(budget.look().rate <= 0.5, "{}", budget.look().rate);
     }
     owned.send_replace(Owned::default());
     let least = async {

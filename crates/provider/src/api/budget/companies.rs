@@ -9,6 +9,8 @@ use std::{
 
 use tokio::time::Instant;
 
+use base::metrics::ApiWait;
+
 use super::{adapt::Adapt, bucket::Bucket};
 
 /// Companies that are kept before those that nothing is known about are forgotten.
@@ -40,17 +42,6 @@ struct Company {
     at: Instant,
 }
 
-/// How a company has held up somebody who waits since then.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Hold {
-    /// Not at all.
-    Not,
-    /// By its rate.
-    Rate,
-    /// By a pause that the provider has named.
-    Pause,
-}
-
 impl Companies {
     /// None yet. So many requests a second for each.
     pub(super) fn new(rate: f64) -> Self {
@@ -80,48 +71,52 @@ impl Companies {
             self.known.retain(|_, company| !company.is_forgettable(now));
         }
         let name: Arc<str> = company.into();
-        self.known.insert(Arc::clone(&name), Company::new(self.rate, now, self.hasher.hash_one(company)));
+        self.entry(&name, now);
         name
     }
 
+    /// One that was forgotten while somebody waited for it begins anew.
+    fn entry(&mut self, company: &Arc<str>, now: Instant) -> &mut Company {
+        let Self { known, rate, hasher, .. } = self;
+        known.entry(Arc::clone(company)).or_insert_with(|| Company::new(*rate, now, hasher.hash_one(company)))
+    }
+
     /// Takes a token of a company, or tells until when there is none. The number of its cuts so far.
-    pub(super) fn take(&mut self, company: &Arc<str>, now: Instant) -> Result<u64, Instant> {
+    pub(super) fn take(&mut self, company: Option<&Arc<str>>, now: Instant) -> Result<u64, Instant> {
+        let Some(company) = company else { return Ok(0) };
         #[cfg(test)]
         {
             self.looks += 1;
         }
-        let (rate, seed) = (self.rate, || self.hasher.hash_one(company));
-        // One that was forgotten while somebody waited for it begins anew.
-        let company =
-            self.known.entry(Arc::clone(company)).or_insert_with(|| Company::new(rate, now, seed()));
+        let company = self.entry(company, now);
         company.take(now).inspect_err(|_| company.held = Some(now))
     }
 
     /// Gives a token back that was not used.
-    pub(super) fn give(&mut self, company: &Arc<str>) {
-        if let Some(company) = self.known.get_mut(company) {
+    pub(super) fn give(&mut self, company: Option<&str>) {
+        if let Some(company) = self.find(company) {
             company.bucket.give(company.adapt.rate().max(1.0));
             company.adapt.unsent();
         }
     }
 
-    /// What somebody has waited for since then.
-    pub(super) fn held_since(&self, company: &str, since: Instant) -> Hold {
-        let Some(company) = self.known.get(company) else { return Hold::Not };
-        if company.adapt.pause_end().is_some_and(|end| end > since) {
-            return Hold::Pause;
+    /// What somebody has waited for since then, where it was not for a pause of the application.
+    pub(super) fn held_since(&self, company: Option<&str>, since: Instant) -> ApiWait {
+        match company.and_then(|company| self.known.get(company)) {
+            Some(one) if one.adapt.pause_end().is_some_and(|end| end > since) => ApiWait::Throttled,
+            Some(one) if one.held.is_some_and(|held| held >= since) => ApiWait::Company,
+            _ => ApiWait::Budget,
         }
-        if company.held.is_some_and(|held| held >= since) { Hold::Rate } else { Hold::Not }
     }
 
     /// Until when a company is paused.
-    pub(super) fn paused(&self, company: &str, now: Instant) -> Option<Instant> {
-        self.known.get(company)?.adapt.paused(now)
+    pub(super) fn paused(&self, company: Option<&str>, now: Instant) -> Option<Instant> {
+        self.known.get(company?)?.adapt.paused(now)
     }
 
     /// A company's request was answered and not refused.
-    pub(super) fn accepted(&mut self, company: &Arc<str>) {
-        if let Some(company) = self.known.get_mut(company) {
+    pub(super) fn accepted(&mut self, company: Option<&str>) {
+        if let Some(company) = self.find(company) {
             company.adapt.accepted();
         }
     }
@@ -134,9 +129,11 @@ impl Companies {
         told: Option<Duration>,
         cuts: u64,
     ) -> Duration {
-        let (rate, seed) = (self.rate, self.hasher.hash_one(company));
-        let company = self.known.entry(Arc::clone(company)).or_insert_with(|| Company::new(rate, now, seed));
-        company.adapt.refused(now, told, cuts)
+        self.entry(company, now).adapt.refused(now, told, cuts)
+    }
+
+    fn find(&mut self, company: Option<&str>) -> Option<&mut Company> {
+        self.known.get_mut(company?)
     }
 
     /// How often one was asked for a token.

@@ -33,7 +33,7 @@ pub(super) struct Waiter {
 }
 
 /// The queues.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Lanes {
     queues: [Queue; Lane::ALL.len()],
     arrivals: u64,
@@ -53,30 +53,9 @@ struct Queue {
     swept: Option<Instant>,
 }
 
-/// What became of the search for the next.
-#[derive(Debug)]
-pub(super) enum Next {
-    /// This one of this lane, with the number of its company's cuts.
-    Waiter(Lane, Waiter, u64),
-    /// Those who wait are held up by their companies until then, or by nothing that time changes.
-    Held(Option<Instant>),
-    /// Nobody waits.
-    Nobody,
-}
-
 impl Lanes {
-    /// Nobody waits.
-    pub(super) fn new() -> Self {
-        Self { queues: Default::default(), arrivals: 0, given: 0 }
-    }
-
     pub(super) fn is_empty(&self) -> bool {
         self.queues.iter().all(|queue| queue.waiting == 0)
-    }
-
-    /// How many wait in a lane, as far as it is known.
-    pub(super) fn waiting(&self, lane: Lane) -> usize {
-        self.queues[lane as usize].waiting
     }
 
     /// Whether another may wait.
@@ -100,35 +79,32 @@ impl Lanes {
         }
     }
 
-    /// Takes out who is next, with a token of its company. Those who have gone away are forgotten on the way. `full` tells
-    /// for which lanes there is no room now.
+    /// Takes out who is next, with the number of its company's cuts, and forgets on the way those who have gone away. Else until when
+    /// all who wait are held up by their companies; `None` where time alone changes nothing. `full` tells for which lanes there is
+    /// no room now.
     pub(super) fn next(
         &mut self,
         companies: &mut Companies,
         now: Instant,
-        full: impl Fn(Lane) -> bool,
-    ) -> Next {
+        full: [bool; Lane::ALL.len()],
+    ) -> Result<(Waiter, u64), Option<Instant>> {
         let mut held = None::<Instant>;
-        for lane in self.order() {
-            if full(lane) {
-                continue;
-            }
+        for lane in self.order().filter(|lane| !full[*lane as usize]) {
             match self.queues[lane as usize].next(companies, now) {
-                Ok((waiter, cuts)) => {
+                Ok(next) => {
                     self.given += 1;
-                    return Next::Waiter(lane, waiter, cuts);
+                    return Ok(next);
                 }
-                Err(Some(until)) => held = Some(held.map_or(until, |first| first.min(until))),
-                Err(None) => {}
+                Err(until) => held = held.into_iter().chain(until).min(),
             }
         }
-        if self.is_empty() { Next::Nobody } else { Next::Held(held) }
+        Err(held)
     }
 
     /// In which order the lanes are asked: first to last, but every tenth time one of those below the first that waits, each
     /// in its turn.
     fn order(&self) -> impl Iterator<Item = Lane> + use<> {
-        let mut below = Lane::ALL.into_iter().filter(|lane| self.waiting(*lane) > 0);
+        let mut below = Lane::ALL.into_iter().filter(|lane| self.queues[*lane as usize].waiting > 0);
         below.next();
         let below: Vec<Lane> = below.rev().collect();
         let floors = (self.given / FLOOR) as usize;
@@ -162,8 +138,7 @@ impl Queue {
                 self.lines.remove(&who);
                 continue;
             }
-            let taken = who.as_ref().map_or(Ok(0), |company| companies.take(company, now));
-            match taken {
+            match companies.take(who.as_ref(), now) {
                 Ok(cuts) => {
                     let Some((_, waiter)) = line.pop_front() else { continue };
                     self.waiting -= 1;

@@ -9,7 +9,7 @@
 //! - A lower lane gets what the higher ones leave, and the lower lanes together a tenth of the turns whatever those want.
 //! - A company at its limit holds up nobody but itself.
 //! - A refusal stops its company, or everything, for as long as the provider names, and cuts the rate: which of the two,
-//!   `permit` says, and by how much, `adapt`.
+//!   `state` says, and by how much, `adapt`.
 //! - The last quarter of those that may be on their way is not for the snapshot: pages that hang let events through.
 //! - Whoever goes away while waiting takes no turn; a [`Permit`] that is dropped makes room for the next.
 //!
@@ -19,7 +19,6 @@ mod adapt;
 mod bucket;
 mod companies;
 mod lanes;
-mod permit;
 mod registry;
 mod state;
 #[cfg(test)]
@@ -40,12 +39,12 @@ use base::{
     metrics::{self, ApiHost, ApiWait},
 };
 
+pub use self::registry::Budgets;
 use self::{
     lanes::Waiter,
     registry::Registration,
-    state::{State, Step},
+    state::{State, Step, Turn},
 };
-pub use self::{permit::Permit, registry::Budgets};
 use super::Lane;
 
 /// A worker has at least this part of a budget: one that owns nothing may still have to ask for something.
@@ -97,6 +96,13 @@ pub struct TooLate {
     pub left: Option<Duration>,
 }
 
+/// A request that may be sent now. Dropped, it makes room for the next.
+#[derive(Debug)]
+pub struct Permit {
+    shared: Arc<Shared>,
+    turn: Turn,
+}
+
 /// How a budget stands.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Look {
@@ -104,27 +110,8 @@ pub struct Look {
     pub setting: f64,
     /// Requests a second that are sent at most, now.
     pub rate: f64,
-    /// The same as a part of what is configured and this worker's; 1 as long as nothing was refused.
-    pub ratio: f64,
-    /// How much longer everything is paused, if it is.
-    pub paused: Option<Duration>,
     /// Requests on their way.
     pub in_flight: usize,
-    /// Whether the host fails and rests.
-    pub resting: bool,
-    /// By lane, first to last.
-    pub lanes: [LaneLook; Lane::ALL.len()],
-}
-
-/// How a lane of a budget stands.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct LaneLook {
-    /// Requests that wait.
-    pub waiting: usize,
-    /// Requests that were let through so far.
-    pub sent: u64,
-    /// Those of them that were refused for their rate or a quota.
-    pub refused: u64,
 }
 
 #[derive(Debug)]
@@ -178,14 +165,10 @@ impl Budget {
         &self.shared.circuit
     }
 
-    /// The rate of now.
-    pub fn rate(&self) -> f64 {
-        self.shared.lock().adapt.rate()
-    }
-
     /// How it stands.
     pub fn look(&self) -> Look {
-        self.shared.look()
+        let state = self.shared.lock();
+        Look { setting: state.rates.application, rate: state.adapt.rate(), in_flight: state.in_flight }
     }
 
     /// Whether two are one.
@@ -204,8 +187,7 @@ impl Budget {
     ) -> Result<Entered, TooLate> {
         let mut state = self.shared.lock();
         state.advance(now);
-        let company_pause = company.and_then(|company| state.companies.paused(company, now));
-        if let Some(until) = state.adapt.paused(now).max(company_pause)
+        if let Some(until) = state.paused(company, now)
             && until >= end
         {
             return Err(TooLate { what: ApiWait::Throttled, left: Some(until - now) });
@@ -214,11 +196,13 @@ impl Budget {
             return Err(TooLate { what: ApiWait::Budget, left: None });
         }
         let company = company.map(|company| state.companies.name(company, now));
-        if state.lanes.is_empty() && !state.is_full(lane) && state.is_free(now).is_ok() {
-            let taken = company.as_ref().map_or(Ok(0), |company| state.companies.take(company, now));
-            if let Ok(cuts) = taken {
-                return Ok(Entered::Now(state.give(&self.shared, lane, company, cuts, now)));
-            }
+        if state.lanes.is_empty()
+            && !state.is_full(lane)
+            && state.is_free(now).is_ok()
+            && let Ok(cuts) = state.companies.take(company.as_ref(), now)
+        {
+            let turn = state.give(company, cuts, now);
+            return Ok(Entered::Now(Permit { shared: Arc::clone(&self.shared), turn }));
         }
         let (turn, waiting) = oneshot::channel();
         state.lanes.push(lane, Waiter { company, turn });
@@ -247,21 +231,36 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    fn look(&self) -> Look {
-        let resting = self.circuit.is_open();
-        let state = self.lock();
-        let now = Instant::now();
-        Look {
-            setting: state.rates.application,
-            rate: state.adapt.rate(),
-            ratio: state.adapt.ratio(),
-            paused: state.adapt.paused(now).map(|until| until - now),
-            in_flight: state.in_flight,
-            resting,
-            lanes: Lane::ALL
-                .map(|lane| LaneLook { waiting: state.lanes.waiting(lane), ..state.counts[lane as usize] }),
-        }
+impl Permit {
+    /// The request was answered, and not refused for its rate.
+    pub fn accepted(&self) {
+        self.shared.lock().accepted(&self.turn);
+    }
+
+    /// The request was refused for its rate or a quota; with the wait that the provider names. How long it, or everything,
+    /// stops.
+    pub fn refused(&self, told: Option<Duration>) -> Duration {
+        self.refused_at(Instant::now(), told)
+    }
+
+    /// The request was not sent after all: what it took is given back.
+    pub fn unused(self) {
+        self.shared.lock().unsent(&self.turn);
+    }
+
+    fn refused_at(&self, now: Instant, told: Option<Duration>) -> Duration {
+        let pause = self.shared.lock().refused(&self.turn, now, told);
+        self.shared.changed.notify_one();
+        pause
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.shared.lock().in_flight -= 1;
+        self.shared.changed.notify_one();
     }
 }
 
@@ -274,11 +273,11 @@ enum Entered {
 async fn dispatch(shared: Arc<Shared>) {
     loop {
         // Apart from the match, so that the lock is free again: a permit that nobody takes locks when it is dropped.
-        let step = shared.lock().step(&shared, Instant::now());
+        let step = shared.lock().step(Instant::now());
         match step {
             // Who has gone away meanwhile has sent nothing.
-            Step::Turn(turn, permit) => {
-                if let Err(permit) = turn.send(permit) {
+            Step::Turn(waiting, turn) => {
+                if let Err(permit) = waiting.send(Permit { shared: Arc::clone(&shared), turn }) {
                     permit.unused();
                 }
             }

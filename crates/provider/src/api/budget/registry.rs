@@ -49,7 +49,7 @@ impl Budgets {
     /// Sets the gauge of all budgets, for a scrape: the smallest part of a rate that is used.
     pub fn measure(&self) {
         let budgets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let ratios = budgets.values().filter_map(Weak::upgrade).map(|shared| shared.look().ratio);
+        let ratios = budgets.values().filter_map(Weak::upgrade).map(|shared| shared.lock().adapt.ratio());
         metrics::api_budget_ratio(ratios.fold(1.0, f64::min));
     }
 }

@@ -1,4 +1,9 @@
-//! What a budget knows, and the decisions on it. Everything here happens under one lock and at a moment that is told.
+//! What a budget knows, and the decisions on it. Everything here happens under one lock and at a moment that the caller names.
+//!
+//! The provider does not say what it counts by. A refusal therefore pauses and cuts its company, and the others go on. If
+//! another company's request is refused before any later request has passed, the refusal counts for the application as well:
+//! everything pauses and is cut. A request of no company counts for the application at once. A company that was cut for the
+//! application's sake is back within seconds, as [`super::adapt`] has it.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -11,12 +16,11 @@ use tokio::{sync::oneshot, time::Instant};
 use base::metrics::ApiWait;
 
 use super::{
-    LaneLook, Permit, Rates, Shared,
+    Permit, Rates,
     adapt::Adapt,
     bucket::Bucket,
-    companies::{Companies, Hold},
-    lanes::{Lanes, Next, Waiter},
-    permit::Suspicion,
+    companies::Companies,
+    lanes::{Lanes, Waiter},
 };
 use crate::api::Lane;
 
@@ -24,6 +28,7 @@ use crate::api::Lane;
 const BURST: f64 = 0.1;
 /// The rate grows while it is waited for, so the wait is looked at again after so long.
 const LOOK: Duration = Duration::from_millis(100);
+
 /// What a budget knows.
 #[derive(Debug)]
 pub(super) struct State {
@@ -37,22 +42,41 @@ pub(super) struct State {
     pub(super) bucket: Bucket,
     pub(super) companies: Companies,
     pub(super) lanes: Lanes,
-    pub(super) suspicion: Option<Suspicion>,
+    suspicion: Option<Suspicion>,
     pub(super) in_flight: usize,
     /// Requests let through so far.
-    pub(super) number: u64,
-    /// What became of those of each lane; who waits is not kept here.
-    pub(super) counts: [LaneLook; Lane::ALL.len()],
+    number: u64,
     /// Whether it is the application's rate that those who wait, wait for.
-    pub(super) limited: bool,
+    limited: bool,
     /// Whether somebody hands out turns. Nobody does while nobody waits.
     pub(super) dispatching: bool,
+}
+
+/// The turn of one request.
+#[derive(Debug)]
+pub(super) struct Turn {
+    pub(super) company: Option<Arc<str>>,
+    /// Which request it is, of all.
+    number: u64,
+    /// Cuts of the application when it was let through.
+    cuts: u64,
+    /// Cuts of its company when it was let through.
+    company_cuts: u64,
+}
+
+/// A refusal of one company, while nothing that was sent later has passed.
+#[derive(Debug)]
+struct Suspicion {
+    company: Arc<str>,
+    /// The number of the request.
+    number: u64,
+    until: Instant,
 }
 
 /// What the dispatcher does next.
 pub(super) enum Step {
     /// Gives this turn.
-    Turn(oneshot::Sender<Permit>, Permit),
+    Turn(oneshot::Sender<Permit>, Turn),
     /// Rests until then, or until something has changed.
     Rest(Option<Instant>),
     /// Nobody waits.
@@ -72,11 +96,10 @@ impl State {
             adapt: Adapt::new(rates.application, now, seed),
             bucket: Bucket::new(1.0, now),
             companies: Companies::new(rates.company),
-            lanes: Lanes::new(),
+            lanes: Lanes::default(),
             suspicion: None,
             in_flight: 0,
             number: 0,
-            counts: Default::default(),
             limited: false,
             dispatching: false,
         }
@@ -121,6 +144,11 @@ impl State {
         self.lanes.release();
     }
 
+    /// Until when nothing of a company, or nothing at all, may be sent.
+    pub(super) fn paused(&self, company: Option<&str>, now: Instant) -> Option<Instant> {
+        self.adapt.paused(now).max(self.companies.paused(company, now))
+    }
+
     /// What somebody has waited for since then, and how much longer it would be where that is known.
     pub(super) fn waited_for(
         &self,
@@ -128,16 +156,9 @@ impl State {
         since: Instant,
         now: Instant,
     ) -> (ApiWait, Option<Duration>) {
-        let held = company.map_or(Hold::Not, |company| self.companies.held_since(company, since));
         let paused = self.adapt.pause_end().is_some_and(|end| end > since);
-        let what = match held {
-            _ if paused => ApiWait::Throttled,
-            Hold::Pause => ApiWait::Throttled,
-            Hold::Rate => ApiWait::Company,
-            Hold::Not => ApiWait::Budget,
-        };
-        let company_pause = company.and_then(|company| self.companies.paused(company, now));
-        (what, self.adapt.paused(now).max(company_pause).map(|until| until - now))
+        let what = if paused { ApiWait::Throttled } else { self.companies.held_since(company, since) };
+        (what, self.paused(company, now).map(|until| until - now))
     }
 
     /// Lets the rate grow for the time that somebody has waited for it.
@@ -171,51 +192,63 @@ impl State {
         if self.limited { Err(Some(now + self.bucket.wait(rate).min(LOOK))) } else { Ok(()) }
     }
 
-    pub(super) fn give(
-        &mut self,
-        shared: &Arc<Shared>,
-        lane: Lane,
-        company: Option<Arc<str>>,
-        company_cuts: u64,
-        now: Instant,
-    ) -> Permit {
+    /// Lets a request through.
+    pub(super) fn give(&mut self, company: Option<Arc<str>>, company_cuts: u64, now: Instant) -> Turn {
         self.bucket.take();
         self.adapt.sent(now);
         self.in_flight += 1;
         self.number += 1;
-        self.counts[lane as usize].sent += 1;
-        let (shared, number, cuts) = (Arc::clone(shared), self.number, self.adapt.cuts());
-        Permit { shared, lane, company, number, cuts, company_cuts }
+        Turn { company, number: self.number, cuts: self.adapt.cuts(), company_cuts }
     }
 
-    /// Takes back what a request took that was not sent.
-    pub(super) fn unsend(&mut self, lane: Lane) {
+    /// A request was not sent after all: what it took is given back.
+    pub(super) fn unsent(&mut self, turn: &Turn) {
         self.bucket.give(burst(self.adapt.rate()));
         self.adapt.unsent();
-        self.counts[lane as usize].sent -= 1;
+        self.companies.give(turn.company.as_deref());
+    }
+
+    /// A request was answered, and not refused for its rate.
+    pub(super) fn accepted(&mut self, turn: &Turn) {
+        self.adapt.accepted();
+        self.companies.accepted(turn.company.as_deref());
+        self.suspicion.take_if(|suspicion| suspicion.number < turn.number);
+    }
+
+    /// A request was refused: pauses and cuts its company, the application, or both. For how long.
+    pub(super) fn refused(&mut self, turn: &Turn, now: Instant, told: Option<Duration>) -> Duration {
+        // Either nobody else's, or on its way when the application was cut.
+        let (Some(company), true) = (&turn.company, turn.cuts == self.adapt.cuts()) else {
+            return self.adapt.refused(now, told, turn.cuts);
+        };
+        let pause = self.companies.refused(company, now, told, turn.company_cuts);
+        let standing = self.suspicion.take().filter(|suspicion| now < suspicion.until);
+        if standing.as_ref().is_some_and(|suspicion| suspicion.company != *company) {
+            return pause.max(self.adapt.refused(now, told, turn.cuts));
+        }
+        let number = standing.map_or(turn.number, |suspicion| suspicion.number);
+        self.suspicion = Some(Suspicion { company: Arc::clone(company), number, until: now + pause });
+        pause
     }
 
     /// Hands out one turn, or tells when to look again.
-    pub(super) fn step(&mut self, shared: &Arc<Shared>, now: Instant) -> Step {
+    pub(super) fn step(&mut self, now: Instant) -> Step {
         self.advance(now);
-        if self.lanes.is_empty() {
-            self.dispatching = false;
-            return Step::Over;
-        }
-        if let Err(again) = self.is_free(now) {
-            return Step::Rest(again);
-        }
-        let full = Lane::ALL.map(|lane| self.is_full(lane));
-        match self.lanes.next(&mut self.companies, now, |lane| full[lane as usize]) {
-            Next::Waiter(lane, Waiter { company, turn }, cuts) => {
-                Step::Turn(turn, self.give(shared, lane, company, cuts, now))
+        if !self.lanes.is_empty() {
+            if let Err(again) = self.is_free(now) {
+                return Step::Rest(again);
             }
-            Next::Held(until) => Step::Rest(until),
-            Next::Nobody => {
-                self.dispatching = false;
-                Step::Over
+            let full = Lane::ALL.map(|lane| self.is_full(lane));
+            match self.lanes.next(&mut self.companies, now, full) {
+                Ok((Waiter { company, turn }, cuts)) => {
+                    return Step::Turn(turn, self.give(company, cuts, now));
+                }
+                Err(until) if !self.lanes.is_empty() => return Step::Rest(until),
+                Err(_) => {}
             }
         }
+        self.dispatching = false;
+        Step::Over
     }
 }
 

@@ -52,12 +52,12 @@ impl Scene {
         let end = self.now + Duration::from_secs_f64(seconds);
         let mut kept = Vec::new();
         loop {
-            let step = self.state().step(&self.budget.shared, self.now);
+            let step = self.state().step(self.now);
             match step {
-                Step::Turn(turn, permit) => {
+                Step::Turn(waiting, turn) => {
                     // It is the place in the queue that is counted, so who sent it is told by closing the channel.
-                    drop(turn);
-                    kept.extend(sent(permit));
+                    drop(waiting);
+                    kept.extend(sent(Permit { shared: Arc::clone(&self.budget.shared), turn }));
                 }
                 Step::Rest(Some(again)) if again <= end => self.now = again,
                 Step::Rest(_) | Step::Over => {
@@ -298,7 +298,8 @@ fn companies(limited: usize, minutes: usize) -> (Vec<usize>, usize, usize, Scene
         for _ in 0..600 {
             let permits = scene.run(0.1, Some);
             for permit in permits {
-                let place = names.iter().position(|name| Some(&**name) == permit.company.as_deref()).unwrap();
+                let place =
+                    names.iter().position(|name| Some(&**name) == permit.turn.company.as_deref()).unwrap();
                 let Some(window) = windows.get_mut(place) else {
                     permit.accepted();
                     continue;
@@ -326,7 +327,7 @@ fn a_company_over_its_own_limit_among_fifty_slows_down_alone() {
 
         // Two that are refused in the same moment may be taken for all once or twice.
         let least = if limited == 1 { 50.0 } else { 40.0 };
-        assert!(scene.budget.rate() >= least, "{limited}: {}", scene.budget.rate());
+        assert!(scene.budget.look().rate >= least, "{limited}: {}", scene.budget.look().rate);
         // All that they wanted.
         let wanted = (50 - limited) * 50;
         assert!(others.iter().skip(1).all(|sent| *sent >= wanted * 9 / 10), "{limited}: {others:?}");
@@ -352,13 +353,13 @@ fn refusals_of_two_companies_with_nothing_between_are_the_applications() {
     permits[3].refused_at(scene.now, Some(second));
 
     assert_eq!(scene.state().adapt.paused(scene.now), Some(scene.now + second));
-    let cut = scene.budget.rate();
+    let cut = scene.budget.look().rate;
     assert!(cut < 100.0);
     // The rest of the storm lengthens the pause and cuts nobody.
     let before = scene.state().companies.rate_of("a");
     permits[2].refused_at(scene.now, Some(second * 2));
     assert_eq!(scene.state().adapt.paused(scene.now), Some(scene.now + second * 2));
-    assert!((scene.budget.rate() - cut).abs() < 1e-9);
+    assert!((scene.budget.look().rate - cut).abs() < 1e-9);
     assert!((scene.state().companies.rate_of("a") - before).abs() < 1e-9);
 }
 
@@ -374,7 +375,7 @@ fn what_passes_after_a_refusal_shows_that_it_was_the_companys_own() {
     permits[2].refused_at(scene.now, Some(second));
 
     assert_eq!(scene.state().adapt.paused(scene.now), None);
-    assert!((scene.budget.rate() - 100.0).abs() < 1e-9);
+    assert!((scene.budget.look().rate - 100.0).abs() < 1e-9);
     assert!(scene.state().companies.rate_of("a") < 10.0 && scene.state().companies.rate_of("c") < 10.0);
 }
 
@@ -394,7 +395,6 @@ fn a_turn_that_is_not_used_costs_nothing() {
 
     // One that was used, and at most what has come since.
     assert!((20..=22).contains(&turns), "{turns}");
-    assert!(scene.state().counts[0].sent <= 3, "{:?}", scene.state().counts);
 }
 
 #[test]
@@ -434,15 +434,15 @@ fn a_share_that_grows_is_used_at_once_and_one_of_nothing_is_a_little() {
     let scene = Scene::new(100.0, 100.0);
     scene.budget.set_share(0.5);
     scene.state().adapt.refused(scene.now, Some(Duration::from_secs(1)), 0);
-    let half = scene.budget.rate();
+    let half = scene.budget.look().rate;
 
     scene.budget.set_share(1.0);
-    assert!((scene.budget.rate() - half * 2.0).abs() < 1e-9, "{}", scene.budget.rate());
+    assert!((scene.budget.look().rate - half * 2.0).abs() < 1e-9, "{}", scene.budget.look().rate);
     scene.budget.set_share(0.0);
-    assert!(scene.budget.rate() > 0.1, "{}", scene.budget.rate());
+    assert!(scene.budget.look().rate > 0.1, "{}", scene.budget.look().rate);
     scene.budget.set_share(f64::NAN);
 
-    assert!((scene.budget.rate() - half * 2.0).abs() < 1e-9, "{}", scene.budget.rate());
+    assert!((scene.budget.look().rate - half * 2.0).abs() < 1e-9, "{}", scene.budget.look().rate);
     assert!((scene.state().share - 1.0).abs() < 1e-9);
 }
 
@@ -474,17 +474,15 @@ fn one_key_at_one_address_has_one_budget_of_the_largest_wish_of_those_who_are_th
 }
 
 #[test]
-fn a_look_tells_what_waits_was_sent_and_was_refused() {
+fn a_look_shows_what_is_in_flight_and_the_cut_of_a_refusal() {
     let mut scene = Scene::new(100.0, 100.0);
     let _crowd = scene.crowd(Lane::Repair, None, 5);
-    let before = scene.budget.look();
+    assert_eq!(scene.state().adapt.ratio(), 1.0);
     let permits = scene.run(0.5, Some);
     permits[0].refused(Some(Duration::from_secs(60)));
 
-    let after = scene.budget.look();
+    let look = scene.budget.look();
 
-    assert_eq!((before.lanes[1].waiting, before.ratio, before.paused), (5, 1.0, None));
-    assert_eq!(after.lanes[1], LaneLook { waiting: 0, sent: 5, refused: 1 });
-    assert_eq!((after.in_flight, after.lanes[0], after.resting), (5, LaneLook::default(), false));
-    assert!(after.ratio < 1.0 && after.paused.is_some(), "{after:?}");
+    assert_eq!((look.in_flight, look.setting), (5, 100.0));
+    assert!(look.rate < 100.0 && scene.state().adapt.ratio() < 1.0, "{look:?}");
 }
