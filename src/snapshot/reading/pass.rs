@@ -42,7 +42,7 @@ impl Pass {
     /// Before its first page.
     pub(super) fn new() -> Self {
         Self {
-            walk: Walk::new(),
+            walk: Walk::default(),
             shown: Places::default(),
             looked: Vec::new(),
             step: Step::Page(1),

@@ -176,7 +176,7 @@ impl Access {
             let login = known.map(|(_, login)| Arc::clone(login)).unwrap_or_else(|| {
                 let InvoicingLogin { mail, password, company } = login.clone();
                 let way = Arc::new(Password { mail, password, company });
-                Arc::new(Login::new(kept.client.invoicing_door(), way))
+                Arc::new(Login::new(kept.client.clone(), way))
             });
             let used = kept.connectors.entry(party.connector.to_owned()).or_default();
             used.login = Some((mark, Arc::clone(&login)));

@@ -172,7 +172,7 @@ impl Directory {
     /// One reading. It proves nothing if it is empty, endless, or has pages that are not what they should be.
     async fn read(&self, accounting: &Accounting) -> Result<(), Failure> {
         let mut reading = Reading { begun_at: now(), companies: Shown::new() };
-        let (mut seen, mut walk, mut number) = (HashSet::new(), Walk::new(), 1);
+        let (mut seen, mut walk, mut number) = (HashSet::new(), Walk::default(), 1);
         let mut size = self.page_size;
         loop {
             let page = self.page(accounting, PageAsk { number, size }, &reading).await?;
@@ -191,7 +191,7 @@ impl Directory {
                     self.took(reading);
                     return Ok(());
                 }
-                (seen, walk, size) = (HashSet::new(), Walk::new(), rows);
+                (seen, walk, size) = (HashSet::new(), Walk::default(), rows);
                 continue;
             }
             let mut is_new =
@@ -199,7 +199,7 @@ impl Directory {
             match walk.look(&page, &mut is_new).next {
                 Next::Page(next) | Next::Again(next) => number = next,
                 Next::End | Next::Endless => {
-                    let odd = walk.oddities();
+                    let odd = walk.oddities;
                     if reading.companies.is_empty() {
                         self.is_odd(reading, "it is empty".to_owned());
                     } else if odd.repeated > 0 || odd.clamped > 0 {
@@ -214,7 +214,7 @@ impl Directory {
                     return Ok(());
                 }
             }
-            if walk.oddities().repeated > REPEATED {
+            if walk.oddities.repeated > REPEATED {
                 self.is_odd(reading, "it repeats itself: page numbers are not taken".to_owned());
                 return Ok(());
             }

@@ -1,31 +1,24 @@
 //! The accounting API: lists of companies, customers and accounts, and every record by its id.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use reqwest::Method;
 use tokio::time::Instant;
 
-use base::{metrics::ApiArea, retry::Retry};
+use base::retry::Retry;
 use model::{Account, AccountingResource, Company, CompanyId, Customer, RecordId};
 
 use super::{
     Ask, Cut, Error, Page, PageAsk,
-    address::{self, Context},
+    address::Context,
     body,
-    call::{Answer, Authority, Call},
-    error::{Acted, By, Cause},
+    call::{Call, Caller},
+    error::{By, Cause},
     paging,
-    request::Core,
 };
-use crate::auth::Tokens;
 
 /// The accounting API with one grant.
 #[derive(Debug, Clone)]
-pub struct Accounting {
-    pub(super) core: Arc<Core>,
-    pub(super) tokens: Arc<dyn Tokens>,
-}
+pub struct Accounting(pub(super) Caller);
 
 /// A record as it was read.
 #[derive(Debug, Clone)]
@@ -37,10 +30,6 @@ pub struct Document {
 }
 
 impl Accounting {
-    pub(super) fn new(core: Arc<Core>, tokens: Arc<dyn Tokens>) -> Self {
-        Self { core, tokens }
-    }
-
     /// A page of the companies of the grant.
     ///
     /// # Errors
@@ -48,7 +37,7 @@ impl Accounting {
     pub async fn companies(&self, page: PageAsk, ask: &Ask) -> Result<Page<Company>, Error> {
         let path = AccountingResource::Companies.path();
         let numbered = |page| self.companies_numbered(page, ask);
-        paging::first_page::read(self.core.learnt(), &path, page, numbered, numbered).await
+        paging::first_page::read(&self.0.core.learnt, &path, page, numbered, numbered).await
     }
 
     /// A page of the companies by the provider's own number.
@@ -56,21 +45,21 @@ impl Accounting {
     /// # Errors
     /// See [`Error`].
     pub async fn companies_numbered(&self, page: PageAsk, ask: &Ask) -> Result<Page<Company>, Error> {
-        let known = self.core.learnt().none_for_companies();
+        let known = self.0.core.learnt.lock().none_for_companies;
         let none = known.unwrap_or(false);
         match self.companies_with(none, page, ask).await {
             // Page 0 is asked for once page 1 was answered, and may be refused for its number.
             Err(error) if page.number > 0 && may_be_about_context(&error, known.is_some()) => {
                 let second = self.companies_with(!none, page, ask).await;
                 if second.is_ok() {
-                    self.core.learnt().companies_want(!none);
+                    self.0.core.learnt.lock().none_for_companies = Some(!none);
                 }
                 // If neither is taken, what was refused first is what is wrong.
                 second.map_err(|other| if other.status == error.status { error } else { other })
             }
             first => {
                 if first.is_ok() {
-                    self.core.learnt().companies_want(none);
+                    self.0.core.learnt.lock().none_for_companies = Some(none);
                 }
                 first
             }
@@ -87,9 +76,7 @@ impl Accounting {
         page: PageAsk,
         ask: &Ask,
     ) -> Result<Page<Customer>, Error> {
-        let context = Context::Company(company.as_str());
-        self.list(AccountingResource::Customers, context, page, ask, |row| Customer::from_json(row, company))
-            .await
+        self.list(AccountingResource::Customers, company, page, ask, Customer::from_json).await
     }
 
     /// A page of a company's accounts; templates have no id.
@@ -102,9 +89,7 @@ impl Accounting {
         page: PageAsk,
         ask: &Ask,
     ) -> Result<Page<Account>, Error> {
-        let context = Context::Company(company.as_str());
-        self.list(AccountingResource::Accounts, context, page, ask, |row| Account::from_json(row, company))
-            .await
+        self.list(AccountingResource::Accounts, company, page, ask, Account::from_json).await
     }
 
     /// A record by its id; of no company where it belongs to none. A company's own record is read with the form of `context` that
@@ -128,7 +113,8 @@ impl Accounting {
         };
         match read {
             Ok(record) => {
-                self.core.learnt().path_answered(resource, company, id);
+                let answered = (Instant::now(), company.cloned(), id.clone());
+                self.0.core.learnt.lock().paths.insert(resource, answered);
                 Ok(record)
             }
             Err(error) if error.missing() == Some(By::Unknown) && self.answered_at(resource).is_some() => {
@@ -140,26 +126,27 @@ impl Accounting {
 
     /// When the by-id path of a resource last answered with a record, since this worker started.
     pub fn answered_at(&self, resource: AccountingResource) -> Option<Instant> {
-        self.core.learnt().path_answered_at(resource)
+        self.0.core.learnt.lock().paths.get(&resource).map(|(at, ..)| *at)
     }
 
     /// The record that the by-id path of a resource last answered with, since this worker started, and its company.
     pub fn last_record(&self, resource: AccountingResource) -> Option<(Option<CompanyId>, RecordId)> {
-        self.core.learnt().last_record(resource)
+        let facts = self.0.core.learnt.lock();
+        facts.paths.get(&resource).map(|(_, company, id)| (company.clone(), id.clone()))
     }
 
     /// A company by its id, with the form of `context` that has worked before. A refusal that may be about it leads to the other
     /// forms, once.
     async fn company(&self, id: &RecordId, ask: &Ask) -> Result<Document, Error> {
         let resource = AccountingResource::Companies;
-        let known = self.core.learnt().company_context();
+        let known = self.0.core.learnt.lock().company_context;
         let first = known.unwrap_or_default();
         let forms = Context::of_company(id.as_str());
         let mut refused = match self.record_with(resource, forms[first], id, ask).await {
             Err(error) if may_be_about_context(&error, known.is_some()) => error,
             read => {
                 if read.is_ok() {
-                    self.core.learnt().company_wants(first);
+                    self.0.core.learnt.lock().company_context = Some(first);
                 }
                 return read;
             }
@@ -167,7 +154,7 @@ impl Accounting {
         for (form, context) in forms.into_iter().enumerate().filter(|(form, _)| *form != first) {
             match self.record_with(resource, context, id, ask).await {
                 Ok(record) => {
-                    self.core.learnt().company_wants(form);
+                    self.0.core.learnt.lock().company_context = Some(form);
                     return Ok(record);
                 }
                 // This form is a guess and may be refused for that alone, so the first refusal stands unless a retry can help.
@@ -192,32 +179,14 @@ impl Accounting {
         id: &RecordId,
         ask: &Ask,
     ) -> Result<Document, Error> {
-        let call = self.by_id(Method::GET, resource, "", id.as_str()).map(|call| Call { context, ..call })?;
-        self.core
+        let call = self.0.call(Method::GET, format!("{}/{{id}}", resource.path()));
+        let call = Call { id: id.as_str().into(), context, ..call };
+        self.0
+            .core
             .call(&call, ask, |answer| {
-                answer.check_ok()?;
-                body::check_type(&answer.headers, &answer.body)?;
-                Ok(Document { json: body::object(&answer.body)?, cut: answer.cut })
+                Ok(Document { json: body::object(answer.documented()?)?, cut: answer.cut })
             })
             .await
-    }
-
-    /// A call below a resource that ends with an id.
-    pub(super) fn by_id(
-        &self,
-        method: Method,
-        resource: AccountingResource,
-        below: &str,
-        id: &str,
-    ) -> Result<Call<'_>, Error> {
-        let path = resource.path();
-        let named = format!("{path}{below}/{{id}}");
-        let authority = Authority::Tokens(&*self.tokens);
-        let call = Call::new(ApiArea::Accounting, method, named, String::new(), authority);
-        match address::segment(id) {
-            Ok(segment) => Ok(Call { address: format!("{path}{below}/{segment}"), ..call }),
-            Err(cause) => Err(call.failed(cause, Acted::No)),
-        }
     }
 
     async fn companies_with(&self, none: bool, page: PageAsk, ask: &Ask) -> Result<Page<Company>, Error> {
@@ -225,17 +194,18 @@ impl Accounting {
         self.numbered(AccountingResource::Companies, context, page, ask, &Company::from_json).await
     }
 
-    /// A page of a list.
+    /// A page of a list of a company.
     async fn list<T>(
         &self,
         resource: AccountingResource,
-        context: Context<'_>,
+        company: &CompanyId,
         page: PageAsk,
         ask: &Ask,
-        row: impl Fn(&[u8]) -> Result<T, model::Error>,
+        row: fn(&[u8], &CompanyId) -> Result<T, model::Error>,
     ) -> Result<Page<T>, Error> {
+        let (context, row) = (Context::Company(company.as_str()), |json: &[u8]| row(json, company));
         let numbered = |page| self.numbered(resource, context, page, ask, &row);
-        paging::first_page::read(self.core.learnt(), &resource.path(), page, numbered, numbered).await
+        paging::first_page::read(&self.0.core.learnt, &resource.path(), page, numbered, numbered).await
     }
 
     /// A page by the provider's own number.
@@ -247,11 +217,8 @@ impl Accounting {
         ask: &Ask,
         row: &impl Fn(&[u8]) -> Result<T, model::Error>,
     ) -> Result<Page<T>, Error> {
-        let path = resource.path();
-        let address = format!("{path}{}", page.query());
-        let authority = Authority::Tokens(&*self.tokens);
-        let call = Call::new(ApiArea::Accounting, Method::GET, path, address, authority);
-        self.core.call(&Call { context, ..call }, ask, |answer| read_page(answer, page, row)).await
+        let call = Call { query: page.query(&[]), context, ..self.0.call(Method::GET, resource.path()) };
+        self.0.core.call(&call, ask, |answer| paging::read_page(answer, page, row)).await
     }
 }
 
@@ -267,30 +234,4 @@ fn may_be_about_context(error: &Error, known: bool) -> bool {
         Some(300..=500) => !known && !elsewhere,
         _ => false,
     }
-}
-
-/// A page out of its answer.
-pub(super) fn read_page<T>(
-    answer: &Answer,
-    page: PageAsk,
-    row: impl Fn(&[u8]) -> Result<T, model::Error>,
-) -> Result<Page<T>, Cause> {
-    answer.check_ok()?;
-    body::check_type(&answer.headers, &answer.body)?;
-    let found = body::rows(&answer.body)?;
-    let raw = found.iter().map(|raw| answer.body.slice_ref(raw.get().as_bytes())).collect();
-    let rows = found.into_iter().enumerate().map(|(place, raw)| {
-        row(raw.get().as_bytes())
-            .map_err(|_| Cause::Malformed { what: format!("row {} is no JSON object", place + 1) })
-    });
-    Ok(Page {
-        number: page.number,
-        asked: page.size,
-        rows: rows.collect::<Result<_, _>>()?,
-        raw,
-        total: paging::total(&answer.headers),
-        cut: answer.cut,
-        base: None,
-        widest: 0,
-    })
 }

@@ -53,7 +53,7 @@ pub(super) fn segment(id: &str) -> Result<String, Cause> {
 }
 
 /// A query of these parameters, with its question mark.
-pub(super) fn query(parameters: &[(&str, &str)]) -> String {
+pub(super) fn query<'a>(parameters: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
     let mut query = String::new();
     for (name, value) in parameters {
         query.push(if query.is_empty() { '?' } else { '&' });
@@ -126,9 +126,9 @@ mod tests {
 
     #[test]
     fn a_query_keeps_its_values_apart() {
-        assert_eq!(query(&[]), "");
+        assert_eq!(query([]), "");
         assert_eq!(
-            query(&[("pageNumber", "1"), ("filter", "lastUpdate gt 2024-01-01 & x='a+b'")]),
+            query([("pageNumber", "1"), ("filter", "lastUpdate gt 2024-01-01 & x='a+b'")]),
             "?pageNumber=1&filter=lastUpdate%20gt%202024-01-01%20%26%20x%3D%27a%2Bb%27"
         );
     }

@@ -6,7 +6,7 @@ use reqwest::{
     Response,
     header::{CONTENT_TYPE, HeaderMap},
 };
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, value::RawValue};
 use std::{borrow::Cow, sync::LazyLock};
 
@@ -80,13 +80,15 @@ pub(super) fn object(body: &Bytes) -> Result<Bytes, Cause> {
 }
 
 /// An answer of this shape.
-pub(super) fn parse<'a, T: serde::Deserialize<'a>>(body: &'a [u8]) -> Result<T, Cause> {
+pub(super) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Cause> {
     serde_json::from_slice(without_mark(body)).map_err(|error| malformed(&error))
 }
 
-/// An answer of this shape, or nothing where it has another: for those whose shape nobody documents.
-pub(super) fn guess<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
-    serde_json::from_slice(without_mark(body)).ok()
+/// A member that may be `null`, which says as much as none.
+pub(super) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    member: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(member)?.unwrap_or_default())
 }
 
 /// Some systems put a mark in front of UTF-8.
@@ -115,21 +117,9 @@ pub(super) fn excerpt(body: &[u8], secrets: &[&Secret]) -> Option<Box<str>> {
 pub(super) fn shown(words: &str, secrets: &[&Secret]) -> Option<Box<str>> {
     // Hidden first and cut then: half a secret is not found.
     let hidden = hide(words, secrets);
-    let mut line = String::new();
-    for word in hidden.split(|character: char| character.is_whitespace() || !is_printable(character)) {
-        if word.is_empty() {
-            continue;
-        }
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(word);
-        // A word may be as long as the whole.
-        if let Some((end, _)) = line.char_indices().nth(SHOWN_CHARACTERS) {
-            line.truncate(end);
-            break;
-        }
-    }
+    let words = hidden.split(|character: char| character.is_whitespace() || !is_printable(character));
+    let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
+    let line: String = words.join(" ").chars().take(SHOWN_CHARACTERS).collect();
     (!line.is_empty()).then(|| line.into())
 }
 
@@ -184,20 +174,10 @@ fn sentence(value: &Value) -> Option<&str> {
 
 /// The text of a page.
 fn without_tags(page: &str) -> String {
-    let mut text = String::new();
-    let mut inside = false;
-    for character in page.chars() {
-        match character {
-            '<' => {
-                inside = true;
-                text.push(' ');
-            }
-            '>' if inside => inside = false,
-            _ if inside => {}
-            _ => text.push(character),
-        }
-    }
-    text
+    let mut parts = page.split('<');
+    let before = parts.next().into_iter();
+    let behind_tags = parts.filter_map(|part| Some(part.split_once('>')?.1));
+    before.chain(behind_tags).collect::<Vec<_>>().join(" ")
 }
 
 /// Where it went wrong. The parser's own words may quote the body.

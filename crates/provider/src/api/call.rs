@@ -1,31 +1,43 @@
 //! What a request asks for, in whose name, and the answer to it.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
 use bytes::Bytes;
 use reqwest::{Method, header::HeaderMap};
+use serde_json::Value;
 
 use base::{metrics::ApiArea, secret::Secret};
 
 use super::{
     Cut,
-    address::Context,
+    address::{self, Context},
+    body,
     error::{Acted, Cause, Endpoint, Error},
+    request::Core,
 };
 use crate::auth::Tokens;
 
+/// One area of the APIs, asked with the tokens of one grant.
+#[derive(Debug, Clone)]
+pub(super) struct Caller {
+    pub(super) core: Arc<Core>,
+    pub(super) area: ApiArea,
+    pub(super) tokens: Arc<dyn Tokens>,
+}
+
 /// What is asked for.
-#[derive(Debug)]
 pub(super) struct Call<'a> {
     pub(super) area: ApiArea,
     pub(super) method: Method,
-    /// What stands in errors.
+    /// Below the base address, with `{id}` where the id goes: errors show it so.
     pub(super) path: Cow<'static, str>,
-    /// Below the base address, encoded, with its query.
-    pub(super) address: String,
+    /// The text for `{id}`, not encoded.
+    pub(super) id: Cow<'a, str>,
+    /// Encoded, with its question mark; may be empty.
+    pub(super) query: String,
     pub(super) context: Context<'a>,
     pub(super) authority: Authority<'a>,
-    pub(super) body: Option<Vec<u8>>,
+    pub(super) body: Option<Value>,
     /// Further secrets that an answer might repeat.
     pub(super) hide: Vec<&'a Secret>,
     /// Through the proxy for what leaves under another address.
@@ -56,33 +68,45 @@ pub(super) struct Answer<'a> {
 }
 
 impl Answer<'_> {
-    /// Refuses every success but 200, for endpoints that document it: a 204 is no empty list, a 206 no whole one.
-    pub(super) fn check_ok(&self) -> Result<(), Cause> {
+    /// The body of an endpoint that documents 200: a 204 is no empty list, a 206 no whole one.
+    pub(super) fn documented(&self) -> Result<&Bytes, Cause> {
         match self.status {
-            200 => Ok(()),
+            200 => self.json(),
             status => {
                 Err(Cause::Malformed { what: format!("its status is {status}, and only 200 is documented") })
             }
         }
     }
+
+    /// The body of an endpoint that documents no status.
+    pub(super) fn json(&self) -> Result<&Bytes, Cause> {
+        body::check_type(&self.headers, &self.body)?;
+        Ok(&self.body)
+    }
+}
+
+impl Caller {
+    /// A call with a token of the grant.
+    pub(super) fn call(&self, method: Method, path: impl Into<Cow<'static, str>>) -> Call<'_> {
+        Call::new(self.area, method, path, Authority::Tokens(&*self.tokens))
+    }
 }
 
 impl<'a> Call<'a> {
-    /// A call with neither context nor body.
+    /// A call with neither id, query, context nor body.
     pub(super) fn new(
         area: ApiArea,
         method: Method,
         path: impl Into<Cow<'static, str>>,
-        address: String,
         authority: Authority<'a>,
     ) -> Self {
-        let context = Context::Absent;
         Self {
             area,
             method,
             path: path.into(),
-            address,
-            context,
+            id: "".into(),
+            query: String::new(),
+            context: Context::Absent,
             authority,
             body: None,
             hide: Vec::new(),
@@ -90,14 +114,17 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// An error of this call before or instead of an answer.
-    pub(super) fn failed(&self, cause: Cause, acted: Acted) -> Error {
-        let in_company = self.company().is_some();
-        Error { endpoint: self.endpoint(), status: None, cause, excerpt: None, acted, in_company }
+    /// Where it goes, below the base address.
+    pub(super) fn address(&self) -> Result<String, Cause> {
+        let path = match self.path.split_once("{id}") {
+            Some((before, after)) => format!("{before}{}{after}", address::segment(&self.id)?),
+            None => self.path.to_string(),
+        };
+        Ok(path + &self.query)
     }
 
-    /// What is called, with names for its ids.
-    pub(super) fn endpoint(&self) -> Endpoint {
+    /// An error of this call before or instead of an answer.
+    pub(super) fn failed(&self, cause: Cause, acted: Acted) -> Error {
         let method = match self.method {
             Method::GET => "GET",
             Method::POST => "POST",
@@ -105,7 +132,8 @@ impl<'a> Call<'a> {
             Method::DELETE => "DELETE",
             _ => "?",
         };
-        Endpoint { method, path: self.path.clone() }
+        let endpoint = Endpoint { method, path: self.path.clone() };
+        Error { endpoint, status: None, cause, excerpt: None, acted, in_company: self.company().is_some() }
     }
 
     /// Whose budget it counts in.

@@ -285,6 +285,13 @@ impl Error {
 }
 
 impl Cause {
+    /// Something that it takes to reach the provider is not usable here.
+    pub(super) fn setup<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
+        what: &'static str,
+    ) -> impl FnOnce(E) -> Self {
+        move |source| Self::Setup { what: what.into(), source: source.into() }
+    }
+
     /// What may be done about it.
     pub fn retry(&self) -> Retry {
         self.verdict().0

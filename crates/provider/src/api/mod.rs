@@ -37,10 +37,9 @@ use std::{
 use tokio::time::Instant;
 use url::Url;
 
-use base::secret::Secret;
+use base::{metrics::ApiArea, secret::Secret};
 use model::Traceparent;
 
-use self::request::Core;
 pub use self::{
     accounting::{Accounting, Document},
     budget::{Budget, Budgets, Look, Rates},
@@ -50,6 +49,7 @@ pub use self::{
     payroll::{Payroll, PayrollAsk},
     webhooks::{Changed, EventType, Operation, Subscription, Webhook},
 };
+use self::{call::Caller, request::Core};
 /// Reads a page by the provider's own number; public for the simulations of lists, which have no provider.
 pub use self::{learnt::Learnt, paging::first_page::read as read_numbered};
 use crate::{
@@ -155,21 +155,20 @@ impl Client {
 
     /// The accounting API and its webhooks.
     pub fn accounting(&self, tokens: Arc<dyn Tokens>) -> Accounting {
-        Accounting::new(Arc::clone(&self.0), tokens)
+        Accounting(self.caller(ApiArea::Accounting, tokens))
     }
 
     /// The payroll API.
     pub fn payroll(&self, tokens: Arc<dyn Tokens>) -> Payroll {
-        Payroll::new(Arc::clone(&self.0), tokens)
+        Payroll(self.caller(ApiArea::Payroll, tokens))
     }
 
     /// The invoicing API, with tokens such as [`invoicing::Login`] has.
     pub fn invoicing(&self, tokens: Arc<dyn Tokens>) -> Invoicing {
-        Invoicing::new(Arc::clone(&self.0), tokens)
+        Invoicing(self.caller(ApiArea::Invoicing, tokens))
     }
 
-    /// What can be asked of the invoicing API before anybody has logged in.
-    pub fn invoicing_door(&self) -> invoicing::Door {
-        invoicing::Door::new(Arc::clone(&self.0))
+    fn caller(&self, area: ApiArea, tokens: Arc<dyn Tokens>) -> Caller {
+        Caller { core: Arc::clone(&self.0), area, tokens }
     }
 }

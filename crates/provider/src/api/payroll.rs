@@ -1,29 +1,20 @@
 //! The payroll API: the list of payroll companies.
 
-use std::sync::Arc;
-
 use reqwest::Method;
 
-use base::metrics::ApiArea;
 use model::PayrollCompany;
 
 use super::{
     Ask, Error, Page, PageAsk,
-    accounting::read_page,
-    call::{Authority, Call},
+    call::{Call, Caller},
     paging,
-    request::Core,
 };
-use crate::auth::Tokens;
 
 const COMPANIES: &str = "payroll/api/companies";
 
 /// The payroll API with one grant.
 #[derive(Debug, Clone)]
-pub struct Payroll {
-    core: Arc<Core>,
-    tokens: Arc<dyn Tokens>,
-}
+pub struct Payroll(pub(super) Caller);
 
 /// Which payroll companies, and in which order.
 #[derive(Debug, Clone, Copy)]
@@ -37,10 +28,6 @@ pub struct PayrollAsk<'a> {
 }
 
 impl Payroll {
-    pub(super) fn new(core: Arc<Core>, tokens: Arc<dyn Tokens>) -> Self {
-        Self { core, tokens }
-    }
-
     /// A page of the payroll companies.
     ///
     /// # Errors
@@ -48,7 +35,7 @@ impl Payroll {
     pub async fn companies(&self, wanted: PayrollAsk<'_>, ask: &Ask) -> Result<Page<PayrollCompany>, Error> {
         let whole = |page| self.companies_numbered(PayrollAsk { page, filter: None, ..wanted }, ask);
         let asked = |page| self.companies_numbered(PayrollAsk { page, ..wanted }, ask);
-        paging::first_page::read(self.core.learnt(), COMPANIES, wanted.page, whole, asked).await
+        paging::first_page::read(&self.0.core.learnt, COMPANIES, wanted.page, whole, asked).await
     }
 
     /// A page of the payroll companies by the provider's own number, without `OrderBy` where that is refused: the document does not say
@@ -62,7 +49,8 @@ impl Payroll {
         ask: &Ask,
     ) -> Result<Page<PayrollCompany>, Error> {
         let plain = PayrollAsk { order_by: None, ..wanted };
-        if wanted.order_by.is_none() || self.core.learnt().refuses_order() {
+        let refuses_order = || self.0.core.learnt.lock().refuses_order;
+        if wanted.order_by.is_none() || refuses_order() {
             return self.numbered(plain, ask).await;
         }
         match self.numbered(wanted, ask).await {
@@ -72,7 +60,7 @@ impl Payroll {
             {
                 // If it is refused without as well, the order is not the reason.
                 let page = self.numbered(plain, ask).await.map_err(|_| refused)?;
-                self.core.learnt().order_is_refused();
+                self.0.core.learnt.lock().refuses_order = true;
                 Ok(page)
             }
             answered => answered,
@@ -80,12 +68,9 @@ impl Payroll {
     }
 
     async fn numbered(&self, wanted: PayrollAsk<'_>, ask: &Ask) -> Result<Page<PayrollCompany>, Error> {
-        let more = [("filter", wanted.filter), ("OrderBy", wanted.order_by)];
-        let more: Vec<_> =
-            more.into_iter().filter_map(|(name, value)| value.map(|value| (name, value))).collect();
-        let address = format!("{COMPANIES}{}", wanted.page.query_with(&more));
-        let authority = Authority::Tokens(&*self.tokens);
-        let call = Call::new(ApiArea::Payroll, Method::GET, COMPANIES, address, authority);
-        self.core.call(&call, ask, |answer| read_page(answer, wanted.page, PayrollCompany::from_json)).await
+        let query = wanted.page.query(&[("filter", wanted.filter), ("OrderBy", wanted.order_by)]);
+        let call = Call { query, ..self.0.call(Method::GET, COMPANIES) };
+        let row = PayrollCompany::from_json;
+        self.0.core.call(&call, ask, |answer| paging::read_page(answer, wanted.page, row)).await
     }
 }

@@ -38,7 +38,7 @@ const CONTEXT_HEADER: &str = "context";
 const TRACE_HEADER: &str = "traceparent";
 /// Invoicing has it, and it alone.
 const VERSION_HEADER: &str = "api-version";
-const JSON: &str = "application/json";
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// A token that came at once was not waited for.
 const NO_WAIT: Duration = Duration::from_millis(1);
 /// How often a connection that is in use is asked whether it lives, and how long it has to say so.
@@ -61,8 +61,16 @@ pub(super) struct Core {
     version_header: Option<HeaderValue>,
     transport: Transport,
     budget: Budget,
-    clock: ProviderClock,
-    learnt: Learnt,
+    /// What time it is over there.
+    pub(super) clock: ProviderClock,
+    /// What has been found out by trying.
+    pub(super) learnt: Learnt,
+}
+
+/// Where a call goes, and its headers apart from those that each request has of its own.
+struct Target {
+    url: String,
+    headers: HeaderMap,
 }
 
 /// A request's turn: it may be sent now.
@@ -83,9 +91,7 @@ impl Core {
     pub(super) fn new(options: &Options, budget: Budget, clock: ProviderClock) -> Result<Self, Cause> {
         let setup = |error: http::Setup| Cause::Setup { what: error.what, source: error.source };
         let hosts = &options.transport.hosts;
-        hosts
-            .check(&options.base_url)
-            .map_err(|source| Cause::Setup { what: "use provider.base.url".into(), source: source.into() })?;
+        hosts.check(&options.base_url).map_err(Cause::setup("use provider.base.url"))?;
         let client = || -> Result<reqwest::ClientBuilder, Cause> {
             let builder = http::builder(&options.transport).map_err(setup)?;
             // A balancer may answer for a connection whose other end is gone.
@@ -95,25 +101,21 @@ impl Core {
         let egress = match &options.egress_proxy {
             None => http.clone(),
             Some(proxy) => {
-                let unusable = |source| Cause::Setup { what: "use invoicing.egress.proxy".into(), source };
+                let what = "use invoicing.egress.proxy";
                 // The address may hold a password, which the error would show.
-                let address = Url::parse(proxy.reveal());
-                let address = address.map_err(|_| unusable("it is no address of a proxy".into()))?;
-                hosts.check(&address).map_err(|source| unusable(source.into()))?;
-                let proxy = reqwest::Proxy::all(address);
-                let proxy = proxy.map_err(|_| unusable("it is no address of a proxy".into()))?;
+                let unusable = || Cause::setup(what)("it is no address of a proxy");
+                let address = Url::parse(proxy.reveal()).map_err(|_| unusable())?;
+                hosts.check(&address).map_err(Cause::setup(what))?;
+                let proxy = reqwest::Proxy::all(address).map_err(|_| unusable())?;
                 http::build(client()?.proxy(proxy)).map_err(setup)?
             }
         };
-        let mut key_header = HeaderValue::from_str(options.subscription_key.reveal()).map_err(|error| {
-            Cause::Setup { what: "send provider.subscription.key in a header".into(), source: error.into() }
-        })?;
+        let mut key_header = HeaderValue::from_str(options.subscription_key.reveal())
+            .map_err(Cause::setup("send provider.subscription.key in a header"))?;
         key_header.set_sensitive(true);
         let version_header = options.api_version.as_deref().map(HeaderValue::from_str).transpose();
-        let version_header = version_header.map_err(|error| Cause::Setup {
-            what: "send invoicing.api.version in a header".into(),
-            source: error.into(),
-        })?;
+        let version_header =
+            version_header.map_err(Cause::setup("send invoicing.api.version in a header"))?;
         Ok(Self {
             http,
             egress,
@@ -128,16 +130,6 @@ impl Core {
         })
     }
 
-    /// What time it is over there.
-    pub(super) fn clock(&self) -> &ProviderClock {
-        &self.clock
-    }
-
-    /// What has been found out by trying.
-    pub(super) fn learnt(&self) -> &Learnt {
-        &self.learnt
-    }
-
     /// Makes a call, until it has an answer that `parse` takes, or a reason why not.
     pub(super) async fn call<T>(
         &self,
@@ -145,14 +137,14 @@ impl Core {
         ask: &Ask,
         parse: impl Fn(&Answer) -> Result<T, Cause>,
     ) -> Result<T, Error> {
-        let context = call.context.header().map_err(|cause| call.failed(cause, Acted::No))?;
+        let target = self.target(call).map_err(|cause| call.failed(cause, Acted::No))?;
         let mut renewed = false;
         let mut refused: Option<Error> = None;
         loop {
             let Turn { pass, permit, access } =
                 self.turn(call, ask).await.map_err(|cause| in_vain(call, refused.take(), cause))?;
             let on_its_way = OnItsWay { pass, since: Instant::now(), patience: self.patience() };
-            let outcome = self.attempt(call, ask, context.as_ref(), access.as_ref(), &parse).await;
+            let outcome = self.attempt(call, ask, &target, access.as_ref(), &parse).await;
             let elapsed = on_its_way.since.elapsed();
             self.count(call, &outcome, elapsed);
             on_its_way.end(&outcome);
@@ -277,12 +269,12 @@ impl Core {
         &self,
         call: &Call<'_>,
         ask: &Ask,
-        context: Option<&HeaderValue>,
+        target: &Target,
         access: Option<&Access>,
         parse: &impl Fn(&Answer) -> Result<T, Cause>,
     ) -> Result<T, Error> {
         let request =
-            self.request(call, ask, context, access).map_err(|cause| call.failed(cause, Acted::No))?;
+            self.request(call, ask, target, access).map_err(|cause| call.failed(cause, Acted::No))?;
         let limit = Instant::now() + self.transport.request;
         let end = limit.min(ask.end);
         let sent = SystemTime::now();
@@ -325,40 +317,46 @@ impl Core {
         })
     }
 
+    fn target(&self, call: &Call<'_>) -> Result<Target, Cause> {
+        let mut headers = HeaderMap::new();
+        headers.insert(KEY_HEADER, self.key_header.clone());
+        headers.insert(CONTENT_TYPE, JSON);
+        headers.insert(ACCEPT, JSON);
+        if call.method == Method::GET {
+            // What lies in a cache was true at another time than now.
+            headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+        }
+        if let Some(context) = call.context.header()? {
+            headers.insert(CONTEXT_HEADER, context);
+        }
+        if let Some(version) = self.version_header.as_ref().filter(|_| call.area == ApiArea::Invoicing) {
+            headers.insert(VERSION_HEADER, version.clone());
+        }
+        Ok(Target { url: format!("{}/{}", self.base, call.address()?), headers })
+    }
+
     fn request(
         &self,
         call: &Call<'_>,
         ask: &Ask,
-        context: Option<&HeaderValue>,
+        target: &Target,
         access: Option<&Access>,
     ) -> Result<reqwest::RequestBuilder, Cause> {
         let client = if call.egress { &self.egress } else { &self.http };
         let mut request = client
-            .request(call.method.clone(), format!("{}/{}", self.base, call.address))
+            .request(call.method.clone(), &target.url)
             .timeout(self.transport.request + MARGIN)
-            .header(KEY_HEADER, self.key_header.clone())
-            .header(CONTENT_TYPE, JSON)
-            .header(ACCEPT, JSON)
+            .headers(target.headers.clone())
             .header(TRACE_HEADER, trace(ask.trace).to_string());
         if let Some(access) = access {
             let mut header = HeaderValue::from_str(access.header.reveal()).map_err(|_| Cause::Unsendable)?;
             header.set_sensitive(true);
             request = request.header(AUTHORIZATION, header);
         }
-        if call.method == Method::GET {
-            // What lies in a cache was true at another time than now.
-            request = request.header(CACHE_CONTROL, "no-cache");
+        match &call.body {
+            Some(body) => Ok(request.body(body.to_string())),
+            None => Ok(request),
         }
-        if let Some(context) = context {
-            request = request.header(CONTEXT_HEADER, context.clone());
-        }
-        if let Some(version) = self.version_header.as_ref().filter(|_| call.area == ApiArea::Invoicing) {
-            request = request.header(VERSION_HEADER, version.clone());
-        }
-        if let Some(body) = &call.body {
-            request = request.body(body.clone());
-        }
-        Ok(request)
     }
 
     fn count<T>(&self, call: &Call<'_>, outcome: &Result<T, Error>, elapsed: Duration) {

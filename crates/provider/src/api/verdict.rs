@@ -30,10 +30,11 @@ pub(super) fn refusal(
 ) -> Cause {
     let told = Told::read(body);
     let header = || retry_after(headers, clock).map(|wait| wait.max(SHORTEST_WAIT));
-    let again = || header().or_else(|| told.wait());
+    let named = || wait_in(&told.message).map(|wait| wait.clamp(SHORTEST_WAIT, LONGEST_WAIT));
+    let again = || header().or_else(named);
     match status {
         300..=399 => Cause::Redirect,
-        401 if told.names_key() || asks_for_key(headers) => Cause::Key,
+        401 if told.contains("subscription key") || asks_for_key(headers) => Cause::Key,
         401 if with_token => Cause::Token { remedy: None },
         401 => Cause::Credentials,
         403 if header().is_some() || told.contains("call volume quota") => Cause::Quota { again: again() },
@@ -80,14 +81,6 @@ impl Told {
 
     fn contains(&self, words: &str) -> bool {
         self.message.to_ascii_lowercase().contains(words)
-    }
-
-    fn names_key(&self) -> bool {
-        self.contains("subscription key")
-    }
-
-    fn wait(&self) -> Option<Duration> {
-        wait_in(&self.message).map(|wait| wait.clamp(SHORTEST_WAIT, LONGEST_WAIT))
     }
 }
 

@@ -1,17 +1,19 @@
 //! Management of the accounting family's webhooks, all under `context: none`.
 
+use std::str::FromStr;
+
 use reqwest::Method;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
-use base::{metrics::ApiArea, secret::Secret};
+use base::secret::Secret;
 use model::{AccountingResource, TenantId, UserIdentifier, WebhookId};
 
 use super::{
     Accounting, Ask, Error,
     address::Context,
     body,
-    call::{Answer, Authority, Call},
+    call::{Answer, Call},
     error::{By, Cause},
 };
 
@@ -40,25 +42,33 @@ pub struct Operation {
 }
 
 /// A webhook as the provider has it. Its secret is not among it: nobody here needs to see it again.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Webhook {
     /// Its id.
+    #[serde(default, deserialize_with = "usable")]
     pub id: Option<WebhookId>,
     /// `thirdPartyApplicationName`.
+    #[serde(rename = "thirdPartyApplicationName")]
     pub application: Option<String>,
     /// Receiver address.
     pub url: Option<String>,
     /// Tenant.
+    #[serde(rename = "tenantId", default, deserialize_with = "usable")]
     pub tenant: Option<TenantId>,
     /// Whether deliveries are sent.
+    #[serde(rename = "isActive")]
     pub active: Option<bool>,
     /// Whether it has been deleted.
+    #[serde(rename = "isDeleted")]
     pub deleted: Option<bool>,
     /// When, as the provider writes it.
     pub deleted_at: Option<String>,
     /// What it is subscribed to.
+    #[serde(default, deserialize_with = "body::or_default")]
     pub events: Vec<EventType>,
     /// Whose it is.
+    #[serde(rename = "userIdentifier", default, deserialize_with = "usable")]
     pub user: Option<UserIdentifier>,
 }
 
@@ -95,16 +105,12 @@ impl Accounting {
     /// # Errors
     /// See [`Error`].
     pub async fn event_names(&self, resource: AccountingResource, ask: &Ask) -> Result<Vec<String>, Error> {
-        let call = self.operation(Method::GET, resource, "/webhooks/events");
         let parse = |answer: &Answer| {
-            answer.check_ok()?;
-            body::check_type(&answer.headers, &answer.body)?;
-            if body::is_empty(&answer.body) {
-                return Ok(Vec::new());
-            }
-            Ok(body::parse::<Option<Vec<String>>>(&answer.body)?.unwrap_or_default())
+            let json = answer.documented()?;
+            let names = if body::is_empty(json) { None } else { body::parse::<Option<_>>(json)? };
+            Ok(names.unwrap_or_default())
         };
-        self.core.call(&call, ask, parse).await
+        self.0.core.call(&self.webhook_call(Method::GET, resource, "events"), ask, parse).await
     }
 
     /// Subscribes. The webhook works once its receiver has accepted an `Acknowledge`.
@@ -117,14 +123,15 @@ impl Accounting {
         subscription: &Subscription,
         ask: &Ask,
     ) -> Result<Operation, Error> {
-        let body = bytes(&json!({
+        let body = Some(json!({
             "thirdPartyApplicationName": subscription.application,
             "url": subscription.url,
             "secret": subscription.secret.reveal(),
             "eventTypes": subscription.events,
         }));
-        let call = self.operation(Method::POST, resource, "/webhooks/subscribe");
-        self.core.call(&Call { body, hide: vec![&subscription.secret], ..call }, ask, read_operation).await
+        let hide = vec![&subscription.secret];
+        let call = Call { body, hide, ..self.webhook_call(Method::POST, resource, "subscribe") };
+        self.0.core.call(&call, ask, read_operation).await
     }
 
     /// A webhook as it stands.
@@ -137,14 +144,9 @@ impl Accounting {
         id: &WebhookId,
         ask: &Ask,
     ) -> Result<Webhook, Error> {
-        let call = self.by_id(Method::GET, resource, "/webhooks", id.as_str())?;
-        let parse = |answer: &Answer| {
-            answer.check_ok()?;
-            body::check_type(&answer.headers, &answer.body)?;
-            Ok(body::parse::<Record>(&body::object(&answer.body)?)?.into())
-        };
-        let found = self.core.call(&Call { context: Context::None, ..call }, ask, parse).await;
-        self.prove_missing(resource, found, ask).await
+        let call = Call { id: id.as_str().into(), ..self.webhook_call(Method::GET, resource, "{id}") };
+        let parse = |answer: &Answer| body::parse(&body::object(answer.documented()?)?);
+        self.ask_about(resource, &call, ask, parse).await
     }
 
     /// Enables or disables a webhook.
@@ -158,10 +160,10 @@ impl Accounting {
         enable: bool,
         ask: &Ask,
     ) -> Result<Operation, Error> {
-        let call = self.by_id(Method::PUT, resource, "/webhooks/status", id.as_str())?;
-        let body = bytes(&json!({ "webhookId": id, "enable": enable }));
-        let done = self.core.call(&Call { context: Context::None, body, ..call }, ask, read_operation).await;
-        self.prove_missing(resource, done, ask).await
+        let body = Some(json!({ "webhookId": id, "enable": enable }));
+        let call = self.webhook_call(Method::PUT, resource, "status/{id}");
+        let call = Call { id: id.as_str().into(), body, ..call };
+        self.ask_about(resource, &call, ask, read_operation).await
     }
 
     /// Moves a webhook to another address, which must accept an `Acknowledge`.
@@ -175,12 +177,11 @@ impl Accounting {
         url: &str,
         ask: &Ask,
     ) -> Result<Changed, Error> {
-        let call = self.by_id(Method::PUT, resource, "/webhooks/change", id.as_str())?;
-        let body = bytes(&json!({ "webhookId": id, "url": url }));
+        let body = Some(json!({ "webhookId": id, "url": url }));
+        let call = self.webhook_call(Method::PUT, resource, "change/{id}");
+        let call = Call { id: id.as_str().into(), body, ..call };
         // A success is one, whatever it looks like.
-        let call = Call { context: Context::None, body, ..call };
-        let done = self.core.call(&call, ask, |answer| Ok(changed(&answer.body, &answer.secrets))).await;
-        self.prove_missing(resource, done, ask).await
+        self.ask_about(resource, &call, ask, |answer| Ok(changed(&answer.body, &answer.secrets))).await
     }
 
     /// Deletes a webhook.
@@ -193,20 +194,21 @@ impl Accounting {
         id: &WebhookId,
         ask: &Ask,
     ) -> Result<Operation, Error> {
-        let call = self.by_id(Method::DELETE, resource, "/webhooks/delete", id.as_str())?;
-        let done = self.core.call(&Call { context: Context::None, ..call }, ask, read_operation).await;
-        self.prove_missing(resource, done, ask).await
+        let call = self.webhook_call(Method::DELETE, resource, "delete/{id}");
+        let call = Call { id: id.as_str().into(), ..call };
+        self.ask_about(resource, &call, ask, read_operation).await
     }
 
-    /// Finds out who says that there is no such webhook, where the body of a 404 or 410 does not tell: the document shows no error
-    /// body. If the same resource answers for its event names, its path is known and the API has spoken.
-    async fn prove_missing<T>(
+    /// Makes a call about one webhook, and finds out who says that there is none where the body of a 404 or 410 does not tell: the
+    /// document shows no error body. If the same resource answers for its event names, its path is known and the API has spoken.
+    async fn ask_about<T>(
         &self,
         resource: AccountingResource,
-        answered: Result<T, Error>,
+        call: &Call<'_>,
         ask: &Ask,
+        parse: impl Fn(&Answer) -> Result<T, Cause>,
     ) -> Result<T, Error> {
-        match answered {
+        match self.0.core.call(call, ask, parse).await {
             Err(error) if error.missing() == Some(By::Unknown) => {
                 let is_known = self.event_names(resource, ask).await.is_ok();
                 Err(if is_known { error.by_api() } else { error })
@@ -215,43 +217,15 @@ impl Accounting {
         }
     }
 
-    fn operation(&self, method: Method, resource: AccountingResource, below: &str) -> Call<'_> {
-        let path = format!("{}{below}", resource.path());
-        let authority = Authority::Tokens(&*self.tokens);
-        let call = Call::new(ApiArea::Accounting, method, path.clone(), path, authority);
+    fn webhook_call(&self, method: Method, resource: AccountingResource, below: &str) -> Call<'_> {
+        let call = self.0.call(method, format!("{}/webhooks/{below}", resource.path()));
         Call { context: Context::None, ..call }
     }
 }
 
-/// The record of a webhook; the secret in it is passed over.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Record {
-    id: Option<String>,
-    third_party_application_name: Option<String>,
-    url: Option<String>,
-    tenant_id: Option<String>,
-    is_active: Option<bool>,
-    is_deleted: Option<bool>,
-    deleted_at: Option<String>,
-    events: Option<Vec<EventType>>,
-    user_identifier: Option<String>,
-}
-
-impl From<Record> for Webhook {
-    fn from(wire: Record) -> Self {
-        Self {
-            id: wire.id.and_then(|id| WebhookId::new(id).ok()),
-            application: wire.third_party_application_name,
-            url: wire.url,
-            tenant: wire.tenant_id.and_then(|id| TenantId::new(id).ok()),
-            active: wire.is_active,
-            deleted: wire.is_deleted,
-            deleted_at: wire.deleted_at,
-            events: wire.events.unwrap_or_default(),
-            user: wire.user_identifier.and_then(|id| UserIdentifier::new(id).ok()),
-        }
-    }
+/// An id, where it can be one.
+fn usable<'de, D: Deserializer<'de>, T: FromStr>(member: D) -> Result<Option<T>, D::Error> {
+    Ok(Option::<String>::deserialize(member)?.and_then(|id| id.parse().ok()))
 }
 
 #[derive(Deserialize)]
@@ -273,22 +247,22 @@ impl Outcome {
 }
 
 fn read_operation(answer: &Answer) -> Result<Operation, Cause> {
-    body::check_type(&answer.headers, &answer.body)?;
-    if body::is_empty(&answer.body) {
+    let json = answer.json()?;
+    if body::is_empty(json) {
         return Ok(Operation { state: None, webhook: None, errors: Vec::new() });
     }
-    Ok(body::parse::<Outcome>(&body::object(&answer.body)?)?.operation(&answer.secrets))
+    Ok(body::parse::<Outcome>(&body::object(json)?)?.operation(&answer.secrets))
 }
 
 fn changed(body: &[u8], secrets: &[&Secret]) -> Changed {
-    let members: Option<serde_json::Map<String, Value>> = body::guess(body);
-    match members {
-        Some(members) if members.contains_key("responseState") => {
-            let result = body::guess::<Outcome>(body);
+    match body::parse::<serde_json::Map<String, Value>>(body) {
+        Ok(members) if members.contains_key("responseState") => {
+            let result = body::parse::<Outcome>(body);
             result.map_or(Changed::Nothing, |result| Changed::Operation(result.operation(secrets)))
         }
-        Some(members) if members.contains_key("id") => body::guess::<Record>(body)
-            .map_or(Changed::Nothing, |wire| Changed::Webhook(Box::new(wire.into()))),
+        Ok(members) if members.contains_key("id") => {
+            body::parse(body).map_or(Changed::Nothing, |webhook| Changed::Webhook(Box::new(webhook)))
+        }
         _ => Changed::Nothing,
     }
 }
@@ -302,11 +276,6 @@ fn short(error: &Value, secrets: &[&Secret]) -> String {
         other => body::shown(&other.to_string(), secrets),
     };
     words.map_or_else(|| "an error without words".to_owned(), String::from)
-}
-
-/// A body of ours, which always becomes JSON.
-pub(super) fn bytes(body: &Value) -> Option<Vec<u8>> {
-    serde_json::to_vec(body).ok()
 }
 
 #[cfg(test)]
@@ -380,7 +349,7 @@ mod tests {
         let record =
             br#"{"id":"w","secret":"hunter2","events":[{"semanticName":"Svc.A","secret":"hunter2"}]}"#;
 
-        let webhook: Webhook = body::parse::<Record>(record).unwrap().into();
+        let webhook: Webhook = body::parse(record).unwrap();
 
         assert!(!format!("{webhook:?}").contains("hunter2"), "{webhook:?}");
         assert_eq!(webhook.events[0].semantic_name.as_deref(), Some("Svc.A"));

@@ -108,7 +108,7 @@ fn invoicing(simulator: &Simulator, directory: &tempfile::TempDir, proxy: Option
     options.egress_proxy = proxy;
     let client = client_of(&options, FREELY);
     let password = simulator.provider().settings.invoicing.password.clone();
-    client.invoicing(Arc::new(Login::new(client.invoicing_door(), Arc::new(way(simulator, &password)))))
+    client.invoicing(Arc::new(Login::new(client.clone(), Arc::new(way(simulator, &password)))))
 }
 
 async fn a_hook_is_created_through_the_proxy_and_nothing_else_goes_there() {

@@ -32,16 +32,16 @@ async fn scene(customers: u32) -> (Simulator, Accounting, CompanyId) {
 
 /// Reads a company's customers to the end, asking again for what fails: ids in order, what was odd, pages, failures.
 async fn read(accounting: &Accounting, company: &CompanyId, size: u32) -> (Vec<String>, Oddities, u32, u32) {
-    let (mut walk, mut seen) = (Walk::new(), HashSet::new());
+    let (mut walk, mut seen) = (Walk::default(), HashSet::new());
     let (mut ids, mut pages, mut failures) = (Vec::new(), 0, 0);
     loop {
-        match accounting.customers(company, page(walk.number(), size), &ask()).await {
+        match accounting.customers(company, page(walk.number, size), &ask()).await {
             Ok(page) => {
                 pages += 1;
                 ids.extend(page.rows.iter().filter_map(|row| row.correlation_id.clone()));
                 let is_new = |row: &Customer| row.correlation_id.clone().is_none_or(|id| seen.insert(id));
                 if walk.look(&page, is_new).next == Next::End {
-                    return (ids, walk.oddities(), pages, failures);
+                    return (ids, walk.oddities, pages, failures);
                 }
             }
             Err(error) if failures < 10 && error.retry().is_retriable() => failures += 1,
@@ -118,10 +118,10 @@ async fn payroll_is_read_with_its_totals_filter_and_order() {
     let payroll = client(&simulator).payroll(Granted::payroll(&simulator));
     let payroll = Arc::new(payroll);
     let read = async |filter: Option<&str>| {
-        let (mut walk, mut seen) = (Walk::new(), HashSet::new());
+        let (mut walk, mut seen) = (Walk::default(), HashSet::new());
         let (mut codes, mut totals) = (Vec::new(), BTreeSet::new());
         loop {
-            let wanted = PayrollAsk { page: page(walk.number(), 2), filter, order_by: Some("companyCode") };
+            let wanted = PayrollAsk { page: page(walk.number, 2), filter, order_by: Some("companyCode") };
             let page = payroll.companies(wanted, &ask()).await.unwrap();
             codes.extend(page.rows.iter().filter_map(|row| row.company_code));
             match page.total {
@@ -133,7 +133,7 @@ async fn payroll_is_read_with_its_totals_filter_and_order() {
                 break;
             }
         }
-        assert_eq!(walk.oddities(), Oddities::default());
+        assert_eq!(walk.oddities, Oddities::default());
         (codes, totals)
     };
 

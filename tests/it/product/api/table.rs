@@ -282,7 +282,7 @@ async fn values_of_the_wrong_type_are_kept_in_records_and_refused_where_they_mat
     let companies = accounting.companies_numbered(page(1, 100), &ask()).await.unwrap();
     let names = accounting.event_names(AccountingResource::Accounts, &ask()).await.unwrap_err();
     let password = Secret::new("simulated-password");
-    let login = client(&simulator).invoicing_door().log_in("ana@example.com", &password, &ask()).await;
+    let login = client(&simulator).log_in("ana@example.com", &password, &ask()).await;
 
     assert_eq!(companies.rows.len(), 3);
     let company = &companies.rows[0];

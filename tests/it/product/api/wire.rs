@@ -19,7 +19,7 @@ use model::{
 };
 use provider::api::{
     Accounting, Acted, Ask, By, Cause, Changed, Error, Options, Subscription,
-    invoicing::{Door, Login, NewHook, Password, Session, Way},
+    invoicing::{Login, NewHook, Password, Session, Way},
 };
 use simulator::{
     Simulator,
@@ -77,7 +77,7 @@ async fn a_request_goes_by_http_2_with_its_trace_and_comes_back_compressed() {
     accounting.companies_numbered(page(1, 100), &ask()).await.unwrap();
     let password = Secret::new(simulator.provider().settings.invoicing.password.clone());
     let mail = simulator.provider().settings.invoicing.mail.clone();
-    client.invoicing_door().log_in(&mail, &password, &ask()).await.unwrap();
+    client.log_in(&mail, &password, &ask()).await.unwrap();
 
     let requests = simulator.provider().gateway.requests(before, 10);
     let [customers, companies, login] = [0, 1, 2].map(|place| &requests[place].1);
@@ -399,7 +399,7 @@ async fn invoicing_logs_in_by_password_and_manages_its_hooks() {
     .await;
     let client = client(&simulator);
     let password = simulator.provider().settings.invoicing.password.clone();
-    let login = Login::new(client.invoicing_door(), Arc::new(way(&simulator, &password)));
+    let login = Login::new(client.clone(), Arc::new(way(&simulator, &password)));
     let invoicing = client.invoicing(Arc::new(login));
     assert_eq!(invoicing.hooks(&ask()).await.unwrap(), []);
     let new = NewHook {
@@ -434,7 +434,7 @@ async fn invoicing_logs_in_by_password_and_manages_its_hooks() {
 async fn a_wrong_password_is_tried_once() {
     let simulator = start(|_| {}).await;
     let client = client(&simulator);
-    let login = Login::new(client.invoicing_door(), Arc::new(way(&simulator, "wrong-password")));
+    let login = Login::new(client.clone(), Arc::new(way(&simulator, "wrong-password")));
     let invoicing = client.invoicing(Arc::new(login));
 
     for _ in 0..3 {
@@ -454,9 +454,9 @@ struct Counted(Password, Arc<AtomicUsize>);
 
 #[async_trait]
 impl Way for Counted {
-    async fn enter(&self, door: &Door, ask: &Ask) -> Result<Session, Error> {
+    async fn enter(&self, client: &Client, ask: &Ask) -> Result<Session, Error> {
         self.1.fetch_add(1, Ordering::Relaxed);
-        self.0.enter(door, ask).await
+        self.0.enter(client, ask).await
     }
 }
 
@@ -465,7 +465,7 @@ async fn many_that_need_a_login_cause_one() {
     let (client, logins) = (client(&simulator), Arc::new(AtomicUsize::new(0)));
     let password = simulator.provider().settings.invoicing.password.clone();
     let counted = Counted(way(&simulator, &password), Arc::clone(&logins));
-    let login = Login::new(client.invoicing_door(), Arc::new(counted));
+    let login = Login::new(client.clone(), Arc::new(counted));
     let invoicing = client.invoicing(Arc::new(login));
 
     let long = ask();

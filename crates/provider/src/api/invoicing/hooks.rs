@@ -7,15 +7,14 @@ use serde_json::{Value, json};
 use base::secret::Secret;
 use model::InvoicingHook;
 
-use super::{Invoicing, hook_address};
+use super::Invoicing;
 use crate::api::{
     Ask, Error, body,
     call::{Answer, Call},
-    error::{Acted, Cause},
-    webhooks::bytes,
+    error::Cause,
 };
 
-pub(super) const HOOKS: &str = "invoicing/api/webhooks";
+const HOOKS: &str = "invoicing/api/webhooks";
 
 /// A webhook to be made.
 #[derive(Debug, Clone)]
@@ -59,8 +58,7 @@ impl Invoicing {
     /// # Errors
     /// See [`Error`].
     pub async fn hooks(&self, ask: &Ask) -> Result<Vec<Hook>, Error> {
-        let call = self.call(Method::GET, HOOKS, HOOKS.to_owned());
-        self.core.call(&call, ask, read_hooks).await
+        self.0.core.call(&self.0.call(Method::GET, HOOKS), ask, read_hooks).await
     }
 
     /// Makes a webhook, through `invoicing.egress.proxy` where there is one: the provider compares the receiver's address
@@ -69,7 +67,7 @@ impl Invoicing {
     /// # Errors
     /// See [`Error`]. Where [`Error::acted`] is not certain, there may be a webhook all the same.
     pub async fn create_hook(&self, new: &NewHook, ask: &Ask) -> Result<Option<Hook>, Error> {
-        let body = bytes(&json!({
+        let body = Some(json!({
             "uri": new.uri,
             "entity": new.hook.entity.provider_name(),
             "action": new.hook.action.provider_name(),
@@ -78,11 +76,10 @@ impl Invoicing {
             "applicationName": new.application_name,
             "description": new.description,
         }));
-        let call = self.call(Method::POST, HOOKS, HOOKS.to_owned());
-        let call = Call { body, hide: vec![&new.secret], egress: true, ..call };
-        self.core
-            .call(&call, ask, |answer| Ok(body::guess::<Value>(&answer.body).as_ref().and_then(Hook::read)))
-            .await
+        let hide = vec![&new.secret];
+        let call = Call { body, hide, egress: true, ..self.0.call(Method::POST, HOOKS) };
+        let parse = |answer: &Answer| Ok(body::parse(&answer.body).ok().as_ref().and_then(Hook::read));
+        self.0.core.call(&call, ask, parse).await
     }
 
     /// Deletes a webhook.
@@ -90,9 +87,8 @@ impl Invoicing {
     /// # Errors
     /// See [`Error`].
     pub async fn delete_hook(&self, id: &str, ask: &Ask) -> Result<(), Error> {
-        let call = self.call(Method::DELETE, "invoicing/api/webhooks/{id}", String::new());
-        let address = hook_address(id).map_err(|cause| call.failed(cause, Acted::No))?;
-        self.core.call(&Call { address, ..call }, ask, |_| Ok(())).await
+        let call = self.0.call(Method::DELETE, format!("{HOOKS}/{{id}}"));
+        self.0.core.call(&Call { id: id.into(), ..call }, ask, |_| Ok(())).await
     }
 }
 
@@ -123,12 +119,11 @@ impl Hook {
 /// The rows of an array, or of the one array that an object holds: the provider does not document which it is.
 fn read_hooks(answer: &Answer) -> Result<Vec<Hook>, Cause> {
     // An answer that is no list would read as an empty one, and every hook as lost.
-    answer.check_ok()?;
-    body::check_type(&answer.headers, &answer.body)?;
-    if body::is_empty(&answer.body) {
+    let json = answer.documented()?;
+    if body::is_empty(json) {
         return Ok(Vec::new());
     }
-    let rows = match body::parse::<Value>(&answer.body)? {
+    let rows = match body::parse::<Value>(json)? {
         Value::Null => Vec::new(),
         Value::Array(rows) => rows,
         Value::Object(members) => {

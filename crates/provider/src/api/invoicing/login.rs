@@ -19,20 +19,21 @@ use std::{
 };
 
 use async_trait::async_trait;
-use tokio::{
-    sync::watch,
-    time::{Instant, timeout_at},
+use futures::{
+    FutureExt,
+    future::{BoxFuture, Shared},
 };
+use tokio::time::{Instant, timeout_at};
 
 use base::{
     retry::{Chain, Retry},
     secret::Secret,
 };
 
-use super::{Choice, Door, Session};
+use super::{Choice, Session};
 use crate::{
     api::{
-        Ask, Error, Lane,
+        Ask, Client, Error, Lane,
         error::{Acted, Cause, Endpoint},
     },
     auth::{self, Access, Tokens},
@@ -55,7 +56,7 @@ pub trait Way: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// See [`Error`].
-    async fn enter(&self, door: &Door, ask: &Ask) -> Result<Session, Error>;
+    async fn enter(&self, client: &Client, ask: &Ask) -> Result<Session, Error>;
 }
 
 /// By mail and password.
@@ -75,7 +76,7 @@ pub struct Login(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    door: Door,
+    client: Client,
     way: Arc<dyn Way>,
     state: Mutex<State>,
 }
@@ -88,8 +89,8 @@ struct State {
     refused: Option<String>,
     /// When the last login began.
     tried: Option<Instant>,
-    /// The login that is on its way, and how it ended.
-    running: Option<watch::Receiver<Ended>>,
+    /// The last login; it may have ended.
+    running: Option<Running>,
 }
 
 #[derive(Debug, Clone)]
@@ -98,25 +99,16 @@ struct Current {
     since: Instant,
 }
 
-/// How a login ended: not yet, well, or for a reason.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Ended {
-    NotYet,
-    Well,
-    Failed(String, Retry),
-}
+/// How a login ended: well, or why not and what may be done about it.
+type Ended = Result<(), (String, Retry)>;
 
-/// What somebody who wants a token gets.
-enum Found {
-    Access(Access),
-    /// The login on its way.
-    Login(watch::Receiver<Ended>),
-}
+/// A login on its way, for all who wait for it.
+type Running = Shared<BoxFuture<'static, Ended>>;
 
 impl Login {
     /// Nobody has logged in yet.
-    pub fn new(door: Door, way: Arc<dyn Way>) -> Self {
-        Self(Arc::new(Inner { door, way, state: Mutex::default() }))
+    pub fn new(client: Client, way: Arc<dyn Way>) -> Self {
+        Self(Arc::new(Inner { client, way, state: Mutex::default() }))
     }
 
     /// Whether mail and password were refused, so that it is never tried again.
@@ -133,44 +125,45 @@ impl Login {
     ) -> Result<Access, auth::Error> {
         let since = Instant::now();
         loop {
-            let pinch = || self.0.lock().current.clone().filter(|current| at_a_pinch(current));
-            let tried = self.0.lock().tried;
-            // As long as the token serves, a login that failed is not followed by the next at once.
-            if tried.is_some_and(|tried| tried.elapsed() < APART)
-                && let Some(current) = pinch()
-            {
-                return Ok(current.access);
-            }
-            let mut login = match self.find(&serves) {
-                Ok(Found::Access(access)) => return Ok(access),
-                Ok(Found::Login(login)) => login,
-                Err(error) => return pinch().map(|current| current.access).ok_or(error),
+            let login = {
+                let mut state = self.0.lock();
+                let at_hand = |test: &dyn Fn(&Current) -> bool| {
+                    let current = state.current.as_ref().filter(|current| test(current));
+                    current.map(|current| current.access.clone())
+                };
+                let pinch = at_hand(&at_a_pinch);
+                // As long as the token serves, a login that failed is not followed by the next at once.
+                let just_tried = state.tried.is_some_and(|tried| tried.elapsed() < APART);
+                if let Some(access) = pinch.clone().filter(|_| just_tried).or_else(|| at_hand(&serves)) {
+                    return Ok(access);
+                }
+                let login = self.0.login(&mut state);
+                // With a token at a pinch there is no hurry: the login goes on by itself.
+                match pinch {
+                    Some(access) => return Ok(access),
+                    None => login?,
+                }
             };
-            if let Some(current) = pinch() {
-                // There is no hurry: the login goes on by itself.
-                return Ok(current.access);
-            }
-            let ended = timeout_at(end, login.wait_for(|ended| *ended != Ended::NotYet)).await;
-            match ended.map(|ended| ended.map(|ended| ended.clone())) {
-                Ok(Ok(Ended::Failed(words, retry))) => return Err(failed(words, retry)),
-                Ok(Ok(Ended::Well | Ended::NotYet)) => {}
-                Ok(Err(_)) => return Err(failed("the login was given up", Retry::Later)),
+            match timeout_at(end, login).await {
+                Ok(Ok(())) => {}
+                Ok(Err((words, retry))) => return Err(failed(words, retry)),
                 Err(_) => return Err(auth::Error::Pending { grant: AREA.into(), waited: since.elapsed() }),
             }
         }
     }
+}
 
-    /// A token that serves, or the login that will give one.
-    fn find(&self, serves: &impl Fn(&Current) -> bool) -> Result<Found, auth::Error> {
-        let mut state = self.0.lock();
-        if let Some(current) = state.current.as_ref().filter(|current| serves(current)) {
-            return Ok(Found::Access(current.access.clone()));
-        }
+impl Inner {
+    /// The login on its way, or a new one.
+    fn login(self: &Arc<Self>, state: &mut State) -> Result<Running, auth::Error> {
         if let Some(refused) = &state.refused {
             return Err(failed(refused.clone(), Retry::Never));
         }
-        if let Some(running) = &state.running {
-            return Ok(Found::Login(running.clone()));
+        // One that has ended is not waited for.
+        if let Some(running) = &state.running
+            && running.clone().now_or_never().is_none()
+        {
+            return Ok(running.clone());
         }
         if let Some(current) = &state.current
             && current.since.elapsed() < APART
@@ -178,40 +171,34 @@ impl Login {
             let words = "the token of a login a moment ago is refused";
             return Err(failed(words, Retry::After(APART.saturating_sub(current.since.elapsed()))));
         }
-        let (ended, running) = watch::channel(Ended::NotYet);
-        (state.running, state.tried) = (Some(running.clone()), Some(Instant::now()));
-        drop(state);
         // Apart from whoever asks: one that goes away, or is in a hurry, does not end it for the others.
-        tokio::spawn(Arc::clone(&self.0).log_in(ended));
-        Ok(Found::Login(running))
+        let login = tokio::spawn(Arc::clone(self).log_in());
+        let given_up = |_| Err(("the login was given up".to_owned(), Retry::Later));
+        let running = login.map(move |ended| ended.unwrap_or_else(given_up)).boxed().shared();
+        (state.running, state.tried) = (Some(running.clone()), Some(Instant::now()));
+        Ok(running)
     }
-}
 
-impl Inner {
-    /// Logs in, and tells those who wait.
-    async fn log_in(self: Arc<Self>, ended: watch::Sender<Ended>) {
-        let leave = Leave(&self);
+    async fn log_in(self: Arc<Self>) -> Ended {
         let ask = Ask::within(Lane::Webhook, LOGIN_TIME);
-        let outcome = match self.way.enter(&self.door, &ask).await {
+        match self.way.enter(&self.client, &ask).await {
             Ok(session) => {
                 self.keep(session);
-                Ended::Well
+                Ok(())
             }
             Err(error) => {
                 let words = Chain(&error).to_string();
                 if matches!(error.cause, Cause::Credentials | Cause::Refused | Cause::Forbidden { .. }) {
                     self.lock().refused = Some(words.clone());
                 }
-                Ended::Failed(words, error.retry())
+                Err((words, error.retry()))
             }
-        };
-        drop(leave);
-        ended.send_replace(outcome);
+        }
     }
 
     fn keep(&self, session: Session) {
         let life = i64::try_from(LIFE.as_millis()).unwrap_or(i64::MAX);
-        let expires_ms = Some(self.door.now_ms().saturating_add(life));
+        let expires_ms = Some(self.client.0.clock.now_ms().saturating_add(life));
         let mut state = self.lock();
         state.serial += 1;
         let access = Access { header: session.header, serial: state.serial, expires_ms };
@@ -220,15 +207,6 @@ impl Inner {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The login on its way is over, however it ended.
-struct Leave<'a>(&'a Inner);
-
-impl Drop for Leave<'_> {
-    fn drop(&mut self) {
-        self.0.lock().running = None;
     }
 }
 
@@ -250,8 +228,8 @@ impl Tokens for Login {
 
 #[async_trait]
 impl Way for Password {
-    async fn enter(&self, door: &Door, ask: &Ask) -> Result<Session, Error> {
-        let session = door.log_in(&self.mail, &self.password, ask).await?;
+    async fn enter(&self, client: &Client, ask: &Ask) -> Result<Session, Error> {
+        let session = client.log_in(&self.mail, &self.password, ask).await?;
         let company = choose(self.company, &session.companies).map_err(|cause| Error {
             endpoint: Endpoint { method: "POST", path: super::LOGIN.into() },
             status: None,
@@ -260,7 +238,7 @@ impl Way for Password {
             acted: Acted::Yes,
             in_company: false,
         })?;
-        door.select(&session, company, ask).await
+        client.select(&session, company, ask).await
     }
 }
 
@@ -288,7 +266,7 @@ mod tests {
     use super::*;
     use crate::{
         HostPolicy, Transport,
-        api::{Budget, Client, Options, Rates},
+        api::{Budget, Options, Rates},
         auth::http::ProviderClock,
     };
 
@@ -298,7 +276,7 @@ mod tests {
 
     #[async_trait]
     impl Way for Open {
-        async fn enter(&self, _: &Door, _: &Ask) -> Result<Session, Error> {
+        async fn enter(&self, _: &Client, _: &Ask) -> Result<Session, Error> {
             let number = self.0.fetch_add(1, Ordering::Relaxed);
             tokio::task::yield_now().await;
             if let Some(cause) = self.1() {
@@ -331,7 +309,7 @@ mod tests {
         let clock = ProviderClock::new(second);
         let client = Client::new(&options, Budget::new(Rates::default()), clock).unwrap();
         let way = Arc::new(Open(AtomicU64::new(0), fails));
-        let login = Login::new(client.invoicing_door(), Arc::clone(&way) as _);
+        let login = Login::new(client, Arc::clone(&way) as _);
         (way, login, Instant::now() + Duration::from_secs(30))
     }
 
@@ -364,8 +342,8 @@ mod tests {
     /// Waits for the login on its way.
     async fn settled(login: &Login) {
         let running = login.0.lock().running.clone();
-        if let Some(mut running) = running {
-            running.wait_for(|ended| *ended != Ended::NotYet).await.unwrap();
+        if let Some(running) = running {
+            drop(running.await);
         }
     }
 
@@ -435,7 +413,7 @@ mod tests {
 
     #[test]
     fn the_company_is_the_one_set_else_the_usual_else_the_only_one() {
-        let choice = |id, default| Choice { id, name: None, default };
+        let choice = |id, default| Choice { id, default };
         let (a, b, usual) = (choice(1, false), choice(2, false), choice(3, true));
 
         assert_eq!(choose(Some(9), &[a.clone(), b.clone()]).unwrap(), 9);

@@ -7,8 +7,6 @@
 mod hooks;
 mod login;
 
-use std::sync::Arc;
-
 use reqwest::Method;
 use serde::Deserialize;
 use serde_json::json;
@@ -20,30 +18,18 @@ pub use self::{
     login::{Login, Password, Way},
 };
 use super::{
-    Ask, Error, address, body,
-    call::{Answer, Authority, Call},
+    Ask, Client, Error, body,
+    call::{Answer, Authority, Call, Caller},
     error::Cause,
-    request::Core,
-    webhooks::bytes,
 };
-use crate::auth::Tokens;
 
 const LOGIN: &str = "invoicing/api/users/login";
-const COMPANIES: &str = "invoicing/api/companies";
+const SELECT: &str = "invoicing/api/companies/{id}/select";
 const SCHEME: &str = "Bearer ";
 
 /// The invoicing API as one of its companies.
 #[derive(Debug, Clone)]
-pub struct Invoicing {
-    core: Arc<Core>,
-    tokens: Arc<dyn Tokens>,
-}
-
-/// What can be asked before one is in.
-#[derive(Debug, Clone)]
-pub struct Door {
-    core: Arc<Core>,
-}
+pub struct Invoicing(pub(super) Caller);
 
 /// A login, or the choice of a company.
 #[derive(Debug, Clone)]
@@ -57,57 +43,37 @@ pub struct Session {
 }
 
 /// A company of the user.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Choice {
     /// Its id, to choose it by.
     pub id: i64,
-    /// What it is called.
-    pub name: Option<String>,
     /// Whether it is the user's usual one.
+    #[serde(default, deserialize_with = "body::or_default")]
     pub default: bool,
 }
 
-impl Invoicing {
-    pub(super) fn new(core: Arc<Core>, tokens: Arc<dyn Tokens>) -> Self {
-        Self { core, tokens }
-    }
-
-    fn call(&self, method: Method, path: &'static str, address: String) -> Call<'_> {
-        Call::new(ApiArea::Invoicing, method, path, address, Authority::Tokens(&*self.tokens))
-    }
-}
-
-impl Door {
-    pub(super) fn new(core: Arc<Core>) -> Self {
-        Self { core }
-    }
-
-    /// Logs in.
+impl Client {
+    /// Logs in to the invoicing API.
     ///
     /// # Errors
     /// See [`Error`]; [`Cause::Credentials`] if mail or password is wrong.
     pub async fn log_in(&self, mail: &str, password: &Secret, ask: &Ask) -> Result<Session, Error> {
-        let call = Call::new(ApiArea::Invoicing, Method::POST, LOGIN, LOGIN.to_owned(), Authority::Nobody);
-        let body = bytes(&json!({ "mail": mail, "password": password.reveal() }));
-        self.core.call(&Call { body, hide: vec![password], ..call }, ask, read_session).await
+        let body = Some(json!({ "mail": mail, "password": password.reveal() }));
+        let call = Call::new(ApiArea::Invoicing, Method::POST, LOGIN, Authority::Nobody);
+        self.0.call(&Call { body, hide: vec![password], ..call }, ask, read_session).await
     }
 
-    /// Chooses one of the companies of a login.
+    /// Chooses one of the companies of a login to the invoicing API.
     ///
     /// # Errors
     /// See [`Error`].
     pub async fn select(&self, session: &Session, company: i64, ask: &Ask) -> Result<Session, Error> {
-        let address = format!("{COMPANIES}/{company}/select");
-        let path = "invoicing/api/companies/{id}/select";
-        let authority = Authority::Given(&session.header);
-        let call = Call::new(ApiArea::Invoicing, Method::POST, path, address, authority);
         // The token itself is the body, as JSON text.
-        let body = bytes(&json!(session.refresh.reveal()));
-        self.core.call(&Call { body, hide: vec![&session.refresh], ..call }, ask, read_session).await
-    }
-
-    fn now_ms(&self) -> i64 {
-        self.core.clock().now_ms()
+        let body = Some(json!(session.refresh.reveal()));
+        let authority = Authority::Given(&session.header);
+        let call = Call::new(ApiArea::Invoicing, Method::POST, SELECT, authority);
+        let call = Call { id: company.to_string().into(), body, hide: vec![&session.refresh], ..call };
+        self.0.call(&call, ask, read_session).await
     }
 }
 
@@ -117,31 +83,18 @@ fn read_session(answer: &Answer) -> Result<Session, Cause> {
     struct Wire {
         token: String,
         refresh_token: String,
-        companies: Option<Vec<Company>>,
+        #[serde(default, deserialize_with = "body::or_default")]
+        companies: Vec<Choice>,
     }
-    #[derive(Deserialize)]
-    struct Company {
-        id: i64,
-        name: Option<String>,
-        default: Option<bool>,
-    }
-    body::check_type(&answer.headers, &answer.body)?;
-    let wire: Wire = body::parse(&answer.body)?;
+    let wire: Wire = body::parse(answer.json()?)?;
     let token = Secret::new(wire.token);
     if token.is_empty() {
         return Err(Cause::Malformed { what: "the token is empty".into() });
     }
-    let companies = wire.companies.unwrap_or_default().into_iter();
     Ok(Session {
         header: with_scheme(token),
         refresh: Secret::new(wire.refresh_token),
-        companies: companies
-            .map(|company| Choice {
-                id: company.id,
-                name: company.name,
-                default: company.default.unwrap_or_default(),
-            })
-            .collect(),
+        companies: wire.companies,
     })
 }
 
@@ -152,11 +105,6 @@ fn with_scheme(token: Secret) -> Secret {
         return token;
     }
     Secret::new(format!("{SCHEME}{}", token.reveal()))
-}
-
-/// A webhook's id as one segment.
-fn hook_address(id: &str) -> Result<String, Cause> {
-    Ok(format!("{}/{}", hooks::HOOKS, address::segment(id)?))
 }
 
 #[cfg(test)]

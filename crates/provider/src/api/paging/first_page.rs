@@ -19,7 +19,7 @@
 //!
 //! On failure: what cannot be decided ends the call, and the next one tries again.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, sync::atomic::Ordering};
 
 use bytes::Bytes;
 
@@ -37,13 +37,18 @@ const COMPARISONS: u32 = 3;
 /// Rows to ask for at least: of few rows, those that come and go meanwhile are too large a part.
 const FEWEST: u32 = 10;
 
-/// What pages 0 and 1 tell.
+/// Why the number of the first page is still unknown.
 #[derive(Debug)]
-enum Numbering<T> {
-    /// The number of the first page.
-    From(u32),
-    /// Nothing: both are empty.
-    Empty(Page<T>),
+enum Unknown<T> {
+    /// Pages 0 and 1 are empty.
+    Empty(Box<Page<T>>),
+    Failed(Error),
+}
+
+impl<T> From<Error> for Unknown<T> {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
 }
 
 /// Reads a page by its place, which is counted from 1. `plain` reads a page of the whole list by the provider's number, `asked` the
@@ -59,34 +64,27 @@ where
     P: Future<Output = Result<Page<T>, Error>>,
     A: Future<Output = Result<Page<T>, Error>>,
 {
-    let base = match learnt.first_page(path) {
-        Some(base) => base,
-        None => {
-            let finding = learnt.finding(path);
-            let _turn = finding.lock().await;
-            match learnt.first_page(path) {
-                Some(base) => base,
-                None => match learn(wanted.size.max(FEWEST), plain).await? {
-                    Numbering::From(base) => {
-                        tracing::debug!(path, base, "learnt the number of the first page");
-                        learnt.pages_begin_at(path, base);
-                        base
-                    }
-                    Numbering::Empty(page) => {
-                        return Ok(Page { number: wanted.number, asked: wanted.size, ..page });
-                    }
-                },
-            }
+    let list = learnt.list(path);
+    let learning = || async {
+        let base = learn(wanted.size.max(FEWEST), plain).await?;
+        tracing::debug!(path, base, "learnt the number of the first page");
+        Ok(base)
+    };
+    let base = match list.first_page.get_or_try_init(learning).await {
+        Ok(base) => *base,
+        Err(Unknown::Empty(page)) => {
+            return Ok(Page { number: wanted.number, asked: wanted.size, ..*page });
         }
+        Err(Unknown::Failed(error)) => return Err(error),
     };
     let number = wanted.number.saturating_sub(1).saturating_add(base);
     let page = asked(PageAsk { number, ..wanted }).await?;
     let rows = u32::try_from(page.rows.len()).unwrap_or(u32::MAX).min(wanted.size);
-    let widest = learnt.widest(path, rows);
+    let widest = list.widest.fetch_max(rows, Ordering::Relaxed).max(rows);
     Ok(Page { number: wanted.number, base: Some(base), widest, ..page })
 }
 
-async fn learn<T, F>(size: u32, page: impl Fn(PageAsk) -> F) -> Result<Numbering<T>, Error>
+async fn learn<T, F>(size: u32, page: impl Fn(PageAsk) -> F) -> Result<u32, Unknown<T>>
 where
     F: Future<Output = Result<Page<T>, Error>>,
 {
@@ -94,23 +92,23 @@ where
     loop {
         let one = page(PageAsk { number: 1, size }).await?;
         let zero = match page(PageAsk { number: 0, size }).await {
-            Err(error) if is_busy(&error) => return Err(error),
+            Err(error) if is_busy(&error) => return Err(error.into()),
             Err(error) if is_refusal(&error) => {
                 refusals += 1;
                 if refusals >= REFUSALS {
-                    return Ok(Numbering::From(1));
+                    return Ok(1);
                 }
                 continue;
             }
             Ok(zero) if zero.rows.len() <= size as usize => zero,
             odd => {
                 if begins(&one, &page).await? {
-                    return Ok(Numbering::From(1));
+                    return Ok(1);
                 }
                 comparisons += 1;
                 match odd {
-                    Err(error) if comparisons >= COMPARISONS => return Err(error),
-                    Ok(_) if comparisons >= COMPARISONS => return Ok(Numbering::From(0)),
+                    Err(error) if comparisons >= COMPARISONS => return Err(error.into()),
+                    Ok(_) if comparisons >= COMPARISONS => return Ok(0),
                     _ => continue,
                 }
             }
@@ -118,17 +116,17 @@ where
         if zero.rows.is_empty() && one.rows.is_empty() {
             // Each was empty at its own moment: between the first request and the last answer.
             let cut = Cut { sent: one.cut.sent, ..zero.cut };
-            return Ok(Numbering::Empty(Page { cut, ..zero }));
+            return Err(Unknown::Empty(Box::new(Page { cut, ..zero })));
         }
         if zero.rows.is_empty() {
-            return Ok(Numbering::From(1));
+            return Ok(1);
         }
         if !is_same(&zero.raw, &one.raw) {
-            return Ok(Numbering::From(0));
+            return Ok(0);
         }
         // Rows may have moved from one page to the other between the two answers, but not back.
         let again = page(PageAsk { number: 1, size }).await?;
-        return Ok(Numbering::From(u32::from(is_same(&zero.raw, &again.raw))));
+        return Ok(is_same(&zero.raw, &again.raw).into());
     }
 }
 

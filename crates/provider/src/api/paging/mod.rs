@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 
 use base::metrics::{self, Drift};
 
-use super::{Cut, address};
+use super::{Cut, address, body, call::Answer, error::Cause};
 
 /// A list that goes on beyond this does not end.
 const MOST_PAGES: u32 = 1_000_000;
@@ -101,7 +101,7 @@ pub struct Oddities {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Walk {
     /// The page after the last that was looked at.
-    number: u32,
+    pub number: u32,
     /// The last page, if it had fewer rows than asked for, or none.
     short: Option<u32>,
     /// A short page with rows behind it, which should be read again.
@@ -109,7 +109,8 @@ pub struct Walk {
     /// What the last page said, all of it.
     content: Option<u128>,
     total: Option<u64>,
-    oddities: Oddities,
+    /// What was odd so far.
+    pub oddities: Oddities,
 }
 
 /// What a page says about the reading of its list.
@@ -136,29 +137,17 @@ pub enum Next {
 }
 
 impl PageAsk {
-    /// As a query.
-    pub(super) fn query(self) -> String {
-        self.query_with(&[])
-    }
-
     /// As a query, with more behind it.
-    pub(super) fn query_with(self, more: &[(&str, &str)]) -> String {
+    pub(super) fn query(self, more: &[(&str, Option<&str>)]) -> String {
         let (number, size) = (self.number.to_string(), self.size.to_string());
-        let mut parameters = vec![("pageNumber", number.as_str()), ("pageSize", size.as_str())];
-        parameters.extend_from_slice(more);
-        address::query(&parameters)
+        let page = [("pageNumber", Some(&*number)), ("pageSize", Some(&*size))];
+        address::query(page.iter().chain(more).filter_map(|(name, value)| Some((*name, (*value)?))))
     }
 }
 
 impl Default for Walk {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Walk {
     /// From the first page.
-    pub fn new() -> Self {
+    fn default() -> Self {
         Self {
             number: 1,
             short: None,
@@ -168,17 +157,9 @@ impl Walk {
             oddities: Oddities::default(),
         }
     }
+}
 
-    /// The page after the last that was looked at.
-    pub fn number(&self) -> u32 {
-        self.number
-    }
-
-    /// What was odd so far.
-    pub fn oddities(&self) -> Oddities {
-        self.oddities
-    }
-
+impl Walk {
     /// Looks at a page that was read. The caller remembers rows: `is_new` is asked once for each, whether no page before had it. A row
     /// without an id is always new.
     pub fn look<T>(&mut self, page: &Page<T>, mut is_new: impl FnMut(&T) -> bool) -> Judged {
@@ -197,8 +178,7 @@ impl Walk {
         } else {
             self.step(page, short, &mut odd)
         };
-        self.oddities.add(&odd);
-        odd.count();
+        self.oddities.add(odd);
         let endless = matches!(next, Next::Page(number) if number > MOST_PAGES);
         Judged { next: if endless { Next::Endless } else { next }, oddities: odd }
     }
@@ -258,28 +238,18 @@ fn first_half(digest: [u8; 32]) -> u128 {
 }
 
 impl Oddities {
-    fn add(&mut self, other: &Self) {
-        let Self { short, clamped, duplicate, repeated, total, header, cached } = other;
-        self.short += short;
-        self.clamped += clamped;
-        self.duplicate += duplicate;
-        self.repeated += repeated;
-        self.total += total;
-        self.header += header;
-        self.cached += cached;
-    }
-
-    /// Counts them in the metric.
-    fn count(&self) {
-        for (kind, count) in [
-            (Drift::Short, self.short),
-            (Drift::Clamped, self.clamped),
-            (Drift::Duplicate, self.duplicate),
-            (Drift::Repeated, self.repeated),
-            (Drift::Total, self.total),
-            (Drift::Header, self.header),
-            (Drift::Cached, self.cached),
+    /// Adds those of a page, and counts them in the metric.
+    fn add(&mut self, page: Self) {
+        for (kind, sum, count) in [
+            (Drift::Short, &mut self.short, page.short),
+            (Drift::Clamped, &mut self.clamped, page.clamped),
+            (Drift::Duplicate, &mut self.duplicate, page.duplicate),
+            (Drift::Repeated, &mut self.repeated, page.repeated),
+            (Drift::Total, &mut self.total, page.total),
+            (Drift::Header, &mut self.header, page.header),
+            (Drift::Cached, &mut self.cached, page.cached),
         ] {
+            *sum += count;
             if count > 0 {
                 metrics::page_drifted(kind, count);
             }
@@ -288,9 +258,33 @@ impl Oddities {
 }
 
 /// What an answer's header tells about its list.
-pub(super) fn total(headers: &HeaderMap) -> Total {
+fn total(headers: &HeaderMap) -> Total {
     let Some(value) = headers.get(HEADER) else { return Total::Absent };
     serde_json::from_slice(value.as_bytes()).map_or(Total::Unreadable, Total::Told)
+}
+
+/// A page out of its answer.
+pub(super) fn read_page<T>(
+    answer: &Answer,
+    page: PageAsk,
+    row: impl Fn(&[u8]) -> Result<T, model::Error>,
+) -> Result<Page<T>, Cause> {
+    let found = body::rows(answer.documented()?)?;
+    let raw = found.iter().map(|raw| answer.body.slice_ref(raw.get().as_bytes())).collect();
+    let rows = found.into_iter().enumerate().map(|(place, raw)| {
+        row(raw.get().as_bytes())
+            .map_err(|_| Cause::Malformed { what: format!("row {} is no JSON object", place + 1) })
+    });
+    Ok(Page {
+        number: page.number,
+        asked: page.size,
+        rows: rows.collect::<Result<_, _>>()?,
+        raw,
+        total: total(&answer.headers),
+        cut: answer.cut,
+        base: None,
+        widest: 0,
+    })
 }
 
 #[cfg(test)]

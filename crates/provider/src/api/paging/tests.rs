@@ -25,7 +25,7 @@ fn remembering() -> impl FnMut(&char) -> bool {
 /// Reads pages of two rows to the end, each as often as it is wanted: what came, what was odd, and which pages were read. Of
 /// several versions of a page each reading gets the next, and the last one from then on.
 fn read(pages: &[(&[&str], Total)]) -> (String, Oddities, Vec<u32>) {
-    let (mut walk, mut is_new) = (Walk::new(), remembering());
+    let (mut walk, mut is_new) = (Walk::default(), remembering());
     let (mut rows, mut read, mut next) = (String::new(), Vec::new(), 1);
     loop {
         let times = read.iter().filter(|number| **number == next).count();
@@ -37,7 +37,7 @@ fn read(pages: &[(&[&str], Total)]) -> (String, Oddities, Vec<u32>) {
         walk = serde_json::from_str(&serde_json::to_string(&walk).unwrap()).unwrap();
         match walk.look(&page, &mut is_new).next {
             Next::Page(number) | Next::Again(number) => next = number,
-            Next::End => return (rows, walk.oddities(), read),
+            Next::End => return (rows, walk.oddities, read),
             Next::Endless => panic!("it does not end"),
         }
     }
@@ -76,10 +76,10 @@ fn a_short_page_with_rows_behind_it_is_read_again_and_never_the_end() {
     assert_eq!(plain(&["a", "bc", "d"]), ("abcad".into(), clamped, vec![1, 2, 1, 3, 4]));
     assert_eq!(plain(&["ab", "", "cd"]), ("abcd".into(), clamped, vec![1, 2, 3, 2, 4, 5]));
     // Whoever reads on without reading it again loses nothing either.
-    let (mut walk, mut is_new) = (Walk::new(), remembering());
+    let (mut walk, mut is_new) = (Walk::default(), remembering());
     walk.look(&page(1, "a", Total::Absent), &mut is_new);
     assert_eq!(walk.look(&page(2, "bc", Total::Absent), &mut is_new).next, Next::Again(1));
-    assert_eq!(walk.number(), 3);
+    assert_eq!(walk.number, 3);
     assert_eq!(walk.look(&page(3, "de", Total::Absent), &mut is_new).next, Next::Page(4));
 }
 
@@ -113,7 +113,7 @@ fn an_answer_out_of_a_cache_is_odd() {
     let mut cached = page(1, "ab", Total::Absent);
     cached.cut.age = Some(Duration::from_secs(7));
 
-    let judged = Walk::new().look(&cached, remembering());
+    let judged = Walk::default().look(&cached, remembering());
 
     assert_eq!(judged.oddities, Oddities { cached: 1, ..Oddities::default() });
     assert_eq!(judged.next, Next::Page(2));
@@ -121,7 +121,7 @@ fn an_answer_out_of_a_cache_is_odd() {
 
 #[test]
 fn no_list_is_so_long() {
-    let (mut walk, mut is_new) = (Walk::new(), remembering());
+    let (mut walk, mut is_new) = (Walk::default(), remembering());
 
     let before = walk.look(&page(MOST_PAGES - 1, "ab", Total::Absent), &mut is_new).next;
     let last = walk.look(&page(MOST_PAGES, "cd", Total::Absent), &mut is_new).next;
