@@ -11,7 +11,7 @@ use base::{
 };
 use provider::{
     Provider,
-    api::{Ask, Budget, Client, Error, Lane, Options, PageAsk, PayrollAsk, Rates},
+    api::{Ask, Budget, Client, Error, Options, PageAsk, PayrollAsk, Priority, Rates},
     auth::{self, Access, Area, Tokens, grant::Grant, http::ProviderClock},
 };
 
@@ -52,7 +52,7 @@ async fn listed(area: Area, client: &Client, grant: &Grant) -> Result<Option<Str
     let header = Secret::new(format!("Bearer {}", tokens.access.reveal()));
     let access = Access { header, serial: grant.serial, expires_ms: Some(tokens.access_expires_ms) };
     let tokens = Arc::new(Given { area, access });
-    let ask = Ask::within(Lane::Webhook, LIMIT);
+    let ask = Ask::within(Priority::Webhook, LIMIT);
     match area {
         Area::Accounting => {
             let page = client.accounting(tokens).companies_numbered(FIRST, &ask).await?;

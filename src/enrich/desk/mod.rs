@@ -25,7 +25,7 @@ pub struct Ask {
     /// What to read.
     pub subject: Subject,
     /// Whether somebody waits for it, or it only looks whether the provider went back.
-    pub lane: api::Lane,
+    pub priority: api::Priority,
     /// The trace of the event behind it.
     pub trace: Option<Traceparent>,
     /// Whether an event says that it is deleted: then who says that it is gone matters.
@@ -433,15 +433,15 @@ impl Desk {
             if standing == Standing::Known {
                 (work.state, work.asked_at) = (State::Reading, now);
                 let looks_back = work.looks_back || work.below_since.is_some();
-                let lane = match work.event.origin {
-                    Origin::Snapshot => api::Lane::Snapshot,
-                    _ if looks_back => api::Lane::Repair,
-                    Origin::Repair => api::Lane::Repair,
-                    Origin::Webhook | Origin::Enrichment => api::Lane::Webhook,
+                let priority = match work.event.origin {
+                    Origin::Snapshot => api::Priority::Snapshot,
+                    _ if looks_back => api::Priority::Repair,
+                    Origin::Repair => api::Priority::Repair,
+                    Origin::Webhook | Origin::Enrichment => api::Priority::Webhook,
                 };
                 let (trace, is_delete) = (work.event.trace, work.deleted.is_some());
                 self.recent.note(&subject, now, self.rules.window);
-                return Some(Ask { subject, lane, trace, is_delete });
+                return Some(Ask { subject, priority, trace, is_delete });
             }
             self.line.ended(&subject.company, now);
             self.without_company(&subject, standing, companies, now);

@@ -15,8 +15,8 @@ use base::{
 use model::{InvoicingHook, Target, WebhookId};
 use provider::{
     api::{
-        Accounting, Acted, Ask, By, Cause, Changed, Error, Invoicing, Lane, Operation, Reach, Subscription,
-        Webhook, invoicing,
+        Accounting, Acted, Ask, By, Cause, Changed, Error, Invoicing, Operation, Priority, Reach,
+        Subscription, Webhook, invoicing,
     },
     auth::Area,
 };
@@ -82,7 +82,7 @@ impl Calls {
 
     /// Makes a call, which ends by then.
     pub(super) async fn make(&self, call: &Call, end: Instant) -> (Outcome, Option<Stop>) {
-        let ask = Ask { lane: Lane::Webhook, end, trace: None };
+        let ask = Ask { priority: Priority::Webhook, end, trace: None };
         let made = match is_invoicing(call) {
             true => self.invoicing(call, &ask).await,
             false => self.accounting(call, &ask).await,

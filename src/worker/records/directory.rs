@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use base::retry::{Backoff, Chain, Policy};
 use model::{Company, CompanyId, SequenceVersion, Version};
-use provider::api::{self, Accounting, Ask, Lane, Next, Page, PageAsk, Walk, row_hash};
+use provider::api::{self, Accounting, Ask, Next, Page, PageAsk, Priority, Walk, row_hash};
 
 use super::{now, refused};
 use crate::{
@@ -241,7 +241,7 @@ impl Directory {
         let mut backoff = Backoff::new(AGAIN, reading.begun_at.unsigned_abs());
         let mut failures = 0_u32;
         loop {
-            let read = accounting.companies(page, &Ask::within(Lane::Repair, PAGE_LIMIT)).await;
+            let read = accounting.companies(page, &Ask::within(Priority::Repair, PAGE_LIMIT)).await;
             let error = match read {
                 Ok(page) => return Ok(page),
                 Err(error) => error,

@@ -265,11 +265,11 @@ impl Shard {
 
     fn begin_read(&self, ask: enrich::Ask, slot: OwnedSemaphorePermit) -> BoxFuture<'static, Read> {
         let shared = Arc::clone(&self.shared);
-        let enrich::Ask { subject, lane, trace, is_delete } = ask;
+        let enrich::Ask { subject, priority, trace, is_delete } = ask;
         let looks = is_delete && shared.may_prove(subject.resource);
         let known = looks.then(|| proof::neighbors(&self.shelf, &subject));
         async move {
-            let (asked_at, ask) = (Instant::now(), Ask { trace, ..Ask::within(lane, READ_LIMIT) });
+            let (asked_at, ask) = (Instant::now(), Ask { trace, ..Ask::within(priority, READ_LIMIT) });
             let accounting = &shared.accounting;
             let read = accounting.record(subject.resource, subject.context(), &subject.id, &ask).await;
             let (read, is_proved) = match read {

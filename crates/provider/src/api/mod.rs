@@ -1,9 +1,9 @@
 //! The provider's APIs: one way for every request, typed calls for every endpoint.
 //!
 //! ```text
-//! call ─▶ circuit ─▶ token ─▶ budget: lane, company, application ─▶ send ─▶ read, bounded ─▶ verdict ─▶ typed answer
-//!            ▲         ▲ another, once, after 401        ▲ pause and cut after 429, quota        │
-//!            └─────────┴──────────────── again ──────────┴───────────────────────────────────────┘
+//! call ─▶ circuit ─▶ token ─▶ budget: priority, company, application ─▶ send ─▶ read, bounded ─▶ verdict ─▶ typed answer
+//!            ▲         ▲ another, once, after 401            ▲ pause and cut after 429, quota        │
+//!            └─────────┴──────────────── again ──────────────┴───────────────────────────────────────┘
 //! ```
 //!
 //! - There is one place that sends (`request`); what every request carries, waits for and is judged by stands there alone.
@@ -59,7 +59,7 @@ use crate::{
 
 /// Who goes first when the budget is short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Lane {
+pub enum Priority {
     /// What somebody waits for: records behind events, and subscriptions.
     Webhook,
     /// What mends gaps.
@@ -68,7 +68,7 @@ pub enum Lane {
     Snapshot,
 }
 
-impl Lane {
+impl Priority {
     /// All, first to last.
     pub const ALL: [Self; 3] = [Self::Webhook, Self::Repair, Self::Snapshot];
 
@@ -86,7 +86,7 @@ impl Lane {
 #[derive(Debug, Clone, Copy)]
 pub struct Ask {
     /// Who goes first.
-    pub lane: Lane,
+    pub priority: Priority,
     /// When the call ends at the latest.
     pub end: Instant,
     /// The trace it belongs to; without one it begins its own.
@@ -94,9 +94,9 @@ pub struct Ask {
 }
 
 impl Ask {
-    /// In a lane, within a time from now.
-    pub fn within(lane: Lane, time: Duration) -> Self {
-        Self { lane, end: Instant::now() + time, trace: None }
+    /// With a priority, within a time from now.
+    pub fn within(priority: Priority, time: Duration) -> Self {
+        Self { priority, end: Instant::now() + time, trace: None }
     }
 }
 

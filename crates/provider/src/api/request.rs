@@ -201,7 +201,7 @@ impl Core {
                     .await
                     .map_err(|StaysOpen(left)| Cause::Waited { what: ApiWait::Circuit, left })?;
                 if !waited.is_zero() {
-                    metrics::api_waited(ask.lane.label(), ApiWait::Circuit, waited);
+                    metrics::api_waited(ask.priority.label(), ApiWait::Circuit, waited);
                 }
             }
             // Waited for before the turn, so that who has none takes no place from those who have one.
@@ -209,7 +209,7 @@ impl Core {
             let good = access.as_ref().is_some_and(|access| !self.is_over(access, Duration::ZERO));
             let permit = self
                 .budget
-                .admit(ask.lane, call.company(), ask.end)
+                .admit(ask.priority, call.company(), ask.end)
                 .await
                 .map_err(|TooLate { what, left }| Cause::Waited { what, left })?;
             // Nobody waits with a turn in hand: if the token has ended meanwhile, the turn is another's.
@@ -429,7 +429,7 @@ fn broken(error: reqwest::Error, otherwise: fn(reqwest::Error) -> Cause) -> Caus
 fn waited_for_token(ask: &Ask, since: Instant) {
     let waited = since.elapsed();
     if waited > NO_WAIT {
-        metrics::api_waited(ask.lane.label(), ApiWait::Token, waited);
+        metrics::api_waited(ask.priority.label(), ApiWait::Token, waited);
     }
 }
 

@@ -57,7 +57,7 @@ impl Lists {
             if !is_wanted {
                 continue;
             }
-            let lane = job.lane();
+            let priority = job.priority();
             let waits = job.grows() && first.as_ref().is_some_and(|first| !first.contains(&number));
             if let Some(asked) = job.wants_page(now).filter(|_| !waits && !is_full) {
                 job.stage = Stage::Asking;
@@ -81,7 +81,7 @@ impl Lists {
                         !matches!(self.shared.directory.standing(&company), Standing::Absent { .. });
                     let in_company = resource != AccountingResource::Companies && is_company;
                     let subject = Subject { resource, company, id, in_company };
-                    getting.push(ask_record(&self.shared, number, subject, lane, tries));
+                    getting.push(ask_record(&self.shared, number, subject, priority, tries));
                 }
                 if missing.is_over() && job.unwritten == 0 && !job.waits_for_records(desk, now) {
                     self.goes_on_or_ends(number, now);
@@ -288,14 +288,14 @@ fn ask_record(
     shared: &Arc<Shared>,
     number: u64,
     subject: Subject,
-    lane: api::Lane,
+    priority: api::Priority,
     tries: u32,
 ) -> BoxFuture<'static, Got> {
     let shared = Arc::clone(shared);
     async move {
         // Nobody closes it.
         let slot = shared.page_slots.acquire().await;
-        let ask = Ask::within(lane, READ_LIMIT);
+        let ask = Ask::within(priority, READ_LIMIT);
         let read = shared.accounting.record(subject.resource, subject.context(), &subject.id, &ask).await;
         drop(slot);
         shared.answers.note(&read);
@@ -311,7 +311,7 @@ fn ask_record(
                     filter: None,
                     requested_at: i64::MIN,
                     sent_after: i64::MIN,
-                    lane,
+                    priority,
                 };
                 let is_alone = error.may_be_alone() && shared.pages.answers(&other).await;
                 Err(Failed { error, is_alone })

@@ -24,7 +24,7 @@ use bytes::Bytes;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
 use model::{AccountingResource, CompanyId, Error, Key, List, RecordId, Value, Version};
-use provider::api::{self, Accounting, Ask, Lane, Page, PageAsk, Payroll, PayrollAsk, Total, row_hash};
+use provider::api::{self, Accounting, Ask, Page, PageAsk, Payroll, PayrollAsk, Priority, Total, row_hash};
 
 use super::refusals::Refusals;
 use crate::{
@@ -60,7 +60,7 @@ pub(super) struct Asked {
     pub(super) sent_after: i64,
     /// When its run was asked for: a filter that was refused since then is not tried again.
     pub(super) requested_at: i64,
-    pub(super) lane: Lane,
+    pub(super) priority: Priority,
 }
 
 /// A page that was read.
@@ -299,7 +299,7 @@ impl Pages {
         // Nobody closes it.
         let _slot = self.slots.acquire().await;
         let page = PageAsk { number: asked.number, size: asked.size };
-        let ask = Ask::within(asked.lane, LIMIT);
+        let ask = Ask::within(asked.priority, LIMIT);
         match (asked.list, &asked.company) {
             (List::Customers, Some(company)) => {
                 self.accounting.customers(company, page, &ask).await.map(fetched)

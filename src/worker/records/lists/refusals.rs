@@ -73,7 +73,7 @@ fn shape(filter: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use model::List;
-    use provider::api::{Acted, By, Endpoint, Lane};
+    use provider::api::{Acted, By, Endpoint, Priority};
 
     use super::*;
 
@@ -86,7 +86,7 @@ mod tests {
             filter: filter.map(str::to_owned),
             sent_after: requested_at,
             requested_at,
-            lane: Lane::Snapshot,
+            priority: Priority::Snapshot,
         }
     }
 

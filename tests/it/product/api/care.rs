@@ -16,7 +16,7 @@ use base::{
 };
 use model::{AccountingResource, CompanyId, RecordId, WebhookId};
 use provider::{
-    api::{Acted, Ask, Budget, Cause, Client, Lane, Limit, PayrollAsk, Rates, Reach},
+    api::{Acted, Ask, Budget, Cause, Client, Limit, PayrollAsk, Priority, Rates, Reach},
     auth::{self, Access, Tokens, http::ProviderClock},
 };
 use tokio::{
@@ -128,14 +128,14 @@ async fn nobody_waits_for_a_token_with_a_turn_in_hand() {
     let clock = ProviderClock::new(Duration::from_secs(300));
     let client = Client::new(&provider.options(), budget.clone(), clock).unwrap();
     let tokens = Ending::new(Duration::from_secs(1));
-    drop(budget.admit(Lane::Webhook, None, Instant::now() + LONG).await.unwrap());
+    drop(budget.admit(Priority::Webhook, None, Instant::now() + LONG).await.unwrap());
 
     let accounting = client.accounting(Arc::clone(&tokens) as _);
     let call = tokio::spawn(async move { accounting.companies_numbered(page(1, 10), &ask()).await });
     timeout(LONG, tokens.wanted.notified()).await.unwrap();
 
     assert_eq!(budget.look().in_flight, 0, "a turn is kept while a token is waited for");
-    timeout(LONG, budget.admit(Lane::Repair, None, Instant::now() + LONG)).await.unwrap().unwrap();
+    timeout(LONG, budget.admit(Priority::Repair, None, Instant::now() + LONG)).await.unwrap().unwrap();
     call.abort();
     assert_eq!(provider.heads(), Vec::<String>::new());
 }
@@ -213,7 +213,7 @@ async fn a_host_that_never_answers_is_left_alone_however_short_the_calls_are() {
     options.transport.read = Duration::from_millis(400);
     options.transport.connect = Duration::from_millis(200);
     let accounting = client_of(&options, FREELY).accounting(Arc::new(Stale::default()));
-    let short = || Ask::within(Lane::Webhook, Duration::from_millis(300));
+    let short = || Ask::within(Priority::Webhook, Duration::from_millis(300));
 
     let mut calls = 0;
     loop {

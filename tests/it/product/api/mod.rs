@@ -22,7 +22,7 @@ use base::secret::Secret;
 use model::Moment;
 use provider::{
     Transport,
-    api::{Ask, Budget, Client, Lane, Options, PageAsk, Rates},
+    api::{Ask, Budget, Client, Options, PageAsk, Priority, Rates},
     auth::{self, Access, Tokens, http::ProviderClock},
 };
 use simulator::{Provider, Simulator};
@@ -87,7 +87,7 @@ fn client(simulator: &Simulator) -> Client {
 }
 
 fn ask() -> Ask {
-    Ask::within(Lane::Webhook, LONG)
+    Ask::within(Priority::Webhook, LONG)
 }
 
 fn page(number: u32, size: u32) -> PageAsk {

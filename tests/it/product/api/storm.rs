@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use provider::api::{Accounting, Ask, Lane, Rates};
+use provider::api::{Accounting, Ask, Priority, Rates};
 use simulator::{
     Simulator,
     clock::{SECOND, Ticks},
@@ -85,7 +85,7 @@ async fn a_storm_of_refusals_settles_at_the_allowed_rate_and_the_first_lane_stay
             let (accounting, stop, answered) = (accounting.clone(), Arc::clone(&stop), Arc::clone(&answered));
             tokio::spawn(async move {
                 while !stop.load(Ordering::Relaxed) {
-                    call(&accounting, Lane::Snapshot).await;
+                    call(&accounting, Priority::Snapshot).await;
                     answered.fetch_add(1, Ordering::Relaxed);
                 }
             })
@@ -151,7 +151,7 @@ async fn first_lane(accounting: &Accounting, lost: &Lost) -> Vec<Duration> {
         let (accounting, lost) = (accounting.clone(), lost.clone());
         calls.push(tokio::spawn(async move {
             let (since, before) = (Instant::now(), lost.so_far());
-            call(&accounting, Lane::Webhook).await;
+            call(&accounting, Priority::Webhook).await;
             since.elapsed().saturating_sub(lost.so_far() - before)
         }));
     }
@@ -162,7 +162,7 @@ async fn first_lane(accounting: &Accounting, lost: &Lost) -> Vec<Duration> {
     waits
 }
 
-async fn call(accounting: &Accounting, lane: Lane) {
+async fn call(accounting: &Accounting, lane: Priority) {
     let ask = Ask::within(lane, Duration::from_secs(90));
     accounting.companies_numbered(page(1, 10), &ask).await.unwrap();
 }

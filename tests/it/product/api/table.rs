@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use base::{retry::Retry, secret::Secret};
 use model::{AccountingResource, CompanyId};
 use provider::{
-    api::{Accounting, Acted, Ask, By, Cause, Error, Lane, Limit},
+    api::{Accounting, Acted, Ask, By, Cause, Error, Limit, Priority},
     auth::Tokens,
 };
 use simulator::{
@@ -134,7 +134,7 @@ fn about(verdict: Retry, seconds: u64) -> bool {
 async fn a_wait_that_the_provider_names_is_told_and_waited_for_where_there_is_time() {
     let simulator = start(|_| {}).await;
     let tokens = Granted::accounting(&simulator);
-    let soon = || Ask::within(Lane::Webhook, Duration::from_secs(10));
+    let soon = || Ask::within(Priority::Webhook, Duration::from_secs(10));
     for tells in [Tells::Both, Tells::RetryAfter, Tells::Message] {
         simulator.provider().set_faults(vec![rule(Effect::Throttle { seconds: 17, tells })]);
         let error = call(&simulator, Arc::clone(&tokens) as _, &soon()).await.unwrap_err();
@@ -230,7 +230,7 @@ async fn a_time_limit_is_told_by_its_name() {
         let mut options = options(&simulator, None);
         adjust(&mut options.transport, short);
         let accounting = client_of(&options, FREELY).accounting(Arc::clone(&tokens) as _);
-        let error = companies(&accounting, &Ask::within(Lane::Webhook, within)).await.unwrap_err();
+        let error = companies(&accounting, &Ask::within(Priority::Webhook, within)).await.unwrap_err();
         assert_eq!((error.retry(), error.acted), (Retry::Later, Acted::Unknown), "{error:?}");
         match error.cause {
             Cause::Timeout { limit } => limit,
@@ -316,7 +316,7 @@ async fn a_provider_that_fails_is_left_alone_and_asked_by_one_until_it_answers()
     let (mut tries, mut left) = (Tries::of("an open circuit makes a call wait"), 0..10);
     let (sent, waited) = loop {
         let sent = count();
-        let short = Ask::within(Lane::Webhook, Duration::from_millis(100));
+        let short = Ask::within(Priority::Webhook, Duration::from_millis(100));
         let error = companies(&accounting, &short).await.unwrap_err();
         if tries.held(matches!(error.cause, Cause::Waited { .. })) {
             break (sent, error);

@@ -1,12 +1,12 @@
-//! When a request may be sent: the application's rate, its company's rate, its lane, and how many are on their way.
+//! When a request may be sent: the application's rate, its company's rate, its priority, and how many are on their way.
 //!
 //! ```text
-//! request ─▶ lane: webhook ▶ repair ▶ snapshot ─▶ company's bucket ─▶ application's bucket ─▶ so many on their way ─▶ sent
-//!              FIFO; every tenth turn to a lower one                   ▲ rate: adapt ◀── 429, quota ◀── answer
+//! request ─▶ priority: webhook ▶ repair ▶ snapshot ─▶ company's bucket ─▶ application's bucket ─▶ so many on their way ─▶ sent
+//!                  FIFO; every tenth turn to a lower one                   ▲ rate: adapt ◀── 429, quota ◀── answer
 //! ```
 //!
 //! - The provider counts by subscription key, so all clients of a key in this process share one budget ([`Budgets`]).
-//! - A lower lane gets what the higher ones leave, and the lower lanes together a tenth of the turns whatever those want.
+//! - A lower priority gets what the higher ones leave, and the lower ones together a tenth of the turns whatever those want.
 //! - A company at its limit holds up nobody but itself.
 //! - A refusal stops its company, or everything, for as long as the provider names, and cuts the rate: which of the two,
 //!   `state` says, and by how much, `adapt`.
@@ -18,7 +18,7 @@
 mod adapt;
 mod bucket;
 mod companies;
-mod lanes;
+mod queues;
 mod registry;
 mod state;
 #[cfg(test)]
@@ -41,11 +41,11 @@ use base::{
 
 pub use self::registry::Budgets;
 use self::{
-    lanes::Waiter,
+    queues::Waiter,
     registry::Registration,
     state::{State, Step, Turn},
 };
-use super::Lane;
+use super::Priority;
 
 /// A worker has at least this part of a budget: one that owns nothing may still have to ask for something.
 const LEAST_SHARE: f64 = 0.01;
@@ -144,15 +144,20 @@ impl Budget {
     ///
     /// # Errors
     /// It does not come before `end`.
-    pub async fn admit(&self, lane: Lane, company: Option<&str>, end: Instant) -> Result<Permit, TooLate> {
+    pub async fn admit(
+        &self,
+        priority: Priority,
+        company: Option<&str>,
+        end: Instant,
+    ) -> Result<Permit, TooLate> {
         let since = Instant::now();
-        let waiting = match self.enter(lane, company, since, end)? {
+        let waiting = match self.enter(priority, company, since, end)? {
             Entered::Now(permit) => return Ok(permit),
             Entered::Waits(waiting) => waiting,
         };
         let turn = timeout_at(end, waiting).await;
         let (what, left) = self.shared.lock().waited_for(company, since, Instant::now());
-        metrics::api_waited(lane.label(), what, since.elapsed());
+        metrics::api_waited(priority.label(), what, since.elapsed());
         match turn {
             Ok(Ok(permit)) => Ok(permit),
             // The dispatcher ends before its waiters only with the runtime.
@@ -180,7 +185,7 @@ impl Budget {
     /// A turn at once, or a place in a queue.
     fn enter(
         &self,
-        lane: Lane,
+        priority: Priority,
         company: Option<&str>,
         now: Instant,
         end: Instant,
@@ -192,12 +197,12 @@ impl Budget {
         {
             return Err(TooLate { what: ApiWait::Throttled, left: Some(until - now) });
         }
-        if !state.lanes.has_room(lane, now) {
+        if !state.queues.has_room(priority, now) {
             return Err(TooLate { what: ApiWait::Budget, left: None });
         }
         let company = company.map(|company| state.companies.name(company, now));
-        if state.lanes.is_empty()
-            && !state.is_full(lane)
+        if state.queues.is_empty()
+            && !state.is_full(priority)
             && state.is_free(now).is_ok()
             && let Ok(cuts) = state.companies.take(company.as_ref(), now)
         {
@@ -205,7 +210,7 @@ impl Budget {
             return Ok(Entered::Now(Permit { shared: Arc::clone(&self.shared), turn }));
         }
         let (turn, waiting) = oneshot::channel();
-        state.lanes.push(lane, Waiter { company, turn });
+        state.queues.push(priority, Waiter { company, turn });
         if state.dispatching {
             drop(state);
             self.shared.changed.notify_one();

@@ -20,9 +20,9 @@ use super::{
     adapt::Adapt,
     bucket::Bucket,
     companies::Companies,
-    lanes::{Lanes, Waiter},
+    queues::{Queues, Waiter},
 };
-use crate::api::Lane;
+use crate::api::Priority;
 
 /// What the application's bucket keeps for later, in seconds of its rate.
 const BURST: f64 = 0.1;
@@ -41,7 +41,7 @@ pub(super) struct State {
     pub(super) adapt: Adapt,
     pub(super) bucket: Bucket,
     pub(super) companies: Companies,
-    pub(super) lanes: Lanes,
+    pub(super) queues: Queues,
     suspicion: Option<Suspicion>,
     pub(super) in_flight: usize,
     /// Requests let through so far.
@@ -96,7 +96,7 @@ impl State {
             adapt: Adapt::new(rates.application, now, seed),
             bucket: Bucket::new(1.0, now),
             companies: Companies::new(rates.company),
-            lanes: Lanes::default(),
+            queues: Queues::default(),
             suspicion: None,
             in_flight: 0,
             number: 0,
@@ -141,7 +141,7 @@ impl State {
         self.rates = larger;
         self.adapt.set(larger.application * self.share);
         self.companies.set_rate(larger.company);
-        self.lanes.release();
+        self.queues.release();
     }
 
     /// Until when nothing of a company, or nothing at all, may be sent.
@@ -163,14 +163,14 @@ impl State {
 
     /// Lets the rate grow for the time that somebody has waited for it.
     pub(super) fn advance(&mut self, now: Instant) {
-        self.adapt.advance(now, self.limited && !self.lanes.is_empty());
+        self.adapt.advance(now, self.limited && !self.queues.is_empty());
         self.limited = false;
     }
 
-    /// Whether no more of this lane may be on their way.
-    pub(super) fn is_full(&self, lane: Lane) -> bool {
+    /// Whether no more of this priority may be on their way.
+    pub(super) fn is_full(&self, priority: Priority) -> bool {
         let most = self.rates.in_flight.max(1);
-        let most = if lane == Lane::Snapshot { most - most / 4 } else { most };
+        let most = if priority == Priority::Snapshot { most - most / 4 } else { most };
         self.in_flight >= most
     }
 
@@ -183,7 +183,7 @@ impl State {
         if let Some(end) = self.adapt.pause_end() {
             self.bucket.rest_until(end);
         }
-        if self.is_full(Lane::Webhook) {
+        if self.is_full(Priority::Webhook) {
             return Err(None);
         }
         let rate = self.adapt.rate();
@@ -234,16 +234,16 @@ impl State {
     /// Hands out one turn, or tells when to look again.
     pub(super) fn step(&mut self, now: Instant) -> Step {
         self.advance(now);
-        if !self.lanes.is_empty() {
+        if !self.queues.is_empty() {
             if let Err(again) = self.is_free(now) {
                 return Step::Rest(again);
             }
-            let full = Lane::ALL.map(|lane| self.is_full(lane));
-            match self.lanes.next(&mut self.companies, now, full) {
+            let full = Priority::ALL.map(|priority| self.is_full(priority));
+            match self.queues.next(&mut self.companies, now, full) {
                 Ok((Waiter { company, turn }, cuts)) => {
                     return Step::Turn(turn, self.give(company, cuts, now));
                 }
-                Err(until) if !self.lanes.is_empty() => return Step::Rest(until),
+                Err(until) if !self.queues.is_empty() => return Step::Rest(until),
                 Err(_) => {}
             }
         }

@@ -4,7 +4,7 @@ use url::Url;
 
 use base::secret::Secret;
 
-use super::{adapt::Adapt, bucket::Bucket, lanes::Waiter, *};
+use super::{adapt::Adapt, bucket::Bucket, queues::Waiter, *};
 
 /// On their way at once, in all scenes.
 const IN_FLIGHT: usize = 32;
@@ -36,12 +36,12 @@ impl Scene {
         self.budget.shared.lock()
     }
 
-    fn crowd(&self, lane: Lane, company: Option<&str>, count: usize) -> Crowd {
+    fn crowd(&self, priority: Priority, company: Option<&str>, count: usize) -> Crowd {
         let wait = || {
             let (turn, waiting) = oneshot::channel();
             let mut state = self.state();
             let company = company.map(|company| state.companies.name(company, self.now));
-            state.lanes.push(lane, Waiter { company, turn });
+            state.queues.push(priority, Waiter { company, turn });
             waiting
         };
         Crowd((0..count).map(|_| wait()).collect())
@@ -94,7 +94,7 @@ fn rates(application: f64, company: f64) -> Rates {
 #[test]
 fn requests_leave_at_the_rate_whatever_the_demand() {
     let mut scene = Scene::new(50.0, 50.0);
-    let mut crowd = scene.crowd(Lane::Snapshot, None, 2_000);
+    let mut crowd = scene.crowd(Priority::Snapshot, None, 2_000);
 
     scene.run_freely(10.0);
 
@@ -102,11 +102,11 @@ fn requests_leave_at_the_rate_whatever_the_demand() {
 }
 
 #[test]
-fn a_higher_lane_goes_first_and_the_lower_ones_share_a_tenth() {
+fn a_higher_priority_goes_first_and_the_lower_ones_share_a_tenth() {
     let mut scene = Scene::new(50.0, 50.0);
-    let mut snapshot = scene.crowd(Lane::Snapshot, None, 1_000);
-    let mut webhook = scene.crowd(Lane::Webhook, None, 1_000);
-    let mut repair = scene.crowd(Lane::Repair, None, 1_000);
+    let mut snapshot = scene.crowd(Priority::Snapshot, None, 1_000);
+    let mut webhook = scene.crowd(Priority::Webhook, None, 1_000);
+    let mut repair = scene.crowd(Priority::Repair, None, 1_000);
 
     scene.run_freely(10.0);
 
@@ -117,17 +117,17 @@ fn a_higher_lane_goes_first_and_the_lower_ones_share_a_tenth() {
 }
 
 #[test]
-fn the_lowest_lane_gets_its_tenth_of_the_middle_one_and_all_that_a_held_company_leaves() {
+fn the_lowest_priority_gets_its_tenth_of_the_middle_one_and_all_that_a_held_company_leaves() {
     let mut scene = Scene::new(50.0, 2.0);
-    let mut repair = scene.crowd(Lane::Repair, None, 1_000);
-    let mut snapshot = scene.crowd(Lane::Snapshot, None, 1_000);
+    let mut repair = scene.crowd(Priority::Repair, None, 1_000);
+    let mut snapshot = scene.crowd(Priority::Snapshot, None, 1_000);
     scene.run_freely(10.0);
     assert!((445..=455).contains(&repair.sent()), "{}", repair.sent());
     assert!((48..=52).contains(&snapshot.sent()), "{}", snapshot.sent());
 
     let mut scene = Scene::new(50.0, 2.0);
-    let mut held = scene.crowd(Lane::Webhook, Some("whale"), 1_000);
-    let mut snapshot = scene.crowd(Lane::Snapshot, None, 1_000);
+    let mut held = scene.crowd(Priority::Webhook, Some("whale"), 1_000);
+    let mut snapshot = scene.crowd(Priority::Snapshot, None, 1_000);
     scene.run_freely(10.0);
 
     assert!((20..=23).contains(&held.sent()), "{}", held.sent());
@@ -137,9 +137,9 @@ fn the_lowest_lane_gets_its_tenth_of_the_middle_one_and_all_that_a_held_company_
 #[test]
 fn a_company_at_its_limit_holds_up_only_itself() {
     let mut scene = Scene::new(100.0, 2.0);
-    let mut busy = scene.crowd(Lane::Webhook, Some("busy"), 500);
-    let mut other = scene.crowd(Lane::Snapshot, Some("other"), 5);
-    let mut none = scene.crowd(Lane::Snapshot, None, 300);
+    let mut busy = scene.crowd(Priority::Webhook, Some("busy"), 500);
+    let mut other = scene.crowd(Priority::Snapshot, Some("other"), 5);
+    let mut none = scene.crowd(Priority::Snapshot, None, 300);
 
     scene.run_freely(10.0);
 
@@ -148,14 +148,14 @@ fn a_company_at_its_limit_holds_up_only_itself() {
 }
 
 #[test]
-fn a_refusal_stops_every_lane_for_as_long_as_it_names_and_nothing_gathers_meanwhile() {
+fn a_refusal_stops_every_priority_for_as_long_as_it_names_and_nothing_gathers_meanwhile() {
     let mut scene = Scene::new(100.0, 100.0);
-    let _first = scene.crowd(Lane::Snapshot, None, 1);
+    let _first = scene.crowd(Priority::Snapshot, None, 1);
     let refused = scene.run(0.5, Some).remove(0);
 
     let pause = refused.refused_at(scene.now, Some(Duration::from_secs(5)));
     drop(refused);
-    let mut crowd = scene.crowd(Lane::Webhook, None, 1_000);
+    let mut crowd = scene.crowd(Priority::Webhook, None, 1_000);
     scene.run_freely(4.9);
     let during = crowd.sent();
     scene.run_freely(0.15);
@@ -171,12 +171,12 @@ fn a_refusal_stops_every_lane_for_as_long_as_it_names_and_nothing_gathers_meanwh
 #[test]
 fn a_pause_beyond_the_end_is_told_at_once() {
     let mut scene = Scene::new(100.0, 100.0);
-    let _first = scene.crowd(Lane::Snapshot, None, 1);
+    let _first = scene.crowd(Priority::Snapshot, None, 1);
     let refused = scene.run(0.5, Some).remove(0);
     refused.refused_at(scene.now, Some(Duration::from_secs(60)));
 
     let soon = scene.now + Duration::from_secs(10);
-    let late = scene.budget.enter(Lane::Webhook, None, scene.now, soon).err();
+    let late = scene.budget.enter(Priority::Webhook, None, scene.now, soon).err();
 
     assert_eq!(late, Some(TooLate { what: ApiWait::Throttled, left: Some(Duration::from_secs(60)) }));
 }
@@ -184,11 +184,11 @@ fn a_pause_beyond_the_end_is_told_at_once() {
 #[test]
 fn the_last_quarter_of_those_on_their_way_is_not_for_the_snapshot() {
     let mut scene = Scene::new(10_000.0, 10_000.0);
-    let mut snapshot = scene.crowd(Lane::Snapshot, None, IN_FLIGHT);
+    let mut snapshot = scene.crowd(Priority::Snapshot, None, IN_FLIGHT);
     let mut kept = scene.run(1.0, Some);
     assert_eq!(snapshot.sent(), IN_FLIGHT / 4 * 3);
 
-    let mut webhook = scene.crowd(Lane::Webhook, None, IN_FLIGHT);
+    let mut webhook = scene.crowd(Priority::Webhook, None, IN_FLIGHT);
     kept.extend(scene.run(1.0, Some));
 
     assert_eq!((webhook.sent(), snapshot.sent()), (IN_FLIGHT / 4, IN_FLIGHT / 4 * 3));
@@ -197,15 +197,15 @@ fn the_last_quarter_of_those_on_their_way_is_not_for_the_snapshot() {
     assert_eq!((webhook.sent(), snapshot.sent()), (IN_FLIGHT, IN_FLIGHT));
     let one = Scene::new(10.0, 10.0);
     one.state().rates.in_flight = 1;
-    assert!(!one.state().is_full(Lane::Snapshot), "a single one is for everybody");
+    assert!(!one.state().is_full(Priority::Snapshot), "a single one is for everybody");
 }
 
 #[test]
-fn only_so_many_are_on_their_way_and_an_ended_one_makes_room_for_the_highest_lane() {
+fn only_so_many_are_on_their_way_and_an_ended_one_makes_room_for_the_highest_priority() {
     let mut scene = Scene::new(10_000.0, 10_000.0);
-    let mut repair = scene.crowd(Lane::Repair, None, IN_FLIGHT + 1);
+    let mut repair = scene.crowd(Priority::Repair, None, IN_FLIGHT + 1);
     let mut kept = scene.run(1.0, Some);
-    let mut webhook = scene.crowd(Lane::Webhook, None, 1);
+    let mut webhook = scene.crowd(Priority::Webhook, None, 1);
     kept.extend(scene.run(1.0, Some));
     assert_eq!((kept.len(), repair.sent(), webhook.sent()), (IN_FLIGHT, IN_FLIGHT, 0));
 
@@ -221,22 +221,22 @@ fn only_so_many_are_on_their_way_and_an_ended_one_makes_room_for_the_highest_lan
 #[test]
 fn whoever_goes_away_takes_no_turn_and_leaves_nothing_behind() {
     let mut scene = Scene::new(5.0, 5.0);
-    let gone = scene.crowd(Lane::Webhook, None, 100);
-    let mut stays = scene.crowd(Lane::Snapshot, None, 3);
+    let gone = scene.crowd(Priority::Webhook, None, 100);
+    let mut stays = scene.crowd(Priority::Snapshot, None, 3);
 
     drop(gone);
     scene.run_freely(1.0);
 
     assert_eq!(stays.sent(), 3);
     let state = scene.state();
-    assert_eq!((state.in_flight, state.lanes.is_empty(), state.dispatching), (0, true, false));
+    assert_eq!((state.in_flight, state.queues.is_empty(), state.dispatching), (0, true, false));
 }
 
 #[test]
 fn a_share_of_the_budget_is_so_much_less() {
     let mut scene = Scene::new(100.0, 100.0);
     scene.budget.set_share(0.25);
-    let mut crowd = scene.crowd(Lane::Snapshot, None, 1_000);
+    let mut crowd = scene.crowd(Priority::Snapshot, None, 1_000);
 
     scene.run_freely(10.0);
 
@@ -247,13 +247,13 @@ fn a_share_of_the_budget_is_so_much_less() {
 async fn those_who_wait_are_served_and_those_whose_time_ends_are_told() {
     let budget = Budget::new(rates(200.0, 200.0));
     let far = Instant::now() + FAR;
-    let served = futures::future::join_all((0..30).map(|_| budget.admit(Lane::Repair, None, far))).await;
+    let served = futures::future::join_all((0..30).map(|_| budget.admit(Priority::Repair, None, far))).await;
     assert!(served.iter().all(Result::is_ok));
     drop(served);
 
     let slow = Budget::new(rates(0.01, 0.01));
-    drop(slow.admit(Lane::Repair, None, far).await.unwrap());
-    let late = slow.admit(Lane::Repair, None, Instant::now() + Duration::from_millis(50)).await;
+    drop(slow.admit(Priority::Repair, None, far).await.unwrap());
+    let late = slow.admit(Priority::Repair, None, Instant::now() + Duration::from_millis(50)).await;
 
     assert_eq!(late.unwrap_err(), TooLate { what: ApiWait::Budget, left: None });
 }
@@ -263,15 +263,16 @@ async fn who_waited_for_the_company_is_told_so_and_who_for_a_pause_that() {
     let budget = Budget::new(rates(1_000.0, 0.01));
     let soon = || Instant::now() + Duration::from_millis(50);
     let far = Instant::now() + FAR;
-    let first = budget.admit(Lane::Webhook, Some("whale"), far).await.unwrap();
+    let first = budget.admit(Priority::Webhook, Some("whale"), far).await.unwrap();
     // So that only the company holds anybody up, and is found to at once.
     budget.shared.lock().bucket = Bucket::new(1.0, Instant::now());
 
-    let company = budget.admit(Lane::Webhook, Some("whale"), soon()).await.unwrap_err();
+    let company = budget.admit(Priority::Webhook, Some("whale"), soon()).await.unwrap_err();
     // Well before the company has another token.
-    let other = budget.admit(Lane::Webhook, Some("other"), Instant::now() + Duration::from_secs(10)).await;
+    let other =
+        budget.admit(Priority::Webhook, Some("other"), Instant::now() + Duration::from_secs(10)).await;
     first.refused(Some(FAR));
-    let paused = budget.admit(Lane::Webhook, Some("whale"), soon()).await.unwrap_err();
+    let paused = budget.admit(Priority::Webhook, Some("whale"), soon()).await.unwrap_err();
 
     assert_eq!(company, TooLate { what: ApiWait::Company, left: None });
     assert!(other.is_ok());
@@ -291,7 +292,7 @@ fn companies(limited: usize, minutes: usize) -> (Vec<usize>, usize, usize, Scene
         for (place, name) in names.iter().enumerate() {
             // The limited ones want more than they get, each of the others half of what it may have.
             let wanted = if place < limited { 200 } else { 50 };
-            crowds.push(scene.crowd(Lane::Webhook, Some(name), wanted));
+            crowds.push(scene.crowd(Priority::Webhook, Some(name), wanted));
         }
         let before: usize = crowds.iter_mut().map(Crowd::sent).sum();
         let mut own = 0;
@@ -342,7 +343,8 @@ fn a_company_over_its_own_limit_among_fifty_slows_down_alone() {
 #[test]
 fn refusals_of_two_companies_with_nothing_between_are_the_applications() {
     let mut scene = Scene::new(100.0, 10.0);
-    let _crowds = [scene.crowd(Lane::Webhook, Some("a"), 3), scene.crowd(Lane::Webhook, Some("b"), 1)];
+    let _crowds =
+        [scene.crowd(Priority::Webhook, Some("a"), 3), scene.crowd(Priority::Webhook, Some("b"), 1)];
     let permits = scene.run(0.5, Some);
     let second = Duration::from_secs(1);
 
@@ -366,7 +368,7 @@ fn refusals_of_two_companies_with_nothing_between_are_the_applications() {
 #[test]
 fn what_passes_after_a_refusal_shows_that_it_was_the_companys_own() {
     let mut scene = Scene::new(100.0, 10.0);
-    let _crowds = ["a", "b", "c"].map(|company| scene.crowd(Lane::Webhook, Some(company), 1));
+    let _crowds = ["a", "b", "c"].map(|company| scene.crowd(Priority::Webhook, Some(company), 1));
     let permits = scene.run(0.5, Some);
     let second = Duration::from_secs(1);
 
@@ -382,7 +384,7 @@ fn what_passes_after_a_refusal_shows_that_it_was_the_companys_own() {
 #[test]
 fn a_turn_that_is_not_used_costs_nothing() {
     let mut scene = Scene::new(10.0, 1.0);
-    let _crowd = scene.crowd(Lane::Webhook, Some("a"), 50);
+    let _crowd = scene.crowd(Priority::Webhook, Some("a"), 50);
 
     let mut turns = 0;
     scene.run(1.0, |permit| {
@@ -400,8 +402,8 @@ fn a_turn_that_is_not_used_costs_nothing() {
 #[test]
 fn a_turn_costs_the_same_however_many_wait_for_a_held_company() {
     let mut scene = Scene::new(1_000.0, 0.001);
-    let _whale = scene.crowd(Lane::Webhook, Some("whale"), 9_000);
-    let mut others = scene.crowd(Lane::Snapshot, None, 5_000);
+    let _whale = scene.crowd(Priority::Webhook, Some("whale"), 9_000);
+    let mut others = scene.crowd(Priority::Snapshot, None, 5_000);
 
     scene.run_freely(0.1);
     let looks = scene.state().companies.looks();
@@ -413,20 +415,20 @@ fn a_turn_costs_the_same_however_many_wait_for_a_held_company() {
 }
 
 #[test]
-fn those_who_have_gone_away_take_no_room_and_a_full_lane_is_full_for_itself() {
+fn those_who_have_gone_away_take_no_room_and_a_full_priority_is_full_for_itself() {
     let scene = Scene::new(0.001, 0.001);
-    let gone = scene.crowd(Lane::Snapshot, None, 10_000);
+    let gone = scene.crowd(Priority::Snapshot, None, 10_000);
     let mut now = scene.now;
-    let mut room = |lane| {
+    let mut room = |priority| {
         now += Duration::from_secs(2);
-        scene.state().lanes.has_room(lane, now)
+        scene.state().queues.has_room(priority, now)
     };
-    assert!(!room(Lane::Snapshot) && room(Lane::Webhook));
+    assert!(!room(Priority::Snapshot) && room(Priority::Webhook));
 
     drop(gone);
 
-    assert!(room(Lane::Snapshot));
-    assert!(scene.state().lanes.is_empty());
+    assert!(room(Priority::Snapshot));
+    assert!(scene.state().queues.is_empty());
 }
 
 #[test]
@@ -476,7 +478,7 @@ fn one_key_at_one_address_has_one_budget_of_the_largest_wish_of_those_who_are_th
 #[test]
 fn a_look_shows_what_is_in_flight_and_the_cut_of_a_refusal() {
     let mut scene = Scene::new(100.0, 100.0);
-    let _crowd = scene.crowd(Lane::Repair, None, 5);
+    let _crowd = scene.crowd(Priority::Repair, None, 5);
     assert_eq!(scene.state().adapt.ratio(), 1.0);
     let permits = scene.run(0.5, Some);
     permits[0].refused(Some(Duration::from_secs(60)));

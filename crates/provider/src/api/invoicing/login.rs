@@ -33,7 +33,7 @@ use base::{
 use super::{Choice, Session};
 use crate::{
     api::{
-        Ask, Client, Error, Lane,
+        Ask, Client, Error, Priority,
         error::{Acted, Cause, Endpoint},
     },
     auth::{self, Access, Tokens},
@@ -180,7 +180,7 @@ impl Inner {
     }
 
     async fn log_in(self: Arc<Self>) -> Ended {
-        let ask = Ask::within(Lane::Webhook, LOGIN_TIME);
+        let ask = Ask::within(Priority::Webhook, LOGIN_TIME);
         match self.way.enter(&self.client, &ask).await {
             Ok(session) => {
                 self.keep(session);

@@ -15,7 +15,7 @@ mod tests;
 use std::sync::Arc;
 
 use model::{AccountingResource, Key, List, ListProgress, Run};
-use provider::api::Lane;
+use provider::api::Priority;
 
 pub(super) use self::missing::{Answer, Missing, answer};
 use super::{
@@ -155,10 +155,10 @@ impl Job {
         true
     }
 
-    pub(super) fn lane(&self) -> Lane {
+    pub(super) fn priority(&self) -> Priority {
         match self.run.kind {
-            model::RunKind::Repair => Lane::Repair,
-            _ => Lane::Snapshot,
+            model::RunKind::Repair => Priority::Repair,
+            _ => Priority::Snapshot,
         }
     }
 

@@ -42,7 +42,7 @@ impl Job {
             // What another run has read may be from before this one was asked for.
             sent_after: sent_after.max(self.run.requested_at),
             requested_at: self.run.requested_at,
-            lane: self.lane(),
+            priority: self.priority(),
         })
     }
 

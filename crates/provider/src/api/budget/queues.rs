@@ -1,7 +1,8 @@
 //! Who waits for the budget, and who is next.
 //!
-//! In a lane whoever came first goes first, except those whose company is at its limit: a company has a line of its own, and a
-//! line that is held is not looked at again before its company has a token. So a turn costs the same however many wait.
+//! Within a priority, first come is first served, except for those whose company is at its limit: a company has a line of its
+//! own, and a line that is held is not looked at again before its company has a token. So a turn costs the same however many
+//! wait.
 
 use std::{
     cmp::Reverse,
@@ -13,13 +14,13 @@ use std::{
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{Permit, companies::Companies};
-use crate::api::Lane;
+use crate::api::Priority;
 
-/// Requests that may wait in one lane: more is a caller that has lost count.
+/// Requests that may wait in one queue: more is a caller that has lost count.
 const MOST_WAITING: usize = 10_000;
-/// One turn in so many goes to a lower lane that waits, so that it is slow and never starved.
+/// One turn in so many goes to a lower priority that waits, so that it is slow and never starved.
 const FLOOR: u64 = 10;
-/// A full lane is searched for those who have gone away no more often than this.
+/// A full queue is searched for those who have gone away no more often than this.
 const SWEPT_EVERY: Duration = Duration::from_secs(1);
 
 /// Whose turn it is: a company, or nobody's in particular.
@@ -34,13 +35,13 @@ pub(super) struct Waiter {
 
 /// The queues.
 #[derive(Debug, Default)]
-pub(super) struct Lanes {
-    queues: [Queue; Lane::ALL.len()],
+pub(super) struct Queues {
+    queues: [Queue; Priority::ALL.len()],
     arrivals: u64,
     given: u64,
 }
 
-/// One lane.
+/// Those who wait with one priority.
 #[derive(Debug, Default)]
 struct Queue {
     lines: HashMap<Who, VecDeque<(u64, Waiter)>>,
@@ -53,23 +54,23 @@ struct Queue {
     swept: Option<Instant>,
 }
 
-impl Lanes {
+impl Queues {
     pub(super) fn is_empty(&self) -> bool {
         self.queues.iter().all(|queue| queue.waiting == 0)
     }
 
     /// Whether another may wait.
-    pub(super) fn has_room(&mut self, lane: Lane, now: Instant) -> bool {
-        let queue = &mut self.queues[lane as usize];
+    pub(super) fn has_room(&mut self, priority: Priority, now: Instant) -> bool {
+        let queue = &mut self.queues[priority as usize];
         if queue.waiting >= MOST_WAITING {
             queue.sweep(now);
         }
         queue.waiting < MOST_WAITING
     }
 
-    pub(super) fn push(&mut self, lane: Lane, waiter: Waiter) {
+    pub(super) fn push(&mut self, priority: Priority, waiter: Waiter) {
         self.arrivals += 1;
-        self.queues[lane as usize].push(self.arrivals, waiter);
+        self.queues[priority as usize].push(self.arrivals, waiter);
     }
 
     /// Nobody is held any longer than it takes to look again: the companies' rates have changed.
@@ -80,17 +81,17 @@ impl Lanes {
     }
 
     /// Takes out who is next, with the number of its company's cuts, and forgets on the way those who have gone away. Else until when
-    /// all who wait are held up by their companies; `None` where time alone changes nothing. `full` tells for which lanes there is
+    /// all who wait are held up by their companies; `None` where time alone changes nothing. `full` tells for which priorities there is
     /// no room now.
     pub(super) fn next(
         &mut self,
         companies: &mut Companies,
         now: Instant,
-        full: [bool; Lane::ALL.len()],
+        full: [bool; Priority::ALL.len()],
     ) -> Result<(Waiter, u64), Option<Instant>> {
         let mut held = None::<Instant>;
-        for lane in self.order().filter(|lane| !full[*lane as usize]) {
-            match self.queues[lane as usize].next(companies, now) {
+        for priority in self.order().filter(|priority| !full[*priority as usize]) {
+            match self.queues[priority as usize].next(companies, now) {
                 Ok(next) => {
                     self.given += 1;
                     return Ok(next);
@@ -101,16 +102,17 @@ impl Lanes {
         Err(held)
     }
 
-    /// In which order the lanes are asked: first to last, but every tenth time one of those below the first that waits, each
+    /// In which order the queues are asked: first to last, but every tenth time one of those below the first that waits, each
     /// in its turn.
-    fn order(&self) -> impl Iterator<Item = Lane> + use<> {
-        let mut below = Lane::ALL.into_iter().filter(|lane| self.queues[*lane as usize].waiting > 0);
+    fn order(&self) -> impl Iterator<Item = Priority> + use<> {
+        let mut below =
+            Priority::ALL.into_iter().filter(|priority| self.queues[*priority as usize].waiting > 0);
         below.next();
-        let below: Vec<Lane> = below.rev().collect();
+        let below: Vec<Priority> = below.rev().collect();
         let floors = (self.given / FLOOR) as usize;
         let first =
             (self.given % FLOOR == FLOOR - 1 && !below.is_empty()).then(|| below[floors % below.len()]);
-        first.into_iter().chain(Lane::ALL.into_iter().filter(move |lane| Some(*lane) != first))
+        first.into_iter().chain(Priority::ALL.into_iter().filter(move |priority| Some(*priority) != first))
     }
 }
 
