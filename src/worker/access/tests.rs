@@ -103,7 +103,7 @@ async fn a_worker_takes_its_part_of_every_budget_also_of_those_that_come_later()
     access.accounting(&ask(&late, "b")).unwrap();
 
     for budget in budgets(&access) {
-        assert!(budget.look().rate <= 0.5, "{}", budget.look().rate);
+        assert!(budget.status().rate <= 0.5, "{}", budget.status().rate);
     }
     owned.send_replace(Owned::default());
     let least = async {
@@ -123,7 +123,7 @@ async fn the_wish_of_a_connector_counts_while_it_has_it_and_a_lower_one_takes_it
     let wishes = |connector, application| {
         let rates = Some(Rates { application, company: 1.0, ..Rates::default() });
         access.accounting(&Party { rates, ..Party::new(connector, &usual) }).unwrap();
-        budgets(&access)[0].look().setting
+        budgets(&access)[0].status().setting
     };
 
     assert_eq!((wishes("a", 50.0), wishes("b", 5.0)), (50.0, 50.0), "the larger counts");
@@ -131,7 +131,7 @@ async fn the_wish_of_a_connector_counts_while_it_has_it_and_a_lower_one_takes_it
     there.lock().unwrap().remove("b");
     access.measure();
 
-    assert_eq!(budgets(&access)[0].look().setting, 4.0);
+    assert_eq!(budgets(&access)[0].status().setting, 4.0);
 }
 
 #[tokio::test]

@@ -42,7 +42,7 @@ use model::Traceparent;
 
 pub use self::{
     accounting::{Accounting, Document},
-    budget::{Budget, Budgets, Look, Rates},
+    budget::{Budget, Budgets, Rates, Status},
     error::{Acted, By, Cause, Endpoint, Error, Limit, Reach},
     invoicing::Invoicing,
     paging::{Judged, Next, Oddities, Page, PageAsk, Pagination, Total, Walk, page_hash, row_hash},

@@ -134,7 +134,7 @@ async fn nobody_waits_for_a_token_with_a_turn_in_hand() {
     let call = tokio::spawn(async move { accounting.companies_numbered(page(1, 10), &ask()).await });
     timeout(LONG, tokens.wanted.notified()).await.unwrap();
 
-    assert_eq!(budget.look().in_flight, 0, "a turn is kept while a token is waited for");
+    assert_eq!(budget.status().in_flight, 0, "a turn is kept while a token is waited for");
     timeout(LONG, budget.admit(Priority::Repair, None, Instant::now() + LONG)).await.unwrap().unwrap();
     call.abort();
     assert_eq!(provider.heads(), Vec::<String>::new());

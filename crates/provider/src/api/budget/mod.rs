@@ -105,7 +105,7 @@ pub struct Permit {
 
 /// How a budget stands.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Look {
+pub struct Status {
     /// Requests a second that connectors want, over all workers.
     pub setting: f64,
     /// Requests a second that are sent at most, now.
@@ -171,9 +171,9 @@ impl Budget {
     }
 
     /// How it stands.
-    pub fn look(&self) -> Look {
+    pub fn status(&self) -> Status {
         let state = self.shared.lock();
-        Look { setting: state.rates.application, rate: state.adapt.rate(), in_flight: state.in_flight }
+        Status { setting: state.rates.application, rate: state.adapt.rate(), in_flight: state.in_flight }
     }
 
     /// Whether two are one.

@@ -328,7 +328,7 @@ fn a_company_over_its_own_limit_among_fifty_slows_down_alone() {
 
         // Two that are refused in the same moment may be taken for all once or twice.
         let least = if limited == 1 { 50.0 } else { 40.0 };
-        assert!(scene.budget.look().rate >= least, "{limited}: {}", scene.budget.look().rate);
+        assert!(scene.budget.status().rate >= least, "{limited}: {}", scene.budget.status().rate);
         // All that they wanted.
         let wanted = (50 - limited) * 50;
         assert!(others.iter().skip(1).all(|sent| *sent >= wanted * 9 / 10), "{limited}: {others:?}");
@@ -355,13 +355,13 @@ fn refusals_of_two_companies_with_nothing_between_are_the_applications() {
     permits[3].refused_at(scene.now, Some(second));
 
     assert_eq!(scene.state().adapt.paused(scene.now), Some(scene.now + second));
-    let cut = scene.budget.look().rate;
+    let cut = scene.budget.status().rate;
     assert!(cut < 100.0);
     // The rest of the storm lengthens the pause and cuts nobody.
     let before = scene.state().companies.rate_of("a");
     permits[2].refused_at(scene.now, Some(second * 2));
     assert_eq!(scene.state().adapt.paused(scene.now), Some(scene.now + second * 2));
-    assert!((scene.budget.look().rate - cut).abs() < 1e-9);
+    assert!((scene.budget.status().rate - cut).abs() < 1e-9);
     assert!((scene.state().companies.rate_of("a") - before).abs() < 1e-9);
 }
 
@@ -377,7 +377,7 @@ fn what_passes_after_a_refusal_shows_that_it_was_the_companys_own() {
     permits[2].refused_at(scene.now, Some(second));
 
     assert_eq!(scene.state().adapt.paused(scene.now), None);
-    assert!((scene.budget.look().rate - 100.0).abs() < 1e-9);
+    assert!((scene.budget.status().rate - 100.0).abs() < 1e-9);
     assert!(scene.state().companies.rate_of("a") < 10.0 && scene.state().companies.rate_of("c") < 10.0);
 }
 
@@ -436,15 +436,15 @@ fn a_share_that_grows_is_used_at_once_and_one_of_nothing_is_a_little() {
     let scene = Scene::new(100.0, 100.0);
     scene.budget.set_share(0.5);
     scene.state().adapt.refused(scene.now, Some(Duration::from_secs(1)), 0);
-    let half = scene.budget.look().rate;
+    let half = scene.budget.status().rate;
 
     scene.budget.set_share(1.0);
-    assert!((scene.budget.look().rate - half * 2.0).abs() < 1e-9, "{}", scene.budget.look().rate);
+    assert!((scene.budget.status().rate - half * 2.0).abs() < 1e-9, "{}", scene.budget.status().rate);
     scene.budget.set_share(0.0);
-    assert!(scene.budget.look().rate > 0.1, "{}", scene.budget.look().rate);
+    assert!(scene.budget.status().rate > 0.1, "{}", scene.budget.status().rate);
     scene.budget.set_share(f64::NAN);
 
-    assert!((scene.budget.look().rate - half * 2.0).abs() < 1e-9, "{}", scene.budget.look().rate);
+    assert!((scene.budget.status().rate - half * 2.0).abs() < 1e-9, "{}", scene.budget.status().rate);
     assert!((scene.state().share - 1.0).abs() < 1e-9);
 }
 
@@ -476,15 +476,15 @@ fn one_key_at_one_address_has_one_budget_of_the_largest_wish_of_those_who_are_th
 }
 
 #[test]
-fn a_look_shows_what_is_in_flight_and_the_cut_of_a_refusal() {
+fn status_shows_what_is_in_flight_and_the_cut_of_a_refusal() {
     let mut scene = Scene::new(100.0, 100.0);
     let _crowd = scene.crowd(Priority::Repair, None, 5);
     assert_eq!(scene.state().adapt.ratio(), 1.0);
     let permits = scene.run(0.5, Some);
     permits[0].refused(Some(Duration::from_secs(60)));
 
-    let look = scene.budget.look();
+    let status = scene.budget.status();
 
-    assert_eq!((look.in_flight, look.setting), (5, 100.0));
-    assert!(look.rate < 100.0 && scene.state().adapt.ratio() < 1.0, "{look:?}");
+    assert_eq!((status.in_flight, status.setting), (5, 100.0));
+    assert!(status.rate < 100.0 && scene.state().adapt.ratio() < 1.0, "{status:?}");
 }
