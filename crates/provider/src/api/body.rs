@@ -61,12 +61,9 @@ pub(super) fn is_empty(body: &[u8]) -> bool {
     without_mark(body).trim_ascii().is_empty()
 }
 
-/// The rows of a list as they were written. An empty body and `null` are lists without rows.
-pub(super) fn rows(body: &[u8]) -> Result<Vec<&RawValue>, Cause> {
-    if is_empty(body) {
-        return Ok(Vec::new());
-    }
-    Ok(parse::<Option<Vec<&RawValue>>>(body)?.unwrap_or_default())
+/// The rows of a list. An empty body and `null` are lists without rows.
+pub(super) fn rows<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<Vec<T>, Cause> {
+    if is_empty(body) { Ok(Vec::new()) } else { Ok(parse::<Option<_>>(body)?.unwrap_or_default()) }
 }
 
 /// The one object of an answer, as it was written.
@@ -198,9 +195,9 @@ mod tests {
     #[test]
     fn an_empty_body_null_and_an_empty_array_are_lists_without_rows() {
         for body in ["", "  \n", "null", "[]", "\u{feff}[]", "\u{feff}"] {
-            assert!(rows(body.as_bytes()).unwrap().is_empty(), "{body:?}");
+            assert!(rows::<&RawValue>(body.as_bytes()).unwrap().is_empty(), "{body:?}");
         }
-        let two = rows(br#"[{"a":1}, 7]"#).unwrap();
+        let two = rows::<&RawValue>(br#"[{"a":1}, 7]"#).unwrap();
         assert_eq!(two.iter().map(|row| row.get()).collect::<Vec<_>>(), [r#"{"a":1}"#, "7"]);
     }
 
@@ -212,7 +209,7 @@ mod tests {
             ("hunter2", "it is no JSON"),
             ("<html>hunter2</html>", "it is no JSON"),
         ] {
-            let error = rows(body.as_bytes()).unwrap_err().to_string();
+            let error = rows::<&RawValue>(body.as_bytes()).unwrap_err().to_string();
 
             assert!(error.contains(what) && error.contains("at line 1 column"), "{body}: {error}");
             assert!(!error.contains("hunter2"), "{error}");

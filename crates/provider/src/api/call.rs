@@ -138,9 +138,6 @@ impl<'a> Call<'a> {
 
     /// Whose budget it counts in.
     pub(super) fn company(&self) -> Option<&'a str> {
-        match self.context {
-            Context::Company(company) => Some(company),
-            Context::Absent | Context::None => None,
-        }
+        if let Context::Company(company) = self.context { Some(company) } else { None }
     }
 }

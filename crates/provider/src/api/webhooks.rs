@@ -105,12 +105,8 @@ impl Accounting {
     /// # Errors
     /// See [`Error`].
     pub async fn event_names(&self, resource: AccountingResource, ask: &Ask) -> Result<Vec<String>, Error> {
-        let parse = |answer: &Answer| {
-            let json = answer.documented()?;
-            let names = if body::is_empty(json) { None } else { body::parse::<Option<_>>(json)? };
-            Ok(names.unwrap_or_default())
-        };
-        self.0.core.call(&self.webhook_call(Method::GET, resource, "events"), ask, parse).await
+        let call = self.webhook_call(Method::GET, resource, "events");
+        self.0.core.call(&call, ask, |answer| body::rows(answer.documented()?)).await
     }
 
     /// Subscribes. The webhook works once its receiver has accepted an `Acknowledge`.

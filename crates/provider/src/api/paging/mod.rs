@@ -15,6 +15,7 @@ pub(super) mod first_page;
 use bytes::Bytes;
 use reqwest::header::HeaderMap;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use base::metrics::{self, Drift};
@@ -269,7 +270,7 @@ pub(super) fn read_page<T>(
     page: PageAsk,
     row: impl Fn(&[u8]) -> Result<T, model::Error>,
 ) -> Result<Page<T>, Cause> {
-    let found = body::rows(answer.documented()?)?;
+    let found: Vec<&RawValue> = body::rows(answer.documented()?)?;
     let raw = found.iter().map(|raw| answer.body.slice_ref(raw.get().as_bytes())).collect();
     let rows = found.into_iter().enumerate().map(|(place, raw)| {
         row(raw.get().as_bytes())
