@@ -454,7 +454,7 @@ struct Counted(Password, Arc<AtomicUsize>);
 
 #[async_trait]
 impl Way for Counted {
-    async fn enter(&self, client: &Client, ask: &Ask) -> Result<Session, Error> {
+    async fn enter(&self, client: &provider::api::Client, ask: &Ask) -> Result<Session, Error> {
         self.1.fetch_add(1, Ordering::Relaxed);
         self.0.enter(client, ask).await
     }
