@@ -15,7 +15,7 @@ use reqwest::{Certificate, Client, ClientBuilder, Identity, StatusCode};
 use serde_json::{Value, json};
 use url::Url;
 
-use super::{Failure, Result, outside, problem};
+use super::{Result, failure, outside, problem};
 use crate::config::{Problem, worker::rest_address};
 
 /// How long a worker may take to answer: it promises ten seconds.
@@ -182,7 +182,7 @@ pub(super) struct Worker {
     url: Url,
     /// User and password, where the worker asks for them.
     user: Option<(String, Option<String>)>,
-    output: Output,
+    pub(super) output: Output,
 }
 
 impl Worker {
@@ -205,8 +205,7 @@ impl Worker {
     }
 
     pub(super) async fn get(&self, path: &[&str], query: &[(&str, String)]) -> Result<Value> {
-        let (_, body) = self.send(Method::GET, path, query, None).await?;
-        Ok(serde_json::from_slice(&body)?)
+        self.send(Method::GET, path, query, None).await?.json()
     }
 
     /// Gets something and shows it.
@@ -219,12 +218,6 @@ impl Worker {
     ) -> Result {
         let found = self.get(path, query).await?;
         self.show(&found, out, people)
-    }
-
-    /// Gives an order; returns what the worker answers.
-    pub(super) async fn order(&self, method: Method, path: &[&str], body: Option<&Value>) -> Result<Value> {
-        let (_, body) = self.send(method, path, &[], body).await?;
-        Ok(serde_json::from_slice(&body)?)
     }
 
     /// Gives an order about a connector that is answered with nothing worth showing.
@@ -255,38 +248,31 @@ impl Worker {
         all: impl FnOnce(&[(String, &'static str)]) -> Value,
         out: &mut dyn Write,
     ) -> Result {
-        let (mut acted, mut ended) = (Vec::new(), Ok(()));
-        for one in wanted {
-            match act(one).await {
-                Ok((name, done)) => {
-                    // At once: what comes next may take long.
-                    ended = match self.output {
-                        Output::Json => Ok(()),
-                        Output::Table => writeln!(out, "{name}: {done}").map_err(outside),
-                    };
-                    acted.push((name, done));
+        let mut acted = Vec::new();
+        let ended: Result = async {
+            for one in wanted {
+                let (name, done) = act(one).await?;
+                // At once: what comes next may take long.
+                if self.output == Output::Table {
+                    writeln!(out, "{name}: {done}")?;
                 }
-                Err(failure) => ended = Err(failure),
+                acted.push((name, done));
             }
-            if ended.is_err() {
-                break;
-            }
+            Ok(())
         }
-        if !acted.is_empty() {
-            ended = ended.and(self.show(&all(&acted), out, |_, _| Ok(())));
-        }
-        ended
+        .await;
+        if acted.is_empty() { ended } else { ended.and(self.show(&all(&acted), out, |_, _| Ok(()))) }
     }
 
+    /// The answer to a request that the worker accepts.
     pub(super) async fn send(
         &self,
         method: Method,
         path: &[&str],
         query: &[(&str, String)],
         body: Option<&Value>,
-    ) -> Result<(StatusCode, Vec<u8>)> {
-        let (status, body) = self.ask(method, path, query, body).await?;
-        accepted(status, body)
+    ) -> Result<Answer> {
+        self.ask(method, path, query, body).await?.accepted()
     }
 
     /// The answer, whatever it is.
@@ -296,7 +282,7 @@ impl Worker {
         path: &[&str],
         query: &[(&str, String)],
         body: Option<&Value>,
-    ) -> Result<(StatusCode, Vec<u8>)> {
+    ) -> Result<Answer> {
         // An address loses such parts when it is put together, and another connector, or all of them, would be meant.
         if let Some(&name) = path.iter().find(|part| matches!(**part, "." | "..")) {
             let remedy = "see `tributary connectors list` for those there are";
@@ -305,7 +291,7 @@ impl Worker {
         let mut url = self.url.clone();
         match url.path_segments_mut() {
             Ok(mut segments) => segments.pop_if_empty().extend(path),
-            Err(()) => return Err(refusal(format!("{} is no http address", self.url))),
+            Err(()) => return Err(failure(format!("{} is no http address", self.url))),
         };
         let mut request = self.client.request(method, url).query(query);
         if let Some((user, password)) = &self.user {
@@ -318,9 +304,7 @@ impl Worker {
             outside(Unanswered { url: self.url.clone(), source: error.without_url() })
         };
         let answer = request.send().await.map_err(unanswered)?;
-        let status = answer.status();
-        let body = answer.bytes().await.map_err(unanswered)?.to_vec();
-        Ok((status, body))
+        Ok(Answer { status: answer.status(), body: answer.bytes().await.map_err(unanswered)?.to_vec() })
     }
 
     /// As JSON for programs, else as `people` read it.
@@ -362,41 +346,52 @@ impl Unanswered {
     }
 }
 
-/// What the worker said no to, in its own words.
+/// What a worker answered.
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    body: Vec<u8>,
+}
+
+impl Answer {
+    /// Itself if it is a success, else an error with the worker's message.
+    pub(super) fn accepted(self) -> Result<Self> {
+        if self.status.is_success() {
+            return Ok(self);
+        }
+        let message = self.message().unwrap_or_else(|| self.status.to_string());
+        Err(outside(Refused { message, status: self.status }))
+    }
+
+    /// Why the worker refuses, in its own words.
+    pub(super) fn message(&self) -> Option<String> {
+        let told: Value = serde_json::from_slice(&self.body).ok()?;
+        told["message"].as_str().map(str::to_owned)
+    }
+
+    pub(super) fn json(&self) -> Result<Value> {
+        Ok(serde_json::from_slice(&self.body)?)
+    }
+}
+
+/// The worker refuses a request, with this message.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub(super) struct Refused {
     message: String,
-    /// Unless this side found it out.
-    status: Option<StatusCode>,
+    status: StatusCode,
 }
 
 impl Refused {
     pub(super) fn remedy(&self) -> Option<&'static str> {
-        match self.status? {
-            StatusCode::UNAUTHORIZED => Some("name who you are with TRIBUTARY_USER and TRIBUTARY_PASSWORD"),
-            _ => None,
-        }
+        let is_unknown = self.status == StatusCode::UNAUTHORIZED;
+        is_unknown.then_some("name who you are with TRIBUTARY_USER and TRIBUTARY_PASSWORD")
     }
-}
-
-/// An answer that is a success; of any other, what it says.
-pub(super) fn accepted(status: StatusCode, body: Vec<u8>) -> Result<(StatusCode, Vec<u8>)> {
-    if status.is_success() {
-        return Ok((status, body));
-    }
-    let told: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let message = told["message"].as_str().map_or_else(|| status.to_string(), str::to_owned);
-    Err(outside(Refused { message, status: Some(status) }))
-}
-
-pub(super) fn refusal(message: String) -> Failure {
-    outside(Refused { message, status: None })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::Failure;
 
     #[test]
     fn a_certificate_that_cannot_be_used_is_a_mistake_of_the_command_line() {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::table::{each, note, text};
 
 /// Where a connector of the list has what is known of its file.
-const MEMBER: &str = "declaration";
+pub(super) const MEMBER: &str = "declaration";
 
 /// Puts each declaration to the connector it is about. One that is not there (deleted, or refused before it ever was) gets
 /// an entry with its declaration alone.
@@ -26,16 +26,6 @@ pub(super) fn join(found: &mut Value, declarations: &Value) {
             vacant => *vacant = declaration,
         }
     }
-}
-
-/// Whether there is anything to show of files.
-pub(super) fn is_any(found: &Value) -> bool {
-    found.as_object().is_some_and(|found| found.values().any(|one| one[MEMBER].is_object()))
-}
-
-/// What the table says of a connector's file; nothing where no file declares it.
-pub(super) fn cell(one: &Value) -> String {
-    one[MEMBER]["state"].as_str().unwrap_or_default().to_owned()
 }
 
 /// Why files differ, where there is more to say.

@@ -6,7 +6,7 @@
 
 use std::io::{self, Write};
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use serde_json::{Value, json};
 
 use super::{
@@ -15,16 +15,8 @@ use super::{
     table::{Column, each, note, objects, text, text_or},
 };
 
-#[derive(Args)]
-pub(super) struct Options {
-    #[command(flatten)]
-    access: Access,
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(Subcommand)]
-enum Command {
+pub(super) enum Command {
     /// Gaps that nothing has mended and nobody has accepted, oldest first
     List {
         /// Name of the connector
@@ -43,18 +35,18 @@ enum Command {
     },
 }
 
-pub(super) async fn run(options: &Options, out: &mut dyn Write) -> Result {
-    let worker = Worker::new(&options.access)?;
-    match &options.command {
+pub(super) async fn run(command: Command, access: &Access, out: &mut dyn Write) -> Result {
+    let worker = Worker::new(access)?;
+    match command {
         Command::List { connector, all } => {
-            let path = ["connectors", connector, "gaps"];
+            let path = ["connectors", &connector, "gaps"];
             worker.list(&path, &[("all", all.to_string())], out, table).await
         }
         Command::Accept { connector, ids } => {
-            let path = ["connectors", connector, "gaps", "accept"];
-            let accept = async |id: &String| {
+            let path = ["connectors", &connector, "gaps", "accept"];
+            let accept = async |id: String| {
                 worker.send(Method::POST, &path, &[], Some(&json!({ "id": id }))).await?;
-                Ok((id.clone(), "accepted"))
+                Ok((id, "accepted"))
             };
             let all = |accepted: &[(String, &str)]| {
                 let ids: Vec<_> = accepted.iter().map(|(id, _)| id).collect();

@@ -7,7 +7,6 @@
 mod auth;
 mod check;
 mod client;
-mod completions;
 mod connectors;
 mod dead_letters;
 #[cfg(feature = "simulator")]
@@ -43,11 +42,12 @@ use std::{
 };
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap_complete::Shell;
 use tracing::warn;
 
 use base::{metrics, retry::Chain};
 
-use self::load::Loaded;
+use self::{client::Access, load::Loaded};
 use crate::{
     config::{self, Problem, Problems, worker::LogFormat},
     telemetry::{self, Filters, Metrics},
@@ -85,7 +85,10 @@ enum Command {
         command: ConfigCommand,
     },
     /// What a shell needs to complete commands and options
-    Completions(completions::Options),
+    Completions {
+        /// For which shell
+        shell: Shell,
+    },
     /// The provider itself, simulated: for tests, demos and load, never for real data
     #[cfg(feature = "simulator")]
     Simulate(simulate::Options),
@@ -95,13 +98,13 @@ enum Command {
 #[derive(Subcommand)]
 enum Short {
     /// Connectors of running workers, over the REST API
-    Connectors(connectors::Options),
+    Connectors(Remote<connectors::Command>),
     /// What is subscribed to at the provider, what would be done about it, and doing it
-    Subscriptions(subscriptions::Options),
+    Subscriptions(Remote<subscriptions::Command>),
     /// Deliveries that may be missing, and why
-    Gaps(gaps::Options),
+    Gaps(Remote<gaps::Command>),
     /// Lists read in full: ask for a run, follow it, see what it proved
-    Snapshot(snapshot::Options),
+    Snapshot(Remote<snapshot::Command>),
     /// The source against the topics: reads lists and compares; publishes nothing without --repair
     Verify(snapshot::VerifyOptions),
     /// The login at the provider: who has access, until when, and how it is renewed by a person
@@ -119,6 +122,15 @@ enum Short {
         #[command(subcommand)]
         command: dead_letters::Command,
     },
+}
+
+// A command that a running worker carries out. (A doc comment would be part of the help.)
+#[derive(Args)]
+struct Remote<C: Subcommand> {
+    #[command(flatten)]
+    access: Access,
+    #[command(subcommand)]
+    command: C,
 }
 
 #[derive(Subcommand)]
@@ -271,7 +283,12 @@ fn dispatch(command: Command, environment: Environment, out: &mut dyn Write) -> 
             };
             out.write_all(text.as_bytes()).map_err(outside)
         }
-        Command::Completions(options) => completions::run(&options, out),
+        Command::Completions { shell } => {
+            // Into memory first: a pipe that is closed early would end the process with a panic.
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut self::command(), "tributary", &mut script);
+            out.write_all(&script).map_err(outside)
+        }
         #[cfg(feature = "simulator")]
         Command::Demo(options) => {
             let logs = log(&environment, "error,librdkafka=off,rdkafka=off")?;
@@ -308,10 +325,12 @@ fn dispatch(command: Command, environment: Environment, out: &mut dyn Write) -> 
 
 async fn run_short(command: Short, environment: &Environment, out: &mut dyn Write) -> Result {
     match command {
-        Short::Connectors(options) => connectors::run(&options, out).await,
-        Short::Subscriptions(options) => subscriptions::run(&options, environment, out).await,
-        Short::Gaps(options) => gaps::run(&options, out).await,
-        Short::Snapshot(options) => snapshot::run(&options, out).await,
+        Short::Connectors(remote) => connectors::run(remote.command, &remote.access, out).await,
+        Short::Subscriptions(remote) => {
+            subscriptions::run(remote.command, &remote.access, environment, out).await
+        }
+        Short::Gaps(remote) => gaps::run(remote.command, &remote.access, out).await,
+        Short::Snapshot(remote) => snapshot::run(remote.command, &remote.access, out).await,
         Short::Verify(options) => snapshot::verify(&options, out).await,
         Short::Auth { command } => auth::run(command, environment, out).await,
         Short::Webhooks { command } => webhooks::run(command, environment, out).await,
@@ -342,6 +361,11 @@ fn with_test_source(environment: &Environment) -> bool {
 
 fn outside(error: impl Error + 'static) -> Failure {
     error.into()
+}
+
+/// A failure with exit code 1 and this message, for which there is no remedy.
+fn failure(message: impl Into<String>) -> Failure {
+    Failure::Outside(message.into().into())
 }
 
 /// Whether the reader of the output is gone. True only for what this command writes: errors of sockets are wrapped in others.

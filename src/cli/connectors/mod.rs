@@ -14,8 +14,8 @@ use tokio::time::{Instant, sleep};
 use self::show::{needs_somebody, offsets, table, traces};
 use super::{
     Failure, Result,
-    client::{Access, Worker, accepted, refusal},
-    drift,
+    client::{Access, Worker},
+    drift, failure,
     table::{harmless, note},
 };
 use crate::config::connector::Document;
@@ -26,16 +26,8 @@ mod show;
 const RESUME_LIMIT: Duration = Duration::from_secs(10);
 const RESUME_POLL: Duration = Duration::from_millis(200);
 
-#[derive(Args)]
-pub(super) struct Options {
-    #[command(flatten)]
-    access: Access,
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(Subcommand)]
-enum Command {
+pub(super) enum Command {
     /// All connectors, with their states
     List,
     /// One connector or all, with tasks and traces; exit code 1 if anything has failed or a file is refused
@@ -73,36 +65,36 @@ enum Command {
 }
 
 #[derive(Args)]
-struct Named {
+pub(super) struct Named {
     /// Name of the connector
     name: String,
 }
 
-pub(super) async fn run(options: &Options, out: &mut dyn Write) -> Result {
-    let worker = Worker::new(&options.access)?;
-    match &options.command {
+pub(super) async fn run(command: Command, access: &Access, out: &mut dyn Write) -> Result {
+    let worker = Worker::new(access)?;
+    match command {
         Command::List => {
             let found = worker.with_files().await?;
             worker.show(&found, out, table)
         }
         Command::Status { name } => status(&worker, name.as_deref(), out).await,
-        Command::Apply { files } => apply(&worker, files, out).await,
+        Command::Apply { files } => apply(&worker, &files, out).await,
         Command::Pause(Named { name }) => {
-            worker.tell(Method::PUT, &["connectors", name, "pause"], &[], "pausing", out).await
+            worker.tell(Method::PUT, &["connectors", &name, "pause"], &[], "pausing", out).await
         }
-        Command::Resume(Named { name }) => resume(&worker, name, out).await,
+        Command::Resume(Named { name }) => resume(&worker, &name, out).await,
         Command::Stop(Named { name }) => {
-            worker.tell(Method::PUT, &["connectors", name, "stop"], &[], "stopping", out).await
+            worker.tell(Method::PUT, &["connectors", &name, "stop"], &[], "stopping", out).await
         }
         Command::Restart { name, tasks, only_failed } => {
             let query = [("includeTasks", tasks.to_string()), ("onlyFailed", only_failed.to_string())];
-            worker.tell(Method::POST, &["connectors", name, "restart"], &query, "restarting", out).await
+            worker.tell(Method::POST, &["connectors", &name, "restart"], &query, "restarting", out).await
         }
         Command::Delete(Named { name }) => {
-            worker.tell(Method::DELETE, &["connectors", name], &[], "deleted", out).await
+            worker.tell(Method::DELETE, &["connectors", &name], &[], "deleted", out).await
         }
         Command::Offsets(Named { name }) => {
-            worker.list(&["connectors", name, "offsets"], &[], out, offsets).await
+            worker.list(&["connectors", &name, "offsets"], &[], out, offsets).await
         }
     }
 }
@@ -127,7 +119,7 @@ async fn status(worker: &Worker, name: Option<&str>, out: &mut dyn Write) -> Res
     let mut found = worker.with_files().await?;
     if let Some(name) = name {
         let Some(one) = found.get(name).cloned() else {
-            return Err(refusal(format!("Connector {name} not found")));
+            return Err(failure(format!("Connector {name} not found")));
         };
         found = json!({ name: one });
     }
@@ -165,15 +157,15 @@ async fn put(worker: &Worker, document: Document) -> Result<&'static str> {
     let Document { name, config, initial_state } = document;
     let config = config.into_iter().map(|(key, value)| (key, Value::from(value)));
     let config = Value::Object(config.collect::<Map<_, _>>());
-    let status = match initial_state {
+    let answer = match initial_state {
         // Only a creation takes a state; for an existing connector it would undo a pause or a stop.
         Some(state) if !worker.has(&name).await? => {
             let body = json!({ "name": name, "config": config, "initial_state": state.name() });
-            worker.send(Method::POST, &["connectors"], &[], Some(&body)).await?.0
+            worker.send(Method::POST, &["connectors"], &[], Some(&body)).await?
         }
-        _ => worker.send(Method::PUT, &["connectors", &name, "config"], &[], Some(&config)).await?.0,
+        _ => worker.send(Method::PUT, &["connectors", &name, "config"], &[], Some(&config)).await?,
     };
-    Ok(if status == StatusCode::CREATED { "created" } else { "configured" })
+    Ok(if answer.status == StatusCode::CREATED { "created" } else { "configured" })
 }
 
 impl Worker {
@@ -181,21 +173,18 @@ impl Worker {
     async fn with_files(&self) -> Result<Value> {
         let query = [("expand", "info".to_owned()), ("expand", "status".to_owned())];
         let mut found = self.get(&["connectors"], &query).await?;
-        let (status, body) = self.ask(Method::GET, &["admin", "declarations"], &[], None).await?;
+        let declared = self.ask(Method::GET, &["admin", "declarations"], &[], None).await?;
         // Kafka Connect's own workers do not know the path, and have no declarations.
-        if !matches!(status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED) {
-            let (_, body) = accepted(status, body)?;
-            drift::join(&mut found, &serde_json::from_slice(&body)?);
+        if !matches!(declared.status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED) {
+            drift::join(&mut found, &declared.accepted()?.json()?);
         }
         Ok(found)
     }
 
     /// Whether there is such a connector.
     async fn has(&self, name: &str) -> Result<bool> {
-        match self.ask(Method::GET, &["connectors", name], &[], None).await? {
-            (StatusCode::NOT_FOUND, _) => Ok(false),
-            (status, body) => accepted(status, body).map(|_| true),
-        }
+        let answer = self.ask(Method::GET, &["connectors", name], &[], None).await?;
+        Ok(answer.status != StatusCode::NOT_FOUND && answer.accepted().map(|_| true)?)
     }
 }
 
@@ -257,9 +246,9 @@ mod tests {
         for name in [".", ".."] {
             // Nobody listens there: a request would fail otherwise.
             let access = Access::to("http://127.0.0.1:1");
-            let options = Options { access, command: Command::Delete(Named { name: name.to_owned() }) };
+            let command = Command::Delete(Named { name: name.to_owned() });
 
-            let refused = run(&options, &mut Vec::new()).await;
+            let refused = run(command, &access, &mut Vec::new()).await;
 
             let Err(Failure::Configuration(problems)) = refused else { panic!("{name} was asked for") };
             assert!(problems.to_string().contains("is no name of a connector"), "{problems}");

@@ -21,12 +21,13 @@ pub(super) fn table(found: &Value, out: &mut dyn Write) -> io::Result<()> {
             text(&connector["state"]),
             text(&connector["worker_id"]),
             if states.is_empty() { "-".to_owned() } else { states.join(" ") },
-            drift::cell(one),
+            one[drift::MEMBER]["state"].as_str().unwrap_or_default().to_owned(),
         ]
     });
+    let rows: Vec<[String; 6]> = rows.collect();
     // Blanks at the end of a line are cut: a list without files has no trace of that column.
-    let file = if drift::is_any(found) { "FILE" } else { "" };
-    columns(["NAME", "CLASS", "STATE", "WORKER", "TASKS", file], rows.collect(), out)
+    let file = if rows.iter().any(|row| !row[5].is_empty()) { "FILE" } else { "" };
+    columns(["NAME", "CLASS", "STATE", "WORKER", "TASKS", file], rows, out)
 }
 
 /// One line a partition of the source.
@@ -39,7 +40,7 @@ pub(super) fn offsets(found: &Value, out: &mut dyn Write) -> io::Result<()> {
 
 /// Whether something waits for a person: a connector or task that has failed, or a file that is refused.
 pub(super) fn needs_somebody(found: &Value) -> bool {
-    let refused = |one: &Value| one["declaration"]["state"] == "refused";
+    let refused = |one: &Value| one[drift::MEMBER]["state"] == "refused";
     instances(found).iter().any(|(_, instance)| instance["state"] == "FAILED")
         || found.as_object().into_iter().flatten().any(|(_, one)| refused(one))
 }

@@ -11,7 +11,7 @@
 use std::{collections::BTreeMap, ffi::OsString, fmt, path::Path, sync::Arc, time::Duration};
 
 use reqwest::StatusCode;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::{
     task::{JoinHandle, spawn_blocking},
     time::{Instant, sleep},
@@ -34,7 +34,7 @@ use super::{
 };
 use crate::{
     avro,
-    cli::{Result, auth::login::provider, client::Method, outside, scratch::ScratchDirectory},
+    cli::{Result, auth::login::provider, client::Method, failure, outside, scratch::ScratchDirectory},
     config::{Connector, Worker},
     telemetry::{Filters, Metrics},
     worker::{
@@ -246,28 +246,20 @@ impl Stage {
         let (config, end) = (json!(self.ground.connector(name)), Instant::now() + LIMIT);
         loop {
             let path = ["connectors", name, "config"];
-            let (status, body) = self.rest.ask(Method::PUT, &path, &[], Some(&config)).await?;
+            let answer = self.rest.ask(Method::PUT, &path, &[], Some(&config)).await?;
+            let status = answer.status;
             if status.is_success() {
                 return Ok(());
             }
             // A worker that is still on its way says so.
             let is_early = status.is_server_error() || status == StatusCode::CONFLICT;
             if !is_early || Instant::now() >= end {
-                let told: Value = serde_json::from_slice(&body).unwrap_or_default();
-                return Err(outside(NotCreated { name: name.to_owned(), status, told }));
+                let (status, told) = (status.as_u16(), answer.message().unwrap_or_default());
+                return Err(failure(format!("create the connector {name}: {status} {told}")));
             }
             sleep(LOOK).await;
         }
     }
-}
-
-/// The worker does not take a connector.
-#[derive(Debug, thiserror::Error)]
-#[error("create the connector {name}: {} {}", status.as_u16(), told["message"].as_str().unwrap_or_default())]
-struct NotCreated {
-    name: String,
-    status: StatusCode,
-    told: Value,
 }
 
 impl fmt::Display for Ground {

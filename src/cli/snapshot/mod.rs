@@ -15,7 +15,7 @@ mod show;
 mod verify;
 mod watch;
 
-use std::io::{self, IsTerminal as _, Write};
+use std::io::Write;
 
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value};
@@ -25,20 +25,13 @@ pub(super) use self::verify::{Options as VerifyOptions, run as verify};
 pub(super) use self::watch::progress;
 use super::{
     Failure, Result,
-    client::{Access, Method, Worker, refusal},
+    client::{Access, Method, Worker},
+    failure,
     table::each,
 };
 
-#[derive(Args)]
-pub(super) struct Options {
-    #[command(flatten)]
-    access: Access,
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(Subcommand)]
-enum Command {
+pub(super) enum Command {
     /// Asks for lists to be read; the same request under the same id is one run, however often it is sent
     Start {
         /// Name of the connector
@@ -94,7 +87,7 @@ enum Command {
 
 /// A run.
 #[derive(Args)]
-struct Named {
+pub(super) struct Named {
     /// Name of the connector
     connector: String,
     /// Id of the run, as `status` shows it
@@ -103,7 +96,7 @@ struct Named {
 
 /// What is to be read.
 #[derive(Args)]
-struct Asked {
+pub(super) struct Asked {
     /// What the run shall be called; made up where it is left out
     #[arg(long)]
     id: Option<String>,
@@ -138,63 +131,63 @@ impl Asked {
     }
 }
 
-pub(super) async fn run(options: &Options, out: &mut dyn Write) -> Result {
-    let worker = Worker::new(&options.access)?;
-    match &options.command {
+pub(super) async fn run(command: Command, access: &Access, out: &mut dyn Write) -> Result {
+    let worker = Worker::new(access)?;
+    match command {
         Command::Start { connector, asked, incremental, wait } => {
-            let body = asked.body(None, *incremental);
-            let told = worker.order(Method::POST, &path(connector), Some(&body)).await?;
-            if !wait {
-                return worker.show(&told, out, |told, out| show::started(connector, told, out));
+            match start(&worker, &connector, &asked.body(None, incremental), wait, out).await? {
+                None => Ok(()),
+                Some(ended) => certified(&worker, &ended, out),
             }
-            let ended = watch(&options.access, &worker, connector, id_of(&told)?, out).await?;
-            worker.show(&ended, out, show::run)?;
-            certified(&ended)
         }
         Command::Status { connector, id: None, watch: false } => {
-            worker.list(&path(connector), &[], out, show::runs).await
+            worker.list(&path(&connector), &[], out, show::runs).await
         }
         Command::Status { connector, id: Some(id), watch: false } => {
-            worker.list(&["connectors", connector, "snapshots", id], &[], out, show::run).await
+            worker.list(&["connectors", &connector, "snapshots", &id], &[], out, show::run).await
         }
         Command::Status { connector, id, watch: true } => {
             let id = match id {
-                Some(id) => id.clone(),
-                None => newest(&worker.get(&path(connector), &[]).await?, connector)?,
+                Some(id) => id,
+                None => newest(&worker.get(&path(&connector), &[]).await?, &connector)?,
             };
-            let ended = watch(&options.access, &worker, connector, &id, out).await?;
-            worker.show(&ended, out, show::run)?;
-            certified(&ended)
+            let ended = watch::until_over(&worker, &connector, &id, out).await?;
+            certified(&worker, &ended, out)
         }
-        Command::Pause(named) => order(&worker, named, "pause", out).await,
-        Command::Resume(named) => order(&worker, named, "resume", out).await,
-        Command::Stop(named) => order(&worker, named, "stop", out).await,
+        Command::Pause(named) => order(&worker, &named, "pause", out).await,
+        Command::Resume(named) => order(&worker, &named, "resume", out).await,
+        Command::Stop(named) => order(&worker, &named, "stop", out).await,
         Command::Certificates { connector, run, list, company, uncertified, limit } => {
             let mut query = vec![("uncertified", uncertified.to_string()), ("limit", limit.to_string())];
             for (name, value) in [("run", run), ("list", list), ("company", company)] {
-                query.extend(value.iter().map(|value| (name, value.clone())));
+                query.extend(value.map(|value| (name, value)));
             }
-            let path = ["connectors", connector, "certificates"];
+            let path = ["connectors", &connector, "certificates"];
             worker.list(&path, &query, out, show::certificates).await
         }
     }
 }
 
-/// Shows a run until it is over. What it stood at then.
-async fn watch(
-    access: &Access,
+/// Requests a run. If it is to be waited for, shows it until it is over and returns its last state.
+async fn start(
     worker: &Worker,
     connector: &str,
-    id: &str,
+    body: &Value,
+    wait: bool,
     out: &mut dyn Write,
-) -> Result<Value> {
-    let manner = watch::Manner::of(access.output(), io::stdout().is_terminal());
-    watch::until_over(worker, &["connectors", connector, "snapshots", id], manner, out).await
+) -> Result<Option<Value>> {
+    let told = worker.send(Method::POST, &path(connector), &[], Some(body)).await?.json()?;
+    if !wait {
+        worker.show(&told, out, |told, out| show::started(connector, told, out))?;
+        return Ok(None);
+    }
+    let id = told["id"].as_str().ok_or_else(|| failure("the worker did not say which id the run has"))?;
+    watch::until_over(worker, connector, id, out).await.map(Some)
 }
 
 async fn order(worker: &Worker, named: &Named, order: &str, out: &mut dyn Write) -> Result {
     let path = ["connectors", &named.connector, "snapshots", &named.id, order];
-    let told = worker.order(Method::PUT, &path, None).await?;
+    let told = worker.send(Method::PUT, &path, &[], None).await?.json()?;
     worker.show(&told, out, show::ordered)
 }
 
@@ -203,7 +196,7 @@ fn newest(found: &Value, connector: &str) -> Result<String> {
     let all = each(&found["snapshots"]);
     let chosen = all.iter().find(|run| !is_over(run)).or(all.first());
     chosen.and_then(|run| run["id"].as_str()).map(str::to_owned).ok_or_else(|| {
-        refusal(format!("{connector} has no runs; `tributary snapshot start {connector}` asks for one"))
+        failure(format!("{connector} has no runs; `tributary snapshot start {connector}` asks for one"))
     })
 }
 
@@ -211,13 +204,10 @@ fn is_over(run: &Value) -> bool {
     matches!(run["state"].as_str(), Some("ended" | "stopped"))
 }
 
-/// What was to be shown has been; whether it is good news is the exit code.
-fn certified(run: &Value) -> Result {
+/// Shows a run that is over; an error unless it is certified.
+fn certified(worker: &Worker, run: &Value, out: &mut dyn Write) -> Result {
+    worker.show(run, out, show::run)?;
     if run["certified"] == true { Ok(()) } else { Err(Failure::Reported) }
-}
-
-fn id_of(run: &Value) -> Result<&str> {
-    run["id"].as_str().ok_or_else(|| refusal("the worker did not say which id the run has".to_owned()))
 }
 
 fn path(connector: &str) -> [&str; 3] {

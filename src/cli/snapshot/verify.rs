@@ -4,10 +4,10 @@ use std::io::Write;
 
 use clap::Args;
 
-use super::{Asked, id_of, path, show, watch};
+use super::{Asked, show, start};
 use crate::cli::{
     Failure, Result,
-    client::{Access, Method, Worker},
+    client::{Access, Worker},
 };
 
 /// How the help ends.
@@ -56,11 +56,8 @@ pub(in crate::cli) async fn run(options: &Options, out: &mut dyn Write) -> Resul
     if *repair {
         body["repair"] = true.into();
     }
-    let told = worker.order(Method::POST, &path(connector), Some(&body)).await?;
-    if *no_wait && !*wait {
-        return worker.show(&told, out, |told, out| show::started(connector, told, out));
-    }
-    let ended = watch(access, &worker, connector, id_of(&told)?, out).await?;
+    let waits = *wait || !*no_wait;
+    let Some(ended) = start(&worker, connector, &body, waits, out).await? else { return Ok(()) };
     worker.show(&ended, out, show::differences)?;
     if show::is_same(&ended) { Ok(()) } else { Err(Failure::Reported) }
 }

@@ -2,7 +2,10 @@
 //!
 //! A worker that does not answer for a moment ends nothing: the run continues without it, and so does the watch.
 
-use std::{io::Write, time::Duration};
+use std::{
+    io::{self, IsTerminal as _, Write},
+    time::Duration,
+};
 
 use serde_json::Value;
 use tokio::time::sleep;
@@ -12,7 +15,7 @@ use model::Moment;
 use super::is_over;
 use crate::cli::{
     Result,
-    client::{Method, Output, Worker, accepted},
+    client::{Method, Output, Worker},
     live::Block,
     table::{each, harmless, text},
 };
@@ -50,21 +53,22 @@ impl Manner {
 /// Waits until a run is over, and returns its last state.
 pub(super) async fn until_over(
     worker: &Worker,
-    path: &[&str],
-    manner: Manner,
+    connector: &str,
+    id: &str,
     out: &mut dyn Write,
 ) -> Result<Value> {
+    let path = ["connectors", connector, "snapshots", id];
+    let manner = Manner::of(worker.output, io::stdout().is_terminal());
     let (mut missing, mut block, mut told) = (0, Block::default(), String::new());
     loop {
-        let answer = worker.ask(Method::GET, path, &[], None).await;
-        let is_missing = answer.as_ref().map_or(true, |(status, _)| status.is_server_error());
+        let answer = worker.ask(Method::GET, &path, &[], None).await;
+        let is_missing = answer.as_ref().map_or(true, |answer| answer.status.is_server_error());
         if is_missing && missing < MISSING {
             missing += 1;
             sleep(LOOK).await;
             continue;
         }
-        let (_, body) = answer.and_then(|(status, body)| accepted(status, body))?;
-        let run = serde_json::from_slice(&body)?;
+        let run = answer?.accepted()?.json()?;
         missing = 0;
         let lines = progress(&run);
         match manner {

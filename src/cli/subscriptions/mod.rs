@@ -23,16 +23,8 @@ use super::{
     client::{Access, Method, Worker},
 };
 
-#[derive(Args)]
-pub(super) struct Options {
-    #[command(flatten)]
-    access: Access,
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(Subcommand)]
-enum Command {
+pub(super) enum Command {
     /// What there is of each target, and which targets have none
     List {
         /// Name of the connector
@@ -72,7 +64,7 @@ enum Command {
 
 /// For people who subscribe by other means.
 #[derive(Args)]
-struct Receiving {
+pub(super) struct Receiving {
     /// Show what a person has to subscribe by other means, from the connector's configuration; asks nobody
     #[arg(long)]
     receive_only: bool,
@@ -86,31 +78,36 @@ struct Receiving {
 
 /// How long is waited.
 #[derive(Args)]
-struct Patience {
+pub(super) struct Patience {
     /// Seconds to wait until it is done; 0 to only ask for it
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     #[arg(value_parser = clap::value_parser!(u64).range(..=86_400))]
     timeout: u64,
 }
 
-pub(super) async fn run(options: &Options, environment: &Environment, out: &mut dyn Write) -> Result {
-    if let Command::Plan { connector, receiving, .. } = &options.command
+pub(super) async fn run(
+    command: Command,
+    access: &Access,
+    environment: &Environment,
+    out: &mut dyn Write,
+) -> Result {
+    if let Command::Plan { connector, receiving, .. } = &command
         && receiving.receive_only
     {
-        return receive::plan(connector, receiving, &options.access, environment, out).await;
+        return receive::plan(connector, receiving, access, environment, out).await;
     }
-    let worker = Worker::new(&options.access)?;
-    match &options.command {
+    let worker = Worker::new(access)?;
+    match command {
         Command::List { connector, all } => {
-            let path = ["connectors", connector, "subscriptions"];
+            let path = ["connectors", &connector, "subscriptions"];
             worker.list(&path, &[("all", all.to_string())], out, show::list).await
         }
         Command::Plan { connector, remove, .. } => {
-            let path = ["connectors", connector, "subscriptions", "plan"];
+            let path = ["connectors", &connector, "subscriptions", "plan"];
             worker.list(&path, &[("removed", remove.to_string())], out, show::plan).await
         }
         Command::Apply { connector, receive_only: true, .. } => {
-            let path = ["connectors", connector, "config"];
+            let path = ["connectors", &connector, "config"];
             let patch = json!({ "subscriptions.manage": "false" });
             worker.send(Method::PATCH, &path, &[], Some(&patch)).await?;
             let told = json!({ "connector": connector, "done": "configured", "manage": false });
@@ -119,10 +116,10 @@ pub(super) async fn run(options: &Options, environment: &Environment, out: &mut 
             })
         }
         Command::Apply { connector, patience, .. } => {
-            wait::until_done(&worker, connector, false, patience.timeout, out).await
+            wait::until_done(&worker, &connector, false, patience.timeout, out).await
         }
         Command::Remove { connector, patience } => {
-            wait::until_done(&worker, connector, true, patience.timeout, out).await
+            wait::until_done(&worker, &connector, true, patience.timeout, out).await
         }
     }
 }

@@ -15,7 +15,8 @@ use tokio::time::{Instant, sleep};
 use super::show;
 use crate::cli::{
     Result,
-    client::{Method, Worker, refusal},
+    client::{Method, Worker},
+    failure,
 };
 
 /// How often the ledger is looked at.
@@ -43,7 +44,7 @@ pub(super) async fn until_done(
             Standing::Done => return worker.show(&found, out, show::list),
             Standing::Replaced => {
                 let words = "somebody has asked for the opposite since; nothing more is waited for";
-                return Err(refusal(format!("{connector}: {words}")));
+                return Err(failure(format!("{connector}: {words}")));
             }
             Standing::Lost => number = wish(worker, connector, removed).await?,
             Standing::Awaited => {}
@@ -52,7 +53,7 @@ pub(super) async fn until_done(
         if Instant::now() + LOOK > until {
             let command =
                 format!("`tributary subscriptions list {connector}` shows why, and it is still being done");
-            return Err(refusal(format!("{connector}: not done within {limit:?} ({progress}); {command}")));
+            return Err(failure(format!("{connector}: not done within {limit:?} ({progress}); {command}")));
         }
         if progress != told {
             writeln!(io::stderr(), "{connector}: {progress}")?;
@@ -65,10 +66,9 @@ pub(super) async fn until_done(
 /// Asks for it; the number it goes by.
 async fn wish(worker: &Worker, connector: &str, removed: bool) -> Result<u64> {
     let command = if removed { "remove" } else { "apply" };
-    let told = worker.order(Method::POST, &["connectors", connector, "subscriptions", command], None).await?;
-    told["number"]
-        .as_u64()
-        .ok_or_else(|| refusal("the worker did not say which number the wish has".to_owned()))
+    let path = ["connectors", connector, "subscriptions", command];
+    let told = worker.send(Method::POST, &path, &[], None).await?.json()?;
+    told["number"].as_u64().ok_or_else(|| failure("the worker did not say which number the wish has"))
 }
 
 /// What has become of a wish.
