@@ -14,21 +14,10 @@ use provider::{
 };
 
 use super::{callback::Listener, desk::Desk};
-use crate::cli::{Result, outside};
+use crate::cli::{Result, failure, outside};
 
 /// What the simulated provider takes for a press of its button.
 const PRESS: (&str, &str) = ("auto", "1");
-
-/// Why the login failed.
-#[derive(Debug, thiserror::Error)]
-enum Error {
-    /// The page at the end of the way did not say so.
-    #[error("the login page answers {0}")]
-    Turned(u16),
-    /// The way did not lead back.
-    #[error("{0} shows a page and waits for a person: it is not the simulated provider")]
-    Unlike(String),
-}
 
 /// Logs in at `listener`, to which `redirect` leads.
 pub(in crate::cli) async fn log_in(
@@ -61,7 +50,12 @@ async fn press(provider: &Provider, address: &Url, redirect: &str, limit: Durati
     match status {
         200 if end.as_str().starts_with(redirect) => Ok(()),
         // Without its query, which may hold a code.
-        200 => Err(outside(Error::Unlike(end.host_str().unwrap_or_default().to_owned()))),
-        _ => Err(outside(Error::Turned(status))),
+        200 => {
+            let host = end.host_str().unwrap_or_default();
+            Err(failure(format!(
+                "{host} shows a page and waits for a person: it is not the simulated provider"
+            )))
+        }
+        _ => Err(failure(format!("the login page answers {status}"))),
     }
 }

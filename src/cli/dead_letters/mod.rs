@@ -25,7 +25,7 @@ use clap::{ArgGroup, Args, Subcommand};
 use kafka::Admin;
 use model::{Moment, Topic, TopicPrefix};
 
-use super::{Environment, Result, client::Format, load, meant, outside, problem};
+use super::{Environment, Result, client::Format, failure, load, meant, problem};
 use crate::{
     config::{Problem, Worker},
     pipeline::LetterSigner,
@@ -126,11 +126,6 @@ struct Owner {
     connector: Option<String>,
 }
 
-/// There is no such topic.
-#[derive(Debug, thiserror::Error)]
-#[error("topic {0} does not exist; name another with --topic, --prefix or --connector")]
-struct NoTopic(String);
-
 pub(super) async fn run(command: Command, environment: &Environment, out: &mut dyn Write) -> Result {
     match command {
         Command::List { which, reason, since, limit, format } => {
@@ -189,7 +184,12 @@ impl Which {
         let worker = loaded.worker;
         let signer = LetterSigner::of(&worker)?;
         let counts = Admin::Real(worker.kafka.clone()).partition_counts(&[&topic]).await?;
-        let Some(&partitions) = counts.get(&topic) else { return Err(outside(NoTopic(topic))) };
+        let missing = || {
+            failure(format!(
+                "topic {topic} does not exist; name another with --topic, --prefix or --connector"
+            ))
+        };
+        let partitions = *counts.get(&topic).ok_or_else(missing)?;
         Ok(Letters { worker, topic: topic.into(), partitions, signer, owner })
     }
 }

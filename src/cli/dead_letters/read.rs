@@ -8,19 +8,12 @@ use kafka::{Assignment, Consumer, ConsumerOptions, Error, Event, Received, Start
 
 use super::Letters;
 use crate::{
-    cli::{Failure, Result, outside},
+    cli::{Failure, Result, failure},
     webhooks::letter::Place,
 };
 
 /// Without a record or an end for this long, Kafka counts as away.
 const SILENCE: Duration = Duration::from_secs(30);
-
-/// Kafka was silent.
-#[derive(Debug, thiserror::Error)]
-#[error("read {topic}: Kafka has said nothing for {} s", SILENCE.as_secs())]
-struct Silent {
-    topic: Arc<str>,
-}
 
 impl Letters {
     /// Hands every record to `visit`, in order within a partition, until there are no more or it has seen enough.
@@ -39,9 +32,13 @@ impl Letters {
             Ok(ControlFlow::Break(()))
         };
         match self.scan_from([(place.partition, Start::Offset(place.offset))], visit).await {
-            Err(Failure::Outside(error)) if is_out_of_range(error.as_ref()) => Ok(None),
-            Err(failure) => Err(failure),
             Ok(()) => Ok(found),
+            Err(Failure::Outside(error))
+                if matches!(error.downcast_ref(), Some(Error::OffsetOutOfRange { .. })) =>
+            {
+                Ok(None)
+            }
+            Err(failure) => Err(failure),
         }
     }
 
@@ -57,7 +54,9 @@ impl Letters {
         let consumer = Consumer::assign(&self.worker.kafka, assignments, &ConsumerOptions::default()).await;
         let mut consumer = consumer?;
         while !open.is_empty() {
-            let silent = |_| outside(Silent { topic: Arc::clone(&self.topic) });
+            let silent = |_| {
+                failure(format!("read {}: Kafka has said nothing for {} s", self.topic, SILENCE.as_secs()))
+            };
             match timeout(SILENCE, consumer.next()).await.map_err(silent)?? {
                 Event::End { partition, .. } => drop(open.remove(&partition)),
                 Event::Record(record) => {
@@ -70,8 +69,4 @@ impl Letters {
         consumer.stop().await;
         Ok(())
     }
-}
-
-fn is_out_of_range(error: &(dyn std::error::Error + 'static)) -> bool {
-    matches!(error.downcast_ref(), Some(Error::OffsetOutOfRange { .. }))
 }

@@ -1,6 +1,9 @@
 //! One letter, with all that is known of it.
 
-use std::{io::Write, ops::ControlFlow};
+use std::{
+    io::{self, Write},
+    ops::ControlFlow,
+};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
@@ -13,17 +16,14 @@ use super::{
     entry::{Kind, Mark},
 };
 use crate::{
-    cli::{Result, outside, table::harmless},
+    cli::{Result, failure, outside, table::harmless},
     pipeline::LetterSignature,
     webhooks::letter::{Joining, Piece, Place, Unusable},
 };
 
-/// There is no letter at that place.
-#[derive(Debug, thiserror::Error)]
-#[error("{topic} has no letter at {place}: see `tributary dead-letters list` for those there are")]
-pub(super) struct NoLetter {
-    pub(super) topic: String,
-    pub(super) place: Place,
+/// Why nothing is shown or replayed from a place without a letter.
+pub(super) fn missing(topic: &str, place: Place) -> String {
+    format!("{topic} has no letter at {place}: see `tributary dead-letters list` for those there are")
 }
 
 pub(super) async fn run(
@@ -33,8 +33,7 @@ pub(super) async fn run(
     json: bool,
     out: &mut dyn Write,
 ) -> Result {
-    let missing = || outside(NoLetter { topic: letters.topic.to_string(), place });
-    let record = letters.record(place).await?.ok_or_else(missing)?;
+    let record = letters.record(place).await?.ok_or_else(|| failure(missing(&letters.topic, place)))?;
     let (signature, first, body) = match Kind::of(&record, &letters.signer) {
         Kind::Mark(Mark { place: of, signature }) => {
             writeln!(out, "{place} is the mark ({signature}) that {of} has been replayed")?;
@@ -53,8 +52,8 @@ pub(super) async fn run(
         let body = body?;
         return out.write_all(&body).and_then(|()| out.flush()).map_err(outside);
     }
-    let shown = Shown { record: &first, signature: &signature, body: &body };
-    if json { shown.as_json(out) } else { shown.as_text(out) }?;
+    let print = if json { as_json } else { as_text };
+    print(&first, &signature, body.as_deref().ok(), out)?;
     body.map(drop).map_err(outside)
 }
 
@@ -83,53 +82,48 @@ async fn joined(
     Ok((first, joining.join()))
 }
 
-/// A letter as it is printed.
-struct Shown<'a> {
-    /// Its first piece.
-    record: &'a Received,
-    signature: &'a LetterSignature,
-    body: &'a Result<Bytes, Unusable>,
+/// Prints a letter for people: `first` is its first piece, `body` the whole if it is complete.
+fn as_text(
+    first: &Received,
+    signature: &LetterSignature,
+    body: Option<&[u8]>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    writeln!(out, "place: {}@{}", first.partition, first.offset)?;
+    writeln!(out, "signature: {signature}")?;
+    if let Some(key) = &first.key {
+        writeln!(out, "key: {}", indented(key))?;
+    }
+    for (name, value) in &first.headers {
+        writeln!(out, "{}: {}", harmless(name), indented(value))?;
+    }
+    match body.map(|body| (str::from_utf8(body), body.len())) {
+        None => Ok(()),
+        Some((Ok(text), _)) => writeln!(out, "\n{}", harmless(text)),
+        Some((Err(_), size)) => {
+            writeln!(out, "\n{size} bytes that are not text; --raw writes them as they are")
+        }
+    }
 }
 
-impl Shown<'_> {
-    fn as_text(&self, out: &mut dyn Write) -> std::io::Result<()> {
-        let Self { record, signature, body } = self;
-        writeln!(out, "place: {}@{}", record.partition, record.offset)?;
-        writeln!(out, "signature: {signature}")?;
-        if let Some(key) = &record.key {
-            writeln!(out, "key: {}", indented(key))?;
-        }
-        for (name, value) in &record.headers {
-            writeln!(out, "{}: {}", harmless(name), indented(value))?;
-        }
-        let Ok(body) = body else { return Ok(()) };
-        match std::str::from_utf8(body) {
-            Ok(text) => writeln!(out, "\n{}", harmless(text)),
-            Err(_) => {
-                writeln!(out, "\n{} bytes that are not text; --raw writes them as they are", body.len())
-            }
-        }
-    }
-
-    fn as_json(&self, out: &mut dyn Write) -> std::io::Result<()> {
-        let Self { record, signature, body } = self;
-        let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
-        let headers: Vec<_> = record
-            .headers
-            .iter()
-            .map(|(name, value)| json!({ "name": name, "value": text(value) }))
-            .collect();
-        let whole = body.as_ref().ok();
-        let shown = json!({
-            "place": format!("{}@{}", record.partition, record.offset),
-            "signature": signature.name(),
-            "key": record.key.as_ref().map(text),
-            "headers": headers,
-            "body": whole.and_then(|body| std::str::from_utf8(body).ok()),
-            "bodyBase64": whole.map(|body| STANDARD.encode(body)),
-        });
-        writeln!(out, "{shown:#}")
-    }
+/// The same for programs.
+fn as_json(
+    first: &Received,
+    signature: &LetterSignature,
+    body: Option<&[u8]>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
+    let header = |(name, value): &(String, Bytes)| json!({ "name": name, "value": text(value) });
+    let shown = json!({
+        "place": format!("{}@{}", first.partition, first.offset),
+        "signature": signature.name(),
+        "key": first.key.as_ref().map(text),
+        "headers": first.headers.iter().map(header).collect::<Vec<_>>(),
+        "body": body.and_then(|body| str::from_utf8(body).ok()),
+        "bodyBase64": body.map(|body| STANDARD.encode(body)),
+    });
+    writeln!(out, "{shown:#}")
 }
 
 /// A header's bytes; further lines stand under the first.

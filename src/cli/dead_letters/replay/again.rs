@@ -15,7 +15,7 @@ use crate::{
     cli::{
         Failure, Result,
         dead_letters::{Letters, Owner},
-        outside,
+        failure, outside,
         scratch::ScratchDirectory,
     },
     pipeline::{self, Layout, Publisher},
@@ -34,13 +34,6 @@ pub(super) enum Became {
     Published(Vec<String>),
     /// The same as before, or worse.
     Refused(String),
-}
-
-/// Kafka did not acknowledge a record.
-#[derive(Debug, thiserror::Error)]
-#[error("publish to {topic}: Kafka has not acknowledged it within {} s; run the replay again", PUBLISH_LIMIT.as_secs())]
-struct Unacknowledged {
-    topic: String,
 }
 
 /// Publishes what letters say.
@@ -99,8 +92,8 @@ impl<'a> Again<'a> {
         }
         for record in &records {
             let publisher = self.publisher(record.topic).await?;
-            let unacknowledged = |_| outside(Unacknowledged { topic: record.topic.name(&prefix) });
-            match timeout(PUBLISH_LIMIT, publisher.publish(record)).await.map_err(unacknowledged)? {
+            let publishing = timeout(PUBLISH_LIMIT, publisher.publish(record)).await;
+            match publishing.map_err(|_| unacknowledged(&record.topic.name(&prefix)))? {
                 Ok(_) => {}
                 Err(error) if is_final(&error) => return Ok(Became::Refused(Chain(&error).to_string())),
                 Err(error) => return Err(outside(error)),
@@ -115,8 +108,7 @@ impl<'a> Again<'a> {
         let mut mark = letter::mark(Arc::clone(&topic), place, key, records);
         self.letters.signer.sign(&mut mark);
         let sent = self.means().await?.producer.send(mark).map_err(|refused| outside(refused.error))?;
-        let unacknowledged = |_| outside(Unacknowledged { topic: topic.to_string() });
-        timeout(PUBLISH_LIMIT, sent).await.map_err(unacknowledged)?.map(drop).map_err(outside)
+        timeout(PUBLISH_LIMIT, sent).await.map_err(|_| unacknowledged(&topic))?.map(drop).map_err(outside)
     }
 
     /// Publishes to one topic, which is created and whose schema is registered as a start of the connector would.
@@ -150,6 +142,14 @@ impl<'a> Again<'a> {
         };
         self.means.get_or_try_init(make).await
     }
+}
+
+/// Kafka did not acknowledge a record.
+fn unacknowledged(topic: &str) -> Failure {
+    let limit = PUBLISH_LIMIT.as_secs();
+    failure(format!(
+        "publish to {topic}: Kafka has not acknowledged it within {limit} s; run the replay again"
+    ))
 }
 
 /// What a delivery says now; of a letter that stands for one record, that one.

@@ -13,14 +13,6 @@ const STRETCH: i64 = 1 << 16;
 /// Stretches with marks: 64 MiB, enough for half a billion letters in a row.
 const MOST: usize = 8_192;
 
-/// There are marks in too many places.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "the marks of what was replayed before take more than {} MiB of memory; name the letters to replay, or repeat all with --again",
-    (MOST as i64 * STRETCH / 8) >> 20
-)]
-pub(super) struct TooMany;
-
 /// See the module's head.
 #[derive(Debug, Default)]
 pub(super) struct Marks {
@@ -37,13 +29,17 @@ impl Marks {
     }
 
     /// The letter there was replayed.
-    pub(super) fn insert(&mut self, place: Place) -> Result<(), TooMany> {
+    pub(super) fn insert(&mut self, place: Place) -> Result<(), String> {
         if self.only.as_ref().is_some_and(|only| !only.contains(&place)) {
             return Ok(());
         }
         let (stretch, word, bit) = position(place);
         if self.stretches.len() >= MOST && !self.stretches.contains_key(&stretch) {
-            return Err(TooMany);
+            let limit = (MOST as i64 * STRETCH / 8) >> 20;
+            return Err(format!(
+                "the marks of what was replayed before take more than {limit} MiB of memory; name the letters to replay, or \
+                 repeat all with --again"
+            ));
         }
         let words = self.stretches.entry(stretch).or_insert_with(|| vec![0; STRETCH as usize / 64].into());
         words[word] |= bit;

@@ -26,7 +26,6 @@ use std::{
 
 use bytes::Bytes;
 
-use base::retry::Chain;
 use kafka::Received;
 
 use self::{
@@ -36,10 +35,10 @@ use self::{
 use super::{
     Letters, Owner,
     entry::{Entry, Kind, Mark, Recent, Wanted},
-    show::NoLetter,
+    show::missing,
 };
 use crate::{
-    cli::{Failure, Result, outside, table::harmless},
+    cli::{Failure, Result, failure, outside, table::harmless},
     pipeline::LetterSignature,
     webhooks::letter::{Joining, Piece, Place, Unusable},
 };
@@ -71,9 +70,9 @@ pub(super) async fn run(letters: &Letters, order: Order, out: &mut dyn Write) ->
     let note = async |record: Received| {
         if let Some(mark) = Mark::of(&record, &letters.signer) {
             match mark.signature {
-                LetterSignature::Signed => marks.insert(mark.place)?,
+                LetterSignature::Signed => marks.insert(mark.place).map_err(failure)?,
                 LetterSignature::Unsigned => {
-                    let noted = unsigned_marks.insert(mark.place).map_err(outside);
+                    let noted = unsigned_marks.insert(mark.place).map_err(failure);
                     // Without trust no unsigned letter is replayed, so that too many marks of strangers hold up nothing.
                     if order.trust_unsigned {
                         noted?;
@@ -98,18 +97,13 @@ pub(super) async fn run(letters: &Letters, order: Order, out: &mut dyn Write) ->
         open: HashMap::new(),
         held: 0,
         done: Recent::new(REMEMBERED),
-        tally: Tally::default(),
+        replayed: 0,
+        failed: 0,
+        before: 0,
         out,
     };
     letters.scan(async |record| replay.take(record).await).await?;
     replay.end()
-}
-
-#[derive(Default)]
-struct Tally {
-    replayed: u64,
-    failed: u64,
-    before: u64,
 }
 
 /// A letter of which pieces are missing yet.
@@ -134,7 +128,10 @@ struct Replay<'a> {
     /// Letters in pieces that are settled.
     done: Recent,
     again: Again<'a>,
-    tally: Tally,
+    replayed: u64,
+    failed: u64,
+    /// Replayed before.
+    before: u64,
     out: &'a mut dyn Write,
 }
 
@@ -214,7 +211,7 @@ impl Replay<'_> {
         if self.order.again || !marked {
             return Ok(true);
         }
-        self.tally.before += 1;
+        self.before += 1;
         if let Some(pieces) = &entry.pieces {
             self.done.insert(Arc::clone(&pieces.letter));
         }
@@ -242,7 +239,7 @@ impl Replay<'_> {
         };
         match became {
             Became::Published(records) => {
-                self.tally.replayed += 1;
+                self.replayed += 1;
                 let done = if self.order.dry_run { "would be published" } else { "published" };
                 for record in &records {
                     writeln!(self.out, "{place}: {done}: {}", harmless(record))?;
@@ -260,7 +257,7 @@ impl Replay<'_> {
     }
 
     fn fail(&mut self, place: Place, reason: &str) -> Result {
-        self.tally.failed += 1;
+        self.failed += 1;
         writeln!(self.out, "{place}: stays: {}", harmless(reason)).map_err(outside)
     }
 
@@ -273,10 +270,9 @@ impl Replay<'_> {
             }
         }
         for place in std::mem::take(&mut self.order.places) {
-            let missing = NoLetter { topic: self.letters.topic.to_string(), place };
-            self.fail(place, &Chain(&missing).to_string())?;
+            self.fail(place, &missing(&self.letters.topic, place))?;
         }
-        let Tally { replayed, failed, before } = self.tally;
+        let Self { replayed, failed, before, .. } = self;
         let done = if self.order.dry_run { "would be replayed" } else { "replayed" };
         writeln!(self.out, "{replayed} {done}, {failed} stay, {before} were replayed before")?;
         if failed == 0 { Ok(()) } else { Err(Failure::Reported) }
