@@ -3,11 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use tokio::{
-    sync::watch,
-    time::{Instant, sleep, timeout, timeout_at},
-};
-use tokio_util::task::AbortOnDropHandle;
+use tokio::time::{Instant, timeout_at};
 
 use super::stage::{CONNECTOR, LOOK, RECORDS, Stage, accounting_gap};
 use crate::cli::until;
@@ -33,43 +29,14 @@ impl Run {
     }
 }
 
-/// How the newest run stands, asked for again and again beside everything else.
-pub(super) struct Runs {
-    latest: watch::Receiver<Value>,
-    _asking: AbortOnDropHandle<()>,
-}
-
-impl Runs {
-    pub(super) fn latest(&self) -> Value {
-        self.latest.borrow().clone()
-    }
-}
-
 impl Stage {
-    /// Looks at the newest run from here on.
-    pub(super) fn follow_runs(&self) -> Runs {
-        let (sender, latest) = watch::channel(Value::Null);
-        let rest = self.rest.clone();
-        let asking = tokio::spawn(async move {
-            let all = ["connectors", RECORDS, "snapshots"];
-            let newest = async || -> Option<Value> {
-                let found = rest.get(&all, &[]).await.ok()?;
-                let id = found["snapshots"][0]["id"].as_str()?;
-                rest.get(&[&all[..], &[id]].concat(), &[]).await.ok()
-            };
-            loop {
-                if let Some(run) = newest().await {
-                    sender.send_replace(run);
-                }
-                sleep(LOOK).await;
-            }
-        });
-        Runs { latest, _asking: AbortOnDropHandle::new(asking) }
-    }
-
-    /// Waits until the lists have been read that are read at the start.
-    pub(super) async fn listed(&self, limit: Duration) -> Run {
-        Run(timeout(limit, self.over("initial")).await.unwrap_or_default())
+    /// The newest run as the worker reports it; null where it reports none.
+    pub(super) async fn newest_run(&self) -> Value {
+        let all = self.ask(RECORDS, &["snapshots"]).await;
+        match all["snapshots"][0]["id"].as_str() {
+            Some(id) => self.ask(RECORDS, &["snapshots", id]).await,
+            None => Value::Null,
+        }
     }
 
     /// Compares the lists of accounting with what is published, until nothing differs or the time is up: a delivery that the provider
@@ -94,14 +61,14 @@ impl Stage {
     }
 
     /// Waits until a gap was looked after. What became of it.
-    pub(super) async fn repaired(&self, limit: Duration) -> Option<String> {
-        let repaired = until(LOOK, async || {
+    pub(super) async fn repaired(&self) -> String {
+        let closed = async || {
             let path = ["connectors", CONNECTOR, "gaps"];
             let gaps = self.rest.get(&path, &[("all", "true".to_owned())]).await.ok()?;
             let state = accounting_gap(&gaps)?["state"].as_str()?;
             (state == "closed").then(|| state.to_owned())
-        });
-        timeout(limit, repaired).await.ok()
+        };
+        until(LOOK, closed).await
     }
 
     /// Waits until a run is over; how it stands.

@@ -23,7 +23,6 @@
 //! The end is a table of promises ([`summary`]); one that does not hold is exit code 1. With `--keep` everything then stays up,
 //! and the provider continues, until a signal ends it in order. A signal before the count is exit code 1: nothing was proved.
 
-mod access;
 mod invoicing;
 mod ledger;
 mod lists;
@@ -44,7 +43,12 @@ use clap::Args;
 
 use base::durable;
 
-use self::{play::Play, screen::Screen, stage::Stage, start::Ground};
+use self::{
+    play::Play,
+    screen::Screen,
+    stage::Stage,
+    start::{Ground, RunningWorker},
+};
 use super::{Environment, Failure, Result, live::Paint, signals::Signals};
 use crate::telemetry::{self, Filters, Metrics};
 
@@ -150,7 +154,7 @@ async fn show(options: &Options, stage: &Stage, screen: &mut Screen<'_>) -> Resu
 
 /// Where everything is.
 fn places(stage: &Stage) -> String {
-    let Stage { ground, admin, receiver, .. } = stage;
+    let Stage { ground, worker: RunningWorker { admin, receiver, .. }, .. } = stage;
     let admin = admin.as_str().trim_end_matches('/');
     format!("REST API   {admin}\nmetrics    {admin}/metrics\nreceiver   {receiver}\n{ground}")
 }

@@ -50,11 +50,8 @@ impl Payroll {
 impl Stage {
     /// Reads the list of payroll companies again, then compares the topic with the provider.
     pub(super) async fn payroll(&self, limit: Duration) -> Result<Payroll> {
-        let again = async {
-            self.request(&json!({ "id": "payroll", "lists": ["payroll"] })).await;
-            self.over("payroll").await
-        };
-        let run = timeout(limit, again).await.unwrap_or_default();
+        self.request(&json!({ "id": "payroll", "lists": ["payroll"] })).await;
+        let run = timeout(limit, self.over("payroll")).await.unwrap_or_default();
         let decoder = self.decoder()?;
         let mut topic = Companies::new();
         for record in self.read(Topic::PayrollCompanies).await? {

@@ -2,14 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until};
+use serde_json::Value;
+use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
 use super::{
     Options,
     ledger::{Figures, by_topic},
-    lists::{Run, Runs},
+    lists::Run,
     screen::{Board, Screen},
-    stage::Stage,
+    stage::{LIMIT, Stage},
     summary::Counted,
 };
 use crate::cli::Result;
@@ -27,8 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(super) struct Play<'a, 'b> {
     stage: &'a Stage,
     screen: &'a mut Screen<'b>,
-    /// Only where it is shown.
-    runs: Option<Runs>,
+    /// The newest one that reads lists, where it is shown; else null.
+    run: Value,
     doing: &'static str,
     is_reachable: bool,
     /// Whether lines are printed, and when the last one was.
@@ -38,8 +39,8 @@ pub(super) struct Play<'a, 'b> {
 
 impl<'a, 'b> Play<'a, 'b> {
     pub(super) fn new(stage: &'a Stage, screen: &'a mut Screen<'b>) -> Self {
-        let runs = screen.terminal.is_live.then(|| stage.follow_runs());
-        Self { stage, screen, runs, doing: "starting", is_reachable: true, line: None, most_spooled: 0 }
+        let run = Value::Null;
+        Self { stage, screen, run, doing: "starting", is_reachable: true, line: None, most_spooled: 0 }
     }
 
     /// From connectors that are not there yet to the last count.
@@ -49,22 +50,24 @@ impl<'a, 'b> Play<'a, 'b> {
         let listed = self.through_an_outage(Duration::from_secs(options.seconds.into()) / 3).await?;
         stage.change(0.0);
         self.doing = "waiting until nothing is on its way any more";
-        let settled = self.during(stage.settled(PATIENCE)).await?;
+        let settled = self.in_time(stage.settled()).await?.unwrap_or_default();
         let figures = stage.figures();
         self.write_line()?;
         self.line = None;
 
         self.doing = "reading the topics back";
-        let verdict = self.during(stage.verdict(settled.as_deref().unwrap_or_default())).await??;
+        let verdict = self.during(stage.verdict(&settled)).await??;
         self.screen.tell(&format!("events read back: {}", by_topic(&verdict.topics)))?;
-        let notified = self.during(stage.notified(settled.as_deref().unwrap_or_default())).await??;
+        let notified = self.during(stage.notified(&settled)).await??;
         self.screen.tell(&format!("invoicing events read back: {}", by_topic(&notified.topics)))?;
         let enriched = self.during(stage.enriched(PATIENCE)).await??;
         self.screen.tell(&format!(
             "records read back: {} behind {} events, {} of them deleted",
             enriched.records, enriched.events, enriched.deleted
         ))?;
-        let standing = self.during(stage.standing(PATIENCE)).await?;
+        // The task may be on its way back to its worker after the outage.
+        let runs = self.in_time(stage.is_running()).await?.is_some();
+        let standing = (runs, stage.state().await);
         let (enabled_after, gap) = self.through_a_gap().await?;
         let registered_after = self.through_a_lost_hook().await?;
         self.doing = "reading the list of payroll companies once more";
@@ -104,7 +107,8 @@ impl<'a, 'b> Play<'a, 'b> {
         self.doing = "staying up until Ctrl-C";
         loop {
             if self.screen.terminal.is_live {
-                self.look()?;
+                let run = self.stage.newest_run().await;
+                self.look(run)?;
             }
             sleep(CALM_LOOK).await;
         }
@@ -117,13 +121,13 @@ impl<'a, 'b> Play<'a, 'b> {
         self.during(stage.connect()).await??;
         self.screen.tell("both connectors are created")?;
         self.doing = "waiting for the subscriptions";
-        let subscribed = self.during(stage.subscribed()).await??;
+        let subscribed = self.during(timeout(LIMIT, stage.subscribed())).await??;
         self.screen.tell(&format!(
             "{subscribed} subscriptions made by the worker, each acknowledged; the provider changes {rate} things a second"
         ))?;
         let before = stage.figures().published;
         stage.change(f64::from(rate));
-        self.during(stage.published_more(before)).await??;
+        self.during(timeout(LIMIT, stage.published_more(before))).await??;
         self.screen.tell(&format!("first event after {:.1} s", self.screen.seconds()))
     }
 
@@ -136,7 +140,7 @@ impl<'a, 'b> Play<'a, 'b> {
         self.line = Some(Instant::now());
         let end = tokio::time::Instant::now() + third;
         self.doing = "events as they happen, and every list in full";
-        let listed = self.during(stage.listed(PATIENCE)).await?;
+        let listed = Run(self.in_time(stage.over("initial")).await?.unwrap_or_default());
         self.screen.tell(&format!(
             "snapshot: {} of {} lists certified complete, {} rows on {} pages, {} records published",
             listed.number("/collections/certified"),
@@ -153,7 +157,7 @@ impl<'a, 'b> Play<'a, 'b> {
         self.screen.tell("Kafka is cut off: deliveries are answered once they are in the spool")?;
         let end = tokio::time::Instant::now() + third;
         // A delivery waits for Kafka for a while before it goes there.
-        self.during(stage.spool_is_empty(false, PATIENCE)).await?;
+        self.in_time(stage.spool_is_empty(false)).await?;
         self.during(sleep_until(end)).await?;
 
         stage.set_reachable(true)?;
@@ -162,7 +166,7 @@ impl<'a, 'b> Play<'a, 'b> {
         self.screen
             .tell(&format!("Kafka is back, with {} deliveries in the spool", stage.figures().spooled))?;
         let (back, end) = (Instant::now(), tokio::time::Instant::now() + third);
-        if self.during(stage.spool_is_empty(true, PATIENCE)).await? {
+        if self.in_time(stage.spool_is_empty(true)).await?.is_some() {
             let seconds = back.elapsed().as_secs_f64();
             self.screen.tell(&format!("the spool is empty {seconds:.1} s later"))?;
         }
@@ -175,16 +179,15 @@ impl<'a, 'b> Play<'a, 'b> {
     async fn through_a_gap(&mut self) -> Result<(Option<f64>, Option<String>)> {
         let stage = self.stage;
         self.doing = "the provider has disabled a subscription";
-        let Some((target, after)) = self.during(stage.disable_one(PATIENCE)).await? else {
+        let Some((target, after)) = self.in_time(stage.disable_one()).await?.flatten() else {
             self.screen.tell("a subscription that the provider disabled was not enabled again")?;
             return Ok((None, None));
         };
-        let after = after.as_secs_f64();
         self.screen.tell(&format!(
             "the provider disabled {target}: {after:.1} s later it was enabled again, with a gap for the time between and a repair asked for"
         ))?;
         self.doing = "what the gap may have cost is read again";
-        let gap = self.during(stage.repaired(PATIENCE)).await?;
+        let gap = self.in_time(stage.repaired()).await?;
         let state = gap.as_deref().unwrap_or("open: nothing has mended it in time");
         self.screen.tell(&format!("what the gap may have cost was read again: it is {state}"))?;
         Ok((Some(after), gap))
@@ -193,7 +196,7 @@ impl<'a, 'b> Play<'a, 'b> {
     /// A hook is deleted at the provider. Seconds until it was registered again.
     async fn through_a_lost_hook(&mut self) -> Result<Option<f64>> {
         self.doing = "an invoicing hook was deleted at the provider";
-        let after = self.during(self.stage.lose_a_hook(PATIENCE)).await?.map(|after| after.as_secs_f64());
+        let after = self.in_time(self.stage.lose_a_hook()).await?.flatten();
         self.screen.tell(&match after {
             Some(after) => {
                 format!("an invoicing hook was deleted at the provider: registered again {after:.1} s later")
@@ -203,21 +206,35 @@ impl<'a, 'b> Play<'a, 'b> {
         Ok(after)
     }
 
+    /// As [`Self::during`], for at most [`PATIENCE`]; `None` if it is not done by then.
+    async fn in_time<T>(&mut self, work: impl Future<Output = T>) -> Result<Option<T>> {
+        Ok(self.during(timeout(PATIENCE, work)).await?.ok())
+    }
+
     /// Does something, and shows meanwhile how everything stands.
     async fn during<T>(&mut self, work: impl Future<Output = T>) -> Result<T> {
         // Large, and one at a time.
         let mut work = Box::pin(work);
         let mut looks = interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (stage, is_live) = (self.stage, self.screen.terminal.is_live);
         loop {
+            let look = async {
+                looks.tick().await;
+                let newest = timeout(LOOK, stage.newest_run());
+                if is_live { newest.await.unwrap_or_default() } else { Value::Null }
+            };
             tokio::select! {
                 done = &mut work => return Ok(done),
-                _ = looks.tick() => self.look()?,
+                run = look => self.look(run)?,
             }
         }
     }
 
-    fn look(&mut self) -> Result {
+    fn look(&mut self, run: Value) -> Result {
+        if !run.is_null() {
+            self.run = run;
+        }
         let figures = self.stage.figures();
         self.most_spooled = self.most_spooled.max(figures.spooled);
         if self.screen.terminal.is_live {
@@ -225,7 +242,7 @@ impl<'a, 'b> Play<'a, 'b> {
                 doing: self.doing,
                 is_reachable: self.is_reachable,
                 figures,
-                run: self.runs.as_ref().map(Runs::latest).unwrap_or_default(),
+                run: self.run.clone(),
                 refreshes: self.stage.refreshes(),
             });
         }

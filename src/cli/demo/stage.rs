@@ -5,11 +5,9 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use serde_json::Value;
 use tokio::{
     sync::watch,
-    task::JoinHandle,
     time::{Instant, sleep, timeout},
 };
-use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
-use url::Url;
+use tokio_util::task::AbortOnDropHandle;
 
 use kafka::Received;
 use model::{AccountingResource, SchemaKind, Topic, TopicPrefix};
@@ -24,7 +22,7 @@ use super::{
     invoicing,
     ledger::{Figures, Verdict},
     records::{Enriched, Letters},
-    start::{Ground, Started},
+    start::{Ground, RunningWorker},
 };
 use crate::{
     avro,
@@ -38,7 +36,6 @@ use crate::{
     config,
     enrich::{Asked, asked},
     telemetry::{Filters, Metrics},
-    worker::service,
 };
 
 pub(super) const PREFIX: &str = "demo";
@@ -66,12 +63,8 @@ pub(super) const CLOSE_LOOK: Duration = Duration::from_millis(5);
 pub(super) struct Stage {
     pub(super) ground: Ground,
     pub(super) rest: client::Worker,
-    /// Where the worker answers, and where deliveries go.
-    pub(super) admin: Url,
-    pub(super) receiver: String,
+    pub(super) worker: RunningWorker,
     metrics: Metrics,
-    stop: CancellationToken,
-    running: JoinHandle<Result<(), service::Error>>,
     /// Changes a second at the provider.
     rate: watch::Sender<f64>,
     _invoicing: AbortOnDropHandle<()>,
@@ -84,16 +77,14 @@ impl Stage {
         logs: Filters,
         metrics: &Metrics,
     ) -> Result<(Self, Vec<String>)> {
-        let (logins, started) =
+        let (logins, worker) =
             tokio::try_join!(Box::pin(ground.log_in()), Box::pin(ground.start(logs, metrics)))?;
-        let Started { running, stop, admin, receiver } = started;
-        let rest = client::Worker::here(admin.clone(), LIMIT)?;
+        let rest = client::Worker::here(worker.admin.clone(), LIMIT)?;
         let (rate, followed) = watch::channel(0.0);
         let invoicing = invoicing::change(Arc::clone(ground.simulator.provider()), followed);
         let invoicing = AbortOnDropHandle::new(tokio::spawn(invoicing));
         let metrics = metrics.clone();
-        let stage =
-            Self { ground, rest, admin, receiver, metrics, stop, running, rate, _invoicing: invoicing };
+        let stage = Self { ground, rest, worker, metrics, rate, _invoicing: invoicing };
         Ok((stage, logins))
     }
 
@@ -102,20 +93,18 @@ impl Stage {
         tokio::try_join!(self.create(CONNECTOR), self.create(RECORDS)).map(drop)
     }
 
-    /// Waits until something is in the spool, or nothing is; whether that came in time.
-    pub(super) async fn spool_is_empty(&self, is_empty: bool, limit: Duration) -> bool {
-        let reached = until(LOOK, async || ((self.figures().spooled == 0) == is_empty).then_some(()));
-        timeout(limit, reached).await.is_ok()
+    /// Waits until something is in the spool, or nothing is.
+    pub(super) async fn spool_is_empty(&self, is_empty: bool) {
+        until(LOOK, async || ((self.figures().spooled == 0) == is_empty).then_some(())).await
     }
 
     /// Waits until more events are published than these.
-    pub(super) async fn published_more(&self, than: u64) -> Result {
-        let published = until(CLOSE_LOOK, async || (self.figures().published > than).then_some(()));
-        Ok(timeout(LIMIT, published).await?)
+    pub(super) async fn published_more(&self, than: u64) {
+        until(CLOSE_LOOK, async || (self.figures().published > than).then_some(())).await
     }
 
     /// Waits until the connector's path is served and all tasks run, which takes a login.
-    async fn is_running(&self) {
+    pub(super) async fn is_running(&self) {
         for connector in [CONNECTOR, RECORDS] {
             let run = async || {
                 let status = self.ask(connector, &["status"]).await;
@@ -126,15 +115,10 @@ impl Stage {
         }
     }
 
-    /// How the task of the subscriptions stands, and whether both tasks run.
-    pub(super) async fn standing(&self, limit: Duration) -> (bool, String) {
-        // It may be on its way back to its worker after the outage.
-        let runs = timeout(limit, self.is_running()).await.is_ok();
-        let state = self.ask(CONNECTOR, &["status"]).await["tasks"][0]["state"]
-            .as_str()
-            .unwrap_or("UNKNOWN")
-            .to_owned();
-        (runs, state)
+    /// State of the task that receives deliveries.
+    pub(super) async fn state(&self) -> String {
+        let status = self.ask(CONNECTOR, &["status"]).await;
+        status["tasks"][0]["state"].as_str().unwrap_or("UNKNOWN").to_owned()
     }
 
     /// How often the access token was renewed.
@@ -142,30 +126,21 @@ impl Stage {
         self.values(&REFRESHED).iter().sum()
     }
 
-    /// Waits until the worker has every subscription that its connector declares. How many there are.
-    pub(super) async fn subscribed(&self) -> Result<usize> {
-        timeout(LIMIT, self.are_active()).await?;
-        Ok(Self::declared())
-    }
-
-    /// Subscriptions of accounting, and hooks of invoicing.
-    fn declared() -> usize {
-        RESOURCES.len() + invoicing::hooks().count()
-    }
-
-    async fn are_active(&self) {
-        let are_active = async || {
+    /// Waits until every subscription is active that the connector declares: those of accounting, and hooks of invoicing. Returns
+    /// how many there are.
+    pub(super) async fn subscribed(&self) -> usize {
+        let declared = RESOURCES.len() + invoicing::hooks().count();
+        let active = async || {
             let told = self.ask(CONNECTOR, &["subscriptions"]).await;
             let all = each(&told["subscriptions"]);
-            let are_active = all.iter().all(|one| one["phase"] == "active");
-            (are_active && all.len() == Self::declared()).then_some(())
+            (all.len() == declared && all.iter().all(|one| one["phase"] == "active")).then_some(declared)
         };
-        until(LOOK, are_active).await
+        until(LOOK, active).await
     }
 
     /// The provider disables a subscription, as it does after deliveries that failed for too long. What was disabled, and after
-    /// how long it was enabled again, with a gap whose repair is asked for; `None` where it was not.
-    pub(super) async fn disable_one(&self, limit: Duration) -> Option<(String, Duration)> {
+    /// how many seconds it was enabled again, with a gap whose repair is asked for; `None` where there is none to disable.
+    pub(super) async fn disable_one(&self) -> Option<(String, f64)> {
         let provider = self.ground.simulator.provider();
         // Of customers there is a list, so that a reading of it closes the gap.
         let is_meant =
@@ -173,14 +148,14 @@ impl Stage {
         let webhook = provider.accounting.webhooks().into_iter().find(is_meant)?;
         let begun = Instant::now();
         provider.accounting.disable(provider, webhook.id);
-        let mended = until(LOOK, async || {
+        let target = until(LOOK, async || {
             let gaps = self.ask(CONNECTOR, &["gaps"]).await;
             let gap = accounting_gap(&gaps).filter(|gap| !gap["repair"].is_null())?;
             Some(gap["target"].as_str().unwrap_or_default().to_owned())
-        });
-        let target = timeout(limit, mended).await.ok()?;
-        timeout(limit, self.are_active()).await.ok()?;
-        Some((target, begun.elapsed()))
+        })
+        .await;
+        self.subscribed().await;
+        Some((target, begun.elapsed().as_secs_f64()))
     }
 
     /// What the worker reports of a connector; null if it does not answer.
@@ -219,17 +194,13 @@ impl Stage {
         })
     }
 
-    /// Waits until nothing is on its way any more, neither to the worker nor in it. What was delivered until then, if that came
-    /// in time.
-    pub(super) async fn settled(&self, limit: Duration) -> Option<Vec<Entry>> {
-        let settled = async {
-            self.ground.simulator.provider().deliveries.idle().await;
-            // A change from before may still be delivered afterwards; it is not counted.
-            let entries = self.entries();
-            until(LOOK, async || (self.figures().spooled == 0).then_some(())).await;
-            entries
-        };
-        timeout(limit, settled).await.ok()
+    /// Waits until nothing is on its way any more, neither to the worker nor in it. What was delivered until then.
+    pub(super) async fn settled(&self) -> Vec<Entry> {
+        self.ground.simulator.provider().deliveries.idle().await;
+        // A change from before may still be delivered afterwards; it is not counted.
+        let entries = self.entries();
+        self.spool_is_empty(true).await;
+        entries
     }
 
     fn entries(&self) -> Vec<Entry> {
@@ -287,7 +258,7 @@ impl Stage {
     pub(super) async fn enriched(&self, limit: Duration) -> Result<Enriched> {
         let end = Instant::now() + limit;
         loop {
-            let enriched = self.compare().await?;
+            let enriched = self.compare_records().await?;
             if enriched.is_current() || Instant::now() >= end {
                 return Ok(enriched);
             }
@@ -295,7 +266,7 @@ impl Stage {
         }
     }
 
-    async fn compare(&self) -> Result<Enriched> {
+    async fn compare_records(&self) -> Result<Enriched> {
         let decoder = self.decoder()?;
         let (mut events, mut published) = (Vec::new(), Vec::new());
         let (companies, mut gone) = (self.gone(), BTreeSet::new());
@@ -320,8 +291,8 @@ impl Stage {
     }
 
     pub(super) async fn stop(self) -> Result {
-        self.stop.cancel();
-        let ended = timeout(LIMIT, self.running).await?;
+        self.worker.stop.cancel();
+        let ended = timeout(LIMIT, self.worker.running).await?;
         self.ground.simulator.stop().await;
         ended?.map_err(outside)
     }

@@ -14,7 +14,7 @@ use reqwest::StatusCode;
 use serde_json::json;
 use tokio::{
     task::{JoinHandle, spawn_blocking},
-    time::{Instant, sleep},
+    time::{Instant, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use url::Url;
@@ -22,19 +22,32 @@ use url::Url;
 use base::{durable, random};
 use kafka::Admin;
 use model::AccountingResource;
-use provider::auth::Area;
+use provider::{Provider, auth::Area};
 use simulator::{
     Simulator,
     settings::{Settings, Tls, WorldSettings},
 };
 
 use super::{
-    access, invoicing,
+    invoicing,
     stage::{LIMIT, LOOK, PARTITIONS, PREFIX, RECORDS, RESOURCES, Stage},
 };
 use crate::{
     avro,
-    cli::{Result, auth::login::provider, client::Method, failure, outside, scratch::ScratchDirectory},
+    cli::{
+        Result,
+        auth::{
+            button,
+            callback::{Listener, PATH, Place},
+            desk::Desk,
+            keep::Keep,
+            login::provider,
+        },
+        client::Method,
+        failure, outside,
+        scratch::ScratchDirectory,
+        table::{harmless, moment},
+    },
     config::{Connector, Worker},
     telemetry::{Filters, Metrics},
     worker::{
@@ -68,8 +81,8 @@ pub(super) struct Ground {
     worker: Arc<Worker>,
 }
 
-/// A worker that starts.
-pub(super) struct Started {
+/// A worker that runs.
+pub(super) struct RunningWorker {
     pub(super) running: JoinHandle<Result<(), service::Error>>,
     pub(super) stop: CancellationToken,
     /// Where the worker answers.
@@ -128,17 +141,32 @@ impl Ground {
     pub(super) async fn log_in(&self) -> Result<Vec<String>> {
         let parsed = Connector::parse(RECORDS, &self.connector(RECORDS), &self.worker.providers);
         let (connector, _) = parsed?;
-        let admin = Admin::Embedded(Arc::clone(&self.cluster));
+        let provider = provider(&connector)?;
         let mut logins = Vec::new();
         for area in [Area::Accounting, Area::Payroll] {
-            let login = access::log_in(&self.worker, &admin, provider(&connector)?, area, LIMIT);
-            logins.push(Box::pin(login).await?);
+            logins.push(Box::pin(timeout(LIMIT, self.log_in_for(area, provider))).await??);
         }
         Ok(logins)
     }
 
+    /// Does what `tributary auth login` does, with a client that presses the provider's button in place of a person. Returns a line
+    /// about it.
+    async fn log_in_for(&self, area: Area, provider: &Provider) -> Result<String> {
+        let keep = Keep::create(&self.worker, &Admin::Embedded(Arc::clone(&self.cluster))).await?;
+        let desk = Desk::new(&keep, provider, area, self.worker.clock_skew_max);
+        let listener = Listener::bind(&Place { port: 0, path: PATH.to_owned() }).await?;
+        let redirect = listener.redirect().to_owned();
+        let grant = button::log_in(&desk, desk.begin(&redirect)?, listener, &redirect, LIMIT).await?;
+
+        let scopes = grant.tokens.as_ref().map(|tokens| tokens.scopes.join(" ")).unwrap_or_default();
+        let (end, _) = grant.ends_ms(provider.oauth.login_lifetime, provider.oauth.idle_lifetime);
+        let until = end.map_or_else(|| "without an end".to_owned(), |end| format!("until {}", moment(end)));
+        let who = harmless(grant.login.who());
+        Ok(format!("{who} is logged in for {area} ({}), {until}", harmless(&scopes)))
+    }
+
     /// Starts the worker; it has no connectors yet.
-    pub(super) async fn start(&self, logs: Filters, metrics: &Metrics) -> Result<Started> {
+    pub(super) async fn start(&self, logs: Filters, metrics: &Metrics) -> Result<RunningWorker> {
         let rendered = metrics.clone();
         let process = Process {
             loggers: Arc::new(logs),
@@ -158,7 +186,7 @@ impl Ground {
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         let running = tokio::spawn(async move { service.run(&process, stopped).await });
-        Ok(Started { running, stop, admin, receiver })
+        Ok(RunningWorker { running, stop, admin, receiver })
     }
 
     /// The settings of a connector, as a person would write them.

@@ -1,5 +1,7 @@
 //! What was promised, what was counted, and whether the one holds by the other.
 
+use serde_json::json;
+
 use super::{
     invoicing::Notified,
     ledger::{Figures, Verdict},
@@ -37,119 +39,60 @@ type Row = (&'static str, bool, String);
 
 impl Counted {
     fn rows(&self) -> Vec<Row> {
-        let Self { figures, verdict, notified, payroll, enriched, listed, compared, .. } = self;
-        let Verdict { accepted, missing, out_of_order, repeated, .. } = verdict;
-        let Letters { given_up, of_deleted: unreadable } = self.letters;
-        let of_deleted = |count: usize| match count {
-            0 => String::new(),
-            count => format!(", {count} of deleted companies"),
-        };
-        let (runs, state) = &self.standing;
+        let Self { figures, verdict, notified, payroll, letters, most_spooled, enriched, .. } = self;
+        let Self { listed, compared, standing: (runs, state), refreshes, .. } = self;
+        let of_deleted = |count| if_any(count, "of deleted companies");
         let in_time = |after: Option<f64>| {
             after.map_or("not in time".to_owned(), |after| format!("after {after:.1} s"))
         };
-        let differ = compared
-            .differences()
-            .map_or("none differs".to_owned(), |all| serde_json::Value::Object(all.clone()).to_string());
-        vec![
-            (
-                "every delivery is answered 200 in under 5 s",
-                figures.all_in_time(),
-                format!(
-                    "{} so, {} otherwise, worst {} ms",
-                    figures.accepted, figures.failed, figures.slowest
-                ),
-            ),
-            (
-                "nothing acknowledged is lost",
-                verdict.is_complete(),
-                format!(
-                    "{accepted} acknowledged, {} in topics, {missing} lost, {repeated} twice",
-                    accepted.saturating_sub(*missing)
-                ),
-            ),
-            ("order per company", *out_of_order == 0, format!("{out_of_order} out of order")),
-            (
-                "nothing is given up",
-                given_up == 0,
-                format!("{given_up} dead letters{}", of_deleted(unreadable)),
-            ),
-            (
-                "without Kafka deliveries wait on disk",
-                self.most_spooled > 0 && figures.spooled == 0,
-                format!("{} in the spool at most, {} left", self.most_spooled, figures.spooled),
-            ),
-            (
-                "a record behind every event",
-                enriched.is_current(),
-                format!(
-                    "{} records behind {} events, {} not there or too old{}",
-                    enriched.records,
-                    enriched.events,
-                    enriched.behind,
-                    of_deleted(enriched.unreadable)
-                ),
-            ),
-            ("versions never go back", enriched.back == 0, format!("{} went back", enriched.back)),
-            (
-                "every list ends certified",
-                listed.is_certified(),
-                format!(
-                    "{} of {} lists, {} rows on {} pages",
-                    listed.number("/collections/certified"),
-                    listed.number("/collections/total"),
-                    listed.number("/rows"),
-                    listed.number("/pages")
-                ),
-            ),
-            ("a login lives on by itself", *runs, format!("task {state}, {} renewals", self.refreshes)),
-            (
-                "a disabled subscription is enabled again",
-                self.enabled_after.is_some(),
-                in_time(self.enabled_after),
-            ),
-            (
-                "its gap is mended",
-                self.gap.is_some(),
-                self.gap.clone().unwrap_or_else(|| "still open".to_owned()),
-            ),
-            (
-                "every invoicing notification is published as sent",
-                notified.is_exact(),
-                format!(
-                    "{} acknowledged, {} in topics, {} lost, {} twice, {} not sent",
-                    notified.accepted,
-                    notified.accepted.saturating_sub(notified.missing),
-                    notified.missing,
-                    notified.repeated,
-                    notified.invented
-                ),
-            ),
-            (
-                "a deleted invoicing hook is registered again",
-                self.registered_after.is_some(),
-                in_time(self.registered_after),
-            ),
-            (
-                "payroll topic = payroll source",
-                payroll.is_same(),
-                format!(
-                    "{} companies, {} missing or different, {}{}",
-                    payroll.companies,
-                    payroll.different,
-                    if payroll.is_certified { "certified" } else { "not certified" },
-                    match payroll.left {
-                        0 => String::new(),
-                        left => format!(", {left} no longer listed"),
-                    }
-                ),
-            ),
-            (
-                "topics = source",
-                compared.is_certified() && compared.differences().is_none(),
-                format!("{} rows compared, {differ}", compared.number("/rows")),
-            ),
-        ]
+        let mut rows = Vec::new();
+        let mut row = |promise, holds, counted: String| rows.push((promise, holds, counted));
+
+        let Figures { accepted, failed, slowest, spooled, .. } = figures;
+        let counted = format!("{accepted} so, {failed} otherwise, worst {slowest} ms");
+        row("every delivery is answered 200 in under 5 s", figures.all_in_time(), counted);
+        let Verdict { accepted, missing, out_of_order, repeated, .. } = verdict;
+        let found = accepted.saturating_sub(*missing);
+        let counted = format!("{accepted} acknowledged, {found} in topics, {missing} lost, {repeated} twice");
+        row("nothing acknowledged is lost", verdict.is_complete(), counted);
+        row("order per company", *out_of_order == 0, format!("{out_of_order} out of order"));
+        let counted = format!("{} dead letters{}", letters.given_up, of_deleted(letters.of_deleted));
+        row("nothing is given up", letters.given_up == 0, counted);
+        let counted = format!("{most_spooled} in the spool at most, {spooled} left");
+        row("without Kafka deliveries wait on disk", *most_spooled > 0 && *spooled == 0, counted);
+        let Enriched { records, events, behind, unreadable, back, .. } = enriched;
+        let unreadable = of_deleted(*unreadable);
+        let counted =
+            format!("{records} records behind {events} events, {behind} not there or too old{unreadable}");
+        row("a record behind every event", enriched.is_current(), counted);
+        row("versions never go back", *back == 0, format!("{back} went back"));
+        let [certified, all, rows_read, pages] =
+            ["/collections/certified", "/collections/total", "/rows", "/pages"].map(|one| listed.number(one));
+        let counted = format!("{certified} of {all} lists, {rows_read} rows on {pages} pages");
+        row("every list ends certified", listed.is_certified(), counted);
+        row("a login lives on by itself", *runs, format!("task {state}, {refreshes} renewals"));
+        let after = self.enabled_after;
+        row("a disabled subscription is enabled again", after.is_some(), in_time(after));
+        let gap = self.gap.clone().unwrap_or_else(|| "still open".to_owned());
+        row("its gap is mended", self.gap.is_some(), gap);
+        let Notified { accepted, missing, repeated, invented, .. } = notified;
+        let found = accepted.saturating_sub(*missing);
+        let counted = format!(
+            "{accepted} acknowledged, {found} in topics, {missing} lost, {repeated} twice, {invented} not sent"
+        );
+        row("every invoicing notification is published as sent", notified.is_exact(), counted);
+        let after = self.registered_after;
+        row("a deleted invoicing hook is registered again", after.is_some(), in_time(after));
+        let Payroll { is_certified, companies, different, left } = payroll;
+        let certified = if *is_certified { "certified" } else { "not certified" };
+        let left = if_any(*left, "no longer listed");
+        let counted = format!("{companies} companies, {different} missing or different, {certified}{left}");
+        row("payroll topic = payroll source", payroll.is_same(), counted);
+        let differences = compared.differences();
+        let differ = differences.map_or("none differs".to_owned(), |all| json!(all).to_string());
+        let counted = format!("{} rows compared, {differ}", compared.number("/rows"));
+        row("topics = source", compared.is_certified() && differences.is_none(), counted);
+        rows
     }
 
     /// How many promises do not hold.
@@ -177,10 +120,13 @@ impl Counted {
     }
 }
 
+/// A further count, where there is anything to count.
+fn if_any(count: usize, of_what: &str) -> String {
+    if count == 0 { String::new() } else { format!(", {count} {of_what}") }
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn counted() -> Counted {
