@@ -6,9 +6,9 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::{Instant, sleep};
+use tokio::time::timeout;
 
-use crate::cli::Environment;
+use crate::cli::{Environment, until};
 
 /// How long an opener may take to say that it cannot. Some stay for as long as the browser does.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -19,23 +19,14 @@ const STEP: Duration = Duration::from_millis(50);
 /// Hands an address to the system's opener. Returns whether it is likely to be shown: that is never certain, so the address has to
 /// be printed as well.
 pub(super) async fn open(address: &str, environment: &Environment) -> bool {
-    let Some(mut command) = opener(environment) else {
-        return false;
-    };
+    let Some(mut command) = opener(environment) else { return false };
     command.arg(address).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let Ok(mut opener) = command.spawn() else {
-        return false;
-    };
-    let end = Instant::now() + PATIENCE;
-    while Instant::now() < end {
-        match opener.try_wait() {
-            Ok(Some(status)) => return status.success(),
-            Ok(None) => sleep(STEP).await,
-            Err(_) => return false,
-        }
+    let Ok(mut opener) = command.spawn() else { return false };
+    match timeout(PATIENCE, until(STEP, async || opener.try_wait().transpose())).await {
+        Ok(ended) => ended.is_ok_and(|status| status.success()),
+        // The opener still runs, and continues without this process.
+        Err(_) => true,
     }
-    // The opener still runs, and continues without this process.
-    true
 }
 
 /// What opens addresses here; `None` where nothing could show one.

@@ -28,7 +28,8 @@ pub(in crate::cli) struct Desk<'a> {
     pub(in crate::cli) provider: &'a Provider,
     /// Name of the grant.
     pub(in crate::cli) grant: &'a str,
-    clock: ProviderClock,
+    /// The provider's clock, as far as it is known.
+    pub(super) clock: ProviderClock,
     keep: &'a Keep,
 }
 
@@ -55,11 +56,6 @@ impl<'a> Desk<'a> {
     ) -> Self {
         let grant = grant_name(provider, area);
         Self { area, provider, grant, clock: ProviderClock::new(tolerance), keep }
-    }
-
-    /// The provider's clock, as far as it is known.
-    pub(in crate::cli) fn clock(&self) -> &ProviderClock {
-        &self.clock
     }
 
     /// A login that comes back to this address.

@@ -130,37 +130,29 @@ impl Keep {
 
     /// Whether the key is the one that the other grants are encrypted with: what is written with another, no worker could read.
     pub(super) fn check_key(&self) -> Result<(), Problem> {
-        let unknown = self.grants().into_iter().find_map(|known| match known.grant {
-            Err(Closed::OtherKey { ours }) => Some((known.name, known.kid.unwrap_or_default(), ours)),
-            _ => None,
-        });
-        let (rule, remedy) = match unknown {
-            Some((name, kid, ours)) => (
-                format!("is the key {ours}, but the grant {name} is encrypted with the key {kid}"),
+        let (grants, ours) = (self.grants(), self.ledger.keys().kid());
+        let refused = |rule, remedy: &str| Err(problem("grant.encryption.key", None, rule, remedy));
+        let is_closed = |known: &&Known| matches!(known.grant, Err(Closed::OtherKey { .. }));
+        if let Some(Known { name, kid: Some(kid), .. }) = grants.iter().find(is_closed) {
+            let rule = format!("is the key {ours}, but the grant {name} is encrypted with the key {kid}");
+            return refused(
+                rule,
                 "use the key that the workers use; if that one is lost, log in with --new-key",
-            ),
-            // What grant.encryption.key.previous opens is not what workers read: they may not have the new key yet.
-            None => match self.is_ahead_of_workers() {
-                Some(kid) => (
-                    format!(
-                        "is the key {}, but every grant is encrypted with the key {kid}, which is \
-                         grant.encryption.key.previous here",
-                        self.ledger.keys().kid()
-                    ),
-                    "wait until the workers have the new key and `auth status` shows it, or exchange the two here",
-                ),
-                None => return Ok(()),
-            },
-        };
-        Err(problem("grant.encryption.key", None, rule, remedy))
-    }
-
-    /// The key that all grants are encrypted with, if that is not the one that would be used.
-    fn is_ahead_of_workers(&self) -> Option<String> {
-        let kids: Vec<String> = self.grants().into_iter().filter_map(|known| known.kid).collect();
-        let first = kids.first()?.clone();
-        let ours = self.ledger.keys().kid();
-        kids.iter().all(|kid| kid != ours).then_some(first)
+            );
+        }
+        let kids: Vec<&str> = grants.iter().filter_map(|known| known.kid.as_deref()).collect();
+        match kids.first() {
+            // Workers may not have the new key yet, although grant.encryption.key.previous opens the grants here.
+            Some(kid) if !kids.contains(&ours) => {
+                let rule = format!(
+                    "is the key {ours}, but every grant is encrypted with the key {kid}, which is \
+                     grant.encryption.key.previous here"
+                );
+                let remedy = "wait until the workers have the new key and `auth status` shows it, or exchange the two here";
+                refused(rule, remedy)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether the workers of this configuration are those that read the topic.

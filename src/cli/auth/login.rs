@@ -101,17 +101,14 @@ pub(super) async fn run(options: &Options, environment: &Environment, out: &mut 
     }
     let terminal = Terminal {
         desk: Desk::new(&keep, provider, options.area, worker.clock_skew_max),
+        options,
         limit: Duration::from_secs(options.timeout * 60),
-        call: !options.no_call,
         worker: &worker,
         connector: &connector.common().name,
-        #[cfg(feature = "simulator")]
-        simulated: options.simulated,
     };
     match way {
         Way::Paste(redirect) => terminal.by_hand(&redirect, out).await,
         Way::Listen(place, address) => {
-            let environment = (!options.no_browser).then_some(environment);
             terminal.by_browser(&place, address.as_deref(), environment, out).await
         }
     }
@@ -120,14 +117,10 @@ pub(super) async fn run(options: &Options, environment: &Environment, out: &mut 
 /// The command around a login: what it prints, and what it does afterwards.
 struct Terminal<'a> {
     desk: Desk<'a>,
+    options: &'a Options,
     limit: Duration,
-    /// Whether the new token is tried.
-    call: bool,
     worker: &'a Worker,
     connector: &'a str,
-    /// Whether the simulated provider's button is pressed in place of a person.
-    #[cfg(feature = "simulator")]
-    simulated: bool,
 }
 
 impl Terminal<'_> {
@@ -135,7 +128,7 @@ impl Terminal<'_> {
         &self,
         place: &Place,
         address: Option<&str>,
-        browser: Option<&Environment>,
+        environment: &Environment,
         out: &mut dyn Write,
     ) -> Result {
         let listener = Listener::bind(place).await.map_err(|source| {
@@ -148,14 +141,11 @@ impl Terminal<'_> {
         let redirect = address.unwrap_or(listener.redirect()).to_owned();
         let login = self.begin(&redirect, out)?;
         #[cfg(feature = "simulator")]
-        if self.simulated {
+        if self.options.simulated {
             let grant = button::log_in(&self.desk, login, listener, &redirect, self.limit).await?;
             return self.tell(grant, out).await;
         }
-        let is_shown = match browser {
-            Some(environment) => browser::open(login.address().as_str(), environment).await,
-            None => false,
-        };
+        let is_shown = !self.options.no_browser && browser::open(login.address().as_str(), environment).await;
         let now =
             if is_shown { "A browser should show it now" } else { "Open it in a browser on this machine" };
         writeln!(out, "{now}. Waiting for it to come back to {redirect}")?;
@@ -182,8 +172,8 @@ impl Terminal<'_> {
         let Desk { area, provider, grant: name, .. } = self.desk;
         let (who, until) = (harmless(grant.login.who()), status::until(&grant, &provider.oauth));
         writeln!(out, "logged in as {who}: the workers have the grant {name}{until}")?;
-        if self.call {
-            let answer = call::first_company(area, provider, self.desk.clock(), &grant).await;
+        if !self.options.no_call {
+            let answer = call::first_company(area, provider, &self.desk.clock, &grant).await;
             writeln!(out, "{answer}")?;
         }
         match restart_failed(self.worker, area, name).await {

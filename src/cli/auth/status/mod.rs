@@ -33,7 +33,7 @@ use crate::{
         Environment, Failure, Result,
         client::Format,
         load, meant,
-        table::{columns, harmless, moment},
+        table::{columns, each, moment, text},
     },
     config::{Connector, Worker},
     worker::{grants::grant_name, state::configs},
@@ -72,7 +72,7 @@ pub(super) async fn run(options: &Options, environment: &Environment, out: &mut 
     }
     let lifetimes = Lifetimes::of(&connectors, !cached);
     let now = now_ms();
-    let lines: Vec<Line> = grants.iter().map(|known| Line::new(known, &lifetimes, now)).collect();
+    let lines: Vec<Line> = grants.into_iter().map(|known| Line::new(known, &lifetimes, now)).collect();
     if options.format.is_json() {
         for line in &lines {
             writeln!(out, "{}", line.json(cached))?;
@@ -167,20 +167,13 @@ impl Lifetimes {
 }
 
 /// One grant as it is shown.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Line {
-    name: String,
-    area: Option<Area>,
+    known: Known,
     state: &'static str,
-    who: Option<String>,
-    /// Where its tokens may go.
-    origins: Vec<String>,
-    scopes: Vec<String>,
     access_ms: Option<i64>,
     refresh_ms: Option<i64>,
     login_ms: Option<i64>,
-    kid: Option<String>,
-    written_ms: Option<i64>,
     /// What a person should know or do.
     remark: Option<String>,
     needs_a_person: bool,
@@ -188,36 +181,33 @@ struct Line {
 }
 
 impl Line {
-    fn new(known: &Known, lifetimes: &Lifetimes, now_ms: i64) -> Self {
-        let mut line = Self {
-            name: known.name.clone(),
-            state: "unreadable",
-            kid: known.kid.clone(),
-            written_ms: known.written_ms,
-            needs_a_person: true,
-            now_ms,
-            ..Self::default()
-        };
+    fn new(known: Known, lifetimes: &Lifetimes, now_ms: i64) -> Self {
         let grant = match &known.grant {
             Ok(grant) => grant,
             Err(error) => {
                 let written = known.written_ms.map(|at| format!("written {}, ", moment(at)));
                 let key = known.kid.as_ref().map(|kid| format!("encrypted with the key {kid}; "));
-                line.remark = Some([written, key, Some(error.to_string())].into_iter().flatten().collect());
-                return line;
+                let remark = Some([written, key, Some(error.to_string())].into_iter().flatten().collect());
+                let (access_ms, refresh_ms, login_ms) = (None, None, None);
+                let (state, needs_a_person) = ("unreadable", true);
+                return Self {
+                    known,
+                    state,
+                    access_ms,
+                    refresh_ms,
+                    login_ms,
+                    remark,
+                    needs_a_person,
+                    now_ms,
+                };
             }
         };
         let named = lifetimes.get(grant);
         let (lifetime, idle) = named.unwrap_or((Some(LIFETIME), None));
-        let (login, refresh) = grant.ends_ms(lifetime, idle);
-        line.area = Some(grant.area);
-        line.who = Some(grant.login.who().to_owned());
-        line.origins = grant.login.origins.clone();
-        if let Some(tokens) = &grant.tokens {
-            (line.scopes, line.access_ms) = (tokens.scopes.clone(), Some(tokens.access_expires_ms));
-            (line.login_ms, line.refresh_ms) = (login, refresh);
-        }
-        (line.state, line.remark, line.needs_a_person) = match &grant.state {
+        let ends = grant.tokens.as_ref().map(|_| grant.ends_ms(lifetime, idle));
+        let (login_ms, refresh_ms) = ends.unwrap_or_default();
+        let access_ms = grant.tokens.as_ref().map(|tokens| tokens.access_expires_ms);
+        let (state, mut remark, mut needs_a_person) = match &grant.state {
             State::Ready if named.is_none() && lifetimes.all => {
                 ("ready", Some("no connector names it, so nobody refreshes it".to_owned()), false)
             }
@@ -232,30 +222,32 @@ impl Line {
             }
             State::Out { at_ms } => ("logged out", Some(format!("since {}", moment(*at_ms))), false),
         };
-        if let Some(end) = refresh.filter(|end| grant.tokens.is_some() && end.saturating_sub(now_ms) < WARNED)
-            && !line.needs_a_person
+        if let Some(end) = refresh_ms.filter(|end| end.saturating_sub(now_ms) < WARNED)
+            && !needs_a_person
         {
-            line.needs_a_person = true;
+            needs_a_person = true;
             let what = if end <= now_ms { "ended" } else { "ends" };
-            line.remark = Some(format!("the login {what} {}: log in again", moment(end)));
+            remark = Some(format!("the login {what} {}: log in again", moment(end)));
         }
-        line
+        Self { known, state, access_ms, refresh_ms, login_ms, remark, needs_a_person, now_ms }
     }
 
     fn json(&self, cached: bool) -> Value {
+        let grant = self.known.grant.as_ref().ok();
+        let tokens = grant.and_then(|grant| grant.tokens.as_ref());
         json!({
-            "grant": self.name,
-            "area": self.area.map(Area::name),
+            "grant": self.known.name,
+            "area": grant.map(|grant| grant.area.name()),
             "state": self.state,
-            "who": self.who,
-            "origins": self.origins,
-            "scopes": self.scopes,
+            "who": grant.map(|grant| grant.login.who()),
+            "origins": grant.map_or(&[][..], |grant| grant.login.origins.as_slice()),
+            "scopes": tokens.map_or(&[][..], |tokens| tokens.scopes.as_slice()),
             "accessTokenEnds": self.access_ms.map(moment),
             "refreshTokenEnds": self.refresh_ms.map(moment),
             "loginEnds": self.login_ms.map(moment),
             "daysLeft": self.days_left(),
-            "key": self.kid,
-            "written": self.written_ms.map(moment),
+            "key": self.known.kid,
+            "written": self.known.written_ms.map(moment),
             "remark": self.remark,
             "needsAPerson": self.needs_a_person,
             "fromThisMachinesCopy": cached,
@@ -277,29 +269,32 @@ fn show(lines: &[Line], cached: bool, out: &mut dyn Write) -> std::io::Result<()
     }
     let head = ["GRANT", "AREA", "STATE", "WHO", "ORIGINS", "ACCESS TOKEN", "REFRESH TOKEN", "LOGIN", "KEY"];
     let dash = || "-".to_owned();
-    let rows = lines.iter().map(|line| {
+    let shown: Vec<Value> = lines.iter().map(|line| line.json(cached)).collect();
+    let joined = |all: &Value| each(all).iter().map(text).collect::<Vec<_>>().join(" ");
+    let rows = shown.iter().zip(lines).map(|(one, line)| {
         let ends = |end: Option<i64>| end.map_or_else(dash, |end| distance(end.saturating_sub(line.now_ms)));
-        let login = line.days_left().map_or_else(dash, |days| format!("{days} days left"));
+        let origins = joined(&one["origins"]);
         [
-            harmless(&line.name),
-            line.area.map_or_else(dash, |area| area.to_string()),
-            line.state.to_owned(),
-            line.who.as_deref().map_or_else(dash, harmless),
-            if line.origins.is_empty() { dash() } else { harmless(&line.origins.join(" ")) },
+            text(&one["grant"]),
+            text(&one["area"]),
+            text(&one["state"]),
+            text(&one["who"]),
+            if origins.is_empty() { dash() } else { origins },
             ends(line.access_ms),
             ends(line.refresh_ms),
-            login,
-            line.kid.as_deref().map_or_else(dash, harmless),
+            line.days_left().map_or_else(dash, |days| format!("{days} days left")),
+            text(&one["key"]),
         ]
     });
     columns(head, rows.collect(), out)?;
-    for line in lines {
+    for one in &shown {
+        let (name, scopes) = (text(&one["grant"]), joined(&one["scopes"]));
         writeln!(out)?;
-        if !line.scopes.is_empty() {
-            writeln!(out, "{} may: {}", harmless(&line.name), harmless(&line.scopes.join(" ")))?;
+        if !scopes.is_empty() {
+            writeln!(out, "{name} may: {scopes}")?;
         }
-        if let Some(remark) = &line.remark {
-            writeln!(out, "{}: {}", harmless(&line.name), harmless(remark))?;
+        if !one["remark"].is_null() {
+            writeln!(out, "{name}: {}", text(&one["remark"]))?;
         }
     }
     Ok(())

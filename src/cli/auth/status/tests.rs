@@ -41,7 +41,7 @@ fn known(grant: Result<Grant, Closed>) -> Known {
 }
 
 fn line(grant: Result<Grant, Closed>) -> Line {
-    Line::new(&known(grant), &Lifetimes { known: BTreeMap::new(), all: false }, NOON)
+    Line::new(known(grant), &Lifetimes { known: BTreeMap::new(), all: false }, NOON)
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_lifetime_of_the_connector_wins_over_the_documented_one() {
     let known_ends = BTreeMap::from([(("books".to_owned(), Area::Accounting), ends)]);
     let lifetimes = Lifetimes { known: known_ends, all: true };
 
-    let line = Line::new(&known(Ok(grant(NOON - 90 * DAY))), &lifetimes, NOON);
+    let line = Line::new(known(Ok(grant(NOON - 90 * DAY))), &lifetimes, NOON);
 
     assert_eq!((line.login_ms, line.needs_a_person), (None, false));
     assert_eq!(line.refresh_ms, Some(NOON - 10 * MINUTE + 15 * DAY));
@@ -103,7 +103,7 @@ fn a_lifetime_of_the_connector_wins_over_the_documented_one() {
 fn a_grant_that_no_connector_names_is_told_where_all_connectors_are_known() {
     let remark = |all| {
         let lifetimes = Lifetimes { known: BTreeMap::new(), all };
-        Line::new(&known(Ok(grant(NOON - DAY))), &lifetimes, NOON).remark
+        Line::new(known(Ok(grant(NOON - DAY))), &lifetimes, NOON).remark
     };
 
     assert!(remark(true).unwrap().contains("nobody refreshes it"));
