@@ -179,7 +179,9 @@ impl<'a, 'b> Play<'a, 'b> {
     async fn through_a_gap(&mut self) -> Result<(Option<f64>, Option<String>)> {
         let stage = self.stage;
         self.doing = "the provider has disabled a subscription";
-        let Some((target, after)) = self.in_time(stage.disable_one()).await?.flatten() else {
+        // Two waits: for the repair that is asked for, and for the subscription.
+        let disabled = self.during(timeout(2 * PATIENCE, stage.disable_one())).await?;
+        let Some((target, after)) = disabled.ok().flatten() else {
             self.screen.tell("a subscription that the provider disabled was not enabled again")?;
             return Ok((None, None));
         };
