@@ -9,7 +9,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use time::{Date, Month, OffsetDateTime};
+use time::{Date, Month, UtcDateTime, format_description::BorrowedFormatItem, macros::format_description};
 
 /// A moment in 100 ns since 1970, UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
@@ -50,45 +50,42 @@ impl Ticks {
 
     /// `2026-11-15T09:00:00.1234567Z`, as records carry it.
     pub fn iso(self) -> String {
-        self.iso_with(1, 7)
+        self.written(format_description!(
+            version = 2,
+            "[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:7]Z"
+        ))
     }
 
     /// `2026-11-15T09:00:00.123Z`, as payroll carries it.
     pub fn iso_milliseconds(self) -> String {
-        self.iso_with(10_000, 3)
-    }
-
-    /// With the fraction of a second in these ticks, and in so many digits.
-    fn iso_with(self, unit: i64, width: usize) -> String {
-        let at = self.utc();
-        let (year, month, day) = (at.year(), u8::from(at.month()), at.day());
-        let (hour, minute, second) = at.to_hms();
-        let fraction = self.0.rem_euclid(SECOND) / unit;
-        format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{fraction:0width$}Z")
+        self.written(format_description!(
+            version = 2,
+            "[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z"
+        ))
     }
 
     /// `11/15/2026 9:00:00 AM`: the `Version` of an event, which is not ISO 8601.
     pub fn month_first(self) -> String {
-        let at = self.utc();
-        let (year, month, day) = (at.year(), u8::from(at.month()), at.day());
-        let (hour, minute, second) = at.to_hms();
-        let half = if hour < 12 { "AM" } else { "PM" };
-        let hour = if hour % 12 == 0 { 12 } else { hour % 12 };
-        format!("{month}/{day}/{year} {hour}:{minute:02}:{second:02} {half}")
+        self.written(format_description!(
+            version = 2,
+            "[month padding:none]/[day padding:none]/[year] [hour repr:12 padding:none]:[minute]:[second] [period]"
+        ))
     }
 
     /// `Sun, 15 Nov 2026 09:00:00 GMT`, as the `Date` header has it.
     pub fn http_date(self) -> String {
-        let at = self.utc();
-        let (weekday, month) = (at.weekday().to_string(), at.month().to_string());
-        let (year, day, (hour, minute, second)) = (at.year(), at.day(), at.to_hms());
-        let (weekday, month) = (&weekday[..3], &month[..3]);
-        format!("{weekday}, {day:02} {month} {year:04} {hour:02}:{minute:02}:{second:02} GMT")
+        self.written(format_description!(
+            version = 2,
+            "[weekday repr:short], [day] [month repr:short] [year] [hour]:[minute]:[second] GMT"
+        ))
     }
 
-    /// By the calendar, which ends with the year 9999; what is beyond shows as 1970.
-    fn utc(self) -> OffsetDateTime {
-        OffsetDateTime::from_unix_timestamp(self.seconds()).unwrap_or(OffsetDateTime::UNIX_EPOCH)
+    /// Outside the calendar, its first or last moment.
+    fn written(self, format: &[BorrowedFormatItem<'_>]) -> String {
+        let nearest = if self.0 < 0 { UtcDateTime::MIN } else { UtcDateTime::MAX };
+        let moment = UtcDateTime::from_unix_timestamp_nanos(i128::from(self.0) * 100).unwrap_or(nearest);
+        // Every moment has all that a format may ask for.
+        moment.format(format).unwrap_or_default()
     }
 }
 
@@ -98,11 +95,9 @@ pub fn ticks(time: Duration) -> i64 {
 }
 
 /// Midnight UTC of a civil date; `None` where there is no such day.
-pub fn midnight(year: i64, month: i64, day: i64) -> Option<Ticks> {
-    let year = i32::try_from(year).ok().filter(|year| *year > 0)?;
-    let month = Month::try_from(u8::try_from(month).ok()?).ok()?;
-    let date = Date::from_calendar_date(year, month, u8::try_from(day).ok()?).ok()?;
-    Some(Ticks(date.midnight().assume_utc().unix_timestamp() * SECOND))
+pub fn midnight(year: i32, month: u8, day: u8) -> Option<Ticks> {
+    let date = Date::from_calendar_date(year, Month::try_from(month).ok()?, day).ok()?;
+    (year > 0).then(|| Ticks(date.midnight().as_utc().unix_timestamp() * SECOND))
 }
 
 /// What the provider takes for the time.

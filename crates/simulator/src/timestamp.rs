@@ -1,51 +1,30 @@
 //! Dates and timestamps, read from text.
 
-use super::clock::{SECOND, Ticks, midnight};
+use time::{Date, OffsetDateTime, format_description::BorrowedFormatItem, macros::format_description};
+
+use super::clock::{Ticks, midnight};
+
+const DAY: &[BorrowedFormatItem<'_>] = format_description!(version = 2, "[year]-[month]-[day]");
+const MOMENT: &[BorrowedFormatItem<'_>] = format_description!(
+    version = 2,
+    "[year]-[month]-[day]T[hour]:[minute]:[second][optional [.[subsecond]]][offset_hour sign:mandatory]:[offset_minute]"
+);
 
 /// `YYYY-MM-DDThh:mm:ss` with up to seven digits of a second and a zone: RFC 3339 as far as a tick can say it.
 pub fn parse(text: &str) -> Option<Ticks> {
-    let (day, time) = text.split_once('T')?;
-    Some(Ticks(date(day)?.0 + time_of_day(time)?))
+    let (day, _) = text.split_once('T')?;
+    date(day)?;
+    let zoned = text.strip_suffix('Z').map(|utc| format!("{utc}+00:00"));
+    let moment = OffsetDateTime::parse(zoned.as_deref().unwrap_or(text), MOMENT).ok()?;
+    let fits = moment.nanosecond() % 100 == 0 && moment.offset().whole_hours().abs() <= 14;
+    fits.then(|| i64::try_from(moment.unix_timestamp_nanos() / 100).ok().map(Ticks)).flatten()
 }
 
 /// Midnight of `YYYY-MM-DD`.
 pub fn date(text: &str) -> Option<Ticks> {
-    let (year, rest) = text.split_once('-')?;
-    let (month, day) = rest.split_once('-')?;
-    midnight(fixed_digits(year, 4)?, fixed_digits(month, 2)?, fixed_digits(day, 2)?)
-}
-
-/// 100 ns since midnight UTC of `hh:mm:ss`, up to seven digits of a second, and a zone.
-fn time_of_day(text: &str) -> Option<i64> {
-    let zone_at = text.find(['Z', '+', '-'])?;
-    let (time, zone) = text.split_at(zone_at);
-    let (time, fraction) = time.split_once('.').unwrap_or((time, "0"));
-    let (hour, rest) = time.split_once(':')?;
-    let (minute, second) = rest.split_once(':')?;
-    let (hour, minute, second) = (fixed_digits(hour, 2)?, fixed_digits(minute, 2)?, fixed_digits(second, 2)?);
-    if hour > 23 || minute > 59 || second > 59 || fraction.len() > 7 {
-        return None;
-    }
-    let scale = 10_i64.pow(7 - u32::try_from(fraction.len()).ok()?);
-    let fraction = fixed_digits(fraction, fraction.len())? * scale;
-    let of_day = (hour * 3_600 + minute * 60 + second) * SECOND + fraction;
-    Some(of_day - zone_offset(zone)? * SECOND)
-}
-
-/// Seconds a zone is ahead of UTC.
-fn zone_offset(zone: &str) -> Option<i64> {
-    if zone == "Z" {
-        return Some(0);
-    }
-    let sign = if zone.starts_with('-') { -1 } else { 1 };
-    let (hour, minute) = zone.get(1..)?.split_once(':')?;
-    let (hour, minute) = (fixed_digits(hour, 2)?, fixed_digits(minute, 2)?);
-    (hour <= 14 && minute <= 59).then_some(sign * (hour * 3_600 + minute * 60))
-}
-
-fn fixed_digits(text: &str, width: usize) -> Option<i64> {
-    let plain = text.len() == width && width > 0 && text.bytes().all(|byte| byte.is_ascii_digit());
-    plain.then(|| text.parse().ok()).flatten()
+    // The library also reads years with a sign.
+    let date = Date::parse(text, DAY).ok().filter(|_| text.len() == 10)?;
+    midnight(date.year(), date.month().into(), date.day())
 }
 
 #[cfg(test)]
