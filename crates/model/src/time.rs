@@ -23,6 +23,9 @@ const SECONDS: &[BorrowedFormatItem<'_>] =
     format_description!(version = 2, "[year]-[month]-[day]T[hour]:[minute]:[second]");
 const OFFSET: &[BorrowedFormatItem<'_>] =
     format_description!(version = 2, "[offset_hour sign:mandatory]:[offset_minute]");
+/// What follows the day of the week in the one form in which HTTP servers may send a date.
+const HTTP: &[BorrowedFormatItem<'_>] =
+    format_description!(version = 2, "[day] [month repr:short] [year] [hour]:[minute]:[second] GMT");
 /// Ticks of 100 nanoseconds from 0001-01-01, where .NET starts to count, to 1970.
 const NET_EPOCH: i64 = 621_355_968_000_000_000;
 /// Ticks from 1601-01-01, where Windows file times start, to 1970.
@@ -50,6 +53,15 @@ impl Moment {
         };
         let ahead = time::Duration::seconds(offset.whole_seconds().into());
         local.as_utc().checked_sub(ahead).map(Self)
+    }
+
+    /// Reads `Sun, 06 Nov 1994 08:49:37 GMT`. A leap second is the last one once more.
+    #[must_use]
+    pub fn parse_http(text: &str) -> Option<Self> {
+        let (_, rest) = text.split_once(", ")?;
+        PrimitiveDateTime::parse(&rest.replace(":60 GMT", ":59 GMT"), HTTP)
+            .ok()
+            .map(|moment| Self(moment.as_utc()))
     }
 
     /// Reads a count of 100 nanoseconds with 18 digits. The provider does not say where it starts to count;

@@ -223,20 +223,7 @@ impl ProviderClock {
 
 /// Reads `Sun, 06 Nov 1994 08:49:37 GMT`, the one form that servers may send, as milliseconds since 1970.
 pub(crate) fn parse_date(text: &str) -> Option<i64> {
-    const MONTHS: [&str; 12] =
-        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let (_, rest) = text.split_once(", ")?;
-    let mut parts = rest.split(' ');
-    let (day, month, year) = (parts.next()?, parts.next()?, parts.next()?);
-    let (time, zone) = (parts.next()?, parts.next()?);
-    if zone != "GMT" || parts.next().is_some() {
-        return None;
-    }
-    let month = MONTHS.iter().position(|name| *name == month)? + 1;
-    // A leap second is the last one once more.
-    let time = time.strip_suffix(":60").map_or_else(|| time.to_owned(), |rest| format!("{rest}:59"));
-    let moment = Moment::parse(&format!("{year}-{month:02}-{day}T{time}Z"))?;
-    Some(moment.micros() / 1_000)
+    Moment::parse_http(text).map(|moment| moment.micros() / 1_000)
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
