@@ -10,6 +10,7 @@
 use std::{borrow::Cow, collections::BTreeMap, fmt, ops::Not, sync::Arc};
 
 use bytes::{BufMut, Bytes, BytesMut};
+use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -19,7 +20,6 @@ use model::{
     Reception, TenantId, TopicPrefix, Traceparent, Value,
 };
 
-use super::signature::hex;
 use crate::spool::Lane;
 
 /// Lanes of one topic: enough that one slow key holds up few others, few enough to look at all of them.
@@ -320,7 +320,7 @@ impl Delivery {
         let hook = match &self.context.family {
             Family::Invoicing { hook, .. } if self.context.content_ids => *hook,
             Family::Invoicing { .. } | Family::Accounting { .. } => {
-                let digest = hex(&Sha256::digest(&self.body)[..16]);
+                let digest = HEXLOWER.encode(&Sha256::digest(&self.body)[..16]);
                 return format!("{digest}-{}", self.context.received_at);
             }
         };
@@ -338,7 +338,7 @@ pub(super) fn content_id(parts: &[&[u8]], body: &[u8]) -> String {
         digest.update(part);
     }
     digest.update(body);
-    hex(&digest.finalize()[..16])
+    HEXLOWER.encode(&digest.finalize()[..16])
 }
 
 /// Whether an id is one: none is blank or, as a GUID that nobody has set, all zeros.

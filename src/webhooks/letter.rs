@@ -32,15 +32,13 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
+use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 
 use base::retry::Retry;
 use model::EncodedRecord;
 
-use super::{
-    delivery::{Context, Delivery, content_id},
-    signature::hex,
-};
+use super::delivery::{Context, Delivery, content_id};
 use crate::pipeline::Failure;
 
 /// All of a delivery but its body.
@@ -135,7 +133,8 @@ impl Piece {
         of: usize,
     ) -> impl Fn(usize) -> [(&'static str, Bytes); 4] + use<> {
         let letter = Bytes::from(letter.to_owned());
-        let (size, digest) = (Bytes::from(body.len().to_string()), Bytes::from(hex(&Sha256::digest(body))));
+        let (size, digest) =
+            (Bytes::from(body.len().to_string()), Bytes::from(HEXLOWER.encode(&Sha256::digest(body))));
         move |number| {
             [
                 (LETTER, letter.clone()),
@@ -201,8 +200,8 @@ impl Joining {
         }
         let mut whole = BytesMut::with_capacity(self.held());
         self.parts.values().for_each(|part| whole.extend_from_slice(part));
-        let sound =
-            whole.len() as u64 == self.piece.size && hex(&Sha256::digest(&whole)) == self.piece.digest;
+        let sound = whole.len() as u64 == self.piece.size
+            && HEXLOWER.encode(&Sha256::digest(&whole)) == self.piece.digest;
         if sound { Ok(whole.freeze()) } else { Err(Unusable::Damaged) }
     }
 }

@@ -6,6 +6,7 @@
 
 use std::{collections::BTreeSet, fmt, iter};
 
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE, HEXUPPER};
 use hmac::{Hmac, KeyInit, Mac};
 use http::{HeaderMap, HeaderName};
 use sha2::Sha256;
@@ -52,15 +53,7 @@ impl Presented {
             (None, Scheme::Optional) => text,
             (None, Scheme::Required) => return None,
         };
-        let (pairs, []) = digits.as_chunks::<2>() else { return None };
-        let mut bytes = [0; LENGTH];
-        if pairs.len() != LENGTH {
-            return None;
-        }
-        for (byte, pair) in bytes.iter_mut().zip(pairs) {
-            *byte = digit(pair[0])? << 4 | digit(pair[1])?;
-        }
-        Some(Self(bytes))
+        HEXLOWER_PERMISSIVE.decode(digits).ok()?.try_into().ok().map(Self)
     }
 }
 
@@ -146,7 +139,7 @@ impl fmt::Debug for Running {
 /// The header's text for a body: what the provider would send, for trials by hand.
 #[must_use]
 pub fn sign(secret: &Secret, body: &[u8]) -> String {
-    format!("sha256={}", hex(&digest(secret, body)).to_uppercase())
+    format!("sha256={}", HEXUPPER.encode(&digest(secret, body)))
 }
 
 /// The secret of one invoicing hook: HMAC-SHA256 of `Entity:Action`, in the provider's words, under `invoicing.secret`, as 64
@@ -155,7 +148,7 @@ pub fn sign(secret: &Secret, body: &[u8]) -> String {
 #[must_use]
 pub fn hook_secret(master: &Secret, entity: InvoicingEntity, action: InvoicingAction) -> Secret {
     let name = format!("{}:{}", entity.provider_name(), action.provider_name());
-    Secret::new(hex(&digest(master, name.as_bytes())))
+    Secret::new(HEXLOWER.encode(&digest(master, name.as_bytes())))
 }
 
 /// Fingerprints of the secret in use and the one before it.
@@ -163,21 +156,10 @@ pub(super) fn fingerprints(now: &Secret, previous: Option<&Secret>) -> BTreeSet<
     iter::once(now).chain(previous).map(|secret| Fingerprint::of(secret.reveal())).collect()
 }
 
-/// Lower-case hexadecimal digits, in a text that never moves: it may be a secret.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(2 * bytes.len());
-    bytes.iter().for_each(|byte| text.push_str(&format!("{byte:02x}")));
-    text
-}
-
 fn digest(secret: &Secret, bytes: &[u8]) -> [u8; LENGTH] {
     let mut mac = Keys::new([secret.reveal().as_bytes()]).start();
     mac.update(bytes);
     mac.0.pop().map(|mac| mac.finalize().into_bytes().into()).unwrap_or_default()
-}
-
-fn digit(letter: u8) -> Option<u8> {
-    (letter as char).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
 }
 
 #[cfg(test)]

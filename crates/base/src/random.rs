@@ -1,6 +1,7 @@
 //! Random bytes and what is made of them: ids that nobody has drawn before, secrets that nobody can guess. One source for all.
 
 use aws_lc_rs::rand;
+use data_encoding::HEXLOWER;
 
 /// The machine has no random numbers to give.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -22,7 +23,7 @@ pub fn bytes<const N: usize>() -> Result<[u8; N], Exhausted> {
 /// # Errors
 /// The machine gives none.
 pub fn hex<const N: usize>() -> Result<String, Exhausted> {
-    Ok(bytes::<N>()?.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(HEXLOWER.encode(&bytes::<N>()?))
 }
 
 /// A fresh GUID, all of it random but the six bits that say so.

@@ -2,6 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
+use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 
 use super::Error;
@@ -112,16 +113,7 @@ impl fmt::Display for Traceparent {
 }
 
 fn hexadecimal<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
-    let digit = |byte: u8| match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        _ => None,
-    };
-    let mut bytes = [0; N];
-    for (byte, pair) in bytes.iter_mut().zip(text.chunks_exact(2)) {
-        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
-    }
-    Some(bytes)
+    HEXLOWER.decode(text).ok()?.try_into().ok()
 }
 
 #[cfg(test)]

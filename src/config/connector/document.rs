@@ -10,6 +10,7 @@ use std::{
     path::Path,
 };
 
+use data_encoding::HEXLOWER;
 use serde::{
     Deserialize, Deserializer,
     de::{MapAccess, Visitor},
@@ -126,12 +127,8 @@ impl Document {
         let state = self.initial_state.map(TargetState::name);
         // A list, so that no order of members can ever change it; the configuration is sorted by itself.
         let whole = json!([self.name, self.config, state]);
-        hex(&Sha256::digest(whole.to_string()))
+        HEXLOWER.encode(&Sha256::digest(whole.to_string()))
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A flat map of texts out of a JSON object, as Kafka Connect coerces it.

@@ -2,6 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
+use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -83,7 +84,7 @@ impl Fingerprint {
     pub fn of(secret: &str) -> Self {
         let digest =
             Sha256::new().chain_update(b"tributary subscription secret\0").chain_update(secret).finalize();
-        Self(digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect())
+        Self(HEXLOWER.encode(&digest[..8]))
     }
 }
 
