@@ -31,10 +31,7 @@ pub fn hex<const N: usize>() -> Result<String, Exhausted> {
 /// # Errors
 /// The machine gives none.
 pub fn guid() -> Result<String, Exhausted> {
-    let number = u128::from_be_bytes(bytes()?) & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
-    let digits = format!("{number:032x}");
-    let parts = [0..8, 8..12, 12..16, 16..20, 20..32];
-    Ok(parts.map(|part| digits.get(part).unwrap_or_default()).join("-"))
+    Ok(uuid::Builder::from_random_bytes(bytes()?).into_uuid().to_string())
 }
 
 #[cfg(test)]

@@ -2,8 +2,7 @@
 //!
 //! Nothing but a GUID goes back, as it came. Whatever else is asked, by whomever, is not reflected.
 
-/// Places of the dashes in a GUID that has some.
-const DASHES: [usize; 4] = [8, 13, 18, 23];
+use uuid::Uuid;
 
 /// The one GUID that a query asks to be echoed; `None` where there is none, more than one, or something else.
 pub(super) fn asked(query: Option<&str>) -> Option<&str> {
@@ -15,14 +14,9 @@ pub(super) fn asked(query: Option<&str>) -> Option<&str> {
     is_guid(value).then_some(value)
 }
 
-/// 32 hexadecimal digits, with all the dashes or none.
+/// 32 hexadecimal digits, with all the dashes or none; in no braces and behind no scheme.
 fn is_guid(text: &str) -> bool {
-    let dashed = text.len() == 36;
-    let fits = |(place, letter): (usize, u8)| match dashed && DASHES.contains(&place) {
-        true => letter == b'-',
-        false => letter.is_ascii_hexdigit(),
-    };
-    (dashed || text.len() == 32) && text.bytes().enumerate().all(fits)
+    matches!(text.len(), 32 | 36) && Uuid::try_parse(text).is_ok()
 }
 
 #[cfg(test)]
