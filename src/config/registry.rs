@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use percent_encoding::percent_decode_str;
 use url::Url;
 
 use base::secret::Secret;
@@ -125,10 +126,5 @@ fn authentication(reader: &mut Reader<'_>, urls: &[Url]) -> RegistryAuth {
 
 /// An address carries credentials percent-encoded; the registry wants them plain.
 fn percent_decoded(text: &str) -> String {
-    // A form decoder is at hand with `url`; plus and ampersand mean themselves here, so they are protected first.
-    let pair = format!("v={}", text.replace('+', "%2B").replace('&', "%26"));
-    url::form_urlencoded::parse(pair.as_bytes())
-        .next()
-        .map(|(_, value)| value.into_owned())
-        .unwrap_or_default()
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }

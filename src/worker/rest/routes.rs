@@ -10,6 +10,7 @@ use axum::{
     response::Response,
     routing::{MethodRouter, delete, get, post, put},
 };
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use base::metrics;
 use model::Wanted;
@@ -242,16 +243,8 @@ fn created(herder: &Herder, info: &Info) -> Response {
 }
 
 fn location(url: &str, name: &str) -> String {
-    let mut location = format!("{}/connectors/", url.trim_end_matches('/'));
-    for byte in name.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                location.push(char::from(byte))
-            }
-            other => location.push_str(&format!("%{other:02X}")),
-        }
-    }
-    location
+    const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    format!("{}/connectors/{}", url.trim_end_matches('/'), utf8_percent_encode(name, ENCODED))
 }
 
 #[cfg(test)]

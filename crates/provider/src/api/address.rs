@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::header::HeaderValue;
 use serde::Serialize;
 
@@ -64,14 +65,8 @@ pub(super) fn query<'a>(parameters: impl IntoIterator<Item = (&'a str, &'a str)>
 }
 
 fn encoded(text: &str) -> String {
-    text.bytes().fold(String::with_capacity(text.len()), |mut encoded, byte| {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'~' | b'.' => encoded.push(byte.into()),
-            // Writing to a String cannot fail.
-            byte => write!(encoded, "%{byte:02X}").unwrap_or_default(),
-        }
-        encoded
-    })
+    const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    utf8_percent_encode(text, ENCODED).to_string()
 }
 
 /// JSON as a header can carry it. What is not ASCII stands only inside texts, where it may be escaped.
