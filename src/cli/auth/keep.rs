@@ -1,4 +1,4 @@
-//! Where the grants are that this command reads and writes: the grants topic, through the ledger that workers use as well.
+//! Where the grants are that this command reads and writes: the grants topic, through the store that workers use as well.
 //!
 //! - Whatever can be known to fail is found before anybody logs in: a key that is missing or not the workers', a Kafka that
 //!   does not answer.
@@ -29,9 +29,9 @@ use crate::{
     worker::{
         arbiter::{self, Arbiter},
         grants::{
-            book::{Book, Entry, Owners, grant_key},
             issued,
-            ledger::{self, Ledger},
+            store::{self, GrantStore},
+            table::{GrantRecord, GrantTable, Owners, grant_key},
         },
         state::{Tail, configs},
     },
@@ -97,7 +97,7 @@ impl Known {
 /// The grants topic.
 #[derive(Debug)]
 pub(in crate::cli) struct Keep {
-    ledger: Ledger,
+    store: GrantStore,
 }
 
 impl Keep {
@@ -119,18 +119,18 @@ impl Keep {
     }
 
     async fn read(worker: &Worker, keys: Arc<Keyring>, partitions: i32) -> Result<Self> {
-        let book = book(worker, Some(&keys), partitions).await?;
-        Ok(Self { ledger: Ledger::new(&worker.kafka, book, keys) })
+        let table = table(worker, Some(&keys), partitions).await?;
+        Ok(Self { store: GrantStore::new(&worker.kafka, table, keys) })
     }
 
     /// Every grant, by name.
     pub(super) fn grants(&self) -> Vec<Known> {
-        known(self.ledger.book(), Some(self.ledger.keys()))
+        known(self.store.table(), Some(self.store.keys()))
     }
 
     /// Whether the key is the one that the other grants are encrypted with: what is written with another, no worker could read.
     pub(super) fn check_key(&self) -> Result<(), Problem> {
-        let (grants, ours) = (self.grants(), self.ledger.keys().kid());
+        let (grants, ours) = (self.grants(), self.store.keys().kid());
         let refused = |rule, remedy: &str| Err(problem("grant.encryption.key", None, rule, remedy));
         let is_closed = |known: &&Known| matches!(known.grant, Err(Closed::OtherKey { .. }));
         if let Some(Known { name, kid: Some(kid), .. }) = grants.iter().find(is_closed) {
@@ -157,7 +157,7 @@ impl Keep {
 
     /// Whether the workers of this configuration are those that read the topic.
     pub(super) fn check_owners(&self, worker: &Worker) -> Result<(), Problem> {
-        let owners = self.ledger.book().read(|book| book.owners().cloned());
+        let owners = self.store.table().read(|table| table.owners().cloned());
         let ours =
             |owners: &Owners| owners.group == worker.group.id && owners.work_topic == worker.topics.work.name;
         match owners.filter(|owners| !ours(owners)) {
@@ -218,26 +218,26 @@ impl Keep {
         };
         let scopes = Some(entered.scopes.clone());
         let issued = Issued { scopes, ..issued(entered.granted.clone(), at_ms) };
-        let mut held = self.ledger.hold(name, Arc::new(|| true));
+        let mut writer = self.store.writer(name, Arc::new(|| true));
         let decide = |before: Option<&Grant>| {
             let made = Grant::log_in(before, name, area, login.clone(), issued.clone());
             made.map(Some).ok_or(Error::NoRefreshToken { area })
         };
-        let standing = held.write_over(Instant::now() + LIMIT, decide).await?;
+        let standing = writer.write_over(Instant::now() + LIMIT, decide).await?;
         // What was read back may already be newer than what was written, but never older.
         standing.filter(|grant| grant.login.id == login.id).ok_or(Error::Superseded)
     }
 
     /// Removes a grant that cannot be opened.
     pub(super) async fn remove(&self, name: &str) -> Result<(), kafka::Error> {
-        self.ledger.hold(name, Arc::new(|| true)).remove(Instant::now() + LIMIT).await
+        self.store.writer(name, Arc::new(|| true)).remove(Instant::now() + LIMIT).await
     }
 
     /// Forgets the tokens of a grant; `None` where there is no such grant.
     pub(super) async fn log_out(&self, name: &str, now_ms: i64) -> Result<Option<Grant>, Error> {
-        let mut held = self.ledger.hold(name, Arc::new(|| true));
+        let mut writer = self.store.writer(name, Arc::new(|| true));
         let decide = |before: Option<&Grant>| Ok::<_, Error>(before.map(|grant| grant.log_out(now_ms)));
-        Ok(held.write(Instant::now() + LIMIT, decide).await?)
+        Ok(writer.write(Instant::now() + LIMIT, decide).await?)
     }
 }
 
@@ -270,12 +270,12 @@ pub(in crate::cli) enum Error {
     Kafka(#[source] kafka::Error),
 }
 
-impl From<ledger::Error<Self>> for Error {
-    fn from(error: ledger::Error<Self>) -> Self {
+impl From<store::Error<Self>> for Error {
+    fn from(error: store::Error<Self>) -> Self {
         match error {
-            ledger::Error::Refused(refusal) => refusal,
-            ledger::Error::Sealed { grant, source } => Self::Sealed { grant, source },
-            ledger::Error::Kafka(source) => Self::Kafka(source),
+            store::Error::Refused(refusal) => refusal,
+            store::Error::Sealed { grant, source } => Self::Sealed { grant, source },
+            store::Error::Kafka(source) => Self::Kafka(source),
         }
     }
 }
@@ -329,22 +329,23 @@ pub(super) async fn look(worker: &Worker) -> Result<Vec<Known>> {
     let Some(count) = partitions(&admin, &worker.topics.grant.name).await? else {
         return Ok(Vec::new());
     };
-    Ok(known(&book(worker, keys.as_ref(), count).await?, keys.as_deref()))
+    Ok(known(&table(worker, keys.as_ref(), count).await?, keys.as_deref()))
 }
 
 /// The topic, read to its end.
-async fn book(worker: &Worker, keys: Option<&Arc<Keyring>>, partitions: i32) -> Result<Tail<Book>> {
+async fn table(worker: &Worker, keys: Option<&Arc<Keyring>>, partitions: i32) -> Result<Tail<GrantTable>> {
     let topic = &worker.topics.grant.name;
-    let blank = keys.map_or_else(Book::default, |keys| Book::with_keys(Arc::clone(keys)));
-    let book = Tail::follow_from(blank, &worker.kafka, topic, partitions).await?;
-    book.read_to_end(LIMIT).await?;
-    Ok(book)
+    let blank = keys.map_or_else(GrantTable::default, |keys| GrantTable::with_keys(Arc::clone(keys)));
+    let table = Tail::follow_from(blank, &worker.kafka, topic, partitions).await?;
+    table.read_to_end(LIMIT).await?;
+    Ok(table)
 }
 
-fn known(book: &Tail<Book>, keys: Option<&Keyring>) -> Vec<Known> {
-    let entries = book.read(|book| book.grants().clone());
-    let known =
-        |(name, entry): (String, Entry)| Known::open(name, entry.envelope.as_deref(), entry.at_ms, keys);
+fn known(table: &Tail<GrantTable>, keys: Option<&Keyring>) -> Vec<Known> {
+    let entries = table.read(|table| table.grants().clone());
+    let known = |(name, entry): (String, GrantRecord)| {
+        Known::open(name, entry.envelope.as_deref(), entry.at_ms, keys)
+    };
     entries.into_iter().map(known).collect()
 }
 

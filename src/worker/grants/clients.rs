@@ -39,7 +39,7 @@ pub(super) struct Clients {
 /// All that decides who answers for an OAuth client, and how it is asked: what is the same for several connectors and grants
 /// shares one issuer, with its keys.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Purpose {
+pub(super) struct IssuerKey {
     settings: String,
     /// Of the client's secret.
     fingerprint: Vec<u8>,
@@ -85,7 +85,7 @@ impl Clients {
         let essence = named.map(|(grant, client, provider)| {
             // When people are warned.
             let lifetimes = [provider.oauth.login_lifetime, provider.oauth.idle_lifetime];
-            (grant, &client.connector, client.area, Purpose::of(provider), lifetimes)
+            (grant, &client.connector, client.area, IssuerKey::of(provider), lifetimes)
         });
         essence.collect()
     }
@@ -110,20 +110,20 @@ impl Clients {
         grant: &str,
         area: Area,
         login: &Login,
-    ) -> Vec<(Purpose, &'a Client)> {
-        let mut found: Vec<(Purpose, &Client)> = Vec::new();
+    ) -> Vec<(IssuerKey, &'a Client)> {
+        let mut found: Vec<(IssuerKey, &Client)> = Vec::new();
         for client in self.all_of_login(grant, area, login) {
-            let purpose = Purpose::of(&client.provider);
-            if found.iter().all(|(known, _)| *known != purpose) {
-                found.push((purpose, client));
+            let key = IssuerKey::of(&client.provider);
+            if found.iter().all(|(known, _)| *known != key) {
+                found.push((key, client));
             }
         }
         found
     }
 
-    /// Every purpose that some connector has.
-    pub(super) fn purposes(&self) -> impl Iterator<Item = Purpose> {
-        self.read.values().filter_map(|(_, provider)| provider.as_deref()).map(Purpose::of)
+    /// Every key that some connector has.
+    pub(super) fn issuer_keys(&self) -> impl Iterator<Item = IssuerKey> {
+        self.read.values().filter_map(|(_, provider)| provider.as_deref()).map(IssuerKey::of)
     }
 
     fn all_of_login<'a, 'b>(
@@ -137,7 +137,7 @@ impl Clients {
     }
 }
 
-impl Purpose {
+impl IssuerKey {
     /// What these settings come to.
     pub(super) fn of(provider: &Provider) -> Self {
         let Provider { auth_url, oauth, transport, .. } = provider;
@@ -249,12 +249,12 @@ mod tests {
 
     #[test]
     fn what_does_not_matter_to_the_identity_service_makes_no_second_one() {
-        let purpose = |key, value| Purpose::of(&provider(&[(key, value)]));
-        let plain = Purpose::of(&provider(&[]));
+        let issuer_key = |key, value| IssuerKey::of(&provider(&[(key, value)]));
+        let plain = IssuerKey::of(&provider(&[]));
 
-        assert_eq!(purpose("accounting.oauth.grant", "acc-2"), plain);
-        assert_eq!(purpose("provider.base.url", "https://other.example.com"), plain);
-        assert_eq!(purpose("provider.subscription.key", "fedcba9876543210"), plain);
+        assert_eq!(issuer_key("accounting.oauth.grant", "acc-2"), plain);
+        assert_eq!(issuer_key("provider.base.url", "https://other.example.com"), plain);
+        assert_eq!(issuer_key("provider.subscription.key", "fedcba9876543210"), plain);
         for (key, value) in [
             ("oauth.client.secret", "fedcba9876543210"),
             ("oauth.client.id", "another"),
@@ -262,7 +262,7 @@ mod tests {
             ("oauth.audiences", "one"),
             ("provider.connect.timeout.ms", "4000"),
         ] {
-            assert_ne!(purpose(key, value), plain, "{key}");
+            assert_ne!(issuer_key(key, value), plain, "{key}");
         }
     }
 

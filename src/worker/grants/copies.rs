@@ -27,12 +27,12 @@ struct Copies {
 
 impl Copies {
     async fn run(&mut self) {
-        let book = self.shared.ledger.book().clone();
-        let mut changes = book.changes();
+        let table = self.shared.store.table().clone();
+        let mut changes = table.changes();
         // What an earlier run has left is looked at before it is written over: if it is damaged, somebody should know.
         let (files, name) = (self.shared.files.clone(), self.name.clone());
         spawn_blocking(move || drop(files.copy(&name))).await.ok();
-        book.caught_up().await;
+        table.caught_up().await;
         loop {
             changes.borrow_and_update();
             self.copy().await;
@@ -44,12 +44,12 @@ impl Copies {
 
     async fn copy(&mut self) {
         let name = &self.name;
-        let Some(found) = self.shared.ledger.book().read(|book| book.grants().get(name).cloned()) else {
+        let Some(found) = self.shared.store.table().read(|table| table.grants().get(name).cloned()) else {
             return;
         };
         let place = (found.partition, found.offset);
         let Some(envelope) = found.envelope.filter(|_| self.copied != Some(place)) else { return };
-        // Told once: the next change is copied anyway.
+        // Logged once: the next change is copied anyway.
         self.copied = Some(place);
         if let Err(error) = self.shared.files.keep(name, envelope).await {
             tracing::warn!(grant = name, %error, "the copy of a grant on this machine was not written; the topic has it");

@@ -28,7 +28,7 @@ use provider::auth::{
     seal::{self, Envelope, Keyring},
 };
 
-use super::book::grant_key;
+use super::table::grant_key;
 
 const DIRECTORY: &str = "grants";
 const COPY: &str = "grant";

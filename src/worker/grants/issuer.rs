@@ -1,4 +1,4 @@
-//! Who issues tokens, as the keeper of grants sees it: the identity service of one OAuth client.
+//! Who issues tokens, as the refresher of grants sees it: the identity service of one OAuth client.
 
 use std::{fmt, sync::Arc};
 

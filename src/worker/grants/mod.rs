@@ -1,8 +1,8 @@
 //! Grants: kept in a topic, refreshed by one worker at a time, read by all.
 //!
 //! ```text
-//! auth login (any machine) ─▶ ledger ──transaction──▶ grants topic ─▶ book (tail) ─┬─▶ view: opened, checked ─▶ Tokens
-//!                               ▲                                                  └─▶ keeper: due? refused? orphaned?
+//! auth login (any machine) ─▶ store ──transaction──▶ grants topic ─▶ table (tail) ─┬─▶ view: opened, checked ─▶ Tokens
+//!                               ▲                                                  └─▶ refresher: due? refused? orphaned?
 //!                               └── intent, answer ◀── refresh ◀───────────────────────────┘ where it is ours
 //! ```
 //!
@@ -27,21 +27,21 @@
 //! answer holds up the copies on it and nothing else. A grant that is lost says so with the command that mends it; what is
 //! received goes on in any case.
 
-pub mod book;
 mod clients;
 mod copies;
-mod crew;
 mod files;
 mod hosts;
 mod issuer;
-mod keeper;
-pub mod ledger;
 mod plan;
 mod refresh;
+mod refresher;
 mod refusals;
 mod service;
 mod shared;
-mod standing;
+mod status;
+pub mod store;
+pub mod table;
+mod tasks;
 mod tokens;
 mod view;
 
@@ -66,14 +66,14 @@ use provider::{
 };
 
 use self::{
-    book::{Book, Owners},
-    clients::Purpose,
-    crew::Crew,
-    ledger::Ledger,
-    refusals::Refusals,
+    clients::IssuerKey,
+    refusals::RefusalReporter,
     shared::Shared,
+    store::GrantStore,
+    table::{GrantTable, Owners},
+    tasks::TaskGroup,
     tokens::{Tokens, Without},
-    view::{Asker, Entry, View},
+    view::{Asker, LocalGrant, View},
 };
 pub use self::{
     clients::{grant_name, login_command},
@@ -81,7 +81,7 @@ pub use self::{
     hosts::{Host, Hosts},
     issuer::{Fault, Issuer, Issuers},
     service::{Services, issued},
-    standing::Standing,
+    status::GrantStatus,
 };
 use super::state::{Tail, configs::Configs};
 use crate::config::{self, RecordSource};
@@ -141,10 +141,10 @@ impl Grants {
                 return Ok(Self { shared: None, fault: Some(fault.into()) });
             }
         };
-        let (blank, topic) = (Book::with_keys(Arc::clone(&keys)), &worker.topics.grant.name);
-        let book = Tail::follow_from(blank, &worker.kafka, topic, parts.partitions).await?;
+        let (blank, topic) = (GrantTable::with_keys(Arc::clone(&keys)), &worker.topics.grant.name);
+        let table = Tail::follow_from(blank, &worker.kafka, topic, parts.partitions).await?;
         let shared = Shared {
-            ledger: Ledger::new(&worker.kafka, book, Arc::clone(&keys)),
+            store: GrantStore::new(&worker.kafka, table, Arc::clone(&keys)),
             files: Files::new(&worker.state_dir, keys),
             membership: parts.membership.clone(),
             work_partitions: i32::try_from(parts.work_partitions).unwrap_or(i32::MAX),
@@ -158,7 +158,7 @@ impl Grants {
             entries: Mutex::default(),
             made: Mutex::default(),
             making: Mutex::default(),
-            refusals: Refusals::new(&worker.kafka)?,
+            refusals: RefusalReporter::new(&worker.kafka)?,
             under_way: watch::Sender::default(),
         };
         Ok(Self { shared: Some(Arc::new(shared)), fault: None })
@@ -168,18 +168,18 @@ impl Grants {
     pub async fn run(self, parts: Parts, cancel: CancellationToken) {
         let Some(shared) = self.shared else { return cancel.cancelled().await };
         let Parts { worker, configs, .. } = parts;
-        let mut crew = Crew::new(&cancel);
+        let mut tasks = TaskGroup::new(&cancel);
         let (read, known) = oneshot::channel();
-        crew.add(shared::salvage(Arc::clone(&shared), crew.stop(), read));
-        let (claiming, stop) = (Arc::clone(&shared), crew.stop());
-        crew.add(async move {
+        tasks.add(shared::salvage(Arc::clone(&shared), tasks.stop(), read));
+        let (claiming, stop) = (Arc::clone(&shared), tasks.stop());
+        tasks.add(async move {
             stop.run_until_cancelled(claiming.claim()).await;
         });
         // What is written from here on is not taken for what an earlier run has left.
         cancel.run_until_cancelled(timeout(LEFT, known)).await;
-        let is_broken = shared.keep(&mut crew, &configs, &worker.providers, &cancel).await;
+        let is_broken = shared.keep(&mut tasks, &configs, &worker.providers, &cancel).await;
         // A stop has a limit of its own.
-        crew.end(is_broken.then_some(Self::AT_STOP)).await;
+        tasks.end(is_broken.then_some(Self::AT_STOP)).await;
     }
 
     /// Waits until nothing is under way.
@@ -197,7 +197,7 @@ impl Grants {
             shared: Arc::clone(shared),
             entry: shared.entry(&asker.grant),
             asker,
-            purpose: Purpose::of(provider),
+            key: IssuerKey::of(provider),
         })
     }
 
@@ -254,7 +254,7 @@ pub struct Watch {
 struct Seen {
     shared: Arc<Shared>,
     /// Kept for as long as somebody looks.
-    _entry: Arc<Entry>,
+    _entry: Arc<LocalGrant>,
     view: watch::Receiver<View>,
 }
 
@@ -267,7 +267,7 @@ impl Watch {
         };
         let view = view.borrow_and_update().clone();
         // The topic may be ahead of the view, and a login that is in the topic has mended it.
-        let grant = shared.ledger.grant(&self.asker.grant).ok().flatten();
+        let grant = shared.store.grant(&self.asker.grant).ok().flatten();
         if grant.is_some_and(|grant| view.is_mended_by(&grant)) {
             return None;
         }
@@ -278,7 +278,7 @@ impl Watch {
     /// that by another topic, and must not find what stood before it.
     pub async fn catch_up(&self) {
         let Ok(Seen { shared, .. }) = &self.seen else { return };
-        if let Err(error) = shared.ledger.book().read_to_end(CATCH_UP).await {
+        if let Err(error) = shared.store.table().read_to_end(CATCH_UP).await {
             tracing::warn!(grant = self.asker.grant, error = %Chain(&error), "what is known of a grant may be old");
         }
     }

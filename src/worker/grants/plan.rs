@@ -53,7 +53,7 @@ pub(super) struct Known<'a> {
     pub(super) chance: f64,
 }
 
-/// What the keeper of a grant remembers.
+/// What the refresher of a grant remembers.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     /// The intent that stands, and when it was seen first.

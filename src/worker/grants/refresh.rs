@@ -49,10 +49,10 @@ use super::{
     Shared,
     files::Pending,
     issuer::Issuer,
-    keeper::wall_ms,
-    ledger::{Error, Held},
     plan::Next,
+    refresher::wall_ms,
     service::issued,
+    store::{Error, GrantWriter},
     view::{command, lost},
 };
 
@@ -117,8 +117,8 @@ impl Attempt<'_> {
             tracing::debug!(grant = self.name, error = %Chain(&error), "a refresh waits");
             return Ended::Again(error.retry());
         }
-        let mut held = self.shared.ledger.hold(self.name, Arc::clone(&self.lease));
-        match held.look::<Conflict>(Instant::now() + LOOK).await {
+        let mut writer = self.shared.store.writer(self.name, Arc::clone(&self.lease));
+        match writer.take::<Conflict>(Instant::now() + LOOK).await {
             Ok(Some(_)) => {}
             Ok(None) => return Ended::Stands,
             Err(error) => return self.failed("take the grant", &error),
@@ -133,17 +133,17 @@ impl Attempt<'_> {
             );
             return Ended::Again(Retry::Later);
         }
-        let begun = match self.begin(&mut held, next, window).await {
+        let begun = match self.begin(&mut writer, next, window).await {
             Ok(begun) => begun,
             Err(ended) => return ended,
         };
         let outcome = self.present(&begun).await;
         // From here on there may be something that only this process knows.
-        held.insist();
-        self.conclude(&mut held, begun, outcome).await
+        writer.insist();
+        self.conclude(&mut writer, begun, outcome).await
     }
 
-    async fn begin(&self, held: &mut Held, next: Next, window: Duration) -> Result<Begun, Ended> {
+    async fn begin(&self, writer: &mut GrantWriter, next: Next, window: Duration) -> Result<Begun, Ended> {
         // Before the commit: everybody else counts from when they have read it.
         let start = Instant::now();
         let end = start + window;
@@ -163,7 +163,7 @@ impl Attempt<'_> {
             }
             .map(Some)
         };
-        match held.write(end, decide).await {
+        match writer.write(end, decide).await {
             Ok(Some(grant)) if grant.intent().is_some_and(|stands| stands.id == intent.id) => {
                 tracing::debug!(grant = self.name, serial = grant.serial, ?cause, "refresh begun");
                 failpoint::reach("grants.begun");
@@ -173,7 +173,7 @@ impl Attempt<'_> {
             Ok(_) | Err(Error::Refused(_)) => Err(Ended::Stands),
             Err(error) => {
                 let ended = self.failed("announce the refresh", &error);
-                self.take_back(held, &intent).await;
+                self.take_back(writer, &intent).await;
                 Err(ended)
             }
         }
@@ -181,13 +181,13 @@ impl Attempt<'_> {
 
     /// Withdraws an intent that stands, as far as anybody knows, and under which nothing was sent. If this cannot be written
     /// either it is an orphan like any other.
-    async fn take_back(&self, held: &mut Held, intent: &Intent) {
-        held.insist();
+    async fn take_back(&self, writer: &mut GrantWriter, intent: &Intent) {
+        writer.insist();
         let withdraw = |grant: Option<&Grant>| {
             let grant = grant.ok_or(Conflict::Changed)?;
             grant.withdraw(&grant.base(intent)).map(Some)
         };
-        match held.write(Instant::now() + WRITE, withdraw).await {
+        match writer.write(Instant::now() + WRITE, withdraw).await {
             Ok(_) | Err(Error::Refused(_)) => {}
             Err(error) => {
                 tracing::debug!(grant = self.name, error = %Chain(&error), "an intent may stand that nobody has");
@@ -199,11 +199,11 @@ impl Attempt<'_> {
         let Some(tokens) = &begun.grant.tokens else { return Outcome::NotSent(identity::Error::Silent) };
         let name = self.name.to_owned();
         let (lease, end, sent) = (Arc::clone(&self.lease), begun.end, Arc::new(AtomicBool::new(false)));
-        let (passed, ledger, base) = (Arc::clone(&sent), self.shared.ledger.clone(), begun.base.clone());
+        let (passed, store, base) = (Arc::clone(&sent), self.shared.store.clone(), begun.base.clone());
         let gate: Gate = Arc::new(move || {
             // The answer to the refresh before may have turned up at the last moment: then the token is used up.
             let stands = || {
-                let grant = ledger.grant(&name).ok().flatten();
+                let grant = store.grant(&name).ok().flatten();
                 grant.is_some_and(|grant| grant.intent().is_some_and(|one| grant.base(one) == base))
             };
             let open = Instant::now() < end && lease() && stands();
@@ -221,7 +221,7 @@ impl Attempt<'_> {
         }
     }
 
-    async fn conclude(&self, held: &mut Held, begun: Begun, outcome: Outcome) -> Ended {
+    async fn conclude(&self, writer: &mut GrantWriter, begun: Begun, outcome: Outcome) -> Ended {
         let Begun { base, cause, start, .. } = begun;
         let name = self.name;
         match outcome {
@@ -241,7 +241,7 @@ impl Attempt<'_> {
                         ),
                     }
                 });
-                store(self.shared, held, pending, refresh, Some(disk)).await;
+                store(self.shared, writer, pending, refresh, Some(disk)).await;
                 Ended::Stands
             }
             Outcome::Refused(code @ OAuthCode::InvalidGrant) => {
@@ -250,7 +250,7 @@ impl Attempt<'_> {
                 let lose = |grant: &Grant| grant.lose(&base, &code, at_ms);
                 let is_lost =
                     |grant: &Grant| matches!(grant.state, State::Lost { at_ms: at, .. } if at == at_ms);
-                let stands = insist(held, name, lose, is_lost).await;
+                let stands = insist(writer, name, lose, is_lost).await;
                 if let Insisted::Stands(grant) = stands
                     && let State::Lost { origin, reason, .. } = grant.state
                 {
@@ -267,13 +267,13 @@ impl Attempt<'_> {
             Outcome::Refused(code) => {
                 metrics::token_refreshed(Refresh::Refused);
                 tracing::error!(grant = name, %code, "the identity service refuses the OAuth client");
-                insist(held, name, |grant| grant.withdraw(&base), |_| false).await;
+                insist(writer, name, |grant| grant.withdraw(&base), |_| false).await;
                 Ended::Client(code.to_string())
             }
             Outcome::NotSent(error) => {
                 metrics::token_refreshed(Refresh::NotSent);
                 tracing::warn!(grant = name, error = %Chain(&error), "a refresh has not reached the identity service");
-                insist(held, name, |grant| grant.withdraw(&base), |_| false).await;
+                insist(writer, name, |grant| grant.withdraw(&base), |_| false).await;
                 Ended::Again(error.retry())
             }
             Outcome::Unknown(error) => {
@@ -297,7 +297,7 @@ impl Attempt<'_> {
 /// Writes an answer of the provider until it stands, or is of no use, while `disk` keeps it.
 async fn store(
     shared: &Shared,
-    held: &mut Held,
+    writer: &mut GrantWriter,
     pending: Pending,
     outcome: Refresh,
     disk: Option<JoinHandle<()>>,
@@ -306,7 +306,7 @@ async fn store(
     let answer = |grant: &Grant| grant.answer(&base, issued.clone());
     let access = issued.access.reveal();
     let has_it = |grant: &Grant| grant.tokens.as_ref().is_some_and(|tokens| tokens.access.reveal() == access);
-    match insist(held, &name, answer, has_it).await {
+    match insist(writer, &name, answer, has_it).await {
         Insisted::Stands(grant) => {
             failpoint::reach("grants.committed");
             metrics::token_refreshed(outcome);
@@ -344,7 +344,7 @@ enum Insisted {
 /// Writes a change until it stands, for as long as this process lives. `is_done` tells it from somebody else's where it stands
 /// although nobody heard of it.
 async fn insist(
-    held: &mut Held,
+    writer: &mut GrantWriter,
     name: &str,
     change: impl Fn(&Grant) -> Result<Grant, Conflict>,
     is_done: impl Fn(&Grant) -> bool,
@@ -355,7 +355,7 @@ async fn insist(
     };
     let mut backoff = Backoff::new(AGAIN, 11);
     loop {
-        let error = match held.write(Instant::now() + WRITE, decide).await {
+        let error = match writer.write(Instant::now() + WRITE, decide).await {
             Ok(Some(grant)) => return Insisted::Stands(Box::new(grant)),
             Ok(None) | Err(Error::Refused(_)) => return Insisted::Superseded,
             Err(error @ Error::Sealed { .. }) => {
@@ -380,8 +380,8 @@ pub(super) async fn salvage(shared: &Shared, pending: Pending) {
         "found an answer of the provider that an earlier run has not written"
     );
     let _under_way = shared.busy();
-    let mut held = shared.ledger.hold(&pending.name, Arc::new(|| true));
-    store(shared, &mut held, pending, Refresh::Salvaged, None).await;
+    let mut writer = shared.store.writer(&pending.name, Arc::new(|| true));
+    store(shared, &mut writer, pending, Refresh::Salvaged, None).await;
 }
 
 /// What is left of the lease when the window closes.

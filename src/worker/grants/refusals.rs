@@ -24,21 +24,21 @@ const QUEUE: usize = 1 << 20;
 const AGAIN: Duration = Duration::from_secs(30);
 
 /// See the module's head.
-pub(super) struct Refusals {
+pub(super) struct RefusalReporter {
     kafka: Kafka,
     producer: Mutex<Arc<Producer>>,
-    told: Arc<Mutex<BTreeMap<String, Told>>>,
+    told: Arc<Mutex<BTreeMap<String, Report>>>,
 }
 
 /// What was told of a grant.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Told {
+struct Report {
     login: String,
     serial: u64,
     at: Instant,
 }
 
-impl Refusals {
+impl RefusalReporter {
     pub(super) fn new(kafka: &Kafka) -> Result<Self, kafka::Error> {
         let producer = Mutex::new(Arc::new(build(kafka)?));
         Ok(Self { kafka: kafka.clone(), producer, told: Arc::default() })
@@ -52,7 +52,7 @@ impl Refusals {
         serial: u64,
         record: impl FnOnce() -> Option<EncodedRecord>,
     ) {
-        let now = Told { login: login.to_owned(), serial, at: Instant::now() };
+        let now = Report { login: login.to_owned(), serial, at: Instant::now() };
         {
             let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
             if told.get(grant).is_some_and(|before| before.covers(&now)) {
@@ -97,7 +97,7 @@ impl Refusals {
     }
 }
 
-impl Told {
+impl Report {
     /// Whether the other need not be told after this.
     fn covers(&self, other: &Self) -> bool {
         self.login == other.login && self.serial >= other.serial && other.at < self.at + AGAIN
@@ -112,8 +112,8 @@ fn build(kafka: &Kafka) -> Result<Producer, kafka::Error> {
 mod tests {
     use super::*;
 
-    fn told(login: &str, serial: u64, at: Instant) -> Told {
-        Told { login: login.to_owned(), serial, at }
+    fn told(login: &str, serial: u64, at: Instant) -> Report {
+        Report { login: login.to_owned(), serial, at }
     }
 
     #[test]
@@ -130,7 +130,7 @@ mod tests {
     #[tokio::test]
     async fn telling_waits_for_no_kafka_and_fifty_tell_one_record() {
         let kafka = Kafka::plaintext("127.0.0.1:1");
-        let refusals = Refusals::new(&kafka).unwrap();
+        let refusals = RefusalReporter::new(&kafka).unwrap();
         let record = || {
             Some(EncodedRecord {
                 topic: "grants".into(),

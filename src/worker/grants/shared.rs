@@ -1,4 +1,4 @@
-//! What the tasks of all grants share, and how they are started: for every grant that a connector names a view, a keeper and a
+//! What the tasks of all grants share, and how they are started: for every grant that a connector names a view, a refresher and a
 //! copy on this disk.
 
 use std::{
@@ -23,17 +23,16 @@ use model::EncodedRecord;
 use provider::auth::identity;
 
 use super::{
-    book::{Owners, Refused, refused_key},
-    clients::{self, Client, Clients, Purpose},
+    clients::{self, Client, Clients, IssuerKey},
     copies,
-    crew::Crew,
     files::Files,
     issuer::{Issuer, Issuers},
-    keeper,
-    ledger::Ledger,
-    refresh,
-    refusals::Refusals,
-    view::{self, Entry},
+    refresh, refresher,
+    refusals::RefusalReporter,
+    store::GrantStore,
+    table::{Owners, Refused, refused_key},
+    tasks::TaskGroup,
+    view::{self, LocalGrant},
 };
 use crate::{
     config::Providers,
@@ -49,7 +48,7 @@ const REREAD: Duration = Duration::from_secs(60);
 
 /// What the tasks of all grants share.
 pub(super) struct Shared {
-    pub(super) ledger: Ledger,
+    pub(super) store: GrantStore,
     pub(super) files: Files,
     pub(super) membership: Membership,
     pub(super) work_partitions: i32,
@@ -65,12 +64,12 @@ pub(super) struct Shared {
     pub(super) adopt: bool,
     /// Whether the topic says whose it is.
     pub(super) claimed: watch::Sender<bool>,
-    pub(super) entries: Mutex<BTreeMap<String, Arc<Entry>>>,
+    pub(super) entries: Mutex<BTreeMap<String, Arc<LocalGrant>>>,
     /// Issuers by what they are for. They keep keys.
-    pub(super) made: Mutex<BTreeMap<Purpose, Arc<dyn Issuer>>>,
+    pub(super) made: Mutex<BTreeMap<IssuerKey, Arc<dyn Issuer>>>,
     /// Held while one is made.
     pub(super) making: Mutex<()>,
-    pub(super) refusals: Refusals,
+    pub(super) refusals: RefusalReporter,
     /// Refreshes and answers that are not ended yet.
     pub(super) under_way: watch::Sender<usize>,
 }
@@ -91,14 +90,14 @@ struct Kept {
 }
 
 impl Shared {
-    pub(super) fn entry(&self, name: &str) -> Arc<Entry> {
-        Arc::clone(self.entries().entry(name.to_owned()).or_insert_with(|| Arc::new(Entry::new(name))))
+    pub(super) fn entry(&self, name: &str) -> Arc<LocalGrant> {
+        Arc::clone(self.entries().entry(name.to_owned()).or_insert_with(|| Arc::new(LocalGrant::new(name))))
     }
 
     /// Keeps every grant that a connector names, until cancelled. Whether that is because a task was broken.
     pub(super) async fn keep(
         self: &Arc<Self>,
-        crew: &mut Crew,
+        tasks: &mut TaskGroup,
         configs: &Tail<Configs>,
         providers: &Providers,
         cancel: &CancellationToken,
@@ -115,7 +114,7 @@ impl Shared {
                 tokio::select! {
                     () = cancel.cancelled() => return false,
                     () = &mut reading => break,
-                    ended = crew.ended() => if ended.is_err() { return true },
+                    ended = tasks.ended() => if ended.is_err() { return true },
                 }
             }
             let clients = self.clients.borrow().clone();
@@ -129,11 +128,11 @@ impl Shared {
                 if kept.contains_key(name) || leaving.iter().any(|(leaving, _)| leaving == name) {
                     continue;
                 }
-                let (stop, entry) = (crew.stop(), self.entry(name));
+                let (stop, entry) = (tasks.stop(), self.entry(name));
                 let tasks = [
-                    crew.add(view::keep(Arc::clone(self), Arc::clone(&entry), stop.clone())),
-                    crew.add(keeper::keep(Arc::clone(self), entry, stop.clone())),
-                    crew.add(copies::keep(Arc::clone(self), name.clone(), stop.clone())),
+                    tasks.add(view::keep(Arc::clone(self), Arc::clone(&entry), stop.clone())),
+                    tasks.add(refresher::keep(Arc::clone(self), entry, stop.clone())),
+                    tasks.add(copies::keep(Arc::clone(self), name.clone(), stop.clone())),
                 ];
                 kept.insert(name.clone(), Kept { stop, tasks });
             }
@@ -141,19 +140,19 @@ impl Shared {
                 () = cancel.cancelled() => return false,
                 _ = changes.changed() => {}
                 () = sleep(REREAD) => {}
-                ended = crew.ended() => if ended.is_err() { return true },
+                ended = tasks.ended() => if ended.is_err() { return true },
             }
         }
     }
 
     /// Finds out whose the topic is, for as long as that takes.
     pub(super) async fn claim(&self) {
-        self.ledger.book().caught_up().await;
+        self.store.table().caught_up().await;
         loop {
-            match self.ledger.claim(&self.ours, self.adopt, CLAIM).await {
+            match self.store.claim(&self.ours, self.adopt, CLAIM).await {
                 Ok(owners) => {
                     if owners != self.ours {
-                        let topic = self.ledger.book().topic();
+                        let topic = self.store.table().topic();
                         tracing::error!(%topic, group = owners.group, "the grants topic belongs to workers of another group");
                     }
                     self.claimed.send_replace(true);
@@ -173,9 +172,9 @@ impl Shared {
         if self.adopt && !*self.claimed.borrow() {
             return None;
         }
-        let book = self.ledger.book();
-        book.read(|book| {
-            book.owners().filter(|owners| **owners != self.ours).map(|owners| owners.group.clone())
+        let table = self.store.table();
+        table.read(|table| {
+            table.owners().filter(|owners| **owners != self.ours).map(|owners| owners.group.clone())
         })
     }
 
@@ -200,32 +199,32 @@ impl Shared {
 
     /// The identity service of a connector's client, kept for as long as a connector has it.
     pub(super) fn issuer(&self, client: &Client) -> Result<Arc<dyn Issuer>, identity::Error> {
-        let purpose = Purpose::of(&client.provider);
+        let key = IssuerKey::of(&client.provider);
         // Two locks: certificates are read while one is made, and every request asks those that are there for the time.
         let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(issuer) = self.made().get(&purpose) {
+        if let Some(issuer) = self.made().get(&key) {
             return Ok(Arc::clone(issuer));
         }
         let issuer = self.issuers.issuer(&client.provider, client.area)?;
         let mut made = self.made();
-        made.insert(purpose, Arc::clone(&issuer));
+        made.insert(key, Arc::clone(&issuer));
         // Only now: what it shares with those before it goes on.
         let clients = self.clients.borrow();
-        made.retain(|known, _| clients.purposes().any(|purpose| purpose == *known));
+        made.retain(|known, _| clients.issuer_keys().any(|key| key == *known));
         Ok(issuer)
     }
 
     /// What time it is at a provider, as far as somebody has heard from it.
-    pub(super) fn now_ms(&self, purpose: &Purpose) -> i64 {
-        let issuer = self.made().get(purpose).cloned();
-        issuer.map_or_else(keeper::wall_ms, |issuer| issuer.now_ms())
+    pub(super) fn now_ms(&self, key: &IssuerKey) -> i64 {
+        let issuer = self.made().get(key).cloned();
+        issuer.map_or_else(refresher::wall_ms, |issuer| issuer.now_ms())
     }
 
-    pub(super) fn entries(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Entry>>> {
+    pub(super) fn entries(&self) -> MutexGuard<'_, BTreeMap<String, Arc<LocalGrant>>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn made(&self) -> MutexGuard<'_, BTreeMap<Purpose, Arc<dyn Issuer>>> {
+    fn made(&self) -> MutexGuard<'_, BTreeMap<IssuerKey, Arc<dyn Issuer>>> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -234,8 +233,8 @@ impl Shared {
         self.refusals.tell(name, login, serial, || {
             let value = Refused { serial, login: login.to_owned(), worker: self.worker_id.to_string() };
             Some(EncodedRecord {
-                topic: Arc::clone(self.ledger.book().topic()),
-                partition: self.ledger.place(name),
+                topic: Arc::clone(self.store.table().topic()),
+                partition: self.store.place(name),
                 key: Bytes::from(refused_key(name)),
                 value: Some(serde_json::to_vec(&value).ok()?.into()),
                 headers: Vec::new(),
@@ -267,6 +266,6 @@ pub(super) async fn salvage(shared: Arc<Shared>, stop: CancellationToken, read: 
 
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("ledger", &self.ledger).finish_non_exhaustive()
+        f.debug_struct("Shared").field("store", &self.store).finish_non_exhaustive()
     }
 }

@@ -9,8 +9,8 @@ use provider::auth::{self, Access, Error};
 
 use super::{
     Shared,
-    clients::{Purpose, login_command},
-    view::{Asker, Entry, Given, View, wait_for},
+    clients::{IssuerKey, login_command},
+    view::{Asker, CheckedToken, LocalGrant, View, wait_for},
 };
 
 /// A token is not given out when it ends within this long: it has to reach the provider.
@@ -21,15 +21,15 @@ const LOOK: Duration = Duration::from_secs(1);
 /// The tokens of one grant. See [`auth::Tokens`].
 pub(super) struct Tokens {
     pub(super) shared: Arc<Shared>,
-    pub(super) entry: Arc<Entry>,
+    pub(super) entry: Arc<LocalGrant>,
     pub(super) asker: Asker,
     /// Whose clock counts.
-    pub(super) purpose: Purpose,
+    pub(super) key: IssuerKey,
 }
 
 /// How a token that is shown stands with whoever asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
+enum TokenState {
     /// It may be used.
     Good,
     /// It has been refused, or ends within a moment: another is waited for.
@@ -44,11 +44,12 @@ impl Tokens {
         let begun = Instant::now();
         let mut view = self.entry.view.subscribe();
         loop {
-            let now_ms = self.shared.now_ms(&self.purpose);
+            let now_ms = self.shared.now_ms(&self.key);
             let look = (Instant::now() + LOOK).min(end);
             let settled = wait_for(&mut view, look, |view| match view {
                 View::Good(given) => {
-                    !self.asker.may_have(given) || standing(&given.access, refused, now_ms) == Standing::Good
+                    !self.asker.may_have(given)
+                        || state_of(&given.access, refused, now_ms) == TokenState::Good
                 }
                 View::Unread | View::Unchecked => false,
                 _ => true,
@@ -72,15 +73,15 @@ impl Tokens {
     /// Tells its owner of a token that has ended by the clock of here: the owner's may be wrong, and without a token no request
     /// goes out that an API could refuse.
     fn tell_ended(&self, refused: Option<&Access>) {
-        let now_ms = self.shared.now_ms(&self.purpose);
+        let now_ms = self.shared.now_ms(&self.key);
         let given = self.given();
-        if let Some(given) = given.filter(|one| standing(&one.access, refused, now_ms) == Standing::Ended) {
+        if let Some(given) = given.filter(|one| state_of(&one.access, refused, now_ms) == TokenState::Ended) {
             self.shared.refuse(&self.entry.name, &given.login.id, given.access.serial);
         }
     }
 
     /// The token that is shown, if it is for whoever asks.
-    fn given(&self) -> Option<Arc<Given>> {
+    fn given(&self) -> Option<Arc<CheckedToken>> {
         match &*self.entry.view.borrow() {
             View::Good(given) if self.asker.may_have(given) => Some(Arc::clone(given)),
             _ => None,
@@ -88,14 +89,14 @@ impl Tokens {
     }
 }
 
-fn standing(access: &Access, refused: Option<&Access>, now_ms: i64) -> Standing {
+fn state_of(access: &Access, refused: Option<&Access>, now_ms: i64) -> TokenState {
     let left = access.expires_ms.map_or(i64::MAX, |end| end.saturating_sub(now_ms));
     let is_refused = refused
         .is_some_and(|one| access.serial <= one.serial && access.header.reveal() == one.header.reveal());
     match left {
-        ..=0 => Standing::Ended,
-        left if left <= MOMENT_MS || is_refused => Standing::Waits,
-        _ => Standing::Good,
+        ..=0 => TokenState::Ended,
+        left if left <= MOMENT_MS || is_refused => TokenState::Waits,
+        _ => TokenState::Good,
     }
 }
 
@@ -164,18 +165,21 @@ mod tests {
     #[test]
     fn a_token_that_has_ended_is_told_and_one_that_is_about_to_is_waited_for() {
         let shown = access("Bearer a", 1);
-        let at = |now_ms| standing(&shown, None, now_ms);
+        let at = |now_ms| state_of(&shown, None, now_ms);
 
-        assert_eq!([at(9_000), at(9_600), at(10_000)], [Standing::Good, Standing::Waits, Standing::Ended]);
-        let refused = standing(&shown, Some(&shown), 9_000);
-        assert_eq!(refused, Standing::Waits);
-        assert_eq!(standing(&shown, Some(&shown), 10_000), Standing::Ended);
+        assert_eq!(
+            [at(9_000), at(9_600), at(10_000)],
+            [TokenState::Good, TokenState::Waits, TokenState::Ended]
+        );
+        let refused = state_of(&shown, Some(&shown), 9_000);
+        assert_eq!(refused, TokenState::Waits);
+        assert_eq!(state_of(&shown, Some(&shown), 10_000), TokenState::Ended);
     }
 
     #[test]
     fn what_is_given_instead_of_a_refused_token_is_another_whatever_its_serial() {
         let refused = access("Bearer a", 57);
-        let is_good = |one: &Access| standing(one, Some(&refused), 0) == Standing::Good;
+        let is_good = |one: &Access| state_of(one, Some(&refused), 0) == TokenState::Good;
 
         assert!(!is_good(&access("Bearer a", 57)));
         assert!(is_good(&access("Bearer b", 58)));

@@ -1,7 +1,7 @@
 //! What this worker knows of one grant: opened, checked, and fit to be given out.
 //!
 //! ```text
-//! book ─▶ opened ─▶ its access token checked, once per serial ─▶ View ─▶ whoever asks for a token, if it is theirs
+//! table ─▶ opened ─▶ its access token checked, once per serial ─▶ View ─▶ whoever asks for a token, if it is theirs
 //!                       │ has ended, or its key is not known
 //!                       └─▶ refused: its owner refreshes
 //! ```
@@ -72,12 +72,12 @@ pub(super) enum View {
     /// It is there, and its token is not checked yet.
     Unchecked,
     /// It may be used, for as long as the token lives.
-    Good(Arc<Given>),
+    Good(Arc<CheckedToken>),
 }
 
 /// A token that may be given out, and to whom.
 #[derive(Debug)]
-pub(super) struct Given {
+pub(super) struct CheckedToken {
     pub(super) access: Access,
     pub(super) area: Area,
     pub(super) login: Login,
@@ -110,13 +110,13 @@ impl Asker {
 
     /// Whether it may present a token: one that was given to its client, by its identity service, for this area, and for the
     /// origin of its `provider.base.url`.
-    pub(super) fn may_have(&self, given: &Given) -> bool {
+    pub(super) fn may_have(&self, given: &CheckedToken) -> bool {
         let Provider { base_url, transport, .. } = &self.provider;
         self.is_of(given) && given.login.may_go_to(base_url, &transport.hosts)
     }
 
     /// Whether a token was given to its client, by its identity service, for this area.
-    fn is_of(&self, given: &Given) -> bool {
+    fn is_of(&self, given: &CheckedToken) -> bool {
         self.area == given.area && is_of(&self.provider, &given.login)
     }
 }
@@ -170,26 +170,26 @@ impl View {
 
 /// One grant on this worker.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct LocalGrant {
     pub(super) name: String,
     pub(super) view: watch::Sender<View>,
 }
 
-impl Entry {
+impl LocalGrant {
     pub(super) fn new(name: &str) -> Self {
         Self { name: name.to_owned(), view: watch::Sender::new(View::Unread) }
     }
 }
 
 /// Keeps the view of one grant, until cancelled.
-pub(super) async fn keep(shared: Arc<Shared>, entry: Arc<Entry>, cancel: CancellationToken) {
+pub(super) async fn keep(shared: Arc<Shared>, entry: Arc<LocalGrant>, cancel: CancellationToken) {
     let mut viewer = Viewer { shared, entry, checked: None, stale: None };
     cancel.run_until_cancelled(viewer.run()).await;
 }
 
 struct Viewer {
     shared: Arc<Shared>,
-    entry: Arc<Entry>,
+    entry: Arc<LocalGrant>,
     /// Login and serial whose token was checked, and what came of it.
     checked: Option<((String, u64), View)>,
     stale: Option<Stale>,
@@ -213,10 +213,10 @@ impl Viewer {
     }
 
     async fn run(&mut self) {
-        let book = self.shared.ledger.book().clone();
-        let (mut changes, mut clients) = (book.changes(), self.shared.clients.subscribe());
+        let table = self.shared.store.table().clone();
+        let (mut changes, mut clients) = (table.changes(), self.shared.clients.subscribe());
         let mut claimed = self.shared.claimed.subscribe();
-        book.caught_up().await;
+        table.caught_up().await;
         let mut backoff = Backoff::new(AGAIN, 7);
         loop {
             changes.borrow_and_update();
@@ -243,7 +243,7 @@ impl Viewer {
 
     /// Looks once: what to show, if that changes. `Err` if it has to be looked at again soon.
     async fn look(&mut self) -> Result<Option<View>, Retry> {
-        let opened = self.shared.ledger.grant(&self.entry.name);
+        let opened = self.shared.store.grant(&self.entry.name);
         if let Some(group) = self.shared.foreign() {
             return Ok(Some(View::Foreign { group }));
         }
@@ -297,7 +297,7 @@ impl Viewer {
                 let end = told.unwrap_or(tokens.access_expires_ms).min(tokens.access_expires_ms);
                 let header = Secret::new(format!("Bearer {}", tokens.access.reveal()));
                 let access = Access { header, serial: grant.serial, expires_ms: Some(end) };
-                View::Good(Arc::new(Given { access, area: grant.area, login: grant.login.clone() }))
+                View::Good(Arc::new(CheckedToken { access, area: grant.area, login: grant.login.clone() }))
             }
             Err(Fault::Distrusted(rule)) => {
                 tracing::error!(grant = grant.name, serial = grant.serial, rule, "a token is not trusted");

@@ -11,7 +11,7 @@ use crate::{
 
 fn given(id: &str, serial: u64) -> View {
     let access = Access { header: format!("Bearer {id}-{serial}").into(), serial, expires_ms: None };
-    View::Good(Arc::new(Given { access, area: Area::Accounting, login: login(id) }))
+    View::Good(Arc::new(CheckedToken { access, area: Area::Accounting, login: login(id) }))
 }
 
 fn asker(changed: &[(&str, &str)], area: Area) -> Asker {
@@ -73,7 +73,7 @@ fn a_connector_gets_no_token_for_another_origin() {
 fn a_login_without_origins_needs_its_host_listed_in_full() {
     let old = Login { origins: Vec::new(), ..login("first") };
     let access = Access { header: "Bearer old".into(), serial: 1, expires_ms: None };
-    let view = View::Good(Arc::new(Given { access, area: Area::Accounting, login: old }));
+    let view = View::Good(Arc::new(CheckedToken { access, area: Area::Accounting, login: old }));
     for (listed, is_good) in [
         (&[][..], false),
         (&["*.example.com"][..], false),

@@ -9,8 +9,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tributary::config;
-use tributary::worker::grants::book::{Book, Owners};
-use tributary::worker::grants::ledger::Ledger;
+use tributary::worker::grants::store::GrantStore;
+use tributary::worker::grants::table::{GrantTable, Owners};
 use tributary::worker::state::Tail;
 
 use super::*;
@@ -397,10 +397,10 @@ async fn what_would_make_a_login_useless_or_harm_another_is_found_before_anybody
     fs::write(&scene.config, &config).unwrap();
 
     let worker = config::Worker::load(Some(&scene.config), []).unwrap().config;
-    let book = Tail::<Book>::follow(&worker.kafka, &worker.topics.grant.name, 1).await.unwrap();
+    let book = Tail::<GrantTable>::follow(&worker.kafka, &worker.topics.grant.name, 1).await.unwrap();
     let keys = Arc::new(Keyring::new(&ENCRYPTION_KEY.into(), None, &worker.group.id).unwrap());
     let theirs = Owners { group: "theirs".into(), work_topic: "their-work".into() };
-    Ledger::new(&worker.kafka, book, keys).claim(&theirs, false, LIMIT).await.unwrap();
+    GrantStore::new(&worker.kafka, book, keys).claim(&theirs, false, LIMIT).await.unwrap();
     refused("a topic of others", &["grant.storage.topic", "theirs", "their-work"]).await;
     Ok(())
 }

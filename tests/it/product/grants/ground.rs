@@ -18,8 +18,8 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tributary::config::{self, Connector, Providers};
 use tributary::worker::arbiter::Arbiter;
-use tributary::worker::grants::book::{Book, Owners};
-use tributary::worker::grants::ledger::Ledger;
+use tributary::worker::grants::store::GrantStore;
+use tributary::worker::grants::table::{GrantTable, Owners};
 use tributary::worker::grants::{Grants, Parts, Watch};
 use tributary::worker::state::configs::{self, Properties};
 use tributary::worker::state::{State, Tail};
@@ -120,22 +120,22 @@ impl Ground {
     }
 
     /// What writes to the grants topic without being a worker.
-    pub(super) async fn ledger(&self, key: &str) -> Ledger {
+    pub(super) async fn ledger(&self, key: &str) -> GrantStore {
         let worker = self.config(key, None, "ledger");
         let keys = Arc::new(Keyring::new(&key.into(), None, &self.prefix).unwrap());
-        let (blank, topic) = (Book::with_keys(Arc::clone(&keys)), &worker.topics.grant.name);
+        let (blank, topic) = (GrantTable::with_keys(Arc::clone(&keys)), &worker.topics.grant.name);
         let book = Tail::follow_from(blank, &worker.kafka, topic, 1).await.unwrap();
         timeout(LIMIT, book.caught_up()).await.unwrap();
-        Ledger::new(&worker.kafka, book, keys)
+        GrantStore::new(&worker.kafka, book, keys)
     }
 
     /// Logs in, with the refresh token of this number.
-    pub(super) async fn log_in(&self, ledger: &Ledger, number: u32) -> Grant {
+    pub(super) async fn log_in(&self, ledger: &GrantStore, number: u32) -> Grant {
         self.log_in_for(ledger, number, Area::Accounting).await
     }
 
     /// The same for another area, whose grant has its name.
-    pub(super) async fn log_in_for(&self, ledger: &Ledger, number: u32, area: Area) -> Grant {
+    pub(super) async fn log_in_for(&self, ledger: &GrantStore, number: u32, area: Area) -> Grant {
         let issued = self.bank.log_in(number);
         let login = Login {
             id: format!("login-{number}"),
@@ -149,7 +149,7 @@ impl Ground {
         let log_in = |before: Option<&Grant>| {
             Ok::<_, Infallible>(Grant::log_in(before, area.name(), area, login.clone(), issued.clone()))
         };
-        let mut held = ledger.hold(area.name(), Arc::new(|| true));
+        let mut held = ledger.writer(area.name(), Arc::new(|| true));
         held.write_over(Instant::now() + LIMIT, log_in).await.unwrap().unwrap()
     }
 

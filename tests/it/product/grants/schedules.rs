@@ -14,7 +14,7 @@ use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
-use tributary::worker::grants::ledger::Ledger;
+use tributary::worker::grants::store::GrantStore;
 use tributary::worker::grants::{Files, Pending};
 
 use super::bank::Effect;
@@ -222,8 +222,8 @@ async fn a_rival_for_the_grant_between_answer_and_commit_costs_nothing(shared: &
     timeout(LIMIT, ground.bank.has_seen(1)).await.unwrap();
 
     // Takes the id, so that the next write of the worker is refused by the broker.
-    let mut rival = ledger.hold("accounting", Arc::new(|| true));
-    let found = rival.look::<Conflict>(Instant::now() + LIMIT).await.unwrap().unwrap();
+    let mut rival = ledger.writer("accounting", Arc::new(|| true));
+    let found = rival.take::<Conflict>(Instant::now() + LIMIT).await.unwrap().unwrap();
     assert!(matches!(found.state, State::Refreshing { .. }));
     ground.bank.answer();
 
@@ -236,14 +236,14 @@ async fn what_is_committed_is_told_also_where_a_neighbour_hides_it(shared: &'sta
     let ground = Ground::create(shared.bootstrap(), "grants-hidden", HOUR).await;
     let ledger = ground.ledger(KEY).await;
     ground.log_in(&ledger, 1).await;
-    let mut held = ledger.hold("accounting", Arc::new(|| true));
-    held.look::<Conflict>(Instant::now() + LIMIT).await.unwrap();
+    let mut held = ledger.writer("accounting", Arc::new(|| true));
+    held.take::<Conflict>(Instant::now() + LIMIT).await.unwrap();
     // Another writer of the partition stands inside its transaction, so that nothing behind it can be read.
     let (hook, gate) = gate();
     let options = TransactionOptions { before_commit: Some(hook), ..TransactionOptions::default() };
     let neighbour = Shards::new(ground.config(KEY, None, "neighbour").kafka.clone(), options);
     let mut neighbour = neighbour.take("neighbour", Arc::new(|| true)).await.unwrap();
-    let hiding = record(ledger.book().topic(), 0, "refused/other", "{}");
+    let hiding = record(ledger.table().topic(), 0, "refused/other", "{}");
     let open = tokio::spawn(async move { neighbour.commit(vec![hiding]).await });
     timeout(LIMIT, gate.reached()).await.unwrap();
 
@@ -301,8 +301,8 @@ async fn first_token(tokens: &dyn Tokens) -> Access {
 }
 
 /// Waits until a grant has this serial in the topic.
-async fn stands(ledger: &Ledger, name: &str, serial: u64) {
-    let mut changes = ledger.book().changes();
+async fn stands(ledger: &GrantStore, name: &str, serial: u64) {
+    let mut changes = ledger.table().changes();
     let has_it = async {
         while ledger.grant(name).unwrap().is_none_or(|grant| grant.serial < serial) {
             changes.changed().await.unwrap();
@@ -312,7 +312,7 @@ async fn stands(ledger: &Ledger, name: &str, serial: u64) {
 }
 
 /// Leaves a refresh open, as a worker that dies does.
-async fn open_intent(ledger: &Ledger, name: &str) -> Grant {
+async fn open_intent(ledger: &GrantStore, name: &str) -> Grant {
     let intent = Intent {
         id: format!("open-{name}"),
         cause: Cause::Due,
@@ -321,7 +321,7 @@ async fn open_intent(ledger: &Ledger, name: &str) -> Grant {
         withdrawn: false,
     };
     let begin = |grant: Option<&Grant>| grant.ok_or(Conflict::Changed)?.begin(1, intent.clone()).map(Some);
-    let mut held = ledger.hold(name, Arc::new(|| true));
+    let mut held = ledger.writer(name, Arc::new(|| true));
     held.write(Instant::now() + LIMIT, begin).await.unwrap().unwrap()
 }
 

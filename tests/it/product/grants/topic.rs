@@ -12,7 +12,7 @@ use provider::{
     auth::seal::Keyring,
 };
 use tokio::time::{Instant, timeout};
-use tributary::worker::grants::book::Owners;
+use tributary::worker::grants::table::Owners;
 use tributary::worker::grants::{Files, Pending};
 
 use super::bank::Effect;
@@ -164,7 +164,7 @@ async fn an_answer_on_the_disk_of_a_dead_process_is_salvaged(shared: &'static Sh
     let ground = Ground::create(shared.bootstrap(), "grants-salvage", HOUR).await;
     let ledger = ground.ledger(KEY).await;
     ground.log_in(&ledger, 1).await;
-    let mut held = ledger.hold("accounting", Arc::new(|| true));
+    let mut held = ledger.writer("accounting", Arc::new(|| true));
     let begin = |grant: Option<&Grant>| grant.ok_or(Conflict::Changed)?.begin(1, intent()).map(Some);
     let begun = held.write(Instant::now() + LIMIT, begin).await.unwrap().unwrap();
     let issued = Issued { refresh: Some("refresh-2".into()), ..ground.bank.log_in(2) };
@@ -197,7 +197,7 @@ async fn a_new_key_opens_what_the_old_one_sealed_and_seals_it_anew(shared: &'sta
     // Whoever has only the new key can read it once it is sealed anew.
     unknown.stop().await;
     let new = ground.ledger(OTHER_KEY).await;
-    let mut changes = new.book().changes();
+    let mut changes = new.table().changes();
     let resealed = async {
         while new.grant("accounting").is_err() {
             changes.changed().await.unwrap();
@@ -207,7 +207,7 @@ async fn a_new_key_opens_what_the_old_one_sealed_and_seals_it_anew(shared: &'sta
 
     let grant = new.grant("accounting").unwrap().unwrap();
     assert_eq!((grant.serial, &grant.state), (1, &State::Ready), "only the key has changed");
-    assert!(old.book().read_to_end(LIMIT).await.is_ok() && old.grant("accounting").is_err());
+    assert!(old.table().read_to_end(LIMIT).await.is_ok() && old.grant("accounting").is_err());
     assert_eq!(both.token().await.unwrap().header.reveal(), "Bearer access-1");
     assert!(ground.bank.presented().is_empty());
     both.stop().await;
@@ -255,7 +255,7 @@ async fn logins_at_the_same_moment_get_a_serial_each(shared: &'static Shared) {
     let mut serials: Vec<u64> = join_all(logins).await.concat();
 
     serials.sort_unstable();
-    ledgers[0].book().read_to_end(LIMIT).await.unwrap();
+    ledgers[0].table().read_to_end(LIMIT).await.unwrap();
     assert_eq!(ledgers[0].grant("accounting").unwrap().unwrap().serial, 9);
     assert_eq!(serials, (1..=9).collect::<Vec<u64>>());
 }
@@ -266,11 +266,11 @@ async fn an_old_record_written_again_brings_no_login_back(shared: &'static Share
     ground.log_in(&ledger, 1).await;
     worker.serial(1).await;
     let (kafka, topic) =
-        (ground.config(KEY, None, "replay").kafka.clone(), ledger.book().topic().to_string());
+        (ground.config(KEY, None, "replay").kafka.clone(), ledger.table().topic().to_string());
     let mut old = Vec::new();
     read_to_end(&kafka, &topic, &[0], LIMIT, |record| old.push(record)).await.unwrap();
     let old = old.into_iter().rfind(|record| record.key.as_deref() == Some(b"grant/accounting")).unwrap();
-    let mut held = ledger.hold("accounting", Arc::new(|| true));
+    let mut held = ledger.writer("accounting", Arc::new(|| true));
     let log_out = |grant: Option<&Grant>| Ok::<_, Conflict>(grant.map(|grant| grant.log_out(1)));
     held.write(Instant::now() + LIMIT, log_out).await.unwrap();
     let refusal = worker.refusal().await;
@@ -288,7 +288,7 @@ async fn an_old_record_written_again_brings_no_login_back(shared: &'static Share
     producer.send(again).unwrap().await.unwrap();
 
     worker.watch().catch_up().await;
-    ledger.book().read_to_end(LIMIT).await.unwrap();
+    ledger.table().read_to_end(LIMIT).await.unwrap();
     assert!(matches!(ledger.grant("accounting").unwrap().unwrap().state, State::Out { .. }));
     let refusal = worker.refusal().await;
     assert!(matches!(refusal, Error::LoggedOut { .. }), "{refusal}");

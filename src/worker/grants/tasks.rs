@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 /// See the module's head.
 #[derive(Debug)]
-pub(super) struct Crew {
+pub(super) struct TaskGroup {
     tasks: JoinSet<()>,
     stop: CancellationToken,
 }
@@ -22,7 +22,7 @@ pub(super) struct Crew {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Broken;
 
-impl Crew {
+impl TaskGroup {
     /// One whose members are told to end when `cancel` says so, or when one of them is broken.
     pub(super) fn new(cancel: &CancellationToken) -> Self {
         Self { tasks: JoinSet::new(), stop: cancel.child_token() }
@@ -67,19 +67,19 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_of_one_lets_the_others_end_what_they_have_under_way() {
-        let mut crew = Crew::new(&CancellationToken::new());
+        let mut tasks = TaskGroup::new(&CancellationToken::new());
         let (answer, answered) = oneshot::channel::<&str>();
         let (tell, told) = oneshot::channel();
-        let stop = crew.stop();
-        crew.add(async move {
+        let stop = tasks.stop();
+        tasks.add(async move {
             stop.cancelled().await;
             // Comes after it was told to end.
             tell.send(answered.await.unwrap()).unwrap();
         });
-        crew.add(async { panic!("a fault of the program") });
+        tasks.add(async { panic!("a fault of the program") });
 
-        assert_eq!(timeout(LIMIT, crew.ended()).await.unwrap(), Err(Broken));
-        let ending = tokio::spawn(crew.end(Some(LIMIT)));
+        assert_eq!(timeout(LIMIT, tasks.ended()).await.unwrap(), Err(Broken));
+        let ending = tokio::spawn(tasks.end(Some(LIMIT)));
         answer.send("refresh-2").unwrap();
 
         assert_eq!(timeout(LIMIT, told).await.unwrap().unwrap(), "refresh-2");
@@ -88,11 +88,11 @@ mod tests {
 
     #[tokio::test]
     async fn one_that_ends_by_itself_is_no_fault_and_one_that_does_not_is_left_after_the_limit() {
-        let mut crew = Crew::new(&CancellationToken::new());
-        crew.add(std::future::pending());
-        crew.add(async {});
+        let mut tasks = TaskGroup::new(&CancellationToken::new());
+        tasks.add(std::future::pending());
+        tasks.add(async {});
 
-        assert_eq!(timeout(LIMIT, crew.ended()).await.unwrap(), Ok(()));
-        timeout(LIMIT, crew.end(Some(Duration::from_millis(1)))).await.unwrap();
+        assert_eq!(timeout(LIMIT, tasks.ended()).await.unwrap(), Ok(()));
+        timeout(LIMIT, tasks.end(Some(Duration::from_millis(1)))).await.unwrap();
     }
 }

@@ -18,11 +18,11 @@ use provider::auth::grant::{Cause, Grant};
 
 use super::{
     Shared,
-    clients::{Client, Purpose},
+    clients::{Client, IssuerKey},
     issuer::Issuer,
     plan::{Known, Memory, Next, next},
     refresh::{Attempt, Ended},
-    view::{Entry, View, command},
+    view::{LocalGrant, View, command},
 };
 
 /// Waits between attempts that failed for a reason that passes.
@@ -43,9 +43,9 @@ const REMIND: Duration = Duration::from_secs(86_400);
 const RESEAL: Duration = Duration::from_secs(30);
 
 /// Keeps one grant, until cancelled. What is under way then is ended first: it may hold a token that nobody else has.
-pub(super) async fn keep(shared: Arc<Shared>, entry: Arc<Entry>, cancel: CancellationToken) {
+pub(super) async fn keep(shared: Arc<Shared>, entry: Arc<LocalGrant>, cancel: CancellationToken) {
     let seed = u64::from(murmur2(entry.name.as_bytes()));
-    let mut keeper = Keeper {
+    let mut refresher = Refresher {
         shared,
         entry,
         memory: Memory::default(),
@@ -53,26 +53,26 @@ pub(super) async fn keep(shared: Arc<Shared>, entry: Arc<Entry>, cancel: Cancell
         refused: BTreeSet::new(),
         reminded: None,
     };
-    keeper.run(&cancel).await;
+    refresher.run(&cancel).await;
 }
 
-struct Keeper {
+struct Refresher {
     shared: Arc<Shared>,
-    entry: Arc<Entry>,
+    entry: Arc<LocalGrant>,
     memory: Memory,
     backoff: Backoff,
     /// Clients of connectors that the provider has refused, while there are others to try.
-    refused: BTreeSet<Purpose>,
+    refused: BTreeSet<IssuerKey>,
     /// When people were last told that the login ends.
     reminded: Option<Instant>,
 }
 
-impl Keeper {
+impl Refresher {
     async fn run(&mut self, cancel: &CancellationToken) {
-        let book = self.shared.ledger.book().clone();
-        let (mut changes, mut clients) = (book.changes(), self.shared.clients.subscribe());
+        let table = self.shared.store.table().clone();
+        let (mut changes, mut clients) = (table.changes(), self.shared.clients.subscribe());
         let (mut owned, mut claimed) = (self.shared.membership.owned(), self.shared.claimed.subscribe());
-        if cancel.run_until_cancelled(book.caught_up()).await.is_none() {
+        if cancel.run_until_cancelled(table.caught_up()).await.is_none() {
             return;
         }
         loop {
@@ -109,7 +109,7 @@ impl Keeper {
     /// What there is to do, as far as it is this worker's.
     fn next(&mut self) -> Next {
         let now = Instant::now();
-        let Ok(Some(grant)) = self.shared.ledger.grant(&self.entry.name) else {
+        let Ok(Some(grant)) = self.shared.store.grant(&self.entry.name) else {
             self.memory.see(None, now);
             return Next::Rest;
         };
@@ -126,12 +126,12 @@ impl Keeper {
         }
         let Some((_, _, issuer)) = self.issuer(&grant) else { return Next::Rest };
         self.remind(&grant, issuer.now_ms(), now);
-        let kid = self.shared.ledger.book().read(|book| {
-            let entry = book.grants().get(&self.entry.name);
+        let kid = self.shared.store.table().read(|table| {
+            let entry = table.grants().get(&self.entry.name);
             entry.and_then(|entry| Some(entry.envelope.as_ref()?.kid.clone()))
         });
         let known = Known {
-            is_sealed_before: kid.is_some_and(|kid| kid != self.shared.ledger.keys().kid()),
+            is_sealed_before: kid.is_some_and(|kid| kid != self.shared.store.keys().kid()),
             refused: self.refused_serial(&grant),
             memory: &self.memory,
             now,
@@ -145,9 +145,9 @@ impl Keeper {
         let name = self.entry.name.clone();
         let Some(lease) = self.lease() else { return };
         if next == Next::Reseal {
-            let mut held = self.shared.ledger.hold(&name, lease);
+            let mut writer = self.shared.store.writer(&name, lease);
             let same = |grant: Option<&Grant>| Ok::<_, std::convert::Infallible>(grant.cloned());
-            match held.write(Instant::now() + RESEAL, same).await {
+            match writer.write(Instant::now() + RESEAL, same).await {
                 Ok(_) => tracing::info!(grant = name, "the grant is encrypted with the new key"),
                 Err(error) => {
                     tracing::warn!(grant = name, error = %Chain(&error), "the grant keeps its old key for now");
@@ -156,8 +156,8 @@ impl Keeper {
             }
             return;
         }
-        let Ok(Some(grant)) = self.shared.ledger.grant(&name) else { return };
-        let Some((purpose, client, issuer)) = self.issuer(&grant) else { return };
+        let Ok(Some(grant)) = self.shared.store.grant(&name) else { return };
+        let Some((key, client, issuer)) = self.issuer(&grant) else { return };
         let was_refused = matches!(next, Next::Refresh { cause: Cause::Refused, .. });
         let under_way = self.shared.busy();
         let attempt =
@@ -180,14 +180,14 @@ impl Keeper {
             Ended::Again(retry) => self.pause(retry),
             Ended::Client(code) => {
                 self.memory.heard();
-                self.refuse_client(&grant, purpose, code, issuer.now_ms());
+                self.refuse_client(&grant, key, code, issuer.now_ms());
             }
         }
     }
 
     /// Takes note of how long new tokens live.
     fn pace(&mut self, before: &Grant) {
-        let Ok(Some(grant)) = self.shared.ledger.grant(&self.entry.name) else { return };
+        let Ok(Some(grant)) = self.shared.store.grant(&self.entry.name) else { return };
         let is_next = grant.login.id == before.login.id && grant.serial > before.serial;
         let Some(tokens) = grant.tokens.as_ref().filter(|_| is_next) else { return };
         let life = tokens.access_expires_ms.saturating_sub(tokens.access_since_ms);
@@ -196,13 +196,13 @@ impl Keeper {
 
     /// The provider does not take a connector's client: another connector may have a better secret. People are told once nobody
     /// has, and the access token is of no use any more; it may all have passed before that.
-    fn refuse_client(&mut self, grant: &Grant, purpose: Purpose, code: String, provider_ms: i64) {
-        self.refused.insert(purpose);
+    fn refuse_client(&mut self, grant: &Grant, key: IssuerKey, code: String, provider_ms: i64) {
+        self.refused.insert(key);
         let now = Instant::now();
         let is_left = {
             let clients = self.shared.clients.borrow();
             let known = clients.distinct(&grant.name, grant.area, &grant.login);
-            known.iter().any(|(purpose, _)| !self.refused.contains(purpose))
+            known.iter().any(|(key, _)| !self.refused.contains(key))
         };
         if is_left {
             self.memory.not_before = None;
@@ -222,8 +222,8 @@ impl Keeper {
 
     /// The serial of this login whose token was refused last.
     fn refused_serial(&self, grant: &Grant) -> Option<u64> {
-        self.shared.ledger.book().read(|book| {
-            let refused = book.refused(&self.entry.name)?;
+        self.shared.store.table().read(|table| {
+            let refused = table.refused(&self.entry.name)?;
             (refused.login == grant.login.id).then_some(refused.serial)
         })
     }
@@ -248,13 +248,13 @@ impl Keeper {
     }
 
     /// A connector's client that is the login's and that the provider has not refused, and its identity service.
-    fn issuer(&self, grant: &Grant) -> Option<(Purpose, Client, Arc<dyn Issuer>)> {
+    fn issuer(&self, grant: &Grant) -> Option<(IssuerKey, Client, Arc<dyn Issuer>)> {
         let clients = self.shared.clients.borrow().clone();
         let known = clients.distinct(&grant.name, grant.area, &grant.login);
-        let (purpose, client) = known.into_iter().find(|(purpose, _)| !self.refused.contains(purpose))?;
+        let (key, client) = known.into_iter().find(|(key, _)| !self.refused.contains(key))?;
         // Who cannot reach it says so where the token is asked for.
         let issuer = self.shared.issuer(client).ok()?;
-        Some((purpose, client.clone(), issuer))
+        Some((key, client.clone(), issuer))
     }
 
     /// Tells people, once a day, that a login ends.

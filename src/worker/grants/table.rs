@@ -1,7 +1,7 @@
 //! What the grants topic says, still sealed.
 //!
 //! The last record of a grant counts, unless it is a replay: an attacker who may write to the topic could otherwise append an old
-//! envelope again and bring back the tokens of a login that has ended. With a key to open envelopes the book refuses an envelope
+//! envelope again and bring back the tokens of a login that has ended. With a key to open envelopes the table refuses an envelope
 //! whose revision is not above that of the newest one it has opened, another group's envelope over one of its own group, and form
 //! 1 over form 2. It keeps the revision of a removed grant too.
 //!
@@ -24,7 +24,7 @@ const REFUSED: &str = "refused/";
 
 /// A grant's record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct GrantRecord {
     /// The encrypted grant; `None` where the record is no envelope at all.
     pub envelope: Option<Arc<Envelope>>,
     /// Its partition.
@@ -70,8 +70,8 @@ pub(super) struct Cluster {
 
 /// All of the topic.
 #[derive(Debug, Clone, Default)]
-pub struct Book {
-    grants: BTreeMap<String, Entry>,
+pub struct GrantTable {
+    grants: BTreeMap<String, GrantRecord>,
     refused: BTreeMap<String, Refused>,
     cluster: Option<Cluster>,
     /// The newest envelope of each grant that could be opened here.
@@ -80,7 +80,7 @@ pub struct Book {
     keys: Option<Arc<Keyring>>,
 }
 
-impl Book {
+impl GrantTable {
     /// One that recognises old envelopes, for the holder of these keys.
     #[must_use]
     pub fn with_keys(keys: Arc<Keyring>) -> Self {
@@ -113,7 +113,7 @@ impl Book {
 
     /// Every grant by name.
     #[must_use]
-    pub fn grants(&self) -> &BTreeMap<String, Entry> {
+    pub fn grants(&self) -> &BTreeMap<String, GrantRecord> {
         &self.grants
     }
 
@@ -160,7 +160,7 @@ fn follows(newest: &Envelope, next: &Envelope, ours: &str, owner: Option<&str>) 
     }
 }
 
-impl Apply for Book {
+impl Apply for GrantTable {
     fn blank(&self) -> Self {
         Self { keys: self.keys.clone(), ..Self::default() }
     }
@@ -194,7 +194,7 @@ impl Apply for Book {
                 }
                 Some(_) => {}
             }
-            let entry = Entry {
+            let entry = GrantRecord {
                 envelope,
                 partition: record.partition,
                 offset: record.offset,
@@ -218,7 +218,7 @@ impl Apply for Book {
     }
 }
 
-impl Book {
+impl GrantTable {
     /// One that comes late, from a worker that is behind, does not hide the one of a later serial.
     fn take_refused(&mut self, name: &str, refused: Refused) {
         let is_late = |known: &Refused| known.login == refused.login && known.serial > refused.serial;
@@ -252,7 +252,7 @@ mod tests {
         let ring = ring("ours");
         let envelope = ring.seal("grant/acc", &ready("acc"), 1).unwrap();
         let sealed = serde_json::to_string(&envelope).unwrap();
-        let mut book = Book::default();
+        let mut table = GrantTable::default();
 
         for (offset, (key, value)) in (0..).zip([
             ("grant/acc", Some("{}")),
@@ -266,28 +266,28 @@ mod tests {
             ("grant/gone", Some(&*sealed)),
             ("grant/gone", None),
         ]) {
-            book.apply(&received(offset, key, value));
+            table.apply(&received(offset, key, value));
         }
 
-        assert_eq!(book.grants()["acc"].envelope.as_deref(), Some(&envelope));
-        assert_eq!((book.grants()["acc"].offset, book.grants()["pay"].envelope.is_none()), (1, true));
-        assert_eq!(book.refused("acc").unwrap().serial, 3);
-        assert_eq!(book.owners().unwrap().group, "g");
-        assert_eq!(book.grants().len(), 2);
+        assert_eq!(table.grants()["acc"].envelope.as_deref(), Some(&envelope));
+        assert_eq!((table.grants()["acc"].offset, table.grants()["pay"].envelope.is_none()), (1, true));
+        assert_eq!(table.refused("acc").unwrap().serial, 3);
+        assert_eq!(table.owners().unwrap().group, "g");
+        assert_eq!(table.grants().len(), 2);
     }
 
     fn ring(group: &str) -> Arc<Keyring> {
         Arc::new(Keyring::new(&"a key of thirty-two bytes, or more".into(), None, group).unwrap())
     }
 
-    /// The offsets at which a book takes these records of one grant.
+    /// The offsets at which a table takes these records of one grant.
     fn taken(records: &[Option<&Envelope>]) -> Vec<i64> {
-        let mut book = Book::with_keys(ring("ours"));
+        let mut table = GrantTable::with_keys(ring("ours"));
         let mut taken = Vec::new();
         for (offset, envelope) in (0..).zip(records) {
             let text = envelope.map(|envelope| serde_json::to_string(envelope).unwrap());
-            book.apply(&received(offset, "grant/acc", text.as_deref()));
-            taken.extend(book.grants().get("acc").map(|entry| entry.offset).filter(|at| *at == offset));
+            table.apply(&received(offset, "grant/acc", text.as_deref()));
+            taken.extend(table.grants().get("acc").map(|entry| entry.offset).filter(|at| *at == offset));
         }
         taken
     }
@@ -321,7 +321,7 @@ mod tests {
     #[test]
     fn a_topic_that_was_lent_and_handed_back_keeps_its_newest() {
         let grant = ready("acc");
-        let mut book = Book::with_keys(ring("ours"));
+        let mut table = GrantTable::with_keys(ring("ours"));
         let owned = |group: &str| format!(r#"{{"group.id":"{group}","work.topic":"w","partitions":1}}"#);
         let sealed = |group: &str, revision| {
             let envelope = ring(group).seal("grant/acc", &grant, revision).unwrap();
@@ -335,38 +335,39 @@ mod tests {
             ("cluster", owned("ours")),
         ];
         for (offset, (key, value)) in (0..).zip(&records) {
-            book.apply(&received(offset, key, Some(value)));
+            table.apply(&received(offset, key, Some(value)));
         }
 
-        assert_eq!(book.grants()["acc"].offset, 3);
+        assert_eq!(table.grants()["acc"].offset, 3);
     }
 
     #[test]
     fn a_write_is_above_all_that_was_read_and_not_below_now() {
-        let mut book = Book::with_keys(ring("ours"));
-        assert_eq!(book.next_revision("acc", 5), 5);
+        let mut table = GrantTable::with_keys(ring("ours"));
+        assert_eq!(table.next_revision("acc", 5), 5);
 
         let sealed = ring("ours").seal("grant/acc", &ready("acc"), 70).unwrap();
-        book.apply(&received(0, "grant/acc", Some(&serde_json::to_string(&sealed).unwrap())));
-        book.apply(&received(1, "grant/acc", None));
+        table.apply(&received(0, "grant/acc", Some(&serde_json::to_string(&sealed).unwrap())));
+        table.apply(&received(1, "grant/acc", None));
 
-        assert_eq!((book.next_revision("acc", 5), book.next_revision("acc", 100)), (71, 100));
-        assert_eq!(book.blank().next_revision("acc", 5), 5);
+        assert_eq!((table.next_revision("acc", 5), table.next_revision("acc", 100)), (71, 100));
+        assert_eq!(table.blank().next_revision("acc", 5), 5);
     }
 
     #[test]
     fn a_late_refusal_of_an_older_serial_does_not_hide_a_newer_one_of_the_same_login() {
-        let mut book = Book::default();
-        let told = |book: &Book| book.refused("acc").map(|one| (one.login.clone(), one.serial)).unwrap();
+        let mut table = GrantTable::default();
+        let told =
+            |table: &GrantTable| table.refused("acc").map(|one| (one.login.clone(), one.serial)).unwrap();
 
         for (offset, serial) in [(0, 5), (1, 4)] {
             let value = format!(r#"{{"serial":{serial},"login":"l","worker":"a:1"}}"#);
-            book.apply(&received(offset, "refused/acc", Some(&value)));
+            table.apply(&received(offset, "refused/acc", Some(&value)));
         }
 
-        assert_eq!(told(&book), ("l".to_owned(), 5));
-        book.apply(&received(2, "refused/acc", Some(r#"{"serial":1,"login":"m","worker":"a:1"}"#)));
-        assert_eq!(told(&book), ("m".to_owned(), 1), "another login counts anew");
+        assert_eq!(told(&table), ("l".to_owned(), 5));
+        table.apply(&received(2, "refused/acc", Some(r#"{"serial":1,"login":"m","worker":"a:1"}"#)));
+        assert_eq!(told(&table), ("m".to_owned(), 1), "another login counts anew");
     }
 
     #[test]
@@ -376,21 +377,21 @@ mod tests {
             .map(|number| format!("grant-{number}"))
             .find(|name| partition_of(name.as_bytes(), 3) == 2)
             .unwrap();
-        let mut book = Book::default();
-        assert_eq!((book.place(&moved, 1), book.place(&moved, 3)), (0, 2));
+        let mut table = GrantTable::default();
+        assert_eq!((table.place(&moved, 1), table.place(&moved, 3)), (0, 2));
 
-        book.apply(&received(0, "cluster", Some(r#"{"group.id":"g","work.topic":"w","partitions":1}"#)));
-        assert_eq!(book.place(&moved, 3), 0, "as many as there were");
-        assert_eq!(book.owners().unwrap().group, "g");
+        table.apply(&received(0, "cluster", Some(r#"{"group.id":"g","work.topic":"w","partitions":1}"#)));
+        assert_eq!(table.place(&moved, 3), 0, "as many as there were");
+        assert_eq!(table.owners().unwrap().group, "g");
 
-        let mut unclaimed = Book::default();
+        let mut unclaimed = GrantTable::default();
         unclaimed.apply(&received(7, &grant_key(&moved), Some(&sealed)));
         assert_eq!(unclaimed.place(&moved, 3), 0, "where it stands");
         let mut copy = received(0, &grant_key(&moved), Some(&sealed));
         copy.partition = 2;
         unclaimed.apply(&copy);
         assert_eq!((unclaimed.grants()[&moved].partition, unclaimed.grants()[&moved].offset), (0, 7));
-        let mut read_first = Book::default();
+        let mut read_first = GrantTable::default();
         read_first.apply(&copy);
         read_first.apply(&received(7, &grant_key(&moved), Some(&sealed)));
         assert_eq!(read_first.grants(), unclaimed.grants(), "in whatever order they are read");

@@ -10,7 +10,7 @@ use super::{Grants, view::View};
 
 /// How one grant stands on this worker.
 #[derive(Debug, Clone)]
-pub struct Standing {
+pub struct GrantStatus {
     /// Its name.
     pub name: String,
     /// One word.
@@ -33,16 +33,16 @@ pub struct Standing {
 
 impl Grants {
     /// How each stands, by name.
-    pub fn standing(&self) -> Vec<Standing> {
+    pub fn statuses(&self) -> Vec<GrantStatus> {
         let Some(shared) = &self.shared else { return Vec::new() };
         let entries: Vec<_> = shared.entries().values().cloned().collect();
         let clients = shared.clients.borrow().clone();
         let named = |name: &str| clients.naming(name).first().map(|client| client.area);
-        let standing = entries.into_iter().filter_map(|entry| {
+        let statuses = entries.into_iter().filter_map(|entry| {
             // One that nobody names any more.
             let fallback = named(&entry.name)?;
             let view = entry.view.borrow().clone();
-            let grant = shared.ledger.grant(&entry.name).ok().flatten();
+            let grant = shared.store.grant(&entry.name).ok().flatten();
             let area = grant.as_ref().map(|grant| grant.area);
             let tokens = grant.as_ref().and_then(|grant| grant.tokens.as_ref());
             let ends = grant.as_ref().filter(|grant| grant.tokens.is_some()).and_then(|grant| {
@@ -53,7 +53,7 @@ impl Grants {
             let (login_ends_ms, refresh_ends_ms) = ends.unwrap_or_default();
             let intent = grant.as_ref().and_then(Grant::intent);
             let command = super::view::command(shared, &entry.name, area.unwrap_or(fallback));
-            Some(Standing {
+            Some(GrantStatus {
                 state: view.word(),
                 area,
                 serial: grant.as_ref().map(|grant| grant.serial),
@@ -65,18 +65,18 @@ impl Grants {
                 name: entry.name.clone(),
             })
         });
-        standing.collect()
+        statuses.collect()
     }
 
     /// The part of `/health` that is about grants; `None` where no connector names one.
     pub fn report(&self) -> Option<Value> {
-        let standing = self.standing();
-        if standing.is_empty() {
+        let statuses = self.statuses();
+        if statuses.is_empty() {
             return None;
         }
         let moment =
             |at_ms: Option<i64>| at_ms.map(|at| Moment::from_micros(at.saturating_mul(1_000)).to_string());
-        let one = |one: &Standing| {
+        let one = |one: &GrantStatus| {
             json!({
                 "name": one.name,
                 "state": one.state,
@@ -89,12 +89,12 @@ impl Grants {
                 "problem": one.problem,
             })
         };
-        Some(standing.iter().map(one).collect())
+        Some(statuses.iter().map(one).collect())
     }
 
     /// Puts them on a page of metrics.
     pub fn measure(&self, page: &mut Page, now_ms: i64) {
-        for one in self.standing() {
+        for one in self.statuses() {
             page.put(&live::GRANT_STATE, &[&one.name, one.state], 1.0);
             let ends = [
                 ("access", one.access_ends_ms),

@@ -1,7 +1,7 @@
 //! Writes to the grants topic, one at a time for each grant across all workers and commands.
 //!
 //! ```text
-//! Held::write ─▶ FencedWriter (the grant's transactional id): open the grant that is in the topic ─▶ decide ─▶ seal ─▶ commit
+//! GrantWriter::write ─▶ FencedWriter (the grant's transactional id): open the grant that is in the topic ─▶ decide ─▶ seal ─▶ commit
 //! ```
 //!
 //! - The transactional id is that of the grant: taking it fences every other writer of this grant, and no writer of another.
@@ -27,7 +27,7 @@ use provider::auth::{
     seal::{self, Keyring},
 };
 
-use super::book::{Book, CLUSTER, Cluster, Owners, grant_key};
+use super::table::{CLUSTER, Cluster, GrantTable, Owners, grant_key};
 use crate::worker::state::Tail;
 
 /// What an abandoned write may hold back, and how long one initialisation may take: short, since grants share partitions.
@@ -38,8 +38,8 @@ const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The way to the grants topic. Cheap to clone.
 #[derive(Clone)]
-pub struct Ledger {
-    book: Tail<Book>,
+pub struct GrantStore {
+    table: Tail<GrantTable>,
     shards: Shards,
     keys: Arc<Keyring>,
 }
@@ -81,22 +81,22 @@ impl<R> Error<R> {
     }
 }
 
-impl Ledger {
+impl GrantStore {
     /// For the topic that this tail follows.
     #[must_use]
-    pub fn new(kafka: &Kafka, book: Tail<Book>, keys: Arc<Keyring>) -> Self {
+    pub fn new(kafka: &Kafka, table: Tail<GrantTable>, keys: Arc<Keyring>) -> Self {
         let options = TransactionOptions {
             transaction_timeout: TRANSACTION,
             init_limit: INIT_LIMIT,
             ..TransactionOptions::default()
         };
-        Self { book, shards: Shards::new(kafka.clone(), options), keys }
+        Self { table, shards: Shards::new(kafka.clone(), options), keys }
     }
 
     /// What it follows.
     #[must_use]
-    pub fn book(&self) -> &Tail<Book> {
-        &self.book
+    pub fn table(&self) -> &Tail<GrantTable> {
+        &self.table
     }
 
     /// The keys that open and seal.
@@ -110,17 +110,17 @@ impl Ledger {
     /// # Errors
     /// It cannot be opened.
     pub fn grant(&self, name: &str) -> Result<Option<Grant>, seal::Error> {
-        self.book.read(|book| open(&self.keys, book, name))
+        self.table.read(|table| open(&self.keys, table, name))
     }
 
     /// The way to one grant, which takes its id as soon as it needs it, and only while the lease allows it.
     #[must_use]
-    pub fn hold(&self, name: &str, lease: Lease) -> Held {
-        let transactional_id = format!("{}-grant-{name}", self.book.topic());
+    pub fn writer(&self, name: &str, lease: Lease) -> GrantWriter {
+        let transactional_id = format!("{}-grant-{name}", self.table.topic());
         let partition = self.place(name);
-        Held {
-            writer: self.writer(partition, transactional_id, lease),
-            ledger: self.clone(),
+        GrantWriter {
+            writer: self.fenced(partition, transactional_id, lease),
+            store: self.clone(),
             partition,
             name: name.to_owned(),
         }
@@ -131,17 +131,17 @@ impl Ledger {
     /// # Errors
     /// Kafka did not answer within the limit.
     pub async fn claim(&self, ours: &Owners, adopt: bool, limit: Duration) -> Result<Owners, kafka::Error> {
-        let known = self.book.read(|book| book.owners().cloned());
+        let known = self.table.read(|table| table.owners().cloned());
         if let Some(known) = known.filter(|known| known == ours || !adopt) {
             return Ok(known);
         }
-        let id = format!("{}-{CLUSTER}", self.book.topic());
+        let id = format!("{}-{CLUSTER}", self.table.topic());
         // Partition 0 always exists: this record says where all others are.
-        let mut writer = self.writer(0, id, Arc::new(|| true));
-        let decide = |book: &Book| match book.owners() {
+        let mut writer = self.fenced(0, id, Arc::new(|| true));
+        let decide = |table: &GrantTable| match table.owners() {
             Some(standing) if standing == ours || !adopt => Err(standing.clone()),
             _ => {
-                let partitions = Some(book.placed_among(self.book.partitions()));
+                let partitions = Some(table.placed_among(self.table.partitions()));
                 let cluster = Cluster { owners: ours.clone(), partitions };
                 let value = serde_json::to_vec(&cluster).ok().map(Bytes::from);
                 Ok(((), vec![self.encoded(CLUSTER, 0, value)]))
@@ -155,11 +155,11 @@ impl Ledger {
 
     /// The partition in which everything about a grant is written.
     pub(super) fn place(&self, name: &str) -> i32 {
-        self.book.read(|book| book.place(name, self.book.partitions()))
+        self.table.read(|table| table.place(name, self.table.partitions()))
     }
 
     /// The writer of one record of the topic.
-    fn writer(&self, partition: i32, transactional_id: String, lease: Lease) -> FencedWriter<Book> {
+    fn fenced(&self, partition: i32, transactional_id: String, lease: Lease) -> FencedWriter<GrantTable> {
         let options = WriterOptions {
             transactional_id: transactional_id.into(),
             lease,
@@ -169,12 +169,12 @@ impl Ledger {
             takes_back: true,
             must_read_back: false,
         };
-        FencedWriter::new(self.book.clone(), self.shards.clone(), options)
+        FencedWriter::new(self.table.clone(), self.shards.clone(), options)
     }
 
     fn encoded(&self, key: &str, partition: i32, value: Option<Bytes>) -> EncodedRecord {
         EncodedRecord {
-            topic: Arc::clone(self.book.topic()),
+            topic: Arc::clone(self.table.topic()),
             partition,
             key: Bytes::copy_from_slice(key.as_bytes()),
             value,
@@ -184,27 +184,30 @@ impl Ledger {
     }
 }
 
-impl fmt::Debug for Ledger {
+impl fmt::Debug for GrantStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ledger").field("book", &self.book).field("keys", &self.keys).finish_non_exhaustive()
+        f.debug_struct("GrantStore")
+            .field("table", &self.table)
+            .field("keys", &self.keys)
+            .finish_non_exhaustive()
     }
 }
 
 /// The way to one grant.
 #[derive(Debug)]
-pub struct Held {
-    writer: FencedWriter<Book>,
-    ledger: Ledger,
+pub struct GrantWriter {
+    writer: FencedWriter<GrantTable>,
+    store: GrantStore,
     partition: i32,
     name: String,
 }
 
-impl Held {
+impl GrantWriter {
     /// Takes the id, so that no other write is under way, and reads what all of them have left.
     ///
     /// # Errors
     /// The lease has ended, Kafka did not answer in time, or the grant cannot be opened.
-    pub async fn look<R>(&mut self, end: Instant) -> Result<Option<Grant>, Error<R>> {
+    pub async fn take<R>(&mut self, end: Instant) -> Result<Option<Grant>, Error<R>> {
         self.writer.take(end).await.map_err(Error::Kafka)?;
         self.standing()
     }
@@ -222,11 +225,11 @@ impl Held {
         self.put(end, false, decide).await
     }
 
-    /// As [`Held::write`], also where what stands cannot be opened: `decide` is then asked as if nothing stood there. For a login
+    /// As [`GrantWriter::write`], also where what stands cannot be opened: `decide` is then asked as if nothing stood there. For a login
     /// alone, which makes everything before it void.
     ///
     /// # Errors
-    /// As [`Held::write`].
+    /// As [`GrantWriter::write`].
     pub async fn write_over<R>(
         &mut self,
         end: Instant,
@@ -241,7 +244,7 @@ impl Held {
     /// Kafka did not take it until `end`.
     pub async fn remove(&mut self, end: Instant) -> Result<(), kafka::Error> {
         let limit = end.saturating_duration_since(Instant::now());
-        let tombstone = || self.ledger.encoded(&grant_key(&self.name), self.partition, None);
+        let tombstone = || self.store.encoded(&grant_key(&self.name), self.partition, None);
         let removed = self.writer.write(end, |_| Ok::<_, Infallible>(((), vec![tombstone()]))).await;
         removed.map_err(|error| error.passing(limit).unwrap_or_else(|never| match never {}))
     }
@@ -258,18 +261,18 @@ impl Held {
         decide: impl Fn(Option<&Grant>) -> Result<Option<Grant>, R>,
     ) -> Result<Option<Grant>, Error<R>> {
         let limit = end.saturating_duration_since(Instant::now());
-        let (ledger, name, partition) = (&self.ledger, &self.name, self.partition);
+        let (store, name, partition) = (&self.store, &self.name, self.partition);
         let sealed = |source| Refusal::Sealed(Error::Sealed { grant: name.clone(), source });
-        let make = |book: &Book| {
-            let current = match open(&ledger.keys, book, name) {
+        let make = |table: &GrantTable| {
+            let current = match open(&store.keys, table, name) {
                 Err(_) if over => None,
                 current => current.map_err(sealed)?,
             };
             let changed = decide(current.as_ref()).map_err(Refusal::Decided)?.ok_or(Refusal::Nothing)?;
-            let revision = book.next_revision(name, now_ms());
-            let envelope = ledger.keys.seal(&grant_key(name), &changed, revision).map_err(sealed)?;
+            let revision = table.next_revision(name, now_ms());
+            let envelope = store.keys.seal(&grant_key(name), &changed, revision).map_err(sealed)?;
             let bytes = serde_json::to_vec(&envelope).map_err(|_| sealed(seal::Error::Failed))?;
-            Ok((changed, vec![ledger.encoded(&grant_key(name), partition, Some(bytes.into()))]))
+            Ok((changed, vec![store.encoded(&grant_key(name), partition, Some(bytes.into()))]))
         };
         match self.writer.write(end, make).await {
             Ok(written) => Ok(Some(written)),
@@ -284,7 +287,7 @@ impl Held {
 
     fn standing<R>(&self) -> Result<Option<Grant>, Error<R>> {
         let sealed = |source| Error::Sealed { grant: self.name.clone(), source };
-        self.ledger.grant(&self.name).map_err(sealed)
+        self.store.grant(&self.name).map_err(sealed)
     }
 }
 
@@ -295,9 +298,9 @@ enum Refusal<R> {
     Sealed(Error<R>),
 }
 
-/// A grant of the book, opened; `None` where there is none.
-fn open(keys: &Keyring, book: &Book, name: &str) -> Result<Option<Grant>, seal::Error> {
-    match book.grants().get(name).map(|entry| entry.envelope.as_ref()) {
+/// A grant of the table, opened; `None` where there is none.
+fn open(keys: &Keyring, table: &GrantTable, name: &str) -> Result<Option<Grant>, seal::Error> {
+    match table.grants().get(name).map(|entry| entry.envelope.as_ref()) {
         None => Ok(None),
         Some(None) => Err(seal::Error::Damaged),
         Some(Some(envelope)) => keys.open(&grant_key(name), envelope).map(Some),
