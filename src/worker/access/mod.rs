@@ -18,7 +18,7 @@
 mod tests;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, btree_map::Entry},
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -231,21 +231,19 @@ impl Access {
         let budget = |rates| self.0.budgets.of(&provider.base_url, &provider.subscription_key, rates);
         let wish = budget(rates);
         wish.set_share(state.share);
-        if !state.kept.contains_key(&key) {
-            let options = Options {
-                api_version: api_version.map(str::to_owned),
-                egress_proxy: egress_proxy.cloned(),
-                ..Options::from(provider)
-            };
-            let host = self.0.hosts.of(&provider.auth_url);
-            let budget = budget(None);
-            let client = Client::new(&options, budget.clone(), host.clock.clone())?;
-            let kept = Kept { client, budget, _host: host, connectors: BTreeMap::new() };
-            state.kept.insert(key.clone(), kept);
-        }
-        let Some(kept) = state.kept.get_mut(&key) else {
-            // It was put there a moment ago.
-            return Err(Cause::Setup { what: "keep a client".into(), source: "it is gone".into() });
+        let kept = match state.kept.entry(key) {
+            Entry::Occupied(kept) => kept.into_mut(),
+            Entry::Vacant(vacant) => {
+                let options = Options {
+                    api_version: api_version.map(str::to_owned),
+                    egress_proxy: egress_proxy.cloned(),
+                    ..Options::from(provider)
+                };
+                let host = self.0.hosts.of(&provider.auth_url);
+                let budget = budget(None);
+                let client = Client::new(&options, budget.clone(), host.clock.clone())?;
+                vacant.insert(Kept { client, budget, _host: host, connectors: BTreeMap::new() })
+            }
         };
         kept.connectors.entry(connector.to_owned()).or_default().wish = Some(wish);
         Ok(then(kept))
