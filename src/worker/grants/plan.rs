@@ -133,14 +133,15 @@ pub(super) fn next(grant: &Grant, known: &Known<'_>) -> Next {
         }
         State::Ready => ready(grant, known),
     };
-    match wanted {
-        // Not while it is refreshed: that seals it anew by itself.
-        None if known.is_sealed_before => later(memory, now, now, Next::Reseal),
-        None => Next::Rest,
-        Some((at, _)) if at > now && known.is_sealed_before && grant.intent().is_none() => {
-            later(memory, now, now, Next::Reseal)
-        }
-        Some((at, next)) => later(memory, now, at, next),
+    let (at, next) = match wanted {
+        // A refresh encrypts it with the current key by itself.
+        Some((at, next)) if at <= now || grant.intent().is_some() || !known.is_sealed_before => (at, next),
+        _ if known.is_sealed_before => (now, Next::Reseal),
+        _ => return Next::Rest,
+    };
+    match memory.not_before.map_or(at, |before| at.max(before)) {
+        at if at > now => Next::At(at),
+        _ => next,
     }
 }
 
@@ -169,13 +170,6 @@ fn ready(grant: &Grant, known: &Known<'_>) -> Option<(Instant, Next)> {
         Some(at) if at < due => (at, refresh(Cause::Refused)),
         _ => (due, refresh(Cause::Due)),
     })
-}
-
-fn later(memory: &Memory, now: Instant, at: Instant, next: Next) -> Next {
-    match memory.not_before.map_or(at, |before| at.max(before)) {
-        at if at > now => Next::At(at),
-        _ => next,
-    }
 }
 
 #[cfg(test)]
