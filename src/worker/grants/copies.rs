@@ -12,47 +12,33 @@ const LAST: Duration = Duration::from_secs(2);
 
 /// Keeps it, until cancelled.
 pub(super) async fn keep(shared: Arc<Shared>, name: String, cancel: CancellationToken) {
-    let mut copies = Copies { shared, name, copied: None };
-    if cancel.run_until_cancelled(copies.run()).await.is_none() {
-        timeout(LAST, copies.copy()).await.ok();
-    }
-}
-
-struct Copies {
-    shared: Arc<Shared>,
-    name: String,
-    /// Partition and offset of the record that was copied last.
-    copied: Option<(i32, i64)>,
-}
-
-impl Copies {
-    async fn run(&mut self) {
-        let table = self.shared.store.table().clone();
+    let mut copied = None;
+    let following = async {
+        let table = shared.store.table();
         let mut changes = table.changes();
-        // What an earlier run has left is looked at before it is written over: if it is damaged, somebody should know.
-        let (files, name) = (self.shared.files.clone(), self.name.clone());
-        spawn_blocking(move || drop(files.copy(&name))).await.ok();
+        // Before the copy of an earlier run is replaced it is read: if it is damaged, somebody should know.
+        let (files, copied_before) = (shared.files.clone(), name.clone());
+        spawn_blocking(move || drop(files.copy(&copied_before))).await.ok();
         table.caught_up().await;
         loop {
             changes.borrow_and_update();
-            self.copy().await;
-            if changes.changed().await.is_err() {
-                return;
-            }
+            copy(&shared, &name, &mut copied).await;
+            changes.changed().await.ok();
         }
+    };
+    if cancel.run_until_cancelled(following).await.is_none() {
+        timeout(LAST, copy(&shared, &name, &mut copied)).await.ok();
     }
+}
 
-    async fn copy(&mut self) {
-        let name = &self.name;
-        let Some(found) = self.shared.store.table().read(|table| table.grants().get(name).cloned()) else {
-            return;
-        };
-        let place = (found.partition, found.offset);
-        let Some(envelope) = found.envelope.filter(|_| self.copied != Some(place)) else { return };
-        // Logged once: the next change is copied anyway.
-        self.copied = Some(place);
-        if let Err(error) = self.shared.files.keep(name, envelope).await {
-            tracing::warn!(grant = name, %error, "the copy of a grant on this machine was not written; the topic has it");
-        }
+/// Copies the record, unless it is the one that was copied last, by partition and offset.
+async fn copy(shared: &Shared, name: &str, copied: &mut Option<(i32, i64)>) {
+    let Some(found) = shared.store.table().read(|table| table.grants().get(name).cloned()) else { return };
+    let place = (found.partition, found.offset);
+    let Some(envelope) = found.envelope.filter(|_| *copied != Some(place)) else { return };
+    // Logged once: the next change is copied anyway.
+    *copied = Some(place);
+    if let Err(error) = shared.files.keep(name, envelope).await {
+        tracing::warn!(grant = name, %error, "the copy of a grant on this machine was not written; the topic has it");
     }
 }
