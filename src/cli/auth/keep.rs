@@ -29,7 +29,7 @@ use crate::{
     worker::{
         arbiter::{self, Arbiter},
         grants::{
-            issued,
+            is_login_of, issued,
             store::{self, GrantStore},
             table::{GrantRecord, GrantTable, Owners, grant_key},
         },
@@ -177,10 +177,8 @@ impl Keep {
     pub(super) fn check_login(&self, name: &str, area: Area, provider: &Provider) -> Result<(), Problem> {
         let Some(before) = self.grants().into_iter().find(|known| known.name == name) else { return Ok(()) };
         let Ok(Grant { login, area: its, tokens: Some(_), .. }) = before.grant else { return Ok(()) };
-        let trimmed = |url: &str| url.trim_end_matches('/').to_owned();
         let is_same = its == area
-            && login.client_id == provider.oauth.client_id
-            && trimmed(&login.auth_url) == trimmed(provider.auth_url.as_str())
+            && is_login_of(provider, &login)
             && (login.origins.is_empty() || login.origins.contains(&origin(&provider.base_url)));
         if is_same {
             return Ok(());
@@ -218,14 +216,16 @@ impl Keep {
         };
         let scopes = Some(entered.scopes.clone());
         let issued = Issued { scopes, ..issued(entered.granted.clone(), at_ms) };
+        if issued.refresh.is_none() {
+            return Err(Error::NoRefreshToken { area });
+        }
+        let log_in =
+            |before: Option<&Grant>| Grant::log_in(before, name, area, login.clone(), issued.clone());
         let mut writer = self.store.writer(name, Arc::new(|| true));
-        let decide = |before: Option<&Grant>| {
-            let made = Grant::log_in(before, name, area, login.clone(), issued.clone());
-            made.map(Some).ok_or(Error::NoRefreshToken { area })
-        };
-        let standing = writer.write_over(Instant::now() + LIMIT, decide).await?;
+        writer.overwrite_unreadable();
+        let written = writer.write(Instant::now() + LIMIT, log_in).await?;
         // What was read back may already be newer than what was written, but never older.
-        standing.filter(|grant| grant.login.id == login.id).ok_or(Error::Superseded)
+        written.filter(|grant| grant.login.id == login.id).ok_or(Error::Superseded)
     }
 
     /// Removes a grant that cannot be opened.
@@ -236,8 +236,8 @@ impl Keep {
     /// Forgets the tokens of a grant; `None` where there is no such grant.
     pub(super) async fn log_out(&self, name: &str, now_ms: i64) -> Result<Option<Grant>, Error> {
         let mut writer = self.store.writer(name, Arc::new(|| true));
-        let decide = |before: Option<&Grant>| Ok::<_, Error>(before.map(|grant| grant.log_out(now_ms)));
-        Ok(writer.write(Instant::now() + LIMIT, decide).await?)
+        let log_out = |before: Option<&Grant>| before.map(|grant| grant.log_out(now_ms));
+        Ok(writer.write(Instant::now() + LIMIT, log_out).await?)
     }
 }
 
@@ -270,10 +270,9 @@ pub(in crate::cli) enum Error {
     Kafka(#[source] kafka::Error),
 }
 
-impl From<store::Error<Self>> for Error {
-    fn from(error: store::Error<Self>) -> Self {
+impl From<store::Error> for Error {
+    fn from(error: store::Error) -> Self {
         match error {
-            store::Error::Refused(refusal) => refusal,
             store::Error::Sealed { grant, source } => Self::Sealed { grant, source },
             store::Error::Kafka(source) => Self::Kafka(source),
         }

@@ -6,13 +6,19 @@
 //!
 //! On failure: a connector whose references cannot be resolved for a while keeps what they named before.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use aws_lc_rs::digest::{SHA256, digest};
+use sha2::{Digest, Sha256};
 
 use provider::{
     Provider,
-    auth::{Area, grant::Login},
+    auth::{
+        Area,
+        grant::{Grant, Login},
+    },
 };
 
 use crate::{
@@ -20,7 +26,7 @@ use crate::{
     worker::state::configs::{Configs, Properties},
 };
 
-/// A connector that names a grant.
+/// A connector that uses a grant for an area.
 #[derive(Debug, Clone)]
 pub(super) struct Client {
     pub(super) connector: String,
@@ -36,13 +42,21 @@ pub(super) struct Clients {
     read: BTreeMap<String, (Arc<Properties>, Option<Arc<Provider>>)>,
 }
 
-/// All that decides who answers for an OAuth client, and how it is asked: what is the same for several connectors and grants
-/// shares one issuer, with its keys.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct IssuerKey {
-    settings: String,
-    /// Of the client's secret.
-    fingerprint: Vec<u8>,
+/// A digest of all that decides which identity service answers for an OAuth client, and how it is asked: connectors and grants
+/// with the same key share one issuer, with its keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct IssuerKey([u8; 32]);
+
+impl Client {
+    /// The name of the grant.
+    pub(super) fn grant(&self) -> &str {
+        grant_name(&self.provider, self.area)
+    }
+
+    /// What a person runs to log in for it.
+    pub(super) fn login_command(&self) -> String {
+        login_command(self.area, &self.connector)
+    }
 }
 
 impl Clients {
@@ -63,29 +77,26 @@ impl Clients {
             clients.read.insert(name.clone(), (Arc::clone(config), provider.clone()));
             let Some(provider) = provider else { continue };
             for area in Area::ALL.into_iter().filter(|area| area.is_used(&provider.oauth)) {
-                let grant = grant_name(&provider, area).to_owned();
                 let client = Client { connector: name.clone(), area, provider: Arc::clone(&provider) };
-                clients.by_grant.entry(grant).or_default().push(client);
+                clients.by_grant.entry(client.grant().to_owned()).or_default().push(client);
             }
         }
         clients
     }
 
-    /// Whether nothing has changed that matters to whoever uses them.
+    /// Whether nothing has changed that matters to the tasks of the grants.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.essence() == other.essence()
     }
 
-    /// All that matters to whoever uses them.
     fn essence(&self) -> Vec<impl PartialEq> {
-        let named = self
-            .by_grant
-            .iter()
-            .flat_map(|(grant, clients)| clients.iter().map(move |client| (grant, client, &client.provider)));
-        let essence = named.map(|(grant, client, provider)| {
-            // When people are warned.
-            let lifetimes = [provider.oauth.login_lifetime, provider.oauth.idle_lifetime];
-            (grant, &client.connector, client.area, IssuerKey::of(provider), lifetimes)
+        let essence = self.by_grant.iter().flat_map(|(grant, clients)| {
+            clients.iter().map(move |client| {
+                let oauth = &client.provider.oauth;
+                // The lifetimes say when people are warned.
+                let lifetimes = [oauth.login_lifetime, oauth.idle_lifetime];
+                (grant, &client.connector, client.area, IssuerKey::of(&client.provider), lifetimes)
+            })
         });
         essence.collect()
     }
@@ -100,25 +111,28 @@ impl Clients {
     }
 
     /// The first connector that names a grant with the client that has logged in.
-    pub(super) fn of_login<'a>(&'a self, grant: &str, area: Area, login: &Login) -> Option<&'a Client> {
-        self.all_of_login(grant, area, login).next()
+    pub(super) fn of_login(&self, grant: &Grant) -> Option<&Client> {
+        self.all_of_login(grant).next()
     }
 
-    /// All of them that differ in how the identity service is asked: one may have a secret that is not good any more.
-    pub(super) fn distinct<'a>(
-        &'a self,
-        grant: &str,
-        area: Area,
-        login: &Login,
-    ) -> Vec<(IssuerKey, &'a Client)> {
-        let mut found: Vec<(IssuerKey, &Client)> = Vec::new();
-        for client in self.all_of_login(grant, area, login) {
-            let key = IssuerKey::of(&client.provider);
-            if found.iter().all(|(known, _)| *known != key) {
-                found.push((key, client));
+    /// The first that asks the identity service otherwise than those `refused`: one may have a secret that is not good any more.
+    pub(super) fn of_login_except(
+        &self,
+        grant: &Grant,
+        refused: &BTreeSet<IssuerKey>,
+    ) -> Option<(IssuerKey, &Client)> {
+        let mut clients = self.all_of_login(grant).map(|client| (IssuerKey::of(&client.provider), client));
+        clients.find(|(key, _)| !refused.contains(key))
+    }
+
+    /// When the login of a grant ends for good, and when its refresh token does; see [`Grant::ends_ms`].
+    pub(super) fn ends_ms(&self, grant: &Grant) -> (Option<i64>, Option<i64>) {
+        match self.of_login(grant).filter(|_| grant.tokens.is_some()) {
+            Some(Client { provider, .. }) => {
+                grant.ends_ms(provider.oauth.login_lifetime, provider.oauth.idle_lifetime)
             }
+            None => (None, None),
         }
-        found
     }
 
     /// Every key that some connector has.
@@ -126,45 +140,34 @@ impl Clients {
         self.read.values().filter_map(|(_, provider)| provider.as_deref()).map(IssuerKey::of)
     }
 
-    fn all_of_login<'a, 'b>(
-        &'a self,
-        grant: &str,
-        area: Area,
-        login: &'b Login,
-    ) -> impl Iterator<Item = &'a Client> + use<'a, 'b> {
-        let naming = self.naming(grant).iter();
-        naming.filter(move |client| client.area == area && is_of(&client.provider, login))
+    fn all_of_login(&self, grant: &Grant) -> impl Iterator<Item = &Client> {
+        let naming = self.naming(&grant.name).iter();
+        naming.filter(move |client| client.area == grant.area && is_login_of(&client.provider, &grant.login))
     }
 }
 
 impl IssuerKey {
-    /// What these settings come to.
+    /// That of a connector's settings.
     pub(super) fn of(provider: &Provider) -> Self {
         let Provider { auth_url, oauth, transport, .. } = provider;
         let (issuers, audiences, keys) = (&oauth.issuers, &oauth.audiences, &oauth.keys);
-        Self {
-            settings: format!(
-                "{:?}",
-                (auth_url.as_str(), &oauth.client_id, transport, issuers, audiences, keys)
-            ),
-            fingerprint: digest(&SHA256, oauth.client_secret.reveal().as_bytes()).as_ref().to_vec(),
-        }
+        let settings = (auth_url.as_str(), &oauth.client_id, transport, issuers, audiences, keys);
+        let secret = oauth.client_secret.reveal();
+        Self(Sha256::new().chain_update(format!("{settings:?}")).chain_update(secret).finalize().into())
     }
 }
 
 /// Whether a connector's client and identity service are those that a login was made with. A slash at the end of an address makes
 /// no difference to where it leads.
-pub(super) fn is_of(provider: &Provider, login: &Login) -> bool {
-    let bare = |address: &str| address.trim_end_matches('/').to_owned();
-    provider.oauth.client_id == login.client_id && bare(provider.auth_url.as_str()) == bare(&login.auth_url)
+pub fn is_login_of(provider: &Provider, login: &Login) -> bool {
+    provider.oauth.client_id == login.client_id
+        && provider.auth_url.as_str().trim_end_matches('/') == login.auth_url.trim_end_matches('/')
 }
 
 /// Connectors of the config topic, to be looked at without its lock.
 pub(super) fn connectors(configs: &Configs) -> Vec<(String, Arc<Properties>)> {
-    let pair = |(name, connector): (&String, &crate::worker::state::configs::Connector)| {
-        (name.clone(), Arc::clone(&connector.config))
-    };
-    configs.connectors().iter().map(pair).collect()
+    let connectors = configs.connectors().iter();
+    connectors.map(|(name, connector)| (name.clone(), Arc::clone(&connector.config))).collect()
 }
 
 /// The grant that a connector uses for an area.
@@ -190,7 +193,7 @@ pub fn login_command(area: Area, connector: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use provider::auth::grant::samples::login;
+    use provider::auth::grant::samples::{login, ready};
 
     use super::*;
     use crate::worker::plugins::samples::{properties, record_config, webhook_config};
@@ -210,7 +213,8 @@ mod tests {
         assert_eq!(clients.names().collect::<Vec<_>>(), ["accounting", "payroll"]);
         assert_eq!(clients.naming("accounting").len(), 2);
         let found = |area, login: &Login| {
-            clients.of_login("accounting", area, login).map(|client| client.connector.clone())
+            let grant = Grant { area, login: login.clone(), ..ready("accounting") };
+            clients.of_login(&grant).map(|client| client.connector.clone())
         };
         assert_eq!(found(Area::Accounting, &login("x")).as_deref(), Some("b"));
         assert_eq!(found(Area::Payroll, &login("x")), None, "a payroll login under the accounting name");
@@ -296,10 +300,13 @@ mod tests {
         ];
         let clients = Clients::of(&connectors, &Providers::new([]), &Clients::default());
 
-        let login = login("x");
-        let found = clients.distinct("accounting", Area::Accounting, &login);
+        let (grant, mut refused, mut found) = (ready("accounting"), BTreeSet::new(), Vec::new());
+        while let Some((key, client)) = clients.of_login_except(&grant, &refused) {
+            refused.insert(key);
+            found.push(client.connector.as_str());
+        }
 
-        assert_eq!(found.iter().map(|(_, client)| &*client.connector).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(found, ["a", "b"]);
     }
 
     #[test]

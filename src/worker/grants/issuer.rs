@@ -1,18 +1,36 @@
-//! Who issues tokens, as the refresher of grants sees it: the identity service of one OAuth client.
+//! The identity service of one OAuth client, as the tasks of grants see it, and what is known about its host.
 
-use std::{fmt, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use tokio::time::Instant;
+use url::Url;
 
-use base::{retry::Retry, secret::Secret};
+use base::{
+    circuit::Circuit,
+    metrics::ApiHost,
+    retry::{Chain, Retry},
+    secret::Secret,
+};
 use provider::{
     Provider,
     auth::{
-        Area,
-        identity::{self, Gate, Outcome},
+        check::{self, Check},
+        grant::Issued,
+        http::ProviderClock,
+        identity::{self, Gate, Granted, Identity, Outcome},
+        keys,
     },
 };
+
+/// So much longer than it has to a refresh leaves a service alone that fails: whoever else was turned away meanwhile is back by
+/// then, and finds out whether it answers.
+const COURTESY: Duration = Duration::from_millis(250);
 
 /// What is wrong with an access token.
 #[derive(Debug)]
@@ -51,11 +69,137 @@ pub trait Issuer: fmt::Debug + Send + Sync {
     fn now_ms(&self) -> i64;
 }
 
-/// Makes them.
+/// Makes issuers of connectors' settings.
 pub trait Issuers: fmt::Debug + Send + Sync {
     /// The one that a connector's settings name.
     ///
     /// # Errors
     /// What it takes to reach it is not usable here.
-    fn issuer(&self, provider: &Provider, area: Area) -> Result<Arc<dyn Issuer>, identity::Error>;
+    fn issuer(&self, provider: &Provider) -> Result<Arc<dyn Issuer>, identity::Error>;
+}
+
+/// What is known about one identity service.
+#[derive(Debug)]
+pub struct Host {
+    /// What time it is over there.
+    pub clock: ProviderClock,
+    /// Whether it answers.
+    pub circuit: Arc<Circuit>,
+}
+
+/// The hosts that somebody on this worker asks. Those that nobody asks any more are forgotten.
+#[derive(Debug)]
+pub struct Hosts {
+    tolerance: Duration,
+    known: Mutex<BTreeMap<String, Weak<Host>>>,
+}
+
+impl Hosts {
+    /// `tolerance` is how far a provider's clock may be from this machine's before somebody should know:
+    /// `clock.skew.max.ms`.
+    pub fn new(tolerance: Duration) -> Self {
+        Self { tolerance, known: Mutex::default() }
+    }
+
+    /// The one of `provider.auth.url`.
+    pub fn of(&self, auth_url: &Url) -> Arc<Host> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|_, host| host.strong_count() > 0);
+        if let Some(host) = known.get(auth_url.as_str()).and_then(Weak::upgrade) {
+            return host;
+        }
+        let host = Arc::new(Host {
+            clock: ProviderClock::new(self.tolerance),
+            circuit: Arc::new(Circuit::new(ApiHost::Identity)),
+        });
+        known.insert(auth_url.as_str().to_owned(), Arc::downgrade(&host));
+        host
+    }
+}
+
+impl Issuers for Hosts {
+    fn issuer(&self, provider: &Provider) -> Result<Arc<dyn Issuer>, identity::Error> {
+        let host = self.of(&provider.auth_url);
+        let identity = Identity::sharing(provider, host.clock.clone(), Arc::clone(&host.circuit))?;
+        let check = Check::new(&identity, &provider.oauth).map_err(|error| identity::Error::Setup {
+            what: Chain(&error).to_string(),
+            source: Box::new(error),
+        })?;
+        Ok(Arc::new(Service { identity, check, _host: host }))
+    }
+}
+
+/// The identity service of one client.
+#[derive(Debug)]
+struct Service {
+    identity: Identity,
+    check: Check,
+    /// Keeps it known to others who ask it.
+    _host: Arc<Host>,
+}
+
+#[async_trait]
+impl Issuer for Service {
+    async fn ready(&self) -> Result<(), identity::Error> {
+        self.identity.ready().await.map_err(|error| match error {
+            identity::Error::Resting { left: Some(left) } => {
+                identity::Error::Resting { left: Some(left + COURTESY) }
+            }
+            error => error,
+        })
+    }
+
+    async fn refresh(&self, token: &Secret, gate: Gate, end: Instant) -> Outcome {
+        self.identity.refresh(token, gate, end).await
+    }
+
+    async fn check(&self, access: &Secret) -> Result<Option<i64>, Fault> {
+        let error = match self.check.access(access).await {
+            Ok(claims) => return Ok(Some(claims.ends_ms)),
+            Err(error) => error,
+        };
+        Err(match &error {
+            check::Error::Rule(rule) if !rule.is_about_time() => Fault::Distrusted(rule.to_string()),
+            check::Error::Rule(_) | check::Error::Keys(keys::Error::Unknown { .. }) => {
+                Fault::Stale(error.to_string())
+            }
+            _ => Fault::Keys { retry: error.retry(), source: Box::new(error) },
+        })
+    }
+
+    fn now_ms(&self) -> i64 {
+        self.identity.clock().now_ms()
+    }
+}
+
+/// What a grant keeps of an answer, at this time of the provider's clock.
+pub fn issued(granted: Granted, at_ms: i64) -> Issued {
+    let left = |end: i64| Duration::from_millis(u64::try_from(end.saturating_sub(at_ms)).unwrap_or_default());
+    Issued {
+        access: granted.access,
+        expires_in: granted.access_expires_ms.map(left),
+        refresh: granted.refresh,
+        scopes: (!granted.scopes.is_empty()).then_some(granted.scopes),
+        at_ms,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_that_has_ended_by_now_is_due_at_once_and_not_in_an_hour() {
+        let granted = |access_expires_ms| Granted {
+            access: "access".into(),
+            access_expires_ms,
+            refresh: Some("refresh".into()),
+            identity: None,
+            scopes: Vec::new(),
+        };
+
+        let lives = [Some(61_000), Some(59_000), None].map(|end| issued(granted(end), 60_000).expires_in);
+
+        assert_eq!(lives, [Some(Duration::from_secs(1)), Some(Duration::ZERO), None]);
+    }
 }

@@ -1,10 +1,23 @@
 //! Grants: kept in a topic, refreshed by one worker at a time, read by all.
 //!
 //! ```text
-//! auth login (any machine) ─▶ store ──transaction──▶ grants topic ─▶ table (tail) ─┬─▶ view: opened, checked ─▶ Tokens
-//!                               ▲                                                  └─▶ refresher: due? refused? orphaned?
-//!                               └── intent, answer ◀── refresh ◀───────────────────────────┘ where it is ours
+//! auth login ─▶ GrantWriter ──transaction──▶ grants topic ─▶ GrantTable ─┬─▶ view: opened, checked ─▶ Tokens, Watch, status
+//! (any machine)    ▲                                                     ├─▶ copies: on this disk, for people
+//!                  └── intent, answer ◀── refresh ◀── plan ◀── refresher ┘   acts only on grants of this worker
 //! ```
+//!
+//! | file | job |
+//! |---|---|
+//! | `table` | the topic in memory; refuses old envelopes |
+//! | `store` | opens, decides, seals and writes, under the transactional id of the grant |
+//! | `plan` | what the owner of a grant does next: a pure function |
+//! | `refresher`, `refresh` | one task for each grant that follows the plan; one refresh from intent to commit |
+//! | `view` | what this worker knows of a grant; checks each access token once |
+//! | `tokens` | tokens for the requests of one connector |
+//! | `refusals` | tells the owner that an API has refused a token |
+//! | `clients`, `issuer` | OAuth clients of connectors, and the identity service behind each |
+//! | `files`, `copies` | answers that are not in the topic yet, and copies of grants, on this disk |
+//! | `status` | metrics and health |
 //!
 //! | key | value |
 //! |---|---|
@@ -13,30 +26,27 @@
 //! | `cluster` | which workers refresh the grants of this topic, plain |
 //!
 //! - One refresh of a grant is under way at a time, across all workers: its owner commits an intent under the grant's own
-//!   transactional id before the token leaves the process; see [`grant`](provider::auth::grant) for why nothing but a crash between the
-//!   provider's rotation and our commit loses a token.
-//! - A token is used only after it stands in the topic, and after the worker that uses it has checked it.
+//!   transactional id before the token leaves the process. [`grant`](provider::auth::grant) says why only a crash between the
+//!   provider's rotation and our commit can lose a token.
+//! - A token is used only after it is in the topic, and after the worker that uses it has checked it.
 //! - However many requests are refused with one token, it is refreshed once: they write one record and wait for the next serial.
-//! - No client secret and no subscription key is in the topic: its owner has them from the connectors that name the grant.
-//! - Workers of another group on the same topic give out nothing and refresh nothing. Nobody refreshes before the topic says whose
-//!   it is.
+//! - The topic has no client secret and no subscription key: the owner has them from the connectors that name the grant.
+//! - Workers of another group on the same topic give out nothing and refresh nothing. Nobody refreshes before the topic says which
+//!   group it belongs to.
 //! - A connector gets tokens only of a login that was made with its own client, at its own identity service, and only if its
 //!   `provider.base.url` has an origin that the login is good for.
 //!
-//! On failure: without Kafka tokens are given out until they end. Without the identity service the same. A disk that does not
-//! answer holds up the copies on it and nothing else. A grant that is lost says so with the command that mends it; what is
-//! received goes on in any case.
+//! On failure: without Kafka or without the identity service, tokens are given out until they end. A disk that does not answer
+//! delays only the files on it. A lost grant shows the command that repairs it; deliveries are received in any case.
 
 mod clients;
 mod copies;
 mod files;
-mod hosts;
 mod issuer;
 mod plan;
 mod refresh;
 mod refresher;
 mod refusals;
-mod service;
 mod shared;
 mod status;
 pub mod store;
@@ -47,7 +57,7 @@ mod view;
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -55,7 +65,7 @@ use tokio::{
     sync::{oneshot, watch},
     time::timeout,
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use base::retry::Chain;
 use kafka::Membership;
@@ -66,28 +76,24 @@ use provider::{
 };
 
 use self::{
-    clients::IssuerKey,
+    clients::{Client, IssuerKey},
     refusals::RefusalReporter,
     shared::Shared,
     store::GrantStore,
     table::{GrantTable, Owners},
     tasks::TaskGroup,
-    tokens::{Tokens, Without},
-    view::{Asker, LocalGrant, View},
+    tokens::Tokens,
+    view::{LocalGrant, View},
 };
 pub use self::{
-    clients::{grant_name, login_command},
+    clients::{grant_name, is_login_of, login_command},
     files::{Files, Pending},
-    hosts::{Host, Hosts},
-    issuer::{Fault, Issuer, Issuers},
-    service::{Services, issued},
-    status::GrantStatus,
+    issuer::{Fault, Host, Hosts, Issuer, Issuers, issued},
+    tokens::Watch,
 };
 use super::state::{Tail, configs::Configs};
 use crate::config::{self, RecordSource};
 
-/// The longest the topic may take to be read to its end for whoever begins again after a login.
-const CATCH_UP: Duration = Duration::from_secs(10);
 /// How long the disk may take to say what an earlier run has left, before grants are kept without knowing.
 const LEFT: Duration = Duration::from_secs(5);
 
@@ -153,14 +159,15 @@ impl Grants {
             issuers: Arc::clone(&parts.issuers),
             clients: watch::Sender::default(),
             ours: Owners { group: worker.group.id.clone(), work_topic: worker.topics.work.name.clone() },
-            adopt: parts.adopt,
-            claimed: watch::Sender::default(),
-            entries: Mutex::default(),
+            adopting: AtomicBool::new(parts.adopt),
+            grants: Mutex::default(),
             made: Mutex::default(),
             making: Mutex::default(),
             refusals: RefusalReporter::new(&worker.kafka)?,
-            under_way: watch::Sender::default(),
+            under_way: TaskTracker::new(),
         };
+        // Closed, a tracker can be waited for whenever nothing is tracked.
+        shared.under_way.close();
         Ok(Self { shared: Some(Arc::new(shared)), fault: None })
     }
 
@@ -185,34 +192,32 @@ impl Grants {
     /// Waits until nothing is under way.
     pub async fn at_rest(&self) {
         if let Some(shared) = &self.shared {
-            shared.under_way.subscribe().wait_for(|count| *count == 0).await.ok();
+            shared.under_way.wait().await;
         }
     }
 
     /// The tokens of the grant that a connector uses for an area.
     pub fn tokens(&self, provider: &Provider, area: Area, connector: &str) -> Arc<dyn auth::Tokens> {
-        let asker = asker(provider, area, connector);
-        let Some(shared) = &self.shared else { return Arc::new(self.without(asker.grant)) };
-        Arc::new(Tokens {
-            shared: Arc::clone(shared),
-            entry: shared.entry(&asker.grant),
-            asker,
-            key: IssuerKey::of(provider),
-        })
+        Arc::new(self.tokens_of(provider, area, connector))
     }
 
     /// What keeps the grant of a connector from being used, if that does not pass within moments; and a signal for changes.
     pub fn watch(&self, provider: &Provider, area: Area, connector: &str) -> Watch {
-        let asker = asker(provider, area, connector);
-        let seen = match &self.shared {
-            None => Err(self.without(asker.grant.clone())),
-            Some(shared) => {
-                let entry = shared.entry(&asker.grant);
-                let view = entry.view.subscribe();
-                Ok(Seen { shared: Arc::clone(shared), _entry: entry, view })
-            }
+        Watch::new(self.tokens_of(provider, area, connector))
+    }
+
+    fn tokens_of(&self, provider: &Provider, area: Area, connector: &str) -> Tokens {
+        let client = Client { connector: connector.to_owned(), area, provider: Arc::new(provider.clone()) };
+        let local = match &self.shared {
+            Some(shared) => shared.local(client.grant()),
+            None => Arc::new(LocalGrant::new(client.grant(), self.without_key())),
         };
-        Watch { seen, asker }
+        Tokens { shared: self.shared.clone(), local, client, key: IssuerKey::of(provider) }
+    }
+
+    /// What there is to say of every grant where none can be read.
+    fn without_key(&self) -> View {
+        self.fault.as_ref().map_or(View::NoKey, |what| View::Unusable { what: what.to_string() })
     }
 
     /// Lists of a connector that wait for a login, each with what to do about it. A list of the accounting API never waits: without
@@ -224,10 +229,6 @@ impl Grants {
         let problem = login.and_then(|mut login| login.problem());
         problem.map(|error| (List::Payroll, payroll_waits(&error))).into_iter().collect()
     }
-
-    fn without(&self, grant: String) -> Without {
-        Without { grant, fault: self.fault.clone() }
-    }
 }
 
 /// What people are told about a payroll list that cannot be read without a login.
@@ -235,68 +236,4 @@ pub(in crate::worker) fn payroll_waits(error: &auth::Error) -> String {
     format!(
         "payroll waits for a login ({error}); other lists are read without it; if payroll is not wanted, remove it from snapshot.lists"
     )
-}
-
-fn asker(provider: &Provider, area: Area, connector: &str) -> Asker {
-    let (grant, connector) = (grant_name(provider, area).to_owned(), connector.to_owned());
-    Asker { grant, provider: provider.clone(), area, connector }
-}
-
-/// A look at one grant from time to time.
-#[derive(Debug)]
-pub struct Watch {
-    /// Where it is from, and what is known of it.
-    seen: Result<Seen, Without>,
-    asker: Asker,
-}
-
-#[derive(Debug)]
-struct Seen {
-    shared: Arc<Shared>,
-    /// Kept for as long as somebody looks.
-    _entry: Arc<LocalGrant>,
-    view: watch::Receiver<View>,
-}
-
-impl Watch {
-    /// What keeps it from being used now.
-    pub fn problem(&mut self) -> Option<auth::Error> {
-        let Seen { shared, view, .. } = match &mut self.seen {
-            Ok(seen) => seen,
-            Err(without) => return Some(without.error()),
-        };
-        let view = view.borrow_and_update().clone();
-        // The topic may be ahead of the view, and a login that is in the topic has mended it.
-        let grant = shared.store.grant(&self.asker.grant).ok().flatten();
-        if grant.is_some_and(|grant| view.is_mended_by(&grant)) {
-            return None;
-        }
-        self.asker.problem(&view)
-    }
-
-    /// Reads all that is in the topic by now, or gives up after a while. Who was told to begin again after a login hears of
-    /// that by another topic, and must not find what stood before it.
-    pub async fn catch_up(&self) {
-        let Ok(Seen { shared, .. }) = &self.seen else { return };
-        if let Err(error) = shared.store.table().read_to_end(CATCH_UP).await {
-            tracing::warn!(grant = self.asker.grant, error = %Chain(&error), "what is known of a grant may be old");
-        }
-    }
-
-    /// Whether it is known by now whether it can be used.
-    pub fn is_known(&self) -> bool {
-        self.seen.as_ref().map_or(true, |seen| !matches!(&*seen.view.borrow(), View::Unread))
-    }
-
-    /// Waits for a change.
-    pub async fn changed(&mut self) {
-        let changed = match &mut self.seen {
-            Ok(seen) => seen.view.changed().await.is_ok(),
-            Err(_) => false,
-        };
-        // Nobody is left who could change it.
-        if !changed {
-            std::future::pending().await
-        }
-    }
 }

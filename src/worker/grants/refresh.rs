@@ -48,11 +48,9 @@ use provider::auth::{
 use super::{
     Shared,
     files::Pending,
-    issuer::Issuer,
+    issuer::{Issuer, issued},
     plan::Next,
-    refresher::wall_ms,
-    service::issued,
-    store::{Error, GrantWriter},
+    store::{Error, GrantWriter, wall_ms},
     view::{command, lost},
 };
 
@@ -118,7 +116,7 @@ impl Attempt<'_> {
             return Ended::Again(error.retry());
         }
         let mut writer = self.shared.store.writer(self.name, Arc::clone(&self.lease));
-        match writer.take::<Conflict>(Instant::now() + LOOK).await {
+        match writer.take(Instant::now() + LOOK).await {
             Ok(Some(_)) => {}
             Ok(None) => return Ended::Stands,
             Err(error) => return self.failed("take the grant", &error),
@@ -154,14 +152,10 @@ impl Attempt<'_> {
         };
         let window_ms = u64::try_from(window.as_millis()).unwrap_or(u64::MAX);
         let intent = Intent { id: self.shared.draw(), cause, origin, window_ms, withdrawn: false };
-        let decide = |grant: Option<&Grant>| {
-            let grant = grant.ok_or(Conflict::Changed)?;
-            match &next {
-                Next::Refresh { serial, .. } => grant.begin(*serial, intent.clone()),
-                Next::Recover { orphan, seen } => grant.recover(orphan, seen.elapsed(), intent.clone()),
-                _ => Err(Conflict::Changed),
-            }
-            .map(Some)
+        let decide = |grant: Option<&Grant>| match &next {
+            Next::Refresh { serial, .. } => grant?.begin(*serial, intent.clone()).ok(),
+            Next::Recover { orphan, seen } => grant?.recover(orphan, seen.elapsed(), intent.clone()).ok(),
+            _ => None,
         };
         match writer.write(end, decide).await {
             Ok(Some(grant)) if grant.intent().is_some_and(|stands| stands.id == intent.id) => {
@@ -169,8 +163,8 @@ impl Attempt<'_> {
                 failpoint::reach("grants.begun");
                 Ok(Begun { base: grant.base(&intent), cause, grant, start, end })
             }
-            // Somebody was faster.
-            Ok(_) | Err(Error::Refused(_)) => Err(Ended::Stands),
+            // Another write came first.
+            Ok(_) => Err(Ended::Stands),
             Err(error) => {
                 let ended = self.failed("announce the refresh", &error);
                 self.take_back(writer, &intent).await;
@@ -179,19 +173,13 @@ impl Attempt<'_> {
         }
     }
 
-    /// Withdraws an intent that stands, as far as anybody knows, and under which nothing was sent. If this cannot be written
-    /// either it is an orphan like any other.
+    /// Withdraws an intent that may be in the topic, and under which nothing was sent. If this cannot be written either it is an
+    /// orphan like any other.
     async fn take_back(&self, writer: &mut GrantWriter, intent: &Intent) {
         writer.insist();
-        let withdraw = |grant: Option<&Grant>| {
-            let grant = grant.ok_or(Conflict::Changed)?;
-            grant.withdraw(&grant.base(intent)).map(Some)
-        };
-        match writer.write(Instant::now() + WRITE, withdraw).await {
-            Ok(_) | Err(Error::Refused(_)) => {}
-            Err(error) => {
-                tracing::debug!(grant = self.name, error = %Chain(&error), "an intent may stand that nobody has");
-            }
+        let withdraw = |grant: Option<&Grant>| grant?.withdraw(&grant?.base(intent)).ok();
+        if let Err(error) = writer.write(Instant::now() + WRITE, withdraw).await {
+            tracing::debug!(grant = self.name, error = %Chain(&error), "an intent may stand that nobody has");
         }
     }
 
@@ -222,8 +210,7 @@ impl Attempt<'_> {
     }
 
     async fn conclude(&self, writer: &mut GrantWriter, begun: Begun, outcome: Outcome) -> Ended {
-        let Begun { base, cause, start, .. } = begun;
-        let name = self.name;
+        let (name, Begun { base, cause, start, .. }) = (self.name, begun);
         match outcome {
             Outcome::Granted(granted) => {
                 failpoint::reach("grants.rotated");
@@ -241,18 +228,16 @@ impl Attempt<'_> {
                         ),
                     }
                 });
-                store(self.shared, writer, pending, refresh, Some(disk)).await;
+                keep_answer(self.shared, writer, pending, refresh, Some(disk)).await;
                 Ended::Stands
             }
             Outcome::Refused(code @ OAuthCode::InvalidGrant) => {
                 metrics::token_refreshed(Refresh::Lost);
                 let (at_ms, code) = (wall_ms(), code.to_string());
                 let lose = |grant: &Grant| grant.lose(&base, &code, at_ms);
-                let is_lost =
-                    |grant: &Grant| matches!(grant.state, State::Lost { at_ms: at, .. } if at == at_ms);
-                let stands = insist(writer, name, lose, is_lost).await;
-                if let Insisted::Stands(grant) = stands
-                    && let State::Lost { origin, reason, .. } = grant.state
+                if let Ok(Some(Grant { state: State::Lost { at_ms: at, origin, reason }, .. })) =
+                    insist(writer, name, lose).await
+                    && at == at_ms
                 {
                     let run = command(self.shared, name, self.area);
                     tracing::error!(
@@ -267,13 +252,13 @@ impl Attempt<'_> {
             Outcome::Refused(code) => {
                 metrics::token_refreshed(Refresh::Refused);
                 tracing::error!(grant = name, %code, "the identity service refuses the OAuth client");
-                insist(writer, name, |grant| grant.withdraw(&base), |_| false).await;
+                insist(writer, name, |grant| grant.withdraw(&base)).await.ok();
                 Ended::Client(code.to_string())
             }
             Outcome::NotSent(error) => {
                 metrics::token_refreshed(Refresh::NotSent);
                 tracing::warn!(grant = name, error = %Chain(&error), "a refresh has not reached the identity service");
-                insist(writer, name, |grant| grant.withdraw(&base), |_| false).await;
+                insist(writer, name, |grant| grant.withdraw(&base)).await.ok();
                 Ended::Again(error.retry())
             }
             Outcome::Unknown(error) => {
@@ -288,14 +273,14 @@ impl Attempt<'_> {
         }
     }
 
-    fn failed(&self, what: &str, error: &Error<Conflict>) -> Ended {
+    fn failed(&self, what: &str, error: &Error) -> Ended {
         tracing::warn!(grant = self.name, error = %Chain(error), what, "a refresh was not begun");
         Ended::Again(error.retry())
     }
 }
 
 /// Writes an answer of the provider until it stands, or is of no use, while `disk` keeps it.
-async fn store(
+async fn keep_answer(
     shared: &Shared,
     writer: &mut GrantWriter,
     pending: Pending,
@@ -306,17 +291,15 @@ async fn store(
     let answer = |grant: &Grant| grant.answer(&base, issued.clone());
     let access = issued.access.reveal();
     let has_it = |grant: &Grant| grant.tokens.as_ref().is_some_and(|tokens| tokens.access.reveal() == access);
-    match insist(writer, &name, answer, has_it).await {
-        Insisted::Stands(grant) => {
+    match insist(writer, &name, answer).await {
+        Ok(Some(grant)) if has_it(&grant) => {
             failpoint::reach("grants.committed");
             metrics::token_refreshed(outcome);
             tracing::info!(grant = name, serial = grant.serial, "the grant has new tokens");
         }
-        Insisted::Superseded => {
-            tracing::info!(grant = name, serial = base.serial, "an answer came too late to be of use");
-        }
+        Ok(_) => tracing::info!(grant = name, serial = base.serial, "an answer came too late to be of use"),
         // A worker with the right key finds the file; or a person logs in, and then it is of no use.
-        Insisted::Unreadable => return,
+        Err(_) => return,
     }
     let files = shared.files.clone();
     let tidy = tokio::spawn(async move {
@@ -331,38 +314,23 @@ async fn store(
     timeout(TIDY, tidy).await.ok();
 }
 
-/// What came of a change that had to be written.
-enum Insisted {
-    /// It is in the topic.
-    Stands(Box<Grant>),
-    /// It does not apply any more.
-    Superseded,
-    /// What stands in the topic cannot be opened with the keys of this worker.
-    Unreadable,
-}
-
-/// Writes a change until it stands, for as long as this process lives. `is_done` tells it from somebody else's where it stands
-/// although nobody heard of it.
+/// Writes a change until it is in the topic or does not apply any more, for as long as this process lives. Returns the grant in
+/// the topic after that. The only error is [`Error::Sealed`].
 async fn insist(
     writer: &mut GrantWriter,
     name: &str,
     change: impl Fn(&Grant) -> Result<Grant, Conflict>,
-    is_done: impl Fn(&Grant) -> bool,
-) -> Insisted {
-    let decide = |grant: Option<&Grant>| {
-        let grant = grant.ok_or(Conflict::Changed)?;
-        if is_done(grant) { Ok(None) } else { change(grant).map(Some) }
-    };
+) -> Result<Option<Grant>, Error> {
     let mut backoff = Backoff::new(AGAIN, 11);
     loop {
-        let error = match writer.write(Instant::now() + WRITE, decide).await {
-            Ok(Some(grant)) => return Insisted::Stands(Box::new(grant)),
-            Ok(None) | Err(Error::Refused(_)) => return Insisted::Superseded,
-            Err(error @ Error::Sealed { .. }) => {
-                tracing::error!(grant = name, error = %Chain(&error), "what came of a refresh cannot be written here");
-                return Insisted::Unreadable;
+        let error = match writer.write(Instant::now() + WRITE, |grant| change(grant?).ok()).await {
+            Err(error @ Error::Kafka(_)) => error,
+            ended => {
+                if let Err(error) = &ended {
+                    tracing::error!(grant = name, error = %Chain(error), "what came of a refresh cannot be written here");
+                }
+                return ended;
             }
-            Err(error) => error,
         };
         if backoff.is_fresh() {
             tracing::error!(grant = name, error = %Chain(&error), "what came of a refresh is not in Kafka yet; trying on");
@@ -379,9 +347,9 @@ pub(super) async fn salvage(shared: &Shared, pending: Pending) {
         grant = pending.name,
         "found an answer of the provider that an earlier run has not written"
     );
-    let _under_way = shared.busy();
+    let _under_way = shared.under_way.token();
     let mut writer = shared.store.writer(&pending.name, Arc::new(|| true));
-    store(shared, &mut writer, pending, Refresh::Salvaged, None).await;
+    keep_answer(shared, &mut writer, pending, Refresh::Salvaged, None).await;
 }
 
 /// What is left of the lease when the window closes.

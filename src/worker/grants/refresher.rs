@@ -3,11 +3,7 @@
 //! It runs on every worker, so that an intent is watched from when it was first seen, and acts only where the partition is
 //! surely this worker's. What it does is [`plan`](super::plan)'s; how, [`refresh`](super::refresh)'s.
 
-use std::{
-    collections::BTreeSet,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -22,6 +18,7 @@ use super::{
     issuer::Issuer,
     plan::{Known, Memory, Next, next},
     refresh::{Attempt, Ended},
+    table::grant_key,
     view::{LocalGrant, View, command},
 };
 
@@ -42,12 +39,12 @@ const REMIND: Duration = Duration::from_secs(86_400);
 /// The longest that resealing may take before it is tried again.
 const RESEAL: Duration = Duration::from_secs(30);
 
-/// Keeps one grant, until cancelled. What is under way then is ended first: it may hold a token that nobody else has.
-pub(super) async fn keep(shared: Arc<Shared>, entry: Arc<LocalGrant>, cancel: CancellationToken) {
-    let seed = u64::from(murmur2(entry.name.as_bytes()));
+/// Keeps one grant, until cancelled. A refresh that is under way then is ended first: its answer is one that nobody else has.
+pub(super) async fn keep(shared: Arc<Shared>, local: Arc<LocalGrant>, cancel: CancellationToken) {
+    let seed = u64::from(murmur2(local.name.as_bytes()));
     let mut refresher = Refresher {
         shared,
-        entry,
+        local,
         memory: Memory::default(),
         backoff: Backoff::new(AGAIN, seed),
         refused: BTreeSet::new(),
@@ -58,12 +55,12 @@ pub(super) async fn keep(shared: Arc<Shared>, entry: Arc<LocalGrant>, cancel: Ca
 
 struct Refresher {
     shared: Arc<Shared>,
-    entry: Arc<LocalGrant>,
+    local: Arc<LocalGrant>,
     memory: Memory,
     backoff: Backoff,
     /// Clients of connectors that the provider has refused, while there are others to try.
     refused: BTreeSet<IssuerKey>,
-    /// When people were last told that the login ends.
+    /// When people were last warned that the login ends.
     reminded: Option<Instant>,
 }
 
@@ -71,7 +68,7 @@ impl Refresher {
     async fn run(&mut self, cancel: &CancellationToken) {
         let table = self.shared.store.table().clone();
         let (mut changes, mut clients) = (table.changes(), self.shared.clients.subscribe());
-        let (mut owned, mut claimed) = (self.shared.membership.owned(), self.shared.claimed.subscribe());
+        let mut owned = self.shared.membership.owned();
         if cancel.run_until_cancelled(table.caught_up()).await.is_none() {
             return;
         }
@@ -79,7 +76,6 @@ impl Refresher {
             changes.borrow_and_update();
             clients.borrow_and_update();
             owned.borrow_and_update();
-            claimed.borrow_and_update();
             let look = Instant::now() + LOOK;
             let at = match self.next() {
                 Next::Rest => look,
@@ -100,7 +96,6 @@ impl Refresher {
                     self.refused.clear();
                 }
                 _ = owned.changed() => {}
-                _ = claimed.changed() => {}
                 () = sleep_until(at) => {}
             }
         }
@@ -109,13 +104,10 @@ impl Refresher {
     /// What there is to do, as far as it is this worker's.
     fn next(&mut self) -> Next {
         let now = Instant::now();
-        let Ok(Some(grant)) = self.shared.store.grant(&self.entry.name) else {
-            self.memory.see(None, now);
-            return Next::Rest;
-        };
-        self.memory.see(Some(&grant), now);
-        let is_ours = *self.shared.claimed.borrow() && self.shared.foreign().is_none();
-        if !is_ours {
+        let grant = self.grant();
+        self.memory.see(grant.as_ref(), now);
+        let Some(grant) = grant else { return Next::Rest };
+        if !self.shared.is_ours() {
             return Next::Rest;
         }
         match self.lease() {
@@ -126,12 +118,8 @@ impl Refresher {
         }
         let Some((_, _, issuer)) = self.issuer(&grant) else { return Next::Rest };
         self.remind(&grant, issuer.now_ms(), now);
-        let kid = self.shared.store.table().read(|table| {
-            let entry = table.grants().get(&self.entry.name);
-            entry.and_then(|entry| Some(entry.envelope.as_ref()?.kid.clone()))
-        });
         let known = Known {
-            is_sealed_before: kid.is_some_and(|kid| kid != self.shared.store.keys().kid()),
+            is_sealed_before: self.shared.store.is_sealed_before(&self.local.name),
             refused: self.refused_serial(&grant),
             memory: &self.memory,
             now,
@@ -141,30 +129,25 @@ impl Refresher {
         next(&grant, &known)
     }
 
+    /// The grant in the topic, if it can be opened.
+    fn grant(&self) -> Option<Grant> {
+        self.shared.store.grant(&self.local.name).ok().flatten()
+    }
+
     async fn act(&mut self, next: Next) {
-        let name = self.entry.name.clone();
         let Some(lease) = self.lease() else { return };
         if next == Next::Reseal {
-            let mut writer = self.shared.store.writer(&name, lease);
-            let same = |grant: Option<&Grant>| Ok::<_, std::convert::Infallible>(grant.cloned());
-            match writer.write(Instant::now() + RESEAL, same).await {
-                Ok(_) => tracing::info!(grant = name, "the grant is encrypted with the new key"),
-                Err(error) => {
-                    tracing::warn!(grant = name, error = %Chain(&error), "the grant keeps its old key for now");
-                    self.pause(Retry::Later);
-                }
-            }
-            return;
+            return self.reseal(lease).await;
         }
-        let Ok(Some(grant)) = self.shared.store.grant(&name) else { return };
+        let Some(grant) = self.grant() else { return };
         let Some((key, client, issuer)) = self.issuer(&grant) else { return };
         let was_refused = matches!(next, Next::Refresh { cause: Cause::Refused, .. });
-        let under_way = self.shared.busy();
-        let attempt =
-            Attempt { shared: &self.shared, name: &name, issuer: &*issuer, lease, area: client.area };
+        let under_way = self.shared.under_way.token();
+        let name = &self.local.name;
+        let attempt = Attempt { shared: &self.shared, name, issuer: &*issuer, lease, area: client.area };
         let ended = attempt.run(next).await;
         drop(under_way);
-        // What was not presented does not count against an API that refuses too often.
+        // An attempt that presented nothing does not count against an API that refuses too often.
         if was_refused && !matches!(ended, Ended::Again(_)) {
             self.memory.refused(Instant::now());
         }
@@ -185,9 +168,22 @@ impl Refresher {
         }
     }
 
+    /// Encrypts the grant with the current key.
+    async fn reseal(&mut self, lease: Lease) {
+        let name = &self.local.name;
+        let mut writer = self.shared.store.writer(name, lease);
+        match writer.write(Instant::now() + RESEAL, |grant| grant.cloned()).await {
+            Ok(_) => tracing::info!(grant = name, "the grant is encrypted with the new key"),
+            Err(error) => {
+                tracing::warn!(grant = name, error = %Chain(&error), "the grant keeps its old key for now");
+                self.pause(Retry::Later);
+            }
+        }
+    }
+
     /// Takes note of how long new tokens live.
     fn pace(&mut self, before: &Grant) {
-        let Ok(Some(grant)) = self.shared.store.grant(&self.entry.name) else { return };
+        let Some(grant) = self.grant() else { return };
         let is_next = grant.login.id == before.login.id && grant.serial > before.serial;
         let Some(tokens) = grant.tokens.as_ref().filter(|_| is_next) else { return };
         let life = tokens.access_expires_ms.saturating_sub(tokens.access_since_ms);
@@ -199,12 +195,7 @@ impl Refresher {
     fn refuse_client(&mut self, grant: &Grant, key: IssuerKey, code: String, provider_ms: i64) {
         self.refused.insert(key);
         let now = Instant::now();
-        let is_left = {
-            let clients = self.shared.clients.borrow();
-            let known = clients.distinct(&grant.name, grant.area, &grant.login);
-            known.iter().any(|(key, _)| !self.refused.contains(key))
-        };
-        if is_left {
+        if self.shared.clients.borrow().of_login_except(grant, &self.refused).is_some() {
             self.memory.not_before = None;
             return;
         }
@@ -216,14 +207,14 @@ impl Refresher {
         self.memory.not_before = Some(now + wait);
         if is_shown {
             let (login, serial) = (grant.login.id.clone(), grant.serial);
-            self.entry.view.send_replace(View::Client { code, login, serial });
+            self.local.view.send_replace(View::Client { code, login, serial });
         }
     }
 
     /// The serial of this login whose token was refused last.
     fn refused_serial(&self, grant: &Grant) -> Option<u64> {
         self.shared.store.table().read(|table| {
-            let refused = table.refused(&self.entry.name)?;
+            let refused = table.refused(&self.local.name)?;
             (refused.login == grant.login.id).then_some(refused.serial)
         })
     }
@@ -235,8 +226,7 @@ impl Refresher {
 
     /// Says whether the grant's partition is surely ours, under the claim of now; `None` if it is not.
     fn lease(&self) -> Option<Lease> {
-        let key = format!("grant/{}", self.entry.name);
-        let partition = partition_of(key.as_bytes(), self.shared.work_partitions);
+        let partition = partition_of(grant_key(&self.local.name).as_bytes(), self.shared.work_partitions);
         let owned = self.shared.membership.owned();
         let claim = *owned.borrow().get(&partition)?;
         let membership = self.shared.membership.clone();
@@ -250,8 +240,7 @@ impl Refresher {
     /// A connector's client that is the login's and that the provider has not refused, and its identity service.
     fn issuer(&self, grant: &Grant) -> Option<(IssuerKey, Client, Arc<dyn Issuer>)> {
         let clients = self.shared.clients.borrow().clone();
-        let known = clients.distinct(&grant.name, grant.area, &grant.login);
-        let (key, client) = known.into_iter().find(|(key, _)| !self.refused.contains(key))?;
+        let (key, client) = clients.of_login_except(grant, &self.refused)?;
         // Who cannot reach it says so where the token is asked for.
         let issuer = self.shared.issuer(client).ok()?;
         Some((key, client.clone(), issuer))
@@ -260,10 +249,8 @@ impl Refresher {
     /// Tells people, once a day, that a login ends.
     fn remind(&mut self, grant: &Grant, provider_ms: i64, now: Instant) {
         let clients = self.shared.clients.borrow().clone();
-        let Some(client) = clients.of_login(&grant.name, grant.area, &grant.login) else { return };
-        let oauth = &client.provider.oauth;
-        let (login, refresh) = grant.ends_ms(oauth.login_lifetime, oauth.idle_lifetime);
-        let Some(end) = login.or(refresh).filter(|_| grant.tokens.is_some()) else { return };
+        let (login, refresh) = clients.ends_ms(grant);
+        let Some(end) = login.or(refresh) else { return };
         let left = end.saturating_sub(provider_ms);
         let is_told = self.reminded.is_some_and(|told| now < told + REMIND);
         if is_told || u128::try_from(left).is_ok_and(|left| left > WARNING.as_millis()) {
@@ -295,12 +282,6 @@ fn after_refusal(left_ms: i64, is_refused: bool) -> (Duration, bool) {
 fn chance(grant: &Grant) -> f64 {
     let drawn = murmur2(format!("{}/{}/{}", grant.name, grant.login.id, grant.serial).as_bytes());
     f64::from(drawn) / f64::from(u32::MAX)
-}
-
-/// The time of now, for people, in milliseconds since 1970.
-pub(super) fn wall_ms() -> i64 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(now.as_millis()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

@@ -1,13 +1,12 @@
-//! What this worker tells the owners of grants: that an API has refused an access token, or that it has ended.
+//! Reports to the owner of a grant: that an API has refused its access token, or that it has ended.
 //!
-//! - However many are refused with one token, it is told once; and again after a while, for as long as somebody is refused: the
-//!   owner may have read another's refusal of an older token instead.
-//! - Telling waits for nothing. Whoever was refused has a deadline of its own, and Kafka may be away.
+//! - However many requests are refused with one token, it is reported once; and again after a while, for as long as requests are
+//!   refused: the owner may have read the refusal of an older token instead.
+//! - A report waits for nothing. The request has a deadline of its own, and Kafka may be away.
 //!
-//! On failure the next who is refused tells it again; a producer that is of no use any more is replaced.
+//! On failure the next refused request reports again; a producer that failed fatally is replaced.
 
 use std::{
-    collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -18,57 +17,63 @@ use base::retry::Chain;
 use kafka::{Kafka, Producer, ProducerOptions};
 use model::EncodedRecord;
 
+use super::{
+    shared::Shared,
+    table::{Refused, refused_key},
+    view::LocalGrant,
+};
+
 /// Bytes that may wait.
 const QUEUE: usize = 1 << 20;
-/// When what was told is told again, if it still holds.
-const AGAIN: Duration = Duration::from_secs(30);
+/// A report is repeated after this long, if it still holds.
+const REPEAT: Duration = Duration::from_secs(30);
 
 /// See the module's head.
 pub(super) struct RefusalReporter {
     kafka: Kafka,
     producer: Mutex<Arc<Producer>>,
-    told: Arc<Mutex<BTreeMap<String, Report>>>,
 }
 
-/// What was told of a grant.
+/// A refusal that was reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Report {
+pub(super) struct Report {
     login: String,
     serial: u64,
     at: Instant,
 }
 
+impl Shared {
+    /// Tells the owner of a grant that its access token was refused, or has ended. Waits for nothing.
+    pub(super) fn refuse(&self, local: &Arc<LocalGrant>, login: &str, serial: u64) {
+        let report = Report { login: login.to_owned(), serial, at: Instant::now() };
+        let refused = Refused { serial, login: login.to_owned(), worker: self.worker_id.to_string() };
+        let Ok(value) = serde_json::to_vec(&refused) else { return };
+        let partition = self.store.place(&local.name);
+        let record = self.store.record(&refused_key(&local.name), partition, Some(value.into()));
+        self.refusals.send(local, report, record);
+    }
+}
+
 impl RefusalReporter {
     pub(super) fn new(kafka: &Kafka) -> Result<Self, kafka::Error> {
         let producer = Mutex::new(Arc::new(build(kafka)?));
-        Ok(Self { kafka: kafka.clone(), producer, told: Arc::default() })
+        Ok(Self { kafka: kafka.clone(), producer })
     }
 
-    /// Sends the record that this token was refused, unless that was told a moment ago.
-    pub(super) fn tell(
-        &self,
-        grant: &str,
-        login: &str,
-        serial: u64,
-        record: impl FnOnce() -> Option<EncodedRecord>,
-    ) {
-        let now = Report { login: login.to_owned(), serial, at: Instant::now() };
+    /// Sends a report, unless one before it covers it.
+    fn send(&self, local: &Arc<LocalGrant>, report: Report, record: EncodedRecord) {
         {
-            let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-            if told.get(grant).is_some_and(|before| before.covers(&now)) {
+            let mut reported = local.reported.lock().unwrap_or_else(PoisonError::into_inner);
+            if reported.as_ref().is_some_and(|before| before.covers(&report)) {
                 return;
             }
-            told.insert(grant.to_owned(), now.clone());
+            *reported = Some(report.clone());
         }
-        let Some(record) = record() else { return };
-        let (told, grant) = (Arc::clone(&self.told), grant.to_owned());
+        let local = Arc::clone(local);
         let failed = move |error: kafka::Error| {
-            tracing::warn!(grant, error = %Chain(&error), "that a token was refused could not be told");
-            let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-            // Not what somebody else has told since.
-            if told.get(&grant) == Some(&now) {
-                told.remove(&grant);
-            }
+            tracing::warn!(grant = local.name, error = %Chain(&error), "that a token was refused could not be told");
+            // Not a report that was sent since.
+            local.reported.lock().unwrap_or_else(PoisonError::into_inner).take_if(|last| *last == report);
         };
         match self.producer().send(record) {
             Ok(delivery) => {
@@ -76,11 +81,6 @@ impl RefusalReporter {
             }
             Err(refusal) => failed(refusal.error),
         }
-    }
-
-    /// Forgets grants that nobody names any more.
-    pub(super) fn retain(&self, is_named: impl Fn(&str) -> bool) {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner).retain(|grant, _| is_named(grant));
     }
 
     fn producer(&self) -> Arc<Producer> {
@@ -98,9 +98,9 @@ impl RefusalReporter {
 }
 
 impl Report {
-    /// Whether the other need not be told after this.
+    /// Whether the other need not be sent after this.
     fn covers(&self, other: &Self) -> bool {
-        self.login == other.login && self.serial >= other.serial && other.at < self.at + AGAIN
+        self.login == other.login && self.serial >= other.serial && other.at < self.at + REPEAT
     }
 }
 
@@ -110,40 +110,39 @@ fn build(kafka: &Kafka) -> Result<Producer, kafka::Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::view::View, *};
 
-    fn told(login: &str, serial: u64, at: Instant) -> Report {
+    fn report(login: &str, serial: u64, at: Instant) -> Report {
         Report { login: login.to_owned(), serial, at }
     }
 
     #[test]
-    fn a_token_is_told_once_in_a_while_and_a_newer_one_or_one_of_another_login_at_once() {
+    fn a_token_is_reported_once_in_a_while_and_a_newer_one_at_once() {
         let now = Instant::now();
-        let before = told("first", 57, now);
+        let before = report("first", 57, now);
 
-        assert!(before.covers(&told("first", 57, now)) && before.covers(&told("first", 56, now)));
-        assert!(!before.covers(&told("first", 57, now + AGAIN)));
-        assert!(!before.covers(&told("first", 58, now)));
-        assert!(!before.covers(&told("second", 1, now)), "the login after one that nobody could read");
+        assert!(before.covers(&report("first", 57, now)) && before.covers(&report("first", 56, now)));
+        assert!(!before.covers(&report("first", 57, now + REPEAT)));
+        assert!(!before.covers(&report("first", 58, now)));
+        assert!(!before.covers(&report("second", 1, now)), "the login after one that nobody could read");
     }
 
     #[tokio::test]
-    async fn telling_waits_for_no_kafka_and_fifty_tell_one_record() {
+    async fn a_report_waits_for_no_kafka_and_fifty_send_one_record() {
         let kafka = Kafka::plaintext("127.0.0.1:1");
-        let refusals = RefusalReporter::new(&kafka).unwrap();
-        let record = || {
-            Some(EncodedRecord {
-                topic: "grants".into(),
-                partition: 0,
-                key: bytes::Bytes::from_static(b"refused/acc"),
-                value: None,
-                headers: Vec::new(),
-                timestamp_ms: None,
-            })
+        let (refusals, local) =
+            (RefusalReporter::new(&kafka).unwrap(), Arc::new(LocalGrant::new("acc", View::Unread)));
+        let record = EncodedRecord {
+            topic: "grants".into(),
+            partition: 0,
+            key: bytes::Bytes::from_static(b"refused/acc"),
+            value: None,
+            headers: Vec::new(),
+            timestamp_ms: None,
         };
 
         for _ in 0..50 {
-            refusals.tell("acc", "first", 1, record);
+            refusals.send(&local, report("first", 1, Instant::now()), record.clone());
         }
 
         assert_eq!(refusals.producer().outstanding(), 1);

@@ -4,22 +4,23 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
-use bytes::Bytes;
 use futures::future::join_all;
 use tokio::{
     sync::{oneshot, watch},
     task::{AbortHandle, spawn_blocking},
     time::sleep,
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use base::{random, retry::Chain};
 use kafka::{Membership, write_id};
-use model::EncodedRecord;
 use provider::auth::identity;
 
 use super::{
@@ -29,10 +30,10 @@ use super::{
     issuer::{Issuer, Issuers},
     refresh, refresher,
     refusals::RefusalReporter,
-    store::GrantStore,
-    table::{Owners, Refused, refused_key},
+    store::{GrantStore, wall_ms},
+    table::Owners,
     tasks::TaskGroup,
-    view::{self, LocalGrant},
+    view::{self, LocalGrant, View},
 };
 use crate::{
     config::Providers,
@@ -60,38 +61,30 @@ pub(super) struct Shared {
     pub(super) clients: watch::Sender<Clients>,
     /// Who this worker is one of.
     pub(super) ours: Owners,
-    /// Whether the topic is to become theirs.
-    pub(super) adopt: bool,
-    /// Whether the topic says whose it is.
-    pub(super) claimed: watch::Sender<bool>,
-    pub(super) entries: Mutex<BTreeMap<String, Arc<LocalGrant>>>,
+    /// Whether the topic is still to become theirs, whoever it belongs to now.
+    pub(super) adopting: AtomicBool,
+    /// Those that a connector names, or a task looks at.
+    pub(super) grants: Mutex<BTreeMap<String, Arc<LocalGrant>>>,
     /// Issuers by what they are for. They keep keys.
     pub(super) made: Mutex<BTreeMap<IssuerKey, Arc<dyn Issuer>>>,
     /// Held while one is made.
     pub(super) making: Mutex<()>,
     pub(super) refusals: RefusalReporter,
-    /// Refreshes and answers that are not ended yet.
-    pub(super) under_way: watch::Sender<usize>,
+    /// Refreshes and answers that have not ended, which a stop has to wait for. Closed from the start.
+    pub(super) under_way: TaskTracker,
 }
 
-/// Something is under way that a stop has to wait for.
-pub(super) struct Busy<'a>(&'a watch::Sender<usize>);
-
-impl Drop for Busy<'_> {
-    fn drop(&mut self) {
-        self.0.send_modify(|count| *count -= 1);
-    }
-}
-
-/// The tasks of one grant that is kept.
-struct Kept {
+/// The tasks of one grant.
+struct GrantTasks {
     stop: CancellationToken,
     tasks: [AbortHandle; 3],
 }
 
 impl Shared {
-    pub(super) fn entry(&self, name: &str) -> Arc<LocalGrant> {
-        Arc::clone(self.entries().entry(name.to_owned()).or_insert_with(|| Arc::new(LocalGrant::new(name))))
+    pub(super) fn local(&self, name: &str) -> Arc<LocalGrant> {
+        let mut grants = self.grants();
+        let local = grants.entry(name.to_owned());
+        Arc::clone(local.or_insert_with(|| Arc::new(LocalGrant::new(name, View::Unread))))
     }
 
     /// Keeps every grant that a connector names, until cancelled. Whether that is because a task was broken.
@@ -102,9 +95,7 @@ impl Shared {
         providers: &Providers,
         cancel: &CancellationToken,
     ) -> bool {
-        let mut kept: BTreeMap<String, Kept> = BTreeMap::new();
-        // Told to end, and perhaps in the middle of something still.
-        let mut leaving: Vec<(String, Kept)> = Vec::new();
+        let mut running: BTreeMap<String, GrantTasks> = BTreeMap::new();
         let mut changes = configs.changes();
         loop {
             changes.borrow_and_update();
@@ -114,33 +105,35 @@ impl Shared {
                 tokio::select! {
                     () = cancel.cancelled() => return false,
                     () = &mut reading => break,
-                    ended = tasks.ended() => if ended.is_err() { return true },
+                    is_broken = tasks.ended() => if is_broken { return true },
                 }
             }
             let clients = self.clients.borrow().clone();
             self.prune(&clients);
             // One that nobody names any more may be shown still, and is not refreshed.
-            let gone = kept.extract_if(.., |name, _| !clients.names().any(|named| named == name));
-            leaving.extend(gone.inspect(|(_, kept)| kept.stop.cancel()));
-            leaving.retain(|(_, kept)| !kept.tasks.iter().all(AbortHandle::is_finished));
+            for (_, one) in running.iter().filter(|(name, _)| clients.naming(name).is_empty()) {
+                one.stop.cancel();
+            }
+            running
+                .retain(|_, one| !one.stop.is_cancelled() || !one.tasks.iter().all(AbortHandle::is_finished));
             for name in clients.names() {
-                // One that has come back waits for its former tasks: each file and each intent has one.
-                if kept.contains_key(name) || leaving.iter().any(|(leaving, _)| leaving == name) {
+                // One that is named again waits for its former tasks: each file and each intent has one.
+                if running.contains_key(name) {
                     continue;
                 }
-                let (stop, entry) = (tasks.stop(), self.entry(name));
+                let (stop, local) = (tasks.stop(), self.local(name));
                 let tasks = [
-                    tasks.add(view::keep(Arc::clone(self), Arc::clone(&entry), stop.clone())),
-                    tasks.add(refresher::keep(Arc::clone(self), entry, stop.clone())),
+                    tasks.add(view::keep(Arc::clone(self), Arc::clone(&local), stop.clone())),
+                    tasks.add(refresher::keep(Arc::clone(self), local, stop.clone())),
                     tasks.add(copies::keep(Arc::clone(self), name.clone(), stop.clone())),
                 ];
-                kept.insert(name.clone(), Kept { stop, tasks });
+                running.insert(name.clone(), GrantTasks { stop, tasks });
             }
             tokio::select! {
                 () = cancel.cancelled() => return false,
                 _ = changes.changed() => {}
                 () = sleep(REREAD) => {}
-                ended = tasks.ended() => if ended.is_err() { return true },
+                is_broken = tasks.ended() => if is_broken { return true },
             }
         }
     }
@@ -149,13 +142,13 @@ impl Shared {
     pub(super) async fn claim(&self) {
         self.store.table().caught_up().await;
         loop {
-            match self.store.claim(&self.ours, self.adopt, CLAIM).await {
+            match self.store.claim(&self.ours, self.is_adopting(), CLAIM).await {
                 Ok(owners) => {
                     if owners != self.ours {
                         let topic = self.store.table().topic();
                         tracing::error!(%topic, group = owners.group, "the grants topic belongs to workers of another group");
                     }
-                    self.claimed.send_replace(true);
+                    self.adopting.store(false, Ordering::SeqCst);
                     return;
                 }
                 Err(error) => {
@@ -166,16 +159,24 @@ impl Shared {
         }
     }
 
+    /// Whether the topic says that these workers refresh its grants.
+    pub(super) fn is_ours(&self) -> bool {
+        self.store.table().read(|table| table.owners() == Some(&self.ours))
+    }
+
     /// The group whose the topic is, if that is another: also where others have adopted it since.
     pub(super) fn foreign(&self) -> Option<String> {
         // Until then it still says whose it was.
-        if self.adopt && !*self.claimed.borrow() {
+        if self.is_adopting() {
             return None;
         }
-        let table = self.store.table();
-        table.read(|table| {
+        self.store.table().read(|table| {
             table.owners().filter(|owners| **owners != self.ours).map(|owners| owners.group.clone())
         })
+    }
+
+    fn is_adopting(&self) -> bool {
+        self.adopting.load(Ordering::SeqCst)
     }
 
     async fn read_clients(&self, configs: &Tail<Configs>, providers: &Providers) {
@@ -192,9 +193,7 @@ impl Shared {
 
     /// Forgets what nobody names or looks at any more.
     fn prune(&self, clients: &Clients) {
-        let is_named = |name: &str| !clients.naming(name).is_empty();
-        self.entries().retain(|name, entry| is_named(name) || Arc::strong_count(entry) > 1);
-        self.refusals.retain(is_named);
+        self.grants().retain(|name, local| !clients.naming(name).is_empty() || Arc::strong_count(local) > 1);
     }
 
     /// The identity service of a connector's client, kept for as long as a connector has it.
@@ -205,7 +204,7 @@ impl Shared {
         if let Some(issuer) = self.made().get(&key) {
             return Ok(Arc::clone(issuer));
         }
-        let issuer = self.issuers.issuer(&client.provider, client.area)?;
+        let issuer = self.issuers.issuer(&client.provider)?;
         let mut made = self.made();
         made.insert(key, Arc::clone(&issuer));
         // Only now: what it shares with those before it goes on.
@@ -217,36 +216,15 @@ impl Shared {
     /// What time it is at a provider, as far as somebody has heard from it.
     pub(super) fn now_ms(&self, key: &IssuerKey) -> i64 {
         let issuer = self.made().get(key).cloned();
-        issuer.map_or_else(refresher::wall_ms, |issuer| issuer.now_ms())
+        issuer.map_or_else(wall_ms, |issuer| issuer.now_ms())
     }
 
-    pub(super) fn entries(&self) -> MutexGuard<'_, BTreeMap<String, Arc<LocalGrant>>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn grants(&self) -> MutexGuard<'_, BTreeMap<String, Arc<LocalGrant>>> {
+        self.grants.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn made(&self) -> MutexGuard<'_, BTreeMap<IssuerKey, Arc<dyn Issuer>>> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Tells the owner of a grant that its access token was refused, or has ended. Waits for nothing.
-    pub(super) fn refuse(&self, name: &str, login: &str, serial: u64) {
-        self.refusals.tell(name, login, serial, || {
-            let value = Refused { serial, login: login.to_owned(), worker: self.worker_id.to_string() };
-            Some(EncodedRecord {
-                topic: Arc::clone(self.store.table().topic()),
-                partition: self.store.place(name),
-                key: Bytes::from(refused_key(name)),
-                value: Some(serde_json::to_vec(&value).ok()?.into()),
-                headers: Vec::new(),
-                timestamp_ms: None,
-            })
-        });
-    }
-
-    /// Says that something is under way, until it is dropped.
-    pub(super) fn busy(&self) -> Busy<'_> {
-        self.under_way.send_modify(|count| *count += 1);
-        Busy(&self.under_way)
     }
 
     /// An id that nobody has drawn before.

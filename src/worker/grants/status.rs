@@ -1,95 +1,51 @@
-//! How the grants of this worker stand, for metrics, health and people.
+//! The state of each grant on this worker, for metrics, health and people.
 
-use serde_json::{Value, json};
+use serde::{Serialize, Serializer};
+use serde_json::Value;
 
 use base::metrics::live::{self, Page};
 use model::Moment;
 use provider::auth::{Area, grant::Grant};
 
-use super::{Grants, view::View};
+use super::{
+    Grants,
+    shared::Shared,
+    view::{LocalGrant, View, command},
+};
 
-/// How one grant stands on this worker.
-#[derive(Debug, Clone)]
-pub struct GrantStatus {
-    /// Its name.
-    pub name: String,
-    /// One word.
-    pub state: &'static str,
-    /// What it is for, where somebody has logged in.
-    pub area: Option<Area>,
-    /// The set of tokens.
-    pub serial: Option<u64>,
-    /// When the access token ends, in milliseconds since 1970 by the provider's clock.
-    pub access_ends_ms: Option<i64>,
-    /// When the refresh token ends.
-    pub refresh_ends_ms: Option<i64>,
-    /// When the login ends for good.
-    pub login_ends_ms: Option<i64>,
-    /// Since when a refresh is under way, in milliseconds since 1970 by the clock of whoever began it.
-    pub intent_since_ms: Option<i64>,
+/// One grant in the answer of `/health`.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct GrantStatus {
+    name: String,
+    state: &'static str,
+    /// The area of the login, if there is one.
+    area: Option<&'static str>,
+    serial: Option<u64>,
+    access_token_ends: Option<Millis>,
+    refresh_token_ends: Option<Millis>,
+    login_ends: Option<Millis>,
+    /// When the refresh that is under way began, by the clock of the worker that began it.
+    refreshing_since: Option<Millis>,
     /// What keeps it from being used, for people.
-    pub problem: Option<String>,
+    problem: Option<String>,
+}
+
+/// Milliseconds since 1970, by the provider's clock unless said. Serialized as ISO 8601.
+#[derive(Debug, Clone, Copy)]
+struct Millis(i64);
+
+impl Serialize for Millis {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&Moment::from_micros(self.0.saturating_mul(1_000)))
+    }
 }
 
 impl Grants {
-    /// How each stands, by name.
-    pub fn statuses(&self) -> Vec<GrantStatus> {
-        let Some(shared) = &self.shared else { return Vec::new() };
-        let entries: Vec<_> = shared.entries().values().cloned().collect();
-        let clients = shared.clients.borrow().clone();
-        let named = |name: &str| clients.naming(name).first().map(|client| client.area);
-        let statuses = entries.into_iter().filter_map(|entry| {
-            // One that nobody names any more.
-            let fallback = named(&entry.name)?;
-            let view = entry.view.borrow().clone();
-            let grant = shared.store.grant(&entry.name).ok().flatten();
-            let area = grant.as_ref().map(|grant| grant.area);
-            let tokens = grant.as_ref().and_then(|grant| grant.tokens.as_ref());
-            let ends = grant.as_ref().filter(|grant| grant.tokens.is_some()).and_then(|grant| {
-                let client = clients.of_login(&grant.name, grant.area, &grant.login)?;
-                let oauth = &client.provider.oauth;
-                Some(grant.ends_ms(oauth.login_lifetime, oauth.idle_lifetime))
-            });
-            let (login_ends_ms, refresh_ends_ms) = ends.unwrap_or_default();
-            let intent = grant.as_ref().and_then(Grant::intent);
-            let command = super::view::command(shared, &entry.name, area.unwrap_or(fallback));
-            Some(GrantStatus {
-                state: view.word(),
-                area,
-                serial: grant.as_ref().map(|grant| grant.serial),
-                access_ends_ms: tokens.map(|tokens| tokens.access_expires_ms),
-                refresh_ends_ms,
-                login_ends_ms,
-                intent_since_ms: intent.map(|intent| intent.origin.begun_ms),
-                problem: problem(&view, &entry.name, &command),
-                name: entry.name.clone(),
-            })
-        });
-        statuses.collect()
-    }
-
     /// The part of `/health` that is about grants; `None` where no connector names one.
     pub fn report(&self) -> Option<Value> {
         let statuses = self.statuses();
-        if statuses.is_empty() {
-            return None;
-        }
-        let moment =
-            |at_ms: Option<i64>| at_ms.map(|at| Moment::from_micros(at.saturating_mul(1_000)).to_string());
-        let one = |one: &GrantStatus| {
-            json!({
-                "name": one.name,
-                "state": one.state,
-                "area": one.area.map(Area::name),
-                "serial": one.serial,
-                "accessTokenEnds": moment(one.access_ends_ms),
-                "refreshTokenEnds": moment(one.refresh_ends_ms),
-                "loginEnds": moment(one.login_ends_ms),
-                "refreshingSince": moment(one.intent_since_ms),
-                "problem": one.problem,
-            })
-        };
-        Some(statuses.iter().map(one).collect())
+        if statuses.is_empty() { None } else { serde_json::to_value(statuses).ok() }
     }
 
     /// Puts them on a page of metrics.
@@ -97,25 +53,56 @@ impl Grants {
         for one in self.statuses() {
             page.put(&live::GRANT_STATE, &[&one.name, one.state], 1.0);
             let ends = [
-                ("access", one.access_ends_ms),
-                ("refresh", one.refresh_ends_ms),
-                ("login", one.login_ends_ms),
+                ("access", one.access_token_ends),
+                ("refresh", one.refresh_token_ends),
+                ("login", one.login_ends),
             ];
             for (token, end) in ends {
-                if let Some(end) = end {
+                if let Some(Millis(end)) = end {
                     page.put(&live::TOKEN_EXPIRY, &[&one.name, token], end as f64 / 1_000.0);
                 }
             }
-            let open = one.intent_since_ms.map_or(0, |since| now_ms.saturating_sub(since).max(0));
+            let open = one.refreshing_since.map_or(0, |since| now_ms.saturating_sub(since.0).max(0));
             page.put(&live::GRANT_INTENT, &[&one.name], open as f64 / 1_000.0);
         }
     }
+
+    /// Of every grant that a connector names, by name.
+    fn statuses(&self) -> Vec<GrantStatus> {
+        let Some(shared) = &self.shared else { return Vec::new() };
+        let grants: Vec<_> = shared.grants().values().cloned().collect();
+        grants.iter().filter_map(|local| shared.status(local)).collect()
+    }
 }
 
-/// A name that is only a setting's default, and that nobody has logged in for, is no problem before a task needs it.
-fn problem(view: &View, grant: &str, command: &str) -> Option<String> {
-    if matches!(view, View::Absent) {
-        return None;
+impl Shared {
+    fn status(&self, local: &LocalGrant) -> Option<GrantStatus> {
+        let name = &local.name;
+        let clients = self.clients.borrow().clone();
+        // One that no connector names any more is not shown.
+        let first = clients.naming(name).first()?.area;
+        let view = local.view.borrow().clone();
+        let grant = self.store.grant(name).ok().flatten();
+        let area = grant.as_ref().map(|grant| grant.area);
+        let tokens = grant.as_ref().and_then(|grant| grant.tokens.as_ref());
+        let ends = grant.as_ref().map(|grant| clients.ends_ms(grant));
+        let (login_ends, refresh_token_ends) = ends.unwrap_or_default();
+        let intent = grant.as_ref().and_then(Grant::intent);
+        // A name that is only a setting's default, and that nobody has logged in for, is no problem before a task needs it.
+        let problem = match view {
+            View::Absent => None,
+            _ => view.problem(name, &command(self, name, area.unwrap_or(first))),
+        };
+        Some(GrantStatus {
+            name: name.clone(),
+            state: view.word(),
+            area: area.map(Area::name),
+            serial: grant.as_ref().map(|grant| grant.serial),
+            access_token_ends: tokens.map(|tokens| Millis(tokens.access_expires_ms)),
+            refresh_token_ends: refresh_token_ends.map(Millis),
+            login_ends: login_ends.map(Millis),
+            refreshing_since: intent.map(|intent| Millis(intent.origin.begun_ms)),
+            problem: problem.map(|error| error.to_string()),
+        })
     }
-    view.problem(grant, command).map(|error| error.to_string())
 }

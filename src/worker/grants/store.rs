@@ -1,7 +1,7 @@
 //! Writes to the grants topic, one at a time for each grant across all workers and commands.
 //!
 //! ```text
-//! GrantWriter::write ─▶ FencedWriter (the grant's transactional id): open the grant that is in the topic ─▶ decide ─▶ seal ─▶ commit
+//! GrantWriter::write ─▶ FencedWriter (transactional id of the grant): open the grant in the topic ─▶ decide ─▶ seal ─▶ commit
 //! ```
 //!
 //! - The transactional id is that of the grant: taking it fences every other writer of this grant, and no writer of another.
@@ -9,19 +9,14 @@
 //!
 //! On failure nothing is in the topic, except where [`Error::Kafka`] says that the outcome is not known.
 
-use std::{
-    convert::Infallible,
-    fmt,
-    sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use tokio::time::Instant;
 
 use base::retry::Retry;
 use kafka::{FencedWriter, Kafka, Lease, Shards, TransactionOptions, WriterOptions};
-use model::EncodedRecord;
+use model::{EncodedRecord, Moment};
 use provider::auth::{
     grant::Grant,
     seal::{self, Keyring},
@@ -37,21 +32,18 @@ const INIT_LIMIT: Duration = Duration::from_secs(8);
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The way to the grants topic. Cheap to clone.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct GrantStore {
     table: Tail<GrantTable>,
     shards: Shards,
     keys: Arc<Keyring>,
 }
 
-/// Why a write did not happen. Nothing of it is in the topic, unless said.
+/// Why a write was not made. Nothing of it is in the topic, unless said.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error<R> {
-    /// What stands in the topic does not allow it.
-    #[error("refused")]
-    Refused(R),
-    /// What stands in the topic cannot be opened, or what is to stand there cannot be sealed.
+pub enum Error {
+    /// The grant in the topic cannot be opened, or the next one cannot be sealed.
     #[error("read the grant {grant}")]
     Sealed {
         /// Its name.
@@ -60,19 +52,18 @@ pub enum Error<R> {
         #[source]
         source: seal::Error,
     },
-    /// Kafka did not take it in time. Whether it did all the same is not known; reading the topic tells.
+    /// Kafka did not take it in time. The outcome is unknown; reading the topic tells it.
     #[error("write to the grants topic")]
     Kafka(#[source] kafka::Error),
 }
 
-impl<R> Error<R> {
+impl Error {
     /// Whether the same write may pass later.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
-            Self::Refused(_) => Retry::Never,
             Self::Sealed { source, .. } => source.retry(),
-            // Whoever is fenced takes the id anew, and whoever has lost a lease may get another.
+            // A fenced writer takes the id again, and a lease that ended may be granted again.
             Self::Kafka(
                 kafka::Error::Fenced { .. } | kafka::Error::Stopped { .. } | kafka::Error::LeaseEnded { .. },
             ) => Retry::Later,
@@ -110,7 +101,7 @@ impl GrantStore {
     /// # Errors
     /// It cannot be opened.
     pub fn grant(&self, name: &str) -> Result<Option<Grant>, seal::Error> {
-        self.table.read(|table| open(&self.keys, table, name))
+        self.table.read(|table| self.open(table, name))
     }
 
     /// The way to one grant, which takes its id as soon as it needs it, and only while the lease allows it.
@@ -123,34 +114,41 @@ impl GrantStore {
             store: self.clone(),
             partition,
             name: name.to_owned(),
+            overwrites: false,
         }
     }
 
-    /// Says whose the topic is, unless somebody has. `adopt` says it in any case. Returns whose it then is.
+    /// Whether a grant is encrypted with the previous key.
+    pub(super) fn is_sealed_before(&self, name: &str) -> bool {
+        self.table.read(|table| {
+            let envelope = table.grants().get(name).and_then(|record| record.envelope.as_ref());
+            envelope.is_some_and(|envelope| envelope.kid != self.keys.kid())
+        })
+    }
+
+    /// Claims the topic for a group of workers, unless another has it; `adopt` takes it over. Returns the owners.
     ///
     /// # Errors
     /// Kafka did not answer within the limit.
     pub async fn claim(&self, ours: &Owners, adopt: bool, limit: Duration) -> Result<Owners, kafka::Error> {
-        let known = self.table.read(|table| table.owners().cloned());
-        if let Some(known) = known.filter(|known| known == ours || !adopt) {
-            return Ok(known);
+        let settled = |table: &GrantTable| table.owners().filter(|owners| *owners == ours || !adopt).cloned();
+        if let Some(owners) = self.table.read(settled) {
+            return Ok(owners);
         }
         let id = format!("{}-{CLUSTER}", self.table.topic());
         // Partition 0 always exists: this record says where all others are.
         let mut writer = self.fenced(0, id, Arc::new(|| true));
-        let decide = |table: &GrantTable| match table.owners() {
-            Some(standing) if standing == ours || !adopt => Err(standing.clone()),
-            _ => {
-                let partitions = Some(table.placed_among(self.table.partitions()));
-                let cluster = Cluster { owners: ours.clone(), partitions };
-                let value = serde_json::to_vec(&cluster).ok().map(Bytes::from);
-                Ok(((), vec![self.encoded(CLUSTER, 0, value)]))
+        let decide = |table: &GrantTable| {
+            if let Some(owners) = settled(table) {
+                return Ok::<_, Infallible>((owners, Vec::new()));
             }
+            let partitions = Some(table.placed_among(self.table.partitions()));
+            let cluster = Cluster { owners: ours.clone(), partitions };
+            let value = serde_json::to_vec(&cluster).ok().map(Bytes::from);
+            Ok((ours.clone(), vec![self.record(CLUSTER, 0, value)]))
         };
-        match writer.write(Instant::now() + limit, decide).await {
-            Ok(()) => Ok(ours.clone()),
-            Err(error) => error.passing(limit).map_or_else(Ok, Err),
-        }
+        let claimed = writer.write(Instant::now() + limit, decide).await;
+        claimed.map_err(|error| error.passing(limit).unwrap_or_else(|never| match never {}))
     }
 
     /// The partition in which everything about a grant is written.
@@ -172,7 +170,15 @@ impl GrantStore {
         FencedWriter::new(self.table.clone(), self.shards.clone(), options)
     }
 
-    fn encoded(&self, key: &str, partition: i32, value: Option<Bytes>) -> EncodedRecord {
+    /// A grant of the table, opened; `None` where there is none.
+    fn open(&self, table: &GrantTable, name: &str) -> Result<Option<Grant>, seal::Error> {
+        let Some(record) = table.grants().get(name) else { return Ok(None) };
+        let envelope = record.envelope.as_ref().ok_or(seal::Error::Damaged)?;
+        self.keys.open(&grant_key(name), envelope).map(Some)
+    }
+
+    /// A record of the topic.
+    pub(super) fn record(&self, key: &str, partition: i32, value: Option<Bytes>) -> EncodedRecord {
         EncodedRecord {
             topic: Arc::clone(self.table.topic()),
             partition,
@@ -184,15 +190,6 @@ impl GrantStore {
     }
 }
 
-impl fmt::Debug for GrantStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GrantStore")
-            .field("table", &self.table)
-            .field("keys", &self.keys)
-            .finish_non_exhaustive()
-    }
-}
-
 /// The way to one grant.
 #[derive(Debug)]
 pub struct GrantWriter {
@@ -200,114 +197,76 @@ pub struct GrantWriter {
     store: GrantStore,
     partition: i32,
     name: String,
+    /// Whether a grant that cannot be opened counts as absent.
+    overwrites: bool,
 }
 
 impl GrantWriter {
-    /// Takes the id, so that no other write is under way, and reads what all of them have left.
+    /// Takes the id, so that no other write is under way, and returns the grant that all of them have left.
     ///
     /// # Errors
     /// The lease has ended, Kafka did not answer in time, or the grant cannot be opened.
-    pub async fn take<R>(&mut self, end: Instant) -> Result<Option<Grant>, Error<R>> {
+    pub async fn take(&mut self, end: Instant) -> Result<Option<Grant>, Error> {
         self.writer.take(end).await.map_err(Error::Kafka)?;
-        self.standing()
+        self.store.grant(&self.name).map_err(|source| self.sealed(source))
     }
 
-    /// Writes what `decide` makes of the grant that stands; nothing if it makes nothing. `decide` may be called several times.
-    /// Returns what was written, also where the own tail has not read it by `end`; else what stands.
+    /// Writes the grant that `decide` makes of the one in the topic; nothing if it makes none. `decide` may be called several
+    /// times. Returns the grant in the topic after that: the one written, even if the own table has not read it by `end`.
     ///
     /// # Errors
-    /// `decide` refused, the grant cannot be opened, or Kafka did not take it until `end`.
-    pub async fn write<R>(
+    /// The grant cannot be opened, or Kafka did not take the write until `end`.
+    pub async fn write(
         &mut self,
         end: Instant,
-        decide: impl Fn(Option<&Grant>) -> Result<Option<Grant>, R>,
-    ) -> Result<Option<Grant>, Error<R>> {
-        self.put(end, false, decide).await
+        decide: impl Fn(Option<&Grant>) -> Option<Grant>,
+    ) -> Result<Option<Grant>, Error> {
+        let limit = end.saturating_duration_since(Instant::now());
+        let (store, name, partition, over) = (&self.store, &self.name, self.partition, self.overwrites);
+        let key = grant_key(name);
+        let make = |table: &GrantTable| {
+            let before = match store.open(table, name) {
+                Err(_) if over => None,
+                opened => opened?,
+            };
+            let Some(grant) = decide(before.as_ref()) else { return Ok((before, Vec::new())) };
+            let envelope = store.keys.seal(&key, &grant, table.next_revision(name, wall_ms()))?;
+            let bytes = serde_json::to_vec(&envelope).map_err(|_| seal::Error::Failed)?;
+            Ok((Some(grant), vec![store.record(&key, partition, Some(bytes.into()))]))
+        };
+        self.writer.write(end, make).await.map_err(|error| match error.passing(limit) {
+            Ok(error) => Error::Kafka(error),
+            Err(source) => self.sealed(source),
+        })
     }
 
-    /// As [`GrantWriter::write`], also where what stands cannot be opened: `decide` is then asked as if nothing stood there. For a login
-    /// alone, which makes everything before it void.
-    ///
-    /// # Errors
-    /// As [`GrantWriter::write`].
-    pub async fn write_over<R>(
-        &mut self,
-        end: Instant,
-        decide: impl Fn(Option<&Grant>) -> Result<Option<Grant>, R>,
-    ) -> Result<Option<Grant>, Error<R>> {
-        self.put(end, true, decide).await
-    }
-
-    /// Removes the grant with all that is known of it, whether it can be opened or not.
+    /// Removes the grant, whether it can be opened or not.
     ///
     /// # Errors
     /// Kafka did not take it until `end`.
     pub async fn remove(&mut self, end: Instant) -> Result<(), kafka::Error> {
         let limit = end.saturating_duration_since(Instant::now());
-        let tombstone = || self.store.encoded(&grant_key(&self.name), self.partition, None);
+        let tombstone = || self.store.record(&grant_key(&self.name), self.partition, None);
         let removed = self.writer.write(end, |_| Ok::<_, Infallible>(((), vec![tombstone()]))).await;
         removed.map_err(|error| error.passing(limit).unwrap_or_else(|never| match never {}))
     }
 
-    /// From here on the id is taken whoever owns the grant: what there is to write must not be lost.
+    /// From here on a grant that cannot be opened counts as absent: for a login alone, which makes everything before it void.
+    pub fn overwrite_unreadable(&mut self) {
+        self.overwrites = true;
+    }
+
+    /// From here on the id is taken without a lease: the next write must not be lost.
     pub fn insist(&mut self) {
         self.writer.set_lease(Arc::new(|| true));
     }
 
-    async fn put<R>(
-        &mut self,
-        end: Instant,
-        over: bool,
-        decide: impl Fn(Option<&Grant>) -> Result<Option<Grant>, R>,
-    ) -> Result<Option<Grant>, Error<R>> {
-        let limit = end.saturating_duration_since(Instant::now());
-        let (store, name, partition) = (&self.store, &self.name, self.partition);
-        let sealed = |source| Refusal::Sealed(Error::Sealed { grant: name.clone(), source });
-        let make = |table: &GrantTable| {
-            let current = match open(&store.keys, table, name) {
-                Err(_) if over => None,
-                current => current.map_err(sealed)?,
-            };
-            let changed = decide(current.as_ref()).map_err(Refusal::Decided)?.ok_or(Refusal::Nothing)?;
-            let revision = table.next_revision(name, now_ms());
-            let envelope = store.keys.seal(&grant_key(name), &changed, revision).map_err(sealed)?;
-            let bytes = serde_json::to_vec(&envelope).map_err(|_| sealed(seal::Error::Failed))?;
-            Ok((changed, vec![store.encoded(&grant_key(name), partition, Some(bytes.into()))]))
-        };
-        match self.writer.write(end, make).await {
-            Ok(written) => Ok(Some(written)),
-            Err(error) => match error.passing(limit) {
-                Ok(error) => Err(Error::Kafka(error)),
-                Err(Refusal::Nothing) => self.standing(),
-                Err(Refusal::Decided(refusal)) => Err(Error::Refused(refusal)),
-                Err(Refusal::Sealed(error)) => Err(error),
-            },
-        }
-    }
-
-    fn standing<R>(&self) -> Result<Option<Grant>, Error<R>> {
-        let sealed = |source| Error::Sealed { grant: self.name.clone(), source };
-        self.store.grant(&self.name).map_err(sealed)
+    fn sealed(&self, source: seal::Error) -> Error {
+        Error::Sealed { grant: self.name.clone(), source }
     }
 }
 
-/// Why nothing was written to a grant.
-enum Refusal<R> {
-    Nothing,
-    Decided(R),
-    Sealed(Error<R>),
-}
-
-/// A grant of the table, opened; `None` where there is none.
-fn open(keys: &Keyring, table: &GrantTable, name: &str) -> Result<Option<Grant>, seal::Error> {
-    match table.grants().get(name).map(|entry| entry.envelope.as_ref()) {
-        None => Ok(None),
-        Some(None) => Err(seal::Error::Damaged),
-        Some(Some(envelope)) => keys.open(&grant_key(name), envelope).map(Some),
-    }
-}
-
-fn now_ms() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-    u64::try_from(now).unwrap_or(u64::MAX)
+/// The time of this machine, in milliseconds since 1970.
+pub(super) fn wall_ms() -> i64 {
+    Moment::now().micros() / 1_000
 }

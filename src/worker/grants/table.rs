@@ -89,9 +89,10 @@ impl GrantTable {
 
     /// The revision for the next write of a grant: above every one that was read, and not below the time of now, so that a
     /// command that reads the topic after its old records were compacted away does not begin below them.
-    pub(super) fn next_revision(&self, name: &str, now_ms: u64) -> u64 {
+    pub(super) fn next_revision(&self, name: &str, now_ms: i64) -> u64 {
         let stamp = self.newest.get(name).and_then(|envelope| envelope.stamp.as_ref());
-        stamp.map_or(0, |stamp| stamp.revision.saturating_add(1)).max(now_ms)
+        let now = u64::try_from(now_ms).unwrap_or_default();
+        stamp.map_or(0, |stamp| stamp.revision.saturating_add(1)).max(now)
     }
 
     /// Whether an envelope is one from before the newest. Remembers it if it is not. One that cannot be opened here proves nothing.

@@ -1,40 +1,48 @@
-//! Tokens of one grant, for the requests of one connector.
+//! One grant as one connector uses it: its tokens for requests, and what keeps it from being used.
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use tokio::time::Instant;
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout_at},
+};
 
+use base::retry::Chain;
 use provider::auth::{self, Access, Error};
 
 use super::{
     Shared,
-    clients::{IssuerKey, login_command},
-    view::{Asker, CheckedToken, LocalGrant, View, wait_for},
+    clients::{Client, IssuerKey},
+    store::wall_ms,
+    view::{CheckedToken, LocalGrant, View},
 };
 
 /// A token is not given out when it ends within this long: it has to reach the provider.
 const MOMENT_MS: i64 = 500;
 /// How often a view that does not change is looked at again while somebody waits: the token in it may have ended.
 const LOOK: Duration = Duration::from_secs(1);
+/// The longest that the topic may take to be read to its end for a task that restarts after a login.
+const CATCH_UP: Duration = Duration::from_secs(10);
 
-/// The tokens of one grant. See [`auth::Tokens`].
+/// The tokens of one grant, for the requests of one connector. See [`auth::Tokens`].
 pub(super) struct Tokens {
-    pub(super) shared: Arc<Shared>,
-    pub(super) entry: Arc<LocalGrant>,
-    pub(super) asker: Asker,
+    /// `None` without `grant.encryption.key`: then the view never changes.
+    pub(super) shared: Option<Arc<Shared>>,
+    pub(super) local: Arc<LocalGrant>,
+    pub(super) client: Client,
     /// Whose clock counts.
     pub(super) key: IssuerKey,
 }
 
-/// How a token that is shown stands with whoever asks.
+/// How a token that is shown stands for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TokenState {
     /// It may be used.
     Good,
     /// It has been refused, or ends within a moment: another is waited for.
     Waits,
-    /// It has ended, and whoever refreshes it may not know.
+    /// It has ended, and the owner of its grant may not know.
     Ended,
 }
 
@@ -42,50 +50,63 @@ impl Tokens {
     /// Waits for a token; another than `refused`.
     async fn other_than(&self, refused: Option<&Access>, end: Instant) -> Result<Access, Error> {
         let begun = Instant::now();
-        let mut view = self.entry.view.subscribe();
+        let mut views = self.local.view.subscribe();
         loop {
-            let now_ms = self.shared.now_ms(&self.key);
-            let look = (Instant::now() + LOOK).min(end);
-            let settled = wait_for(&mut view, look, |view| match view {
-                View::Good(given) => {
-                    !self.asker.may_have(given)
-                        || state_of(&given.access, refused, now_ms) == TokenState::Good
+            let now_ms = self.now_ms();
+            let settled = views.wait_for(|view| match view {
+                View::Good(token) => {
+                    !self.client.may_have(token)
+                        || state_of(&token.access, refused, now_ms) == TokenState::Good
                 }
                 View::Unread | View::Unchecked => false,
                 _ => true,
             });
-            match settled.await {
-                Some(View::Good(given)) if self.asker.may_have(&given) => return Ok(given.access.clone()),
-                Some(view) => {
-                    if let Some(error) = self.asker.problem(&view) {
+            let look = (Instant::now() + LOOK).min(end);
+            let settled = timeout_at(look, settled).await.map(|view| view.map(|view| view.clone()));
+            match settled {
+                Ok(Ok(View::Good(token))) if self.client.may_have(&token) => return Ok(token.access.clone()),
+                Ok(Ok(view)) => {
+                    if let Some(error) = self.client.problem(&view) {
                         return Err(error);
                     }
                 }
-                None => {}
+                // The sender lives as long as the grant that is held here.
+                Ok(Err(_)) | Err(_) => {}
             }
-            self.tell_ended(refused);
+            self.report_ended(refused);
             if Instant::now() >= end {
-                return Err(Error::Pending { grant: self.entry.name.clone(), waited: begun.elapsed() });
+                return Err(Error::Pending { grant: self.local.name.clone(), waited: begun.elapsed() });
             }
         }
     }
 
-    /// Tells its owner of a token that has ended by the clock of here: the owner's may be wrong, and without a token no request
-    /// goes out that an API could refuse.
-    fn tell_ended(&self, refused: Option<&Access>) {
-        let now_ms = self.shared.now_ms(&self.key);
-        let given = self.given();
-        if let Some(given) = given.filter(|one| state_of(&one.access, refused, now_ms) == TokenState::Ended) {
-            self.shared.refuse(&self.entry.name, &given.login.id, given.access.serial);
+    /// Reports a token that has ended by the clock of here: the owner's may be wrong, and without a token no request goes out
+    /// that an API could refuse.
+    fn report_ended(&self, refused: Option<&Access>) {
+        let now_ms = self.now_ms();
+        self.refuse_if(|access| state_of(access, refused, now_ms) == TokenState::Ended);
+    }
+
+    /// Reports the token that is shown, if it is for this connector and that is so of it.
+    fn refuse_if(&self, is_so: impl Fn(&Access) -> bool) {
+        let Some(shared) = &self.shared else { return };
+        let token = self.token_shown().filter(|token| is_so(&token.access));
+        if let Some(token) = token {
+            shared.refuse(&self.local, &token.login.id, token.access.serial);
         }
     }
 
-    /// The token that is shown, if it is for whoever asks.
-    fn given(&self) -> Option<Arc<CheckedToken>> {
-        match &*self.entry.view.borrow() {
-            View::Good(given) if self.asker.may_have(given) => Some(Arc::clone(given)),
+    /// The token that is shown, if it is for this connector.
+    fn token_shown(&self) -> Option<Arc<CheckedToken>> {
+        match &*self.local.view.borrow() {
+            View::Good(token) if self.client.may_have(token) => Some(Arc::clone(token)),
             _ => None,
         }
+    }
+
+    /// What time it is at the provider.
+    fn now_ms(&self) -> i64 {
+        self.shared.as_ref().map_or_else(wall_ms, |shared| shared.now_ms(&self.key))
     }
 }
 
@@ -107,50 +128,66 @@ impl auth::Tokens for Tokens {
     }
 
     async fn instead_of(&self, refused: &Access, end: Instant) -> Result<Access, Error> {
-        let shown = self.given().filter(|given| given.access.header.reveal() == refused.header.reveal());
-        if let Some(given) = shown {
-            self.shared.refuse(&self.entry.name, &given.login.id, given.access.serial);
-        }
+        self.refuse_if(|access| access.header.reveal() == refused.header.reveal());
         self.other_than(Some(refused), end).await
     }
 
     fn remedy(&self) -> Option<String> {
-        let (grant, command) = (&self.entry.name, login_command(self.asker.area, &self.asker.connector));
+        let (grant, command) = (&self.local.name, self.client.login_command());
         Some(format!("the grant {grant}: log in as a user who may do this, with `{command}`"))
     }
 }
 
 impl fmt::Debug for Tokens {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tokens").field("grant", &self.entry.name).finish_non_exhaustive()
+        f.debug_struct("Tokens").field("grant", &self.local.name).finish_non_exhaustive()
     }
 }
 
-/// What every request is told where no grant can be read.
+/// Whether a connector can use a grant, and a signal for changes.
 #[derive(Debug)]
-pub(super) struct Without {
-    pub(super) grant: String,
-    /// Why, where there is a key.
-    pub(super) fault: Option<Arc<str>>,
+pub struct Watch {
+    tokens: Tokens,
+    view: watch::Receiver<View>,
 }
 
-impl Without {
-    pub(super) fn error(&self) -> Error {
-        match &self.fault {
-            None => Error::NoKey,
-            Some(what) => Error::Setup { grant: self.grant.clone(), what: what.to_string() },
+impl Watch {
+    pub(super) fn new(tokens: Tokens) -> Self {
+        let view = tokens.local.view.subscribe();
+        Self { tokens, view }
+    }
+
+    /// What keeps it from being used now.
+    pub fn problem(&mut self) -> Option<auth::Error> {
+        let view = self.view.borrow_and_update().clone();
+        // The topic may be ahead of the view, and a login that is in the topic solves the problem.
+        let shared = self.tokens.shared.as_ref();
+        let grant = shared.and_then(|shared| shared.store.grant(&self.tokens.local.name).ok().flatten());
+        match grant {
+            Some(grant) if view.is_mended_by(&grant) => None,
+            _ => self.tokens.client.problem(&view),
         }
     }
-}
 
-#[async_trait]
-impl auth::Tokens for Without {
-    async fn token(&self, _: Instant) -> Result<Access, Error> {
-        Err(self.error())
+    /// Reads all that is in the topic by now, or gives up after a while. A task that is restarted after a login learns of that
+    /// from another topic, and must not find the grant as it was before.
+    pub async fn catch_up(&self) {
+        let Some(shared) = &self.tokens.shared else { return };
+        if let Err(error) = shared.store.table().read_to_end(CATCH_UP).await {
+            let grant = &self.tokens.local.name;
+            tracing::warn!(grant, error = %Chain(&error), "what is known of a grant may be old");
+        }
     }
 
-    async fn instead_of(&self, _: &Access, _: Instant) -> Result<Access, Error> {
-        Err(self.error())
+    /// Whether it is known by now whether it can be used.
+    pub fn is_known(&self) -> bool {
+        !matches!(&*self.view.borrow(), View::Unread)
+    }
+
+    /// Waits for a change.
+    pub async fn changed(&mut self) {
+        // The sender lives as long as the grant that is held here.
+        self.view.changed().await.ok();
     }
 }
 

@@ -17,7 +17,7 @@ use crate::{
         cluster::Claim,
         declared,
         fresh::read_configs,
-        grants::{Grants, Hosts, Parts as GrantParts, Services},
+        grants::{Grants, Hosts, Parts as GrantParts},
         health::Phase,
         herder::{Herder, Parts as HerderParts, Subscribing},
         ledger::Ledgers,
@@ -107,7 +107,7 @@ impl Service {
             work_partitions: cluster.work_partitions,
             configs: state.configs.clone(),
             worker_id: Arc::clone(&self.worker_id),
-            issuers: Arc::new(Services { hosts: Arc::clone(&hosts) }),
+            issuers: Arc::<Hosts>::clone(&hosts),
             adopt: process.adopt,
         };
         let grants = Grants::start(&grant_parts).await?;

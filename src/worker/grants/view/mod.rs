@@ -12,12 +12,12 @@
 //!   before of the same login stays in use until it ends.
 //! - A set of tokens is told from another by its login and serial: a login over a record that nobody can read counts from 1 again.
 
-use std::{sync::Arc, time::Duration};
-
-use tokio::{
-    sync::watch,
-    time::{Instant, sleep, sleep_until},
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
 };
+
+use tokio::{sync::watch, time::sleep};
 use tokio_util::sync::CancellationToken;
 
 use base::{
@@ -36,8 +36,9 @@ use provider::{
 
 use super::{
     Shared,
-    clients::{is_of, login_command},
+    clients::{Client, is_login_of, login_command},
     issuer::Fault,
+    refusals::Report,
 };
 
 /// Waits between looks at a provider's keys that are away.
@@ -53,6 +54,8 @@ const IDLE: Duration = Duration::from_secs(60);
 pub(super) enum View {
     /// The topic has not been read yet.
     Unread,
+    /// `grant.encryption.key` is not set.
+    NoKey,
     /// Nobody has logged in.
     Absent,
     /// Somebody has logged out.
@@ -83,41 +86,31 @@ pub(super) struct CheckedToken {
     pub(super) login: Login,
 }
 
-/// A connector that uses a grant for an area.
-#[derive(Debug)]
-pub(super) struct Asker {
-    pub(super) grant: String,
-    pub(super) provider: Provider,
-    pub(super) area: Area,
-    pub(super) connector: String,
-}
-
-impl Asker {
+impl Client {
     /// What keeps it from using the grant, if that does not pass by itself within moments.
     pub(super) fn problem(&self, view: &View) -> Option<Error> {
+        let grant = self.grant().to_owned();
         match view {
-            View::Good(given) if !self.is_of(given) => {
-                let rule = not_theirs(self.area);
-                Some(Error::Distrusted { grant: self.grant.clone(), rule })
+            View::Good(token) if !self.is_of(token) => {
+                Some(Error::Distrusted { grant, rule: not_theirs(self.area) })
             }
-            View::Good(given) if !self.may_have(given) => {
-                let command = login_command(self.area, &self.connector);
-                Some(Error::Elsewhere { grant: self.grant.clone(), command })
+            View::Good(token) if !self.may_have(token) => {
+                Some(Error::Elsewhere { grant, command: self.login_command() })
             }
-            view => view.problem(&self.grant, &login_command(self.area, &self.connector)),
+            view => view.problem(&grant, &self.login_command()),
         }
     }
 
     /// Whether it may present a token: one that was given to its client, by its identity service, for this area, and for the
     /// origin of its `provider.base.url`.
-    pub(super) fn may_have(&self, given: &CheckedToken) -> bool {
-        let Provider { base_url, transport, .. } = &self.provider;
-        self.is_of(given) && given.login.may_go_to(base_url, &transport.hosts)
+    pub(super) fn may_have(&self, token: &CheckedToken) -> bool {
+        let Provider { base_url, transport, .. } = &*self.provider;
+        self.is_of(token) && token.login.may_go_to(base_url, &transport.hosts)
     }
 
     /// Whether a token was given to its client, by its identity service, for this area.
-    fn is_of(&self, given: &CheckedToken) -> bool {
-        self.area == given.area && is_of(&self.provider, &given.login)
+    fn is_of(&self, token: &CheckedToken) -> bool {
+        self.area == token.area && is_login_of(&self.provider, &token.login)
     }
 }
 
@@ -127,6 +120,7 @@ impl View {
         let (grant, command) = (grant.to_owned(), command.to_owned());
         Some(match self {
             Self::Unread | Self::Unchecked | Self::Good(_) => return None,
+            Self::NoKey => Error::NoKey,
             Self::Absent => Error::Absent { grant, command },
             Self::Out => Error::LoggedOut { grant, command },
             Self::Lost { reason } => Error::Lost { grant, reason: reason.clone(), command },
@@ -154,6 +148,7 @@ impl View {
     pub(super) fn word(&self) -> &'static str {
         match self {
             Self::Unread => "unread",
+            Self::NoKey => "no_key",
             Self::Absent => "absent",
             Self::Out => "logged_out",
             Self::Lost { .. } => "lost",
@@ -173,60 +168,54 @@ impl View {
 pub(super) struct LocalGrant {
     pub(super) name: String,
     pub(super) view: watch::Sender<View>,
+    /// The last refusal that this worker has reported to the owner.
+    pub(super) reported: Mutex<Option<Report>>,
 }
 
 impl LocalGrant {
-    pub(super) fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), view: watch::Sender::new(View::Unread) }
+    pub(super) fn new(name: &str, view: View) -> Self {
+        Self { name: name.to_owned(), view: watch::Sender::new(view), reported: Mutex::default() }
     }
 }
 
 /// Keeps the view of one grant, until cancelled.
-pub(super) async fn keep(shared: Arc<Shared>, entry: Arc<LocalGrant>, cancel: CancellationToken) {
-    let mut viewer = Viewer { shared, entry, checked: None, stale: None };
+pub(super) async fn keep(shared: Arc<Shared>, local: Arc<LocalGrant>, cancel: CancellationToken) {
+    let mut viewer = Viewer { shared, local, checked: None, stale: None };
     cancel.run_until_cancelled(viewer.run()).await;
 }
 
+/// Login and serial: one set of tokens.
+type TokenId = (String, u64);
+
 struct Viewer {
     shared: Arc<Shared>,
-    entry: Arc<LocalGrant>,
-    /// Login and serial whose token was checked, and what came of it.
-    checked: Option<((String, u64), View)>,
-    stale: Option<Stale>,
-}
-
-/// Tokens that were too old, too new, or signed with a key that nobody knows.
-struct Stale {
-    login: String,
-    serial: u64,
-    in_a_row: u32,
+    local: Arc<LocalGrant>,
+    /// The token that was checked last, and what came of it.
+    checked: Option<(TokenId, View)>,
+    /// The last token that was too old, too new, or signed with an unknown key, and how many of its login were in a row.
+    stale: Option<(TokenId, u32)>,
 }
 
 impl Viewer {
-    /// Takes note of a token that is of no use; whether it is another than the last one.
-    fn is_news(&mut self, grant: &Grant) -> bool {
-        let before = self.stale.take().filter(|stale| stale.login == grant.login.id);
-        let is_news = before.as_ref().is_none_or(|stale| stale.serial != grant.serial);
-        let in_a_row = before.map_or(0, |stale| stale.in_a_row) + u32::from(is_news);
-        self.stale = Some(Stale { login: grant.login.id.clone(), serial: grant.serial, in_a_row });
-        is_news
+    /// Counts a stale token: whether it is another than the last one, and how many there were in a row.
+    fn count_stale(&mut self, token: TokenId) -> (bool, u32) {
+        let before = self.stale.take().filter(|((login, _), _)| *login == token.0);
+        let is_news = before.as_ref().is_none_or(|(last, _)| *last != token);
+        let in_a_row = before.map_or(0, |(_, in_a_row)| in_a_row) + u32::from(is_news);
+        self.stale = Some((token, in_a_row));
+        (is_news, in_a_row)
     }
 
     async fn run(&mut self) {
         let table = self.shared.store.table().clone();
         let (mut changes, mut clients) = (table.changes(), self.shared.clients.subscribe());
-        let mut claimed = self.shared.claimed.subscribe();
         table.caught_up().await;
         let mut backoff = Backoff::new(AGAIN, 7);
         loop {
             changes.borrow_and_update();
             clients.borrow_and_update();
-            claimed.borrow_and_update();
             let again = match self.look().await {
-                Ok(view) => {
-                    if let Some(view) = view {
-                        self.show(view);
-                    }
+                Ok(()) => {
                     backoff.reset();
                     IDLE
                 }
@@ -235,60 +224,53 @@ impl Viewer {
             tokio::select! {
                 _ = changes.changed() => {}
                 _ = clients.changed() => self.forget(),
-                _ = claimed.changed() => {}
                 () = sleep(again) => {}
             }
         }
     }
 
-    /// Looks once: what to show, if that changes. `Err` if it has to be looked at again soon.
-    async fn look(&mut self) -> Result<Option<View>, Retry> {
-        let opened = self.shared.store.grant(&self.entry.name);
-        if let Some(group) = self.shared.foreign() {
-            return Ok(Some(View::Foreign { group }));
-        }
-        let grant = match opened {
-            Ok(Some(grant)) => grant,
-            Ok(None) => return Ok(Some(View::Absent)),
-            Err(error) => return Ok(Some(unreadable(error))),
+    /// Shows the grant as it is now. `Err` says when to try again.
+    async fn look(&mut self) -> Result<(), Retry> {
+        // In this order: a grant that was written after others took the topic over is not shown.
+        let view = match (self.shared.store.grant(&self.local.name), self.shared.foreign()) {
+            (_, Some(group)) => View::Foreign { group },
+            (Err(error), None) => unreadable(error),
+            (Ok(None), None) => View::Absent,
+            (Ok(Some(grant)), None) => match &grant.state {
+                State::Out { .. } => View::Out,
+                State::Lost { origin, reason, .. } => View::Lost { reason: lost(origin.as_ref(), reason) },
+                State::Ready | State::Refreshing { .. } => return self.check(&grant).await,
+            },
         };
-        match &grant.state {
-            State::Out { .. } => Ok(Some(View::Out)),
-            State::Lost { origin, reason, .. } => {
-                Ok(Some(View::Lost { reason: lost(origin.as_ref(), reason) }))
-            }
-            State::Ready | State::Refreshing { .. } => self.check(&grant).await,
-        }
+        self.show(view);
+        Ok(())
     }
 
-    async fn check(&mut self, grant: &Grant) -> Result<Option<View>, Retry> {
-        let Some(tokens) = &grant.tokens else { return Ok(None) };
-        let mark = (grant.login.id.clone(), grant.serial);
-        if let Some((checked, view)) = &self.checked
-            && *checked == mark
-        {
-            return Ok(Some(view.clone()));
+    /// Checks its access token, unless that is done, and shows the grant.
+    async fn check(&mut self, grant: &Grant) -> Result<(), Retry> {
+        let Some(tokens) = &grant.tokens else { return Ok(()) };
+        let (login, serial) = (&grant.login.id, grant.serial);
+        let id = (login.clone(), serial);
+        if let Some((_, view)) = self.checked.as_ref().filter(|(checked, _)| *checked == id) {
+            self.show(view.clone());
+            return Ok(());
         }
         let clients = self.shared.clients.borrow().clone();
-        let Some(client) = clients.of_login(&grant.name, grant.area, &grant.login) else {
-            return Ok(Some(View::Distrusted {
-                rule: not_theirs(grant.area),
-                login: grant.login.id.clone(),
-            }));
+        let Some(client) = clients.of_login(grant) else {
+            self.show(View::Distrusted { rule: not_theirs(grant.area), login: login.clone() });
+            return Ok(());
         };
         let issuer = match self.shared.issuer(client) {
             Ok(issuer) => issuer,
             // A file may be missing for a moment, while it is replaced.
             Err(error) => {
                 tracing::warn!(grant = grant.name, error = %Chain(&error), "the identity service cannot be asked");
-                if !self.shows_good(&grant.login.id) {
-                    self.show(View::Unusable { what: Chain(&error).to_string() });
-                }
+                self.show_unless_good(login, View::Unusable { what: Chain(&error).to_string() });
                 return Err(Retry::Later);
             }
         };
-        // The keys may take a while, and what was said before is not so any more.
-        let is_mended = self.entry.view.borrow().is_mended_by(grant);
+        // Fetching the keys may take a while, and the problem shown until now is over.
+        let is_mended = self.local.view.borrow().is_mended_by(grant);
         if is_mended {
             self.show(View::Unchecked);
         }
@@ -296,16 +278,16 @@ impl Viewer {
             Ok(told) => {
                 let end = told.unwrap_or(tokens.access_expires_ms).min(tokens.access_expires_ms);
                 let header = Secret::new(format!("Bearer {}", tokens.access.reveal()));
-                let access = Access { header, serial: grant.serial, expires_ms: Some(end) };
+                let access = Access { header, serial, expires_ms: Some(end) };
                 View::Good(Arc::new(CheckedToken { access, area: grant.area, login: grant.login.clone() }))
             }
             Err(Fault::Distrusted(rule)) => {
-                tracing::error!(grant = grant.name, serial = grant.serial, rule, "a token is not trusted");
-                View::Distrusted { rule, login: grant.login.id.clone() }
+                tracing::error!(grant = grant.name, serial, rule, "a token is not trusted");
+                View::Distrusted { rule, login: login.clone() }
             }
             Err(Fault::Stale(rule)) => {
-                if self.is_news(grant) {
-                    let serial = grant.serial;
+                let (is_news, in_a_row) = self.count_stale(id);
+                if is_news {
                     tracing::warn!(
                         grant = grant.name,
                         serial,
@@ -313,43 +295,41 @@ impl Viewer {
                         "a token is of no use; its owner gets another"
                     );
                 }
-                if self.stale.as_ref().is_some_and(|stale| stale.in_a_row >= STALE_MOST) {
+                if in_a_row >= STALE_MOST {
                     self.show(View::Unusable {
                         what: format!("each of the last {STALE_MOST} tokens: {rule}"),
                     });
                 } else {
-                    self.waits(&grant.login.id);
+                    self.show_unless_good(login, View::Unchecked);
                 }
-                // Its owner gets another; if that is no better either, it waits between two.
-                self.shared.refuse(&grant.name, &grant.login.id, grant.serial);
-                return Ok(None);
+                // The owner refreshes it; if the next one is no better, the owner waits between two.
+                self.shared.refuse(&self.local, login, serial);
+                return Ok(());
             }
             Err(Fault::Keys { source, retry }) => {
                 tracing::warn!(grant = grant.name, error = %Chain(&*source), "the provider's keys cannot be had");
-                self.waits(&grant.login.id);
+                self.show_unless_good(login, View::Unchecked);
                 return Err(if retry == Retry::Never { Retry::Later } else { retry });
             }
         };
         self.stale = None;
-        self.checked = Some((mark, view.clone()));
-        Ok(Some(view))
+        self.checked = Some((id, view.clone()));
+        self.show(view);
+        Ok(())
     }
 
-    /// The token of now cannot be given out; one before it of the same login stays in use.
-    fn waits(&self, login: &str) {
-        if !self.shows_good(login) {
-            self.show(View::Unchecked);
+    /// Shows why the current token cannot be given out, unless an earlier one of the same login is in use: that one stays.
+    fn show_unless_good(&self, login: &str, view: View) {
+        let is_good = matches!(&*self.local.view.borrow(), View::Good(token) if token.login.id == login);
+        if !is_good {
+            self.show(view);
         }
-    }
-
-    fn shows_good(&self, login: &str) -> bool {
-        matches!(&*self.entry.view.borrow(), View::Good(given) if given.login.id == login)
     }
 
     /// Another client, or another way to the provider: what was found with the one before says nothing.
     fn forget(&mut self) {
         self.checked = None;
-        self.entry.view.send_if_modified(|shown| {
+        self.local.view.send_if_modified(|shown| {
             let was_refused = matches!(shown, View::Client { .. });
             if was_refused {
                 *shown = View::Unchecked;
@@ -359,7 +339,7 @@ impl Viewer {
     }
 
     fn show(&self, view: View) {
-        self.entry.view.send_if_modified(|shown| {
+        self.local.view.send_if_modified(|shown| {
             let is_other = !shown.covers(&view);
             if is_other {
                 *shown = view;
@@ -418,20 +398,8 @@ pub(super) fn lost(origin: Option<&Origin>, reason: &str) -> String {
 /// What to run for a grant, by the first connector that names it.
 pub(super) fn command(shared: &Shared, grant: &str, area: Area) -> String {
     let clients = shared.clients.borrow();
-    let connector = clients.naming(grant).iter().find(|client| client.area == area);
-    login_command(area, connector.map_or("NAME", |client| &client.connector))
-}
-
-/// Waits until a view is wanted, or `end`.
-pub(super) async fn wait_for(
-    view: &mut watch::Receiver<View>,
-    end: Instant,
-    mut wanted: impl FnMut(&View) -> bool,
-) -> Option<View> {
-    tokio::select! {
-        found = view.wait_for(|view| wanted(view)) => found.ok().map(|view| view.clone()),
-        () = sleep_until(end) => None,
-    }
+    let client = clients.naming(grant).iter().find(|client| client.area == area);
+    client.map_or_else(|| login_command(area, "NAME"), Client::login_command)
 }
 
 #[cfg(test)]

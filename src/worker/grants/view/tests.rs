@@ -14,21 +14,20 @@ fn given(id: &str, serial: u64) -> View {
     View::Good(Arc::new(CheckedToken { access, area: Area::Accounting, login: login(id) }))
 }
 
-fn asker(changed: &[(&str, &str)], area: Area) -> Asker {
+fn client(changed: &[(&str, &str)], area: Area) -> Client {
     let mut config = record_config();
     for (key, value) in changed {
         config.insert((*key).into(), (*value).into());
     }
     let (connector, _) = Connector::parse("staging", &config, &Providers::new([])).unwrap();
     let Connector::RecordSource(source) = connector else { panic!("it is a RecordSource") };
-    let (grant, connector) = ("accounting".to_owned(), "staging".to_owned());
-    Asker { grant, provider: source.provider, area, connector }
+    Client { connector: "staging".to_owned(), area, provider: Arc::new(source.provider) }
 }
 
 #[test]
 fn a_connector_gets_no_token_of_another_client_or_identity_service_or_area() {
     let view = given("first", 1);
-    let problem = |changed: &[(&str, &str)], area| asker(changed, area).problem(&view);
+    let problem = |changed: &[(&str, &str)], area| client(changed, area).problem(&view);
 
     assert!(problem(&[], Area::Accounting).is_none());
     for (changed, area) in [
@@ -51,12 +50,12 @@ fn a_connector_gets_no_token_for_another_origin() {
         "https://api.example.com.stranger.net",
         "https://login.example.com",
     ] {
-        let asker = asker(&[("provider.base.url", base)], Area::Accounting);
+        let client = client(&[("provider.base.url", base)], Area::Accounting);
         let View::Good(token) = &view else { panic!("it is good") };
 
-        let error = asker.problem(&view).unwrap();
+        let error = client.problem(&view).unwrap();
 
-        assert!(!asker.may_have(token), "{base}");
+        assert!(!client.may_have(token), "{base}");
         assert!(matches!(error, Error::Elsewhere { .. }) && error.retry() == Retry::Never, "{error}");
         let told = error.to_string();
         assert!(
@@ -65,7 +64,7 @@ fn a_connector_gets_no_token_for_another_origin() {
         );
         assert!(!told.contains("stranger") && !told.contains("8443"), "{told}");
     }
-    let same = asker(&[("provider.base.url", "https://api.example.com:443/base/")], Area::Accounting);
+    let same = client(&[("provider.base.url", "https://api.example.com:443/base/")], Area::Accounting);
     assert!(same.problem(&view).is_none(), "another path is the same origin");
 }
 
@@ -79,10 +78,10 @@ fn a_login_without_origins_needs_its_host_listed_in_full() {
         (&["*.example.com"][..], false),
         (&["api.example.com", "login.example.com"][..], true),
     ] {
-        let mut asker = asker(&[], Area::Accounting);
-        asker.provider.transport.hosts = HostPolicy::listing(listed);
+        let mut client = client(&[], Area::Accounting);
+        Arc::make_mut(&mut client.provider).transport.hosts = HostPolicy::listing(listed);
 
-        assert_eq!(asker.problem(&view).is_none(), is_good, "{listed:?}");
+        assert_eq!(client.problem(&view).is_none(), is_good, "{listed:?}");
     }
 }
 

@@ -9,8 +9,8 @@ use base::{retry::Retry, secret::Secret};
 use provider::{
     Provider,
     auth::grant::Issued,
+    auth::identity,
     auth::identity::{Gate, Granted, OAuthCode, Outcome},
-    auth::{Area, identity},
 };
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -198,7 +198,7 @@ fn number(token: &str) -> Option<u32> {
 }
 
 impl Issuers for Bank {
-    fn issuer(&self, _: &Provider, _: Area) -> Result<Arc<dyn Issuer>, identity::Error> {
+    fn issuer(&self, _: &Provider) -> Result<Arc<dyn Issuer>, identity::Error> {
         self.lock().made += 1;
         Ok(Arc::new(self.clone()))
     }

@@ -146,11 +146,11 @@ impl Ground {
             auth_url: provider().auth_url.to_string(),
             origins: vec![origin(&provider().base_url)],
         };
-        let log_in = |before: Option<&Grant>| {
-            Ok::<_, Infallible>(Grant::log_in(before, area.name(), area, login.clone(), issued.clone()))
-        };
+        let log_in =
+            |before: Option<&Grant>| Grant::log_in(before, area.name(), area, login.clone(), issued.clone());
         let mut held = ledger.writer(area.name(), Arc::new(|| true));
-        held.write_over(Instant::now() + LIMIT, log_in).await.unwrap().unwrap()
+        held.overwrite_unreadable();
+        held.write(Instant::now() + LIMIT, log_in).await.unwrap().unwrap()
     }
 
     pub(super) async fn worker(&self, id: &str) -> Worker {

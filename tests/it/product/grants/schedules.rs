@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use kafka::{Shards, TransactionOptions};
 use provider::{
-    auth::grant::{Cause, Conflict, Grant, Intent, Issued, Origin, State},
+    auth::grant::{Cause, Grant, Intent, Issued, Origin, State},
     auth::seal::Keyring,
     auth::{Access, Area, Error, Tokens},
 };
@@ -223,7 +223,7 @@ async fn a_rival_for_the_grant_between_answer_and_commit_costs_nothing(shared: &
 
     // Takes the id, so that the next write of the worker is refused by the broker.
     let mut rival = ledger.writer("accounting", Arc::new(|| true));
-    let found = rival.take::<Conflict>(Instant::now() + LIMIT).await.unwrap().unwrap();
+    let found = rival.take(Instant::now() + LIMIT).await.unwrap().unwrap();
     assert!(matches!(found.state, State::Refreshing { .. }));
     ground.bank.answer();
 
@@ -237,7 +237,7 @@ async fn what_is_committed_is_told_also_where_a_neighbour_hides_it(shared: &'sta
     let ledger = ground.ledger(KEY).await;
     ground.log_in(&ledger, 1).await;
     let mut held = ledger.writer("accounting", Arc::new(|| true));
-    held.take::<Conflict>(Instant::now() + LIMIT).await.unwrap();
+    held.take(Instant::now() + LIMIT).await.unwrap();
     // Another writer of the partition stands inside its transaction, so that nothing behind it can be read.
     let (hook, gate) = gate();
     let options = TransactionOptions { before_commit: Some(hook), ..TransactionOptions::default() };
@@ -247,7 +247,7 @@ async fn what_is_committed_is_told_also_where_a_neighbour_hides_it(shared: &'sta
     let open = tokio::spawn(async move { neighbour.commit(vec![hiding]).await });
     timeout(LIMIT, gate.reached()).await.unwrap();
 
-    let log_out = |grant: Option<&Grant>| Ok::<_, Conflict>(grant.map(|grant| grant.log_out(7)));
+    let log_out = |grant: Option<&Grant>| grant.map(|grant| grant.log_out(7));
     let written = held.write(Instant::now() + HIDDEN, log_out).await.unwrap().unwrap();
 
     assert!(matches!(written.state, State::Out { at_ms: 7 }), "{:?}", written.state);
@@ -320,7 +320,7 @@ async fn open_intent(ledger: &GrantStore, name: &str) -> Grant {
         window_ms: 5_000,
         withdrawn: false,
     };
-    let begin = |grant: Option<&Grant>| grant.ok_or(Conflict::Changed)?.begin(1, intent.clone()).map(Some);
+    let begin = |grant: Option<&Grant>| grant?.begin(1, intent.clone()).ok();
     let mut held = ledger.writer(name, Arc::new(|| true));
     held.write(Instant::now() + LIMIT, begin).await.unwrap().unwrap()
 }
