@@ -7,7 +7,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     io,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use apache_avro::Schema;
@@ -18,6 +18,7 @@ use axum::{
     http::{Method, StatusCode, Uri},
     response::{IntoResponse, Response},
 };
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::JoinHandle};
 use url::Url;
@@ -60,7 +61,7 @@ impl Drop for Server {
 async fn serve(State(book): State<Arc<Mutex<Book>>>, method: Method, uri: Uri, body: Bytes) -> Response {
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     let path: Vec<&str> = uri.path().trim_matches('/').split('/').collect();
-    let answer = book.lock().unwrap_or_else(PoisonError::into_inner).answer(&method, &path, &body);
+    let answer = book.lock().answer(&method, &path, &body);
     respond(answer)
 }
 

@@ -4,12 +4,14 @@ use std::{
     fs, io,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     thread,
     time::{Duration, Instant},
 };
+
+use parking_lot::{Mutex, RwLock};
 
 use base::{durable, retry::Chain};
 
@@ -52,7 +54,7 @@ impl Cache {
 
     /// The database; another one if it has failed. Blocks.
     pub(super) fn opened(&self) -> Result<Arc<Opened>, Error> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.open.lock();
         if let Some(opened) = &*open {
             if !opened.failed.load(Ordering::Acquire) {
                 return Ok(Arc::clone(opened));
@@ -127,7 +129,7 @@ impl Opened {
         if self.failed.load(Ordering::Acquire) {
             return Err(failed());
         }
-        let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
+        let database = self.database.read();
         let database = database.as_deref().ok_or_else(failed)?;
         using(database).map_err(|source| self.fail(source))
     }
@@ -135,7 +137,7 @@ impl Opened {
     /// All changes or none. Not synced: what a crash of the machine takes is read from Kafka again.
     pub(super) fn commit(&self, changes: Vec<Change>) -> Result<(), Error> {
         self.with(|database| {
-            let _one = self.committing.lock().unwrap_or_else(PoisonError::into_inner);
+            let _one = self.committing.lock();
             database.commit(changes, false)
         })
     }
@@ -157,7 +159,7 @@ impl Opened {
     }
 
     fn close(&self) {
-        drop(self.database.write().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.database.write().take());
     }
 }
 

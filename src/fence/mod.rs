@@ -40,12 +40,9 @@ mod shelf;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    collections::HashMap,
-    path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashMap, path::PathBuf, sync::Arc};
 
+use parking_lot::Mutex;
 use tokio::{sync::Mutex as Claim, task::spawn_blocking};
 
 use model::TopicPrefix;
@@ -86,7 +83,7 @@ impl Fences {
     /// The directory cannot be used, see [`Error::Open`].
     pub async fn shard(&self, prefix: &TopicPrefix, shard: i32) -> Result<Shelf, Error> {
         let claim = {
-            let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut claims = self.claims.lock();
             Arc::clone(claims.entry((prefix.as_str().to_owned(), shard)).or_default())
         };
         let claim = claim.lock_owned().await;

@@ -1,13 +1,8 @@
 //! A disk that fails, fills up or is slow on command, for tests and benchmarks: the product's store with faults before it.
 
-use std::{
-    io, mem,
-    ops::ControlFlow,
-    path::Path,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    thread,
-    time::Duration,
-};
+use std::{io, mem, ops::ControlFlow, path::Path, sync::Arc, thread, time::Duration};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::store::{Change, Database, Error, Fjall, Storage, Visitor};
 
@@ -132,11 +127,8 @@ impl Faulty {
     /// Waits until a commit is being held. Blocks; false after `limit`.
     #[must_use]
     pub fn wait_for_held(&self, limit: Duration) -> bool {
-        let (state, _) = self
-            .0
-            .changed
-            .wait_timeout_while(self.state(), limit, |state| state.waiting == 0)
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
+        self.0.changed.wait_while_for(&mut state, |state| state.waiting == 0, limit);
         state.waiting > 0
     }
 
@@ -153,7 +145,7 @@ impl Faulty {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock()
     }
 
     fn wrap(&self, inner: Box<dyn Database>) -> Box<dyn Database> {
@@ -202,7 +194,7 @@ impl Storage for Faulty {
 
 impl Wrapped {
     fn poison(&self, error: Error) -> Result<(), Error> {
-        *self.poisoned.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *self.poisoned.lock() = true;
         Err(error)
     }
 
@@ -219,7 +211,7 @@ impl Wrapped {
 
 impl Drop for Wrapped {
     fn drop(&mut self) {
-        let unsynced = mem::take(self.unsynced.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let unsynced = mem::take(self.unsynced.get_mut());
         if !unsynced.is_empty() {
             drop(self.inner.commit(unsynced, true));
         }
@@ -232,10 +224,9 @@ impl Database for Wrapped {
         let mut state = self.faults.state();
         state.waiting += 1;
         shared.changed.notify_all();
-        let mut state =
-            shared.changed.wait_while(state, |state| state.held).unwrap_or_else(PoisonError::into_inner);
+        shared.changed.wait_while(&mut state, |state| state.held);
         state.waiting -= 1;
-        if *self.poisoned.lock().unwrap_or_else(PoisonError::into_inner) {
+        if *self.poisoned.lock() {
             return Err(Error::io("commit", io::Error::other("poisoned by an injected fault")));
         }
         let fault = state.commits.pop();
@@ -248,7 +239,7 @@ impl Database for Wrapped {
             Some(Fault::Write) => self.poison(Error::io("write", io::Error::other("injected"))),
             Some(Fault::NoSpace) => self.poison(Error::io("write", io::ErrorKind::StorageFull.into())),
             Some(Fault::Sync) => {
-                *self.unsynced.lock().unwrap_or_else(PoisonError::into_inner) = changes;
+                *self.unsynced.lock() = changes;
                 self.poison(Error::io("sync", io::Error::other("injected")))
             }
         }

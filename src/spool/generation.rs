@@ -8,14 +8,12 @@ use std::{
     collections::{BTreeSet, HashMap, HashSet},
     fmt,
     ops::ControlFlow,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     time::SystemTime,
 };
 
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 
 use base::{metrics, retry::Chain};
 
@@ -109,7 +107,7 @@ impl Generation {
     }
 
     pub(super) fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ledger.lock()
     }
 
     /// Whether it may go: what nobody here can use has to stay.
@@ -294,5 +292,5 @@ impl Generation {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }

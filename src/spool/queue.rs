@@ -6,12 +6,13 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque, btree_map},
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use tokio::sync::{oneshot, watch};
 
 use base::metrics;
@@ -111,16 +112,16 @@ impl Shared {
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Oldest first.
     pub(super) fn generations(&self) -> Vec<Arc<Generation>> {
-        self.generations.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.generations.read().clone()
     }
 
     pub(super) fn set_generations(&self, generations: &[Arc<Generation>]) {
-        *self.generations.write().unwrap_or_else(PoisonError::into_inner) = generations.to_vec();
+        *self.generations.write() = generations.to_vec();
     }
 
     /// Tells of what these cannot read, where that is more than was told.
@@ -218,11 +219,8 @@ impl Shared {
     /// For the writer: the next operations, at most `count` and `bytes` of entries but at least one; none when nothing
     /// came for `patience`, and `None` when all is done and the spool is closing.
     pub(super) fn take(&self, count: usize, bytes: u64, patience: Duration) -> Option<Vec<Operation>> {
-        let state = self.state();
-        let (mut state, _) = self
-            .wake
-            .wait_timeout_while(state, patience, |state| state.queue.is_empty() && !state.closing)
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
+        self.wake.wait_while_for(&mut state, |state| state.queue.is_empty() && !state.closing, patience);
         if state.queue.is_empty() && state.closing {
             return None;
         }

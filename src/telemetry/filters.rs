@@ -7,13 +7,9 @@
 //!   to hide it first.
 //! - Names are bounded in length and number: each stays in the filter that every log line is held against.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::{Mutex, PoisonError},
-    time::SystemTime,
-};
+use std::{collections::BTreeMap, fmt, time::SystemTime};
 
+use parking_lot::Mutex;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::{
     EnvFilter, Registry,
@@ -119,7 +115,7 @@ impl Filters {
     /// Every logger something is known of, `root` among them.
     #[must_use]
     pub fn levels(&self) -> BTreeMap<String, Shown> {
-        self.levels.lock().unwrap_or_else(PoisonError::into_inner).shown()
+        self.levels.lock().shown()
     }
 
     /// Sets a logger and all below it, and names those that were set.
@@ -127,7 +123,7 @@ impl Filters {
     /// # Errors
     /// It cannot be set: see [`LoggerError`].
     pub fn set(&self, logger: &str, level: LevelFilter) -> Result<Vec<String>, LoggerError> {
-        let mut levels = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut levels = self.levels.lock();
         let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_millis());
         let mut changed = levels.clone();
         let affected = changed.set(logger, level, i64::try_from(now).unwrap_or(i64::MAX))?;

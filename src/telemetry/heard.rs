@@ -2,10 +2,12 @@
 
 use std::{
     io,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
+
+use parking_lot::Mutex;
 
 /// How long a thread may take that was stopped between two instructions.
 const LONGEST: Duration = Duration::from_secs(20);
@@ -15,7 +17,7 @@ struct Lines(Arc<Mutex<Vec<u8>>>);
 
 impl io::Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        self.0.lock().extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -45,7 +47,7 @@ pub(crate) async fn heard(is_json: bool, whole: impl Fn(&str) -> bool, scene: im
     loop {
         tracing::callsite::rebuild_interest_cache();
         scene().await;
-        let bytes = std::mem::take(&mut *lines.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let bytes = std::mem::take(&mut *lines.0.lock());
         let text = String::from_utf8_lossy(&bytes).into_owned();
         if whole(&text) || Instant::now() >= end {
             return text;

@@ -5,8 +5,10 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use model::{AccountingResource, InvoicingHook, Target, Traffic};
 
@@ -82,7 +84,7 @@ impl Hearing {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Heard>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -5,13 +5,14 @@ use std::{
     collections::HashMap,
     error,
     sync::{
-        Arc, Mutex, OnceLock, PoisonError, Weak,
+        Arc, OnceLock, Weak,
         atomic::{AtomicU64, Ordering},
     },
     thread,
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use rdkafka::{
     ClientContext,
     admin::AdminClient,
@@ -138,7 +139,7 @@ impl<R> Context<R> {
             Cause::from(error.clone()).code(),
             Some(Code::OperationTimedOut | Code::BrokerTransportFailure | Code::AllBrokersDown)
         );
-        match &*self.trouble.lock().unwrap_or_else(PoisonError::into_inner) {
+        match &*self.trouble.lock() {
             Some((code, reason)) if silent => {
                 Error::request(format!("{action} ({reason})"), KafkaError::Global(*code))
             }
@@ -150,7 +151,7 @@ impl<R> Context<R> {
 impl<R> Drop for Context<R> {
     /// A client that ends takes its part of the gauges along.
     fn drop(&mut self) {
-        let totals = self.totals.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let totals = self.totals.get_mut();
         let gone = ClientStatistics {
             queued_messages: -totals.queued_messages,
             queued_bytes: -totals.queued_bytes,
@@ -203,8 +204,7 @@ impl<R: Send + Sync + 'static> ClientContext for Context<R> {
             None | Some(Code::AllBrokersDown) => {}
             Some(Code::Authentication) if reason.contains(TOKEN_ON_ITS_WAY) => {}
             Some(code) => {
-                *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) =
-                    Some((code, reason.to_owned()));
+                *self.trouble.lock() = Some((code, reason.to_owned()));
             }
         }
     }
@@ -222,7 +222,7 @@ impl<R: Send + Sync + 'static> ClientContext for Context<R> {
                     let bootstrap = self.bootstrap.clone();
                     self.aside(move |client| sys::add_brokers(client.handle(), &bootstrap));
                 }
-                let mut totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut totals = self.totals.lock();
                 metrics::client_statistics(self.client, &statistics.window(&mut totals));
             }
             Err(error) => debug!(client = self.client.label(), %error, "statistics not understood"),

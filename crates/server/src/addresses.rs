@@ -3,10 +3,11 @@
 use std::{
     collections::{HashMap, hash_map::Entry},
     net::IpAddr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use ipnet::IpNet;
+use parking_lot::Mutex;
 
 use super::origin::{is_proxy, network};
 
@@ -30,7 +31,7 @@ impl Addresses {
             return Some(Place { of: None });
         }
         let host = network(address);
-        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut connections = self.connections.lock();
         let count = connections.get(&host).copied().unwrap_or(0);
         if count >= self.most {
             return None;
@@ -49,7 +50,7 @@ pub(super) struct Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let Some((addresses, host)) = &self.of else { return };
-        let mut connections = addresses.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut connections = addresses.connections.lock();
         if let Entry::Occupied(mut count) = connections.entry(*host) {
             *count.get_mut() -= 1;
             // Who has none left is forgotten: the table is never longer than there are connections.
@@ -107,6 +108,6 @@ mod tests {
         assert!(enter(&addresses, "192.0.2.1").is_none());
         drop(place);
 
-        assert!(addresses.connections.lock().unwrap().is_empty());
+        assert!(addresses.connections.lock().is_empty());
     }
 }

@@ -7,10 +7,11 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, PoisonError, RwLock},
+    sync::Arc,
     time::Duration,
 };
 
+use parking_lot::RwLock;
 use rustls::{
     ServerConfig,
     crypto::CryptoProvider,
@@ -184,7 +185,7 @@ impl Certificates {
         // Both are sound before either is replaced.
         let certified = Arc::new(contents.certified(&self.provider)?);
         let trusting = contents.trusting(&self.provider)?;
-        *self.current.0.write().unwrap_or_else(PoisonError::into_inner) = certified;
+        *self.current.0.write() = certified;
         if let (Some((_, clients)), Some(trusting)) = (&self.clients, trusting) {
             clients.replace(trusting);
         }
@@ -199,7 +200,7 @@ struct Current(RwLock<Arc<CertifiedKey>>);
 
 impl ResolvesServerCert for Current {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner)))
+        Some(Arc::clone(&self.0.read()))
     }
 }
 
@@ -301,7 +302,7 @@ mod tests {
     }
 
     fn served(certificates: &Certificates) -> Vec<u8> {
-        certificates.current.0.read().unwrap().cert[0].to_vec()
+        certificates.current.0.read().cert[0].to_vec()
     }
 
     #[tokio::test]

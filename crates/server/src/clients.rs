@@ -1,7 +1,8 @@
 //! Client certificates: a verifier whose authorities can change while it is in use.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::RwLock;
 use rustls::{
     DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme,
     client::danger::HandshakeSignatureValid,
@@ -43,11 +44,11 @@ impl Clients {
 
     /// Trusts other authorities from the next handshake on.
     pub(super) fn replace(&self, verifier: Arc<dyn ClientCertVerifier>) {
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = verifier;
+        *self.current.write() = verifier;
     }
 
     fn current(&self) -> Arc<dyn ClientCertVerifier> {
-        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.current.read())
     }
 }
 

@@ -2,10 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{
-        Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicUsize, Ordering},
 };
 
 use axum::{
@@ -16,6 +13,7 @@ use axum::{
 };
 use futures::StreamExt as _;
 use http::Version;
+use parking_lot::Mutex;
 use rustls::pki_types::PrivateKeyDer;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -401,7 +399,7 @@ async fn a_client_that_reads_no_answer_is_let_go() {
     let (gone, was_dropped) = oneshot::channel::<()>();
     let gone = Arc::new(Mutex::new(Some(gone)));
     let handler = || async move {
-        let kept = gone.lock().unwrap().take();
+        let kept = gone.lock().take();
         Body::from_stream(futures::stream::repeat(Bytes::from_static(&[0; 65_536])).map(move |chunk| {
             let _kept = &kept;
             Ok::<_, Infallible>(chunk)
@@ -420,7 +418,7 @@ async fn one_connection_carries_one_request_after_another() {
     let peers = Arc::new(Mutex::new(BTreeSet::new()));
     let seen = Arc::clone(&peers);
     let handler = |ConnectInfo(peer): ConnectInfo<SocketAddr>| async move {
-        seen.lock().unwrap().insert(peer);
+        seen.lock().insert(peer);
     };
     let server = start(Router::new().route("/", get(handler)), options()).await;
     let client = client().build().unwrap();
@@ -429,7 +427,7 @@ async fn one_connection_carries_one_request_after_another() {
         client.get(url("http", &server)).send().await.unwrap().bytes().await.unwrap();
     }
 
-    assert_eq!(peers.lock().unwrap().len(), 1);
+    assert_eq!(peers.lock().len(), 1);
 }
 
 /// Waits until a connection that says nothing has ended: so much time has passed.
@@ -445,7 +443,7 @@ async fn start_held() -> (Server, mpsc::Receiver<()>, oneshot::Sender<()>) {
     let (release, held) = oneshot::channel::<()>();
     let held = Arc::new(Mutex::new(Some(held)));
     let handler = || async move {
-        let held = held.lock().unwrap().take().unwrap();
+        let held = held.lock().take().unwrap();
         events.send(()).await.unwrap();
         held.await.unwrap();
         "held"

@@ -1,9 +1,8 @@
 //! What happened, in order, the newest entries kept.
 
-use std::{
-    collections::VecDeque,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::VecDeque;
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// A bounded list of entries numbered from 0.
 #[derive(Debug)]
@@ -79,7 +78,7 @@ impl<T> Journal<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner<T>> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 }
 

@@ -1,6 +1,8 @@
 //! What all parts of one simulated provider share.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::{
     accounting::Accounting,
@@ -65,7 +67,7 @@ impl Provider {
 
     /// The knobs as they stand.
     pub fn knobs(&self) -> Arc<Knobs> {
-        Arc::clone(&self.knobs.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.knobs.read())
     }
 
     /// Turns knobs; whoever reads them next sees all of the change or none. Fault rules begin to count again if their list
@@ -88,7 +90,7 @@ impl Provider {
     /// Turns knobs by a change that says whether fault rules begin again whatever became of them.
     pub(super) fn turn_and_arm(&self, change: impl FnOnce(&mut Knobs) -> bool) {
         {
-            let mut knobs = self.knobs.write().unwrap_or_else(PoisonError::into_inner);
+            let mut knobs = self.knobs.write();
             let before = Arc::clone(&knobs);
             let knobs = Arc::make_mut(&mut knobs);
             let arm = change(knobs);
@@ -101,12 +103,12 @@ impl Provider {
     /// Counts something under the knobs as they stand: they cannot be turned meanwhile, so that a request which has read
     /// former ones never counts in the place of the present ones. Do not ask for the knobs again inside.
     pub(super) fn count<T>(&self, act: impl FnOnce(&Knobs) -> T) -> T {
-        act(&self.knobs.read().unwrap_or_else(PoisonError::into_inner))
+        act(&self.knobs.read())
     }
 
     /// The world, for reading. Do not hold it across an await, nor while rendering much.
     pub fn world(&self) -> MutexGuard<'_, World> {
-        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+        self.world.lock()
     }
 
     /// Changes the world and hands what changed to the webhooks, in the order it happened: the deliveries of two changes

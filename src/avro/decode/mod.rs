@@ -10,10 +10,11 @@ mod bounds;
 use std::{
     collections::{HashMap, VecDeque},
     io,
-    sync::{Arc, PoisonError, RwLock},
+    sync::Arc,
 };
 
 use apache_avro::{Schema, from_value, reader::datum::GenericDatumReader, types, util::max_allocation_bytes};
+use parking_lot::RwLock;
 use serde::de::DeserializeOwned;
 
 use model::{SchemaKind, Value};
@@ -113,7 +114,7 @@ impl Decoder {
 
     async fn writer_schema(&self, kind: SchemaKind, id: u32) -> Result<Arc<Writer>, Error> {
         let key = (id, kind);
-        let known = self.schemas.read().unwrap_or_else(PoisonError::into_inner).writers.get(&key).cloned();
+        let known = self.schemas.read().writers.get(&key).cloned();
         if let Some(verdict) = known {
             return verdict.map_err(|rule| refused(kind, id, &rule));
         }
@@ -123,7 +124,7 @@ impl Decoder {
             return Err(refused(kind, id, "the registry has this id for a schema that is not Avro"));
         }
         let verdict = Writer::parse(kind, id, &found.schema)?;
-        self.schemas.write().unwrap_or_else(PoisonError::into_inner).put(key, verdict.clone());
+        self.schemas.write().put(key, verdict.clone());
         verdict.map_err(|rule| refused(kind, id, &rule))
     }
 }

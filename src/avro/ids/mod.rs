@@ -18,7 +18,7 @@ use std::{
     collections::HashMap,
     path::Path,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicI64, Ordering},
     },
 };
@@ -28,6 +28,7 @@ use futures::{
     future::{BoxFuture, WeakShared},
     stream,
 };
+use parking_lot::{Mutex, MutexGuard};
 
 use base::metrics::{self, Registration};
 use model::{SchemaKind, Topic, TopicPrefix};
@@ -268,5 +269,5 @@ impl Inner {
 
 /// None of our critical sections can panic half-way, so what a poisoned lock guards is whole.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }

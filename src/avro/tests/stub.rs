@@ -3,7 +3,7 @@
 //! It judges nothing: it calls every schema compatible unless a test overrides an answer, so that what a test sees is
 //! what our own code decided.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use axum::{
     Router,
@@ -12,6 +12,7 @@ use axum::{
     http::{HeaderMap, Method, StatusCode, Uri, header},
     response::{IntoResponse, Response},
 };
+use parking_lot::Mutex;
 use serde_json::Value;
 use url::Url;
 
@@ -99,15 +100,15 @@ impl Stub {
 
     /// From now on requests of this method whose path contains `path` get this instead; the latest rule wins.
     pub(crate) fn fault(&self, method: Option<Method>, path: &str, fault: Fault) {
-        self.inner.lock().unwrap().faults.insert(0, (method, path.to_owned(), fault));
+        self.inner.lock().faults.insert(0, (method, path.to_owned(), fault));
     }
 
     pub(crate) fn heal(&self) {
-        self.inner.lock().unwrap().faults.clear();
+        self.inner.lock().faults.clear();
     }
 
     pub(crate) fn seen(&self) -> Vec<Seen> {
-        self.inner.lock().unwrap().seen.clone()
+        self.inner.lock().seen.clone()
     }
 
     /// How many requests of this method had a path that ends so.
@@ -116,17 +117,17 @@ impl Stub {
     }
 
     pub(crate) fn level(&self, subject: &str) -> Option<String> {
-        self.inner.lock().unwrap().book.levels.get(subject).cloned()
+        self.inner.lock().book.levels.get(subject).cloned()
     }
 
     /// Sets the level of a subject, or with "" the global one.
     pub(crate) fn set_level(&self, subject: &str, level: &str) {
-        self.inner.lock().unwrap().book.levels.insert(subject.to_owned(), level.to_owned());
+        self.inner.lock().book.levels.insert(subject.to_owned(), level.to_owned());
     }
 
     /// Registers a version as somebody else would; its id.
     pub(crate) fn add(&self, subject: &str, text: &str) -> u32 {
-        u32::try_from(self.inner.lock().unwrap().book.register(subject, text)).unwrap()
+        u32::try_from(self.inner.lock().book.register(subject, text)).unwrap()
     }
 }
 
@@ -137,13 +138,13 @@ async fn serve(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    let base = inner.lock().unwrap().base;
+    let base = inner.lock().base;
     let Some(path) = uri.path().strip_prefix(base).and_then(|path| path.strip_prefix('/')) else {
         return (StatusCode::NOT_FOUND, "<html>no such page</html>").into_response();
     };
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     let answer = {
-        let mut inner = inner.lock().unwrap();
+        let mut inner = inner.lock();
         inner.seen.push(Seen {
             method: method.clone(),
             path: path.to_owned(),

@@ -10,13 +10,14 @@ use std::{
     fmt, mem,
     ops::ControlFlow,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::{OwnedMutexGuard, oneshot},
     task::spawn_blocking,
@@ -210,7 +211,7 @@ impl Shelf {
         let (done, outcome) = oneshot::channel();
         let core = Arc::clone(&self.core);
         let job: Job = Box::new(move |core| drop(done.send(job(core))));
-        core.jobs.lock().unwrap_or_else(PoisonError::into_inner).push_back(job);
+        core.jobs.lock().push_back(job);
         // As many threads come as there are jobs, and each takes the oldest.
         drop(spawn_blocking(move || core.run_oldest()));
         async move { outcome.await.unwrap_or(Err(Error::Stopped)) }
@@ -277,12 +278,12 @@ impl Core {
     }
 
     fn meta(&self) -> MutexGuard<'_, Meta> {
-        self.meta.lock().unwrap_or_else(PoisonError::into_inner)
+        self.meta.lock()
     }
 
     fn run_oldest(&self) {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let oldest = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let _turn = self.turn.lock();
+        let oldest = self.jobs.lock().pop_front();
         if let Some(job) = oldest {
             job(self);
         }

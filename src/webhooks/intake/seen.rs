@@ -7,9 +7,10 @@
 use std::{
     collections::{HashMap, VecDeque},
     hash::BuildHasher,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::SetOnce;
 
 use super::Outcome;
@@ -99,7 +100,7 @@ impl Seen {
     }
 
     fn lock(&self) -> MutexGuard<'_, Window> {
-        self.window.lock().unwrap_or_else(PoisonError::into_inner)
+        self.window.lock()
     }
 }
 

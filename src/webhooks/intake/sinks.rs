@@ -4,11 +4,12 @@ use std::{
     collections::VecDeque,
     future::Future,
     pin::Pin,
-    sync::{Arc, RwLock},
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
 
+use parking_lot::RwLock;
 use tokio::time::Instant;
 
 use base::{

@@ -6,12 +6,11 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
     time::SystemTime,
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use base::retry::Chain;
 
@@ -76,7 +75,7 @@ impl Troubles {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<(String, String), Trouble>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
-    sync::{Arc, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -125,7 +125,7 @@ impl<T: Take> Shared<T> {
     fn tell_echo(&self, receiver: &Receiver, hook: Option<InvoicingHook>) {
         let Some(told) = &self.options.echoed else { return };
         let connector = Arc::clone(&receiver.connector);
-        let mut echoes = self.echoes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut echoes = self.echoes.lock();
         let (place, now) = ((Arc::clone(&connector), hook), Instant::now());
         if echoes.get(&place).is_some_and(|last| now.duration_since(*last) < ECHO_INTERVAL) {
             return;

@@ -27,12 +27,7 @@
 //!
 //! A sender that hangs up loses its answer, not its delivery: what was handed to the [`Take`] is seen through there.
 
-use std::{
-    collections::HashMap,
-    future::Future,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::HashMap, future::Future, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -41,6 +36,7 @@ use axum::{
     routing::any,
 };
 use ipnet::IpNet;
+use parking_lot::Mutex;
 use tokio::{
     sync::{mpsc, oneshot},
     time::Instant,

@@ -7,13 +7,9 @@
 //! - A full bucket is not kept: a sender whose deliveries verify takes no memory once they are answered.
 //! - At most [`MOST_SOURCES`] buckets are kept. Above that the fullest one is dropped, which costs the least protection.
 
-use std::{
-    collections::HashMap,
-    net::IpAddr,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, net::IpAddr, time::Duration};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use server::origin::network;
@@ -152,7 +148,7 @@ impl Sources {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -1,8 +1,6 @@
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
 
 use super::*;
 use crate::{
@@ -16,7 +14,7 @@ fn access(connectors: &[&str]) -> (Access, Arc<Mutex<BTreeSet<String>>>) {
     let there = Arc::new(Mutex::new(there));
     let looked = Arc::clone(&there);
     let hosts = Arc::new(Hosts::new(Duration::from_secs(300)));
-    let access = Access::new(Grants::default(), hosts, move |name| looked.lock().unwrap().contains(name));
+    let access = Access::new(Grants::default(), hosts, move |name| looked.lock().contains(name));
     (access, there)
 }
 
@@ -68,14 +66,14 @@ async fn a_client_goes_with_the_last_connector_that_names_it_and_with_its_settin
     access.accounting(&Party::new("a", &usual)).unwrap();
     access.accounting(&Party::new("b", &usual)).unwrap();
 
-    there.lock().unwrap().remove("a");
+    there.lock().remove("a");
     access.measure();
     assert_eq!(clients(&access), 1, "b names it still");
     let elsewhere = provider(&[("provider.base.url", "https://other.example.com")]);
     access.accounting(&Party::new("b", &elsewhere)).unwrap();
     let kept: Vec<String> = access.0.lock().kept.keys().map(|key| key.base_url.clone()).collect();
     assert_eq!(kept, ["https://other.example.com/"], "a connector has one at a time");
-    there.lock().unwrap().remove("b");
+    there.lock().remove("b");
     access.measure();
 
     assert_eq!(clients(&access), 0);
@@ -128,7 +126,7 @@ async fn the_wish_of_a_connector_counts_while_it_has_it_and_a_lower_one_takes_it
 
     assert_eq!((wishes("a", 50.0), wishes("b", 5.0)), (50.0, 50.0), "the larger counts");
     assert_eq!(wishes("a", 4.0), 5.0, "it was lowered");
-    there.lock().unwrap().remove("b");
+    there.lock().remove("b");
     access.measure();
 
     assert_eq!(budgets(&access)[0].status().setting, 4.0);

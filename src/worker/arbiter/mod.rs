@@ -11,14 +11,10 @@
 //!
 //! On failure nothing is in the topic, except where [`Error::Kafka`] says that the outcome is unknown.
 
-use std::{
-    convert::Infallible,
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{convert::Infallible, fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::{
     sync::MutexGuard,
     time::{Instant, timeout_at},
@@ -159,8 +155,8 @@ impl Arbiter {
         written
     }
 
-    fn trouble(&self) -> std::sync::MutexGuard<'_, Option<kafka::Error>> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+    fn trouble(&self) -> parking_lot::MutexGuard<'_, Option<kafka::Error>> {
+        self.trouble.lock()
     }
 }
 

@@ -3,11 +3,12 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use url::Url;
 
@@ -103,7 +104,7 @@ impl Hosts {
 
     /// The one of `provider.auth.url`.
     pub fn of(&self, auth_url: &Url) -> Arc<Host> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         known.retain(|_, host| host.strong_count() > 0);
         if let Some(host) = known.get(auth_url.as_str()).and_then(Weak::upgrade) {
             return host;

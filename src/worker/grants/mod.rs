@@ -57,10 +57,11 @@ mod view;
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, atomic::AtomicBool},
+    sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use tokio::{
     sync::{oneshot, watch},
     time::timeout,

@@ -6,11 +6,9 @@
 //!
 //! On failure the next refused request reports again; a producer that failed fatally is replaced.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use base::retry::Chain;
@@ -63,7 +61,7 @@ impl RefusalReporter {
     /// Sends a report, unless one before it covers it.
     fn send(&self, local: &Arc<LocalGrant>, report: Report, record: EncodedRecord) {
         {
-            let mut reported = local.reported.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut reported = local.reported.lock();
             if reported.as_ref().is_some_and(|before| before.covers(&report)) {
                 return;
             }
@@ -73,7 +71,7 @@ impl RefusalReporter {
         let failed = move |error: kafka::Error| {
             tracing::warn!(grant = local.name, error = %Chain(&error), "that a token was refused could not be told");
             // Not a report that was sent since.
-            local.reported.lock().unwrap_or_else(PoisonError::into_inner).take_if(|last| *last == report);
+            local.reported.lock().take_if(|last| *last == report);
         };
         match self.producer().send(record) {
             Ok(delivery) => {
@@ -84,7 +82,7 @@ impl RefusalReporter {
     }
 
     fn producer(&self) -> Arc<Producer> {
-        let mut producer = self.producer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut producer = self.producer.lock();
         if producer.fatal().is_some() {
             match build(&self.kafka) {
                 Ok(new) => *producer = Arc::new(new),

@@ -5,13 +5,14 @@ use std::{
     collections::BTreeMap,
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
 use futures::future::join_all;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::{oneshot, watch},
     task::{AbortHandle, spawn_blocking},
@@ -200,7 +201,7 @@ impl Shared {
     pub(super) fn issuer(&self, client: &Client) -> Result<Arc<dyn Issuer>, identity::Error> {
         let key = IssuerKey::of(&client.provider);
         // Two locks: certificates are read while one is made, and every request asks those that are there for the time.
-        let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        let _making = self.making.lock();
         if let Some(issuer) = self.made().get(&key) {
             return Ok(Arc::clone(issuer));
         }
@@ -220,11 +221,11 @@ impl Shared {
     }
 
     pub(super) fn grants(&self) -> MutexGuard<'_, BTreeMap<String, Arc<LocalGrant>>> {
-        self.grants.lock().unwrap_or_else(PoisonError::into_inner)
+        self.grants.lock()
     }
 
     fn made(&self) -> MutexGuard<'_, BTreeMap<IssuerKey, Arc<dyn Issuer>>> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+        self.made.lock()
     }
 
     /// An id that nobody has drawn before.

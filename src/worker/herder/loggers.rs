@@ -3,11 +3,9 @@
 //! A level for the whole cluster is a record; every worker applies what its tail brings after it has started. What stood
 //! there before is not applied, as in Kafka Connect: a level somebody raised months ago does not come back with a restart.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, PoisonError},
-};
+use std::collections::BTreeMap;
 
+use parking_lot::Mutex;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use tracing::level_filters::LevelFilter;
@@ -142,13 +140,13 @@ pub(super) struct Followed(Mutex<Option<i64>>);
 impl Followed {
     /// What stands at or before this offset is not applied. Once something was, this changes nothing.
     fn start(&self, newest: Option<i64>) {
-        let mut applied = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut applied = self.0.lock();
         *applied = (*applied).max(newest.or(Some(-1)));
     }
 
     /// Those that have not been applied, in the order they were written; they count as applied from here on.
     fn unseen(&self, mut levels: Vec<(String, String, i64)>) -> Vec<(String, String)> {
-        let mut applied = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut applied = self.0.lock();
         // Before the start is known, nothing is new.
         let Some(last) = *applied else { return Vec::new() };
         levels.retain(|(_, _, offset)| *offset > last);

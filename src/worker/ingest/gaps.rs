@@ -19,10 +19,11 @@ use std::{
     collections::BTreeMap,
     io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::SystemTime,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::{sync::watch, task::spawn_blocking};
@@ -166,14 +167,14 @@ impl Gaps {
             }
             content.losses.push(loss);
         }
-        let received = self.received.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let received = self.received.lock().clone();
         if received.is_empty() { self.save().await } else { self.assign(&received).await }
     }
 
     /// These are the connectors that are received, by name with their prefix: what is lost of the spool may be theirs. Whether
     /// what was lost until now is kept.
     pub(super) async fn assign(&self, connectors: &[(String, String)]) -> bool {
-        *self.received.lock().unwrap_or_else(PoisonError::into_inner) = connectors.to_vec();
+        *self.received.lock() = connectors.to_vec();
         let losses = if connectors.is_empty() { Vec::new() } else { self.lock().losses.clone() };
         for loss in &losses {
             for (connector, prefix) in connectors {
@@ -229,7 +230,7 @@ impl Gaps {
         };
         let gap = Gap { prefix: prefix.to_owned(), gap };
         {
-            let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut last = self.last.lock();
             let kind = (connector.to_owned(), prefix.to_owned(), cause);
             if last.get(&kind).is_some_and(|last| last.covers(&gap)) {
                 return false;
@@ -267,7 +268,7 @@ impl Gaps {
     }
 
     fn lock(&self) -> MutexGuard<'_, Content> {
-        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+        self.content.lock()
     }
 }
 

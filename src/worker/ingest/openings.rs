@@ -17,10 +17,11 @@ use std::{
     collections::{BTreeSet, HashMap, HashSet},
     future::Future,
     pin::Pin,
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard},
+    sync::Arc,
     time::Duration,
 };
 
+use parking_lot::{RwLock, RwLockReadGuard};
 use tokio::{sync::watch, time::sleep};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
@@ -188,11 +189,11 @@ impl Prefixes {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State> {
-        self.0.state.read().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.read()
     }
 
-    fn write(&self) -> std::sync::RwLockWriteGuard<'_, State> {
-        self.0.state.write().unwrap_or_else(PoisonError::into_inner)
+    fn write(&self) -> parking_lot::RwLockWriteGuard<'_, State> {
+        self.0.state.write()
     }
 }
 

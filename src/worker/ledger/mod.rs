@@ -21,11 +21,12 @@ mod writer;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use tokio::{
     sync::watch,
@@ -252,7 +253,7 @@ impl Ledgers {
     }
 
     fn slots(&self) -> MutexGuard<'_, BTreeMap<String, Slot>> {
-        self.0.slots.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.slots.lock()
     }
 }
 

@@ -34,13 +34,14 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     pin::pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use futures::{StreamExt as _, TryStreamExt as _};
+use parking_lot::Mutex;
 use tokio::{
     sync::{OnceCell, Semaphore, watch},
     task::JoinSet,
@@ -149,7 +150,7 @@ struct Failures(Mutex<BTreeMap<AccountingResource, String>>);
 impl Failures {
     /// A record of a resource was read, or not.
     fn note<T>(&self, resource: AccountingResource, read: &Result<T, api::Error>) {
-        let mut failures = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failures = self.0.lock();
         match read {
             Ok(_) => drop(failures.remove(&resource)),
             Err(error) => drop(failures.insert(resource, Chain(error).to_string())),
@@ -157,7 +158,7 @@ impl Failures {
     }
 
     fn all(&self) -> BTreeMap<AccountingResource, String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 }
 

@@ -11,12 +11,9 @@
 //! What is not decided stays as it is, and a warning says so now and then. The API's word alone deletes nothing: see
 //! [`enrich`](crate::enrich).
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use model::{AccountingResource, CompanyId, RecordId};
@@ -48,7 +45,7 @@ fn is_time(
     one: AccountingResource,
     apart: Duration,
 ) -> bool {
-    let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut last = last.lock();
     let now = Instant::now();
     let is_time = last.get(&one).is_none_or(|at| now.duration_since(*at) >= apart);
     if is_time {
@@ -91,7 +88,7 @@ impl Shared {
     /// Whether it is time to look for proofs again: looking for known records takes the fence's time, so it is not done for each
     /// of many deletes.
     pub(super) fn may_prove(&self, resource: AccountingResource) -> bool {
-        let asked = self.proofs.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let asked = self.proofs.asked.lock();
         asked.get(&resource).is_none_or(|at| at.elapsed() >= self.source.enrich.retry_max)
     }
 

@@ -1,11 +1,8 @@
 //! What an instance of a task runs: its class's own code, with what it needs.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::{
@@ -78,7 +75,7 @@ pub(super) fn uses_topic(
         if statuses.read(|statuses| statuses.topics(&id.connector).contains(&topic)) {
             return;
         }
-        let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = told.lock();
         if told.get(topic).is_some_and(|at| at.elapsed() < PATIENCE) {
             return;
         }

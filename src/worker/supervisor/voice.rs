@@ -10,12 +10,13 @@
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicI64, Ordering},
     },
     time::Duration,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::{Handle, Id, order::Restarts};
@@ -172,7 +173,7 @@ impl Voice {
     }
 
     fn said(&self) -> MutexGuard<'_, Option<Said>> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+        self.said.lock()
     }
 
     pub(super) fn starts(&self) {

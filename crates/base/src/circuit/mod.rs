@@ -16,10 +16,10 @@
 
 use std::{
     hash::{BuildHasher, RandomState},
-    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::watch,
     time::{Instant, sleep_until, timeout_at},
@@ -200,7 +200,7 @@ impl Circuit {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     /// Takes a change, and tells everybody of one that is.

@@ -3,13 +3,11 @@
 //! The log orders claims as nobody else could. A claim is tried until it is written or its partition has been revoked,
 //! each on its own: a partition without a leader holds up no other.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::{StreamExt as _, stream::FuturesUnordered};
+use parking_lot::Mutex;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -111,12 +109,12 @@ impl Claims {
     }
 
     fn producer(&self) -> Arc<Producer> {
-        Arc::clone(&self.producer.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.producer.lock())
     }
 
     /// A producer that failed for good is replaced once, by whichever claim notices first.
     fn replace(&self, failed: &Arc<Producer>) {
-        let mut known = self.producer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.producer.lock();
         if Arc::ptr_eq(&known, failed) {
             match producer(&self.kafka) {
                 Ok(new) => *known = Arc::new(new),

@@ -28,13 +28,7 @@ mod poll;
 mod rebalance;
 mod standing;
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    panic::AssertUnwindSafe,
-    sync::{Arc, LockResult, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt as _;
 use tokio::{sync::watch, time::timeout};
@@ -176,7 +170,7 @@ impl Membership {
 
     /// Cheap, and for any thread: the client knows of a lost assignment before the thread that polls has heard of it.
     fn is_member(&self) -> bool {
-        locked(self.slot.read()).as_ref().is_some_and(|client| !client.assignment_lost())
+        self.slot.read().as_ref().is_some_and(|client| !client.assignment_lost())
     }
 }
 
@@ -187,11 +181,6 @@ impl fmt::Debug for Membership {
             .field("lease_left", &self.lease_left())
             .finish_non_exhaustive()
     }
-}
-
-/// Nothing is half done under these locks.
-fn locked<T>(lock: LockResult<T>) -> T {
-    lock.unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

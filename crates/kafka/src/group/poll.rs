@@ -1,11 +1,8 @@
 //! The thread that polls for the group, and does nothing else: whoever is late here holds up every other member.
 
-use std::{
-    sync::{Arc, RwLock},
-    thread,
-    time::Duration,
-};
+use std::{sync::Arc, thread, time::Duration};
 
+use parking_lot::RwLock;
 use rdkafka::{
     consumer::Consumer as _,
     error::{KafkaError, RDKafkaErrorCode as Code},
@@ -21,7 +18,7 @@ use base::{
 use super::{
     CONNECT_LIMIT, Lapse, Options,
     holdings::Holdings,
-    lease, locked,
+    lease,
     rebalance::{Changes, Client},
 };
 use crate::{
@@ -75,7 +72,7 @@ pub(super) fn run(order: &Order, joined: oneshot::Sender<Result<(), Error>>) {
         }
     }
     // In any case, or whoever lets go of the slot last would end the client.
-    locked(order.slot.write()).take();
+    order.slot.write().take();
     // Tells the group, after a last call of ours to give everything back.
     drop(member);
     drop(over);
@@ -161,7 +158,7 @@ impl Drop for Over<'_> {
     fn drop(&mut self) {
         let Order { slot, holdings, stop, .. } = self.0;
         // Still there after a fault only: the group then learns of it by the session.
-        locked(slot.write()).take();
+        slot.write().take();
         if thread::panicking() {
             holdings.failed("the thread that polls for the group has a fault, see the log".to_owned());
         }
@@ -188,7 +185,7 @@ fn join(order: &Order, limit: Duration) -> Result<Member, Error> {
     find_topic(&client, &options.topic, limit)?;
     let action = || format!("join group {} for topic {}", options.group, options.topic);
     client.subscribe(&[&options.topic]).map_err(|error| Error::request(action(), error))?;
-    *locked(order.slot.write()) = Some(Arc::clone(&client));
+    *order.slot.write() = Some(Arc::clone(&client));
     Ok(Member { client, replaced })
 }
 

@@ -10,13 +10,14 @@ use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{
-        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
     thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use rdkafka::client::OAuthToken;
@@ -226,7 +227,7 @@ impl Tokens {
     }
 
     fn last(&self) -> MutexGuard<'_, Option<Token>> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+        self.last.lock()
     }
 }
 

@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     convert::Infallible,
     pin::pin,
-    sync::{Arc, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -138,7 +138,7 @@ fn take<S: Apply>(
 }
 
 fn hear<S>(shared: &Shared<S>) {
-    *shared.heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    *shared.heard.lock() = Instant::now();
 }
 
 /// What one consumer has brought.
@@ -153,7 +153,7 @@ impl<'a, S: Apply> Reading<'a, S> {
     pub(super) fn new(shared: &'a Shared<S>) -> Self {
         let partitions: BTreeSet<i32> = shared.progress.borrow().positions.keys().copied().collect();
         let positions = partitions.iter().map(|partition| (*partition, None)).collect();
-        let blank = shared.contents.read().unwrap_or_else(PoisonError::into_inner).state.blank();
+        let blank = shared.contents.read().state.blank();
         Self { shared, aside: Some((Contents::new(blank), partitions)), positions }
     }
 
@@ -169,7 +169,7 @@ impl<'a, S: Apply> Reading<'a, S> {
         self.positions.extend(records.iter().map(|record| (record.partition, Some(record.offset + 1))));
         let Some((contents, open)) = &mut self.aside else {
             if !records.is_empty() {
-                let mut contents = self.shared.contents.write().unwrap_or_else(PoisonError::into_inner);
+                let mut contents = self.shared.contents.write();
                 records.iter().for_each(|record| contents.apply(record));
                 drop(contents);
                 self.publish();
@@ -182,7 +182,7 @@ impl<'a, S: Apply> Reading<'a, S> {
             return false;
         }
         if let Some((contents, _)) = self.aside.take() {
-            *self.shared.contents.write().unwrap_or_else(PoisonError::into_inner) = contents;
+            *self.shared.contents.write() = contents;
         }
         self.publish();
         true

@@ -24,13 +24,14 @@ use std::{
     collections::{BTreeMap, VecDeque},
     fmt,
     sync::{
-        Arc, Mutex, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
 
 use tokio::{
     sync::watch,
@@ -211,7 +212,7 @@ impl<S: Apply> Table<S> {
     }
 
     fn contents<T>(&self, look: impl FnOnce(&Contents<S>) -> T) -> T {
-        look(&self.shared.contents.read().unwrap_or_else(PoisonError::into_inner))
+        look(&self.shared.contents.read())
     }
 
     /// The id of the newest write that has been read.
@@ -348,7 +349,7 @@ impl<S: Apply> Table<S> {
     /// How long nothing has been heard from the broker that should have been: `None` while all is well.
     #[must_use]
     pub fn silent_for(&self) -> Option<Duration> {
-        let silent = self.shared.heard.lock().unwrap_or_else(PoisonError::into_inner).elapsed();
+        let silent = self.shared.heard.lock().elapsed();
         (silent > SILENCE).then_some(silent)
     }
 

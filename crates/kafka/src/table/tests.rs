@@ -181,7 +181,7 @@ static SLOW: Mutex<Option<(mpsc::Sender<()>, mpsc::Receiver<()>)>> = Mutex::new(
 
 impl Apply for Slow {
     fn apply(&mut self, _: &Received) {
-        if let Some((waits, may)) = &*SLOW.lock().unwrap() {
+        if let Some((waits, may)) = &*SLOW.lock() {
             waits.send(()).unwrap();
             may.recv().unwrap();
         }
@@ -195,7 +195,7 @@ async fn reading_to_the_end_waits_for_a_tail_that_lags_behind() {
     timeout(LIMIT, tail.caught_up()).await.unwrap();
     let (waits, waiting) = mpsc::channel();
     let (let_it, may) = mpsc::channel();
-    *SLOW.lock().unwrap() = Some((waits, may));
+    *SLOW.lock() = Some((waits, may));
 
     put(&cluster, 0, "a").await;
     waiting.recv_timeout(LIMIT).unwrap();

@@ -1,11 +1,8 @@
 //! What librdkafka reports of the records of a batch, and waiting for it.
 
-use std::{
-    mem,
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
-    time::Instant,
-};
+use std::{mem, time::Instant};
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rdkafka::{
     Message as _,
     producer::{DeliveryResult, ProducerContext},
@@ -36,7 +33,7 @@ struct State {
 
 impl Tally {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Starts to count for a new batch and gives its number.
@@ -115,8 +112,9 @@ impl Tally {
 
     fn wait_while(&self, end: Instant, waits: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
         let left = end.saturating_duration_since(Instant::now());
-        let waited = self.changed.wait_timeout_while(self.lock(), left, |state| waits(state));
-        waited.unwrap_or_else(PoisonError::into_inner).0
+        let mut state = self.lock();
+        self.changed.wait_while_for(&mut state, |state| waits(state), left);
+        state
     }
 }
 

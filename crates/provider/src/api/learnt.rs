@@ -3,9 +3,10 @@
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     hash::{BuildHasher, RandomState},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU32},
+    sync::{Arc, atomic::AtomicU32},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::OnceCell, time::Instant};
 
 use model::{AccountingResource, CompanyId, RecordId};
@@ -86,7 +87,7 @@ impl Learnt {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Facts> {
-        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.facts.lock()
     }
 }
 

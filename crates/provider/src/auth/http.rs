@@ -10,13 +10,14 @@ use std::{
     fs,
     path::Path,
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use bytes::{Bytes, BytesMut};
+use parking_lot::RwLock;
 use reqwest::{
     Response,
     dns::{Addrs, Name, Resolve, Resolving},
@@ -181,7 +182,7 @@ impl ProviderClock {
         let age: i64 = text(headers, &AGE).and_then(|age| age.parse::<u32>().ok()).unwrap_or_default().into();
         // Whole seconds are told, rounded down.
         let told = date.saturating_add(age * 1_000).saturating_add(500);
-        *self.0.told_ms.write().unwrap_or_else(PoisonError::into_inner) = Some((told, lapse::now()));
+        *self.0.told_ms.write() = Some((told, lapse::now()));
         self.compare(told.saturating_sub(local_ms()));
     }
 
@@ -204,7 +205,7 @@ impl ProviderClock {
     }
 
     fn told(&self) -> Option<(i64, Duration)> {
-        *self.0.told_ms.read().unwrap_or_else(PoisonError::into_inner)
+        *self.0.told_ms.read()
     }
 
     /// Tells how far the two clocks are apart, and people when that is too far.

@@ -14,9 +14,10 @@
 //! A request that cannot be done changes nothing and gets an operation result that says why; an unknown webhook gets 404.
 //! A delivery that has failed for good disables its webhook.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use axum::{Router, http::HeaderName};
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -311,7 +312,7 @@ impl Accounting {
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {
-        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+        self.registry.lock()
     }
 }
 

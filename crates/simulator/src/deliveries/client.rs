@@ -3,13 +3,9 @@
 //! A client belongs to one setting of `resolve` and `trust_any`. Its pool keeps connections by name, so when a name is
 //! moved a new client takes over, and no delivery reaches the old place through a connection that was still open.
 
-use std::{
-    collections::BTreeMap,
-    net::SocketAddr,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
+use parking_lot::Mutex;
 use reqwest::{
     Certificate, Client, ClientBuilder,
     dns::{Addrs, Name, Resolve, Resolving},
@@ -53,7 +49,7 @@ impl Clients {
 
     /// The client for these knobs.
     pub(super) fn get(&self, knobs: &Knobs) -> Client {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.current.lock();
         let DeliveryKnobs { resolve, trust_any, .. } = &knobs.delivery;
         match &*current {
             Some((names, trusting, client)) if names == resolve && trusting == trust_any => client.clone(),

@@ -17,15 +17,12 @@
 //! A failed attempt is tried again after the order's waits; after the last the delivery is given up. When [`run()`] is stopped,
 //! attempts on their way are dropped and what waits is forgotten; the journal then shows them without an end.
 
-use std::{
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use aws_lc_rs::hmac;
 use axum::http::{HeaderName, HeaderValue};
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 use tokio::{
     sync::{Notify, oneshot},
@@ -334,7 +331,7 @@ impl Deliveries {
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 
     fn note_order(&self, provider: &Provider, order: &Order) -> u64 {

@@ -4,9 +4,8 @@
 //! next, so a list such as "429 twice, then 500 once" reads as it is written. Counts are kept per rule; they begin again
 //! when the knobs are turned, never by a request.
 
-use std::sync::{Mutex, PoisonError};
-
 use axum::http::Method;
+use parking_lot::Mutex;
 use url::form_urlencoded;
 
 use crate::{
@@ -47,7 +46,7 @@ impl Faults {
         if rules.is_empty() {
             return None;
         }
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.0.lock();
         let purposes = PURPOSE..;
         for ((rule, count), purpose) in rules.iter().zip(counts.iter_mut()).zip(purposes) {
             if seen.fits(&rule.on) && count.hits(rule, seed, purpose) {
@@ -59,7 +58,7 @@ impl Faults {
 
     /// Begins all counts again, for so many rules.
     pub(super) fn arm(&self, rules: usize) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = vec![Count::default(); rules];
+        *self.0.lock() = vec![Count::default(); rules];
     }
 }
 

@@ -4,7 +4,7 @@
 //! begins a new window, and only the turning does, never a request; so does a clock that was set back behind the beginning
 //! of the present one.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 use crate::{
     clock::{SECOND, Ticks, ticks},
@@ -43,7 +43,7 @@ impl Limits {
         let numbers = |limit: &Option<Rate>| limit.map(|limit| (limit.requests, length(limit.seconds)));
         let rate = numbers(&before.rate) != numbers(&now.rate);
         let quota = numbers(&before.quota) != numbers(&now.quota);
-        for used in self.used.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
+        for used in self.used.lock().iter_mut() {
             if rate {
                 used.rate = None;
             }
@@ -58,7 +58,7 @@ impl Limits {
         if knobs.rate.is_none() && knobs.quota.is_none() {
             return Ok(());
         }
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = self.used.lock();
         let Some(used) = used.get_mut(key) else {
             return Ok(());
         };

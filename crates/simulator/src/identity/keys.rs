@@ -2,7 +2,7 @@
 //!
 //! One key signs; earlier ones may stay in the key set after a rotation, so that tokens they signed still verify.
 
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 
 use aws_lc_rs::{
     digest,
@@ -15,6 +15,7 @@ use base64::{
     Engine as _,
     engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
 };
+use parking_lot::{Mutex, RwLock};
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use serde_json::{Value, json};
 
@@ -49,7 +50,7 @@ impl Keys {
     /// Signs with a fresh key from now on.
     pub(super) fn rotate(&self, keep_old: bool) -> Result<(), Error> {
         let key = Arc::new(Key::generate()?);
-        let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        let mut keys = self.keys.write();
         if !keep_old {
             keys.clear();
         }
@@ -60,13 +61,13 @@ impl Keys {
 
     /// A signed token with this payload.
     pub(super) fn sign(&self, payload: &str) -> String {
-        let key = self.keys.read().unwrap_or_else(PoisonError::into_inner).first().map(Arc::clone);
+        let key = self.keys.read().first().map(Arc::clone);
         key.map_or_else(String::new, |key| key.sign(payload))
     }
 
     /// The key set.
     pub(super) fn set(&self) -> Value {
-        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        let keys = self.keys.read();
         json!({ "keys": keys.iter().map(|key| &key.published).collect::<Vec<_>>() })
     }
 }
@@ -75,7 +76,7 @@ impl Keys {
 /// hundreds of simulators. Rotation still makes a fresh one.
 fn first() -> Result<Arc<Key>, Error> {
     static FIRST: Mutex<Option<Arc<Key>>> = Mutex::new(None);
-    let mut first = FIRST.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut first = FIRST.lock();
     if let Some(key) = first.as_ref() {
         return Ok(Arc::clone(key));
     }

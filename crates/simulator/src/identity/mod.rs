@@ -34,7 +34,7 @@ mod token;
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -46,6 +46,7 @@ use axum::{
     http::{HeaderMap, header},
     routing::{get, post},
 };
+use parking_lot::{Mutex, MutexGuard};
 
 pub use self::exchanges::{Answer, Exchange, Kind, Outcome};
 use self::{
@@ -207,7 +208,7 @@ impl Identity {
     }
 
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ledger.lock()
     }
 
     /// Signs and remembers an access token and an identity token. Not to be called with the ledger locked: signing takes
@@ -244,7 +245,7 @@ impl Identity {
     }
 
     fn latency(&self, latency: &Latency) -> Duration {
-        latency.sample(&mut self.random.lock().unwrap_or_else(PoisonError::into_inner))
+        latency.sample(&mut self.random.lock())
     }
 }
 

@@ -3,7 +3,9 @@
 //! - At most [`HOOK_LIMIT`] exist at once.
 //! - An id follows from the seed and the order of creation, and is never given twice.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::{HookTruth, rules::Subscription};
 use crate::{clock::Ticks, random::Guid, world::InvoicingChange};
@@ -127,7 +129,7 @@ impl Hooks {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 }
 

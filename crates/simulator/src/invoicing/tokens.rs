@@ -4,10 +4,9 @@
 //! - At most [`TOKEN_LIMIT`] are remembered; the oldest are forgotten first and are then unknown, not expired.
 //! - Whether a token has ended is asked of the provider's clock at each use.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
     clock::Ticks,
@@ -158,7 +157,7 @@ impl Tokens {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 }
 

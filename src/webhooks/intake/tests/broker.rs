@@ -4,10 +4,11 @@ use std::{
     collections::{BTreeMap, HashSet, VecDeque},
     future::Future,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::Arc,
     time::Duration,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::{oneshot, watch},
     time::timeout,
@@ -167,7 +168,7 @@ impl Broker {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap()
+        self.0.lock()
     }
 }
 

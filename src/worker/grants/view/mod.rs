@@ -12,11 +12,9 @@
 //!   before of the same login stays in use until it ends.
 //! - A set of tokens is told from another by its login and serial: a login over a record that nobody can read counts from 1 again.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use tokio::{sync::watch, time::sleep};
 use tokio_util::sync::CancellationToken;
 

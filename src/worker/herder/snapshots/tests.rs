@@ -1,8 +1,6 @@
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, PoisonError},
-};
+use std::collections::BTreeMap;
 
+use parking_lot::Mutex;
 use serde_json::json;
 
 use model::{Method, Progress, Run, RunKind, ShardState};
@@ -20,7 +18,7 @@ impl Kept {
     }
 
     fn told<T>(&self, look: impl FnOnce(&mut Told) -> T) -> T {
-        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        look(&mut self.0.lock())
     }
 }
 

@@ -1,8 +1,6 @@
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, PoisonError},
-};
+use std::collections::BTreeMap;
 
+use parking_lot::Mutex;
 use serde_json::json;
 
 use model::{
@@ -297,7 +295,7 @@ struct Kept(Mutex<Ledger>);
 
 impl Kept {
     fn now(&self) -> Ledger {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 }
 
@@ -321,7 +319,7 @@ impl Ledgers for Kept {
     }
 
     async fn write(&self, _: &TopicPrefix, _: &str, change: Change) -> Result<(), Error> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).apply(&change);
+        self.0.lock().apply(&change);
         Ok(())
     }
 }
@@ -331,7 +329,7 @@ async fn each_wish_has_the_next_number_and_keeps_which_one_was_done() {
     let (kept, prefix) = (Kept::default(), TopicPrefix::new("acme").unwrap());
 
     let first = wish(&kept, &prefix, "hooks", false, DAY).await.unwrap();
-    kept.0.lock().unwrap().done = Some(Done { number: 1, at: DAY });
+    kept.0.lock().done = Some(Done { number: 1, at: DAY });
     let second = wish(&kept, &prefix, "hooks", true, DAY).await.unwrap();
 
     assert_eq!((first.number, first.done), (1, None));
@@ -345,7 +343,7 @@ async fn a_gap_that_has_ended_can_be_accepted_and_one_that_goes_on_or_is_unknown
     let ended = gap(GapCause::Disabled, DAY, Some(DAY), GapState::Unrepairable);
     let ongoing = gap(GapCause::Lost, DAY, None, GapState::Open);
     for gap in [&ended, &ongoing] {
-        kept.0.lock().unwrap().apply(&Change::Gap(gap.clone()));
+        kept.0.lock().apply(&Change::Gap(gap.clone()));
     }
 
     let accepted = accept(&kept, &prefix, "hooks", &ended.id()).await.unwrap();

@@ -2,10 +2,9 @@
 //!
 //! A request with such a filter counts as a page that cannot be read: its reading goes on without the filter where it can.
 
-use std::{
-    collections::VecDeque,
-    sync::{Mutex, PoisonError},
-};
+use std::collections::VecDeque;
+
+use parking_lot::Mutex;
 
 use base::retry::Chain;
 use model::Moment;
@@ -33,7 +32,7 @@ impl Refusals {
     /// The page in the place of one whose filter was refused since its run was asked for.
     pub(super) fn get(&self, asked: &Asked) -> Option<Fetched> {
         let shape = shape(asked.filter.as_deref()?);
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.0.lock();
         let found = all.iter().find(|one| one.shape == shape && one.at >= asked.requested_at)?;
         Some(unreadable(asked, &found.why))
     }
@@ -51,7 +50,7 @@ impl Refusals {
         let why = Chain(error).to_string();
         let page = unreadable(asked, &why);
         let shape = shape(filter).to_owned();
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         all.retain(|one| one.shape != shape);
         if all.len() == MOST {
             all.pop_front();
@@ -128,6 +127,6 @@ mod tests {
         for number in 0..2 * MOST {
             refusals.note(&asked(Some(&format!("{number} gt 1")), 5), failed(Cause::Refused)).unwrap();
         }
-        assert_eq!(refusals.0.lock().unwrap().len(), MOST);
+        assert_eq!(refusals.0.lock().len(), MOST);
     }
 }

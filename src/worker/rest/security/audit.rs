@@ -9,7 +9,7 @@ use std::{
     collections::HashMap,
     fmt::Write as _,
     net::{IpAddr, SocketAddr},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -18,6 +18,7 @@ use axum::{
     http::StatusCode,
 };
 use ipnet::IpNet;
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
 use server::origin;
@@ -152,7 +153,7 @@ impl Audit {
 
     fn count(&self, client: Option<IpAddr>, now: Instant) -> Verdict {
         self.close(now);
-        let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut window = self.0.lock();
         let begun = *window.begun.get_or_insert(now);
         let client = client.map(origin::network);
         let known = window.addresses.len() < ADDRESSES || window.addresses.contains_key(&client);
@@ -172,7 +173,7 @@ impl Audit {
 
     /// Ends the window where it is over, and writes what was left out of it.
     fn close(&self, now: Instant) {
-        let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut window = self.0.lock();
         if window.begun.is_none_or(|begun| now.saturating_duration_since(begun) < WINDOW) {
             return;
         }
@@ -239,7 +240,7 @@ mod tests {
         assert_eq!(written(client(2), 1, begun), 1, "another address has its own");
         let flood: u32 = (10..10_000).map(|number| written(client(number), 1, begun)).sum();
         assert_eq!(flood, LINES - PER_ADDRESS - 1);
-        let window = audit.0.lock().unwrap();
+        let window = audit.0.lock();
         assert!(window.addresses.len() <= ADDRESSES, "{}", window.addresses.len());
         assert_eq!(u64::from(100 + 9_990 - flood), window.suppressed);
         drop(window);

@@ -14,11 +14,12 @@ use std::{
     collections::BTreeMap,
     fmt,
     net::IpAddr,
-    sync::{Arc, LazyLock, Mutex, PoisonError},
+    sync::{Arc, LazyLock},
     time::Duration,
 };
 
 use aws_lc_rs::{constant_time::verify_slices_are_equal, hmac, pbkdf2, rand::SystemRandom};
+use parking_lot::Mutex;
 use tokio::{sync::Semaphore, task::spawn_blocking, time::timeout};
 
 use base::{retry::Retry, secret::Secret};
@@ -80,7 +81,7 @@ struct Lines(Mutex<BTreeMap<Option<IpAddr>, Arc<Semaphore>>>);
 
 impl Lines {
     fn of(&self, peer: Option<IpAddr>) -> Arc<Semaphore> {
-        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = self.0.lock();
         // As many are left as there are connections at most.
         lines.retain(|_, line| Arc::strong_count(line) > 1);
         Arc::clone(lines.entry(peer.map(network)).or_insert_with(|| Arc::new(Semaphore::new(1))))
@@ -163,7 +164,7 @@ impl Hashed {
             let presented = presented.reveal().as_bytes();
             let is_right = pbkdf2::verify(algorithm, *iterations, salt, presented, hash).is_ok();
             if is_right {
-                *hashed.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(digest);
+                *hashed.known.lock() = Some(digest);
             }
             let succeeded = attempt.finish(is_right);
             drop(turns);
@@ -174,7 +175,7 @@ impl Hashed {
     }
 
     fn is_known(&self, digest: &hmac::Tag) -> bool {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.lock();
         known.as_ref().is_some_and(|known| same(known, digest))
     }
 }

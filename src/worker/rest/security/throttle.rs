@@ -11,13 +11,9 @@
 //!   the reader could guess the administrator's password without end.
 //! - Memory is bounded: beyond [`ADDRESSES`] the address whose last failure is the oldest is forgotten.
 
-use std::{
-    collections::HashMap,
-    net::IpAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, net::IpAddr, sync::Arc, time::Duration};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use server::origin::network;
@@ -123,7 +119,7 @@ impl Throttle {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Option<IpAddr>, Failures>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -13,12 +13,13 @@ use std::{
     collections::BTreeMap,
     ops::Bound,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -189,8 +190,8 @@ impl Holdings {
 
     /// Blocks until a claim has been written, or [`Holdings::wake`] was called, since the last call, at most this long.
     pub(super) fn sleep(&self, limit: Duration) {
-        let slept = self.woken.wait_timeout_while(self.lock(), limit, |state| !state.woken);
-        let (mut state, _) = slept.unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
+        self.woken.wait_while_for(&mut state, |state| !state.woken, limit);
         state.woken = false;
     }
 
@@ -246,7 +247,7 @@ impl Holdings {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Weak},
 };
 
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use url::Url;
 
@@ -32,7 +33,7 @@ impl Budgets {
     /// returned, or a clone of it, is kept: what several share, such as a client, is made with a budget without one.
     pub fn of(&self, base_url: &Url, key: &Secret, rates: Option<Rates>) -> Budget {
         let name: Name = (base_url.as_str().to_owned(), Sha256::digest(key.reveal()).into());
-        let mut budgets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut budgets = self.0.lock();
         budgets.retain(|_, budget| budget.strong_count() > 0);
         let known = budgets.get(&name).and_then(Weak::upgrade);
         let shared = known.unwrap_or_else(|| {
@@ -48,7 +49,7 @@ impl Budgets {
 
     /// Sets the gauge of all budgets, for a scrape: the smallest part of a rate that is used.
     pub fn measure(&self) {
-        let budgets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let budgets = self.0.lock();
         let ratios = budgets.values().filter_map(Weak::upgrade).map(|shared| shared.lock().adapt.ratio());
         metrics::api_budget_ratio(ratios.fold(1.0, f64::min));
     }

@@ -5,7 +5,7 @@ use std::{
     future::Future,
     pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU16, Ordering},
     },
     task::{Context, Poll},
@@ -15,6 +15,7 @@ use std::{
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use oauth2::{AsyncHttpClient, HttpRequest, HttpResponse};
+use parking_lot::Mutex;
 use reqwest::{
     StatusCode,
     header::{ACCEPT, CONTENT_TYPE, HeaderValue},
@@ -266,7 +267,7 @@ struct Passage(Mutex<Passed>);
 impl Passage {
     /// Decides, unless that is done; what holds from now on.
     fn decide(&self, wish: impl FnOnce() -> Passed) -> Passed {
-        let mut passed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut passed = self.0.lock();
         if *passed == Passed::Waiting {
             *passed = wish();
         }

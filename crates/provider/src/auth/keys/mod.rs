@@ -16,10 +16,11 @@
 use std::{
     fs, mem,
     path::{Path, PathBuf},
-    sync::{Arc, PoisonError, RwLock},
+    sync::Arc,
     time::Duration,
 };
 
+use parking_lot::RwLock;
 use rustls::pki_types::pem::{PemObject, SectionKind};
 use serde_json::{Map, Value};
 use tokio::{sync::Mutex, time::Instant};
@@ -205,11 +206,11 @@ impl Keys {
     }
 
     fn published(&self) -> Arc<Published> {
-        Arc::clone(&self.published.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.published.read())
     }
 
     fn publish(&self, published: Published) {
-        let mut place = self.published.write().unwrap_or_else(PoisonError::into_inner);
+        let mut place = self.published.write();
         let former = mem::replace(&mut *place, Arc::new(published));
         drop(place);
         drop(former);
