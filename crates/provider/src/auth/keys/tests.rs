@@ -1,5 +1,8 @@
 use aws_lc_rs::digest;
-use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use base64::{
+    Engine as _,
+    engine::general_purpose::{STANDARD, URL_SAFE, URL_SAFE_NO_PAD},
+};
 use serde_json::json;
 
 use super::*;
@@ -126,6 +129,7 @@ async fn keys_that_cannot_be_used_are_skipped() {
         json!(7),
         json!({}),
         with("kty", json!("EC")),
+        json!({ "kty": "oct", "kid": "other", "k": "AQAB" }),
         with("use", json!("enc")),
         with("alg", json!("RS512")),
         with("n", json!("!")),
@@ -144,9 +148,49 @@ async fn keys_that_cannot_be_used_are_skipped() {
 }
 
 #[tokio::test]
-async fn a_file_holds_keys_certificates_or_a_set() {
+async fn key_set_may_pad_numbers_and_begin_them_with_zeros() {
+    let mut key = FIRST.published();
+    let modulus = URL_SAFE_NO_PAD.decode(key["n"].as_str().unwrap()).unwrap();
+    key["n"] = json!(URL_SAFE.encode([&[0][..], &modulus].concat()));
+    key["e"] = json!(URL_SAFE.encode([0, 1, 0, 1]));
+    assert!(["n", "e"].iter().all(|name| key[name].as_str().unwrap().ends_with('=')), "{key}");
+
+    let keys = from_file(&json!({ "keys": [key] }).to_string()).unwrap();
+
+    assert!(found(&keys, &FIRST).await);
+}
+
+#[tokio::test]
+async fn key_set_entry_may_have_only_a_certificate() {
+    let certificate = certificate();
+    let entry = json!({ "kty": "RSA", "kid": "c", "x5c": [STANDARD.encode(certificate.der())] });
+    let content =
+        format!(r#"{{"keys":[],"keys":[{}]}}"#, entry.to_string().replacen('{', r#"{"kid":"d","#, 1));
+
+    let keys = from_file(&content).unwrap();
+
+    let named = keys.find(Some("c"), None).await.unwrap();
+    let by_thumbprint = keys.find(None, Some(&thumbprint(&certificate))).await.unwrap();
+    assert_eq!((named.len(), &named), (1, &by_thumbprint));
+    assert!(matches!(keys.find(Some("d"), None).await, Err(Error::Unknown { .. })));
+    for kind in ["EC", "oct", "other"] {
+        let refused = from_file(&content.replace("RSA", kind)).unwrap_err();
+        assert!(matches!(refused, Error::File { .. }), "{kind}: {refused}");
+    }
+}
+
+fn certificate() -> rcgen::Certificate {
     let pair = rcgen::KeyPair::generate_for(&rcgen::PKCS_RSA_SHA256);
-    let certificate = pair.and_then(|pair| rcgen::CertificateParams::default().self_signed(&pair)).unwrap();
+    pair.and_then(|pair| rcgen::CertificateParams::default().self_signed(&pair)).unwrap()
+}
+
+fn thumbprint(certificate: &rcgen::Certificate) -> String {
+    URL_SAFE_NO_PAD.encode(digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, certificate.der()))
+}
+
+#[tokio::test]
+async fn a_file_holds_keys_certificates_or_a_set() {
+    let certificate = certificate();
     let set = json!({ "keys": [FIRST.published(), SECOND.published()] }).to_string();
     let both = format!("{}{}", FIRST.pem(), SECOND.pem());
 
@@ -158,10 +202,8 @@ async fn a_file_holds_keys_certificates_or_a_set() {
     assert!(found(&from_file(&set).unwrap(), &SECOND).await);
     assert!(found(&from_file(&both).unwrap(), &SECOND).await);
     assert!(matches!(from_file(&set).unwrap().find(Some("x"), None).await, Err(Error::Unknown { .. })));
-    let thumbprint = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, certificate.der());
-    let thumbprint = URL_SAFE_NO_PAD.encode(thumbprint);
     let keys = from_file(&format!("{both}{}", certificate.pem())).unwrap();
-    assert_eq!(keys.find(None, Some(&thumbprint)).await.unwrap().len(), 1);
+    assert_eq!(keys.find(None, Some(&thumbprint(&certificate))).await.unwrap().len(), 1);
 }
 
 #[test]
