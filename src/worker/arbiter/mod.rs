@@ -7,21 +7,20 @@
 //! - The transactional id is that of the topic, not of a group: every process that writes this topic is fenced by the next one.
 //! - Edits of one worker take turns in the order in which they came. Each decides on what the edits before it have left, and its
 //!   records are one transaction, with the offsets that it edits along.
-//! - Every call returns within its limit, with the last failure of Kafka if there was one.
+//! - Every call returns within its limit. One that has no turn by then ends with what keeps the call before it from writing.
 //!
 //! On failure nothing is in the topic, except where [`Error::Kafka`] says that the outcome is unknown.
 
 use std::{convert::Infallible, fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use parking_lot::Mutex;
 use tokio::{
-    sync::MutexGuard,
+    sync::{Mutex, MutexGuard},
     time::{Instant, timeout_at},
 };
 
 pub use kafka::WriteError as Error;
-use kafka::{FencedWriter, Kafka, Place, Shards, TransactionOptions, WriterOptions};
+use kafka::{FencedWriter, Kafka, Place, Shards, TransactionOptions, Trouble, WriterOptions};
 use model::EncodedRecord;
 
 use super::state::{
@@ -39,10 +38,10 @@ pub(super) const PARTITION: i32 = 0;
 /// Writes the config topic. Cheap to clone.
 #[derive(Clone)]
 pub struct Arbiter {
-    writer: Arc<tokio::sync::Mutex<FencedWriter<Configs>>>,
+    writer: Arc<Mutex<FencedWriter<Configs>>>,
     transactional_id: Arc<str>,
-    /// The last failure of Kafka since the last success, for callers whose time ends while they wait for their turn.
-    trouble: Arc<Mutex<Option<kafka::Error>>>,
+    /// For callers whose time ends while they wait for their turn.
+    trouble: Trouble,
 }
 
 /// The records of an edit: nothing is written unless there is one for the config topic.
@@ -88,7 +87,8 @@ impl Arbiter {
             must_read_back: true,
         };
         let writer = FencedWriter::new(configs, Shards::new(kafka.clone(), options), owned);
-        Self { writer: Arc::new(tokio::sync::Mutex::new(writer)), transactional_id, trouble: Arc::default() }
+        let trouble = Arc::clone(writer.trouble());
+        Self { writer: Arc::new(Mutex::new(writer)), transactional_id, trouble }
     }
 
     /// Writes what `decide` makes of the state that all edits so far have left; nothing if it makes nothing. `decide` may be called
@@ -121,7 +121,7 @@ impl Arbiter {
             let (result, changes) = decide(configs)?;
             Ok((result, records(&topic, changes)))
         };
-        self.noted(writer.write(end, decide).await)
+        writer.write(end, decide).await
     }
 
     /// Takes the id again and ends the transactions of it that the broker has left hanging, in the config topic and beside it.
@@ -131,7 +131,7 @@ impl Arbiter {
     pub async fn settle(&self, limit: Duration) -> Result<(), Error<Infallible>> {
         let end = Instant::now() + limit;
         let mut writer = self.turn(end, limit).await.map_err(Error::Kafka)?;
-        self.noted(writer.settle(end).await)
+        writer.settle(end).await
     }
 
     /// Waits until the edits before this one are written.
@@ -143,20 +143,8 @@ impl Arbiter {
         timeout_at(end, self.writer.lock()).await.map_err(|_| {
             let action = format!("write with transactional id {}", self.transactional_id);
             let late = || kafka::Error::Deadline { action, limit };
-            self.trouble().clone().unwrap_or_else(late)
+            self.trouble.lock().clone().unwrap_or_else(late)
         })
-    }
-
-    fn noted<T, R>(&self, written: Result<T, Error<R>>) -> Result<T, Error<R>> {
-        *self.trouble() = match &written {
-            Err(Error::Kafka(error)) => Some(error.clone()),
-            _ => None,
-        };
-        written
-    }
-
-    fn trouble(&self) -> parking_lot::MutexGuard<'_, Option<kafka::Error>> {
-        self.trouble.lock()
     }
 }
 

@@ -4,7 +4,7 @@ use std::{convert::Infallible, fmt, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use kafka::{FencedWriter, Lease, Shards, WriterOptions};
+use kafka::{FencedWriter, Lease, Shards, WriteError, WriterOptions};
 
 use super::{Handle, book::Book};
 use crate::webhooks::subscriptions::Change;
@@ -64,7 +64,10 @@ impl Writer {
             |change: &Change| self.handle.encoded(&change.key(&self.connector), change.value().as_ref());
         let decide = |_: &Book| Ok::<_, Infallible>(((), changes.iter().map(record).collect()));
         let written = self.writer.write(Instant::now() + WRITE_LIMIT, decide).await;
-        written.map_err(|error| error.passing(WRITE_LIMIT).unwrap_or_else(|never| match never {}))
+        written.map_err(|error| match error {
+            WriteError::Kafka(source) => source,
+            other => other.passing(WRITE_LIMIT).unwrap_or_else(|never| match never {}),
+        })
     }
 }
 

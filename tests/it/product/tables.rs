@@ -1,10 +1,18 @@
 //! Tables and the writers that decide on them, against real brokers. Transactions that a broker lost track of are in
 //! `lifecycle::hanging`, re-created topics in `state::tails`.
 
-use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use kafka::{
-    Apply, FencedWriter, Kafka, Received, Shards, Table, TransactionOptions, WriteError, WriterOptions,
+    Apply, FencedWriter, Kafka, Lease, Received, Shards, Table, TransactionOptions, WriteError, WriterOptions,
 };
 use model::{Cleanup, EncodedRecord};
 use tokio::time::{Instant, timeout};
@@ -16,6 +24,8 @@ use crate::support::{Result, Shared, breakable, prefix};
 crate::tests! {
     real writers_of_one_id_lose_no_write within 120;
     real writer_that_was_replaced_writes_nothing;
+    real writer_keeps_its_id_while_another_id_writes_the_table;
+    real hanging_write_of_a_rival_is_ended_by_a_writer_that_keeps_the_id;
     real writer_frozen_in_its_commit_decides_again;
     real refusal_is_decided_on_the_topic_as_of_the_call;
     real write_to_several_partitions_is_read_back_as_a_whole;
@@ -74,22 +84,30 @@ impl Place {
         self.writer_of(self.table().await, takes_back, options)
     }
 
+    fn transactional_id(&self) -> Arc<str> {
+        format!("{}-writer", self.topic).into()
+    }
+
     fn writer_of(
         &self,
         table: Table<Values>,
         takes_back: bool,
         options: TransactionOptions,
     ) -> FencedWriter<Values> {
-        let owned = WriterOptions {
-            transactional_id: format!("{}-writer", self.topic).into(),
+        let owned = WriterOptions { takes_back, ..self.owned() };
+        FencedWriter::new(table, Shards::new(self.kafka.clone(), options), owned)
+    }
+
+    fn owned(&self) -> WriterOptions {
+        WriterOptions {
+            transactional_id: self.transactional_id(),
             lease: Arc::new(|| true),
             partitions: (0..PARTITIONS).collect(),
             also: Vec::new(),
             patience: Duration::from_millis(100),
-            takes_back,
+            takes_back: true,
             must_read_back: true,
-        };
-        FencedWriter::new(table, Shards::new(self.kafka.clone(), options), owned)
+        }
     }
 
     /// Decides to write one more than the number under `key`.
@@ -143,12 +161,63 @@ async fn writer_that_was_replaced_writes_nothing(shared: &'static Shared) {
     let (mut before, mut successor) = (place.writer(false).await, place.writer(false).await);
     before.write(soon(), place.add_one("n")).await.unwrap();
 
-    successor.take(soon()).await.unwrap();
+    // What the successor writes is no reason to take the id back.
+    successor.write(soon(), place.add_one("n")).await.unwrap();
+    before.table().read_to_end(LIMIT).await.unwrap();
     let refused = before.write(soon(), place.add_one("n")).await;
+    let again = before.write(soon(), place.add_one("n")).await;
     let written = successor.write(soon(), place.add_one("n")).await;
 
     assert!(matches!(refused, Err(WriteError::Kafka(kafka::Error::Fenced { .. }))), "{refused:?}");
-    assert_eq!((written.unwrap(), place.log().await), (2, numbers(2)));
+    assert!(matches!(again, Err(WriteError::Kafka(kafka::Error::LeaseEnded { .. }))), "{again:?}");
+    assert_eq!((written.unwrap(), place.log().await), (3, numbers(3)));
+}
+
+async fn writer_keeps_its_id_while_another_id_writes_the_table(shared: &'static Shared) {
+    let place = Place::create(shared.bootstrap(), "table-neighbors").await;
+    let leased = Arc::new(AtomicBool::new(true));
+    let asked = Arc::clone(&leased);
+    let lease: Lease = Arc::new(move || asked.load(Ordering::SeqCst));
+    let shards = Shards::new(place.kafka.clone(), TransactionOptions::default());
+    let one = WriterOptions { lease, ..place.owned() };
+    let other = WriterOptions { transactional_id: format!("{}-other", place.topic).into(), ..place.owned() };
+    let mut one = FencedWriter::new(place.table().await, shards.clone(), one);
+    let mut other = FencedWriter::new(place.table().await, shards, other);
+
+    one.write(soon(), place.add_one("n")).await.unwrap();
+    other.write(soon(), place.add_one("m")).await.unwrap();
+    one.table().read_to_end(LIMIT).await.unwrap();
+    // Without its lease it could not take the id again.
+    leased.store(false, Ordering::SeqCst);
+    let written = one.write(soon(), place.add_one("n")).await;
+
+    assert_eq!(written.unwrap(), 2);
+}
+
+async fn hanging_write_of_a_rival_is_ended_by_a_writer_that_keeps_the_id(shared: &'static Shared) {
+    // Below the 10 s after which the broker ends the rival's transaction by itself.
+    const HEALED: Duration = Duration::from_secs(5);
+    let place = Place::create(shared.bootstrap(), "table-hanging").await;
+    let mut writer = place.writer(true).await;
+    writer.write(soon(), place.add_one("n")).await.unwrap();
+    let (hook, held) = gate();
+    let options = TransactionOptions { before_commit: Some(hook), ..TransactionOptions::default() };
+    let mut rival = Shards::new(place.kafka.clone(), options)
+        .take(place.transactional_id(), Arc::new(|| true))
+        .await
+        .unwrap();
+    let open = vec![record(&place.topic, 0, "n", "lost")];
+    let hanging = tokio::spawn(async move { rival.commit(open).await.map(drop) });
+    held.reached().await;
+
+    let seen = writer.write(Instant::now() + HEALED, |values| Err::<((), Vec<_>), _>(values.0["n"].clone()));
+    let seen = seen.await;
+    held.open();
+    let lost = hanging.await.unwrap();
+
+    assert!(matches!(&seen, Err(WriteError::Refused(seen)) if seen == "1"), "{seen:?}");
+    assert!(lost.is_err(), "the rival's write was ended");
+    assert_eq!(place.log().await, numbers(1));
 }
 
 async fn writer_frozen_in_its_commit_decides_again(shared: &'static Shared) {

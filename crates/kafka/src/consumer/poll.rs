@@ -261,7 +261,11 @@ fn decided_ends(
     patience: Duration,
     left: impl Fn() -> Duration,
 ) -> Result<Ends, Error> {
-    let last = self::ends(&order.kafka, places, Sight::All, left())?;
+    // Without metadata first: a broker that has just come back may not know its partitions yet, and the offsets are asked for patiently.
+    let asking = create(&order.kafka, &Role::Query(Sight::All))?;
+    let last = ask_all(&asking, places, &left);
+    close(asking);
+    let last = last?;
     let telling = (order.options.connect_limit / 4).min(TELLING);
     let begun = Instant::now();
     loop {

@@ -41,7 +41,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use model::EncodedRecord;
 
-pub use self::writer::{FencedWriter, WriteError, WriterOptions};
+pub use self::writer::{FencedWriter, Trouble, WriteError, WriterOptions};
 use crate::{
     Error, Kafka, OpenTransaction, Place, Received, ShardProducer, Start, Waits, check_settings, read_decided,
 };

@@ -226,18 +226,35 @@ fn write_is_known_once_its_end_in_each_partition_is_read() {
 
     let mut known = Vec::new();
     for record in records.iter().filter(|record| &*record.topic == "t") {
-        contents.apply(&Received {
-            topic: "t".into(),
-            partition: record.partition,
-            offset: 0,
-            key: None,
-            value: None,
-            headers: record.headers.iter().map(|(name, value)| ((*name).into(), value.clone())).collect(),
-            timestamp_ms: None,
-        });
+        contents.apply(&seen(record));
         known.push(contents.has(&mark));
     }
 
     assert_eq!(known, [false, false, true]);
     assert!(records[2].headers.is_empty() && !contents.has(&other));
+}
+
+#[test]
+fn ids_of_old_writes_are_forgotten() {
+    let mut contents = Contents::new(Values::default());
+    for _ in 0..2 * REMEMBERED_WRITES {
+        let mut records = [record("t", 0)];
+        WriteMark::put(&mut records, "t");
+        contents.apply(&seen(&records[0]));
+    }
+
+    assert_eq!(contents.writes.len(), REMEMBERED_WRITES);
+}
+
+/// A record as a reader gets it.
+fn seen(record: &EncodedRecord) -> Received {
+    Received {
+        topic: "t".into(),
+        partition: record.partition,
+        offset: 0,
+        key: None,
+        value: None,
+        headers: record.headers.iter().map(|(name, value)| ((*name).into(), value.clone())).collect(),
+        timestamp_ms: None,
+    }
 }

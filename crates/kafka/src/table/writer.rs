@@ -9,7 +9,7 @@
 //! - Taking the id fences every earlier holder and ends what they left hanging, so a decision is made on everything that any
 //!   holder of this id has written.
 //! - The id is kept after a write. While it is ours no other holder has written, so the next write may decide at once; if a rival
-//!   has taken it meanwhile the broker refuses the write, and the loop starts over.
+//!   has taken it meanwhile the broker refuses the write, and the loop starts over. Holders of other ids may write to the table too.
 //! - A decision to write nothing is made on what was in the topic after the call began: no commit checks it.
 //! - A write whose outcome is unknown is searched in the table after everything was read; found, it counts as done. So a decision
 //!   is written once.
@@ -24,6 +24,8 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use base::retry::{Backoff, Policy, Retry};
@@ -51,7 +53,8 @@ pub struct WriterOptions {
     pub lease: Lease,
     /// Partitions of the table's topic that it writes to and decides on.
     pub partitions: Vec<i32>,
-    /// Partitions of other topics that it also writes to.
+    /// Partitions of other topics that it also writes to. They are read at the first taking of the id, before a write to them,
+    /// and after one whose outcome is not known.
     pub also: Vec<Place>,
     /// How long open transactions in these partitions are waited for before those of this id are ended.
     pub patience: Duration,
@@ -66,8 +69,26 @@ pub struct FencedWriter<S> {
     table: Table<S>,
     shards: Shards,
     options: WriterOptions,
-    /// The id in our hands, and the newest write when the table had read everything before it.
-    held: Option<(ShardProducer, Option<bytes::Bytes>)>,
+    /// The id in our hands.
+    held: Option<ShardProducer>,
+    /// The newest write of anybody that the table had read when the id was taken or used.
+    newest: Option<Bytes>,
+    also: Also,
+    trouble: Trouble,
+}
+
+/// Why the write under way had to be tried again; `None` before it has failed once.
+pub type Trouble = Arc<Mutex<Option<Error>>>;
+
+/// Whether earlier holders of the id may have left transactions open in [`WriterOptions::also`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Also {
+    /// The next taking of the id has to end them.
+    Due,
+    /// The last taking did not look.
+    Skipped,
+    /// The last taking ended them.
+    Settled,
 }
 
 /// Why a write was not made.
@@ -121,7 +142,15 @@ impl<S: Apply> FencedWriter<S> {
     /// Takes nothing before the first write.
     #[must_use]
     pub fn new(table: Table<S>, shards: Shards, options: WriterOptions) -> Self {
-        Self { table, shards, options, held: None }
+        Self {
+            table,
+            shards,
+            options,
+            held: None,
+            newest: None,
+            also: Also::Due,
+            trouble: Trouble::default(),
+        }
     }
 
     /// The table that it decides on.
@@ -130,10 +159,10 @@ impl<S: Apply> FencedWriter<S> {
         &self.table
     }
 
-    /// Its transactional id.
+    /// For those who wait for their turn to write.
     #[must_use]
-    pub fn transactional_id(&self) -> &Arc<str> {
-        &self.options.transactional_id
+    pub fn trouble(&self) -> &Trouble {
+        &self.trouble
     }
 
     /// From here on the id is taken whatever the former lease says: for a write that must not be lost.
@@ -151,12 +180,15 @@ impl<S: Apply> FencedWriter<S> {
         let taking = async {
             let WriterOptions { transactional_id, lease, partitions, also, patience, .. } = &self.options;
             let mut producer = self.shards.take(Arc::clone(transactional_id), Arc::clone(lease)).await?;
+            let also = if self.also == Also::Due { also.as_slice() } else { &[] };
             let waits = Waits { also, patience: *patience, limit: left(end) };
             self.table.read_settled(&mut producer, partitions, waits).await?;
             Ok(producer)
         };
         let producer = timeout_at(end, taking).await.unwrap_or_else(|_| Err(self.late(limit)))?;
-        self.held = Some((producer, self.table.last_write()));
+        self.held = Some(producer);
+        self.newest = self.table.last_write();
+        self.also = if self.also == Also::Due { Also::Settled } else { Also::Skipped };
         Ok(())
     }
 
@@ -166,6 +198,7 @@ impl<S: Apply> FencedWriter<S> {
     /// As [`FencedWriter::write`].
     pub async fn settle(&mut self, end: Instant) -> Result<(), WriteError<Infallible>> {
         self.held = None;
+        self.also = Also::Due;
         self.write(end, |_| Ok(((), Vec::new()))).await
     }
 
@@ -182,9 +215,13 @@ impl<S: Apply> FencedWriter<S> {
         let mut backoff = Backoff::new(RETRY, seed());
         let mut unknown = None;
         let mut last: Option<Error> = None;
+        *self.trouble.lock() = None;
         for _ in 0..ATTEMPTS {
             let error = match self.attempt(end, &decide, &mut unknown).await {
-                Ok(decided) => return decided.map_err(WriteError::Refused),
+                Ok(decided) => {
+                    *self.trouble.lock() = None;
+                    return decided.map_err(WriteError::Refused);
+                }
                 Err(error) => error,
             };
             let wait = backoff.next_wait(Retry::Later).unwrap_or_default();
@@ -193,7 +230,15 @@ impl<S: Apply> FencedWriter<S> {
                 let is_late = matches!(error, Error::Deadline { .. });
                 return Err(WriteError::Kafka(if is_late { last.unwrap_or(error) } else { error }));
             }
-            if self.is_final(&error) || left(end) <= wait {
+            if self.is_final(&error) {
+                if matches!(error, Error::Fenced { .. }) {
+                    // Its successor keeps the id, whatever else this one is asked to write.
+                    self.options.lease = Arc::new(|| false);
+                }
+                return Err(WriteError::Kafka(error));
+            }
+            *self.trouble.lock() = Some(error.clone());
+            if left(end) <= wait {
                 return Err(WriteError::Kafka(error));
             }
             tracing::debug!(id = &*self.options.transactional_id, %error, "a write has to be tried again");
@@ -213,14 +258,13 @@ impl<S: Apply> FencedWriter<S> {
         decide: &impl Fn(&S) -> Result<(T, Vec<EncodedRecord>), R>,
         unknown: &mut Unknown<T>,
     ) -> Result<Result<T, R>, Error> {
-        let (limit, newest) = (left(end), self.table.last_write());
-        // A rival has written since: the broker would refuse the write.
-        self.held.take_if(|(_, last)| *last != newest);
+        let limit = left(end);
         let is_kept = self.held.is_some();
         if !is_kept {
             self.take(end).await?;
         }
         if let Some((mark, result)) = unknown.take()
+            && mark.partitions > 0
             && self.table.contents(|contents| contents.has(&mark))
         {
             return Ok(Ok(result));
@@ -228,7 +272,17 @@ impl<S: Apply> FencedWriter<S> {
         let mut decided = self.table.read(decide);
         let writes = matches!(&decided, Ok((_, records)) if !records.is_empty());
         if is_kept && !writes {
+            // Taken out: a rival's write that hangs may hide the end, and only the next taking of the id ends it.
+            let held = self.held.take();
             self.read_to_end(end).await?;
+            self.held = held;
+            decided = self.table.read(decide);
+        }
+        let topic = Arc::clone(self.table.topic());
+        let is_beside = |records: &[EncodedRecord]| records.iter().any(|record| record.topic != topic);
+        if self.also == Also::Skipped && decided.as_ref().is_ok_and(|(_, records)| is_beside(records)) {
+            self.also = Also::Due;
+            self.take(end).await?;
             decided = self.table.read(decide);
         }
         let (result, mut records) = match decided {
@@ -239,12 +293,20 @@ impl<S: Apply> FencedWriter<S> {
             return Ok(Ok(result));
         }
         // Taken out: if this call is dropped, the next one takes the id again.
-        let Some((mut producer, _)) = self.held.take() else { return Err(self.late(limit)) };
-        let mark = WriteMark::put(&mut records, self.table.topic());
+        let Some(mut producer) = self.held.take() else { return Err(self.late(limit)) };
+        let also = self.also;
+        if is_beside(&records) {
+            self.also = Also::Due;
+        }
+        let mark = WriteMark::put(&mut records, &topic);
         match timeout_at(end, producer.commit(records)).await {
             Ok(Ok(_)) => {
+                self.also = also;
                 match self.table.read_back(&mark, left(end)).await {
-                    Ok(()) => self.held = Some((producer, Some(mark.id))),
+                    Ok(()) => {
+                        self.held = Some(producer);
+                        self.newest = Some(mark.id);
+                    }
                     Err(error) if self.options.must_read_back => {
                         // Found by the next attempt, if there is time for one.
                         *unknown = Some((mark, result));
@@ -254,7 +316,10 @@ impl<S: Apply> FencedWriter<S> {
                 }
                 Ok(Ok(result))
             }
-            Ok(Err(Failure::Aborted { source })) => Err(source),
+            Ok(Err(Failure::Aborted { source })) => {
+                self.held = Some(producer);
+                Err(source)
+            }
             Ok(Err(Failure::Rebuilt { source } | Failure::Fenced { source } | Failure::Over { source })) => {
                 *unknown = Some((mark, result));
                 Err(source)
@@ -274,8 +339,9 @@ impl<S: Apply> FencedWriter<S> {
         if !matches!(error, Error::Fenced { .. }) {
             return sleep(wait).await;
         }
-        let (before, mut changes) = (self.table.last_write(), self.table.changes());
-        let written = async { while self.table.last_write() == before && changes.changed().await.is_ok() {} };
+        let mut changes = self.table.changes();
+        let written =
+            async { while self.table.last_write() == self.newest && changes.changed().await.is_ok() {} };
         timeout(wait.max(RIVAL_WAIT).min(left(end)), written).await.ok();
         sleep(SPREAD.mul_f64(chance())).await;
     }
