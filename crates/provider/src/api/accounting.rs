@@ -11,9 +11,10 @@ use super::{
     Ask, Cut, Error, Page, PageAsk,
     address::Context,
     body,
-    call::{Call, Caller},
+    call::Call,
     error::{By, Cause},
     paging,
+    request::Caller,
 };
 
 /// The accounting API with one grant.

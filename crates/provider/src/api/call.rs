@@ -1,6 +1,6 @@
 //! What a request asks for, in whose name, and the answer to it.
 
-use std::{borrow::Cow, sync::Arc};
+use std::borrow::Cow;
 
 use bytes::Bytes;
 use reqwest::{Method, header::HeaderMap};
@@ -13,17 +13,8 @@ use super::{
     address::{self, Context},
     body,
     error::{Acted, Cause, Endpoint, Error},
-    request::Core,
 };
 use crate::auth::Tokens;
-
-/// One area of the APIs, asked with the tokens of one grant.
-#[derive(Debug, Clone)]
-pub(super) struct Caller {
-    pub(super) core: Arc<Core>,
-    pub(super) area: ApiArea,
-    pub(super) tokens: Arc<dyn Tokens>,
-}
 
 /// What is asked for.
 pub(super) struct Call<'a> {
@@ -82,13 +73,6 @@ impl Answer<'_> {
     pub(super) fn json(&self) -> Result<&Bytes, Cause> {
         body::check_type(&self.headers, &self.body)?;
         Ok(&self.body)
-    }
-}
-
-impl Caller {
-    /// A call with a token of the grant.
-    pub(super) fn call(&self, method: Method, path: impl Into<Cow<'static, str>>) -> Call<'_> {
-        Call::new(self.area, method, path, Authority::Tokens(&*self.tokens))
     }
 }
 

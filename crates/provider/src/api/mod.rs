@@ -40,6 +40,7 @@ use url::Url;
 use base::{metrics::ApiArea, secret::Secret};
 use model::Traceparent;
 
+use self::request::{Caller, Core};
 pub use self::{
     accounting::{Accounting, Document},
     budget::{Budget, Budgets, Rates, Status},
@@ -49,7 +50,6 @@ pub use self::{
     payroll::{Payroll, PayrollAsk},
     webhooks::{Changed, EventType, Operation, Subscription, Webhook},
 };
-use self::{call::Caller, request::Core};
 /// Reads a page by the provider's own number; public for the simulations of lists, which have no provider.
 pub use self::{learnt::Learnt, paging::first_page::read as read_numbered};
 use crate::{

@@ -4,11 +4,7 @@ use reqwest::Method;
 
 use model::PayrollCompany;
 
-use super::{
-    Ask, Error, Page, PageAsk,
-    call::{Call, Caller},
-    paging,
-};
+use super::{Ask, Error, Page, PageAsk, call::Call, paging, request::Caller};
 
 const COMPANIES: &str = "payroll/api/companies";
 

@@ -1,6 +1,10 @@
 //! One request, from the wait for its turn to the verdict on its answer. Nothing else in the product sends to the APIs.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{
+    borrow::Cow,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use reqwest::{
     Method,
@@ -28,7 +32,7 @@ use super::{
 use crate::{
     Transport,
     auth::{
-        Access,
+        Access, Tokens,
         http::{self, ProviderClock, ReadError},
     },
 };
@@ -67,6 +71,14 @@ pub(super) struct Core {
     pub(super) learnt: Learnt,
 }
 
+/// One area of the APIs, asked with the tokens of one grant.
+#[derive(Debug, Clone)]
+pub(super) struct Caller {
+    pub(super) core: Arc<Core>,
+    pub(super) area: ApiArea,
+    pub(super) tokens: Arc<dyn Tokens>,
+}
+
 /// Where a call goes, and its headers apart from those that each request has of its own.
 struct Target {
     url: String,
@@ -85,6 +97,13 @@ struct OnItsWay<'a> {
     pass: Option<Pass<'a>>,
     since: Instant,
     patience: Duration,
+}
+
+impl Caller {
+    /// A call with a token of the grant.
+    pub(super) fn call(&self, method: Method, path: impl Into<Cow<'static, str>>) -> Call<'_> {
+        Call::new(self.area, method, path, Authority::Tokens(&*self.tokens))
+    }
 }
 
 impl Core {

@@ -19,8 +19,9 @@ pub use self::{
 };
 use super::{
     Ask, Client, Error, body,
-    call::{Answer, Authority, Call, Caller},
+    call::{Answer, Authority, Call},
     error::Cause,
+    request::Caller,
 };
 
 const LOGIN: &str = "invoicing/api/users/login";
