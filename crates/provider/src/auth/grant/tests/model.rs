@@ -1,6 +1,6 @@
 //! Every order in which two owners, the provider, the network, kills and time can follow each other.
 //!
-//! The owners do what the keeper of grants does, step by step, on the real [`Grant`]; the ledger is one record that only the last
+//! The owners do what the refresher of grants does, step by step, on the real [`Grant`]; the topic is one record that only the last
 //! who took the id can write. The clock has four ticks; a window is one, the grace one: what is sent inside a window is
 //! delivered within the tick after it, or never. An owner that makes no step while the clock goes on is a frozen one.
 
