@@ -49,8 +49,9 @@ pub use self::{
     asked::{Asked, Wanted, asked},
     batch::{Batch, Change, Content, Entry, GapFound, Outcome},
     companies::{Companies, Standing},
-    desk::{Around, Ask, Desk, Row, Stop, Told},
+    desk::{Around, Ask, Desk, Stop, Told},
     parked::{Cause, Parked},
+    work::Row,
 };
 use crate::pipeline::Original;
 

@@ -4,10 +4,19 @@ use std::collections::{HashMap, VecDeque};
 
 use model::{AccountingResource, Origin, SequenceVersion, Stamp, Version};
 
-use super::{Cause, Event, Parked, Row, Subject, Wanted, progress::Ticket};
+use super::{Cause, Event, Parked, Subject, Wanted, progress::Ticket};
 
 /// Records whose last read, or look back, is remembered; of others it may come sooner.
 const REMEMBERED: usize = 20_000;
+
+/// What a list shows of a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// Which version.
+    pub version: Version,
+    /// It was read then, or later; microseconds since 1970.
+    pub read_at: i64,
+}
 
 /// An offset that is settled with an entry.
 pub(super) type Settle = (AccountingResource, Ticket);

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     CompanyId, RunId,
-    text::{named, read_as_name, shown_as_name, written_as_text},
+    names::{named, shown_as_name},
+    text::{read_as_name, written_as_text},
 };
 
 named! {

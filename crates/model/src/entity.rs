@@ -4,7 +4,8 @@ use std::str::FromStr;
 
 use super::{
     Error,
-    text::{find, named, shown_as_name, written_as_text},
+    names::{named, shown_as_name},
+    text::{find, written_as_text},
 };
 
 /// A `named!` enum whose variants are called as the provider calls them; it is read from either name.

@@ -26,6 +26,7 @@ mod key;
 mod ledger;
 mod list;
 mod members;
+mod names;
 mod outgoing;
 mod quote;
 mod record;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{
     AccountingResource, CompanyId, Ending, Epoch, Error, Key, RecordId, Topic, Traceparent, Value,
-    text::named,
+    names::named,
 };
 
 /// A record to publish; encoding it and finding its partition is all that is left to do.

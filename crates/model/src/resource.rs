@@ -2,7 +2,8 @@
 
 use super::{
     SchemaKind,
-    text::{named, read_as_name, shown_as_name, written_as_text},
+    names::{named, shown_as_name},
+    text::{read_as_name, written_as_text},
 };
 
 named! {

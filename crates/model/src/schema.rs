@@ -1,6 +1,6 @@
 //! The kinds of value we publish, one Avro schema each.
 
-use super::text::{named, shown_as_name};
+use super::names::{named, shown_as_name};
 
 named! {
     /// An Avro schema of `schemas/`.

@@ -1,40 +1,6 @@
-//! Closed sets with a name for each member, and types that are written as text.
+//! Types that are written as text.
 
 use super::{Error, error::excerpt};
-
-/// Declares an enum together with the name of each variant, `ALL` of them in order, and `name()`.
-macro_rules! named {
-    ($(#[$meta:meta])* pub enum $type:ident { $($(#[$doc:meta])* $variant:ident = $name:literal,)+ }) => {
-        $(#[$meta])*
-        pub enum $type {
-            $($(#[$doc])* $variant,)+
-        }
-
-        impl $type {
-            /// Every variant, in order.
-            pub const ALL: [Self; [$($name),+].len()] = [$(Self::$variant),+];
-
-            /// The name in records, settings, metrics and messages.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $name,)+
-                }
-            }
-        }
-    };
-}
-
-/// Gives a type with `name()` its `Display`.
-macro_rules! shown_as_name {
-    ($($type:ty),+) => {$(
-        impl std::fmt::Display for $type {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str(self.name())
-            }
-        }
-    )+};
-}
 
 /// Gives a type with `Display` and `FromStr` a serde form that is the bare text. Avro schemas hold such fields as strings: an
 /// Avro enum could not grow without breaking old readers.
@@ -68,7 +34,7 @@ macro_rules! read_as_name {
     )+};
 }
 
-pub(super) use {named, read_as_name, shown_as_name, written_as_text};
+pub(super) use {read_as_name, written_as_text};
 
 /// The member of `all` with this name.
 pub(super) fn find<T: Copy>(

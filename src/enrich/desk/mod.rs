@@ -5,14 +5,14 @@ mod reading;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque, hash_map};
 
-use model::{AccountingResource, CompanyId, Origin, Stamp, Traceparent, Version};
+use model::{AccountingResource, CompanyId, Origin, Stamp, Traceparent};
 use provider::api;
 
 use super::{
     Asked, Cause, Change, Companies, Entry, Event, Outcome, Parked, Rules, Standing, Subject, Wanted, judge,
     line::Line,
     progress::Progress,
-    work::{Remembered, Settle, State, Work},
+    work::{Remembered, Row, Settle, State, Work},
 };
 use crate::pipeline::{Failure, Stage};
 
@@ -45,15 +45,6 @@ pub struct Around<'a> {
     pub row: Option<&'a Row>,
     /// Whether the by-id path of its resource is known to be served, beside what this desk remembers.
     pub path_answers: bool,
-}
-
-/// What a list shows of a record.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Row {
-    /// Which version.
-    pub version: Version,
-    /// It was read then, or later; microseconds since 1970.
-    pub read_at: i64,
 }
 
 /// Why a shard cannot go on without a person.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::text::named;
+use crate::names::named;
 
 named! {
     /// A way in which a record of a topic is not what the source shows.

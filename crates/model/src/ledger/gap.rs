@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Target;
-use crate::{CompanyId, Key, text::named};
+use crate::{CompanyId, Key, names::named};
 
 named! {
     /// Why deliveries may be missing.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AccountingResource, CompanyId, Key, List, RunId, text::named};
+use crate::{AccountingResource, CompanyId, Key, List, RunId, names::named};
 
 /// The request to read lists.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -12,7 +12,8 @@ use super::{Fingerprint, Target};
 use crate::{
     Error, Key,
     error::excerpt,
-    text::{named, shown_as_name, written_as_text},
+    names::{named, shown_as_name},
+    text::written_as_text,
 };
 
 /// Notes that are kept of one subscription.

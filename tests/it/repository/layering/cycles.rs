@@ -1,7 +1,7 @@
 //! Cycles among modules.
 //!
-//! Files → edges between modules with the same parent → strongly connected components. A path counts as it is written: one that
-//! reaches a sibling through a re-export or glob of their parent names the parent only, and is no edge.
+//! Files → edges between modules with the same parent → strongly connected components. A path counts as it is written, and as what
+//! it stands for where a module has a name by a `use`. One that reaches a sibling through a glob of their parent is no edge.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -15,14 +15,23 @@ const TEST_MODULES: [&str; 3] = ["tests", "stub", "samples"];
 pub(super) fn check(files: &[(String, String)], known: &[(&str, &[&str])]) -> Vec<String> {
     let mut modules: BTreeMap<&str, BTreeSet<Vec<String>>> = BTreeMap::new();
     let mut mentions: BTreeMap<&str, Vec<(&str, Mention)>> = BTreeMap::new();
+    let mut imports: BTreeMap<&str, BTreeMap<Vec<String>, Vec<String>>> = BTreeMap::new();
     for (path, text) in files {
         let Some(place) = Place::of(path) else { continue };
-        let named = Source::read(place.module.clone(), text).mentions();
+        let source = Source::read(place.module.clone(), text);
         mentions
             .entry(place.krate)
             .or_default()
-            .extend(named.into_iter().map(|mention| (path.as_str(), mention)));
+            .extend(source.mentions().into_iter().map(|mention| (path.as_str(), mention)));
+        imports.entry(place.krate).or_default().extend(source.imports());
         modules.entry(place.krate).or_default().insert(place.module);
+    }
+    for (krate, mentions) in &mut mentions {
+        let stands_for = |(file, mention): &(_, Mention)| {
+            (*file, Mention { path: resolved(&mention.path, &imports[krate]), ..mention.clone() })
+        };
+        let further: Vec<_> = mentions.iter().map(stands_for).collect();
+        mentions.extend(further);
     }
     let mut faults = Vec::new();
     let mut cyclic = BTreeSet::new();
@@ -49,6 +58,19 @@ pub(super) fn check(files: &[(String, String)], known: &[(&str, &[&str])]) -> Ve
         }
     }
     faults
+}
+
+/// What a path stands for: a name that its module has by a `use` is what that names.
+fn resolved(path: &[String], imports: &BTreeMap<Vec<String>, Vec<String>>) -> Vec<String> {
+    /// Chains are shorter; two imports of each other have no end.
+    const LONGEST_CHAIN: usize = 8;
+    let mut path = path.to_vec();
+    for _ in 0..LONGEST_CHAIN {
+        let imported = |length| imports.get(&path[..length]).map(|named| (length, named));
+        let Some((length, named)) = (1..=path.len()).find_map(imported) else { break };
+        path = [named.as_slice(), &path[length..]].concat();
+    }
+    path
 }
 
 /// Edges from each module to the modules it names, at one depth of a crate, with the place of the first mention.

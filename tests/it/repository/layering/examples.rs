@@ -145,6 +145,11 @@ pub(super) async fn cycle_is_found_at_each_level() {
         ("crates/kafka/src/group/mod.rs", "use crate::served;"),
         ("crates/kafka/src/served.rs", "fn one() { super::group::two(); }"),
     ]);
+    let behind_the_parent = tree(&[
+        ("crates/kafka/src/lib.rs", "mod group;\nmod served;\npub use served::Served as Serving;"),
+        ("crates/kafka/src/group/mod.rs", "use crate::Serving;"),
+        ("crates/kafka/src/served.rs", "fn one() { super::group::two(); }"),
+    ]);
     let inner_of_provider = tree(&[
         ("crates/provider/src/auth/keys.rs", "use super::token;"),
         ("crates/provider/src/auth/token.rs", "use crate::auth::keys;"),
@@ -162,6 +167,11 @@ pub(super) async fn cycle_is_found_at_each_level() {
         ),
         (
             krate,
+            "kafka: modules form a cycle: group -> served (crates/kafka/src/group/mod.rs:1) \
+             -> group (crates/kafka/src/served.rs:1)",
+        ),
+        (
+            behind_the_parent,
             "kafka: modules form a cycle: group -> served (crates/kafka/src/group/mod.rs:1) \
              -> group (crates/kafka/src/served.rs:1)",
         ),

@@ -13,6 +13,8 @@ pub(super) struct Mention {
     pub(super) path: Vec<String>,
     /// How many times the path says `super`.
     pub(super) supers: usize,
+    /// The name that a `use` gives it with `as`.
+    pub(super) alias: Option<String>,
 }
 
 /// A file as tokens, with its own place in the crate.
@@ -45,10 +47,9 @@ impl Source {
                 "{" => open.push(None),
                 "}" => drop(open.pop()),
                 start @ ("crate" | "super" | "self" | "tributary") if self.starts_path(index) => {
-                    let mut within = self.module.clone();
-                    within.extend(open.iter().flatten().map(|name| (*name).to_owned()));
+                    let within = self.within(&open);
                     let path = if matches!(start, "super" | "self") { within.clone() } else { Vec::new() };
-                    let mut mention = Mention { line: 0, within, path, supers: 0 };
+                    let mut mention = Mention { line: 0, within, path, supers: 0, alias: None };
                     if start == "super" {
                         mention.go_up();
                     }
@@ -60,6 +61,36 @@ impl Source {
             index += 1;
         }
         mentions
+    }
+
+    /// The names that each `use` brings into its module, with what they stand for: `pub use b::X` in `a` makes `a::X` stand for
+    /// `a::b::X`.
+    pub(super) fn imports(&self) -> Vec<(Vec<String>, Vec<String>)> {
+        let (mut imports, mut open) = (Vec::new(), Vec::<Option<&str>>::new());
+        for index in 0..self.tokens.len() {
+            match self.text(index) {
+                "{" if index >= 2 && self.text(index - 2) == "mod" => open.push(Some(self.text(index - 1))),
+                "{" => open.push(None),
+                "}" => drop(open.pop()),
+                "use" => {
+                    let within = self.within(&open);
+                    let from_root = matches!(self.text(index + 1), "crate" | "tributary");
+                    let path = if from_root { Vec::new() } else { within.clone() };
+                    let mention = Mention { line: 0, within: within.clone(), path, supers: 0, alias: None };
+                    let mut named = Vec::new();
+                    self.follow(index + if from_root { 3 } else { 1 }, mention, &mut named);
+                    for Mention { path, alias, .. } in named {
+                        let Some(name) = alias.or_else(|| path.last().cloned()) else { continue };
+                        let import = [within.as_slice(), &[name]].concat();
+                        if import != path {
+                            imports.push((import, path));
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        imports
     }
 
     /// Lines that name `package`, in whatever way.
@@ -103,8 +134,16 @@ impl Source {
             }
             index += 1;
         }
+        if self.text(index) == "as" {
+            mention.alias = Some(self.text(index + 1).to_owned());
+        }
         mentions.push(mention);
         index
+    }
+
+    /// The module that is open, by the braces that are.
+    fn within(&self, open: &[Option<&str>]) -> Vec<String> {
+        self.module.iter().cloned().chain(open.iter().flatten().map(|name| (*name).to_owned())).collect()
     }
 
     /// Where the items of the group that opens at `index` begin.
