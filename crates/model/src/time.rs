@@ -52,7 +52,8 @@ impl Moment {
             zone => UtcOffset::parse(zone, OFFSET).ok().filter(|offset| offset.whole_hours().abs() < 24)?,
         };
         let ahead = time::Duration::seconds(offset.whole_seconds().into());
-        local.as_utc().checked_sub(ahead).map(Self)
+        // The calendar ends with the year 9999; a moment behind it is its last one.
+        Some(Self(local.as_utc().checked_sub(ahead).unwrap_or(UtcDateTime::MAX)))
     }
 
     /// Reads `Sun, 06 Nov 1994 08:49:37 GMT`. A leap second is the last one once more.
@@ -153,6 +154,7 @@ mod tests {
             ("2038-01-19T03:14:08Z", 2_147_483_648_000_000),
             ("0001-01-01T00:00:00Z", -62_135_596_800_000_000),
             ("9999-12-31T23:59:59Z", 253_402_300_799_000_000),
+            ("9999-12-31T23:59:59-01:00", 253_402_300_799_999_999),
         ] {
             assert_eq!(micros(text), Some(expected), "{text}");
         }
