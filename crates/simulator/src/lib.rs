@@ -12,7 +12,8 @@
 //!   product, so that one misreading cannot hide in both.
 //! - Everything that looks random follows from the seed, and every date from one [`clock::Clock`]: under a frozen clock
 //!   the same seed and the same calls give the same records and the same deliveries, byte for byte.
-//! - What the document leaves open is a knob ([`knobs::Knobs`]), and so is everything that goes wrong.
+//! - What the document leaves open is a knob ([`knobs::Knobs`]) where Tributary could notice the difference, and so is everything
+//!   that goes wrong.
 //! - What is true (records, deliveries with their answers, tokens) can be asked for, so that tests compare with it.
 //! - Bad input gets what the document says; nothing a client sends makes it fail on its own account.
 

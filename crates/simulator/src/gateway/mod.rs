@@ -273,7 +273,8 @@ async fn answer(
 async fn read(body: Body) -> Result<Bytes, Refusal> {
     match tokio::time::timeout(BODY_TIME, to_bytes(body, DISCARD_LIMIT)).await {
         Err(_) => Err(Refusal::api(408, "the body took too long to arrive")),
-        Ok(Err(_)) => Err(Refusal::api(400, "the body did not arrive whole")),
+        // Of the two, only a client whose body is too large sees the answer.
+        Ok(Err(_)) => Err(Refusal::api(413, "the body is larger than 1 MiB, or did not arrive whole")),
         Ok(Ok(body)) if body.len() > BODY_LIMIT => Err(Refusal::api(413, "the body is larger than 1 MiB")),
         Ok(Ok(body)) => Ok(body),
     }

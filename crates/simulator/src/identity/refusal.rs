@@ -1,9 +1,6 @@
 //! How the identity provider says no: `{"error": …, "error_description": …}`.
 
-use axum::{
-    http::{HeaderValue, header},
-    response::{IntoResponse, Response},
-};
+use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
 use crate::answer::json_answer;
@@ -49,11 +46,6 @@ impl Refusal {
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let body = json!({ "error": self.error, "error_description": self.description });
-        let mut response = json_answer(self.status, &body);
-        if self.status == 401 {
-            let challenge = HeaderValue::from_static("Basic realm=\"identity\"");
-            response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
-        }
-        response
+        json_answer(self.status, &body)
     }
 }

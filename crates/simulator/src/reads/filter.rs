@@ -1,7 +1,8 @@
 //! The `filter` of payroll companies: text in, a test of rows out.
 //!
 //! ```text
-//! filter     = comparison { "or" comparison }
+//! filter     = group { "or" group }
+//! group      = comparison { "and" comparison }
 //! comparison = field ("eq" | "ge" | "gt") (number | text | date | timestamp)
 //! text       = "'" { character | "''" } "'"
 //! ```
@@ -48,9 +49,9 @@ impl Field {
     }
 }
 
-/// A filter that was understood: one of its comparisons holds.
+/// A filter that was understood: all comparisons of one of its groups hold.
 #[derive(Debug)]
-pub(super) struct Filter(Vec<Comparison>);
+pub(super) struct Filter(Vec<Vec<Comparison>>);
 
 #[derive(Debug)]
 struct Comparison {
@@ -75,20 +76,24 @@ impl Filter {
             return Err(format!("the filter has {} bytes, more than {MAX_LENGTH}", text.len()));
         }
         let mut rest = text;
-        let mut comparisons = Vec::new();
+        let (mut groups, mut group) = (Vec::new(), Vec::new());
         loop {
-            comparisons.push(Comparison::parse(&mut rest, timestamps)?);
+            group.push(Comparison::parse(&mut rest, timestamps)?);
             match word(&mut rest) {
-                None => return Ok(Self(comparisons)),
-                Some("or") => {}
-                Some(word) => return Err(format!("{word:?} is not expected: expected or, or the end")),
+                Some("and") => {}
+                Some("or") => groups.push(std::mem::take(&mut group)),
+                None => {
+                    groups.push(group);
+                    return Ok(Self(groups));
+                }
+                Some(word) => return Err(format!("{word:?} is not expected: expected and, or, or the end")),
             }
         }
     }
 
     /// Whether a payroll company passes.
     pub(super) fn passes(&self, seed: u64, row: &PayrollRow) -> bool {
-        self.0.iter().any(|comparison| comparison.passes(seed, row))
+        self.0.iter().any(|group| group.iter().all(|comparison| comparison.passes(seed, row)))
     }
 }
 
@@ -183,6 +188,9 @@ mod tests {
             ("lastUpdate gt 2026-11-14T23:59:59.9999999Z", true),
             ("lastUpdate ge 2026-11-15T00:00:00.0000001Z", false),
             ("lastUpdate eq 2026-11-15T02:00:00+02:00", true),
+            ("lastUpdate gt 2026-11-14 and lastUpdate gt 2026-11-15", false),
+            ("lastUpdate gt 2026-11-15 or lastUpdate gt 2026-11-13 and lastUpdate gt 2026-11-14", true),
+            ("lastUpdate gt 2026-11-14 or lastUpdate gt 2026-11-15 and lastUpdate gt 2026-11-15", true),
         ] {
             assert_eq!(passes(filter, &row), expected, "{filter}");
         }
@@ -221,7 +229,8 @@ mod tests {
             ("companyName eq x", "text in single quotes"),
             ("companyName eq 'x''", "no closing quote"),
             ("companyCode eq 1 or", "expected a field"),
-            ("companyCode eq 1 and companyCode eq 2", "expected or, or the end"),
+            ("companyCode eq 1 and", "expected a field"),
+            ("companyCode eq 1 xor companyCode eq 2", "expected and, or, or the end"),
         ] {
             let refused = Filter::parse(filter, true).unwrap_err();
 

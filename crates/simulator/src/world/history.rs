@@ -8,6 +8,9 @@ use std::{
 use super::Row;
 use crate::clock::Ticks;
 
+/// Keys whose states are kept. Past them all are forgotten, which shows as beyond the depth: 300 MB at most.
+const MOST_KEYS: usize = 1 << 19;
+
 /// Earlier states by what they are of.
 #[derive(Debug)]
 pub(super) struct History<K> {
@@ -26,6 +29,9 @@ impl<K: Copy + Eq + Hash> History<K> {
     /// Keeps a state that has just ended.
     pub(super) fn push(&mut self, key: K, state: Row) {
         if self.depth > 0 {
+            if self.states.len() >= MOST_KEYS && !self.states.contains_key(&key) {
+                self.states.clear();
+            }
             let states = self.states.entry(key).or_default();
             states.push_front(state);
             states.truncate(self.depth);

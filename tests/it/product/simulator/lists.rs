@@ -192,7 +192,7 @@ async fn a_payroll_filter_that_is_not_understood_is_refused() {
         "companyName eq 'open",
         "lastUpdate gt yesterday",
         "lastUpdate gt 2026-02-30",
-        "companyCode eq 7 and companyCode eq 8",
+        "companyCode eq 7 and",
         "companyCode eq 7 or",
         "companyCode eq 7 companyCode eq 8",
         &format!("companyName eq '{}'", "x".repeat(20_000)),

@@ -103,3 +103,13 @@ fn a_payroll_company_has_the_documented_fields_and_a_code_of_its_own() {
     assert_eq!(codes.iter().collect::<HashSet<_>>().len(), codes.len());
     assert!(!codes.is_sorted() && codes.iter().all(|code| (1..=1 << 30).contains(code)));
 }
+
+#[test]
+fn decimals_keep_their_zeros_and_their_sign() {
+    for (value, expected) in [(0, "0.00"), (5, "0.05"), (-5, "-0.05"), (120_050, "1200.50"), (-100, "-1.00")]
+    {
+        let mut out = Vec::new();
+        hundredths(&mut out, value);
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+}
