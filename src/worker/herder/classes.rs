@@ -67,24 +67,25 @@ impl Herder {
         let plugin = self.class_of(&config)?;
         let budget = Budget::start().at_most(VALIDATION_LIMIT);
         let turn = self.limits.validations.turn(budget, VALIDATING.0).await?;
-        budget.blocking(VALIDATING, turn, move || plugin.validate(&config, depth)).await
+        budget.blocking(VALIDATING, plugin.class(), turn, move || plugin.validate(&config, depth)).await
     }
 
     /// Takes a configuration only if its class finds nothing wrong with it.
     pub(super) async fn accept(&self, config: &Arc<Properties>, budget: Budget) -> Result<(), Error> {
         let plugin = self.class_of(config)?;
-        let class = plugin.class().to_owned();
+        let class = plugin.class();
         let size = configs::connector("", Some(config)).1.map_or(0, |record| record.to_string().len());
         if size > LARGEST_RECORD {
             let told =
                 format!("the configuration has {size} bytes where {LARGEST_RECORD} are the most that fit");
-            return Err(Error::Invalid { class, errors: vec![told] });
+            return Err(Error::Invalid { class: class.to_owned(), errors: vec![told] });
         }
         let turn = self.limits.threads.turn(budget, VALIDATING.0).await?;
         let config = Arc::clone(config);
-        let answer = budget.blocking(VALIDATING, turn, move || plugin.validate(&config, Depth::Full)).await?;
+        let validate = move || plugin.validate(&config, Depth::Full);
+        let answer = budget.blocking(VALIDATING, class, turn, validate).await?;
         let errors: Vec<String> = answer.configs.into_iter().flat_map(|entry| entry.value.errors).collect();
-        if errors.is_empty() { Ok(()) } else { Err(Error::Invalid { class, errors }) }
+        if errors.is_empty() { Ok(()) } else { Err(Error::Invalid { class: class.to_owned(), errors }) }
     }
 
     /// The class a configuration names. The texts are Kafka Connect's, less the configuration it repeats.
@@ -124,7 +125,7 @@ impl Herder {
         let turn = self.limits.threads.turn(budget, READING.0).await?;
         let (name, providers) = (name.to_owned(), self.parts.providers.clone());
         let parsed = move || parse(&name, &connector.config, &providers);
-        match budget.blocking(READING, turn, parsed).await? {
+        match budget.blocking(READING, class, turn, parsed).await? {
             Ok((source, _)) => Ok(source),
             Err(problems) => Err(Error::Invalid { class: class.to_owned(), errors: lines(&problems) }),
         }

@@ -53,6 +53,7 @@ impl Budget {
     pub(super) async fn blocking<T: Send + 'static>(
         self,
         (waiting, doing): (&'static str, &'static str),
+        class: &'static str,
         turn: Turn,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Error> {
@@ -63,7 +64,7 @@ impl Budget {
         let done = async {
             running.await.map_err(|error| {
                 // The text of a panic may hold a value of the configuration.
-                tracing::error!(panicked = error.is_panic(), "{doing}");
+                tracing::error!(class, panicked = error.is_panic(), "{doing}");
                 Error::Internal { doing }
             })
         };

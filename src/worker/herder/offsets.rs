@@ -145,8 +145,9 @@ impl Herder {
             // Away from the runtime's threads: references are read from files, which may be slow.
             let turn = self.limits.threads.turn(budget, doing).await?;
             let doing_so = (doing, "find the writers of the connector");
-            let writers =
-                budget.blocking(doing_so, turn, move || plugin.writers(&name, &config, &past)).await?;
+            let writers = budget
+                .blocking(doing_so, plugin.class(), turn, move || plugin.writers(&name, &config, &past))
+                .await?;
             let taking = stream::iter(writers).map(|id| async {
                 let _turn = self.limits.clients.turn(budget, doing).await?;
                 self.parts.shards.take(id, Arc::clone(&ours)).await.map_err(Error::kafka(doing))
