@@ -116,7 +116,7 @@ impl Generation {
     }
 
     pub(super) fn foreign(&self) -> Foreign {
-        *lock(&self.foreign)
+        *self.foreign.lock()
     }
 
     /// Bytes of keys and values it has to keep.
@@ -162,7 +162,7 @@ impl Generation {
 
     /// An entry of the lane could not be looked up: what its ledger says is not to be relied on until it is counted anew.
     pub(super) fn doubt(&self, lane: &Lane, error: &Error) {
-        if lock(&self.doubted).insert(lane.clone()) {
+        if self.doubted.lock().insert(lane.clone()) {
             tracing::warn!(
                 database = self.number,
                 topic = &*lane.topic,
@@ -174,7 +174,7 @@ impl Generation {
 
     /// Counts the lanes anew that are in doubt, and gives back whether there were any. For the writer alone.
     pub(super) fn recount_doubted(&self) -> bool {
-        let doubted = std::mem::take(&mut *lock(&self.doubted));
+        let doubted = std::mem::take(&mut *self.doubted.lock());
         for lane in &doubted {
             self.recount(lane);
         }
@@ -197,7 +197,7 @@ impl Generation {
         if size > 0 {
             self.ledger().subtract(lane, sequence, size);
         }
-        let mut foreign = lock(&self.foreign);
+        let mut foreign = self.foreign.lock();
         *foreign =
             foreign.with(Foreign { entries: 1, bytes: size, since: Some(super::time_of(tally.oldest_at)) });
     }
@@ -233,7 +233,7 @@ impl Generation {
             entries.push(Entry { lane: lane.clone(), sequence: seen.sequence, payload });
             ControlFlow::Continue(())
         });
-        let is_new = unreadable > 0 && !lock(&self.damage).contains(lane);
+        let is_new = unreadable > 0 && !self.damage.lock().contains(lane);
         let needs_recount = unreadable > 0 && (is_new || entries.is_empty());
         Found { entries, more, needs_recount }
     }
@@ -266,7 +266,7 @@ impl Generation {
             ControlFlow::Continue(())
         });
         self.ledger().replace(lane, &counted);
-        if unreadable > 0 && lock(&self.damage).insert(lane.clone()) {
+        if unreadable > 0 && self.damage.lock().insert(lane.clone()) {
             self.report(unreadable, Some(lane));
         }
     }
@@ -287,10 +287,6 @@ impl Generation {
     }
 
     fn hidden(&self) -> MutexGuard<'_, Removed> {
-        lock(&self.hidden)
+        self.hidden.lock()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
 }

@@ -28,7 +28,7 @@ use futures::{
     future::{BoxFuture, WeakShared},
     stream,
 };
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use base::metrics::{self, Registration};
 use model::{SchemaKind, Topic, TopicPrefix};
@@ -129,7 +129,10 @@ impl Ids {
     /// Ids in use stay in use until the registry names another one. A registry that is still away is no error where
     /// every subject has an id: [`Ids::unconfirmed`] tells.
     pub async fn refresh(&self) -> Result<(), Error> {
-        let open = locked(&self.inner.slots)
+        let open = self
+            .inner
+            .slots
+            .lock()
             .iter()
             .filter(|(_, slot)| !slot.confirmed.load(Ordering::Acquire))
             .map(|(subject, _)| subject.clone())
@@ -140,7 +143,7 @@ impl Ids {
     /// Subjects whose id comes from disk, or that have none: what [`Ids::refresh`] would ask for.
     #[must_use]
     pub fn unconfirmed(&self) -> usize {
-        locked(&self.inner.slots).values().filter(|slot| !slot.confirmed.load(Ordering::Acquire)).count()
+        self.inner.slots.lock().values().filter(|slot| !slot.confirmed.load(Ordering::Acquire)).count()
     }
 
     /// The registry behind the ids.
@@ -188,7 +191,7 @@ impl Ids {
     /// Asks the registry, or joins whoever is asking already.
     async fn resolve(&self, subject: &Subject) -> Result<Found, Error> {
         let flight = {
-            let mut flights = locked(&self.inner.flights);
+            let mut flights = self.inner.flights.lock();
             if let Some(flight) = flights.get(subject).and_then(WeakShared::upgrade) {
                 flight
             } else {
@@ -202,7 +205,7 @@ impl Ids {
         };
         let result = flight.await;
         // Landed: whoever comes now asks anew. An entry that a later flight has put there meanwhile has not landed.
-        let mut flights = locked(&self.inner.flights);
+        let mut flights = self.inner.flights.lock();
         if flights
             .get(subject)
             .is_some_and(|weak| weak.upgrade().is_none_or(|flight| flight.peek().is_some()))
@@ -215,7 +218,7 @@ impl Ids {
 
 impl Inner {
     fn slot(&self, subject: &Subject) -> Arc<Slot> {
-        let mut slots = locked(&self.slots);
+        let mut slots = self.slots.lock();
         let slot = slots.entry(subject.clone()).or_insert_with(|| {
             let (id, confirmed) = (AtomicI64::new(UNKNOWN), AtomicBool::new(false));
             Arc::new(Slot { kind: subject.kind, id, confirmed })
@@ -265,9 +268,4 @@ impl Inner {
         });
         Err(error)
     }
-}
-
-/// None of our critical sections can panic half-way, so what a poisoned lock guards is whole.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
 }

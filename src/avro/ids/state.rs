@@ -18,7 +18,6 @@ use serde::{Deserialize, Serialize};
 
 use base::durable;
 
-use super::locked;
 use crate::avro::{Error, schemas::Fingerprint};
 
 const FILE: &str = "schema-ids.json";
@@ -86,14 +85,14 @@ impl State {
 
     pub(super) fn get(&self, subject: &str, fingerprint: Fingerprint) -> Option<u32> {
         let fingerprint = fingerprint.to_string();
-        let known = locked(&self.known);
+        let known = self.known.lock();
         known.get(subject)?.iter().find(|entry| entry.fingerprint == fingerprint).map(|entry| entry.id)
     }
 
     /// Remembers an id; [`State::save`] makes it last.
     pub(super) fn put(&self, subject: &str, fingerprint: Fingerprint, id: u32) {
         let entry = Entry { fingerprint: fingerprint.to_string(), id };
-        let mut known = locked(&self.known);
+        let mut known = self.known.lock();
         if known.len() >= MAX_SUBJECTS && !known.contains_key(subject) {
             return;
         }
@@ -114,7 +113,7 @@ impl State {
         if !self.changed.swap(false, Ordering::AcqRel) {
             return;
         }
-        let content = Content { registry: self.registry.clone(), ids: locked(&self.known).clone() };
+        let content = Content { registry: self.registry.clone(), ids: self.known.lock().clone() };
         let path = self.path.clone();
         let written = tokio::task::spawn_blocking(move || write(&path, &content)).await;
         if let Err(source) = written.unwrap_or_else(|error| Err(io::Error::other(error))) {

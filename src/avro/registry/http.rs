@@ -43,7 +43,7 @@ pub(super) struct Node {
     settings: SrSettings,
 }
 
-/// A request the converter has no function for.
+/// A request that is none of the converter's calls.
 pub(super) struct Call<'a> {
     /// What is tried, for messages.
     pub(super) attempt: &'a str,

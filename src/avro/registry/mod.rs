@@ -100,7 +100,7 @@ impl Registry {
         self.first(|node| node.converted(attempt, call, pick).boxed()).await
     }
 
-    /// Makes a call that the converter has no function for.
+    /// Makes a request that is none of the converter's calls.
     async fn call<T: DeserializeOwned + Send>(&self, call: &Call<'_>) -> Result<T, Error> {
         self.first(|node| node.call(call).boxed()).await
     }

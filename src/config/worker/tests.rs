@@ -253,6 +253,14 @@ fn rules_across_keys_are_held() {
             "needs name and password in the registry's address",
         ),
         ("value.converter.schema.registry.ssl.truststore.location=/a", "ssl.ca.location"),
+        (
+            "value.converter.schema.registry.ssl.certificate.location=/etc/hostname",
+            "value.converter.schema.registry.ssl.key.location: is required",
+        ),
+        (
+            "value.converter.schema.registry.ssl.key.location=/etc/hostname",
+            "value.converter.schema.registry.ssl.certificate.location: is required",
+        ),
         ("secrets.policy=references\nadmin.auth.password=hunter2-hunter2", "must not hold a secret as text"),
         ("secrets.policy=${env:POLICY}", "secrets.policy: must not hold a reference"),
     ];

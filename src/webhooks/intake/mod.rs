@@ -12,8 +12,8 @@
 //!   where not even the spool has an answer by then, [`Outcome::Late`].
 //! - Order per lane: the head of `lane.rs` has the argument. After a crash the lanes that have something in the spool begin behind.
 //! - What Kafka or the schema refuses for good goes to the dead letters, with its bytes, and counts as published then.
-//! - A delivery that was taken is seen through, by a task of its own where its sender hangs up or Kafka is late: nobody takes
-//!   it back.
+//! - A delivery that was taken is never abandoned: its request sees it through, and a task does once the request has its answer
+//!   or its sender hangs up.
 //! - In memory: `intake.memory.bytes` over all lanes; above it lanes go behind. On disk: the spool's limit, then
 //!   [`Outcome::Full`].
 //!
@@ -38,7 +38,7 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::RwLock;
 use tokio::{
     runtime::Handle,
     sync::{Semaphore, SetOnce},
@@ -196,7 +196,7 @@ impl<S: Sinks> Intake<S> {
             tasks: TaskTracker::new(),
             runtime: Handle::current(),
         });
-        let behind: Vec<_> = read(&shared.lines).values().cloned().collect();
+        let behind: Vec<_> = shared.lines.read().values().cloned().collect();
         for line in behind {
             shared.ensure_drain(&line);
         }
@@ -249,7 +249,7 @@ impl<S: Sinks> Intake<S> {
     /// Lanes whose deliveries go through the spool.
     #[must_use]
     pub fn behind(&self) -> usize {
-        read(&self.0.lines).values().filter(|line| line.lane.is_behind()).count()
+        self.0.lines.read().values().filter(|line| line.lane.is_behind()).count()
     }
 
     /// What Kafka does not take at the moment.
@@ -271,10 +271,10 @@ impl<S: Sinks> Shared<S> {
     }
 
     fn line(&self, id: &spool::Lane) -> Arc<Line> {
-        if let Some(line) = read(&self.lines).get(id) {
+        if let Some(line) = self.lines.read().get(id) {
             return Arc::clone(line);
         }
-        let mut lines = write(&self.lines);
+        let mut lines = self.lines.write();
         let new = || Arc::new(Line { id: id.clone(), lane: Lane::new(None) });
         Arc::clone(lines.entry(id.clone()).or_insert_with(new))
     }
@@ -346,12 +346,4 @@ impl<S: Sinks> Shared<S> {
 /// since nobody takes a delivery every microsecond.
 fn first_number() -> u64 {
     u64::try_from(Moment::now().micros()).unwrap_or_default()
-}
-
-fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
-    lock.read()
-}
-
-fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
-    lock.write()
 }

@@ -23,7 +23,6 @@ use super::{
     PUBLISH_BACKOFF,
     lane::Handed,
     prepare::{Kind, Prepared},
-    read, write,
 };
 use crate::pipeline::Stage;
 
@@ -124,10 +123,10 @@ impl<S: Sinks> Current<S> {
     /// The producer; `None` where none can be made now. After a failure it is tried again after growing waits, and each failure
     /// is logged, whatever the number of callers.
     pub(super) fn get(&self) -> Option<Arc<Built<S>>> {
-        if let Some(built) = &read(&self.state).built {
+        if let Some(built) = &self.state.read().built {
             return Some(Arc::clone(built));
         }
-        let mut state = write(&self.state);
+        let mut state = self.state.write();
         let waits = state.failed.as_ref().is_some_and(|(again, _)| Instant::now() < *again);
         if state.built.is_none() && !waits {
             match self.sinks.build() {
@@ -154,7 +153,7 @@ impl<S: Sinks> Current<S> {
 
     /// Lets go of a producer that failed fatally. Its records are reported as failed, and are sent again through the next.
     pub(super) fn replace_if_over(&self) {
-        let mut state = write(&self.state);
+        let mut state = self.state.write();
         if state.built.as_ref().is_some_and(|built| self.sinks.is_over(&built.sink)) {
             tracing::warn!("producer failed fatally; rebuilding it");
             state.built = None;
@@ -162,14 +161,14 @@ impl<S: Sinks> Current<S> {
     }
 
     pub(super) async fn flush(&self, until: Instant) {
-        let built = read(&self.state).built.clone();
+        let built = self.state.read().built.clone();
         if let Some(built) = built {
             self.sinks.flush(&built.sink, until.saturating_duration_since(Instant::now())).await;
         }
     }
 
     pub(super) fn purge(&self) {
-        if let Some(built) = &read(&self.state).built {
+        if let Some(built) = &self.state.read().built {
             self.sinks.purge(&built.sink);
         }
     }

@@ -1,4 +1,4 @@
-//! The classes of connectors a worker can run.
+//! The interface of connector classes, and what a task is given.
 //!
 //! A [`Plugin`] describes its keys, checks configurations, divides a connector into tasks and runs one of them. The
 //! supervisor calls it and decides, by the verdict of a [`Failure`], whether a task is started again by itself.

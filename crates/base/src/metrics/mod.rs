@@ -1,4 +1,4 @@
-//! Every metric: name, unit, help text, labels with all their values, and the functions that move it.
+//! Every metric: name, kind, help text, labels with all their values, and the functions that move it.
 //!
 //! Nobody else names a metric (clippy refuses the macros elsewhere). All series are registered at start with zero, so an
 //! alert on a rate works before the first event. Labels have a closed set of values; company ids are never labels.
