@@ -45,7 +45,9 @@ pub use group::{Lapse, Membership, Options as GroupOptions, Owned, Rebalances};
 pub use partition::{murmur2, partition_of};
 pub use producer::{Ack, Delivery, Options as ProducerOptions, Producer, SendError};
 pub use settings::Kafka;
-pub use table::{Apply, FencedWriter, Table, Trouble, WriteError, WriteMark, WriterOptions, write_id};
+pub use table::{
+    Apply, FencedWriter, PlainWriter, Table, Trouble, WriteError, WriteMark, WriterOptions, write_id,
+};
 pub use topics::{Admin, TopicSpec};
 pub use transaction::{
     Committed, Failure, Hook, Lease, Options as TransactionOptions, ShardProducer, Shards,

@@ -22,6 +22,13 @@ pub struct EncodedRecord {
 }
 
 impl EncodedRecord {
+    /// A record without headers, stamped by the producer.
+    #[must_use]
+    pub fn new(topic: &Arc<str>, partition: i32, key: impl Into<Bytes>, value: Option<Bytes>) -> Self {
+        let (topic, key) = (Arc::clone(topic), key.into());
+        Self { topic, partition, key, value, headers: Vec::new(), timestamp_ms: None }
+    }
+
     /// Bytes this record holds in memory while it is in flight.
     #[must_use]
     pub fn size(&self) -> usize {

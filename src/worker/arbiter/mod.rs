@@ -159,13 +159,8 @@ fn records(topic: &Arc<str>, changes: Changes) -> Vec<EncodedRecord> {
     if changes.writes.is_empty() {
         return Vec::new();
     }
-    let record = |(key, value): Write| EncodedRecord {
-        topic: Arc::clone(topic),
-        partition: PARTITION,
-        key: Bytes::from(key),
-        value: value.map(|value| Bytes::from(value.to_string())),
-        headers: Vec::new(),
-        timestamp_ms: None,
+    let record = |(key, value): Write| {
+        EncodedRecord::new(topic, PARTITION, key, value.map(|value| Bytes::from(value.to_string())))
     };
     let mut records = changes.along;
     records.extend(changes.writes.into_iter().map(record));

@@ -4,15 +4,14 @@
 //!   refused: the owner may have read the refusal of an older token instead.
 //! - A report waits for nothing. The request has a deadline of its own, and Kafka may be away.
 //!
-//! On failure the next refused request reports again; a producer that failed fatally is replaced.
+//! On failure the next refused request reports again.
 
 use std::{sync::Arc, time::Duration};
 
-use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use base::retry::Chain;
-use kafka::{Kafka, Producer, ProducerOptions};
+use kafka::{Kafka, PlainWriter};
 use model::EncodedRecord;
 
 use super::{
@@ -27,10 +26,7 @@ const QUEUE: usize = 1 << 20;
 const REPEAT: Duration = Duration::from_secs(30);
 
 /// See the module's head.
-pub(super) struct RefusalReporter {
-    kafka: Kafka,
-    producer: Mutex<Arc<Producer>>,
-}
+pub(super) struct RefusalReporter(PlainWriter);
 
 /// A refusal that was reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,8 +50,9 @@ impl Shared {
 
 impl RefusalReporter {
     pub(super) fn new(kafka: &Kafka) -> Result<Self, kafka::Error> {
-        let producer = Mutex::new(Arc::new(build(kafka)?));
-        Ok(Self { kafka: kafka.clone(), producer })
+        let writer = PlainWriter::new(kafka, QUEUE);
+        writer.connect()?;
+        Ok(Self(writer))
     }
 
     /// Sends a report, unless one before it covers it.
@@ -73,25 +70,12 @@ impl RefusalReporter {
             // Not a report that was sent since.
             local.reported.lock().take_if(|last| *last == report);
         };
-        match self.producer().send(record) {
+        match self.0.send(record) {
             Ok(delivery) => {
                 drop(tokio::spawn(async move { delivery.await.map(drop).unwrap_or_else(failed) }))
             }
-            Err(refusal) => failed(refusal.error),
+            Err(error) => failed(error),
         }
-    }
-
-    fn producer(&self) -> Arc<Producer> {
-        let mut producer = self.producer.lock();
-        if producer.fatal().is_some() {
-            match build(&self.kafka) {
-                Ok(new) => *producer = Arc::new(new),
-                Err(error) => {
-                    tracing::error!(error = %Chain(&error), "the producer for refusals cannot be built anew");
-                }
-            }
-        }
-        Arc::clone(&producer)
     }
 }
 
@@ -100,10 +84,6 @@ impl Report {
     fn covers(&self, other: &Self) -> bool {
         self.login == other.login && self.serial >= other.serial && other.at < self.at + REPEAT
     }
-}
-
-fn build(kafka: &Kafka) -> Result<Producer, kafka::Error> {
-    Producer::new(kafka, &ProducerOptions { queue_bytes: QUEUE })
 }
 
 #[cfg(test)]
@@ -130,19 +110,12 @@ mod tests {
         let kafka = Kafka::plaintext("127.0.0.1:1");
         let (refusals, local) =
             (RefusalReporter::new(&kafka).unwrap(), Arc::new(LocalGrant::new("acc", View::Unread)));
-        let record = EncodedRecord {
-            topic: "grants".into(),
-            partition: 0,
-            key: bytes::Bytes::from_static(b"refused/acc"),
-            value: None,
-            headers: Vec::new(),
-            timestamp_ms: None,
-        };
+        let record = EncodedRecord::new(&"grants".into(), 0, "refused/acc", None);
 
         for _ in 0..50 {
             refusals.send(&local, report("first", 1, Instant::now()), record.clone());
         }
 
-        assert_eq!(refusals.producer().outstanding(), 1);
+        assert_eq!(refusals.0.outstanding(), 1);
     }
 }

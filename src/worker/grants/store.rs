@@ -148,7 +148,7 @@ impl GrantStore {
             Ok((ours.clone(), vec![self.record(CLUSTER, 0, value)]))
         };
         let claimed = writer.write(Instant::now() + limit, decide).await;
-        claimed.map_err(|error| error.passing(limit).unwrap_or_else(|never| match never {}))
+        claimed.map_err(|error| error.into_error(limit))
     }
 
     /// The partition in which everything about a grant is written.
@@ -179,14 +179,7 @@ impl GrantStore {
 
     /// A record of the topic.
     pub(super) fn record(&self, key: &str, partition: i32, value: Option<Bytes>) -> EncodedRecord {
-        EncodedRecord {
-            topic: Arc::clone(self.table.topic()),
-            partition,
-            key: Bytes::copy_from_slice(key.as_bytes()),
-            value,
-            headers: Vec::new(),
-            timestamp_ms: None,
-        }
+        EncodedRecord::new(self.table.topic(), partition, key.to_owned(), value)
     }
 }
 
@@ -248,7 +241,7 @@ impl GrantWriter {
         let limit = end.saturating_duration_since(Instant::now());
         let tombstone = || self.store.record(&grant_key(&self.name), self.partition, None);
         let removed = self.writer.write(end, |_| Ok::<_, Infallible>(((), vec![tombstone()]))).await;
-        removed.map_err(|error| error.passing(limit).unwrap_or_else(|never| match never {}))
+        removed.map_err(|error| error.into_error(limit))
     }
 
     /// From here on a grant that cannot be opened counts as absent: for a login alone, which makes everything before it void.

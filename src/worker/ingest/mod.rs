@@ -48,7 +48,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use base::retry::Retry;
-use kafka::{Admin, ProducerOptions};
+use kafka::{Admin, PlainWriter, ProducerOptions};
 use server::Server;
 
 pub(super) use self::health::Watch;
@@ -246,7 +246,7 @@ impl Ingest {
         let (cancel, tasks) = (CancellationToken::new(), TaskTracker::new());
         let (feed, follows) = watch::channel(None);
         let notes = Notes {
-            kafka: worker.kafka.clone(),
+            writer: PlainWriter::new(&worker.kafka, notes::QUEUE_BYTES),
             prefixes: prefixes.clone(),
             gaps: Arc::clone(&gaps),
             receivers,

@@ -20,7 +20,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use base::retry::{Backoff, Chain, Policy, Retry};
-use kafka::{Producer, ProducerOptions};
+use kafka::PlainWriter;
 use model::{Acknowledge, Echo, EncodedRecord, Key};
 
 use super::{
@@ -34,18 +34,18 @@ use crate::webhooks::{
 };
 
 /// Waits between two tries to write.
-const AGAIN: Policy =
+const RETRY: Policy =
     Policy { first: Duration::from_millis(250), longest: Duration::from_secs(10), total: None };
 /// The longest one try may take.
 const WRITE_LIMIT: Duration = Duration::from_secs(10);
 /// Acknowledges that wait to be written.
 const MOST: usize = 1_000;
 /// Room for all of them and more.
-const QUEUE_BYTES: usize = 4 << 20;
+pub(super) const QUEUE_BYTES: usize = 4 << 20;
 
 /// See the module's head.
 pub(super) struct Notes {
-    pub(super) kafka: kafka::Kafka,
+    pub(super) writer: PlainWriter,
     pub(super) prefixes: Prefixes,
     pub(super) gaps: Arc<Gaps>,
     pub(super) receivers: Receivers,
@@ -62,6 +62,14 @@ pub(super) struct Ears {
 /// Acknowledges and echoes that wait, by prefix and key: a later one of the same subscription or address replaces it. Who waits for it is told.
 type Waiting = BTreeMap<(String, String), (Key, Value, Vec<oneshot::Sender<()>>)>;
 
+/// A record on its way.
+enum Note {
+    /// The acknowledge or echo of this place in [`Waiting`].
+    Waiting((String, String)),
+    Gap(Gap),
+    Heard(Due),
+}
+
 impl Notes {
     /// Writes until it is cancelled.
     pub(super) async fn run(self, ears: Ears, telling: Telling, cancel: CancellationToken) {
@@ -72,19 +80,18 @@ impl Notes {
         let (mut openings, mut gaps) = (self.prefixes.changes(), self.gaps.changes());
         let mut receivers = self.receivers.changes();
         let mut waiting = Waiting::new();
-        let mut producer = None;
-        let mut backoff = Backoff::new(AGAIN, u64::from(kafka::murmur2(self.worker.as_bytes())));
+        let mut backoff = Backoff::new(RETRY, u64::from(kafka::murmur2(self.worker.as_bytes())));
         loop {
             let (due, look) = telling.due(&self.receivers.all(), Instant::now());
-            let again = match self.write(&mut waiting, &mut telling, due, &mut producer).await {
+            let again = match self.write(&mut waiting, &mut telling, due).await {
                 Ok(()) => {
                     backoff.reset();
                     None
                 }
                 Err(error) => {
                     tracing::debug!(error = %Chain(&error), "the state topic cannot be written yet");
-                    // Whatever it holds is sent again by the next.
-                    producer = None;
+                    // What it has not written is sent again.
+                    self.writer.abandon();
                     backoff.next_wait(Retry::Later)
                 }
             };
@@ -172,67 +179,39 @@ impl Notes {
         waiting: &mut Waiting,
         telling: &mut Telling,
         due: Vec<Due>,
-        producer: &mut Option<Producer>,
     ) -> Result<(), kafka::Error> {
-        let mut acknowledges = Vec::new();
-        for ((prefix, name), (key, value, _)) in &*waiting {
-            if let Some(record) = self.record(prefix, key, value) {
-                acknowledges.push(((prefix.clone(), name.clone()), record));
-            }
+        let mut notes: Vec<(Note, EncodedRecord)> = Vec::new();
+        for (place, (key, value, _)) in &*waiting {
+            notes.extend(
+                self.record(&place.0, key, value).map(|record| (Note::Waiting(place.clone()), record)),
+            );
         }
-        let gaps = self.gaps.unwritten();
-        let gaps: Vec<(Gap, EncodedRecord)> = gaps
-            .into_iter()
-            .filter_map(|gap| {
-                let record = self.record(&gap.prefix, &gap.key(), &gap.value())?;
-                Some((gap, record))
-            })
-            .collect();
-        let heard: Vec<(Due, EncodedRecord)> = due
-            .into_iter()
-            .filter_map(|due| {
-                let record = self.record(&due.prefix, &due.key, &due.value)?;
-                Some((due, record))
-            })
-            .collect();
-        if acknowledges.is_empty() && gaps.is_empty() && heard.is_empty() {
-            return Ok(());
+        for gap in self.gaps.unwritten() {
+            let record = self.record(&gap.prefix, &gap.key(), &gap.value());
+            notes.extend(record.map(|record| (Note::Gap(gap), record)));
         }
-        let producer = match producer {
-            Some(producer) => producer,
-            none => none.insert(Producer::new(&self.kafka, &ProducerOptions { queue_bytes: QUEUE_BYTES })?),
-        };
+        for due in due {
+            let record = self.record(&due.prefix, &due.key, &due.value);
+            notes.extend(record.map(|record| (Note::Heard(due), record)));
+        }
         // Each by its own report: a topic that takes nothing holds up only what is for it.
         let until = Instant::now() + WRITE_LIMIT;
-        let mut failed = None;
-        let told: Vec<_> = acknowledges.iter().map(|(_, record)| producer.send(record.clone())).collect();
-        let opened: Vec<_> = gaps.iter().map(|(_, record)| producer.send(record.clone())).collect();
-        let heard_of: Vec<_> = heard.iter().map(|(_, record)| producer.send(record.clone())).collect();
-        for ((place, _), sent) in acknowledges.iter().zip(told) {
-            match report(sent, until).await {
-                Ok(()) => {
-                    let told = waiting.remove(place).map(|(_, _, told)| told).unwrap_or_default();
-                    // Who has answered meanwhile does not wait any more.
+        let sent: Vec<_> = notes.into_iter().map(|(note, record)| (note, self.writer.send(record))).collect();
+        let (mut failed, mut opened) = (None, Vec::new());
+        for (note, sent) in sent {
+            match (report(sent, until).await, note) {
+                (Err(error), _) => failed = Some(error),
+                (Ok(()), Note::Waiting(place)) => {
+                    let told = waiting.remove(&place).map(|(_, _, told)| told).unwrap_or_default();
+                    // Those who have answered meanwhile wait no more.
                     told.into_iter().for_each(|waits| waits.send(()).unwrap_or_default());
                 }
-                Err(error) => failed = Some(error),
+                (Ok(()), Note::Gap(gap)) => opened.push(gap),
+                (Ok(()), Note::Heard(due)) => telling.done(due),
             }
         }
-        let mut written = Vec::new();
-        for ((gap, _), sent) in gaps.into_iter().zip(opened) {
-            match report(sent, until).await {
-                Ok(()) => written.push(gap),
-                Err(error) => failed = Some(error),
-            }
-        }
-        for ((due, _), sent) in heard.into_iter().zip(heard_of) {
-            match report(sent, until).await {
-                Ok(()) => telling.done(due),
-                Err(error) => failed = Some(error),
-            }
-        }
-        if !written.is_empty() {
-            self.gaps.written(&written).await;
+        if !opened.is_empty() {
+            self.gaps.written(&opened).await;
         }
         failed.map_or(Ok(()), Err)
     }
@@ -244,9 +223,8 @@ impl Notes {
 }
 
 /// Waits for the report on a record that was sent, or not.
-async fn report(sent: Result<kafka::Delivery, kafka::SendError>, until: Instant) -> Result<(), kafka::Error> {
+async fn report(sent: Result<kafka::Delivery, kafka::Error>, until: Instant) -> Result<(), kafka::Error> {
     let late =
         |_| kafka::Error::Deadline { action: "write to the state topic".to_owned(), limit: WRITE_LIMIT };
-    let delivery = sent.map_err(|refused| refused.error)?;
-    timeout_at(until, delivery).await.map_err(late)?.map(drop)
+    timeout_at(until, sent?).await.map_err(late)?.map(drop)
 }

@@ -26,16 +26,16 @@ use std::{
 };
 
 use bytes::Bytes;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::{
     sync::watch,
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep},
 };
 use tokio_util::sync::CancellationToken;
 
 use base::metrics::live::Page;
-use kafka::{Admin, Producer, ProducerOptions, partition_of};
+use kafka::{Admin, PlainWriter, partition_of};
 use model::{EncodedRecord, Key, Moment, Partitioning, Topic, TopicPrefix};
 
 pub use self::{book::Book, writer::Writer};
@@ -124,7 +124,7 @@ impl Ledgers {
     /// The ledger of a prefix, if this worker follows it already.
     #[must_use]
     pub fn known(&self, prefix: &str) -> Option<Handle> {
-        let mut slots = self.slots();
+        let mut slots = self.0.slots.lock();
         let slot = slots.get_mut(prefix)?;
         slot.used = Instant::now();
         Some(slot.handle.clone())
@@ -193,7 +193,7 @@ impl Ledgers {
 
     /// Puts subscriptions, gaps and runs on a page of metrics, by connector.
     pub fn measure(&self, page: &mut Page) {
-        let handles: Vec<Handle> = self.slots().values().map(|slot| slot.handle.clone()).collect();
+        let handles: Vec<Handle> = self.0.slots.lock().values().map(|slot| slot.handle.clone()).collect();
         let now = Moment::now().micros();
         for handle in handles {
             handle.tail.read(|book| {
@@ -210,14 +210,14 @@ impl Ledgers {
     /// Follows those that are there. Whether some are not.
     async fn catch_up(&self, wanted: &BTreeSet<TopicPrefix>) -> Result<bool, Error> {
         {
-            let mut slots = self.slots();
+            let mut slots = self.0.slots.lock();
             for (prefix, slot) in &mut *slots {
                 slot.wanted = wanted.iter().any(|wanted| wanted.as_str() == prefix);
             }
             limit(&mut slots);
         }
         let missing: Vec<&TopicPrefix> =
-            wanted.iter().filter(|prefix| !self.slots().contains_key(prefix.as_str())).collect();
+            wanted.iter().filter(|prefix| !self.0.slots.lock().contains_key(prefix.as_str())).collect();
         if missing.is_empty() {
             return Ok(false);
         }
@@ -241,9 +241,9 @@ impl Ledgers {
         let failed = |source| Error::Kafka { prefix: prefix.to_string(), source };
         let topic = Topic::State.name(prefix);
         let tail = Tail::follow(&self.0.worker.kafka, &topic, partitions).await.map_err(failed)?;
-        let (kafka, producer) = (self.0.worker.kafka.clone(), Arc::default());
-        let handle = Handle { prefix: prefix.as_str().into(), tail, kafka, producer };
-        let mut slots = self.slots();
+        let plain = Arc::new(PlainWriter::new(&self.0.worker.kafka, QUEUE_BYTES));
+        let handle = Handle { prefix: prefix.as_str().into(), tail, plain };
+        let mut slots = self.0.slots.lock();
         slots.insert(
             prefix.as_str().to_owned(),
             Slot { handle: handle.clone(), used: Instant::now(), wanted },
@@ -251,15 +251,11 @@ impl Ledgers {
         limit(&mut slots);
         Ok(handle)
     }
-
-    fn slots(&self) -> MutexGuard<'_, BTreeMap<String, Slot>> {
-        self.0.slots.lock()
-    }
 }
 
 impl fmt::Debug for Ledgers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let prefixes: Vec<String> = self.slots().keys().cloned().collect();
+        let prefixes: Vec<String> = self.0.slots.lock().keys().cloned().collect();
         f.debug_struct("Ledgers").field("prefixes", &prefixes).finish_non_exhaustive()
     }
 }
@@ -300,9 +296,8 @@ fn limit(slots: &mut BTreeMap<String, Slot>) {
 pub struct Handle {
     prefix: Arc<str>,
     tail: Tail<Book>,
-    kafka: kafka::Kafka,
-    /// For single records; made by the first.
-    producer: Arc<tokio::sync::Mutex<Option<Producer>>>,
+    /// For single records.
+    plain: Arc<PlainWriter>,
 }
 
 impl Handle {
@@ -379,22 +374,10 @@ impl Handle {
     /// Kafka did not take it in time. It may be there all the same; reading the ledger tells.
     pub async fn put(&self, key: &Key, value: Option<&Value>) -> Result<(), Error> {
         let failed = |source| Error::Kafka { prefix: self.prefix.to_string(), source };
-        let late = || {
-            let action = format!("write to {}", self.tail.topic());
-            kafka::Error::Deadline { action, limit: PUT_LIMIT }
-        };
         let end = Instant::now() + PUT_LIMIT;
-        let mut producer = self.producer.lock().await;
-        if producer.as_ref().is_none_or(|producer| producer.fatal().is_some()) {
-            let options = ProducerOptions { queue_bytes: QUEUE_BYTES };
-            *producer = Some(Producer::new(&self.kafka, &options).map_err(failed)?);
-        }
-        let Some(sender) = &*producer else { return Err(failed(late())) };
-        let sent = sender.send(self.encoded(key, value)).map_err(|refused| failed(refused.error))?;
-        drop(producer);
-        let left = || end.saturating_duration_since(Instant::now());
-        let ack = timeout(left(), sent).await.map_err(|_| failed(late()))?.map_err(failed)?;
-        self.tail.read_past(ack.partition, ack.offset, left()).await.map_err(failed)
+        let ack = self.plain.write(self.encoded(key, value), end).await.map_err(failed)?;
+        let left = end.saturating_duration_since(Instant::now());
+        self.tail.read_past(ack.partition, ack.offset, left).await.map_err(failed)
     }
 
     fn encoded(&self, key: &Key, value: Option<&Value>) -> EncodedRecord {
@@ -402,14 +385,8 @@ impl Handle {
             Partitioning::By(bytes) => partition_of(bytes, self.tail.partitions()),
             Partitioning::Shard(shard) => shard,
         };
-        EncodedRecord {
-            topic: Arc::clone(self.tail.topic()),
-            partition,
-            key: Bytes::copy_from_slice(key.as_str().as_bytes()),
-            value: value.map(|value| Bytes::from(value.to_string())),
-            headers: Vec::new(),
-            timestamp_ms: None,
-        }
+        let value = value.map(|value| Bytes::from(value.to_string()));
+        EncodedRecord::new(self.tail.topic(), partition, key.as_str().to_owned(), value)
     }
 }
 

@@ -66,7 +66,7 @@ impl Writer {
         let written = self.writer.write(Instant::now() + WRITE_LIMIT, decide).await;
         written.map_err(|error| match error {
             WriteError::Kafka(source) => source,
-            other => other.passing(WRITE_LIMIT).unwrap_or_else(|never| match never {}),
+            other => other.into_error(WRITE_LIMIT),
         })
     }
 }

@@ -7,7 +7,6 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::{StreamExt as _, stream::FuturesUnordered};
-use parking_lot::Mutex;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -15,7 +14,7 @@ use base::retry::{Backoff, Chain, Policy, Retry};
 use model::EncodedRecord;
 
 use super::holdings::Holdings;
-use crate::{Error, Kafka, Producer, ProducerOptions};
+use crate::{Error, Kafka, PlainWriter};
 
 /// Claims are small; one for every partition of a large topic fits.
 const QUEUE_BYTES: usize = 1 << 20;
@@ -25,22 +24,22 @@ const POLICY: Policy =
 
 /// The writer of one member's claims.
 pub(super) struct Claims {
-    kafka: Kafka,
+    writer: PlainWriter,
     topic: Arc<str>,
     value: Bytes,
-    producer: Mutex<Arc<Producer>>,
 }
 
 impl Claims {
     pub(super) fn new(kafka: &Kafka, topic: &str, member: &str) -> Result<Self, Error> {
         let value = serde_json::json!({ "worker": member }).to_string();
-        let producer = Mutex::new(Arc::new(producer(kafka)?));
-        Ok(Self { kafka: kafka.clone(), topic: topic.into(), value: value.into(), producer })
+        let writer = PlainWriter::new(kafka, QUEUE_BYTES);
+        writer.connect()?;
+        Ok(Self { writer, topic: topic.into(), value: value.into() })
     }
 
     /// Connects, so that the first claim does not wait for it.
     pub(super) async fn warm_up(&self, limit: Duration) -> Result<(), Error> {
-        self.producer().warm_up(vec![self.topic.to_string()], limit).await
+        self.writer.warm_up(vec![self.topic.to_string()], limit).await
     }
 
     /// Claims what is assigned until stopped.
@@ -70,9 +69,7 @@ impl Claims {
     async fn write(&self, holdings: &Holdings, partition: i32) -> i64 {
         let mut backoff = Backoff::new(POLICY, u64::from(partition.unsigned_abs()));
         loop {
-            let producer = self.producer();
-            let sent = producer.send(self.record(partition)).map_err(|refused| refused.error);
-            let error = match sent {
+            let error = match self.writer.send(self.record(partition)) {
                 Err(error) => error,
                 Ok(delivery) => match delivery.await {
                     Ok(ack) => return ack.offset,
@@ -87,43 +84,13 @@ impl Claims {
             } else {
                 tracing::debug!(topic, partition, error = %error, source, "partition not claimed yet");
             }
-            if let Some(fatal) = producer.fatal() {
-                tracing::warn!(topic, error = %fatal, "claims need a new producer");
-                self.replace(&producer);
-            }
             // Also what only a person mends: once it is mended, the work must go on without a restart.
             sleep(backoff.next_wait(Retry::Later).unwrap_or(POLICY.longest)).await;
         }
     }
 
     fn record(&self, partition: i32) -> EncodedRecord {
-        EncodedRecord {
-            topic: Arc::clone(&self.topic),
-            partition,
-            // One key a partition: compaction leaves the last claim.
-            key: partition.to_string().into(),
-            value: Some(self.value.clone()),
-            headers: Vec::new(),
-            timestamp_ms: None,
-        }
+        // One key a partition: compaction leaves the last claim.
+        EncodedRecord::new(&self.topic, partition, partition.to_string(), Some(self.value.clone()))
     }
-
-    fn producer(&self) -> Arc<Producer> {
-        Arc::clone(&self.producer.lock())
-    }
-
-    /// A producer that failed for good is replaced once, by whichever claim notices first.
-    fn replace(&self, failed: &Arc<Producer>) {
-        let mut known = self.producer.lock();
-        if Arc::ptr_eq(&known, failed) {
-            match producer(&self.kafka) {
-                Ok(new) => *known = Arc::new(new),
-                Err(error) => tracing::warn!(error = %error, "no new producer for claims yet"),
-            }
-        }
-    }
-}
-
-fn producer(kafka: &Kafka) -> Result<Producer, Error> {
-    Producer::new(kafka, &ProducerOptions { queue_bytes: QUEUE_BYTES })
 }

@@ -17,7 +17,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use rdkafka::client::OAuthToken;
@@ -201,7 +201,7 @@ impl Tokens {
 
     /// The last token, while it lives.
     pub(super) fn at_hand(&self) -> Option<OAuthToken> {
-        let last = self.last().clone().filter(|token| token.lifetime_ms > now_ms())?;
+        let last = self.last.lock().clone().filter(|token| token.lifetime_ms > now_ms())?;
         Some(OAuthToken {
             token: last.text.reveal().to_owned(),
             principal_name: last.principal_name,
@@ -216,7 +216,7 @@ impl Tokens {
         }
         let fetched = self.source.fetch();
         if let Ok(token) = &fetched {
-            *self.last() = Some(Token {
+            *self.last.lock() = Some(Token {
                 text: token.token.clone().into(),
                 principal_name: token.principal_name.clone(),
                 lifetime_ms: token.lifetime_ms,
@@ -224,10 +224,6 @@ impl Tokens {
         }
         self.fetching.store(false, Ordering::Release);
         Some(fetched)
-    }
-
-    fn last(&self) -> MutexGuard<'_, Option<Token>> {
-        self.last.lock()
     }
 }
 

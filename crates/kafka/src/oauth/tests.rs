@@ -150,7 +150,7 @@ fn the_token_at_hand_is_given_at_once_while_the_next_is_fetched() {
     let tokens = Arc::new(Tokens::new(endpoint(serve(router))));
     assert!(tokens.at_hand().is_none());
     let token = |lifetime_ms| Token { text: "t".into(), principal_name: "p".into(), lifetime_ms };
-    *tokens.last() = Some(token(now_ms() + 60_000));
+    *tokens.last.lock() = Some(token(now_ms() + 60_000));
     let fetcher = Arc::clone(&tokens);
     thread::spawn(move || fetcher.next());
     while !tokens.fetching.load(Ordering::Acquire) {
@@ -161,6 +161,6 @@ fn the_token_at_hand_is_given_at_once_while_the_next_is_fetched() {
 
     assert_eq!(at_hand.map(|token| token.principal_name).as_deref(), Some("p"));
     assert!(tokens.next().is_none(), "one request at a time");
-    *tokens.last() = Some(token(now_ms() - 1));
+    *tokens.last.lock() = Some(token(now_ms() - 1));
     assert!(tokens.at_hand().is_none(), "it has ended");
 }

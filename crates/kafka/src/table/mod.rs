@@ -1,9 +1,10 @@
-//! A compacted topic as a table in memory, and the writer that decides on it.
+//! A compacted topic as a table in memory, the writer that decides on it, and the writer of what needs no decision.
 //!
 //! ```text
 //! topic ──read committed──▶ follow (task) ──Apply──▶ Table<S>: a consistent snapshot, a signal for each change
 //!   ▲                                                  │
-//!   └── one transaction ◀── FencedWriter::write ◀──────┘ decides on what is in the topic now
+//!   ├── one transaction ◀── FencedWriter::write ◀──────┘ decides on what is in the topic now
+//!   └── single record ◀──── PlainWriter::write            a fact that only its writer states
 //! ```
 //!
 //! - A snapshot is always complete: records of the first read go into a state that becomes visible when every partition has
@@ -16,6 +17,7 @@
 //! On failure: a lost broker only delays, and [`Table::silent_for`] shows it; records that cannot be parsed are logged and skipped.
 
 mod follow;
+mod plain;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -41,7 +43,10 @@ use tokio_util::task::AbortOnDropHandle;
 
 use model::EncodedRecord;
 
-pub use self::writer::{FencedWriter, Trouble, WriteError, WriterOptions};
+pub use self::{
+    plain::PlainWriter,
+    writer::{FencedWriter, Trouble, WriteError, WriterOptions},
+};
 use crate::{
     Error, Kafka, OpenTransaction, Place, Received, ShardProducer, Start, Waits, check_settings, read_decided,
 };

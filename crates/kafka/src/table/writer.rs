@@ -135,6 +135,14 @@ impl<R> WriteError<R> {
     }
 }
 
+impl WriteError<Infallible> {
+    /// The failure of a write that is never refused; see [`WriteError::passing`].
+    #[must_use]
+    pub fn into_error(self, limit: Duration) -> Error {
+        self.passing(limit).unwrap_or_else(|never| match never {})
+    }
+}
+
 /// A write whose outcome is unknown, and what to return if it is found.
 type Unknown<T> = Option<(WriteMark, T)>;
 

@@ -28,7 +28,6 @@ mod worker;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use bytes::Bytes;
 use tokio::{
     sync::Semaphore,
     time::{sleep, timeout},
@@ -279,13 +278,8 @@ impl ShardProducer {
                 tracing::error!(id, ?committed, error = %Chain(error), "a transaction that these partitions were not told of may be lost there");
             })?;
         }
-        let record = |(topic, partition): &Place| EncodedRecord {
-            topic: Arc::clone(topic),
-            partition: *partition,
-            key: Bytes::copy_from_slice(self.transactional_id.as_bytes()),
-            value: None,
-            headers: Vec::new(),
-            timestamp_ms: None,
+        let record = |(topic, partition): &Place| {
+            EncodedRecord::new(topic, *partition, self.transactional_id.to_string(), None)
         };
         let rest: Vec<EncodedRecord> = abort.iter().map(record).collect();
         let mut tries = 0;

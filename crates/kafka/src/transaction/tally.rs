@@ -32,28 +32,24 @@ struct State {
 }
 
 impl Tally {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
-    }
-
     /// Starts to count for a new batch and gives its number.
     pub(super) fn begin(&self) -> usize {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let batch = state.batch.wrapping_add(1);
         *state = State { batch, ..State::default() };
         batch
     }
 
     pub(super) fn add(&self) {
-        self.lock().open += 1;
+        self.state.lock().open += 1;
     }
 
     pub(super) fn take_back(&self) {
-        self.lock().open -= 1;
+        self.state.lock().open -= 1;
     }
 
     fn count(&self, batch: usize, result: Result<(), Error>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         // Records of an aborted batch are reported as purged when the next one may have begun: not its concern.
         if batch != state.batch {
             return;
@@ -70,7 +66,7 @@ impl Tally {
 
     /// Where a record of the batch stands; told before the record is counted, after which nobody may ask any more.
     fn stands(&self, batch: usize, topic: &str, partition: i32, offset: i64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if batch == state.batch {
             state.committed.stands(topic, partition, offset);
         }
@@ -78,16 +74,16 @@ impl Tally {
 
     /// Where the records of the batch stand.
     pub(super) fn committed(&self) -> Committed {
-        mem::take(&mut self.lock().committed)
+        mem::take(&mut self.state.lock().committed)
     }
 
     pub(super) fn has_failures(&self) -> bool {
-        self.lock().failures
+        self.state.lock().failures
     }
 
     /// `false` when none came in time.
     pub(super) fn wait_for_one(&self, end: Instant) -> Result<bool, Error> {
-        let before = self.lock().open;
+        let before = self.state.lock().open;
         self.wait(end, |state| state.open < before || before == 0)
     }
 
@@ -112,7 +108,7 @@ impl Tally {
 
     fn wait_while(&self, end: Instant, waits: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
         let left = end.saturating_duration_since(Instant::now());
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         self.changed.wait_while_for(&mut state, |state| waits(state), left);
         state
     }

@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use futures::{StreamExt, stream::FuturesUnordered};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::{
     sync::{Notify, watch},
     time::{sleep, timeout},
@@ -15,7 +15,7 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 
 use base::retry::{Backoff, Policy, Retry};
-use kafka::{Kafka, Producer, ProducerOptions, partition_of};
+use kafka::{Kafka, PlainWriter, partition_of};
 use model::EncodedRecord;
 
 use super::pending::{Pending, Value};
@@ -41,11 +41,11 @@ impl StatusWriter {
     /// # Errors
     /// The client cannot be built.
     pub fn start(kafka: &Kafka, topic: &str, partitions: i32) -> Result<Self, kafka::Error> {
-        let producer = producer(kafka)?;
+        let writer = PlainWriter::new(kafka, QUEUE_BYTES);
+        writer.connect()?;
         let shared = Arc::new(Shared::default());
-        let task =
-            Task { kafka: kafka.clone(), topic: topic.into(), partitions, shared: Arc::clone(&shared) };
-        let task = tokio::spawn(task.run(producer));
+        let task = Task { writer, topic: topic.into(), partitions, shared: Arc::clone(&shared) };
+        let task = tokio::spawn(task.run());
         Ok(Self { shared, task: Arc::new(AbortOnDropHandle::new(task)) })
     }
 
@@ -96,7 +96,7 @@ impl StatusWriter {
         // The sender lives as long as we do.
         let flushed = timeout(limit, open.wait_for(|open| *open == 0)).await.map(drop);
         flushed.map_err(|_| {
-            let action = format!("write {} statuses", self.shared.pending().len());
+            let action = format!("write {} statuses", self.shared.pending.lock().len());
             kafka::Error::Deadline { action, limit }
         })
     }
@@ -118,13 +118,9 @@ struct Shared {
 }
 
 impl Shared {
-    fn pending(&self) -> MutexGuard<'_, Pending> {
-        self.pending.lock()
-    }
-
     /// Changes what is pending, and tells how much is left.
     fn change<T>(&self, change: impl FnOnce(&mut Pending) -> T) -> T {
-        let mut pending = self.pending();
+        let mut pending = self.pending.lock();
         let result = change(&mut pending);
         // Under the lock, or two changes might tell their counts in the other order.
         self.open.send_replace(pending.len());
@@ -142,7 +138,7 @@ impl Shared {
 }
 
 struct Task {
-    kafka: Kafka,
+    writer: PlainWriter,
     topic: Arc<str>,
     partitions: i32,
     shared: Arc<Shared>,
@@ -150,36 +146,30 @@ struct Task {
 
 impl Task {
     /// Writes until the task is aborted.
-    async fn run(self, mut producer: Producer) {
+    async fn run(self) {
         let mut backoff = Backoff::new(RETRY, u64::from(kafka::murmur2(self.topic.as_bytes())));
         loop {
-            let error = self.write(&producer, &mut backoff).await;
+            let error = self.write(&mut backoff).await;
             if backoff.is_fresh() {
                 tracing::warn!(topic = &*self.topic, %error, "a status was not written, trying again");
             }
             if let Some(wait) = backoff.next_wait(Retry::Later) {
                 sleep(wait).await;
             }
-            if error.is_fatal() || producer.fatal().is_some() {
-                match self::producer(&self.kafka) {
-                    Ok(new) => producer = new,
-                    Err(error) => tracing::error!(%error, "the producer for statuses cannot be built anew"),
-                }
-            }
         }
     }
 
     /// Sends what there is until something fails. Nothing is under way when it returns.
-    async fn write(&self, producer: &Producer, backoff: &mut Backoff) -> kafka::Error {
+    async fn write(&self, backoff: &mut Backoff) -> kafka::Error {
         let mut under_way = FuturesUnordered::new();
         let mut failed = None;
         loop {
             while failed.is_none()
                 && let Some((key, number, value)) = self.shared.change(Pending::take)
             {
-                match producer.send(self.record(&key, value)) {
+                match self.writer.send(self.record(&key, value)) {
                     Ok(delivery) => under_way.push(async move { (key, number, delivery.await) }),
-                    Err(refused) => failed = self.settle(key, number, Err(refused.error)),
+                    Err(error) => failed = self.settle(key, number, Err(error)),
                 }
             }
             if under_way.is_empty()
@@ -217,17 +207,8 @@ impl Task {
     }
 
     fn record(&self, key: &str, value: Value) -> EncodedRecord {
-        EncodedRecord {
-            topic: Arc::clone(&self.topic),
-            partition: partition_of(key.as_bytes(), self.partitions),
-            key: Bytes::copy_from_slice(key.as_bytes()),
-            value: value.value,
-            headers: value.headers,
-            timestamp_ms: None,
-        }
+        let partition = partition_of(key.as_bytes(), self.partitions);
+        let record = EncodedRecord::new(&self.topic, partition, key.to_owned(), value.value);
+        EncodedRecord { headers: value.headers, ..record }
     }
-}
-
-fn producer(kafka: &Kafka) -> Result<Producer, kafka::Error> {
-    Producer::new(kafka, &ProducerOptions { queue_bytes: QUEUE_BYTES })
 }

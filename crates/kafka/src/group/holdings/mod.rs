@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -80,13 +80,13 @@ impl Holdings {
     pub(super) fn polling(&self, now: Duration) {
         self.polled.store(nanos(now), Ordering::Release);
         // So that a lapse nobody asks about has its true beginning.
-        self.judge(&mut self.lock(), true, now);
+        self.judge(&mut self.state.lock(), true, now);
     }
 
     /// Since when and why not all that was given may be acted on; `None` while it may. `is_member`: whether the client
     /// still believes so.
     pub(super) fn lapse_of(&self, is_member: bool, now: Duration) -> Option<Lapse> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         self.judge(&mut state, is_member, now);
         let unclaimed = state.assigned.len() - state.owned().count();
         state.standing.lapse(now, unclaimed)
@@ -94,17 +94,17 @@ impl Holdings {
 
     /// Rebalances so far.
     pub(super) fn rebalances(&self) -> Rebalances {
-        self.lock().standing.rebalances
+        self.state.lock().standing.rebalances
     }
 
     /// Something failed that may explain a lapse.
     pub(super) fn failed(&self, reason: String) {
-        self.lock().standing.reason = Some(reason);
+        self.state.lock().standing.reason = Some(reason);
     }
 
     /// The coordinator said, about a commit begun after so many rebalances, that another one is under way.
     pub(super) fn rebalancing(&self, completed: u64) {
-        let standing = &mut self.lock().standing;
+        let standing = &mut self.state.lock().standing;
         // An answer from before the last one is no news.
         if standing.rebalances.completed == completed {
             standing.rebalancing();
@@ -113,7 +113,7 @@ impl Holdings {
 
     /// The group has settled on a generation, and gives these; often none.
     pub(super) fn settled(&self, generation: Option<i32>, partitions: impl IntoIterator<Item = i32>) {
-        self.lock().standing.settled(generation);
+        self.state.lock().standing.settled(generation);
         self.assigned(partitions);
     }
 
@@ -128,7 +128,7 @@ impl Holdings {
     }
 
     fn assigned(&self, partitions: impl IntoIterator<Item = i32>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         for partition in partitions {
             let before = state.assigned.insert(partition, Assigned::default());
             if let Some(before) = before {
@@ -142,7 +142,7 @@ impl Holdings {
 
     /// The group takes these, or they are lost.
     pub(super) fn revoked(&self, partitions: impl IntoIterator<Item = i32>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         for partition in partitions {
             if let Some(assigned) = state.assigned.remove(&partition) {
                 // Under the lock, so that whoever holds it and sees the token alive knows the partition is still this one.
@@ -154,12 +154,12 @@ impl Holdings {
 
     /// The group no longer counts on this member.
     pub(super) fn lost(&self) {
-        self.lock().standing.lost();
+        self.state.lock().standing.lost();
     }
 
     /// Nothing is ours any more.
     pub(super) fn end(&self) {
-        let all: Vec<i32> = self.lock().assigned.keys().copied().collect();
+        let all: Vec<i32> = self.state.lock().assigned.keys().copied().collect();
         self.revoked(all);
         self.lapse();
         self.lost();
@@ -168,7 +168,7 @@ impl Holdings {
     /// Partitions whose claim is to be written, each with what tells that it no longer is. Each is handed out once.
     pub(super) async fn wanted(&self) -> Vec<(i32, CancellationToken)> {
         loop {
-            let wanted = self.lock().ask();
+            let wanted = self.state.lock().ask();
             if !wanted.is_empty() {
                 return wanted;
             }
@@ -178,7 +178,7 @@ impl Holdings {
 
     /// A partition's claim stands in the log, at this offset.
     pub(super) fn claimed(&self, partition: i32, revoked: &CancellationToken, claim: i64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if !revoked.is_cancelled()
             && let Some(assigned) = state.assigned.get_mut(&partition)
         {
@@ -190,20 +190,20 @@ impl Holdings {
 
     /// Blocks until a claim has been written, or [`Holdings::wake`] was called, since the last call, at most this long.
     pub(super) fn sleep(&self, limit: Duration) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         self.woken.wait_while_for(&mut state, |state| !state.woken, limit);
         state.woken = false;
     }
 
     /// Ends a [`Holdings::sleep`].
     pub(super) fn wake(&self) {
-        self.lock().woken = true;
+        self.state.lock().woken = true;
         self.woken.notify_one();
     }
 
     /// What to commit next as a sign of life: each partition in turn. `None` without a claim.
     pub(super) fn next_renewal(&self) -> Option<Renewal> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let claims: BTreeMap<i32, i64> = state.claims().collect();
         let later = claims.range((Bound::Excluded(state.last_committed), Bound::Unbounded)).next();
         let (partition, claim) = later.or_else(|| claims.first_key_value())?;
@@ -217,7 +217,7 @@ impl Holdings {
         let since = begun.min(Duration::from_nanos(self.polled.load(Ordering::Acquire)));
         // Before anything becomes ours by it: what is owned is held.
         self.until.store(nanos(since + self.lease), Ordering::Release);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         for (partition, claim) in &renewal.proves {
             // An offset is given once, so this is the same assignment and no later one.
             if let Some(assigned) = state.assigned.get_mut(partition)
@@ -244,10 +244,6 @@ impl Holdings {
             }
             changed
         });
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
     }
 }
 

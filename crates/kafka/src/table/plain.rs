@@ -1,0 +1,93 @@
+//! The writer of records that need no fence: each writer's own facts, under keys that no other writer has.
+//!
+//! Acknowledged by all in-sync replicas, in the order of the calls within a partition. On failure the caller tries again; a producer
+//! that failed for good is replaced by the next call.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use tokio::time::{Instant, timeout_at};
+
+use model::EncodedRecord;
+
+use crate::{Ack, Delivery, Error, Kafka, Producer, ProducerOptions};
+
+/// See the module's head.
+pub struct PlainWriter {
+    kafka: Kafka,
+    options: ProducerOptions,
+    producer: Mutex<Option<Arc<Producer>>>,
+}
+
+impl PlainWriter {
+    /// Builds no client before the first record. `queue_bytes` bounds what waits inside it.
+    #[must_use]
+    pub fn new(kafka: &Kafka, queue_bytes: usize) -> Self {
+        Self { kafka: kafka.clone(), options: ProducerOptions { queue_bytes }, producer: Mutex::default() }
+    }
+
+    /// Builds the client now.
+    ///
+    /// # Errors
+    /// The settings make no client.
+    pub fn connect(&self) -> Result<(), Error> {
+        self.producer().map(drop)
+    }
+
+    /// Connects, so that the first record of these topics does not wait for it.
+    ///
+    /// # Errors
+    /// Kafka did not answer within the limit.
+    pub async fn warm_up(&self, topics: Vec<String>, limit: Duration) -> Result<(), Error> {
+        self.producer()?.warm_up(topics, limit).await
+    }
+
+    /// Queues a record and waits for nothing.
+    ///
+    /// # Errors
+    /// The queue is full, the record never fits, or the client cannot be built.
+    pub fn send(&self, record: EncodedRecord) -> Result<Delivery, Error> {
+        self.producer()?.send(record).map_err(|refused| refused.error)
+    }
+
+    /// Writes a record and waits until Kafka has it.
+    ///
+    /// # Errors
+    /// Kafka has not taken it before the deadline. It may be there all the same.
+    pub async fn write(&self, record: EncodedRecord, end: Instant) -> Result<Ack, Error> {
+        let action = format!("write to {}", record.topic);
+        let limit = end.saturating_duration_since(Instant::now());
+        let delivery = self.send(record)?;
+        timeout_at(end, delivery).await.unwrap_or(Err(Error::Deadline { action, limit }))
+    }
+
+    /// Drops the client with all that it has not written.
+    pub fn abandon(&self) {
+        *self.producer.lock() = None;
+    }
+
+    /// Records without a report.
+    #[must_use]
+    pub fn outstanding(&self) -> usize {
+        self.producer.lock().as_ref().map_or(0, |producer| producer.outstanding())
+    }
+
+    fn producer(&self) -> Result<Arc<Producer>, Error> {
+        let mut place = self.producer.lock();
+        if let Some(producer) = &*place {
+            match producer.fatal() {
+                None => return Ok(Arc::clone(producer)),
+                Some(error) => tracing::warn!(%error, "producer failed fatally; rebuilding it"),
+            }
+        }
+        let producer = Arc::new(Producer::new(&self.kafka, &self.options)?);
+        *place = Some(Arc::clone(&producer));
+        Ok(producer)
+    }
+}
+
+impl fmt::Debug for PlainWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PlainWriter").field("outstanding", &self.outstanding()).finish_non_exhaustive()
+    }
+}
