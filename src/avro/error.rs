@@ -181,21 +181,10 @@ impl Error {
             | Self::WrongSchema { .. }
             | Self::ForeignTopic { .. } => Retry::Never,
             // One failure that stays makes the whole final; otherwise the longest wait anyone named.
-            Self::Several(errors) => {
-                errors.iter().map(Self::retry).fold(Retry::Later, |worst, next| match (worst, next) {
-                    (Retry::Never, _) | (_, Retry::Never) => Retry::Never,
-                    (Retry::After(one), Retry::After(other)) => Retry::After(one.max(other)),
-                    (Retry::After(wait), Retry::Later) | (Retry::Later, Retry::After(wait)) => {
-                        Retry::After(wait)
-                    }
-                    (Retry::Later, Retry::Later) => Retry::Later,
-                })
-            }
+            Self::Several(errors) => errors.iter().map(Self::retry).max().unwrap_or(Retry::Later),
         }
     }
-}
 
-impl Error {
     /// Whether something else answered in the registry's place, such as a proxy: nothing is known of the registry itself.
     pub(super) fn is_foreign(&self) -> bool {
         match self {

@@ -262,7 +262,6 @@ fn volatile_file_system(path: &Path) -> Option<&'static str> {
     }
 }
 
-/// Unknown on other systems.
 #[cfg(not(target_os = "linux"))]
 const fn volatile_file_system(_: &Path) -> Option<&'static str> {
     None

@@ -30,7 +30,7 @@ pub(super) struct Access {
     /// Worker properties, whose rest.advertised.* or listeners lead to the worker; without it, the environment (CONNECT_*) alone,
     /// and http://127.0.0.1:8083 where that names no listener
     #[arg(long, global = true, env = "TRIBUTARY_CONFIG", value_name = "FILE")]
-    config: Option<PathBuf>,
+    pub(super) config: Option<PathBuf>,
     /// User, where the worker asks for one
     #[arg(long, global = true, env = "TRIBUTARY_USER")]
     user: Option<String>,
@@ -47,7 +47,7 @@ pub(super) struct Access {
     #[arg(long, global = true, env = "TRIBUTARY_KEY", value_name = "FILE")]
     key: Option<PathBuf>,
     #[command(flatten)]
-    format: Format,
+    pub(super) format: Format,
 }
 
 /// How what was found or done is shown, by every command that asks a worker or lists something.
@@ -72,25 +72,13 @@ impl Format {
 }
 
 impl Access {
-    /// How answers are shown.
-    pub(super) fn output(&self) -> Output {
-        self.format.output()
-    }
-
-    /// The worker's properties.
-    pub(super) fn config(&self) -> Option<&Path> {
-        self.config.as_deref()
-    }
-
-    /// Where the worker is.
     fn address(&self, environment: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Url> {
         match &self.url {
             Some(url) => Ok(url.clone()),
-            None => Ok(rest_address(self.config(), environment)?),
+            None => Ok(rest_address(self.config.as_deref(), environment)?),
         }
     }
 
-    /// To this address, with nothing else set.
     #[cfg(test)]
     pub(super) fn to(url: &str) -> Self {
         let (url, config) = (Some(Url::parse(url).unwrap()), None);
@@ -180,13 +168,11 @@ fn identity(certificate: Option<&Path>, key: Option<&Path>) -> Result<Option<Ide
 pub(super) struct Worker {
     client: Client,
     url: Url,
-    /// User and password, where the worker asks for them.
     user: Option<(String, Option<String>)>,
     pub(super) output: Output,
 }
 
 impl Worker {
-    /// That is reached so.
     pub(super) fn new(access: &Access) -> Result<Self> {
         let mut builder = builder(access.ca.as_deref())?.timeout(LIMIT);
         if let Some(identity) = identity(access.certificate.as_deref(), access.key.as_deref())? {
@@ -194,7 +180,7 @@ impl Worker {
         }
         let user = access.user.clone().map(|user| (user, access.password.clone()));
         let url = access.address(env::vars_os())?;
-        Ok(Self { client: builder.build()?, url, user, output: access.output() })
+        Ok(Self { client: builder.build()?, url, user, output: access.format.output() })
     }
 
     /// The worker of this process, whose answers a program reads.
@@ -208,7 +194,6 @@ impl Worker {
         self.send(Method::GET, path, query, None).await?.json()
     }
 
-    /// Gets something and shows it.
     pub(super) async fn list(
         &self,
         path: &[&str],
@@ -217,7 +202,7 @@ impl Worker {
         people: impl FnOnce(&Value, &mut dyn Write) -> io::Result<()>,
     ) -> Result {
         let found = self.get(path, query).await?;
-        self.show(&found, out, people)
+        self.output.show(&found, out, people)
     }
 
     /// Gives an order about a connector that is answered with nothing worth showing.
@@ -233,10 +218,9 @@ impl Worker {
         self.done(path.get(1).copied().unwrap_or_default(), done, out)
     }
 
-    /// Says what was done with a connector.
     fn done(&self, connector: &str, done: &str, out: &mut dyn Write) -> Result {
         let told = json!({ "connector": connector, "done": done });
-        self.show(&told, out, |_, out| writeln!(out, "{connector}: {done}"))
+        self.output.show(&told, out, |_, out| writeln!(out, "{connector}: {done}"))
     }
 
     /// Does one thing after the other until one fails, and prints a line for each. What came before a failure is done, so programs
@@ -261,7 +245,7 @@ impl Worker {
             Ok(())
         }
         .await;
-        if acted.is_empty() { ended } else { ended.and(self.show(&all(&acted), out, |_, _| Ok(()))) }
+        if acted.is_empty() { ended } else { ended.and(self.output.show(&all(&acted), out, |_, _| Ok(()))) }
     }
 
     /// The answer to a request that the worker accepts.
@@ -306,16 +290,6 @@ impl Worker {
         let answer = request.send().await.map_err(unanswered)?;
         Ok(Answer { status: answer.status(), body: answer.bytes().await.map_err(unanswered)?.to_vec() })
     }
-
-    /// As JSON for programs, else as `people` read it.
-    pub(super) fn show(
-        &self,
-        found: &Value,
-        out: &mut dyn Write,
-        people: impl FnOnce(&Value, &mut dyn Write) -> io::Result<()>,
-    ) -> Result {
-        self.output.show(found, out, people)
-    }
 }
 
 /// Host and port, without a name and password that an address may hold.
@@ -346,7 +320,6 @@ impl Unanswered {
     }
 }
 
-/// What a worker answered.
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     body: Vec<u8>,

@@ -45,6 +45,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::cli::tests::written;
 
     #[test]
     fn a_declaration_stands_with_its_connector_and_one_without_stands_alone() {
@@ -69,10 +70,9 @@ mod tests {
         let mut found = json!({ "a": {}, "b": {} });
         let refused = json!({ "name": "b", "file": "b.json", "state": "refused", "message": "one\ntwo\n" });
         join(&mut found, &json!([{ "name": "a", "file": "a.json", "state": "edited" }, refused]));
-        let mut out = Vec::new();
 
-        explain(&found, &mut out).unwrap();
+        let told = written(|out| explain(&found, out));
 
-        assert_eq!(String::from_utf8(out).unwrap(), "\nb (b.json: refused)\n  one\n  two\n");
+        assert_eq!(told, "\nb (b.json: refused)\n  one\n  two\n");
     }
 }

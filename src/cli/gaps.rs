@@ -77,28 +77,24 @@ fn table(found: &Value, out: &mut dyn Write) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::tests::written;
 
     #[test]
     fn a_gap_has_a_line_and_its_story_and_one_that_goes_on_says_so() {
         let gap = json!({ "id": "hooks/disabled/5", "cause": "disabled", "target": null, "company": null, "from": "T1",
             "to": null, "openedAt": "T2", "state": "open", "detail": "it was\u{7}", "repair": null });
-        let mut out = Vec::new();
 
-        table(&json!([gap]), &mut out).unwrap();
+        let told = written(|out| table(&json!([gap]), out));
 
         let expected = "ID                CAUSE     TARGET  COMPANY  FROM  TO       STATE  REPAIR\n\
                         hooks/disabled/5  disabled  all     all      T1    goes on  open   -\n\
                         \n\
                         hooks/disabled/5\n  it was\\u{7}\n";
-        assert_eq!(String::from_utf8(out).unwrap(), expected);
+        assert_eq!(told, expected);
     }
 
     #[test]
     fn where_there_is_no_gap_there_is_no_table() {
-        let mut out = Vec::new();
-
-        table(&json!([]), &mut out).unwrap();
-
-        assert_eq!(out, b"none\n");
+        assert_eq!(written(|out| table(&json!([]), out)), "none\n");
     }
 }

@@ -9,7 +9,6 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// Writes over what was drawn before.
     pub(super) fn redraw(&mut self, lines: &[String], out: &mut dyn Write) -> io::Result<()> {
         self.clear(out)?;
         // A line that wraps would be two, and the next block would begin too low: it is cut at the edge instead.
@@ -32,7 +31,6 @@ impl Block {
     }
 }
 
-/// Colours, or none.
 #[cfg(any(test, feature = "simulator"))]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Paint {

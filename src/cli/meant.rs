@@ -39,7 +39,6 @@ fn from_file(path: &Path, config: Option<&Path>, environment: &Environment) -> R
     Ok(connector)
 }
 
-/// The variables that are text.
 fn readable(environment: &Environment) -> impl Iterator<Item = (String, String)> {
     let text = |text: &OsString| text.to_str().map(str::to_owned);
     environment.iter().filter_map(move |(name, value)| Some((text(name)?, text(value)?)))

@@ -177,7 +177,6 @@ const TEST_PLUGINS: &str = "TRIBUTARY_TEST_PLUGINS";
 /// The process's variables, some of which may not be text.
 type Environment = Vec<(OsString, OsString)>;
 
-/// What a command comes to.
 type Result<T = (), E = Failure> = std::result::Result<T, E>;
 
 /// Why a command did not do what it was asked for.
@@ -192,9 +191,7 @@ enum Failure {
 
 impl From<Problem> for Failure {
     fn from(problem: Problem) -> Self {
-        let mut problems = Problems::default();
-        problems.push(problem);
-        Self::Configuration(problems)
+        Self::Configuration(problem.into())
     }
 }
 
@@ -269,7 +266,6 @@ fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Arguments, cla
     Arguments::from_arg_matches_mut(&mut found).map_err(|error| error.format(&mut command))
 }
 
-/// All there is to the command line.
 fn command() -> clap::Command {
     examples::added(Arguments::command())
 }

@@ -4,7 +4,6 @@ use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Both signals.
 pub(super) struct Signals {
     terminated: Signal,
     interrupted: Signal,
@@ -19,7 +18,6 @@ impl Signals {
         })
     }
 
-    /// Waits for the next one.
     pub(super) async fn next(&mut self) {
         tokio::select! {
             _ = self.terminated.recv() => {}

@@ -96,27 +96,22 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::cli::tests::written;
 
     #[test]
     fn what_is_not_there_is_a_dash_and_what_is_said_below_a_table_is_indented() {
         let row = json!({ "name": "a\u{7}", "count": 3, "is": true });
-        let mut out = Vec::new();
-        note("a", "one\ntwo\n", &mut out).unwrap();
 
         assert_eq!((text(&row["name"]), text(&row["no"])), ("a\\u{7}".to_owned(), "-".to_owned()));
         assert_eq!([text(&row["count"]), text(&row["is"]), text(&json!(false))], ["3", "yes", "no"]);
         assert_eq!(text_or(&row["no"], "all"), "all");
         assert_eq!((each(&json!([1])).len(), each(&row).len()), (1, 0));
-        assert_eq!(out, b"\na\n  one\n  two\n");
+        assert_eq!(written(|out| note("a", "one\ntwo\n", out)), "\na\n  one\n  two\n");
     }
 
     #[test]
     fn where_there_is_nothing_to_list_there_is_no_head() {
-        let mut out = Vec::new();
-
-        columns(["A"], Vec::new(), &mut out).unwrap();
-
-        assert_eq!(out, b"none\n");
+        assert_eq!(written(|out| columns(["A"], Vec::new(), out)), "none\n");
     }
 
     #[test]

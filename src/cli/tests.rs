@@ -1,4 +1,6 @@
-//! Every command that a runbook contains parses.
+//! Every command that a runbook contains parses; and what tests of commands share.
+
+use std::io;
 
 use clap::Parser as _;
 
@@ -6,6 +8,13 @@ use super::Arguments;
 
 /// Runbooks write commands in backticks.
 const RUNBOOKS: &str = include_str!("../../config/prometheus/alerts.yml");
+
+/// The text that `show` writes.
+pub(super) fn written(show: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> String {
+    let mut out = Vec::new();
+    show(&mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
 
 #[test]
 fn every_command_of_a_runbook_is_understood() {

@@ -127,23 +127,9 @@ mod tests {
 
         let mut members: Vec<_> = json.as_object().unwrap().keys().map(String::as_str).collect();
         members.sort_unstable();
-        assert_eq!(
-            members,
-            [
-                "default_value",
-                "dependents",
-                "display_name",
-                "documentation",
-                "group",
-                "importance",
-                "name",
-                "order",
-                "order_in_group",
-                "required",
-                "type",
-                "width"
-            ]
-        );
+        let expected = "default_value dependents display_name documentation group importance name order \
+                        order_in_group required type width";
+        assert_eq!(members.join(" "), expected);
         assert_eq!((json["type"].as_str(), json["width"].as_str()), (Some("INT"), Some("SHORT")));
         assert_eq!(json["default_value"], "100");
         assert_eq!(json["order"], json["order_in_group"]);

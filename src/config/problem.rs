@@ -5,8 +5,6 @@
 
 use std::fmt;
 
-use base::retry::Retry;
-
 /// One thing that must be put right.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
@@ -83,12 +81,6 @@ impl Problems {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
-    }
-
-    /// A configuration does not mend itself.
-    #[must_use]
-    pub fn retry(&self) -> Retry {
-        Retry::Never
     }
 }
 

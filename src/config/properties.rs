@@ -7,8 +7,6 @@ use std::{collections::BTreeMap, io, io::Read};
 
 use java_properties::{LineContent, PropertiesIter};
 
-use base::retry::Retry;
-
 /// Why a text is not in properties syntax.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -26,14 +24,6 @@ pub enum Error {
         /// Line, from 1.
         line: usize,
     },
-}
-
-impl Error {
-    /// A file does not mend itself.
-    #[must_use]
-    pub fn retry(&self) -> Retry {
-        Retry::Never
-    }
 }
 
 /// A properties file, read as far as it can be.

@@ -34,7 +34,7 @@ fn environment() -> [(&'static str, &'static str); 2] {
     [("LONG", CANARY), ("SHORT", SHORT)]
 }
 
-fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+pub(super) fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 

@@ -7,7 +7,7 @@
 //!   to hide it first.
 //! - Names are bounded in length and number: each stays in the filter that every log line is held against.
 
-use std::{collections::BTreeMap, fmt, time::SystemTime};
+use std::{collections::BTreeMap, time::SystemTime};
 
 use parking_lot::Mutex;
 use tracing::level_filters::LevelFilter;
@@ -16,8 +16,6 @@ use tracing_subscriber::{
     filter::Targets,
     reload::{self, Handle},
 };
-
-use base::retry::Retry;
 
 use super::Error;
 
@@ -55,12 +53,6 @@ pub enum LoggerError {
 }
 
 impl LoggerError {
-    /// The same name stays as wrong as it is.
-    #[must_use]
-    pub const fn retry(&self) -> Retry {
-        Retry::Never
-    }
-
     /// Holds what every name has to be, among `known` others whose levels were set.
     ///
     /// # Errors
@@ -95,6 +87,7 @@ pub struct Shown {
 }
 
 /// The filter of the process's logs.
+#[derive(Debug)]
 pub struct Filters {
     levels: Mutex<Levels>,
     handle: Handle<EnvFilter, Registry>,
@@ -132,12 +125,6 @@ impl Filters {
         self.handle.reload(filter).map_err(|_| LoggerError::Gone)?;
         *levels = changed;
         Ok(affected)
-    }
-}
-
-impl fmt::Debug for Filters {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Filters").finish_non_exhaustive()
     }
 }
 

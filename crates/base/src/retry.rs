@@ -1,12 +1,12 @@
 //! The verdict on a failure, and the backoff that obeys it.
 //!
-//! Every module's error answers `retry()` with a [`Retry`]. Whoever handles the error acts on that verdict and never on
-//! the error's text. [`Backoff`] turns "again, later" into bounded, jittered waits.
+//! An error whose cause may pass answers `retry()` with a [`Retry`]. Whoever handles the error acts on that verdict and never
+//! on the error's text. [`Backoff`] turns "again, later" into bounded, jittered waits.
 
 use std::{error::Error, fmt, time::Duration};
 
-/// What may be done about a failure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What may be done about a failure. Of several failures the greatest verdict holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Retry {
     /// The cause passes by itself: try again after the backoff's own wait.
     Later,

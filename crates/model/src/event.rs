@@ -150,13 +150,17 @@ impl AccountingEvent {
         let partition =
             envelope.object("ExtraPartitionInformation").map(ExtraPartitionInformation::from_members);
         let json_data = envelope.text("JsonData");
-        let change = Change::read(json_data.as_deref());
+        let mut data = data(json_data.as_deref());
+        let correlation_id = data.text("CorrelationId");
+        let sequence_version = data.digits("SequenceVersion");
+        let [version, svc_source_interface, svc_process_id, svc_source_action] =
+            ["Version", "SvcSourceInterface", "SvcProcessId", "SvcSourceAction"].map(|name| data.text(name));
         let timestamp = envelope.integer("Timestamp");
         Ok(Self {
             connector: reception.connector.to_owned(),
             resource,
             received_at: reception.received_at,
-            company_id: company(resource, partition.as_ref(), change.correlation_id.as_deref()),
+            company_id: company(resource, partition.as_ref(), correlation_id.as_deref()),
             webhook_id: envelope.text("WebhookId"),
             outgoing_id: envelope.text("OutgoingId"),
             conversation_id: envelope.text("ConversationId"),
@@ -166,13 +170,13 @@ impl AccountingEvent {
             timestamp,
             timestamp_at: timestamp.and_then(Moment::from_ticks).map(Moment::micros),
             json_data,
-            correlation_id: change.correlation_id,
-            version: change.version,
-            sequence: sequence(change.sequence_version.as_deref()),
-            sequence_version: change.sequence_version,
-            svc_source_interface: change.source_interface,
-            svc_process_id: change.process_id,
-            svc_source_action: change.source_action,
+            correlation_id,
+            version,
+            sequence: sequence(sequence_version.as_deref()),
+            sequence_version,
+            svc_source_interface,
+            svc_process_id,
+            svc_source_action,
             user_identifier: envelope.text("UserIdentifier"),
             extra: envelope.rest(),
         })
@@ -206,9 +210,7 @@ impl AccountingEvent {
 
     /// Whether `JsonData` has a value under this name.
     pub(super) fn data_has_value(&self, name: &str) -> bool {
-        let parsed =
-            self.json_data.as_ref().map(|json| Members::parse(SchemaKind::AccountingEvent, json.as_bytes()));
-        matches!(parsed, Some(Ok(data)) if data.has_value(name))
+        data(self.json_data.as_deref()).has_value(name)
     }
 
     /// What happened; `None` where the provider does not say.
@@ -269,30 +271,10 @@ impl EventKind {
     }
 }
 
-/// What `JsonData` says. The text itself is kept, so nothing that is not read here is lost.
-#[derive(Default)]
-struct Change {
-    correlation_id: Option<String>,
-    version: Option<String>,
-    sequence_version: Option<String>,
-    source_interface: Option<String>,
-    process_id: Option<String>,
-    source_action: Option<String>,
-}
-
-impl Change {
-    fn read(json_data: Option<&str>) -> Self {
-        let parsed = json_data.map(|json| Members::parse(SchemaKind::AccountingEvent, json.as_bytes()));
-        let Some(Ok(mut data)) = parsed else { return Self::default() };
-        Self {
-            correlation_id: data.text("CorrelationId"),
-            version: data.text("Version"),
-            sequence_version: data.digits("SequenceVersion"),
-            source_interface: data.text("SvcSourceInterface"),
-            process_id: data.text("SvcProcessId"),
-            source_action: data.text("SvcSourceAction"),
-        }
-    }
+/// The members of `JsonData`, none where it is no JSON object. Its text is kept as well, so nothing that is not read is lost.
+fn data(json_data: Option<&str>) -> Members<'_> {
+    let parsed = json_data.map(|json| Members::parse(SchemaKind::AccountingEvent, json.as_bytes()));
+    parsed.and_then(Result::ok).unwrap_or_default()
 }
 
 /// The company an event is about. A company's own events name it as the record that changed.

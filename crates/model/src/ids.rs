@@ -65,8 +65,6 @@ ids! {
     TenantId, "tenant id";
     /// A subscription of the accounting family.
     WebhookId, "webhook id";
-    /// The user on whose behalf the provider acted.
-    UserIdentifier, "user identifier";
     /// A payroll company's code, as decimal text.
     PayrollCompanyCode, "payroll company code";
     /// A snapshot run.

@@ -46,7 +46,7 @@ pub use encoded::EncodedRecord;
 pub use entity::{InvoicingAction, InvoicingEntity, InvoicingHook};
 pub use error::Error;
 pub use event::{AccountingEvent, AccountingEventType, EventKind, ExtraPartitionInformation, Reception};
-pub use ids::{CompanyId, PayrollCompanyCode, RecordId, RunId, TenantId, UserIdentifier, WebhookId};
+pub use ids::{CompanyId, PayrollCompanyCode, RecordId, RunId, TenantId, WebhookId};
 pub use invoicing::{InvoicingChange, InvoicingContext, InvoicingEnvelope, InvoicingEvent};
 pub use key::{Key, Partitioning};
 pub use ledger::{

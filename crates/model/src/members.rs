@@ -76,6 +76,7 @@ pub(super) use provider_object;
 pub type Extra = BTreeMap<String, String>;
 
 /// The members of one object. See the module's head.
+#[derive(Default)]
 pub(super) struct Members<'a>(Vec<Member<'a>>);
 
 struct Member<'a> {

@@ -1,7 +1,7 @@
 //! `schema-ids.json`: the ids a registry gave, for a start while it is away.
 //!
-//! A crash leaves the old file or the new one ([`durable`]). It names the registry's addresses; a file that shares none with today's is not used, since another registry's ids mean
-//! other schemas.
+//! A crash leaves the old file or the new one ([`durable`]). It names the registry's addresses; a file that shares none with
+//! today's is not used, since another registry's ids mean other schemas.
 
 use std::{
     collections::BTreeMap,
@@ -62,8 +62,7 @@ impl State {
         registry.dedup();
         let path = state_dir.join(FILE);
         let reading = path.clone();
-        let read = tokio::task::spawn_blocking(move || read(&reading)).await;
-        let known = match read.unwrap_or_else(|error| Err(io::Error::other(error))) {
+        let known = match durable::off_runtime(move || read(&reading)).await {
             Ok(None) => Known::new(),
             // One in common is enough: a registry gains and loses nodes.
             Ok(Some(content)) if content.registry.iter().any(|address| registry.contains(address)) => {
@@ -115,8 +114,8 @@ impl State {
         }
         let content = Content { registry: self.registry.clone(), ids: self.known.lock().clone() };
         let path = self.path.clone();
-        let written = tokio::task::spawn_blocking(move || write(&path, &content)).await;
-        if let Err(source) = written.unwrap_or_else(|error| Err(io::Error::other(error))) {
+        let write = move || durable::replace(&path, &serde_json::to_vec_pretty(&content)?);
+        if let Err(source) = durable::off_runtime(write).await {
             self.changed.store(true, Ordering::Release);
             let error = Error::State { path: self.path.clone(), source: Arc::new(source) };
             tracing::warn!(
@@ -130,10 +129,6 @@ impl State {
 fn read(path: &Path) -> io::Result<Option<Content>> {
     let content = durable::read(path, MAX_FILE_BYTES)?;
     Ok(content.map(|content| serde_json::from_slice(&content)).transpose()?)
-}
-
-fn write(path: &Path, content: &Content) -> io::Result<()> {
-    durable::replace(path, &serde_json::to_vec_pretty(content)?)
 }
 
 /// A file within the byte limit may still hold more subjects than we would have written.

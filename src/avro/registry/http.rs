@@ -234,7 +234,6 @@ impl Failure {
     }
 }
 
-/// See the module's head.
 struct Guard;
 
 #[async_trait::async_trait]

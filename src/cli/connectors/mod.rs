@@ -75,7 +75,7 @@ pub(super) async fn run(command: Command, access: &Access, out: &mut dyn Write) 
     match command {
         Command::List => {
             let found = worker.with_files().await?;
-            worker.show(&found, out, table)
+            worker.output.show(&found, out, table)
         }
         Command::Status { name } => status(&worker, name.as_deref(), out).await,
         Command::Apply { files } => apply(&worker, &files, out).await,
@@ -112,7 +112,7 @@ async fn resume(worker: &Worker, name: &str, out: &mut dyn Write) -> Result {
         sleep(RESUME_POLL).await;
     };
     let told = json!({ "connector": name, "done": "resuming", "state": state });
-    worker.show(&told, out, |_, out| writeln!(out, "{name}: resuming, now {}", harmless(&state)))
+    worker.output.show(&told, out, |_, out| writeln!(out, "{name}: resuming, now {}", harmless(&state)))
 }
 
 async fn status(worker: &Worker, name: Option<&str>, out: &mut dyn Write) -> Result {
@@ -123,7 +123,7 @@ async fn status(worker: &Worker, name: Option<&str>, out: &mut dyn Write) -> Res
         };
         found = json!({ name: one });
     }
-    worker.show(&found, out, |found, out| {
+    worker.output.show(&found, out, |found, out| {
         table(found, out)?;
         drift::explain(found, out)?;
         for (name, trace) in traces(found) {
@@ -181,7 +181,6 @@ impl Worker {
         Ok(found)
     }
 
-    /// Whether there is such a connector.
     async fn has(&self, name: &str) -> Result<bool> {
         let answer = self.ask(Method::GET, &["connectors", name], &[], None).await?;
         Ok(answer.status != StatusCode::NOT_FOUND && answer.accepted().map(|_| true)?)
@@ -191,6 +190,7 @@ impl Worker {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::tests::written;
 
     fn found() -> Value {
         json!({
@@ -210,11 +210,8 @@ mod tests {
 
     #[test]
     fn a_table_has_one_line_a_connector_under_even_columns() {
-        let mut out = Vec::new();
+        let text = written(|out| table(&found(), out));
 
-        table(&found(), &mut out).unwrap();
-
-        let text = String::from_utf8(out).unwrap();
         let expected = "NAME     CLASS          STATE    WORKER  TASKS\n\
                         hooks    WebhookSource  RUNNING  a:8083  0:FAILED\n\
                         records  RecordSource   STOPPED  b:8083  -\n";
@@ -229,11 +226,9 @@ mod tests {
             &mut found,
             &json!([edited, { "name": "gone", "file": "gone.json", "state": "deleted" }]),
         );
-        let mut out = Vec::new();
 
-        table(&found, &mut out).unwrap();
+        let text = written(|out| table(&found, out));
 
-        let text = String::from_utf8(out).unwrap();
         let expected = "NAME     CLASS          STATE    WORKER  TASKS     FILE\n\
                         gone     -              -        -       -         deleted\n\
                         hooks    WebhookSource  RUNNING  a:8083  0:FAILED  edited\n\

@@ -54,7 +54,6 @@ pub(super) fn traces(found: &Value) -> Vec<(String, String)> {
     instances(found).into_iter().filter_map(|(name, instance)| Some((name, trace(instance)?))).collect()
 }
 
-/// Every connector and task by its name.
 fn instances(found: &Value) -> Vec<(String, &Value)> {
     let mut instances = Vec::new();
     for (name, one) in found.as_object().into_iter().flatten() {

@@ -16,9 +16,7 @@ use kafka::Received;
 
 /// What a record of a dead-letter topic is.
 pub(super) enum Kind {
-    /// A whole letter.
     Whole(Entry),
-    /// A piece of one.
     Piece(Piece, Entry),
     /// Says that a letter has been replayed.
     Mark(Mark),
@@ -27,7 +25,6 @@ pub(super) enum Kind {
 /// A replay that was noted behind its letter.
 #[derive(Debug, Clone)]
 pub(super) struct Mark {
-    /// Where the letter is.
     pub(super) place: Place,
     pub(super) signature: LetterSignature,
 }
@@ -52,7 +49,6 @@ pub(super) struct Entry {
     pub(super) signature: LetterSignature,
 }
 
-/// Which pieces of a letter are there.
 #[derive(Debug, Clone)]
 pub(super) struct Pieces {
     /// The same for all pieces of a letter; begins with the signature's verdict.
@@ -65,7 +61,6 @@ pub(super) struct Pieces {
 pub(super) const COLUMNS: [&str; 10] =
     ["LETTER", "WRITTEN", "CONNECTOR", "STAGE", "REASON", "TOPIC", "BYTES", "SIGNATURE", "PIECES", "STATE"];
 
-/// What is asked for.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Wanted {
     pub(super) reason: Option<String>,
@@ -112,7 +107,6 @@ impl Kind {
 }
 
 impl Mark {
-    /// The mark that a record is, if it is one.
     pub(super) fn of(record: &Received, signer: &LetterSigner) -> Option<Self> {
         let place = letter::text(&record.headers, letter::REPLAYED)?.parse().ok()?;
         let signature = match signer.verify(record) {
@@ -139,12 +133,10 @@ impl Mark {
 }
 
 impl Entry {
-    /// Whether all of it is there.
     pub(super) fn is_complete(&self) -> bool {
         self.pieces.as_ref().is_none_or(|pieces| pieces.seen.len() == pieces.of as usize)
     }
 
-    /// Whether it is asked for.
     pub(super) fn fits(&self, wanted: &Wanted) -> bool {
         let reason = wanted.reason.as_ref().is_none_or(|reason| {
             let reason = reason.to_lowercase();
@@ -153,7 +145,6 @@ impl Entry {
         reason && wanted.since.is_none_or(|since| self.written_at >= since)
     }
 
-    /// A line of the table.
     pub(super) fn row(&self) -> [String; 10] {
         let pieces = match &self.pieces {
             None => "whole".to_owned(),
@@ -178,7 +169,6 @@ impl Entry {
         ]
     }
 
-    /// The same for machines.
     pub(super) fn json(&self) -> serde_json::Value {
         let pieces = self.pieces.as_ref();
         json!({
@@ -209,7 +199,6 @@ pub(super) struct Recent {
 }
 
 impl Recent {
-    /// Remembers at most `most` letters.
     pub(super) fn new(most: usize) -> Self {
         Self { most, known: HashSet::new(), order: VecDeque::new() }
     }

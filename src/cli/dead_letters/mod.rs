@@ -112,7 +112,6 @@ struct Letters {
     worker: Worker,
     topic: Arc<str>,
     partitions: i32,
-    /// Tells what workers wrote.
     signer: LetterSigner,
     /// For whom a replay publishes; `None` if the choice of the topic leaves that open.
     owner: Option<Owner>,

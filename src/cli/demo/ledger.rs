@@ -120,7 +120,6 @@ impl Verdict {
     }
 }
 
-/// How many there are in each topic.
 pub(super) fn by_topic(topics: &BTreeMap<String, usize>) -> String {
     topics.iter().map(|(topic, count)| format!("{count} in {topic}")).collect::<Vec<_>>().join(", ")
 }

@@ -152,7 +152,6 @@ async fn show(options: &Options, stage: &Stage, screen: &mut Screen<'_>) -> Resu
     if counted.broken() == 0 { Ok(()) } else { Err(Failure::Reported) }
 }
 
-/// Where everything is.
 fn places(stage: &Stage) -> String {
     let Stage { ground, worker: RunningWorker { admin, receiver, .. }, .. } = stage;
     let admin = admin.as_str().trim_end_matches('/');

@@ -46,7 +46,6 @@ impl<'a> Screen<'a> {
         self.begun.elapsed().as_secs_f64()
     }
 
-    /// Something has happened.
     pub(super) fn tell(&mut self, text: &str) -> Result {
         let at = self.terminal.paint.faint(&format!("{:>6.2} s", self.seconds()));
         self.print(&format!("{at}  {text}"))

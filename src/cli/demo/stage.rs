@@ -59,7 +59,6 @@ pub(super) const LOOK: Duration = Duration::from_millis(50);
 /// The same where the time itself is measured.
 pub(super) const CLOSE_LOOK: Duration = Duration::from_millis(5);
 
-/// Everything, running.
 pub(super) struct Stage {
     pub(super) ground: Ground,
     pub(super) rest: client::Worker,
@@ -217,7 +216,6 @@ impl Stage {
         Ok(Verdict::of(entries, &records))
     }
 
-    /// All that a topic holds.
     pub(super) async fn read(&self, topic: Topic) -> Result<Vec<Received>> {
         let name = topic.name(&TopicPrefix::new(PREFIX)?);
         let (partitions, mut records): (Vec<i32>, _) = ((0..PARTITIONS).collect(), Vec::new());
@@ -228,7 +226,6 @@ impl Stage {
         Ok(records)
     }
 
-    /// Decodes what topics hold.
     pub(super) fn decoder(&self) -> Result<avro::Decoder> {
         let registry = config::Registry::open(self.ground.registry.url().clone());
         Ok(avro::Decoder::new(avro::Registry::new(&registry)?))

@@ -81,7 +81,6 @@ pub(super) struct Ground {
     worker: Arc<Worker>,
 }
 
-/// A worker that runs.
 pub(super) struct RunningWorker {
     pub(super) running: JoinHandle<Result<(), service::Error>>,
     pub(super) stop: CancellationToken,
@@ -301,7 +300,6 @@ impl fmt::Display for Ground {
     }
 }
 
-/// A random secret for this process.
 fn secret() -> Result<String> {
     random::hex::<32>().map_err(outside)
 }

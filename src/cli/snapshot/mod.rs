@@ -178,7 +178,7 @@ async fn start(
 ) -> Result<Option<Value>> {
     let told = worker.send(Method::POST, &path(connector), &[], Some(body)).await?.json()?;
     if !wait {
-        worker.show(&told, out, |told, out| show::started(connector, told, out))?;
+        worker.output.show(&told, out, |told, out| show::started(connector, told, out))?;
         return Ok(None);
     }
     let id = told["id"].as_str().ok_or_else(|| failure("the worker did not say which id the run has"))?;
@@ -188,7 +188,7 @@ async fn start(
 async fn order(worker: &Worker, named: &Named, order: &str, out: &mut dyn Write) -> Result {
     let path = ["connectors", &named.connector, "snapshots", &named.id, order];
     let told = worker.send(Method::PUT, &path, &[], None).await?.json()?;
-    worker.show(&told, out, show::ordered)
+    worker.output.show(&told, out, show::ordered)
 }
 
 /// The newest run that is not over, else the newest.
@@ -206,7 +206,7 @@ fn is_over(run: &Value) -> bool {
 
 /// Shows a run that is over; an error unless it is certified.
 fn certified(worker: &Worker, run: &Value, out: &mut dyn Write) -> Result {
-    worker.show(run, out, show::run)?;
+    worker.output.show(run, out, show::run)?;
     if run["certified"] == true { Ok(()) } else { Err(Failure::Reported) }
 }
 

@@ -10,10 +10,6 @@ use serde_json::Value;
 use super::watch::progress;
 use crate::cli::table::{Column, columns, each, harmless, note, objects, text};
 
-/// Heads of what is counted by kind.
-const DIFFERENCE: [&str; 2] = ["DIFFERENCE", "RECORDS"];
-const REPAIRED: [&str; 2] = ["REPAIRED", "RECORDS"];
-
 /// One line a run, then why some wait or have stopped.
 pub(super) fn runs(found: &Value, out: &mut dyn Write) -> io::Result<()> {
     let all = each(&found["snapshots"]);
@@ -37,7 +33,7 @@ pub(super) fn run(run: &Value, out: &mut dyn Write) -> io::Result<()> {
     for line in progress(run).into_iter().skip(1) {
         writeln!(out, "{line}")?;
     }
-    for (head, member) in [(DIFFERENCE, "differences"), (REPAIRED, "repaired")] {
+    for (head, member) in [("DIFFERENCE", "differences"), ("REPAIRED", "repaired")] {
         let found = counted(run, member);
         if !found.is_empty() {
             writeln!(out)?;
@@ -72,14 +68,14 @@ pub(super) fn differences(run: &Value, out: &mut dyn Write) -> io::Result<()> {
     let (id, rows, contents) = (text(&run["id"]), text(&run["rows"]), text(&run["contents"]));
     let (left, mended) = (counted(run, "differences"), counted(run, "repaired"));
     if !mended.is_empty() {
-        counts(REPAIRED, &mended, out)?;
+        counts("REPAIRED", &mended, out)?;
         writeln!(out)?;
     }
     if left.is_empty() {
         let now = if mended.is_empty() { "" } else { " any more" };
         writeln!(out, "{id}: nothing differs{now}: {rows} rows compared, {contents} of them in full")?;
     } else {
-        counts(DIFFERENCE, &left, out)?;
+        counts("DIFFERENCE", &left, out)?;
         writeln!(out, "\n{id}: {rows} rows compared, {contents} of them in full")?;
     }
     if let Some(disabled) = run["disabled"].as_u64().filter(|disabled| *disabled > 0) {
@@ -187,9 +183,9 @@ fn done(run: &Value) -> String {
     format!("{}/{}", text(&lists["ended"]), text(&lists["total"]))
 }
 
-fn counts(head: [&str; 2], counts: &[(String, u64)], out: &mut dyn Write) -> io::Result<()> {
+fn counts(head: &str, counts: &[(String, u64)], out: &mut dyn Write) -> io::Result<()> {
     let rows = counts.iter().map(|(kind, count)| [kind.clone(), count.to_string()]);
-    columns(head, rows.collect(), out)
+    columns([head, "RECORDS"], rows.collect(), out)
 }
 
 fn reason(run: &Value, out: &mut dyn Write) -> io::Result<()> {
@@ -213,12 +209,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    fn written(show: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> String {
-        let mut out = Vec::new();
-        show(&mut out).unwrap();
-        String::from_utf8(out).unwrap()
-    }
+    use crate::cli::tests::written;
 
     fn one() -> Value {
         json!({ "id": "r", "kind": "verify", "state": "paused", "lists": ["customers", "accounts"], "rows": 7,

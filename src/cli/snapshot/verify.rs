@@ -58,6 +58,6 @@ pub(in crate::cli) async fn run(options: &Options, out: &mut dyn Write) -> Resul
     }
     let waits = *wait || !*no_wait;
     let Some(ended) = start(&worker, connector, &body, waits, out).await? else { return Ok(()) };
-    worker.show(&ended, out, show::differences)?;
+    worker.output.show(&ended, out, show::differences)?;
     if show::is_same(&ended) { Ok(()) } else { Err(Failure::Reported) }
 }

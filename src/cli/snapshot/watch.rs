@@ -20,7 +20,6 @@ use crate::cli::{
     table::{each, harmless, text},
 };
 
-/// How often is looked.
 const LOOK: Duration = Duration::from_secs(1);
 /// Answers in a row that may be missing.
 const MISSING: u32 = 30;
@@ -28,27 +27,6 @@ const MISSING: u32 = 30;
 const WIDTH: usize = 24;
 /// Lists that get a bar each.
 const BARS: usize = 10;
-
-/// How it is shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Manner {
-    /// In place.
-    Bars,
-    /// A line for each change.
-    Lines,
-    /// Not until it is over.
-    Silent,
-}
-
-impl Manner {
-    pub(super) fn of(output: Output, is_terminal: bool) -> Self {
-        match (output, is_terminal) {
-            (Output::Json, _) => Self::Silent,
-            (Output::Table, true) => Self::Bars,
-            (Output::Table, false) => Self::Lines,
-        }
-    }
-}
 
 /// Waits until a run is over, and returns its last state.
 pub(super) async fn until_over(
@@ -58,7 +36,7 @@ pub(super) async fn until_over(
     out: &mut dyn Write,
 ) -> Result<Value> {
     let path = ["connectors", connector, "snapshots", id];
-    let manner = Manner::of(worker.output, io::stdout().is_terminal());
+    let is_terminal = io::stdout().is_terminal();
     let (mut missing, mut block, mut told) = (0, Block::default(), String::new());
     loop {
         let answer = worker.ask(Method::GET, &path, &[], None).await;
@@ -71,16 +49,16 @@ pub(super) async fn until_over(
         let run = answer?.accepted()?.json()?;
         missing = 0;
         let lines = progress(&run);
-        match manner {
-            Manner::Silent => {}
-            Manner::Lines => {
+        match worker.output {
+            Output::Json => {}
+            Output::Table if is_terminal => block.redraw(&lines, out)?,
+            Output::Table => {
                 let line = lines.first().cloned().unwrap_or_default();
                 if line != told {
                     writeln!(out, "{line}")?;
                     told = line;
                 }
             }
-            Manner::Bars => block.redraw(&lines, out)?,
         }
         out.flush()?;
         if is_over(&run) {
@@ -224,13 +202,6 @@ mod tests {
             progress(&ended),
             ["r: ended  [########################] 100%  4 of 4 lists, 3 certified  1200 rows"]
         );
-    }
-
-    #[test]
-    fn json_is_silent_until_the_end_and_a_pipe_gets_lines() {
-        assert_eq!(Manner::of(Output::Json, true), Manner::Silent);
-        assert_eq!(Manner::of(Output::Table, false), Manner::Lines);
-        assert_eq!(Manner::of(Output::Table, true), Manner::Bars);
     }
 
     #[test]

@@ -111,7 +111,7 @@ pub(super) async fn run(
             let patch = json!({ "subscriptions.manage": "false" });
             worker.send(Method::PATCH, &path, &[], Some(&patch)).await?;
             let told = json!({ "connector": connector, "done": "configured", "manage": false });
-            worker.show(&told, out, |_, out| {
+            worker.output.show(&told, out, |_, out| {
                 writeln!(out, "{connector}: only receives from now on; its subscriptions stay as they are")
             })
         }

@@ -39,7 +39,7 @@ pub(super) async fn plan(
         return Err(problem("--show-secrets", named, rule, "name the connector's file (JSON)").into());
     }
     let advertised = advertised(receiving, access, environment)?;
-    let source = match meant::connector(named, access.config(), environment).await? {
+    let source = match meant::connector(named, access.config.as_deref(), environment).await? {
         Connector::WebhookSource(source) => source,
         other => {
             let rule = format!("is a {}, which has no subscriptions", other.class().name());
@@ -52,10 +52,9 @@ pub(super) async fn plan(
         problem(key, advertised.as_str(), path.to_string(), AdvertisedPath::REMEDY)
     })?;
     let found = found(&source, wanted, receiving.show_secrets);
-    access.output().show(&found, out, table)
+    access.format.output().show(&found, out, table)
 }
 
-/// Where receivers are.
 fn advertised(receiving: &Receiving, access: &Access, environment: &Environment) -> Result<Url> {
     if let Some(url) = &receiving.advertised_url {
         if url.scheme() != "https" || url.port_or_known_default() != Some(443) {
@@ -70,11 +69,10 @@ fn advertised(receiving: &Receiving, access: &Access, environment: &Environment)
         let remedy = "name the receivers' address, or the properties of a worker with --config";
         problem("--advertised-url", None, rule, remedy)
     };
-    let worker = load::worker_if_any(access.config(), environment)?;
+    let worker = load::worker_if_any(access.config.as_deref(), environment)?;
     worker.and_then(|worker| worker.webhook.advertised_url).ok_or_else(|| missing().into())
 }
 
-/// Everything that is declared.
 fn found(source: &WebhookSource, wanted: BTreeMap<Target, Wanted>, show_secrets: bool) -> Value {
     let each = wanted.into_iter().map(|(target, wanted)| {
         let is_signed = wanted.fingerprint != Fingerprint::of("");

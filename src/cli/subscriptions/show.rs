@@ -74,12 +74,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    fn written(show: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> String {
-        let mut out = Vec::new();
-        show(&mut out).unwrap();
-        String::from_utf8(out).unwrap()
-    }
+    use crate::cli::tests::written;
 
     fn found() -> Value {
         json!({

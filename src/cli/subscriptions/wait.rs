@@ -19,7 +19,6 @@ use crate::cli::{
     failure,
 };
 
-/// How often the ledger is looked at.
 const LOOK: Duration = Duration::from_secs(1);
 
 pub(super) async fn until_done(
@@ -35,13 +34,15 @@ pub(super) async fn until_done(
     if limit.is_zero() {
         let wish = json!({ "number": number, "removed": removed });
         let told = json!({ "connector": connector, "done": "asked for", "wish": wish });
-        return worker.show(&told, out, |_, out| writeln!(out, "{connector}: asked for, as wish {number}"));
+        return worker
+            .output
+            .show(&told, out, |_, out| writeln!(out, "{connector}: asked for, as wish {number}"));
     }
     let mut told = String::new();
     loop {
         let found = worker.get(&["connectors", connector, "subscriptions"], &[]).await?;
         match standing(&found["wish"], number, removed) {
-            Standing::Done => return worker.show(&found, out, show::list),
+            Standing::Done => return worker.output.show(&found, out, show::list),
             Standing::Replaced => {
                 let words = "somebody has asked for the opposite since; nothing more is waited for";
                 return Err(failure(format!("{connector}: {words}")));
@@ -71,7 +72,6 @@ async fn wish(worker: &Worker, connector: &str, removed: bool) -> Result<u64> {
     told["number"].as_u64().ok_or_else(|| failure("the worker did not say which number the wish has"))
 }
 
-/// What has become of a wish.
 #[derive(Debug, PartialEq, Eq)]
 enum Standing {
     Done,

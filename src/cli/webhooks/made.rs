@@ -8,7 +8,6 @@ use model::{AccountingResource, Area, InvoicingHook, Moment};
 /// Ticks of 100 nanoseconds from year 1, where the provider counts from, to 1970.
 const TICKS_BEFORE_1970: i64 = 621_355_968_000_000_000;
 
-/// What an accounting delivery is about.
 pub(super) struct Accounting<'a> {
     pub(super) resource: AccountingResource,
     /// The end of the event's name, or all of it for `Acknowledge` and `ErrorOccurred`.

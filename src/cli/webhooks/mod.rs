@@ -9,7 +9,7 @@ mod send;
 
 use std::{
     fs,
-    io::{self, Read, Write},
+    io::{self, Write},
     path::{Path, PathBuf},
 };
 
@@ -24,6 +24,7 @@ use crate::{
     config::{
         Connector, Problem,
         connector::{Signature, WebhookSource, hook},
+        properties::read_bounded,
     },
     webhooks::signature::{self, ACCOUNTING_HEADER, SHORTEST_SECRET},
 };
@@ -72,7 +73,6 @@ pub(super) struct Signing {
     header: Option<HeaderName>,
 }
 
-/// What signs bodies.
 pub(super) struct Signer {
     header: HeaderName,
     /// `None` where the connector asks for no signature.
@@ -80,7 +80,6 @@ pub(super) struct Signer {
 }
 
 impl Signer {
-    /// Name and value of the header.
     fn sign(&self, body: &[u8]) -> Option<(HeaderName, String)> {
         self.secret.as_ref().map(|secret| (self.header.clone(), signature::sign(secret, body)))
     }
@@ -105,7 +104,6 @@ pub(super) async fn run(command: Command, environment: &Environment, out: &mut d
 }
 
 impl Signing {
-    /// The connector that is meant, if one is.
     async fn source(&self, environment: &Environment) -> Result<Option<WebhookSource>> {
         let Some(named) = &self.connector else { return Ok(None) };
         match meant::connector(named, self.config.as_deref(), environment).await? {
@@ -117,7 +115,6 @@ impl Signing {
         }
     }
 
-    /// What signs with the secret that is meant.
     fn signer(&self, source: Option<&WebhookSource>, environment: &Environment) -> Result<Signer, Problem> {
         let given = self.given(environment)?;
         let (header, secret) = match (self.invoicing, source) {
@@ -219,21 +216,15 @@ async fn read_body(path: Option<PathBuf>) -> Result<Vec<u8>> {
 }
 
 fn read(path: Option<&Path>) -> Result<Vec<u8>, Problem> {
-    let mut body = Vec::new();
     let named = path.filter(|path| path.as_os_str() != "-");
     let read = match named {
-        Some(path) => {
-            fs::File::open(path).and_then(|file| file.take(LARGEST_BODY + 1).read_to_end(&mut body))
-        }
-        None => io::stdin().lock().take(LARGEST_BODY + 1).read_to_end(&mut body),
+        Some(path) => fs::File::open(path).and_then(|file| read_bounded(file, LARGEST_BODY)),
+        None => read_bounded(io::stdin().lock(), LARGEST_BODY),
     };
     let about = |rule: String| {
         let remedy = "name a file with the bytes of a delivery, or - for the standard input";
         problem("body", &*named.unwrap_or(Path::new("-")).to_string_lossy(), rule, remedy)
     };
-    read.map_err(|error| about(format!("cannot be read: {}", error.kind())))?;
-    if body.len() as u64 > LARGEST_BODY {
-        return Err(about(format!("is larger than {LARGEST_BODY} bytes")));
-    }
-    Ok(body)
+    read.map_err(|error| about(format!("cannot be read: {}", error.kind())))?
+        .ok_or_else(|| about(format!("is larger than {LARGEST_BODY} bytes")))
 }

@@ -82,11 +82,11 @@ pub(super) async fn run(options: &Options, environment: &Environment, out: &mut 
             Some(given) => given.clone(),
             None => made(options, number)?,
         };
-        let (answer, elapsed) = answer(signed(&client, &url, &signer, body)).await?;
+        let answer = answer(signed(&client, &url, &signer, body)).await?;
         taken += u32::from(answer.status == StatusCode::OK);
-        slowest = slowest.max(elapsed);
+        slowest = slowest.max(answer.elapsed);
         let place = if options.count > 1 { format!("{number}: ") } else { String::new() };
-        tell(&place, &answer, elapsed, out)?;
+        tell(&place, &answer, out)?;
     }
     let sent = options.count;
     if sent > 1 {
@@ -114,14 +114,14 @@ fn signed(client: &Client, url: &Url, signer: &Signer, body: Vec<u8>) -> Request
     request.body(body)
 }
 
-/// What the receiver said.
 struct Answer {
     status: StatusCode,
     kind: String,
     body: Vec<u8>,
+    elapsed: Duration,
 }
 
-async fn answer(request: RequestBuilder) -> Result<(Answer, Duration)> {
+async fn answer(request: RequestBuilder) -> Result<Answer> {
     let began = Instant::now();
     let mut answer = request.send().await?;
     let kind = answer.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
@@ -133,11 +133,10 @@ async fn answer(request: RequestBuilder) -> Result<(Answer, Duration)> {
         body.extend_from_slice(&chunk);
     }
     body.truncate(ANSWER_LIMIT);
-    Ok((Answer { status, kind, body }, began.elapsed()))
+    Ok(Answer { status, kind, body, elapsed: began.elapsed() })
 }
 
-fn tell(place: &str, answer: &Answer, elapsed: Duration, out: &mut dyn Write) -> Result {
-    let Answer { status, body, .. } = answer;
+fn tell(place: &str, Answer { status, body, elapsed, .. }: &Answer, out: &mut dyn Write) -> Result {
     writeln!(out, "{place}{status} in {:.1} ms", elapsed.as_secs_f64() * 1_000.0)?;
     if !body.is_empty() {
         writeln!(out, "  {}", indented(&String::from_utf8_lossy(body), "  "))?;
@@ -149,8 +148,8 @@ fn tell(place: &str, answer: &Answer, elapsed: Duration, out: &mut dyn Write) ->
 async fn echo(client: &Client, mut url: Url, out: &mut dyn Write) -> Result {
     let id = random::guid()?;
     url.query_pairs_mut().clear().append_pair("echo", &id);
-    let (answer, elapsed) = answer(client.get(url)).await?;
-    tell("", &answer, elapsed, out)?;
+    let answer = answer(client.get(url)).await?;
+    tell("", &answer, out)?;
     let fault = if answer.status != StatusCode::OK {
         "the status is not 200"
     } else if answer.body != id.as_bytes() {
@@ -164,7 +163,6 @@ async fn echo(client: &Client, mut url: Url, out: &mut dyn Write) -> Result {
     Err(Failure::Reported)
 }
 
-/// Where deliveries go.
 fn url(options: &Options, source: Option<&WebhookSource>, environment: &Environment) -> Result<Url> {
     let mut url = match &options.url {
         Some(url) if !matches!(url.path(), "" | "/") => return Ok(checked(url.clone())?),

@@ -214,10 +214,7 @@ fn target_state(value: &Value, problems: &mut Problems) -> Option<TargetState> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
-    }
+    use crate::config::tests::map;
 
     #[test]
     fn both_forms_are_read_and_scalars_become_text() {

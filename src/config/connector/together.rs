@@ -90,10 +90,10 @@ pub fn conflicts<'a>(connectors: impl IntoIterator<Item = &'a Connector>) -> Pro
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Providers;
+    use crate::config::{Providers, tests::map};
 
     fn record_source(name: &str, prefix: &str) -> Connector {
-        let config = [
+        let config = map(&[
             ("connector.class", "RecordSource"),
             ("topic.prefix", prefix),
             ("provider.base.url", "https://api.example.com"),
@@ -101,8 +101,7 @@ mod tests {
             ("provider.subscription.key", "0123456789abcdef"),
             ("oauth.client.id", "client"),
             ("oauth.client.secret", "0123456789abcdef"),
-        ];
-        let config = config.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        ]);
         Connector::parse(name, &config, &Providers::new([])).unwrap().0
     }
 
@@ -121,11 +120,8 @@ mod tests {
     #[test]
     fn what_a_connector_has_for_itself_is_read_alone_and_as_the_whole_is() {
         let providers = Providers::new([]);
-        let config = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
-            pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
-        };
         let of =
-            |pairs: &[(&str, &str)]| Sole::of(&config(pairs), &providers).map(|sole| (sole.key, sole.value));
+            |pairs: &[(&str, &str)]| Sole::of(&map(pairs), &providers).map(|sole| (sole.key, sole.value));
         let (records, webhooks) = (("connector.class", "RecordSource"), ("connector.class", "WebhookSource"));
         let unreadable = ("oauth.client.secret", "${file:/nowhere:secret}");
 
@@ -139,7 +135,7 @@ mod tests {
         assert_eq!(of(&[webhooks, hooks]), Some(("invoicing.segment", "Invoicing".into())), "by default");
         assert_eq!(of(&[("connector.class", "Other"), ("topic.prefix", "one")]), None);
         let whole = record_source("a", "one").sole();
-        assert_eq!(whole, Sole::of(&config(&[records, ("topic.prefix", "one")]), &providers));
+        assert_eq!(whole, Sole::of(&map(&[records, ("topic.prefix", "one")]), &providers));
     }
 
     #[test]

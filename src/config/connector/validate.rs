@@ -106,10 +106,10 @@ fn errors(problems: &Problems, name: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::tests::map;
 
     fn answer_to(class: &str, pairs: &[(&str, &str)]) -> Validation {
-        let config = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        validate(class, &config, &Providers::new([]))
+        validate(class, &map(pairs), &Providers::new([]))
     }
 
     fn errors_of<'a>(answer: &'a Validation, key: &str) -> &'a [String] {

@@ -19,7 +19,6 @@ const OWN_VARIABLES: [&str; 2] = ["CONNECT_", "TRIBUTARY_"];
 /// Trees in which a file shows something about processes and devices.
 const KERNEL: [&str; 3] = ["/proc", "/sys", "/dev"];
 
-/// See the module's head.
 #[derive(Debug, Default)]
 pub(super) struct Guarded {
     variables: BTreeSet<String>,

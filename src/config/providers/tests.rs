@@ -1,6 +1,7 @@
 use std::fs;
 
 use super::*;
+use crate::config::tests::map;
 
 fn environment() -> Vec<(String, String)> {
     [("TOKEN", "hunter2"), ("NESTED", "${env:TOKEN}"), ("EMPTY", "")]
@@ -8,13 +9,9 @@ fn environment() -> Vec<(String, String)> {
         .to_vec()
 }
 
-fn settings(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
-}
-
 /// The scopes of the worker and of connectors, and what is wrong with the settings.
 fn scopes(pairs: &[(&str, &str)]) -> (Providers, Providers, Problems) {
-    let (mut problems, settings) = (Problems::default(), settings(pairs));
+    let (mut problems, settings) = (Problems::default(), map(pairs));
     let mut own = Providers::new(environment());
     own.configure(&settings, &mut problems);
     let connectors = own.for_connectors(&settings, None, &mut problems, &mut Vec::new());

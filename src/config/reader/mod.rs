@@ -22,7 +22,6 @@ use super::{
     providers::{Providers, Resolved, SecretsPolicy},
 };
 
-/// See the module's head.
 pub(crate) struct Reader<'a> {
     values: &'a BTreeMap<String, String>,
     providers: &'a Providers,

@@ -1,15 +1,11 @@
 use super::*;
-use crate::config::key::Rule;
+use crate::config::{key::Rule, tests::map};
 
 const COUNT: Key = Key::new(Type::Int, "count", "").or("7").rule(Rule::Range(1, 9));
 const SECRET: Key = Key::new(Type::Password, "secret", "").rule(Rule::Size(8, 64));
 const WORDS: Key = Key::new(Type::List, "words", "").or("a,b").rule(Rule::OneOf(&["a", "b"]));
 const ADDRESS: Key = Key::new(Type::String, "address", "").rule(Rule::OneOf(&["x"]));
 const NAME: Key = Key::new(Type::String, "name", "").required();
-
-fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
-}
 
 fn providers() -> Providers {
     let variables = [

@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::{
     sync::watch,
     time::{Instant, sleep_until, timeout_at},
@@ -109,7 +109,7 @@ impl Circuit {
     /// It stays open beyond `end`.
     pub async fn ready(&self, end: Instant) -> Result<Duration, StaysOpen> {
         let since = Instant::now();
-        if self.lock().look(since) == Look::Free {
+        if self.inner.lock().look(since) == Look::Free {
             return Ok(Duration::ZERO);
         }
         let _waiting = self.wait();
@@ -119,7 +119,7 @@ impl Circuit {
 
     /// Lets a request go, as the probe if it has to be one.
     pub fn enter(&self) -> Option<Pass<'_>> {
-        let probe = self.lock().enter(Instant::now())?;
+        let probe = self.inner.lock().enter(Instant::now())?;
         Some(Pass { circuit: self, probe })
     }
 
@@ -152,7 +152,7 @@ impl Circuit {
     /// It may not go now.
     pub fn enter_last(&self) -> Result<Pass<'_>, StaysOpen> {
         let now = Instant::now();
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         match inner.look_last(now) {
             Look::Free => match inner.enter(now) {
                 Some(probe) => Ok(Pass { circuit: self, probe }),
@@ -169,7 +169,7 @@ impl Circuit {
         loop {
             changed.mark_unchanged();
             let now = Instant::now();
-            let look = looks(&self.lock(), now);
+            let look = looks(&self.inner.lock(), now);
             match look {
                 Look::Free => return Ok(()),
                 Look::Until(until) if until >= end => return Err(StaysOpen(Some(until - now))),
@@ -190,23 +190,19 @@ impl Circuit {
     }
 
     fn wait(&self) -> Waiting<'_> {
-        self.lock().waiting += 1;
+        self.inner.lock().waiting += 1;
         Waiting(self)
     }
 
     /// Whether single requests at most are let through.
     pub fn is_open(&self) -> bool {
-        !matches!(self.lock().state, State::Closed { .. })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock()
+        self.inner.lock().state.is_open()
     }
 
     /// Takes a change, and tells everybody of one that is.
     fn change(&self, change: impl FnOnce(&mut Inner)) {
         let (was, is) = {
-            let mut inner = self.lock();
+            let mut inner = self.inner.lock();
             let was = inner.state;
             change(&mut inner);
             (was, inner.state)
@@ -327,7 +323,7 @@ impl Drop for Pass<'_> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let is_last = {
-            let mut inner = self.0.lock();
+            let mut inner = self.0.inner.lock();
             inner.waiting -= 1;
             inner.waiting == 0 && inner.state.is_open()
         };
@@ -340,7 +336,7 @@ impl Drop for Waiting<'_> {
 
 impl Drop for Circuit {
     fn drop(&mut self) {
-        if self.lock().state.is_open() {
+        if self.inner.lock().state.is_open() {
             metrics::api_circuit_closed(self.host);
         }
     }

@@ -111,7 +111,7 @@ fn what_was_on_its_way_when_it_opened_does_not_lengthen_the_rest() {
 #[tokio::test]
 async fn those_who_wait_go_when_the_probe_was_answered_and_not_before() {
     let circuit = Circuit::new(ApiHost::Api);
-    circuit.lock().state = State::Open { until: Instant::now() };
+    circuit.inner.lock().state = State::Open { until: Instant::now() };
     let far = Instant::now() + Duration::from_secs(30);
     let probe = circuit.enter().unwrap();
     let soon = Instant::now() + Duration::from_millis(20);
@@ -134,7 +134,7 @@ async fn who_cannot_wait_so_long_is_told_how_long_it_is() {
     }
     // Or the rest may be over before it is asked for.
     let hour = Duration::from_secs(3_600);
-    if let State::Open { until } = &mut circuit.lock().state {
+    if let State::Open { until } = &mut circuit.inner.lock().state {
         *until += hour;
     }
 
@@ -146,7 +146,7 @@ async fn who_cannot_wait_so_long_is_told_how_long_it_is() {
 /// Half open: the next to come is the probe.
 fn half_open() -> (Circuit, Instant) {
     let circuit = Circuit::new(ApiHost::Identity);
-    circuit.lock().state = State::Open { until: Instant::now() };
+    circuit.inner.lock().state = State::Open { until: Instant::now() };
     (circuit, Instant::now() + Duration::from_secs(30))
 }
 

@@ -9,6 +9,8 @@ use std::{
     path::Path,
 };
 
+use tokio::task::spawn_blocking;
+
 pub use self::private::{
     ForeignOwner, check_directory, create_private_files, foreign_owner, private_directory, private_file,
     private_tree, state_directory,
@@ -35,6 +37,16 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     // The rename itself is durable only once the directory is.
     let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
     File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+/// Runs work on files off the runtime's threads; a panic in it becomes an error.
+///
+/// # Errors
+/// Those of the work.
+pub async fn off_runtime<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
 /// Opens a regular file to read it. A pipe, device or terminal is refused without waiting for it.

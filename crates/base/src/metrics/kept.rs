@@ -11,7 +11,6 @@ use super::{DeliveryFamily, labels::value, names::*};
 
 static KEPT: OnceLock<Kept> = OnceLock::new();
 
-/// See the module's head.
 pub(super) struct Kept {
     /// Records of webhooks that were published.
     pub(super) published: Counter,

@@ -28,7 +28,6 @@ use crate::{
 /// How long Kafka may take to acknowledge a record.
 const PUBLISH_LIMIT: Duration = Duration::from_secs(30);
 
-/// What became of a letter.
 pub(super) enum Became {
     /// These records; none where there was nothing to publish.
     Published(Vec<String>),
@@ -36,7 +35,6 @@ pub(super) enum Became {
     Refused(String),
 }
 
-/// Publishes what letters say.
 pub(super) struct Again<'a> {
     letters: &'a Letters,
     owner: Owner,
@@ -144,7 +142,6 @@ impl<'a> Again<'a> {
     }
 }
 
-/// Kafka did not acknowledge a record.
 fn unacknowledged(topic: &str) -> Failure {
     let limit = PUBLISH_LIMIT.as_secs();
     failure(format!(

@@ -8,12 +8,10 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::webhooks::letter::Place;
 
-/// Offsets of a stretch.
 const STRETCH: i64 = 1 << 16;
 /// Stretches with marks: 64 MiB, enough for half a billion letters in a row.
 const MOST: usize = 8_192;
 
-/// See the module's head.
 #[derive(Debug, Default)]
 pub(super) struct Marks {
     /// By partition and number of the stretch.
@@ -23,7 +21,6 @@ pub(super) struct Marks {
 }
 
 impl Marks {
-    /// Of these alone, or of all.
     pub(super) fn of(only: Option<BTreeSet<Place>>) -> Self {
         Self { stretches: HashMap::new(), only }
     }
@@ -46,7 +43,6 @@ impl Marks {
         Ok(())
     }
 
-    /// Whether it was.
     pub(super) fn contains(&self, place: Place) -> bool {
         let (stretch, word, bit) = position(place);
         self.stretches.get(&stretch).is_some_and(|words| words[word] & bit != 0)

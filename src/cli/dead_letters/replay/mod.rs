@@ -49,7 +49,6 @@ pub(super) const PIECES_LIMIT: usize = 128 << 20;
 /// Letters in pieces that are remembered as done, in case the topic has them twice.
 const REMEMBERED: usize = 65_536;
 
-/// What is to be replayed.
 pub(super) struct Order {
     /// Of all letters, those that fit.
     pub(super) wanted: Wanted,
@@ -58,7 +57,6 @@ pub(super) struct Order {
     pub(super) dry_run: bool,
     /// Also what was replayed before.
     pub(super) again: bool,
-    /// For whom.
     pub(super) owner: Owner,
     /// Also letters without a signature.
     pub(super) trust_unsigned: bool,
@@ -198,7 +196,6 @@ impl Replay<'_> {
         self.settle(place, &first, joining.join()).await
     }
 
-    /// Whether a letter is to be replayed.
     fn chooses(&mut self, entry: &Entry) -> Result<bool> {
         let meant =
             if self.named { self.order.places.remove(&entry.place) } else { entry.fits(&self.order.wanted) };

@@ -1,9 +1,10 @@
 use provider::HostPolicy;
 
 use super::*;
+use crate::config::tests::map;
 
 fn sound() -> BTreeMap<String, String> {
-    [
+    map(&[
         ("connector.class", "RecordSource"),
         ("topic.prefix", "acme"),
         ("provider.base.url", "http://localhost:9999"),
@@ -11,9 +12,7 @@ fn sound() -> BTreeMap<String, String> {
         ("provider.subscription.key", "${env:SECRET}"),
         ("oauth.client.id", "client"),
         ("oauth.client.secret", "${env:SECRET}"),
-    ]
-    .map(|(key, value)| (key.to_owned(), value.to_owned()))
-    .into()
+    ])
 }
 
 /// The sound configuration with these changes; an empty value removes the key.

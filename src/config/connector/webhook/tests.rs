@@ -2,11 +2,12 @@ use model::{InvoicingAction, InvoicingEntity};
 use provider::HostPolicy;
 
 use super::*;
+use crate::config::tests::map;
 
 const SECRET: &str = "hunter2-hunter2-hunter2-hunter2-hunter2";
 
 fn sound() -> BTreeMap<String, String> {
-    [
+    map(&[
         ("connector.class", "WebhookSource"),
         ("topic.prefix", "acme"),
         ("accounting.resources", "customers, accounts"),
@@ -20,9 +21,7 @@ fn sound() -> BTreeMap<String, String> {
         ("provider.subscription.key", "${env:SECRET}"),
         ("oauth.client.id", "client"),
         ("oauth.client.secret", "${env:SECRET}"),
-    ]
-    .map(|(key, value)| (key.to_owned(), value.to_owned()))
-    .into()
+    ])
 }
 
 /// The sound configuration with these changes; an empty value removes the key.
