@@ -15,7 +15,7 @@ use std::{
 
 use axum::body::{Body, Bytes};
 use http_body::{Frame, SizeHint};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::Notify,
@@ -59,7 +59,7 @@ impl Activity {
 
     /// How long nothing has happened; zero while somebody works.
     pub(super) fn quiet(&self) -> Duration {
-        if self.standing().working > 0 {
+        if self.standing.lock().working > 0 {
             return Duration::ZERO;
         }
         self.born.elapsed().saturating_sub(Duration::from_micros(self.moved.load(Ordering::Relaxed)))
@@ -67,7 +67,7 @@ impl Activity {
 
     /// Work for as long as the result is kept; `None` once the connection gives way to another.
     pub(super) fn work(self: &Arc<Self>) -> Option<Work> {
-        let mut standing = self.standing();
+        let mut standing = self.standing.lock();
         if standing.gave_way {
             return None;
         }
@@ -78,7 +78,7 @@ impl Activity {
     /// Tells the connection to end, where nobody has worked for it since this moment. Otherwise since when nobody does, or
     /// `None` while somebody does.
     pub(super) fn give_way(&self, since: Instant) -> Result<(), Option<Instant>> {
-        let mut standing = self.standing();
+        let mut standing = self.standing.lock();
         if standing.working > 0 {
             return Err(None);
         }
@@ -99,17 +99,13 @@ impl Activity {
     /// For one to wait for: whoever has waited has heard it.
     pub(super) async fn told(&self) -> End {
         self.told.notified().await;
-        if self.standing().gave_way { End::Now } else { End::Gracefully }
+        if self.standing.lock().gave_way { End::Now } else { End::Gracefully }
     }
 
     /// Something has just happened.
     pub(super) fn moved(&self) {
         let now = u64::try_from(self.born.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.moved.store(now, Ordering::Relaxed);
-    }
-
-    fn standing(&self) -> MutexGuard<'_, Standing> {
-        self.standing.lock()
     }
 }
 
@@ -130,7 +126,7 @@ impl Drop for Work {
     fn drop(&mut self) {
         // The moment first: without it a long piece of work would look like a long silence.
         self.0.moved();
-        let mut standing = self.0.standing();
+        let mut standing = self.0.standing.lock();
         standing.working -= 1;
         standing.rests_since = Instant::now();
     }

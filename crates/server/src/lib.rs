@@ -157,7 +157,6 @@ impl Server {
     }
 
     /// Where it listens.
-    #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
@@ -254,9 +253,7 @@ async fn greet(stream: TcpStream, peer: SocketAddr, listening: &Listening, activ
         tracing::debug!(%peer, %error, "the peer left before its connection was served");
         return;
     }
-    let Some(tls) = &listening.tls else {
-        return serve(stream, peer, listening, activity).await;
-    };
+    let Some(tls) = &listening.tls else { return serve(stream, peer, listening, activity).await };
     let handshake = tokio::select! {
         handshake = timeout(listening.handshake, tls.accept(stream)) => handshake,
         _ = activity.told() => return,

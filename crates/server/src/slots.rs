@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{Instant, sleep_until},
@@ -70,7 +70,7 @@ impl Slots {
     /// Tells the connection that is longest without a request to end, if one has been for long enough. When to look again
     /// where no slot becomes free.
     fn make_room(&self, now: Instant) -> Instant {
-        let mut taken = self.lock();
+        let mut taken = self.taken.lock();
         while let Some(first) = taken.order.first_entry() {
             let (since, id) = *first.key();
             if now.saturating_duration_since(since) < GRACE {
@@ -95,17 +95,13 @@ impl Slots {
     fn fill(self: &Arc<Self>, permit: OwnedSemaphorePermit) -> Slot {
         let activity = Arc::new(Activity::new());
         let now = activity.born();
-        let mut taken = self.lock();
+        let mut taken = self.taken.lock();
         let id = taken.next;
         taken.next += 1;
         taken.keys.insert(id, now);
         taken.order.insert((now, id), Arc::clone(&activity));
         drop(taken);
         Slot { activity, id, of: Arc::clone(self), _permit: permit }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Taken> {
-        self.taken.lock()
     }
 }
 
@@ -121,7 +117,7 @@ pub(super) struct Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let mut taken = self.of.lock();
+        let mut taken = self.of.taken.lock();
         if let Some(since) = taken.keys.remove(&self.id) {
             taken.order.remove(&(since, self.id));
         }
@@ -217,7 +213,7 @@ mod tests {
         assert!(slots.take().now_or_never().is_none(), "a third slot");
         held.clear();
 
-        assert!(slots.lock().order.is_empty() && slots.lock().keys.is_empty());
+        assert!(slots.taken.lock().order.is_empty() && slots.taken.lock().keys.is_empty());
         assert_eq!(filled(&slots, 2).len(), 2);
     }
 }

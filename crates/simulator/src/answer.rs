@@ -14,13 +14,13 @@ use axum::{
 };
 use http_body::{Frame, SizeHint};
 use serde::Serialize;
-use serde_json::Value;
 
 use server::HangUp;
 
-/// JSON with a status.
-pub fn json_answer(status: u16, body: &Value) -> Response {
-    bytes_answer(status, body.to_string().into_bytes())
+/// JSON with a status. The fields of a struct keep their order, which a `Value` would sort.
+pub fn json_answer(status: u16, body: &impl Serialize) -> Response {
+    // Text, numbers and lists always become JSON.
+    bytes_answer(status, serde_json::to_vec(body).unwrap_or_default())
 }
 
 /// JSON already written; left out where the status allows no body.
@@ -59,11 +59,7 @@ pub fn oversized_answer(status: u16, bytes: usize) -> Response {
         *answer.body_mut() = Body::from(vec![b'x'; bytes]);
         return answer;
     }
-    let mut body = vec![b' '; bytes.max(2)];
-    if let [first, .., last] = body.as_mut_slice() {
-        (*first, *last) = (b'[', b']');
-    }
-    bytes_answer(status, body)
+    bytes_answer(status, format!("[{}]", " ".repeat(bytes.saturating_sub(2))).into_bytes())
 }
 
 /// A status alone.
@@ -85,7 +81,7 @@ pub fn gateway_error(status: u16, message: &str) -> Response {
         status_code: u16,
         message: &'a str,
     }
-    written(status, &Error { status_code: status, message })
+    json_answer(status, &Error { status_code: status, message })
 }
 
 /// An error of an API behind it: begins with `ok` and `httpCode`.
@@ -97,7 +93,7 @@ pub fn api_error(status: u16, message: &str) -> Response {
         http_code: u16,
         message: &'a str,
     }
-    written(status, &Error { ok: false, http_code: status, message })
+    json_answer(status, &Error { ok: false, http_code: status, message })
 }
 
 /// The gateway's answer for a path or method it does not know.
@@ -113,12 +109,6 @@ pub(crate) fn hang_up() -> Response {
 /// The same answer; the guard is dropped once its body has been handed to the connection, or will never be.
 pub fn then(answer: Response, guard: impl Send + Unpin + 'static) -> Response {
     answer.map(|body| Body::new(Then { body, _guard: guard }))
-}
-
-/// Fields in the order the struct has them, which a [`Value`] would sort.
-fn written(status: u16, body: &impl Serialize) -> Response {
-    // Numbers and text always become JSON.
-    bytes_answer(status, serde_json::to_vec(body).unwrap_or_default())
 }
 
 /// Callers give a number they have written down, or a knob's, which is one.

@@ -6,44 +6,26 @@ use std::fmt;
 
 choices! { "camelCase";
     /// A resource of the accounting family.
+    #[allow(missing_docs, reason = "the names are the provider's, and `row` has their paths")]
     pub enum Resource {
-        /// ACC/accounts.
         Accounts,
-        /// ACC/charges.
         Charges,
-        /// ACC/payments.
         Payments,
-        /// ACC/customers.
         Customers,
-        /// ACC/suppliers.
         Suppliers,
-        /// ACC/inputInvoices.
         InputInvoices,
-        /// ACC/issuedInvoices.
         IssuedInvoices,
-        /// ACC/journals.
         Journals,
-        /// ACC/companies.
         Companies,
-        /// ACC/accountingYears.
         AccountingYears,
-        /// CORE/persons.
         Persons,
-        /// CORE/corporateLegalEntities.
         CorporateLegalEntities,
-        /// CORE/individualLegalEntities.
         IndividualLegalEntities,
-        /// CORE/activities.
         Activities,
-        /// CORE/activities/estimations.
         Estimations,
-        /// CORE/legalEntityLicences.
         LegalEntityLicences,
-        /// CORE/activities/prorates.
         Prorates,
-        /// CORE/incomeAllocationLegalEntities.
         IncomeAllocationLegalEntities,
-        /// IMPORT/integrationFiles.
         IntegrationFiles,
     }
 
@@ -190,14 +172,10 @@ impl Resource {
         self.row().2
     }
 
-    /// Whether a record can be deleted; accounts, customers and suppliers are only ever disabled.
-    pub const fn deletable(self) -> bool {
-        !matches!(self, Self::Accounts | Self::Customers | Self::Suppliers)
-    }
-
     /// The kinds of event it has, in the order the events endpoint lists them.
     pub const fn kinds(self) -> [Kind; 4] {
-        let end = if self.deletable() { Kind::Deleted } else { Kind::Disabled };
+        let only_disabled = matches!(self, Self::Accounts | Self::Customers | Self::Suppliers);
+        let end = if only_disabled { Kind::Disabled } else { Kind::Deleted };
         [Kind::Created, Kind::Updated, end, Kind::ErrorOccurred]
     }
 
@@ -222,11 +200,6 @@ impl fmt::Display for Resource {
 }
 
 impl Entity {
-    /// By its exact name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|entity| format!("{entity:?}") == name)
-    }
-
     /// Whether the action may be subscribed to: company data and settings are only ever updated.
     pub const fn offers(self, action: Action) -> bool {
         !matches!(self, Self::CompanyData | Self::CompanySettings) || matches!(action, Action::Updated)

@@ -134,12 +134,10 @@ impl Clock {
     /// change apart, and one that was set back goes on from the last change, as fast as it goes itself.
     pub fn change(&self) -> Ticks {
         let now = self.unless_set_back();
-        let next = |last: i64| Some(now.max(last.saturating_add(1)));
-        let last = self
-            .last_change
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
-            .unwrap_or_else(|last| last);
-        Ticks(now.max(last.saturating_add(1)))
+        let next = |last: i64| now.max(last.saturating_add(1));
+        let update = |last| Some(next(last));
+        let last = self.last_change.fetch_update(Ordering::Relaxed, Ordering::Relaxed, update);
+        Ticks(next(last.unwrap_or_else(|last| last)))
     }
 
     /// Now, on the scale by which changes are dated: never before the last of them. What looks back into the world

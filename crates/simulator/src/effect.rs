@@ -1,18 +1,13 @@
 //! The effects of fault rules on answers, the same for the gateway and the identity provider.
 
-use std::{
-    io,
-    pin::Pin,
-    task::{Context, Poll},
-};
+use std::io;
 
 use axum::{
     body::{Body, BodyDataStream, Bytes},
     http::{HeaderValue, Uri, header, response::Parts},
     response::{IntoResponse as _, Response},
 };
-use futures::StreamExt as _;
-use http_body::Frame;
+use futures::{StreamExt as _, stream};
 use serde_json::{Value, json};
 use url::form_urlencoded;
 
@@ -80,8 +75,7 @@ async fn truncate(answer: Response) -> Response {
     match whole(answer).await {
         Some((mut parts, body, rest)) if !body.is_empty() => {
             parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
-            let cut = Body::new(Cut { half: Some(half(&body)), flushed: false });
-            then(Response::from_parts(parts, cut), rest)
+            then(Response::from_parts(parts, cut_off(half(&body))), rest)
         }
         _ => hang_up(),
     }
@@ -92,9 +86,7 @@ async fn invalidate(answer: Response) -> Response {
     if !may_have_body(answer.status().as_u16()) {
         return answer;
     }
-    let Some((mut parts, body, rest)) = whole(answer).await else {
-        return hang_up();
-    };
+    let Some((mut parts, body, rest)) = whole(answer).await else { return hang_up() };
     let half = half(&body);
     // Nothing at all could be taken for an empty list.
     let half = if half.is_empty() { Bytes::from_static(b"{") } else { half };
@@ -104,9 +96,7 @@ async fn invalidate(answer: Response) -> Response {
 
 /// Other JSON in the place of what there is; what is none stays as it is.
 async fn rewrite(answer: Response, change: impl FnOnce(Value) -> Value) -> Response {
-    let Some((mut parts, body, rest)) = whole(answer).await else {
-        return hang_up();
-    };
+    let Some((mut parts, body, rest)) = whole(answer).await else { return hang_up() };
     let body = match serde_json::from_slice(&body) {
         Ok(value) => Bytes::from(change(value).to_string()),
         Err(_) => body,
@@ -180,31 +170,14 @@ fn half(body: &Bytes) -> Bytes {
     body.slice(..body.len() / 2)
 }
 
-/// A body that fails in its middle.
-struct Cut {
-    half: Option<Bytes>,
-    flushed: bool,
-}
-
-impl http_body::Body for Cut {
-    type Data = Bytes;
-    type Error = io::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        if let Some(half) = self.half.take() {
-            return Poll::Ready(Some(Ok(Frame::data(half))));
-        }
-        if !self.flushed {
-            // The connection writes out what it has when a body makes it wait, and drops it when a body fails.
-            self.flushed = true;
-            context.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        Poll::Ready(Some(Err(io::Error::other("cut off on purpose"))))
-    }
+/// A body that fails after its first half.
+fn cut_off(half: Bytes) -> Body {
+    let failure = async {
+        // The connection writes out what it has when a body makes it wait, and drops it when a body fails.
+        tokio::task::yield_now().await;
+        Err::<Bytes, _>(io::Error::other("cut off on purpose"))
+    };
+    Body::from_stream(stream::iter([Ok(half)]).chain(stream::once(failure)))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 /// A bounded list of entries numbered from 0.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ impl<T> Journal<T> {
 
     /// Appends; the entry's number.
     pub fn push(&self, entry: T) -> u64 {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if inner.entries.len() == self.limit {
             inner.entries.pop_front();
             inner.gone += 1;
@@ -37,7 +37,7 @@ impl<T> Journal<T> {
 
     /// Changes an entry that is still there.
     pub fn update(&self, number: u64, change: impl FnOnce(&mut T)) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let at = number.checked_sub(inner.gone).and_then(|at| usize::try_from(at).ok());
         if let Some(entry) = at.and_then(|at| inner.entries.get_mut(at)) {
             change(entry);
@@ -46,7 +46,7 @@ impl<T> Journal<T> {
 
     /// How many there ever were.
     pub fn count(&self) -> u64 {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         inner.gone + inner.entries.len() as u64
     }
 
@@ -55,18 +55,10 @@ impl<T> Journal<T> {
     where
         T: Clone,
     {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let skip = usize::try_from(from.saturating_sub(inner.gone)).unwrap_or(usize::MAX);
-        let first = inner.gone + skip as u64;
-        inner
-            .entries
-            .iter()
-            .skip(skip)
-            .take(limit)
-            .cloned()
-            .enumerate()
-            .map(|(at, entry)| (first + at as u64, entry))
-            .collect()
+        let entries = inner.entries.iter().enumerate().skip(skip).take(limit);
+        entries.map(|(at, entry)| (inner.gone + at as u64, entry.clone())).collect()
     }
 
     /// All that are still there.
@@ -74,11 +66,7 @@ impl<T> Journal<T> {
     where
         T: Clone,
     {
-        self.lock().entries.iter().cloned().collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner<T>> {
-        self.inner.lock()
+        self.inner.lock().entries.iter().cloned().collect()
     }
 }
 

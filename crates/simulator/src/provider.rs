@@ -1,6 +1,6 @@
 //! What all parts of one simulated provider share.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicU64};
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
@@ -12,7 +12,6 @@ use super::{
     identity::Identity,
     invoicing::Invoicing,
     knobs::{Fault, Knobs},
-    reads::Reads,
     settings::Settings,
     world::{Change, World},
 };
@@ -31,8 +30,8 @@ pub struct Provider {
     pub identity: Identity,
     /// Limits, faults and the journal of requests.
     pub gateway: Gateway,
-    /// Which reads see a replica that lags.
-    pub reads: Reads,
+    /// Reads while there was a replica. Each draws by its number, so the same calls in the same order see the same.
+    pub(super) replica_reads: AtomicU64,
     /// Webhooks of the accounting family.
     pub accounting: Accounting,
     /// Login and webhooks of the invoicing API.
@@ -54,7 +53,7 @@ impl Provider {
         Ok(Arc::new(Self {
             identity: Identity::new(&settings)?,
             gateway: Gateway::new(&settings),
-            reads: Reads::default(),
+            replica_reads: AtomicU64::new(0),
             accounting: Accounting::new(&settings),
             invoicing: Invoicing::new(&settings),
             deliveries: Deliveries::new(&settings)?,

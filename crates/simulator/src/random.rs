@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use uuid::Uuid;
+
 /// Mixes 64 bits so that near inputs give unrelated outputs (the finaliser of SplitMix64).
 pub const fn mix(value: u64) -> u64 {
     let value = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -61,11 +63,9 @@ impl Guid {
 
     /// Reads one, with or without dashes.
     pub fn parse(text: &str) -> Option<Self> {
-        let bytes = text.as_bytes();
-        let dashed = bytes.len() == 36 && [8, 13, 18, 23].iter().all(|&at| bytes[at] == b'-');
-        let digits = if dashed { text.replace('-', "") } else { text.to_owned() };
-        let plain = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-        plain.then(|| u128::from_str_radix(&digits, 16).ok().map(Self)).flatten()
+        // Longer texts are the forms with braces and of URNs.
+        let uuid = Uuid::try_parse(text).ok().filter(|_| text.len() <= 36)?;
+        Some(Self(uuid.as_u128()))
     }
 
     /// 32 characters, lower case, without dashes.
@@ -76,9 +76,7 @@ impl Guid {
 
 impl fmt::Display for Guid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let digits = self.simple();
-        let parts = [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]];
-        f.write_str(&parts.join("-"))
+        fmt::Display::fmt(&Uuid::from_u128(self.0), f)
     }
 }
 
@@ -123,6 +121,7 @@ mod tests {
             assert_eq!(Guid::parse(text), None, "{text}");
         }
         assert_eq!(Guid::parse("000000000000000000000000-0000-000000"), None);
+        assert_eq!(Guid::parse("{00000000-0000-0000-0000-000000000000}"), None);
     }
 
     #[test]

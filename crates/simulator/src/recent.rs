@@ -36,12 +36,10 @@ impl<V> Recent<V> {
         self.entries.insert(key, value);
     }
 
-    /// The entry of a key, if it is remembered.
     pub(crate) fn get(&self, key: &str) -> Option<&V> {
         self.entries.get(key)
     }
 
-    /// The same, to be changed.
     pub(crate) fn get_mut(&mut self, key: &str) -> Option<&mut V> {
         self.entries.get_mut(key)
     }

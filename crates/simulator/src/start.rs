@@ -4,7 +4,10 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{Router, middleware};
 use tokio::{net::TcpListener, time::MissedTickBehavior};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::TaskTracker,
+};
 use url::Url;
 
 use server::{Options, Server};
@@ -29,10 +32,9 @@ const STOP: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct Simulator {
     provider: Arc<Provider>,
-    server: Option<Server>,
-    address: SocketAddr,
+    server: Server,
     certificate: Option<String>,
-    stop: CancellationToken,
+    stop: DropGuard,
     tasks: TaskTracker,
 }
 
@@ -60,28 +62,25 @@ impl Simulator {
         tasks.spawn(deliveries::run(Arc::clone(&provider), stop.clone()));
         tasks.spawn(go_on(Arc::clone(&provider), stop.clone()));
         tasks.close();
-        Ok(Self { address: server.address(), provider, server: Some(server), certificate, stop, tasks })
+        Ok(Self { provider, server, certificate, stop: stop.drop_guard(), tasks })
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.server.address()
     }
 
     /// `{base_url}` of the document.
-    ///
-    /// # Panics
-    /// Never: an address makes a URL.
     pub fn base_url(&self) -> Url {
         let scheme = if self.certificate.is_some() { "https" } else { "http" };
-        let text = format!("{scheme}://{}", self.address);
+        let text = format!("{scheme}://{}", self.address());
         Url::parse(&text).unwrap_or_else(|error| unreachable!("{text}: {error}"))
     }
 
     /// `{auth_url}` of the document: the same listener under the name `localhost`.
     pub fn auth_url(&self) -> Url {
         let mut url = self.base_url();
-        if self.address.ip().is_loopback() {
+        if self.address().ip().is_loopback() {
             url.set_host(Some("localhost")).ok();
         }
         url
@@ -98,18 +97,10 @@ impl Simulator {
     }
 
     /// Stops listening, lets running requests finish for a moment, ends deliveries.
-    pub async fn stop(mut self) {
-        self.stop.cancel();
-        if let Some(server) = self.server.take() {
-            server.stop(STOP).await;
-        }
+    pub async fn stop(self) {
+        drop(self.stop);
+        self.server.stop(STOP).await;
         self.tasks.wait().await;
-    }
-}
-
-impl Drop for Simulator {
-    fn drop(&mut self) {
-        self.stop.cancel();
     }
 }
 

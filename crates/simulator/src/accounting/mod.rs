@@ -16,8 +16,8 @@
 
 use std::sync::Arc;
 
-use axum::{Router, http::HeaderName};
-use parking_lot::{Mutex, MutexGuard};
+use axum::http::HeaderName;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -36,6 +36,8 @@ mod registry;
 mod request;
 mod routes;
 mod webhook;
+
+pub use routes::router;
 
 use envelope::{Envelope, Event, Partition};
 use registry::Registry;
@@ -124,8 +126,7 @@ pub enum WebhookState {
 }
 
 impl Accounting {
-    /// No webhooks yet.
-    pub fn new(settings: &Settings) -> Self {
+    pub(super) fn new(settings: &Settings) -> Self {
         Self {
             seed: settings.world.seed,
             tenant: settings.tenant.as_str().into(),
@@ -137,7 +138,7 @@ impl Accounting {
     /// to the event but is not active gets a journal entry that ends as missed; one that has ended gets none.
     pub fn announce(&self, provider: &Provider, world: &World, change: &RecordChange) {
         let Place { resource, company, .. } = change.place;
-        let mut registry = self.registry();
+        let mut registry = self.registry.lock();
         let concerned = registry.concerned(resource, change.kind);
         if concerned.is_empty() {
             return;
@@ -184,7 +185,7 @@ impl Accounting {
         if purpose == Purpose::Event && accepted {
             return;
         }
-        let mut registry = self.registry();
+        let mut registry = self.registry.lock();
         let Some(found) = registry.get_mut(webhook).filter(|found| found.wants(purpose, url)) else { return };
         match (purpose, accepted) {
             (Purpose::Acknowledge, true) => found.enter(WebhookState::Active, provider.clock.now()),
@@ -198,17 +199,17 @@ impl Accounting {
 
     /// Whether a delivery is still wanted: its webhook may have been disabled or deleted, or moved to another url, since.
     pub fn wants(&self, webhook: Guid, purpose: Purpose, url: &str) -> bool {
-        self.registry().get(webhook).is_some_and(|found| found.wants(purpose, url))
+        self.registry.lock().get(webhook).is_some_and(|found| found.wants(purpose, url))
     }
 
     /// Every webhook, in the order they were made.
     pub fn webhooks(&self) -> Vec<WebhookTruth> {
-        self.registry().all().map(Webhook::truth).collect()
+        self.registry.lock().webhooks.iter().map(Webhook::truth).collect()
     }
 
     /// Disables an active webhook, as the provider does after failed deliveries. Whether it was active.
     pub fn disable(&self, provider: &Provider, webhook: Guid) -> bool {
-        let mut registry = self.registry();
+        let mut registry = self.registry.lock();
         let active = registry.get_mut(webhook).filter(|found| found.state == WebhookState::Active);
         active.map(|found| found.enter(WebhookState::Disabled, provider.clock.now())).is_some()
     }
@@ -223,7 +224,7 @@ impl Accounting {
         event_type: &str,
         json_data: &str,
     ) -> bool {
-        let mut registry = self.registry();
+        let mut registry = self.registry.lock();
         let number = registry.next_outgoing();
         let Some(found) = registry.get(webhook).filter(|found| found.state == WebhookState::Active) else {
             return false;
@@ -310,10 +311,6 @@ impl Accounting {
         const NAMES: [&str; 4] = ["Ana García", "Jordi Puig", "Iñaki Etxeberria", "Olga O'Neill"];
         NAMES[mix(self.seed ^ mix(change ^ purpose::AUTHOR)) as usize % NAMES.len()]
     }
-
-    fn registry(&self) -> MutexGuard<'_, Registry> {
-        self.registry.lock()
-    }
 }
 
 /// What one delivery tells, whichever webhook gets it.
@@ -326,9 +323,4 @@ struct Message<'a> {
     partition: Partition<'a>,
     timestamp: super::clock::Ticks,
     json_data: &'a str,
-}
-
-/// The `/webhooks` family under all nineteen prefixes.
-pub fn router() -> Router<Arc<Provider>> {
-    routes::router()
 }

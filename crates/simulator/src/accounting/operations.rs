@@ -31,14 +31,14 @@ impl Accounting {
         let knobs = provider.knobs();
         let (subscription, url) = request::subscription(body, resource, knobs.delivery.receivers)
             .map_err(|complaints| Refusal::Complaints(None, complaints))?;
-        let mut registry = self.registry();
+        let mut registry = self.registry.lock();
         let most = knobs.accounting.max_webhooks.map_or(usize::MAX, |most| most as usize);
         if registry.living(resource).count() >= most || !registry.make_room() {
             return Err(refuse(None, "TooManyWebhooks", "no more webhooks of this resource are allowed"));
         }
         let id = Guid::nth(self.seed, purpose::WEBHOOK, registry.next_webhook());
         let user = user.unwrap_or_else(|| Guid::nth(self.seed, purpose::USER, 0));
-        registry.insert(Webhook::new(id, resource, subscription, url, user, provider.clock.now()));
+        registry.webhooks.push(Webhook::new(id, resource, subscription, url, user, provider.clock.now()));
         Ok((id, self.acknowledge(provider, &mut registry, id)))
     }
 
@@ -49,7 +49,7 @@ impl Accounting {
         let kinds = resource.kinds().into();
         let subscription = Subscription { application, url: url.to_string(), secret, kinds };
         let now = provider.clock.now();
-        let mut registry = self.registry();
+        let mut registry = self.registry.lock();
         if !registry.make_room() {
             return None;
         }
@@ -57,13 +57,13 @@ impl Accounting {
         let user = Guid::nth(self.seed, purpose::USER, 1);
         let mut webhook = Webhook::new(id, resource, subscription, url, user, now);
         webhook.enter(WebhookState::Active, now);
-        registry.insert(webhook);
+        registry.webhooks.push(webhook);
         Some(id)
     }
 
     /// Deletes a webhook as somebody else might; with `forget` nobody has ever heard of it. Whether it was there.
     pub fn lose(&self, provider: &Provider, webhook: Guid, forget: bool) -> bool {
-        let mut registry = self.registry();
+        let mut registry = self.registry.lock();
         if forget {
             return registry.forget(webhook);
         }
@@ -86,7 +86,7 @@ impl Accounting {
         let (subscription, _) = request::subscription(body, resource, knobs.delivery.receivers)
             .map_err(|complaints| Refusal::Complaints(None, complaints))?;
         let strict = knobs.accounting.strict_transitions;
-        let mut registry = self.registry();
+        let mut registry = self.registry.lock();
         let fits = |webhook: &Webhook| {
             let same = |other: &Subscription| match knobs.accounting.unsubscribe {
                 Unsubscribe::SameBody => *other == subscription,
@@ -109,7 +109,7 @@ impl Accounting {
 
     pub(super) fn record(&self, resource: Resource, id: &str) -> Option<Record> {
         let id = Guid::parse(id)?;
-        let registry = self.registry();
+        let registry = self.registry.lock();
         let webhook = registry.get(id).filter(|webhook| webhook.resource == resource)?;
         Some(webhook.record(&self.tenant))
     }
@@ -122,7 +122,7 @@ impl Accounting {
         body: &[u8],
     ) -> Result<Guid, Refusal> {
         let (strict, now) = (provider.knobs().accounting.strict_transitions, provider.clock.now());
-        let mut registry = self.registry();
+        let mut registry = self.registry.lock();
         let webhook = find(&mut registry, resource, id)?;
         let id = webhook.id;
         let enable =
@@ -139,7 +139,7 @@ impl Accounting {
         body: &[u8],
     ) -> Result<Acknowledged, Refusal> {
         let knobs = provider.knobs();
-        let mut registry = self.registry();
+        let mut registry = self.registry.lock();
         let webhook = find(&mut registry, resource, id)?;
         let id = webhook.id;
         let (text, url) = request::change(body, id, knobs.delivery.receivers)
@@ -152,7 +152,7 @@ impl Accounting {
 
     pub(super) fn delete(&self, provider: &Provider, resource: Resource, id: &str) -> Result<Guid, Refusal> {
         let strict = provider.knobs().accounting.strict_transitions;
-        let mut registry = self.registry();
+        let mut registry = self.registry.lock();
         let webhook = find(&mut registry, resource, id)?;
         let id = webhook.id;
         match webhook.state {

@@ -9,48 +9,36 @@ use crate::{
 /// Webhooks kept: of those that have ended the oldest go first, and more that live are refused.
 pub(super) const MOST_WEBHOOKS: usize = 100_000;
 
-/// All webhooks.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
-    webhooks: Vec<Webhook>,
+    pub(super) webhooks: Vec<Webhook>,
     made: u64,
     outgoing: u64,
 }
 
 impl Registry {
-    /// The number of the next webhook.
     pub(super) fn next_webhook(&mut self) -> u64 {
         self.made += 1;
         self.made - 1
     }
 
-    /// The number of the next delivery.
     pub(super) fn next_outgoing(&mut self) -> u64 {
         self.outgoing += 1;
         self.outgoing - 1
     }
 
-    /// Every webhook.
-    pub(super) fn all(&self) -> impl Iterator<Item = &Webhook> {
-        self.webhooks.iter()
-    }
-
     /// Webhooks of a resource that have not ended.
     pub(super) fn living(&self, resource: Resource) -> impl Iterator<Item = &Webhook> {
-        self.all().filter(move |webhook| webhook.resource == resource && !webhook.has_ended())
+        self.webhooks.iter().filter(move |webhook| webhook.resource == resource && !webhook.has_ended())
     }
 
     /// Makes room for one more. Whether there is.
     pub(super) fn make_room(&mut self) -> bool {
         if self.webhooks.len() >= MOST_WEBHOOKS {
-            let oldest = self.all().find(|webhook| webhook.has_ended()).map(|webhook| webhook.id);
+            let oldest = self.webhooks.iter().find(|webhook| webhook.has_ended()).map(|webhook| webhook.id);
             oldest.map(|oldest| self.forget(oldest));
         }
         self.webhooks.len() < MOST_WEBHOOKS
-    }
-
-    pub(super) fn insert(&mut self, webhook: Webhook) {
-        self.webhooks.push(webhook);
     }
 
     pub(super) fn get(&self, id: Guid) -> Option<&Webhook> {
@@ -96,7 +84,7 @@ mod tests {
         let mut registry = Registry::default();
         for number in 0..MOST_WEBHOOKS as u64 {
             assert!(registry.make_room());
-            registry.insert(webhook(number));
+            registry.webhooks.push(webhook(number));
         }
         let full = registry.make_room();
         for number in [7, 3] {

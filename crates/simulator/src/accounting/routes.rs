@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::operations::{Acknowledged, Refusal};
 use crate::{
     Provider,
-    answer::{bytes_answer, empty_answer, then},
+    answer::{empty_answer, json_answer, then},
     catalog::Resource,
     gateway::Call,
     knobs::{AcknowledgeTime, ChangeAnswer, Knobs},
@@ -33,7 +33,8 @@ const SWITCHED: i64 = 7;
 type Shared = State<Arc<Provider>>;
 type Id = Result<Path<String>, PathRejection>;
 
-pub(super) fn router() -> Router<Arc<Provider>> {
+/// The `/webhooks` family under all nineteen prefixes.
+pub fn router() -> Router<Arc<Provider>> {
     Resource::ALL.into_iter().fold(Router::new(), |router, resource| {
         router.nest(&format!("{}/webhooks", resource.prefix()), family(resource))
     })
@@ -48,7 +49,7 @@ fn family(resource: Resource) -> Router<Arc<Provider>> {
     };
     let record = move |State(provider): Shared, id: Id| async move {
         match provider.accounting.record(resource, &text(id)) {
-            Some(record) => written(200, &record),
+            Some(record) => json_answer(200, &record),
             None => unknown_webhook(&provider.knobs()),
         }
     };
@@ -72,7 +73,7 @@ fn family(resource: Resource) -> Router<Arc<Provider>> {
 }
 
 fn events(resource: Resource) -> Response {
-    written(200, &resource.kinds().map(|kind| resource.semantic_name(kind)))
+    json_answer(200, &resource.kinds().map(|kind| resource.semantic_name(kind)))
 }
 
 async fn subscribe(
@@ -85,14 +86,14 @@ async fn subscribe(
     let subject = call.and_then(|Extension(call)| call.caller).map(|caller| caller.subject);
     let user = subject.as_deref().and_then(Guid::parse);
     let subscribed = provider.accounting.subscribe(provider, resource, user, body);
-    acknowledged(provider, subscribed, |id| written(200, &OperationResult::done(SUBSCRIBED, id))).await
+    acknowledged(provider, subscribed, |id| json_answer(200, &OperationResult::done(SUBSCRIBED, id))).await
 }
 
 async fn change(provider: &Arc<Provider>, resource: Resource, id: &str, body: &[u8]) -> Response {
     let changed = provider.accounting.change(provider, resource, id, body);
     acknowledged(provider, changed, |id| match provider.knobs().accounting.change_answer {
-        ChangeAnswer::Result => written(200, &OperationResult::done(CHANGED, id)),
-        ChangeAnswer::Record => written(200, &provider.accounting.record(resource, &id.to_string())),
+        ChangeAnswer::Result => json_answer(200, &OperationResult::done(CHANGED, id)),
+        ChangeAnswer::Record => json_answer(200, &provider.accounting.record(resource, &id.to_string())),
         ChangeAnswer::Nothing => empty_answer(200),
     })
     .await
@@ -124,7 +125,7 @@ async fn acknowledged(
 
 fn answer(provider: &Provider, state: i64, result: Result<Guid, Refusal>) -> Response {
     match result {
-        Ok(id) => written(200, &OperationResult::done(state, id)),
+        Ok(id) => json_answer(200, &OperationResult::done(state, id)),
         Err(refusal) => refused(refusal, &provider.knobs()),
     }
 }
@@ -145,7 +146,7 @@ fn refused(refusal: Refusal, knobs: &Knobs) -> Response {
         webhook_id: webhook.unwrap_or(Guid(0)),
         errors: complaints.into_iter().map(element).collect(),
     };
-    written(knobs.failure_status.get(), &result)
+    json_answer(knobs.failure_status.get(), &result)
 }
 
 /// The operation result, with the document's fields in its order.
@@ -161,11 +162,6 @@ impl OperationResult {
     const fn done(response_state: i64, webhook_id: Guid) -> Self {
         Self { response_state, webhook_id, errors: Vec::new() }
     }
-}
-
-fn written(status: u16, body: &impl Serialize) -> Response {
-    // Text, numbers and lists always become JSON.
-    bytes_answer(status, serde_json::to_vec(body).unwrap_or_default())
 }
 
 fn unknown_webhook(knobs: &Knobs) -> Response {

@@ -17,7 +17,6 @@ use crate::{
 /// Changes of state that are kept of one webhook.
 const TURNS: usize = 32;
 
-/// One webhook.
 #[derive(Debug)]
 pub(super) struct Webhook {
     pub(super) id: Guid,
@@ -62,7 +61,6 @@ impl Webhook {
         }
     }
 
-    /// Puts it into a state.
     pub(super) fn enter(&mut self, state: WebhookState, now: Ticks) {
         self.state = state;
         self.turns.push((now, state));
@@ -71,7 +69,6 @@ impl Webhook {
         }
     }
 
-    /// Whether it was unsubscribed or deleted.
     pub(super) fn has_ended(&self) -> bool {
         matches!(self.state, WebhookState::Unsubscribed | WebhookState::Deleted)
     }

@@ -58,15 +58,12 @@ pub(super) async fn post(
     *request.body_mut() = Some(body.into());
     let begun = Instant::now();
     let deadline = begun + limit;
-    let answer = match timeout_at(deadline, client.execute(request)).await {
-        Err(_) => Err("time limit".to_owned()),
-        Ok(Err(error)) => Err(cause(&error)),
-        Ok(Ok(response)) => Ok(response),
-    };
+    let answer = timeout_at(deadline, client.execute(request)).await;
     let took = begun.elapsed();
     let answer = match answer {
-        Err(error) => Err(error),
-        Ok(response) => {
+        Err(_) => Err("time limit".to_owned()),
+        Ok(Err(error)) => Err(cause(&error)),
+        Ok(Ok(response)) => {
             let worth = (response.status(), response.headers().contains_key(header::SET_COOKIE));
             // What the body says is of no interest; reading it leaves the connection fit for the next delivery.
             timeout_at(deadline, drain(response)).await.ok();

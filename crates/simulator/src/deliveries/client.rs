@@ -6,10 +6,7 @@
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
 use parking_lot::Mutex;
-use reqwest::{
-    Certificate, Client, ClientBuilder,
-    dns::{Addrs, Name, Resolve, Resolving},
-};
+use reqwest::{Certificate, Client, ClientBuilder};
 
 use crate::{
     Error,
@@ -43,11 +40,10 @@ impl Clients {
             }
             certificates.extend(found);
         }
-        let bare = builder(BTreeMap::new()).tls_certs_only(certificates.clone()).build();
+        let bare = builder(&BTreeMap::new()).tls_certs_only(certificates.clone()).build();
         Ok(Self { roots: certificates, bare: bare.map_err(Error::Client)?, current: Mutex::new(None) })
     }
 
-    /// The client for these knobs.
     pub(super) fn get(&self, knobs: &Knobs) -> Client {
         let mut current = self.current.lock();
         let DeliveryKnobs { resolve, trust_any, .. } = &knobs.delivery;
@@ -63,7 +59,7 @@ impl Clients {
 
     /// Reading the platform's certificates takes a while, so it waits until somebody delivers.
     fn build(&self, knobs: &DeliveryKnobs) -> Client {
-        let builder = || builder(knobs.resolve.clone());
+        let builder = || builder(&knobs.resolve);
         let built = if knobs.trust_any {
             builder().tls_danger_accept_invalid_certs(true).build()
         } else {
@@ -78,38 +74,19 @@ impl Clients {
     }
 }
 
-fn builder(resolve: BTreeMap<String, SocketAddr>) -> ClientBuilder {
-    // Addresses of URLs are lower case.
-    let resolve = resolve.into_iter().map(|(host, address)| (host.to_ascii_lowercase(), address)).collect();
-    Client::builder()
+fn builder(resolve: &BTreeMap<String, SocketAddr>) -> ClientBuilder {
+    let builder = Client::builder()
         .redirect(reqwest::redirect::Policy::none())
         // Every attempt on the wire is one in the journal.
         .retry(reqwest::retry::never())
         .no_proxy()
         .no_gzip()
         .referer(false)
-        .pool_idle_timeout(KEEP_IDLE)
-        .dns_resolver(Names(resolve))
+        .pool_idle_timeout(KEEP_IDLE);
+    // The port of the knob is used unless the URL names one.
+    resolve.iter().fold(builder, |builder, (host, address)| builder.resolve(host, *address))
 }
 
 fn unusable(source: Box<dyn std::error::Error + Send + Sync>) -> Error {
     Error::Certificate { what: "read the root certificates of receivers", source }
-}
-
-/// Knows some names by itself and asks the system for the others. A port it knows is used unless the URL names one.
-#[derive(Debug)]
-struct Names(BTreeMap<String, SocketAddr>);
-
-impl Resolve for Names {
-    fn resolve(&self, name: Name) -> Resolving {
-        if let Some(&address) = self.0.get(name.as_str()) {
-            let addresses: Addrs = Box::new(std::iter::once(address));
-            return Box::pin(std::future::ready(Ok(addresses)));
-        }
-        Box::pin(async move {
-            let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
-            let addresses: Addrs = Box::new(found.into_iter());
-            Ok(addresses)
-        })
-    }
 }

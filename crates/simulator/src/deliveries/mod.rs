@@ -22,7 +22,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use aws_lc_rs::hmac;
 use axum::http::{HeaderName, HeaderValue};
 use bytes::Bytes;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::{
     sync::{Notify, oneshot},
@@ -223,9 +223,6 @@ pub fn hash(bytes: &[u8]) -> u64 {
 }
 
 /// The value of the signature header: `sha256=` and the HMAC of the bytes sent, in upper-case hexadecimal digits.
-///
-/// # Panics
-/// Never: digits make a header's value.
 pub fn signature(key: &hmac::Key, body: &[u8]) -> HeaderValue {
     let hash = hmac::sign(key, body);
     let digits: String = hash.as_ref().iter().map(|byte| format!("{byte:02X}")).collect();
@@ -233,11 +230,7 @@ pub fn signature(key: &hmac::Key, body: &[u8]) -> HeaderValue {
 }
 
 impl Deliveries {
-    /// An empty queue.
-    ///
-    /// # Errors
-    /// The settings' root certificates are no PEM, or no client can be made.
-    pub fn new(settings: &Settings) -> Result<Self, super::Error> {
+    pub(super) fn new(settings: &Settings) -> Result<Self, super::Error> {
         Ok(Self {
             seed: settings.world.seed,
             journal: Journal::new(settings.journal_limit),
@@ -248,33 +241,31 @@ impl Deliveries {
         })
     }
 
-    /// Takes a delivery; never waits. Its number in the journal. Applies the knobs that lose, duplicate, delay and reorder
-    /// (to events, never to an Acknowledge). Where too many wait already, its family does not hear of it again.
-    pub fn send(&self, provider: &Provider, order: Order) -> u64 {
+    /// Takes a delivery; never waits. Applies the knobs that lose, duplicate, delay and reorder (to events, never to an
+    /// Acknowledge). Where too many wait already, its family does not hear of it again.
+    pub fn send(&self, provider: &Provider, order: Order) {
         let knobs = provider.knobs();
         let knobs = &knobs.delivery;
         let order = Arc::new(order);
         let number = self.note_order(provider, &order);
-        let mut chances = self.chances(number, order.purpose, knobs);
+        let chances = self.chances(number, order.purpose, knobs);
         if chances.lose {
-            self.end(number, End::Lost);
-            return number;
+            return self.end(number, End::Lost);
         }
         // The second one is numbered before the first can leave, so that numbers do not depend on how fast it is sent.
         let duplicate = chances.duplicate.then(|| self.note_order(provider, &order));
         self.enqueue(Job::new(number, Arc::clone(&order)), &chances, knobs);
         if let Some(number) = duplicate {
-            chances = self.chances(number, order.purpose, knobs);
+            let chances = self.chances(number, order.purpose, knobs);
             self.enqueue(Job::new(number, order), &chances, knobs);
         }
-        number
     }
 
     /// Takes a delivery that must not leave before an answer has: it is numbered now and queued when the result is dropped.
     pub fn reserve(&self, provider: &Arc<Provider>, order: Order) -> Reserved {
         let order = Arc::new(order);
         let number = self.note_order(provider, &order);
-        let admitted = self.queue().admit(provider.knobs().delivery.pending_limit);
+        let admitted = self.queue.lock().admit(provider.knobs().delivery.pending_limit);
         if !admitted {
             self.end(number, End::Overflown);
         }
@@ -293,8 +284,8 @@ impl Deliveries {
     }
 
     /// Notes an event that was not sent because its webhook is not active.
-    pub fn missed(&self, provider: &Provider, family: Family, webhook: Guid, about: About) -> u64 {
-        self.note(provider, (family, webhook, Purpose::Event), about, Some(End::Missed))
+    pub fn missed(&self, provider: &Provider, family: Family, webhook: Guid, about: About) {
+        self.note(provider, (family, webhook, Purpose::Event), about, Some(End::Missed));
     }
 
     /// The HTTP client that deliveries use: hosts resolved by the knobs, certificates trusted by the settings.
@@ -318,7 +309,7 @@ impl Deliveries {
             let mut quiet = std::pin::pin!(self.quiet.notified());
             // Listening before looking: what ends in between is not missed.
             quiet.as_mut().enable();
-            if self.queue().is_empty() {
+            if self.queue.lock().is_empty() {
                 return;
             }
             quiet.await;
@@ -328,10 +319,6 @@ impl Deliveries {
     /// Has the loop look again at what is due, because a knob may have changed that.
     pub fn wake(&self) {
         self.due.notify_one();
-    }
-
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock()
     }
 
     fn note_order(&self, provider: &Provider, order: &Order) -> u64 {
@@ -358,7 +345,7 @@ impl Deliveries {
     fn enqueue(&self, mut job: Job, chances: &Chances, knobs: &DeliveryKnobs) {
         let now = Instant::now();
         job.due = (!chances.delay.is_zero()).then(|| now + chances.delay);
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         if queue.admit(knobs.pending_limit) {
             queue.push(job, chances.hold_back, now);
             drop(queue);
@@ -400,7 +387,7 @@ impl Drop for Reserved {
     fn drop(&mut self) {
         if let Some(job) = self.job.take() {
             let deliveries = &self.provider.deliveries;
-            deliveries.queue().push(job, None, Instant::now());
+            deliveries.queue.lock().push(job, None, Instant::now());
             deliveries.due.notify_one();
         }
     }

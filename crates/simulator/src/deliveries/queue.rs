@@ -27,7 +27,6 @@ pub(super) struct Job {
     /// Number in the journal.
     pub(super) number: u64,
     pub(super) order: Arc<Order>,
-    /// Attempts made.
     pub(super) attempts: u32,
     /// Not before this, for the first attempt.
     pub(super) due: Option<Instant>,

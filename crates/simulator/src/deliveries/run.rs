@@ -68,13 +68,13 @@ pub async fn run(provider: Arc<Provider>, stop: CancellationToken) {
         }
     }
     drop(on_their_way);
-    *deliveries.queue() = Queue::default();
+    *deliveries.queue.lock() = Queue::default();
     deliveries.quiet.notify_waiters();
 }
 
 /// The next one to send, or when there may be one.
 fn take(deliveries: &Deliveries) -> Result<Job, Option<Instant>> {
-    let mut queue = deliveries.queue();
+    let mut queue = deliveries.queue.lock();
     queue.take(Instant::now()).ok_or_else(|| queue.next_due())
 }
 
@@ -141,7 +141,7 @@ fn settle(provider: &Provider, done: Done) {
 /// An attempt is over, or was not made after all: the delivery waits for its retry, or has ended.
 fn over(deliveries: &Deliveries, order: &Order, first: bool, retry: Option<(Job, u64)>) {
     let now = Instant::now();
-    let mut queue = deliveries.queue();
+    let mut queue = deliveries.queue.lock();
     queue.over(order, first, now);
     let quiet = match retry {
         Some((job, wait)) => {

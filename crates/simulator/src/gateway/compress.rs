@@ -34,9 +34,7 @@ pub(super) async fn compress(answer: Response) -> Response {
     if answer.extensions().get::<HangUp>().is_some() || !may_have_body(answer.status().as_u16()) {
         return answer;
     }
-    let Some((mut parts, body, rest)) = whole(answer).await else {
-        return hang_up();
-    };
+    let Some((mut parts, body, rest)) = whole(answer).await else { return hang_up() };
     parts.headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
     let compressed = (body.len() >= SMALLEST).then(|| gzip(&body)).flatten();
     let body = match compressed {

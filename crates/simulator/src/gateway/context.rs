@@ -15,9 +15,7 @@ struct Company {
 /// What a request's `context` says.
 pub(super) fn read(headers: &HeaderMap) -> Context {
     let mut values = headers.get_all("context").iter();
-    let Some(value) = values.next() else {
-        return Context::Absent;
-    };
+    let Some(value) = values.next() else { return Context::Absent };
     if values.next().is_some() {
         return Context::Invalid("context is sent more than once".to_owned());
     }

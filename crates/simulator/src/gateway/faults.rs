@@ -43,9 +43,6 @@ impl Faults {
 
     /// The effect of the first rule that hits this request; the rules must be those it was armed for.
     pub(super) fn draw<'a>(&self, rules: &'a [Fault], seed: u64, seen: Seen<'_>) -> Option<&'a Effect> {
-        if rules.is_empty() {
-            return None;
-        }
         let mut counts = self.0.lock();
         let purposes = PURPOSE..;
         for ((rule, count), purpose) in rules.iter().zip(counts.iter_mut()).zip(purposes) {

@@ -55,13 +55,8 @@ impl Limits {
 
     /// Counts one request of a key, or refuses it.
     pub(super) fn count(&self, key: usize, knobs: &GatewayKnobs, now: Ticks) -> Result<(), Refusal> {
-        if knobs.rate.is_none() && knobs.quota.is_none() {
-            return Ok(());
-        }
         let mut used = self.used.lock();
-        let Some(used) = used.get_mut(key) else {
-            return Ok(());
-        };
+        let Some(used) = used.get_mut(key) else { return Ok(()) };
         if let Some(rate) = &knobs.rate {
             pass(&mut used.rate, rate, now).map_err(|seconds| throttled(seconds, rate.tells))?;
         }

@@ -68,8 +68,6 @@ pub struct Gateway {
 /// A request that has passed the gateway and the token check; handlers get it as `Extension<Call>`.
 #[derive(Debug, Clone)]
 pub struct Call {
-    /// Part of the API.
-    pub area: Area,
     /// Who calls; `None` on the invoicing login.
     pub caller: Option<Caller>,
     /// The `context` header.
@@ -118,8 +116,7 @@ pub struct Request {
 }
 
 impl Gateway {
-    /// Nothing used up yet.
-    pub fn new(settings: &Settings) -> Self {
+    pub(super) fn new(settings: &Settings) -> Self {
         Self {
             requests: Journal::new(settings.journal_limit),
             limits: Limits::new(settings.subscription_keys.len()),
@@ -179,10 +176,7 @@ async fn pass(provider: &Provider, mut request: HttpRequest, next: Option<Next>)
     let gateway = &provider.gateway;
     let seed = provider.settings.world.seed;
     let context = context::read(request.headers());
-    let company = match &context {
-        Context::Company(company) => Some(company.clone()),
-        Context::Absent | Context::None | Context::Invalid(_) => None,
-    };
+    let company = if let Context::Company(company) = &context { Some(company.clone()) } else { None };
     let compressed = compress::is_wanted(request.headers());
     let number = gateway.requests.push(Request {
         at: provider.clock.now(),
@@ -247,9 +241,7 @@ async fn answer(
     request: HttpRequest,
     next: Option<Next>,
 ) -> Response {
-    let Some(next) = next else {
-        return unknown_path();
-    };
+    let Some(next) = next else { return unknown_path() };
     let (mut parts, body) = request.into_parts();
     if checks::hidden(&provider.knobs().gateway, &parts.method, parts.uri.path()) {
         return unknown_path();

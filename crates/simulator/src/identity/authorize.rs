@@ -52,7 +52,8 @@ pub(super) async fn authorize(State(provider): State<Arc<Provider>>, RawQuery(qu
     if parameters.contains("auto") {
         return finish(&provider, login);
     }
-    page::login(&provider.identity.user, &provider.settings.client.id, &login, &parameters)
+    let (user, client) = (&provider.identity.user, &provider.settings.client.id);
+    page::login(user, client, &login.scopes, redirect.text(), &parameters)
 }
 
 /// The user has logged in, or is not let in.
@@ -65,7 +66,7 @@ fn finish(provider: &Provider, login: Login) -> Response {
     }
     let now = provider.clock.now();
     // A statement of its own, so that the ledger is free again while a token is signed.
-    let (grant, code) = provider.identity.ledger().grant(login, knobs.identity.code_seconds, now);
+    let (grant, code) = provider.identity.ledger.lock().grant(login, knobs.identity.code_seconds, now);
     let introduce = || provider.identity.introduce(&grant, &code, knobs.identity.bend_nonce, now);
     let identity = knobs.identity.callback_id_token.then(introduce);
     redirect.grant(&code, identity.as_deref(), &state)

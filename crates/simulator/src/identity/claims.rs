@@ -44,7 +44,6 @@ pub(super) struct User {
 pub(super) struct Facts<'a> {
     /// Number of the access token.
     pub(super) number: u64,
-    /// Granted scopes.
     pub(super) scopes: &'a [String],
     /// When the user logged in.
     pub(super) login: Ticks,
@@ -57,14 +56,11 @@ pub(super) struct Facts<'a> {
 /// What an identity token came with, which it tells the hash of.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Beside<'a> {
-    /// An access token.
     Access(&'a str),
-    /// A code.
     Code(&'a str),
 }
 
 impl User {
-    /// The user of these settings.
     pub(super) fn new(settings: &Settings) -> Self {
         /// "user" in ASCII: no other stream has this purpose.
         const PURPOSE: u64 = 0x7573_6572;

@@ -130,14 +130,12 @@ impl<'a> OnItsWay<'a> {
         (self.form, self.number) = (None, number);
     }
 
-    /// The endpoint is not there.
     pub(super) fn is_unseen(&mut self) {
         if let Some(form) = self.form.take() {
             self.number = undecided(self.provider, form, Outcome::Unavailable);
         }
     }
 
-    /// This has become of it.
     pub(super) fn end(mut self, answer: Answer) {
         self.note(answer);
     }

@@ -48,9 +48,7 @@ impl Drawn {
 
     /// What becomes of the answer once the work was done, and whether it still is the right one.
     pub(super) async fn after(self, provider: &Provider, answer: Response) -> (Response, bool) {
-        let Some(IdentityFault { effect, after_work, .. }) = self.0 else {
-            return (answer, true);
-        };
+        let Some(IdentityFault { effect, after_work, .. }) = self.0 else { return (answer, true) };
         if let Effect::Delay(latency) = &effect {
             if after_work {
                 tokio::time::sleep(provider.identity.latency(latency)).await;

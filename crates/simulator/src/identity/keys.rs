@@ -24,7 +24,6 @@ use crate::Error;
 /// Keys in the key set at most; the oldest go first.
 const MOST: usize = 8;
 
-/// The keys of one provider.
 #[derive(Debug)]
 pub(super) struct Keys {
     /// Never empty; the first one signs, the others are only published.
@@ -65,7 +64,6 @@ impl Keys {
         key.map_or_else(String::new, |key| key.sign(payload))
     }
 
-    /// The key set.
     pub(super) fn set(&self) -> Value {
         let keys = self.keys.read();
         json!({ "keys": keys.iter().map(|key| &key.published).collect::<Vec<_>>() })

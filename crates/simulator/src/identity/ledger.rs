@@ -63,14 +63,12 @@ pub(super) struct Exchanged {
     pub(super) rotated: bool,
 }
 
-/// Why something is not exchanged.
 #[derive(Debug)]
 struct Denied {
     outcome: Outcome,
     refusal: Refusal,
 }
 
-/// Everything granted.
 #[derive(Debug)]
 pub(super) struct Ledger {
     /// Codes and refresh tokens are drawn from here.
@@ -129,10 +127,9 @@ impl Ledger {
     ) -> Result<Self, Error> {
         let mut seed = [0; 16];
         aws_lc_rs::rand::fill(&mut seed).map_err(|_| Error::Key("draw random bytes".to_owned()))?;
-        let [seed, purpose] = [0, 8]
-            .map(|at| seed[at..at + 8].iter().fold(0, |number: u64, &byte| number << 8 | u64::from(byte)));
+        let seed = u128::from_be_bytes(seed);
         Ok(Self {
-            secrets: Random::new(seed, purpose),
+            secrets: Random::new((seed >> 64) as u64, seed as u64),
             issued,
             exchanges,
             logins: 0,
@@ -251,7 +248,6 @@ impl Ledger {
         Ok(Exchanged { grant, refresh: Some(next), rotated: true })
     }
 
-    /// A new refresh token of a grant.
     pub(super) fn refresh_token(&mut self, grant: &Arc<Grant>, knobs: &IdentityKnobs, now: Ticks) -> String {
         let token = self.secrets.guid().simple();
         let expires = end_of_refresh(knobs, grant.login, now);
@@ -286,7 +282,6 @@ impl Ledger {
         (!access.grant.has_ended()).then_some((&access.grant, access.expires))
     }
 
-    /// Ends all grants that fit.
     pub(super) fn end(&self, now: Ticks, fits: impl Fn(&Grant) -> bool) {
         let issued = &self.issued;
         let end = |grant: &Grant, number: u64| {

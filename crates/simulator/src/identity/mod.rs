@@ -46,7 +46,7 @@ use axum::{
     http::{HeaderMap, header},
     routing::{get, post},
 };
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 pub use self::exchanges::{Answer, Exchange, Kind, Outcome};
 use self::{
@@ -130,11 +130,7 @@ pub struct Issued {
 }
 
 impl Identity {
-    /// With a fresh signing key.
-    ///
-    /// # Errors
-    /// No key could be made.
-    pub fn new(settings: &Settings) -> Result<Self, super::Error> {
+    pub(super) fn new(settings: &Settings) -> Result<Self, super::Error> {
         /// "wait" in ASCII: no other stream has this purpose.
         const PURPOSE: u64 = 0x7761_6974;
         let issued = Arc::new(Journal::new(settings.journal_limit));
@@ -151,7 +147,7 @@ impl Identity {
 
     /// What an access token is worth now. Cheap: tokens issued here are remembered, not verified again.
     pub fn check(&self, bearer: &str, now: Ticks) -> Standing {
-        let ledger = self.ledger();
+        let ledger = self.ledger.lock();
         match ledger.access(bearer) {
             None => Standing::Unknown,
             Some((_, expires)) if now >= expires => Standing::Expired,
@@ -173,7 +169,7 @@ impl Identity {
 
     /// Ends every grant: refresh tokens are refused as `invalid_grant`, access tokens are unknown.
     pub fn revoke_all(&self, now: Ticks) {
-        self.ledger().end(now, |_| true);
+        self.ledger.lock().end(now, |_| true);
     }
 
     /// An access token (and its refresh token) without the login, for tests of other parts: accounting or payroll scopes.
@@ -182,7 +178,7 @@ impl Identity {
         let knobs = provider.knobs();
         let scopes: Arc<[String]> = scopes.iter().map(|&scope| scope.to_owned()).collect();
         let (grant, refresh) = {
-            let mut ledger = self.ledger();
+            let mut ledger = self.ledger.lock();
             let grant = ledger.begin(scopes, None, now);
             let refresh = ledger.refresh_token(&grant, &knobs.identity, now);
             (grant, refresh)
@@ -207,10 +203,6 @@ impl Identity {
         self.exchanges.count()
     }
 
-    fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock()
-    }
-
     /// Signs and remembers an access token and an identity token. Not to be called with the ledger locked: signing takes
     /// its time, and every API call asks the ledger.
     fn issue(
@@ -225,7 +217,7 @@ impl Identity {
         let ends = [knobs.access_seconds, IDENTITY_SECONDS].map(|seconds| whole_seconds(now, seconds));
         let access = self.keys.sign(&self.user.access(facts(ends[0]), knobs.duplicate_id_claim));
         let identity = self.identity(facts(ends[1]), Beside::Access(&access), nonce, knobs.bend_nonce);
-        self.ledger().remember(grant, (&access, ends[0]), (&identity, ends[1]), now);
+        self.ledger.lock().remember(grant, (&access, ends[0]), (&identity, ends[1]), now);
         (access, identity)
     }
 
@@ -234,7 +226,7 @@ impl Identity {
         let until = whole_seconds(now, IDENTITY_SECONDS);
         let facts = Facts { number: 0, scopes: &grant.scopes, login: grant.login, from: now, until };
         let token = self.identity(facts, Beside::Code(code), grant.nonce.as_deref(), bend_nonce);
-        self.ledger().remember_identity(grant, (&token, until), now);
+        self.ledger.lock().remember_identity(grant, (&token, until), now);
         token
     }
 

@@ -7,7 +7,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-use super::{AUTHORIZE, authorize::Login, claims::User, parameters::Parameters};
+use super::{AUTHORIZE, claims::User, parameters::Parameters};
 
 const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;background:#f3f4f6;color:#111827;margin:0}\
 main{max-width:28rem;margin:12vh auto;padding:2rem;background:#fff;border-radius:.5rem;\
@@ -16,10 +16,16 @@ code{overflow-wrap:anywhere}ul{padding-left:1.2rem}\
 button{font:inherit;width:100%;padding:.6rem;border:0;border-radius:.3rem;background:#1d4ed8;color:#fff;cursor:pointer}";
 
 /// The login page. Its button sends the same request with the parameter `auto`.
-pub(super) fn login(user: &User, client: &str, login: &Login, request: &Parameters) -> Response {
+pub(super) fn login(
+    user: &User,
+    client: &str,
+    scopes: &[String],
+    redirect: &str,
+    request: &Parameters,
+) -> Response {
     let (name, tenant) = user.name();
     let scopes: String =
-        login.scopes.iter().map(|scope| format!("<li><code>{}</code></li>", escape(scope))).collect();
+        scopes.iter().map(|scope| format!("<li><code>{}</code></li>", escape(scope))).collect();
     let field = |(name, value): (&str, &str)| {
         format!("<input type=\"hidden\" name=\"{}\" value=\"{}\">", escape(name), escape(value))
     };
@@ -33,7 +39,7 @@ pub(super) fn login(user: &User, client: &str, login: &Login, request: &Paramete
         escape(name),
         escape(client),
         escape(tenant),
-        escape(login.redirect.text()),
+        escape(redirect),
     );
     html(StatusCode::OK, "Log in", &body)
 }
@@ -71,18 +77,8 @@ fn html(status: StatusCode, title: &str, body: &str) -> Response {
 
 /// Text as HTML, for elements and for quoted attributes.
 fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            other => escaped.push(other),
-        }
-    }
-    escaped
+    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    text.replace('"', "&quot;").replace('\'', "&#39;")
 }
 
 #[cfg(test)]

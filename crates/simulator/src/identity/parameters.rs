@@ -27,7 +27,6 @@ impl Parameters {
         self.0.iter().find(|(sent, value)| sent == name && !value.is_empty()).map(|(_, value)| value.as_str())
     }
 
-    /// All of them.
     pub(super) fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (&**name, &**value))
     }

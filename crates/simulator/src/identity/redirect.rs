@@ -40,7 +40,6 @@ impl Redirect {
         Err("the redirect address must be https, or http://localhost with a port")
     }
 
-    /// The address as it was sent.
     pub(super) fn text(&self) -> &str {
         &self.text
     }

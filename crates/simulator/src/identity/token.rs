@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{
     Provider,
-    answer::bytes_answer,
+    answer::json_answer,
     knobs::{BadClient, Endpoint, IdentityKnobs, Latency},
     settings::Client,
 };
@@ -99,7 +99,7 @@ async fn instead(provider: &Provider, fault: &Drawn) -> Option<Response> {
 /// The answer, or what knobs leave of it; and whether it still is the right one.
 async fn exchange(provider: &Provider, answer: Result<Tokens, Refusal>, fault: Drawn) -> (Response, bool) {
     let response = match answer {
-        Ok(tokens) => bytes_answer(200, serde_json::to_vec(&tokens).unwrap_or_default()),
+        Ok(tokens) => json_answer(200, &tokens),
         Err(refusal) => refusal.into_response(),
     };
     wait(provider, |knobs| &knobs.answer_latency).await;
@@ -172,7 +172,7 @@ fn answer(provider: &Provider, parameters: &Parameters) -> (Option<u64>, Result<
     let Some(presented) = Presented::read(parameters) else { return (None, Err(missing)) };
     let now = provider.clock.now();
     // A statement of its own, so that the ledger is free again while tokens are signed.
-    let (number, exchanged) = provider.identity.ledger().exchange(presented, parameters, knobs, now);
+    let (number, exchanged) = provider.identity.ledger.lock().exchange(presented, parameters, knobs, now);
     let answer = exchanged.map(|Exchanged { grant, refresh, rotated }| {
         // Only the identity token of the login itself carries the nonce.
         let nonce = grant.nonce.as_deref().filter(|_| presented.kind == Kind::Code);

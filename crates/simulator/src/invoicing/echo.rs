@@ -14,27 +14,20 @@ use crate::deliveries;
 /// Why the echo did not come back.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
-    /// Too late.
     #[error("no answer within {0:?}")]
     TimeLimit(Duration),
     /// No answer at all, or one that broke off.
     #[error("no answer: {0}")]
     Connection(String),
-    /// Not 2xx.
     #[error("the answer has status {0}")]
     Status(u16),
-    /// The answer sets cookies.
     #[error("the answer has cookies")]
     Cookies,
-    /// Another body.
     #[error("the answer's body is not the text asked for")]
     Body,
 }
 
 /// Asks a receiver for its echo.
-///
-/// # Errors
-/// It did not come back.
 pub(super) async fn ask(
     client: &reqwest::Client,
     receiver: &Url,

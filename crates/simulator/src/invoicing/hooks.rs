@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use super::{HookTruth, rules::Subscription};
 use crate::{clock::Ticks, random::Guid, world::InvoicingChange};
@@ -39,7 +39,6 @@ pub(super) struct Hook {
     pub(super) subscription: Arc<Subscription>,
     /// Whether the echo has come back.
     pub(super) effective: bool,
-    /// Whether it is paused.
     pub(super) paused: bool,
     /// Since when, where it was paused after it was made.
     pub(super) paused_at: Option<Ticks>,
@@ -79,19 +78,18 @@ impl Hook {
 }
 
 impl Hooks {
-    /// None yet.
     pub(super) fn new(seed: u64) -> Self {
         Self { seed, limit: HOOK_LIMIT, inner: Mutex::default() }
     }
 
     /// Whether no other fits in.
     pub(super) fn full(&self) -> bool {
-        self.lock().hooks.len() >= self.limit
+        self.inner.lock().hooks.len() >= self.limit
     }
 
     /// Adds one; `None` if there are too many.
     pub(super) fn add(&self, company: u32, subscription: Subscription, effective: bool) -> Option<Hook> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if inner.hooks.len() >= self.limit {
             return None;
         }
@@ -112,24 +110,18 @@ impl Hooks {
 
     /// Removes one, of a company if one is given.
     pub(super) fn remove(&self, company: Option<u32>, id: Guid) -> Option<Hook> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let fits = |hook: &Hook| hook.id == id && company.is_none_or(|company| hook.company == company);
         let at = inner.hooks.iter().position(fits)?;
         Some(inner.hooks.remove(at))
     }
 
-    /// Changes one, if it is still there.
     pub(super) fn update(&self, id: Guid, change: impl FnOnce(&mut Hook)) -> bool {
-        self.lock().hooks.iter_mut().find(|hook| hook.id == id).map(change).is_some()
+        self.inner.lock().hooks.iter_mut().find(|hook| hook.id == id).map(change).is_some()
     }
 
-    /// Those that fit.
     pub(super) fn all(&self, fits: impl Fn(&Hook) -> bool) -> Vec<Hook> {
-        self.lock().hooks.iter().filter(|hook| fits(hook)).cloned().collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock()
+        self.inner.lock().hooks.iter().filter(|hook| fits(hook)).cloned().collect()
     }
 }
 

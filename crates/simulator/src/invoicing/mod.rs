@@ -26,10 +26,7 @@ mod rules;
 mod tokens;
 mod webhooks;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::{Arc, atomic::AtomicU64};
 
 use axum::{
     Router,
@@ -100,8 +97,7 @@ pub struct HookTruth {
 }
 
 impl Invoicing {
-    /// Nobody logged in, no hooks.
-    pub fn new(settings: &Settings) -> Self {
+    pub(super) fn new(settings: &Settings) -> Self {
         Self {
             seed: settings.world.seed,
             tokens: Tokens::new(settings),
@@ -175,10 +171,6 @@ impl Invoicing {
     pub async fn idle(&self) {
         // An error would mean that the sender is gone, which is ours.
         self.pending.subscribe().wait_for(|count| *count == 0).await.ok();
-    }
-
-    fn next_echo(&self) -> u64 {
-        self.echo_count.fetch_add(1, Ordering::Relaxed)
     }
 }
 

@@ -26,26 +26,17 @@ const TEXT_LIMIT: usize = 4_096;
 pub(super) struct Subscription {
     /// `uri` as it was sent.
     pub(super) uri: String,
-    /// `uri`.
     pub(super) url: Url,
-    /// `entity`.
     pub(super) entity: Entity,
-    /// `action`.
     pub(super) action: Action,
     /// Signs its notifications: the UTF-8 bytes of `secret`.
     pub(super) key: hmac::Key,
-    /// `isPaused`.
     pub(super) paused: bool,
-    /// `applicationName`.
     pub(super) application: Option<String>,
-    /// `description`.
     pub(super) description: Option<String>,
 }
 
-/// Reads a subscription.
-///
-/// # Errors
-/// Which field breaks which rule.
+/// Reads a subscription, or says which field breaks which rule.
 pub(super) fn parse(body: &[u8], knobs: &Knobs) -> Result<Subscription, String> {
     let body: Value = serde_json::from_slice(body).map_err(|error| format!("body: no JSON: {error}"))?;
     let Value::Object(fields) = body else { return Err("body: a JSON object is needed".to_owned()) };
@@ -54,7 +45,8 @@ pub(super) fn parse(body: &[u8], knobs: &Knobs) -> Result<Subscription, String> 
     let url = receiver(&uri, knobs)?;
 
     let name = text(&fields, "entity", TEXT_LIMIT)?.ok_or("entity: a string is needed")?;
-    let entity = Entity::from_name(&name).ok_or_else(|| format!("entity: there is no entity {name:?}"))?;
+    let entity = Entity::ALL.into_iter().find(|entity| format!("{entity:?}") == name);
+    let entity = entity.ok_or_else(|| format!("entity: there is no entity {name:?}"))?;
 
     let name = text(&fields, "action", TEXT_LIMIT)?.ok_or("action: a string is needed")?;
     let action = Action::ALL.into_iter().find(|action| format!("{action:?}") == name);
@@ -85,9 +77,6 @@ pub(super) fn parse(body: &[u8], knobs: &Knobs) -> Result<Subscription, String> 
 }
 
 /// Checks that the receiver is where the request comes from.
-///
-/// # Errors
-/// It is elsewhere, or nobody knows where.
 pub(super) async fn check_origin(url: &Url, peer: SocketAddr, knobs: &DeliveryKnobs) -> Result<(), String> {
     let peer = peer.ip().to_canonical();
     if addresses(url, knobs).await.iter().any(|address| address.to_canonical() == peer) {

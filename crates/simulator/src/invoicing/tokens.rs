@@ -6,7 +6,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::{
     clock::Ticks,
@@ -72,7 +72,6 @@ pub(super) struct Pair {
 }
 
 impl Tokens {
-    /// None yet.
     pub(super) fn new(settings: &Settings) -> Self {
         Self {
             seed: settings.world.seed,
@@ -85,7 +84,7 @@ impl Tokens {
 
     /// The tokens of a new login; with a company if it was chosen along the way.
     pub(super) fn login(&self, company: Option<u32>, knobs: &InvoicingKnobs, now: Ticks) -> Pair {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let login = inner.logins;
         inner.logins += 1;
         self.pair(&mut inner, login, company, knobs, now)
@@ -99,7 +98,7 @@ impl Tokens {
         knobs: &InvoicingKnobs,
         now: Ticks,
     ) -> Option<Pair> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let token = inner.tokens.get_mut(refresh)?;
         let spent = knobs.refresh_once && token.used;
         if token.kind != Kind::Refresh || token.expires <= now || spent {
@@ -113,7 +112,7 @@ impl Tokens {
 
     /// What an access token is worth now.
     pub(super) fn check(&self, bearer: &str, now: Ticks) -> Standing {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         match inner.tokens.get(bearer) {
             Some(token) if token.kind == Kind::Access && token.expires > now => Standing::Valid(Caller {
                 subject: self.mail.clone(),
@@ -154,10 +153,6 @@ impl Tokens {
         let access = issue(Kind::Access, knobs.token_seconds);
         let refresh = issue(Kind::Refresh, REFRESH_SECONDS);
         Pair { access, refresh }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock()
     }
 }
 

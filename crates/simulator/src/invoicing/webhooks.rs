@@ -1,6 +1,9 @@
 //! Management of hooks: create with the echo, list, delete. Each caller sees the hooks of the company it has chosen.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use axum::{
     Extension,
@@ -19,7 +22,7 @@ use super::{
 };
 use crate::{
     Provider,
-    answer::{bytes_answer, empty_answer, then},
+    answer::{empty_answer, json_answer, then},
     catalog::{Action, Entity},
     gateway::Call,
     knobs::{EchoTime, Knobs},
@@ -104,7 +107,7 @@ pub(super) async fn list(
     let company = company(&call)?;
     let hooks = provider.invoicing.hooks.all(|hook| hook.company == company);
     let items: Vec<Item<'_>> = hooks.iter().map(Item::new).collect();
-    Ok(bytes_answer(200, serde_json::to_vec(&items).unwrap_or_default()))
+    Ok(json_answer(200, &items))
 }
 
 /// DELETE INV/webhooks/{id}.
@@ -172,7 +175,8 @@ fn too_many() -> Refusal {
 }
 
 fn echo_text(provider: &Provider, knobs: &Knobs) -> String {
-    let guid = Guid::nth(provider.invoicing.seed, ECHOES, provider.invoicing.next_echo());
+    let number = provider.invoicing.echo_count.fetch_add(1, Ordering::Relaxed);
+    let guid = Guid::nth(provider.invoicing.seed, ECHOES, number);
     if knobs.invoicing.echo_dashes { guid.to_string() } else { guid.simple() }
 }
 
@@ -180,5 +184,5 @@ fn answer(status: u16, hook: &Hook, knobs: &Knobs) -> Response {
     if knobs.invoicing.silent {
         return empty_answer(status);
     }
-    bytes_answer(status, serde_json::to_vec(&Item::new(hook)).unwrap_or_default())
+    json_answer(status, &Item::new(hook))
 }

@@ -24,13 +24,9 @@ const MAX_LENGTH: usize = 4_096;
 /// A field of a payroll company.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Field {
-    /// `companyCode`.
     Code,
-    /// `companyName`.
     Name,
-    /// `identifierNumber`.
     Identifier,
-    /// `lastUpdate`.
     Updated,
 }
 
@@ -131,7 +127,6 @@ impl Comparison {
     }
 }
 
-/// The next word.
 fn word<'a>(rest: &mut &'a str) -> Option<&'a str> {
     let text = rest.trim_start();
     let (word, after) = text.split_at(text.find(char::is_whitespace).unwrap_or(text.len()));

@@ -6,6 +6,7 @@ use super::{
     Refusal, context,
     paging::{Body, Query},
     render::{self, Shape},
+    view,
 };
 use crate::{Provider, answer, catalog::Resource, gateway::Call, knobs::Churn, world::Change};
 
@@ -22,7 +23,7 @@ pub(super) fn read(
     let knobs = provider.knobs();
     let reads = &knobs.reads;
     let page = Query::parse(query).page(reads, false)?;
-    let view = provider.reads.view(provider, reads);
+    let view = view(provider, reads);
 
     let (company, (rows, mut total), naming) = {
         let world = provider.world();
@@ -67,7 +68,7 @@ pub(super) fn record(
 ) -> Result<Response, Refusal> {
     let knobs = provider.knobs();
     let reads = &knobs.reads;
-    let view = provider.reads.view(provider, reads);
+    let view = view(provider, reads);
 
     let (found, naming) = {
         let world = provider.world();

@@ -22,10 +22,7 @@ mod payroll;
 mod render;
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
@@ -55,28 +52,19 @@ use super::{
 /// Purpose of the numbers that send reads to the replica.
 const REPLICA: u64 = 0x7265_706C_6963_6121;
 
-/// What reads remember: how many there were.
-#[derive(Debug, Default)]
-pub struct Reads {
-    /// Reads while there was a replica. Each draws by its number, so the same calls in the same order see the same.
-    count: AtomicU64,
+/// The view of the next read.
+fn view(provider: &Provider, knobs: &ReadKnobs) -> View {
+    View { as_of: moment(provider, knobs), disabled: knobs.disabled, order: knobs.order }
 }
 
-impl Reads {
-    /// The view of the next read.
-    fn view(&self, provider: &Provider, knobs: &ReadKnobs) -> View {
-        View { as_of: self.moment(provider, knobs), disabled: knobs.disabled, order: knobs.order }
+/// The moment that the lagging replica shows, where the read goes to that.
+fn moment(provider: &Provider, knobs: &ReadKnobs) -> Option<Ticks> {
+    if knobs.replica_lag == 0 {
+        return None;
     }
-
-    fn moment(&self, provider: &Provider, knobs: &ReadKnobs) -> Option<Ticks> {
-        if knobs.replica_lag == 0 {
-            return None;
-        }
-        let number = self.count.fetch_add(1, Ordering::Relaxed);
-        let lags =
-            Random::new(provider.settings.world.seed ^ mix(number), REPLICA).chance(knobs.replica_share);
-        lags.then(|| provider.clock.latest().minus(Duration::from_millis(knobs.replica_lag)))
-    }
+    let number = provider.replica_reads.fetch_add(1, Ordering::Relaxed);
+    let lags = Random::new(provider.settings.world.seed ^ mix(number), REPLICA).chance(knobs.replica_share);
+    lags.then(|| provider.clock.latest().minus(Duration::from_millis(knobs.replica_lag)))
 }
 
 /// Routes of ACC, CORE, IMPORT (by id) and PAY.

@@ -75,7 +75,6 @@ impl<'a> Query<'a> {
 /// A page of a list, from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Page {
-    /// From 1.
     pub(super) number: u32,
     /// Rows of a full page.
     pub(super) size: u32,
@@ -84,7 +83,6 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// Rows before it.
     pub(super) fn offset(self) -> u64 {
         u64::from(self.number - 1) * u64::from(self.size)
     }
@@ -118,7 +116,6 @@ impl Body {
         Self(Vec::with_capacity(rows * bytes + 2))
     }
 
-    /// Adds a row.
     pub(super) fn row(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         self.0.push(if self.0.is_empty() { b'[' } else { b',' });
         write(&mut self.0);

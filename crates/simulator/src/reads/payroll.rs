@@ -7,6 +7,7 @@ use super::{
     filter::{Field, Filter},
     paging::{Body, Query},
     render::{self, Shape},
+    view,
 };
 use crate::{
     Provider,
@@ -46,7 +47,7 @@ pub(super) fn read(provider: &Provider, query: Option<&str>) -> Result<Response,
             order = Some(OrderBy::parse(text).map_err(|why| refuse(format!("OrderBy: {why}")))?);
         }
     }
-    let view = provider.reads.view(provider, reads);
+    let view = view(provider, reads);
 
     let (mut rows, mut total, seed) = if filter.is_none() && order.is_none() {
         let world = provider.world();

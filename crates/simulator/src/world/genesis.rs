@@ -74,15 +74,13 @@ struct Maker<'a> {
 impl Maker<'_> {
     /// The partition with this ordinal (the tenant's is 0), and the row of its company.
     fn partition(&self, ordinal: u64, has: impl Fn(Resource) -> bool) -> (Row, Partition) {
-        let count =
-            Resource::ALL.into_iter().filter(|&resource| self.count(resource) > 0 && has(resource)).count();
-        let mut tables = Vec::with_capacity(count);
-        for resource in Resource::ALL.into_iter().filter(|&resource| has(resource)) {
-            let rows = self.count(resource);
-            if rows > 0 {
-                let rank = |index: u32| 1 + u64::from(index) * LANES + resource as u64;
-                tables.push((resource, Table::new((0..rows).map(|index| self.row(ordinal, rank(index))))));
-            }
+        let resources =
+            Resource::ALL.into_iter().filter(|&resource| self.count(resource) > 0 && has(resource));
+        let mut tables = Vec::with_capacity(resources.clone().count());
+        for resource in resources {
+            let rank = |index: u32| 1 + u64::from(index) * LANES + resource as u64;
+            let rows = (0..self.count(resource)).map(|index| self.row(ordinal, rank(index)));
+            tables.push((resource, Table::new(rows)));
         }
         let own = self.row(ordinal, 0);
         let mut partition = Partition { tables, counter: 0, lineage: 0 };

@@ -21,8 +21,8 @@ pub(super) struct Entities {
 /// The entities of one kind in one company.
 #[derive(Debug)]
 struct Kept {
-    /// Revisions by number; `None` is deleted.
-    revisions: Vec<Option<u32>>,
+    /// By number, whether it has not been deleted.
+    lives: Vec<bool>,
     living: u32,
 }
 
@@ -41,7 +41,7 @@ impl Entities {
         }
         // What can only be updated is there once, and always.
         let first = if entity.offers(Action::Created) { self.first } else { 1 };
-        let kept = || Kept { revisions: vec![Some(0); first as usize], living: first };
+        let kept = || Kept { lives: vec![true; first as usize], living: first };
         Some(self.changed.entry((company, entity)).or_insert_with(kept))
     }
 }
@@ -60,33 +60,25 @@ impl World {
             return None;
         }
         let kept = self.invoicing.of(company, entity)?;
-        let all = u32::try_from(kept.revisions.len()).unwrap_or(u32::MAX);
-        let (index, revision) = match action {
+        let all = u32::try_from(kept.lives.len()).unwrap_or(u32::MAX);
+        let index = match action {
             Action::Created => {
-                kept.revisions.push(Some(0));
+                kept.lives.push(true);
                 kept.living += 1;
-                (all, 0)
+                all
             }
             _ if kept.living == 0 => return None,
             Action::Updated | Action::Deleted => {
-                let index = pick(&mut self.random, all, |index| kept.revisions[index as usize].is_some())?;
-                let place = kept.revisions.get_mut(index as usize)?;
-                let revision = place.map_or(0, |revision| revision.saturating_add(1));
-                *place = (action == Action::Updated).then_some(revision);
-                kept.living -= u32::from(action == Action::Deleted);
-                (index, revision)
+                let index = pick(&mut self.random, all, |index| kept.lives[index as usize])?;
+                if action == Action::Deleted {
+                    kept.lives[index as usize] = false;
+                    kept.living -= 1;
+                }
+                index
             }
         };
         let id = ((u64::from(company) + 1) * IDS + u64::from(index) + 1).to_string();
-        Some(InvoicingChange {
-            number: self.number(),
-            company,
-            entity,
-            id,
-            action,
-            revision,
-            at: clock.change(),
-        })
+        Some(InvoicingChange { number: self.number(), company, entity, id, action, at: clock.change() })
     }
 
     /// Entities of a kind that a company has.

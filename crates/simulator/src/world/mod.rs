@@ -136,8 +136,6 @@ pub struct InvoicingChange {
     pub id: String,
     /// What happened.
     pub action: Action,
-    /// Revision of the entity since.
-    pub revision: u32,
     /// When.
     pub at: Ticks,
 }
@@ -255,7 +253,6 @@ impl World {
         }
     }
 
-    /// The number of the next change.
     const fn number(&mut self) -> u64 {
         let number = self.changes;
         self.changes += 1;

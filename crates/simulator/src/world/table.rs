@@ -21,9 +21,7 @@ pub(super) struct Table {
 /// Which rows a list shows, and how.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Arrangement {
-    /// Order of the list.
     pub(super) order: ListOrder,
-    /// Where disabled records show.
     pub(super) disabled: DisabledShows,
     /// Distinguishes the scattered order of this list from those of others.
     pub(super) salt: u64,
@@ -64,7 +62,6 @@ impl Table {
         (start as u32..).zip(&self.rows[start..]).filter_map(|(index, row)| row.map(|row| (index, row)))
     }
 
-    /// Adds a row.
     pub(super) fn push(&mut self, row: Row) {
         let index = self.len();
         self.rows.push(None);
@@ -72,7 +69,6 @@ impl Table {
         self.set(index, Some(row));
     }
 
-    /// Puts a row in place of another.
     pub(super) fn set(&mut self, index: u32, row: Option<Row>) {
         let Some(place) = self.rows.get_mut(index as usize) else { return };
         let old = std::mem::replace(place, row);

@@ -93,7 +93,7 @@ pub(super) fn admit(
     }
     let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
     let peer = peer.map_or_else(|| SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)), |peer| peer.0);
-    Ok(Call { area, caller, context, peer })
+    Ok(Call { caller, context, peer })
 }
 
 /// The place of the request's key among the keys.

@@ -67,7 +67,6 @@ impl Value {
     }
 }
 
-/// The fields of a resource.
 pub(super) const fn fields(resource: Resource) -> Fields {
     match resource {
         Resource::Companies => COMPANY,
