@@ -323,7 +323,7 @@ fn naming(configs: &configs::Configs, area: Area, grant: &str) -> Vec<String> {
 
 /// Every grant of the topic, with or without a key to open them; none where there is no topic.
 pub(super) async fn look(worker: &Worker) -> Result<Vec<Known>> {
-    let keys = keys(worker)?;
+    let keys = worker.keyring()?.map(Arc::new);
     let admin = Admin::Real(worker.kafka.clone());
     let Some(count) = partitions(&admin, &worker.topics.grant.name).await? else {
         return Ok(Vec::new());
@@ -348,14 +348,9 @@ fn known(table: &Tail<GrantTable>, keys: Option<&Keyring>) -> Vec<Known> {
     entries.into_iter().map(known).collect()
 }
 
-/// The keys that the configuration names, if it does.
-pub(super) fn keys(worker: &Worker) -> Result<Option<Arc<Keyring>>> {
-    Ok(worker.keyring()?.map(Arc::new))
-}
-
-/// The same, where nothing can be done without them.
+/// The keys that the configuration names.
 fn keyring(worker: &Worker) -> Result<Arc<Keyring>> {
-    keys(worker)?.ok_or_else(|| {
+    worker.keyring()?.map(Arc::new).ok_or_else(|| {
         let rule = "is not set, so no grant can be read or kept";
         let remedy = "set it to the same 32 or more characters on all workers and here";
         problem("grant.encryption.key", None, rule, remedy).into()

@@ -78,16 +78,11 @@ async fn log_out(options: &LogoutOptions, environment: &Environment, out: &mut d
         return writeln!(out, "removed: whatever the grant {grant} held, nobody here could open it")
             .map_err(outside);
     }
-    keep.log_out(grant, now_ms()).await?;
+    keep.log_out(grant, Moment::now().micros() / 1_000).await?;
     writeln!(
         out,
         "logged out: the tokens of the grant {grant} are forgotten here. The provider documents no way to revoke them, so an \
          access token that is in use lives for up to an hour",
     )
     .map_err(outside)
-}
-
-/// By this machine's clock, in milliseconds since 1970.
-fn now_ms() -> i64 {
-    Moment::now().micros() / 1_000
 }

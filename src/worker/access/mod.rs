@@ -23,7 +23,7 @@ use std::{
     sync::Arc,
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -202,7 +202,7 @@ impl Access {
 
     /// Puts budgets on a page of metrics: the one that is cut deepest.
     pub fn measure(&self) {
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         state.forget(&self.0.exists);
         drop(state);
         self.0.budgets.measure();
@@ -210,7 +210,7 @@ impl Access {
 
     /// A worker that owns nothing for a moment ends what it has begun with the smallest part.
     fn set_share(&self, owned: usize, partitions: u32) {
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         state.share = (owned.max(1) as f64 / f64::from(partitions.max(1))).min(1.0);
         for kept in state.kept.values() {
             kept.budget.set_share(state.share);
@@ -221,7 +221,7 @@ impl Access {
     fn with<T>(&self, party: &Party<'_>, then: impl FnOnce(&mut Kept) -> T) -> Result<T, Cause> {
         let Party { connector, provider, rates, api_version, egress_proxy } = *party;
         let key = Key::of(party);
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         // What it was reached with before its settings changed.
         for (other, kept) in &mut state.kept {
             if *other != key {
@@ -253,14 +253,8 @@ impl Access {
 
 impl fmt::Debug for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.0.lock();
+        let state = self.0.state.lock();
         f.debug_struct("Access").field("clients", &state.kept.len()).finish_non_exhaustive()
-    }
-}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
     }
 }
 

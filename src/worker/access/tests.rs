@@ -31,11 +31,11 @@ fn provider(changes: &[(&str, &str)]) -> Provider {
 }
 
 fn clients(access: &Access) -> usize {
-    access.0.lock().kept.len()
+    access.0.state.lock().kept.len()
 }
 
 fn budgets(access: &Access) -> Vec<Budget> {
-    access.0.lock().kept.values().map(|kept| kept.budget.clone()).collect()
+    access.0.state.lock().kept.values().map(|kept| kept.budget.clone()).collect()
 }
 
 #[tokio::test]
@@ -71,7 +71,7 @@ async fn a_client_goes_with_the_last_connector_that_names_it_and_with_its_settin
     assert_eq!(clients(&access), 1, "b names it still");
     let elsewhere = provider(&[("provider.base.url", "https://other.example.com")]);
     access.accounting(&Party::new("b", &elsewhere)).unwrap();
-    let kept: Vec<String> = access.0.lock().kept.keys().map(|key| key.base_url.clone()).collect();
+    let kept: Vec<String> = access.0.state.lock().kept.keys().map(|key| key.base_url.clone()).collect();
     assert_eq!(kept, ["https://other.example.com/"], "a connector has one at a time");
     there.lock().remove("b");
     access.measure();
@@ -93,7 +93,7 @@ async fn a_worker_takes_its_part_of_every_budget_also_of_those_that_come_later()
     // The fifth carries nothing.
     owned.send_replace(Arc::new([(0, 7), (3, 7), (4, 7)].into_iter().collect()));
     let half = async {
-        while access.0.lock().share != 0.5 {
+        while access.0.state.lock().share != 0.5 {
             tokio::task::yield_now().await;
         }
     };
@@ -105,7 +105,7 @@ async fn a_worker_takes_its_part_of_every_budget_also_of_those_that_come_later()
     }
     owned.send_replace(Owned::default());
     let least = async {
-        while access.0.lock().share != 0.25 {
+        while access.0.state.lock().share != 0.25 {
             tokio::task::yield_now().await;
         }
     };

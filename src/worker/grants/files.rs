@@ -19,7 +19,6 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use tokio::task::spawn_blocking;
 use zeroize::Zeroizing;
 
 use base::{durable, secret::Secret};
@@ -119,8 +118,7 @@ impl Files {
     /// The answer to a refresh stands in the topic, or is of no use any more.
     pub(super) async fn settled(&self, name: &str, base: &Base) -> io::Result<()> {
         let path = self.pending_path(name, base);
-        let removed = spawn_blocking(move || std::fs::remove_file(path)).await;
-        match removed.unwrap_or_else(|error| Err(io::Error::other(error))) {
+        match durable::off_runtime(move || std::fs::remove_file(path)).await {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             other => other,
         }
@@ -201,11 +199,11 @@ impl Files {
         content: impl FnOnce() -> io::Result<Vec<u8>> + Send + 'static,
     ) -> io::Result<()> {
         let directory = self.directory.clone();
-        let written = spawn_blocking(move || {
+        durable::off_runtime(move || {
             durable::private_directory(&directory)?;
             durable::replace(&path, &content()?)
-        });
-        written.await.unwrap_or_else(|error| Err(io::Error::other(error)))
+        })
+        .await
     }
 
     /// Names of grants are plain words, so they are file names too.

@@ -211,14 +211,12 @@ impl Grants {
         let client = Client { connector: connector.to_owned(), area, provider: Arc::new(provider.clone()) };
         let local = match &self.shared {
             Some(shared) => shared.local(client.grant()),
-            None => Arc::new(LocalGrant::new(client.grant(), self.without_key())),
+            None => {
+                let fault = self.fault.as_ref().map(|what| View::Unusable { what: what.to_string() });
+                Arc::new(LocalGrant::new(client.grant(), fault.unwrap_or(View::NoKey)))
+            }
         };
         Tokens { shared: self.shared.clone(), local, client, key: IssuerKey::of(provider) }
-    }
-
-    /// What there is to say of every grant where none can be read.
-    fn without_key(&self) -> View {
-        self.fault.as_ref().map_or(View::NoKey, |what| View::Unusable { what: what.to_string() })
     }
 
     /// Lists of a connector that wait for a login, each with what to do about it. A list of the accounting API never waits: without

@@ -12,7 +12,7 @@ use std::{
 };
 
 use futures::future::join_all;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::{
     sync::{oneshot, watch},
     task::{AbortHandle, spawn_blocking},
@@ -83,7 +83,7 @@ struct GrantTasks {
 
 impl Shared {
     pub(super) fn local(&self, name: &str) -> Arc<LocalGrant> {
-        let mut grants = self.grants();
+        let mut grants = self.grants.lock();
         let local = grants.entry(name.to_owned());
         Arc::clone(local.or_insert_with(|| Arc::new(LocalGrant::new(name, View::Unread))))
     }
@@ -143,7 +143,8 @@ impl Shared {
     pub(super) async fn claim(&self) {
         self.store.table().caught_up().await;
         loop {
-            match self.store.claim(&self.ours, self.is_adopting(), CLAIM).await {
+            let is_adopting = self.adopting.load(Ordering::SeqCst);
+            match self.store.claim(&self.ours, is_adopting, CLAIM).await {
                 Ok(owners) => {
                     if owners != self.ours {
                         let topic = self.store.table().topic();
@@ -168,16 +169,12 @@ impl Shared {
     /// The group whose the topic is, if that is another: also where others have adopted it since.
     pub(super) fn foreign(&self) -> Option<String> {
         // Until then it still says whose it was.
-        if self.is_adopting() {
+        if self.adopting.load(Ordering::SeqCst) {
             return None;
         }
         self.store.table().read(|table| {
             table.owners().filter(|owners| **owners != self.ours).map(|owners| owners.group.clone())
         })
-    }
-
-    fn is_adopting(&self) -> bool {
-        self.adopting.load(Ordering::SeqCst)
     }
 
     async fn read_clients(&self, configs: &Tail<Configs>, providers: &Providers) {
@@ -194,7 +191,8 @@ impl Shared {
 
     /// Forgets what nobody names or looks at any more.
     fn prune(&self, clients: &Clients) {
-        self.grants().retain(|name, local| !clients.naming(name).is_empty() || Arc::strong_count(local) > 1);
+        let mut grants = self.grants.lock();
+        grants.retain(|name, local| !clients.naming(name).is_empty() || Arc::strong_count(local) > 1);
     }
 
     /// The identity service of a connector's client, kept for as long as a connector has it.
@@ -202,11 +200,11 @@ impl Shared {
         let key = IssuerKey::of(&client.provider);
         // Two locks: certificates are read while one is made, and every request asks those that are there for the time.
         let _making = self.making.lock();
-        if let Some(issuer) = self.made().get(&key) {
+        if let Some(issuer) = self.made.lock().get(&key) {
             return Ok(Arc::clone(issuer));
         }
         let issuer = self.issuers.issuer(&client.provider)?;
-        let mut made = self.made();
+        let mut made = self.made.lock();
         made.insert(key, Arc::clone(&issuer));
         // Only now: what it shares with those before it goes on.
         let clients = self.clients.borrow();
@@ -216,16 +214,8 @@ impl Shared {
 
     /// What time it is at a provider, as far as somebody has heard from it.
     pub(super) fn now_ms(&self, key: &IssuerKey) -> i64 {
-        let issuer = self.made().get(key).cloned();
+        let issuer = self.made.lock().get(key).cloned();
         issuer.map_or_else(wall_ms, |issuer| issuer.now_ms())
-    }
-
-    pub(super) fn grants(&self) -> MutexGuard<'_, BTreeMap<String, Arc<LocalGrant>>> {
-        self.grants.lock()
-    }
-
-    fn made(&self) -> MutexGuard<'_, BTreeMap<IssuerKey, Arc<dyn Issuer>>> {
-        self.made.lock()
     }
 
     /// An id that nobody has drawn before.

@@ -70,7 +70,7 @@ impl Grants {
     /// Of every grant that a connector names, by name.
     fn statuses(&self) -> Vec<GrantStatus> {
         let Some(shared) = &self.shared else { return Vec::new() };
-        let grants: Vec<_> = shared.grants().values().cloned().collect();
+        let grants: Vec<_> = shared.grants.lock().values().cloned().collect();
         grants.iter().filter_map(|local| shared.status(local)).collect()
     }
 }

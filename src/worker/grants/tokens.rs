@@ -1,6 +1,6 @@
 //! One grant as one connector uses it: its tokens for requests, and what keeps it from being used.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use tokio::{
@@ -26,6 +26,7 @@ const LOOK: Duration = Duration::from_secs(1);
 const CATCH_UP: Duration = Duration::from_secs(10);
 
 /// The tokens of one grant, for the requests of one connector. See [`auth::Tokens`].
+#[derive(Debug)]
 pub(super) struct Tokens {
     /// `None` without `grant.encryption.key`: then the view never changes.
     pub(super) shared: Option<Arc<Shared>>,
@@ -135,12 +136,6 @@ impl auth::Tokens for Tokens {
     fn remedy(&self) -> Option<String> {
         let (grant, command) = (&self.local.name, self.client.login_command());
         Some(format!("the grant {grant}: log in as a user who may do this, with `{command}`"))
-    }
-}
-
-impl fmt::Debug for Tokens {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tokens").field("grant", &self.local.name).finish_non_exhaustive()
     }
 }
 

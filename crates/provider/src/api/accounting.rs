@@ -32,9 +32,6 @@ pub struct Document {
 
 impl Accounting {
     /// A page of the companies of the grant.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn companies(&self, page: PageAsk, ask: &Ask) -> Result<Page<Company>, Error> {
         let path = AccountingResource::Companies.path();
         let numbered = |page| self.companies_numbered(page, ask);
@@ -42,25 +39,22 @@ impl Accounting {
     }
 
     /// A page of the companies by the provider's own number.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn companies_numbered(&self, page: PageAsk, ask: &Ask) -> Result<Page<Company>, Error> {
-        let known = self.0.core.learnt.lock().none_for_companies;
+        let known = self.0.core.learnt.facts.lock().none_for_companies;
         let none = known.unwrap_or(false);
         match self.companies_with(none, page, ask).await {
             // Page 0 is asked for once page 1 was answered, and may be refused for its number.
             Err(error) if page.number > 0 && may_be_about_context(&error, known.is_some()) => {
                 let second = self.companies_with(!none, page, ask).await;
                 if second.is_ok() {
-                    self.0.core.learnt.lock().none_for_companies = Some(!none);
+                    self.0.core.learnt.facts.lock().none_for_companies = Some(!none);
                 }
                 // If neither is taken, what was refused first is what is wrong.
                 second.map_err(|other| if other.status == error.status { error } else { other })
             }
             first => {
                 if first.is_ok() {
-                    self.0.core.learnt.lock().none_for_companies = Some(none);
+                    self.0.core.learnt.facts.lock().none_for_companies = Some(none);
                 }
                 first
             }
@@ -68,9 +62,6 @@ impl Accounting {
     }
 
     /// A page of a company's customers.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn customers(
         &self,
         company: &CompanyId,
@@ -81,9 +72,6 @@ impl Accounting {
     }
 
     /// A page of a company's accounts; templates have no id.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn accounts(
         &self,
         company: &CompanyId,
@@ -115,7 +103,7 @@ impl Accounting {
         match read {
             Ok(record) => {
                 let answered = (Instant::now(), company.cloned(), id.clone());
-                self.0.core.learnt.lock().paths.insert(resource, answered);
+                self.0.core.learnt.facts.lock().paths.insert(resource, answered);
                 Ok(record)
             }
             Err(error) if error.missing() == Some(By::Unknown) && self.answered_at(resource).is_some() => {
@@ -127,12 +115,12 @@ impl Accounting {
 
     /// When the by-id path of a resource last answered with a record, since this worker started.
     pub fn answered_at(&self, resource: AccountingResource) -> Option<Instant> {
-        self.0.core.learnt.lock().paths.get(&resource).map(|(at, ..)| *at)
+        self.0.core.learnt.facts.lock().paths.get(&resource).map(|(at, ..)| *at)
     }
 
     /// The record that the by-id path of a resource last answered with, since this worker started, and its company.
     pub fn last_record(&self, resource: AccountingResource) -> Option<(Option<CompanyId>, RecordId)> {
-        let facts = self.0.core.learnt.lock();
+        let facts = self.0.core.learnt.facts.lock();
         facts.paths.get(&resource).map(|(_, company, id)| (company.clone(), id.clone()))
     }
 
@@ -140,14 +128,14 @@ impl Accounting {
     /// forms, once.
     async fn company(&self, id: &RecordId, ask: &Ask) -> Result<Document, Error> {
         let resource = AccountingResource::Companies;
-        let known = self.0.core.learnt.lock().company_context;
+        let known = self.0.core.learnt.facts.lock().company_context;
         let first = known.unwrap_or_default();
         let forms = Context::of_company(id.as_str());
         let mut refused = match self.record_with(resource, forms[first], id, ask).await {
             Err(error) if may_be_about_context(&error, known.is_some()) => error,
             read => {
                 if read.is_ok() {
-                    self.0.core.learnt.lock().company_context = Some(first);
+                    self.0.core.learnt.facts.lock().company_context = Some(first);
                 }
                 return read;
             }
@@ -155,7 +143,7 @@ impl Accounting {
         for (form, context) in forms.into_iter().enumerate().filter(|(form, _)| *form != first) {
             match self.record_with(resource, context, id, ask).await {
                 Ok(record) => {
-                    self.0.core.learnt.lock().company_context = Some(form);
+                    self.0.core.learnt.facts.lock().company_context = Some(form);
                     return Ok(record);
                 }
                 // This form is a guess and may be refused for that alone, so the first refusal stands unless a retry can help.

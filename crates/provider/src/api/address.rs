@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::header::HeaderValue;
-use serde::Serialize;
+use serde_json::json;
 
 use super::error::Cause;
 
@@ -30,18 +30,10 @@ impl<'a> Context<'a> {
 impl Context<'_> {
     /// The header's value.
     pub(super) fn header(self) -> Result<Option<HeaderValue>, Cause> {
-        #[derive(Serialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Company<'a> {
-            client_id: &'a str,
-        }
         let text = match self {
             Self::Absent => return Ok(None),
             Self::None => "none".to_owned(),
-            // Text always becomes JSON.
-            Self::Company(id) => {
-                ascii(&serde_json::to_string(&Company { client_id: id }).unwrap_or_default())
-            }
+            Self::Company(id) => ascii(&json!({ "clientId": id }).to_string()),
         };
         HeaderValue::from_str(&text).map(Some).map_err(|_| Cause::Unaddressable)
     }
@@ -95,7 +87,7 @@ mod tests {
 
             let text = header.to_str().unwrap();
             let read: serde_json::Value = serde_json::from_str(text).unwrap();
-            assert_eq!(read, serde_json::json!({ "clientId": id }), "{text}");
+            assert_eq!(read, json!({ "clientId": id }), "{text}");
         }
         assert_eq!(Context::Absent.header().unwrap(), None);
         assert_eq!(Context::None.header().unwrap().unwrap(), "none");

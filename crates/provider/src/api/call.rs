@@ -76,6 +76,16 @@ impl Answer<'_> {
     }
 }
 
+#[cfg(test)]
+impl Answer<'_> {
+    /// A 200 with this body.
+    pub(super) fn of(body: &'static str) -> Self {
+        let now = std::time::SystemTime::UNIX_EPOCH;
+        let cut = Cut { sent: now, answered: now, date: None, age: None };
+        Self { status: 200, headers: HeaderMap::new(), body: body.into(), cut, secrets: Vec::new() }
+    }
+}
+
 impl<'a> Call<'a> {
     /// A call with neither id, query, context nor body.
     pub(super) fn new(

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, atomic::AtomicU32},
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::{sync::OnceCell, time::Instant};
 
 use model::{AccountingResource, CompanyId, RecordId};
@@ -20,7 +20,7 @@ const MOST_REMEMBERED: usize = 1_024;
 /// What has been learnt. All of it may be forgotten at any time: then it is learnt again.
 #[derive(Debug, Default)]
 pub struct Learnt {
-    facts: Mutex<Facts>,
+    pub(super) facts: Mutex<Facts>,
     hasher: RandomState,
 }
 
@@ -54,13 +54,13 @@ pub(super) struct List {
 impl Learnt {
     /// What is known about a list, by its path.
     pub(super) fn list(&self, path: &str) -> Arc<List> {
-        Arc::clone(self.lock().lists.entry(path.to_owned()).or_default())
+        Arc::clone(self.facts.lock().lists.entry(path.to_owned()).or_default())
     }
 
     /// A call was answered.
     pub(super) fn answered(&self, call: &Call<'_>, access: &Access) {
         let (place, token) = (self.place(call), self.token(access));
-        let mut facts = self.lock();
+        let mut facts = self.facts.lock();
         facts.refusing.remove(&place);
         remember(&mut facts.good, token);
     }
@@ -68,13 +68,13 @@ impl Learnt {
     /// A call was refused with a token and with its successor.
     pub(super) fn refused(&self, call: &Call<'_>) {
         let place = self.place(call);
-        remember(&mut self.lock().refusing, place);
+        remember(&mut self.facts.lock().refusing, place);
     }
 
     /// Whether a refusal is not about the token: other calls were answered with it, and this one has refused a fresh one before.
     pub(super) fn is_for_lack_of_a_right(&self, call: &Call<'_>, access: &Access) -> bool {
         let (place, token) = (self.place(call), self.token(access));
-        let facts = self.lock();
+        let facts = self.facts.lock();
         facts.refusing.contains(&place) && facts.good.contains(&token)
     }
 
@@ -84,10 +84,6 @@ impl Learnt {
 
     fn token(&self, access: &Access) -> u64 {
         self.hasher.hash_one(access.header.reveal())
-    }
-
-    pub(super) fn lock(&self) -> MutexGuard<'_, Facts> {
-        self.facts.lock()
     }
 }
 

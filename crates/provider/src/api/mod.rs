@@ -43,7 +43,7 @@ use model::Traceparent;
 use self::request::{Caller, Core};
 pub use self::{
     accounting::{Accounting, Document},
-    budget::{Budget, Budgets, Rates, Status},
+    budget::{Budget, Budgets, Rates},
     error::{Acted, By, Cause, Endpoint, Error, Limit, Reach},
     invoicing::Invoicing,
     paging::{Judged, Next, Oddities, Page, PageAsk, Pagination, Total, Walk, page_hash, row_hash},

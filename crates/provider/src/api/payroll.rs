@@ -25,9 +25,6 @@ pub struct PayrollAsk<'a> {
 
 impl Payroll {
     /// A page of the payroll companies.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn companies(&self, wanted: PayrollAsk<'_>, ask: &Ask) -> Result<Page<PayrollCompany>, Error> {
         let whole = |page| self.companies_numbered(PayrollAsk { page, filter: None, ..wanted }, ask);
         let asked = |page| self.companies_numbered(PayrollAsk { page, ..wanted }, ask);
@@ -36,16 +33,13 @@ impl Payroll {
 
     /// A page of the payroll companies by the provider's own number, without `OrderBy` where that is refused: the document does not say
     /// what it may be.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn companies_numbered(
         &self,
         wanted: PayrollAsk<'_>,
         ask: &Ask,
     ) -> Result<Page<PayrollCompany>, Error> {
         let plain = PayrollAsk { order_by: None, ..wanted };
-        let refuses_order = || self.0.core.learnt.lock().refuses_order;
+        let refuses_order = || self.0.core.learnt.facts.lock().refuses_order;
         if wanted.order_by.is_none() || refuses_order() {
             return self.numbered(plain, ask).await;
         }
@@ -56,7 +50,7 @@ impl Payroll {
             {
                 // If it is refused without as well, the order is not the reason.
                 let page = self.numbered(plain, ask).await.map_err(|_| refused)?;
-                self.0.core.learnt.lock().refuses_order = true;
+                self.0.core.learnt.facts.lock().refuses_order = true;
                 Ok(page)
             }
             answered => answered,

@@ -263,8 +263,8 @@ impl Core {
 
     /// Whether a token had ended so long ago, by the provider's clock as it is known now.
     fn is_over(&self, access: &Access, ago: Duration) -> bool {
-        let ago = i64::try_from(ago.as_millis()).unwrap_or(i64::MAX);
-        access.expires_ms.is_some_and(|end| end <= self.clock.now_ms().saturating_sub(ago))
+        let then_ms = self.clock.now_ms().saturating_sub(http::milliseconds(ago));
+        access.expires_ms.is_some_and(|end| end <= then_ms)
     }
 
     /// Whether another token could help. `elapsed` is how long ago the request was sent: a token that was good then was not

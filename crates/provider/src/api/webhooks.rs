@@ -1,13 +1,11 @@
 //! Management of the accounting family's webhooks, all under `context: none`.
 
-use std::str::FromStr;
-
 use reqwest::Method;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use base::secret::Secret;
-use model::{AccountingResource, TenantId, UserIdentifier, WebhookId};
+use model::{AccountingResource, WebhookId};
 
 use super::{
     Accounting, Ask, Error,
@@ -46,45 +44,28 @@ pub struct Operation {
 #[serde(rename_all = "camelCase")]
 pub struct Webhook {
     /// Its id.
-    #[serde(default, deserialize_with = "usable")]
-    pub id: Option<WebhookId>,
+    pub id: Option<String>,
     /// `thirdPartyApplicationName`.
     #[serde(rename = "thirdPartyApplicationName")]
     pub application: Option<String>,
     /// Receiver address.
     pub url: Option<String>,
-    /// Tenant.
-    #[serde(rename = "tenantId", default, deserialize_with = "usable")]
-    pub tenant: Option<TenantId>,
     /// Whether deliveries are sent.
     #[serde(rename = "isActive")]
     pub active: Option<bool>,
     /// Whether it has been deleted.
     #[serde(rename = "isDeleted")]
     pub deleted: Option<bool>,
-    /// When, as the provider writes it.
-    pub deleted_at: Option<String>,
     /// What it is subscribed to.
     #[serde(default, deserialize_with = "body::or_default")]
     pub events: Vec<EventType>,
-    /// Whose it is.
-    #[serde(rename = "userIdentifier", default, deserialize_with = "usable")]
-    pub user: Option<UserIdentifier>,
 }
 
 /// An event descriptor of a webhook.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EventType {
-    /// `appName`.
-    pub app_name: Option<String>,
-    /// `domain`.
-    pub domain: Option<String>,
-    /// `resource`.
-    pub resource: Option<String>,
-    /// `eventType`.
-    pub event_type: Option<String>,
-    /// `semanticName`: the four, joined by dots.
+    /// `semanticName`: application, domain, resource and type, joined by dots.
     pub semantic_name: Option<String>,
 }
 
@@ -101,9 +82,6 @@ pub enum Changed {
 
 impl Accounting {
     /// Semantic names of the events of a resource.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn event_names(&self, resource: AccountingResource, ask: &Ask) -> Result<Vec<String>, Error> {
         let call = self.webhook_call(Method::GET, resource, "events");
         self.0.core.call(&call, ask, |answer| body::rows(answer.documented()?)).await
@@ -131,9 +109,6 @@ impl Accounting {
     }
 
     /// A webhook as it stands.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn webhook(
         &self,
         resource: AccountingResource,
@@ -146,9 +121,6 @@ impl Accounting {
     }
 
     /// Enables or disables a webhook.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn set_enabled(
         &self,
         resource: AccountingResource,
@@ -163,9 +135,6 @@ impl Accounting {
     }
 
     /// Moves a webhook to another address, which must accept an `Acknowledge`.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn change_url(
         &self,
         resource: AccountingResource,
@@ -181,9 +150,6 @@ impl Accounting {
     }
 
     /// Deletes a webhook.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn delete_webhook(
         &self,
         resource: AccountingResource,
@@ -217,11 +183,6 @@ impl Accounting {
         let call = self.0.call(method, format!("{}/webhooks/{below}", resource.path()));
         Call { context: Context::None, ..call }
     }
-}
-
-/// An id, where it can be one.
-fn usable<'de, D: Deserializer<'de>, T: FromStr>(member: D) -> Result<Option<T>, D::Error> {
-    Ok(Option::<String>::deserialize(member)?.and_then(|id| id.parse().ok()))
 }
 
 #[derive(Deserialize)]
@@ -308,24 +269,14 @@ mod tests {
         assert_eq!(operation.webhook, None);
     }
 
-    fn answer<'a>(body: &'static str, secrets: &'a [Secret]) -> Answer<'a> {
-        let now = std::time::SystemTime::UNIX_EPOCH;
-        Answer {
-            status: 200,
-            headers: reqwest::header::HeaderMap::new(),
-            body: body.into(),
-            cut: crate::api::Cut { sent: now, answered: now, date: None, age: None },
-            secrets: secrets.iter().collect(),
-        }
-    }
-
     #[test]
     fn what_a_refused_operation_says_is_shown_without_the_secrets_it_was_asked_with() {
         let secrets = [Secret::new("my-signing-secret-2024")];
         let body = r#"{"responseState":0,"errors":["secret 'my-signing-secret-2024' was\u0007 used",
             {"message":"'my-signing-secret-2024'"},["my-signing-secret-2024"]]}"#;
 
-        let operation = read_operation(&answer(body, &secrets)).unwrap();
+        let answer = Answer { secrets: secrets.iter().collect(), ..Answer::of(body) };
+        let operation = read_operation(&answer).unwrap();
 
         assert_eq!(operation.errors, ["secret '[hidden]' was used", "'[hidden]'", "[hidden]"]);
         let Changed::Operation(changed) = changed(body.as_bytes(), &[&secrets[0]]) else { panic!("none") };
@@ -336,8 +287,8 @@ mod tests {
     fn a_success_that_says_nothing_is_one() {
         let nothing = Operation { state: None, webhook: None, errors: Vec::new() };
 
-        assert_eq!(read_operation(&answer("", &[])).unwrap(), nothing);
-        assert!(read_operation(&answer("[]", &[])).is_err());
+        assert_eq!(read_operation(&Answer::of("")).unwrap(), nothing);
+        assert!(read_operation(&Answer::of("[]")).is_err());
     }
 
     #[test]

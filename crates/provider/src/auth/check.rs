@@ -19,6 +19,7 @@ use base::{
 
 use super::{
     discovery,
+    http::milliseconds,
     identity::Identity,
     keys::{self, Keys},
     token::{self, Claims, Parts, Purpose, Rule, Rules},
@@ -40,8 +41,6 @@ pub struct Check {
     client: String,
     issuers: Vec<String>,
     audiences: Vec<String>,
-    /// The issuer by the service's address, which it may use as well as the one that it publishes.
-    root: String,
 }
 
 /// Why a token is not trusted.
@@ -96,7 +95,6 @@ impl Check {
             client: oauth.client_id.clone(),
             issuers: oauth.issuers.clone(),
             audiences: oauth.audiences.clone(),
-            root: identity.root().to_owned(),
         })
     }
 
@@ -153,8 +151,7 @@ impl Check {
                 code: company.code.map(Secret::reveal),
             },
         };
-        let leeway_ms = i64::try_from(clock.tolerance().as_millis()).unwrap_or(i64::MAX);
-        let rules = Rules { issuers: &issuers, leeway_ms, purpose };
+        let rules = Rules { issuers: &issuers, leeway_ms: milliseconds(clock.tolerance()), purpose };
         // After the keys are there: whoever sent them has also told the time.
         Ok(token::verify(parts, &keys, &rules, clock.now_ms())?)
     }
@@ -190,10 +187,11 @@ impl Check {
         }
     }
 
+    /// The issuers to accept. Unless they are set, the service may use its own address as well as the issuer that it publishes.
     fn issuers(&self) -> Vec<String> {
         if !self.issuers.is_empty() {
             return self.issuers.clone();
         }
-        self.keys.issuer().into_iter().chain([self.root.clone()]).collect()
+        self.keys.issuer().into_iter().chain([self.service.root().to_owned()]).collect()
     }
 }

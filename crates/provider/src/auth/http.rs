@@ -13,7 +13,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 
 use bytes::{Bytes, BytesMut};
@@ -188,7 +188,7 @@ impl ProviderClock {
 
     /// Milliseconds since 1970, over there.
     pub fn now_ms(&self) -> i64 {
-        match self.told() {
+        match *self.0.told_ms.read() {
             None => local_ms(),
             Some((told_ms, at)) => told_ms.saturating_add(milliseconds(lapse::now().saturating_sub(at))),
         }
@@ -196,16 +196,12 @@ impl ProviderClock {
 
     /// How long ago the provider has told the time; `None` if it never has.
     pub fn told_since(&self) -> Option<Duration> {
-        self.told().map(|(_, at)| lapse::now().saturating_sub(at))
+        self.0.told_ms.read().map(|(_, at)| lapse::now().saturating_sub(at))
     }
 
     /// How far the two clocks may differ, which is also how exactly times in tokens are taken.
     pub fn tolerance(&self) -> Duration {
         self.0.tolerance
-    }
-
-    fn told(&self) -> Option<(i64, Duration)> {
-        *self.0.told_ms.read()
     }
 
     /// Tells how far the two clocks are apart, and people when that is too far.
@@ -232,10 +228,11 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
 }
 
 fn local_ms() -> i64 {
-    milliseconds(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+    Moment::now().micros() / 1_000
 }
 
-fn milliseconds(duration: Duration) -> i64 {
+/// Whole milliseconds, at most the largest that fit.
+pub(crate) fn milliseconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 

@@ -1,6 +1,6 @@
 //! One public RSA key, as a key set, a PEM file or a certificate has it.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use aws_lc_rs::{
     digest,
@@ -15,10 +15,10 @@ use rustls::pki_types::CertificateDer;
 use serde_json::{Map, Value};
 
 /// A public RSA key. Clones are cheap.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key(Arc<Material>);
 
-#[derive(PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 struct Material {
     /// The name it goes by.
     kid: Option<String>,
@@ -93,12 +93,6 @@ impl Key {
     /// Whether it has a `kid`.
     pub(super) fn has_name(&self) -> bool {
         self.0.kid.is_some()
-    }
-}
-
-impl fmt::Debug for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Key").field("kid", &self.0.kid).field("x5t", &self.0.x5t).finish_non_exhaustive()
     }
 }
 

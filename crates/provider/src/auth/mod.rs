@@ -253,9 +253,6 @@ pub enum Error {
         /// What may be done about it.
         retry: Retry,
     },
-    /// The identity service, or the way there.
-    #[error(transparent)]
-    Identity(#[from] identity::Error),
 }
 
 impl Error {
@@ -272,7 +269,6 @@ impl Error {
             | Self::Foreign { .. } => Retry::Never,
             Self::Setup { .. } | Self::Unreadable { .. } | Self::Pending { .. } => Retry::Later,
             Self::Login { retry, .. } => *retry,
-            Self::Identity(error) => error.retry(),
         }
     }
 }

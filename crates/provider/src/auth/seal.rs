@@ -124,11 +124,6 @@ pub enum BadSignature {
 }
 
 impl BadSignature {
-    /// The signature stays wrong.
-    pub fn retry(&self) -> Retry {
-        Retry::Never
-    }
-
     /// What a signature is without any key to verify it with.
     pub fn without_keys(signature: &[u8]) -> Self {
         match parse_signature(signature) {

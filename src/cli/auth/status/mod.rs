@@ -14,6 +14,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use base::{durable, retry::Chain};
+use model::Moment;
 use provider::{
     OAuth,
     auth::{
@@ -24,9 +25,8 @@ use provider::{
 };
 
 use super::{
-    keep::{Known, keys, look},
+    keep::{Known, look},
     login::provider,
-    now_ms,
 };
 use crate::{
     cli::{
@@ -71,7 +71,7 @@ pub(super) async fn run(options: &Options, environment: &Environment, out: &mut 
         connectors.extend(running(&loaded.worker).await?);
     }
     let lifetimes = Lifetimes::of(&connectors, !cached);
-    let now = now_ms();
+    let now = Moment::now().micros() / 1_000;
     let lines: Vec<Line> = grants.into_iter().map(|known| Line::new(known, &lifetimes, now)).collect();
     if options.format.is_json() {
         for line in &lines {
@@ -117,9 +117,9 @@ async fn found(worker: &Worker) -> Result<(Vec<Known>, bool)> {
 
 /// What a worker of this machine has kept.
 fn copies(worker: &Worker) -> Result<Vec<Known>> {
-    let keys = keys(worker)?;
+    let keys = worker.keyring()?;
     let directory = worker.state_dir.join("grants");
-    Ok(names(&directory).into_iter().filter_map(|name| copy(&directory, name, keys.as_deref())).collect())
+    Ok(names(&directory).into_iter().filter_map(|name| copy(&directory, name, keys.as_ref())).collect())
 }
 
 /// One of them. It is only looked at: a worker may be writing it, and keeps a damaged one aside itself.
@@ -188,16 +188,14 @@ impl Line {
                 let written = known.written_ms.map(|at| format!("written {}, ", moment(at)));
                 let key = known.kid.as_ref().map(|kid| format!("encrypted with the key {kid}; "));
                 let remark = Some([written, key, Some(error.to_string())].into_iter().flatten().collect());
-                let (access_ms, refresh_ms, login_ms) = (None, None, None);
-                let (state, needs_a_person) = ("unreadable", true);
                 return Self {
                     known,
-                    state,
-                    access_ms,
-                    refresh_ms,
-                    login_ms,
+                    state: "unreadable",
+                    access_ms: None,
+                    refresh_ms: None,
+                    login_ms: None,
                     remark,
-                    needs_a_person,
+                    needs_a_person: true,
                     now_ms,
                 };
             }

@@ -95,7 +95,7 @@ impl Companies {
     /// Gives a token back that was not used.
     pub(super) fn give(&mut self, company: Option<&str>) {
         if let Some(company) = self.find(company) {
-            company.bucket.give(company.adapt.rate().max(1.0));
+            company.bucket.give(company.adapt.rate.max(1.0));
             company.adapt.unsent();
         }
     }
@@ -103,7 +103,7 @@ impl Companies {
     /// What somebody has waited for since then, where it was not for a pause of the application.
     pub(super) fn held_since(&self, company: Option<&str>, since: Instant) -> ApiWait {
         match company.and_then(|company| self.known.get(company)) {
-            Some(one) if one.adapt.pause_end().is_some_and(|end| end > since) => ApiWait::Throttled,
+            Some(one) if one.adapt.paused_until.is_some_and(|end| end > since) => ApiWait::Throttled,
             Some(one) if one.held.is_some_and(|held| held >= since) => ApiWait::Company,
             _ => ApiWait::Budget,
         }
@@ -145,7 +145,7 @@ impl Companies {
     /// A company's rate.
     #[cfg(test)]
     pub(super) fn rate_of(&self, company: &str) -> f64 {
-        self.known[company].adapt.rate()
+        self.known[company].adapt.rate
     }
 }
 
@@ -162,10 +162,10 @@ impl Company {
         if let Some(until) = self.adapt.paused(now) {
             return Err(until);
         }
-        if let Some(end) = self.adapt.pause_end() {
+        if let Some(end) = self.adapt.paused_until {
             self.bucket.rest_until(end);
         }
-        let rate = self.adapt.rate();
+        let rate = self.adapt.rate;
         self.bucket.refill(now, rate, rate.max(1.0));
         if !self.bucket.has_token() {
             self.limited = true;
@@ -174,7 +174,7 @@ impl Company {
         }
         self.bucket.take();
         self.adapt.sent(now);
-        Ok(self.adapt.cuts())
+        Ok(self.adapt.cuts)
     }
 
     /// Whether it would be the same if it were made anew, or nearly.
@@ -182,7 +182,7 @@ impl Company {
         let rested = now.saturating_duration_since(self.at);
         if self.adapt.is_untouched() {
             // Long enough for its bucket to be full.
-            return rested.as_secs_f64() * self.adapt.rate() >= self.adapt.rate().max(1.0);
+            return rested.as_secs_f64() * self.adapt.rate >= self.adapt.rate.max(1.0);
         }
         rested >= REMEMBERED && self.adapt.paused(now).is_none()
     }

@@ -26,7 +26,7 @@ mod tests;
 
 use std::{sync::Arc, time::Duration};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::{
     sync::{Notify, oneshot},
     time::{Instant, sleep_until, timeout_at},
@@ -102,6 +102,7 @@ pub struct Permit {
 }
 
 /// How a budget stands.
+#[cfg(any(test, feature = "samples"))]
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Status {
     /// Requests a second that connectors want, over all workers.
@@ -130,7 +131,7 @@ impl Budget {
     /// This worker's part of the application's rate: up to 1, and never nothing.
     pub fn set_share(&self, share: f64) {
         let share = if share.is_nan() { 1.0 } else { share.clamp(LEAST_SHARE, 1.0) };
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         let by = share / state.share;
         state.share = share;
         state.adapt.scale(by);
@@ -154,7 +155,7 @@ impl Budget {
             Entered::Waits(waiting) => waiting,
         };
         let turn = timeout_at(end, waiting).await;
-        let (what, left) = self.shared.lock().waited_for(company, since, Instant::now());
+        let (what, left) = self.shared.state.lock().waited_for(company, since, Instant::now());
         metrics::api_waited(priority.label(), what, since.elapsed());
         match turn {
             Ok(Ok(permit)) => Ok(permit),
@@ -169,9 +170,10 @@ impl Budget {
     }
 
     /// How it stands.
+    #[cfg(any(test, feature = "samples"))]
     pub fn status(&self) -> Status {
-        let state = self.shared.lock();
-        Status { setting: state.rates.application, rate: state.adapt.rate(), in_flight: state.in_flight }
+        let state = self.shared.state.lock();
+        Status { setting: state.rates.application, rate: state.adapt.rate, in_flight: state.in_flight }
     }
 
     /// Whether two are one.
@@ -188,7 +190,7 @@ impl Budget {
         now: Instant,
         end: Instant,
     ) -> Result<Entered, TooLate> {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         state.advance(now);
         if let Some(until) = state.paused(company, now)
             && until >= end
@@ -230,16 +232,12 @@ impl Shared {
             circuit: Circuit::new(ApiHost::Api),
         })
     }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
-    }
 }
 
 impl Permit {
     /// The request was answered, and not refused for its rate.
     pub fn accepted(&self) {
-        self.shared.lock().accepted(&self.turn);
+        self.shared.state.lock().accepted(&self.turn);
     }
 
     /// The request was refused for its rate or a quota; with the wait that the provider names. How long it, or everything,
@@ -250,11 +248,11 @@ impl Permit {
 
     /// The request was not sent after all: what it took is given back.
     pub fn unused(self) {
-        self.shared.lock().unsent(&self.turn);
+        self.shared.state.lock().unsent(&self.turn);
     }
 
     fn refused_at(&self, now: Instant, told: Option<Duration>) -> Duration {
-        let pause = self.shared.lock().refused(&self.turn, now, told);
+        let pause = self.shared.state.lock().refused(&self.turn, now, told);
         self.shared.changed.notify_one();
         pause
     }
@@ -262,7 +260,7 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.shared.lock().in_flight -= 1;
+        self.shared.state.lock().in_flight -= 1;
         self.shared.changed.notify_one();
     }
 }
@@ -276,7 +274,7 @@ enum Entered {
 async fn dispatch(shared: Arc<Shared>) {
     loop {
         // Apart from the match, so that the lock is free again: a permit that nobody takes locks when it is dropped.
-        let step = shared.lock().step(Instant::now());
+        let step = shared.state.lock().step(Instant::now());
         match step {
             // Who has gone away meanwhile has sent nothing.
             Step::Turn(waiting, turn) => {

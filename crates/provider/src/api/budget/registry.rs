@@ -41,7 +41,7 @@ impl Budgets {
             budgets.insert(name, Arc::downgrade(&shared));
             shared
         });
-        let number = shared.lock().register(rates);
+        let number = shared.state.lock().register(rates);
         shared.changed.notify_one();
         let registration = Registration { shared: Arc::clone(&shared), number };
         Budget { shared, _registration: Some(Arc::new(registration)) }
@@ -50,14 +50,15 @@ impl Budgets {
     /// Sets the gauge of all budgets, for a scrape: the smallest part of a rate that is used.
     pub fn measure(&self) {
         let budgets = self.0.lock();
-        let ratios = budgets.values().filter_map(Weak::upgrade).map(|shared| shared.lock().adapt.ratio());
+        let ratios =
+            budgets.values().filter_map(Weak::upgrade).map(|shared| shared.state.lock().adapt.ratio());
         metrics::api_budget_ratio(ratios.fold(1.0, f64::min));
     }
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.shared.lock().leave(self.number);
+        self.shared.state.lock().leave(self.number);
         self.shared.changed.notify_one();
     }
 }

@@ -156,7 +156,7 @@ impl State {
         since: Instant,
         now: Instant,
     ) -> (ApiWait, Option<Duration>) {
-        let paused = self.adapt.pause_end().is_some_and(|end| end > since);
+        let paused = self.adapt.paused_until.is_some_and(|end| end > since);
         let what = if paused { ApiWait::Throttled } else { self.companies.held_since(company, since) };
         (what, self.paused(company, now).map(|until| until - now))
     }
@@ -180,13 +180,13 @@ impl State {
             return Err(Some(until));
         }
         // What might have gathered during a pause is not sent in one go after it.
-        if let Some(end) = self.adapt.pause_end() {
+        if let Some(end) = self.adapt.paused_until {
             self.bucket.rest_until(end);
         }
         if self.is_full(Priority::Webhook) {
             return Err(None);
         }
-        let rate = self.adapt.rate();
+        let rate = self.adapt.rate;
         self.bucket.refill(now, rate, burst(rate));
         self.limited = !self.bucket.has_token();
         if self.limited { Err(Some(now + self.bucket.wait(rate).min(LOOK))) } else { Ok(()) }
@@ -198,12 +198,12 @@ impl State {
         self.adapt.sent(now);
         self.in_flight += 1;
         self.number += 1;
-        Turn { company, number: self.number, cuts: self.adapt.cuts(), company_cuts }
+        Turn { company, number: self.number, cuts: self.adapt.cuts, company_cuts }
     }
 
     /// A request was not sent after all: what it took is given back.
     pub(super) fn unsent(&mut self, turn: &Turn) {
-        self.bucket.give(burst(self.adapt.rate()));
+        self.bucket.give(burst(self.adapt.rate));
         self.adapt.unsent();
         self.companies.give(turn.company.as_deref());
     }
@@ -218,7 +218,7 @@ impl State {
     /// A request was refused: pauses and cuts its company, the application, or both. For how long.
     pub(super) fn refused(&mut self, turn: &Turn, now: Instant, told: Option<Duration>) -> Duration {
         // Either nobody else's, or on its way when the application was cut.
-        let (Some(company), true) = (&turn.company, turn.cuts == self.adapt.cuts()) else {
+        let (Some(company), true) = (&turn.company, turn.cuts == self.adapt.cuts) else {
             return self.adapt.refused(now, told, turn.cuts);
         };
         let pause = self.companies.refused(company, now, told, turn.company_cuts);

@@ -1,5 +1,6 @@
 //! The budget, step by step at moments that tests choose.
 
+use parking_lot::MutexGuard;
 use url::Url;
 
 use base::secret::Secret;
@@ -33,7 +34,7 @@ impl Scene {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.budget.shared.lock()
+        self.budget.shared.state.lock()
     }
 
     fn crowd(&self, priority: Priority, company: Option<&str>, count: usize) -> Crowd {
@@ -265,7 +266,7 @@ async fn who_waited_for_the_company_is_told_so_and_who_for_a_pause_that() {
     let far = Instant::now() + FAR;
     let first = budget.admit(Priority::Webhook, Some("whale"), far).await.unwrap();
     // So that only the company holds anybody up, and is found to at once.
-    budget.shared.lock().bucket = Bucket::new(1.0, Instant::now());
+    budget.shared.state.lock().bucket = Bucket::new(1.0, Instant::now());
 
     let company = budget.admit(Priority::Webhook, Some("whale"), soon()).await.unwrap_err();
     // Well before the company has another token.
@@ -456,23 +457,23 @@ fn one_key_at_one_address_has_one_budget_of_the_largest_wish_of_those_who_are_th
     let (small, large) = (rates(5.0, 3.0), rates(50.0, 1.0));
 
     let none = budgets.of(&here, &key, None);
-    assert_eq!(none.shared.lock().rates, Rates::default());
+    assert_eq!(none.shared.state.lock().rates, Rates::default());
     let first = budgets.of(&here, &key, Some(small));
     assert!(none.is_same(&first));
-    assert_eq!(first.shared.lock().rates, small, "a default overruled a setting");
+    assert_eq!(first.shared.state.lock().rates, small, "a default overruled a setting");
     let second = budgets.of(&here, &key, Some(large));
     let clone = second.clone();
     drop(second);
-    assert_eq!(first.shared.lock().rates, rates(50.0, 3.0));
+    assert_eq!(first.shared.state.lock().rates, rates(50.0, 3.0));
     drop(clone);
-    assert_eq!(first.shared.lock().rates, small, "a wish outlived whoever had it");
+    assert_eq!(first.shared.state.lock().rates, small, "a wish outlived whoever had it");
 
     for apart in [budgets.of(&there, &key, Some(small)), budgets.of(&here, &other, Some(small))] {
         assert!(!first.is_same(&apart));
     }
     // One that nobody uses any more is not remembered.
     drop((none, first));
-    assert_eq!(budgets.of(&here, &key, Some(large)).shared.lock().rates, large);
+    assert_eq!(budgets.of(&here, &key, Some(large)).shared.state.lock().rates, large);
 }
 
 #[test]

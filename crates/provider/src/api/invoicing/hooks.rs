@@ -54,9 +54,6 @@ pub struct Hook {
 
 impl Invoicing {
     /// The webhooks of the company.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn hooks(&self, ask: &Ask) -> Result<Vec<Hook>, Error> {
         self.0.core.call(&self.0.call(Method::GET, HOOKS), ask, read_hooks).await
     }
@@ -83,9 +80,6 @@ impl Invoicing {
     }
 
     /// Deletes a webhook.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn delete_hook(&self, id: &str, ask: &Ask) -> Result<(), Error> {
         let call = self.0.call(Method::DELETE, format!("{HOOKS}/{{id}}"));
         self.0.core.call(&Call { id: id.into(), ..call }, ask, |_| Ok(())).await
@@ -166,16 +160,7 @@ mod tests {
 
     #[test]
     fn hooks_are_the_rows_of_an_array_wherever_it_stands() {
-        let read = |body: &'static str| {
-            let now = std::time::SystemTime::UNIX_EPOCH;
-            read_hooks(&Answer {
-                status: 200,
-                headers: reqwest::header::HeaderMap::new(),
-                body: body.into(),
-                cut: crate::api::Cut { sent: now, answered: now, date: None, age: None },
-                secrets: Vec::new(),
-            })
-        };
+        let read = |body| read_hooks(&Answer::of(body));
 
         for (body, count) in [
             ("", 0),

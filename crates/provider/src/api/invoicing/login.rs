@@ -19,7 +19,7 @@ use futures::{
     FutureExt,
     future::{BoxFuture, Shared},
 };
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::{Instant, timeout_at};
 
 use base::{
@@ -33,7 +33,7 @@ use crate::{
         Ask, Client, Error, Priority,
         error::{Acted, Cause, Endpoint},
     },
-    auth::{self, Access, Tokens},
+    auth::{self, Access, Tokens, http::milliseconds},
 };
 
 /// How long a token lives.
@@ -50,9 +50,6 @@ const AREA: &str = "invoicing";
 #[async_trait]
 pub trait Way: fmt::Debug + Send + Sync {
     /// Gets in, as one company.
-    ///
-    /// # Errors
-    /// See [`Error`].
     async fn enter(&self, client: &Client, ask: &Ask) -> Result<Session, Error>;
 }
 
@@ -110,7 +107,7 @@ impl Login {
 
     /// Whether mail and password were refused, so that it is never tried again.
     pub fn is_refused(&self) -> bool {
-        self.0.lock().refused.is_some()
+        self.0.state.lock().refused.is_some()
     }
 
     /// The token at hand if it serves, else that of a login, else whatever serves at a pinch.
@@ -123,7 +120,7 @@ impl Login {
         let since = Instant::now();
         loop {
             let login = {
-                let mut state = self.0.lock();
+                let mut state = self.0.state.lock();
                 let at_hand = |test: &dyn Fn(&Current) -> bool| {
                     let current = state.current.as_ref().filter(|current| test(current));
                     current.map(|current| current.access.clone())
@@ -186,7 +183,7 @@ impl Inner {
             Err(error) => {
                 let words = Chain(&error).to_string();
                 if matches!(error.cause, Cause::Credentials | Cause::Refused | Cause::Forbidden { .. }) {
-                    self.lock().refused = Some(words.clone());
+                    self.state.lock().refused = Some(words.clone());
                 }
                 Err((words, error.retry()))
             }
@@ -194,16 +191,11 @@ impl Inner {
     }
 
     fn keep(&self, session: Session) {
-        let life = i64::try_from(LIFE.as_millis()).unwrap_or(i64::MAX);
-        let expires_ms = Some(self.client.0.clock.now_ms().saturating_add(life));
-        let mut state = self.lock();
+        let expires_ms = Some(self.client.0.clock.now_ms().saturating_add(milliseconds(LIFE)));
+        let mut state = self.state.lock();
         state.serial += 1;
         let access = Access { header: session.header, serial: state.serial, expires_ms };
         state.current = Some(Current { access, since: Instant::now() });
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
     }
 }
 
@@ -312,7 +304,7 @@ mod tests {
 
     /// Makes the token at hand so much older.
     fn age(login: &Login, by: Duration) {
-        let mut state = login.0.lock();
+        let mut state = login.0.state.lock();
         let current = state.current.as_mut().unwrap();
         current.since = current.since.checked_sub(by).unwrap();
         state.tried = state.tried.and_then(|tried| tried.checked_sub(by));
@@ -338,7 +330,7 @@ mod tests {
 
     /// Waits for the login on its way.
     async fn settled(login: &Login) {
-        let running = login.0.lock().running.clone();
+        let running = login.0.state.lock().running.clone();
         if let Some(running) = running {
             drop(running.await);
         }

@@ -65,9 +65,6 @@ impl Client {
     }
 
     /// Chooses one of the companies of a login to the invoicing API.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn select(&self, session: &Session, company: i64, ask: &Ask) -> Result<Session, Error> {
         // The token itself is the body, as JSON text.
         let body = Some(json!(session.refresh.reveal()));

@@ -47,7 +47,7 @@ use url::Url;
 
 use base::secret::Secret;
 
-use super::Area;
+use super::{Area, http::milliseconds};
 use crate::HostPolicy;
 
 /// How long after the end of an intent's window nobody else presents the same token: longer than what was sent inside the
@@ -388,8 +388,4 @@ impl Pair {
             scopes: told.unwrap_or(scopes),
         }
     }
-}
-
-fn milliseconds(duration: Duration) -> i64 {
-    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }

@@ -3,13 +3,14 @@
 //! The types stand in the place of `oauth2`'s own: those refuse a whole answer for one odd member (`"3600"` in quotes, a
 //! list of scopes), and with it the refresh token that came with it.
 
-use std::fmt;
-
 use oauth2::{AccessToken, ErrorResponse, RefreshToken, Scope, TokenResponse, basic::BasicTokenType};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use base::secret::Secret;
+
+use super::Granted;
+use crate::auth::token;
 
 /// Tokens.
 #[derive(Debug, Deserialize, Serialize)]
@@ -30,35 +31,23 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    pub(super) fn is_empty(&self) -> bool {
-        self.access_token.secret().trim().is_empty()
-    }
-
-    pub(super) fn access(&self) -> Secret {
-        Secret::new(self.access_token.secret().as_str())
-    }
-
-    /// None where it is empty: then the former one stays.
-    pub(super) fn refresh(&self) -> Option<Secret> {
-        self.refresh_token
-            .as_ref()
-            .map(|token| Secret::new(token.secret().as_str()))
-            .filter(|token| !token.is_empty())
-    }
-
-    pub(super) fn identity(&self) -> Option<Secret> {
-        self.id_token
-            .as_ref()
-            .map(|token| Secret::new(token.secret().as_str()))
-            .filter(|token| !token.is_empty())
-    }
-
-    pub(super) fn expires_in_ms(&self) -> Option<i64> {
-        self.expires_in.map(|seconds| i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1_000))
-    }
-
-    pub(super) fn scopes(&self) -> &[String] {
-        &self.scope
+    /// The tokens, at this time of the provider's clock; `None` where the access token is empty.
+    pub(super) fn granted(self, now_ms: i64) -> Option<Granted> {
+        let access = Some(self.access_token.into_secret()).filter(|text| !text.trim().is_empty())?;
+        let told = self.expires_in.map(|seconds| {
+            let wait_ms = i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1_000);
+            now_ms.saturating_add(wait_ms)
+        });
+        // An empty token is none: the former refresh token stays.
+        let secret = |text: String| Some(Secret::new(text)).filter(|token| !token.is_empty());
+        Some(Granted {
+            // Both may be told, and differ: it is of no use after either.
+            access_expires_ms: [told, token::told_end_ms(&access)].into_iter().flatten().min(),
+            access: Secret::new(access),
+            refresh: self.refresh_token.map(RefreshToken::into_secret).and_then(secret),
+            identity: self.id_token.map(AccessToken::into_secret).and_then(secret),
+            scopes: self.scope,
+        })
     }
 }
 
@@ -87,21 +76,10 @@ impl TokenResponse for Answer {
 }
 
 /// `{"error": …}`; whatever else is told is not for us.
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, Deserialize, Serialize, thiserror::Error)]
+#[error("refused")]
 pub(super) struct Refusal {
-    error: String,
-}
-
-impl Refusal {
-    pub(super) fn code(&self) -> &str {
-        &self.error
-    }
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("refused")
-    }
+    pub(super) error: String,
 }
 
 impl ErrorResponse for Refusal {}
@@ -129,7 +107,7 @@ fn whole_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u6
 
 /// Words in one text, as the standard has it, or in a list.
 fn words<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
-    Ok(crate::auth::token::words(&Value::deserialize(deserializer)?))
+    Ok(token::words(&Value::deserialize(deserializer)?))
 }
 
 #[cfg(test)]
@@ -137,8 +115,9 @@ fn words<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::E
 mod tests {
     use super::*;
 
-    fn answer(text: &str) -> Option<Answer> {
-        serde_json::from_str(text).ok()
+    /// What a text gives at the beginning of time.
+    fn granted(text: &str) -> Option<Granted> {
+        serde_json::from_str::<Answer>(text).ok()?.granted(0)
     }
 
     #[test]
@@ -153,21 +132,21 @@ mod tests {
             (r#"{"access_token":"a","refresh_token":"r","scope":["b","c",3]}"#, None, 2),
             (r#"{"access_token":"a","refresh_token":"r","scope":17}"#, None, 0),
         ] {
-            let answer = answer(text).unwrap_or_else(|| panic!("{text}"));
+            let granted = granted(text).unwrap_or_else(|| panic!("{text}"));
 
-            assert_eq!(answer.refresh().unwrap().reveal(), "r", "{text}");
-            assert_eq!(answer.expires_in_ms(), seconds, "{text}");
-            assert_eq!(answer.scopes().len(), scopes, "{text}");
+            assert_eq!(granted.refresh.unwrap().reveal(), "r", "{text}");
+            assert_eq!(granted.access_expires_ms, seconds, "{text}");
+            assert_eq!(granted.scopes.len(), scopes, "{text}");
         }
     }
 
     #[test]
     fn an_answer_without_a_token_is_none() {
-        for text in [r#"{"refresh_token":"r"}"#, r#"{"access_token":5}"#, "[]", "null", "\"a\""] {
-            assert!(answer(text).is_none(), "{text}");
+        let empty = r#"{"access_token":" "}"#;
+        for text in [r#"{"refresh_token":"r"}"#, r#"{"access_token":5}"#, "[]", "null", "\"a\"", empty] {
+            assert!(granted(text).is_none(), "{text}");
         }
-        assert!(answer(r#"{"access_token":" "}"#).unwrap().is_empty());
-        let kept = answer(r#"{"access_token":"a","refresh_token":""}"#).unwrap();
-        assert!(kept.refresh().is_none());
+        let kept = granted(r#"{"access_token":"a","refresh_token":""}"#).unwrap();
+        assert!(kept.refresh.is_none());
     }
 }

@@ -39,10 +39,7 @@ use self::{
     answer::{Answer, Refusal},
     wire::{Acted, Failure, Once, Wire},
 };
-use super::{
-    http::{self, ProviderClock},
-    token,
-};
+use super::http::{self, ProviderClock};
 use crate::{HostPolicy, Provider};
 
 /// How long a request waits for a service that is left alone; whoever can wait longer comes again.
@@ -326,7 +323,7 @@ impl Identity {
         if let Some(verifier) = verifier {
             request = request.set_pkce_verifier(PkceCodeVerifier::new(verifier.reveal().to_owned()));
         }
-        let pass = self.0.wire.circuit().pass(Instant::now() + PATIENCE).await?;
+        let pass = self.0.wire.circuit.pass(Instant::now() + PATIENCE).await?;
         let outcome = self.judge(&once, request.request_async(&once).await);
         tell(pass, outcome.error());
         match outcome {
@@ -341,13 +338,13 @@ impl Identity {
     /// # Errors
     /// It is left alone for longer.
     pub async fn ready(&self) -> Result<(), Error> {
-        Ok(self.0.wire.circuit().ready_last(Instant::now() + PATIENCE).await?)
+        Ok(self.0.wire.circuit.ready_last(Instant::now() + PATIENCE).await?)
     }
 
     /// Presents a refresh token, once, if `gate` lets it; listens until `end`. Whoever drops the future before it is done
     /// does not know what became of the token.
     pub async fn refresh(&self, token: &Secret, gate: Gate, end: Instant) -> Outcome {
-        let pass = match self.0.wire.circuit().enter_last() {
+        let pass = match self.0.wire.circuit.enter_last() {
             Ok(pass) => pass,
             Err(stays_open) => return Outcome::NotSent(stays_open.into()),
         };
@@ -381,28 +378,32 @@ impl Identity {
 
     /// The provider's clock.
     pub fn clock(&self) -> &ProviderClock {
-        self.0.wire.clock()
+        &self.0.wire.clock
     }
 
     fn judge(&self, once: &Once<'_>, answer: Result<Answer, RequestTokenError<Failure, Refusal>>) -> Outcome {
         let malformed = |what| Failure { error: Error::Malformed { what }, acted: Acted::Maybe };
         let failure = match answer {
-            Ok(answer) if answer.is_empty() => malformed("the access token is empty"),
-            Ok(answer) => {
-                once.ended(None);
-                return Outcome::Granted(self.granted(&answer));
-            }
-            Err(RequestTokenError::Request(failure)) => failure,
-            Err(RequestTokenError::ServerResponse(refusal)) => match (refusal.code(), once.status()) {
-                ("temporarily_unavailable", _) => once.unanswered(Acted::No),
-                ("server_error", _) => once.unanswered(Acted::Maybe),
-                (code, Some(status)) if is_refusal(code, status) => {
+            Ok(answer) => match answer.granted(self.clock().now_ms()) {
+                Some(granted) => {
                     once.ended(None);
-                    return Outcome::Refused(OAuthCode::read(code));
+                    return Outcome::Granted(granted);
                 }
-                // Somebody between us and the service.
-                (_, status) => once.unanswered(unread_by_service(status)),
+                None => malformed("the access token is empty"),
             },
+            Err(RequestTokenError::Request(failure)) => failure,
+            Err(RequestTokenError::ServerResponse(refusal)) => {
+                match (refusal.error.as_str(), once.status()) {
+                    ("temporarily_unavailable", _) => once.unanswered(Acted::No),
+                    ("server_error", _) => once.unanswered(Acted::Maybe),
+                    (code, Some(status)) if is_refusal(code, status) => {
+                        once.ended(None);
+                        return Outcome::Refused(OAuthCode::read(code));
+                    }
+                    // Somebody between us and the service.
+                    (_, status) => once.unanswered(unread_by_service(status)),
+                }
+            }
             // Both may hold the provider's words, a token among them: they are dropped as they are.
             Err(RequestTokenError::Parse(..) | RequestTokenError::Other(_)) => match once.status() {
                 Some(200) => malformed("it is not JSON with an access_token"),
@@ -414,21 +415,6 @@ impl Identity {
         match failure.acted {
             Acted::No => Outcome::NotSent(failure.error),
             Acted::Maybe => Outcome::Unknown(failure.error),
-        }
-    }
-
-    fn granted(&self, answer: &Answer) -> Granted {
-        let told = answer.expires_in_ms().map(|wait| self.clock().now_ms().saturating_add(wait));
-        Granted {
-            access: answer.access(),
-            // Both may be told, and differ: it is of no use after either.
-            access_expires_ms: [told, token::told_end_ms(answer.access().reveal())]
-                .into_iter()
-                .flatten()
-                .min(),
-            refresh: answer.refresh(),
-            identity: answer.identity(),
-            scopes: answer.scopes().to_vec(),
         }
     }
 }

@@ -1,7 +1,6 @@
 //! How requests reach the identity service: public documents as anything is fetched, tokens once.
 
 use std::{
-    error, fmt,
     future::Future,
     pin::Pin,
     sync::{
@@ -46,10 +45,10 @@ const DELIVERY_LIMIT: Duration = Duration::from_secs(5);
 pub(super) struct Wire {
     documents: reqwest::Client,
     tokens: reqwest::Client,
-    clock: ProviderClock,
+    pub(super) clock: ProviderClock,
     /// Where the service is, and whether it answers.
     origin: Origin,
-    circuit: Arc<Circuit>,
+    pub(super) circuit: Arc<Circuit>,
 }
 
 impl Wire {
@@ -71,14 +70,6 @@ impl Wire {
         let tokens = tokens.tcp_user_timeout(DELIVERY_LIMIT);
         let (documents, tokens) = (build(builder(transport)?)?, build(tokens)?);
         Ok(Self { documents, tokens, clock, origin, circuit })
-    }
-
-    pub(super) fn circuit(&self) -> &Circuit {
-        &self.circuit
-    }
-
-    pub(super) fn clock(&self) -> &ProviderClock {
-        &self.clock
     }
 
     /// A public document.
@@ -121,22 +112,11 @@ pub(super) enum Acted {
 }
 
 /// A request without an answer to it.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
 pub(super) struct Failure {
     pub(super) error: Error,
     pub(super) acted: Acted,
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.error.fmt(f)
-    }
-}
-
-impl error::Error for Failure {
-    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
-        self.error.source()
-    }
 }
 
 /// One request to the token endpoint, sent at most once.

@@ -15,7 +15,7 @@ use std::fmt;
 use oauth2::PkceCodeChallenge;
 use url::{Url, form_urlencoded};
 
-use base::{random, retry::Retry, secret::Secret};
+use base::{random, secret::Secret};
 
 use super::{
     Area,
@@ -86,13 +86,6 @@ pub enum CallbackError {
     Malformed(&'static str),
 }
 
-impl CallbackError {
-    /// What may be done about it: a login is begun by a person.
-    pub fn retry(&self) -> Retry {
-        Retry::Never
-    }
-}
-
 /// Why a login does not succeed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -130,18 +123,6 @@ pub enum Error {
     /// The machine has no random numbers.
     #[error("draw random numbers for the login")]
     Random,
-}
-
-impl Error {
-    /// What may be done about it.
-    pub fn retry(&self) -> Retry {
-        match self {
-            Self::Identity(error) | Self::Pkce(error) => error.retry(),
-            Self::Keys(error) => error.retry(),
-            Self::Distrusted { source, .. } => source.retry(),
-            Self::Incomplete { .. } | Self::Random => Retry::Never,
-        }
-    }
 }
 
 impl Login {

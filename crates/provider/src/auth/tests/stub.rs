@@ -16,7 +16,7 @@ use base64::{
     Engine as _,
     engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
 };
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -99,7 +99,7 @@ impl Stub {
 
     /// From now on this happens to requests to a path.
     pub(in crate::auth) fn on(&self, path: &str, act: Act) {
-        self.inner().acts.insert(path.to_owned(), act);
+        self.inner.lock().acts.insert(path.to_owned(), act);
     }
 
     /// Publishes these keys.
@@ -114,7 +114,7 @@ impl Stub {
 
     /// Heads and bodies of the requests to a path so far.
     pub(in crate::auth) fn seen(&self, path: &str) -> Vec<(String, String)> {
-        let inner = self.inner();
+        let inner = self.inner.lock();
         let to_path = inner.seen.iter().filter(|(to, ..)| to == path);
         to_path.map(|(_, head, body)| (head.clone(), body.clone())).collect()
     }
@@ -141,8 +141,8 @@ impl Stub {
     async fn serve(self, mut stream: TcpStream) {
         let Some((head, body)) = request(&mut stream).await else { return };
         let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
-        let act = self.inner().acts.get(&path).cloned().unwrap_or(Act::json(404, "{}"));
-        self.inner().seen.push((path, head, body));
+        let act = self.inner.lock().acts.get(&path).cloned().unwrap_or(Act::json(404, "{}"));
+        self.inner.lock().seen.push((path, head, body));
         self.asked.notify_waiters();
         match act {
             Act::Say(bytes) => {
@@ -152,10 +152,6 @@ impl Stub {
             Act::Cut => {}
             Act::Hang => std::future::pending().await,
         }
-    }
-
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock()
     }
 }
 

@@ -75,7 +75,8 @@ const UNTOLD: Policy = Policy { first: Duration::from_secs(1), longest: LONGEST_
 #[derive(Debug)]
 pub(super) struct Adapt {
     setting: f64,
-    rate: f64,
+    /// Requests a second.
+    pub(super) rate: f64,
     /// The rate at the last refusal.
     ceiling: Option<f64>,
     /// The rate that was borne until the first refusal of the last burst; 0 where none was, or it was refused again.
@@ -84,9 +85,10 @@ pub(super) struct Adapt {
     rises: bool,
     /// When the rate was last brought up to date.
     at: Instant,
-    paused_until: Option<Instant>,
-    /// How often it was cut: a refusal belongs to the cut after its request.
-    cuts: u64,
+    /// When the last pause ended or will end.
+    pub(super) paused_until: Option<Instant>,
+    /// How often it was cut, which a request takes along: a refusal belongs to the cut after its request.
+    pub(super) cuts: u64,
     /// When somebody last waited for the rate.
     wanted: Option<Instant>,
     /// When the first request of this stretch was let through.
@@ -133,11 +135,6 @@ impl Adapt {
         }
     }
 
-    /// Requests a second.
-    pub(super) fn rate(&self) -> f64 {
-        self.rate
-    }
-
     /// As a part of the setting; all of it as long as nothing was refused.
     pub(super) fn ratio(&self) -> f64 {
         if self.ceiling.is_none() { 1.0 } else { self.rate / self.setting }
@@ -148,19 +145,9 @@ impl Adapt {
         self.ceiling.is_none()
     }
 
-    /// The number of cuts so far, which a request takes along.
-    pub(super) fn cuts(&self) -> u64 {
-        self.cuts
-    }
-
     /// Until when nothing may be sent.
     pub(super) fn paused(&self, now: Instant) -> Option<Instant> {
         self.paused_until.filter(|until| now < *until)
-    }
-
-    /// When the last pause ended or will end.
-    pub(super) fn pause_end(&self) -> Option<Instant> {
-        self.paused_until
     }
 
     /// Another setting, because it was configured otherwise. What the provider bears has not changed by that.
