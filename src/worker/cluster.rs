@@ -12,8 +12,6 @@
 
 use std::time::Duration;
 
-use base::retry::Retry;
-
 use super::{
     arbiter::Arbiter,
     plugins::Plugins,
@@ -101,13 +99,6 @@ pub enum Foreign {
         /// What it said when this worker started.
         ours: u32,
     },
-}
-
-impl Foreign {
-    /// Whether trying again may help.
-    pub fn retry(&self) -> Retry {
-        Retry::Never
-    }
 }
 
 /// Why a worker does not know whether topics are its own.
@@ -256,23 +247,16 @@ impl Claim<'_> {
 
 #[cfg(test)]
 mod tests {
-    use kafka::Received;
-
     use super::*;
-    use crate::worker::{plugins::samples, state::Apply as _};
+    use crate::worker::{
+        plugins::samples,
+        state::{Apply as _, samples::received},
+    };
 
     fn configs(records: &[(&str, &str)]) -> Configs {
         let mut configs = Configs::default();
         for (offset, (key, value)) in (0..).zip(records) {
-            configs.apply(&Received {
-                topic: "configs".into(),
-                partition: 0,
-                offset,
-                key: Some(key.as_bytes().to_vec().into()),
-                value: Some(value.as_bytes().to_vec().into()),
-                headers: Vec::new(),
-                timestamp_ms: None,
-            });
+            configs.apply(&received(offset, key, Some(value)));
         }
         configs
     }

@@ -17,7 +17,7 @@ use std::{
 };
 
 use axum::{
-    Router,
+    Json, Router,
     extract::State as Shared,
     http::{StatusCode, header},
     response::{IntoResponse, Response},
@@ -120,8 +120,7 @@ impl Health {
     pub(super) fn not_yet(&self) -> Response {
         let (_, message) = self.verdict();
         let body = json!({ "error_code": 503, "message": message });
-        (StatusCode::SERVICE_UNAVAILABLE, [(header::CONTENT_TYPE, "application/json")], body.to_string())
-            .into_response()
+        (StatusCode::SERVICE_UNAVAILABLE, Json(body)).into_response()
     }
 
     /// Kafka Connect's three words, and why.
@@ -204,7 +203,7 @@ async fn health(Shared(health): Shared<Arc<Health>>) -> Response {
     if let Some(grants) = grants {
         body["grants"] = grants;
     }
-    (code, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
+    (code, Json(body)).into_response()
 }
 
 async fn ready(Shared(health): Shared<Arc<Health>>) -> Response {

@@ -283,8 +283,6 @@ mod tests {
         Running {
             id: Id { connector: connector.into(), task },
             state,
-            generation: 3,
-            started_at: None,
             starts: 2,
             since: Duration::from_secs(4),
             age: Duration::from_secs(8),

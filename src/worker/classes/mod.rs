@@ -16,14 +16,16 @@ use super::plugins::{Plugin, Plugins};
 use crate::config;
 
 impl Plugins {
-    /// The classes of a worker. `TestSource`, which counts and fails on request, is for tests of the lifecycle.
+    /// The classes of a worker. `TestSource`, which counts and fails on request, is for tests of the lifecycle; a build without
+    /// the simulator leaves it out.
     pub fn of(worker: &config::Worker, with_test_source: bool) -> Self {
         let mut classes: Vec<Arc<dyn Plugin>> = vec![
-            Arc::new(WebhookSource::new(worker.providers.clone())),
-            Arc::new(RecordSource::new(worker.providers.clone())),
+            Arc::new(WebhookSource { providers: worker.providers.clone() }),
+            Arc::new(RecordSource { providers: worker.providers.clone() }),
         ];
-        if with_test_source {
-            classes.push(Arc::new(TestSource::new(worker.providers.clone(), &worker.group.id)));
+        if with_test_source && cfg!(feature = "simulator") {
+            let (providers, group) = (worker.providers.clone(), worker.group.id.clone());
+            classes.push(Arc::new(TestSource { providers, group }));
         }
         Self::new(classes)
     }

@@ -26,15 +26,11 @@ use crate::{
 /// See the module's head.
 #[derive(Debug)]
 pub struct RecordSource {
-    providers: Providers,
+    /// How references are resolved.
+    pub providers: Providers,
 }
 
 impl RecordSource {
-    /// Whose references are resolved by these.
-    pub fn new(providers: Providers) -> Self {
-        Self { providers }
-    }
-
     fn parse(&self, name: &str, config: &Properties) -> Result<config::RecordSource, config::Problems> {
         config::RecordSource::parse(name, config, &self.providers).map(|(source, _)| source)
     }
@@ -126,7 +122,7 @@ mod tests {
     use crate::worker::plugins::samples::{object, record_config};
 
     fn plugin() -> RecordSource {
-        RecordSource::new(Providers::new([]))
+        RecordSource { providers: Providers::new([]) }
     }
 
     fn task_count(tasks_max: &str, partitions: Option<&str>) -> usize {

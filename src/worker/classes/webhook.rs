@@ -31,14 +31,8 @@ use crate::{
 /// See the module's head.
 #[derive(Debug)]
 pub struct WebhookSource {
-    providers: Providers,
-}
-
-impl WebhookSource {
-    /// Whose references are resolved by these.
-    pub fn new(providers: Providers) -> Self {
-        Self { providers }
-    }
+    /// How references are resolved.
+    pub providers: Providers,
 }
 
 #[async_trait]
@@ -195,7 +189,7 @@ mod tests {
     use crate::worker::plugins::samples::{object, webhook_config};
 
     fn plugin() -> WebhookSource {
-        WebhookSource::new(Providers::new([]))
+        WebhookSource { providers: Providers::new([]) }
     }
 
     #[test]
@@ -205,7 +199,7 @@ mod tests {
         let providers = Providers::new([("SECRET".to_owned(), "0123456789abcdef".into())]);
         config.insert("oauth.client.secret".into(), "${env:SECRET}".into());
 
-        let tasks = WebhookSource::new(providers).task_configs("hooks", &config).unwrap();
+        let tasks = WebhookSource { providers }.task_configs("hooks", &config).unwrap();
 
         assert_eq!(tasks, [config]);
     }

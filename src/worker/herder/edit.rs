@@ -247,11 +247,10 @@ fn restarting(mut status: Status, tasks: bool, only_failed: bool) -> Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::worker::herder::{ConnectorState, TaskState};
-
-    fn properties(pairs: &[(&str, &str)]) -> Properties {
-        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
-    }
+    use crate::worker::{
+        herder::{ConnectorState, TaskState},
+        plugins::samples::properties,
+    };
 
     fn connector(target: TargetState, tasks: usize) -> Connector {
         Connector { target, tasks: vec![Arc::default(); tasks].into(), ..fresh(Arc::default()) }

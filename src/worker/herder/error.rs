@@ -3,7 +3,7 @@
 //! Tools match some of these texts, so messages here begin and end as Kafka Connect's do and not as our other errors do.
 //! None of them repeats a value of a configuration.
 
-use base::retry::Retry;
+use base::retry::{Chain, Retry};
 
 use crate::worker::arbiter;
 
@@ -50,7 +50,7 @@ pub enum Error {
         topic: &'static str,
     },
     /// Kafka did not do its part: 503 where waiting helps, else 500.
-    #[error("{doing}: {}", causes(&**source))]
+    #[error("{doing}: {}", Chain(&**source))]
     Kafka {
         /// What was attempted, and what is known of the outcome.
         doing: &'static str,
@@ -136,12 +136,6 @@ impl From<arbiter::Error<Self>> for Error {
             }
         }
     }
-}
-
-/// An error and what caused it, on one line.
-fn causes(error: &dyn std::error::Error) -> String {
-    let chain = std::iter::successors(Some(error), |error| error.source());
-    chain.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 #[cfg(test)]

@@ -31,7 +31,6 @@ mod subscriptions;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use futures::future::join3;
 use tokio::{sync::watch, time::timeout};
 
 pub use self::{
@@ -65,7 +64,7 @@ use super::{
         State,
         configs::{Configs, Connector, Properties, Restart},
         statuses::{RunState, Status as StatusRecord, Statuses},
-        writer::{OffsetWriter, StatusWriter},
+        writer::StatusWriter,
     },
     supervisor::Handle,
 };
@@ -93,8 +92,6 @@ pub struct Parts {
     pub arbiter: Arbiter,
     /// The way to the status topic.
     pub statuses: StatusWriter,
-    /// The way to the offset topic.
-    pub offsets: OffsetWriter,
     /// Takes transactional ids from writers that were left behind.
     pub shards: kafka::Shards,
     /// Classes.
@@ -261,23 +258,11 @@ impl Herder {
 
     /// Waits until the tails have been read to their end once: before that, what is missing may exist.
     async fn ready(&self) -> Result<(), Error> {
-        let State { configs, offsets, statuses } = &self.parts.state;
-        let behind = || {
-            let tails = [
-                (configs.is_caught_up(), "config"),
-                (offsets.is_caught_up(), "offset"),
-                (statuses.is_caught_up(), "status"),
-            ];
-            tails.into_iter().find(|(caught_up, _)| !caught_up).map(|(_, topic)| topic)
-        };
-        if behind().is_none() {
-            return Ok(());
+        let state = &self.parts.state;
+        if state.behind().is_some() {
+            timeout(START, state.caught_up()).await.ok();
         }
-        let all = join3(configs.caught_up(), offsets.caught_up(), statuses.caught_up());
-        match timeout(START, all).await {
-            Ok(_) => Ok(()),
-            Err(_) => behind().map_or(Ok(()), |topic| Err(Error::Starting { topic })),
-        }
+        state.behind().map_or(Ok(()), |topic| Err(Error::Starting { topic }))
     }
 
     async fn connector(&self, name: &str) -> Result<Connector, Error> {

@@ -17,6 +17,7 @@ use crate::{
         state::{
             configs::{self, Configs, Connector},
             offsets::Edit,
+            writer::OffsetRecords,
         },
     },
 };
@@ -58,7 +59,7 @@ impl Herder {
         let (connector, plugin) = self.editable(name, budget).await?;
         let edits: Edits = offsets.offsets.into_iter().map(|one| (one.partition, one.offset)).collect();
         plugin.check_offsets(&edits).map_err(Error::BadRequest)?;
-        let written = self.parts.offsets.records(name, &edits);
+        let written = OffsetRecords::of(&self.parts.state.offsets, name, &edits);
         let size = |record: &EncodedRecord| record.key.len() + record.value.as_ref().map_or(0, Bytes::len);
         if written.records.iter().any(|record| size(record) > LARGEST_RECORD) {
             let told = format!("A partition and its offset may have {LARGEST_RECORD} bytes at most");
@@ -200,7 +201,8 @@ impl Herder {
         edits: &[Edit],
         budget: Budget,
     ) -> Result<(), Error> {
-        let written = self.parts.offsets.records(name, edits);
+        let tail = &self.parts.state.offsets;
+        let written = OffsetRecords::of(tail, name, edits);
         if written.records.is_empty() {
             return Ok(());
         }
@@ -218,7 +220,7 @@ impl Herder {
             Ok(((), Changes { writes, along: written.records.clone() }))
         };
         self.parts.arbiter.change(budget.left(), decide).await?;
-        let read = self.parts.offsets.read_back(&written, budget.left()).await;
+        let read = written.read_back(tail, budget.left()).await;
         read.map_err(Error::kafka("read the offsets back, which have been written"))
     }
 }

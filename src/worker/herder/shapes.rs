@@ -8,6 +8,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use model::Moment;
+
 use crate::worker::state::{configs::Properties, statuses::RunState};
 
 /// `GET /`.
@@ -155,6 +157,11 @@ pub struct PluginInfo {
     pub kind: &'static str,
     /// Version.
     pub version: &'static str,
+}
+
+/// Microseconds since 1970 as text.
+pub(super) fn time(micros: i64) -> String {
+    Moment::from_micros(micros).to_string()
 }
 
 /// Kafka Connect's word for a task's state. There is no STOPPED: a stopped connector has no tasks.

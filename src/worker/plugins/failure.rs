@@ -30,24 +30,6 @@ impl Failure {
         Self { kind, message, remedy, retry: Retry::Never, source: None }
     }
 
-    /// A grant that a person has to log in for.
-    pub(in crate::worker) fn login_needed(message: String, meanwhile: &str) -> Self {
-        Self::permanent(
-            LOGIN_NEEDED,
-            message,
-            format!("{meanwhile}; run the command that the first line names"),
-        )
-    }
-
-    /// Grants that these workers are not configured for.
-    pub(in crate::worker) fn grants_unavailable(message: String, meanwhile: &str) -> Self {
-        Self::permanent(
-            GRANTS_UNAVAILABLE,
-            message,
-            format!("{meanwhile}; correct the configuration of the workers"),
-        )
-    }
-
     /// When an instance that has failed for good starts again.
     pub fn next(&self) -> &'static str {
         match self.kind {
@@ -106,14 +88,18 @@ pub(in crate::worker) fn unable(what: &str, meanwhile: &str, error: &auth::Error
     let meanwhile_and = |remedy: &str| format!("{meanwhile}; {remedy}");
     match error {
         auth::Error::Absent { .. } | auth::Error::LoggedOut { .. } | auth::Error::Lost { .. } => {
-            Failure::login_needed(message, meanwhile)
+            let remedy = meanwhile_and("run the command that the first line names");
+            Failure::permanent(LOGIN_NEEDED, message, remedy)
         }
         // It is tried again by itself, and may have been the provider's fault.
         auth::Error::Client { .. } => {
             let remedy = meanwhile_and("correct the client, here or at the provider");
             Failure { remedy: Some(remedy), ..Failure::passing("ClientRefused", message) }
         }
-        auth::Error::NoKey | auth::Error::Foreign { .. } => Failure::grants_unavailable(message, meanwhile),
+        auth::Error::NoKey | auth::Error::Foreign { .. } => {
+            let remedy = meanwhile_and("correct the configuration of the workers");
+            Failure::permanent(GRANTS_UNAVAILABLE, message, remedy)
+        }
         other if other.retry() == Retry::Never => {
             let remedy = meanwhile_and("correct the setting, or what the provider has on record");
             Failure::permanent("AccessRefused", message, remedy)

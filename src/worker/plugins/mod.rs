@@ -97,7 +97,6 @@ pub trait Plugin: Send + Sync + fmt::Debug {
 }
 
 /// What a running task is given.
-#[derive(Debug)]
 pub struct Task {
     /// Name of the connector.
     pub connector: Arc<str>,
@@ -193,12 +192,6 @@ pub struct Tools {
     pub recorder: Recorder,
 }
 
-impl fmt::Debug for Tools {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tools").finish_non_exhaustive()
-    }
-}
-
 /// What the tasks of a worker that write records use.
 #[derive(Debug, Clone)]
 pub struct Store {
@@ -226,14 +219,19 @@ impl Plugins {
 
     /// The class a `connector.class` means.
     pub fn find(&self, class: &str) -> Option<&Arc<dyn Plugin>> {
-        let simple = class.trim().rsplit('.').next().unwrap_or_default();
-        self.classes.get(simple.strip_suffix("Connector").unwrap_or(simple))
+        self.classes.get(simple_name(class))
     }
 
     /// All of them, by name.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<dyn Plugin>> {
         self.classes.values()
     }
+}
+
+/// The name of a class without a package before it and `Connector` after it.
+pub(in crate::worker) fn simple_name(class: &str) -> &str {
+    let simple = class.trim().rsplit('.').next().unwrap_or_default();
+    simple.strip_suffix("Connector").unwrap_or(simple)
 }
 
 /// A configuration gives no tasks. Its values are left out: they may be secrets written where none are expected.

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// One sample of a [`Window`].
@@ -117,18 +117,18 @@ impl Recorder {
 
     /// How long that was before `now`; `None` where the task does not read it.
     pub fn companies_age(&self, now: Instant) -> Option<Duration> {
-        self.lock().companies.map(|read| now.saturating_duration_since(read))
+        self.counted.lock().companies.map(|read| now.saturating_duration_since(read))
     }
 
     /// How far each shard of the task is behind.
     pub fn lag(&self) -> BTreeMap<i32, Duration> {
-        self.lock().lags.clone()
+        self.counted.lock().lags.clone()
     }
 
     /// What has been measured; `None` before the first measurement.
     pub fn measured(&self) -> Option<Measured> {
         let now = Instant::now();
-        let counted = self.lock();
+        let counted = self.counted.lock();
         counted.is_used.then(|| Measured {
             totals: counted.totals,
             poll_rate: counted.batches.rate(now),
@@ -143,13 +143,9 @@ impl Recorder {
     }
 
     fn with(&self, change: impl FnOnce(&mut Counted, Instant)) {
-        let mut counted = self.lock();
+        let mut counted = self.counted.lock();
         counted.is_used = true;
         change(&mut counted, Instant::now());
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Counted> {
-        self.counted.lock()
     }
 }
 

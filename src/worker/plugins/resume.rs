@@ -10,7 +10,7 @@
 //!
 //! On failure: transactions of others that stay open make the task start anew for as long as that lasts; the trace names them.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, time::Duration};
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
@@ -56,14 +56,8 @@ impl Task {
     ) -> EncodedRecord {
         let tail = &self.tools.offsets;
         let (key, value) = offsets::record(&self.connector, partition, Some(offset));
-        EncodedRecord {
-            topic: Arc::clone(tail.topic()),
-            partition: partition_of(&key, tail.partitions()),
-            key: key.into(),
-            value: value.map(Bytes::from),
-            headers: Vec::new(),
-            timestamp_ms: None,
-        }
+        let partition = partition_of(&key, tail.partitions());
+        EncodedRecord::new(tail.topic(), partition, key, value.map(Bytes::from))
     }
 
     /// Partitions of the offset topic with anything about these: where our keys live, and keys that somebody else has

@@ -61,10 +61,6 @@ impl Refusal {
     pub(super) fn no_path() -> Self {
         Self::new(404, "HTTP 404 Not Found")
     }
-
-    pub(super) fn not_allowed() -> Self {
-        Self::new(405, "HTTP 405 Method Not Allowed")
-    }
 }
 
 impl From<herder::Error> for Refusal {

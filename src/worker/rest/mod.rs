@@ -37,7 +37,7 @@ pub const DEADLINE: Duration = Duration::from_millis(9500);
 
 /// The answer to a method that a path does not have.
 pub(super) async fn not_allowed() -> Response {
-    Refusal::not_allowed().into_response()
+    Refusal::new(405, "HTTP 405 Method Not Allowed").into_response()
 }
 
 #[cfg(test)]

@@ -10,10 +10,6 @@ use super::{
     request::{Body, Query},
 };
 
-fn body(value: Value) -> Body {
-    Body(value)
-}
-
 fn status(refusal: Refusal) -> u16 {
     use axum::response::IntoResponse as _;
     refusal.into_response().status().as_u16()
@@ -61,7 +57,7 @@ async fn a_body_that_never_ends_is_not_waited_for() {
 #[test]
 fn a_creation_is_read_as_connect_reads_it_and_nothing_else_is_taken() {
     let (name, config, initial) =
-        body(json!({"name": " a ", "config": {"tasks.max": 1, "flag": true}, "initial_state": "paused"}))
+        Body(json!({"name": " a ", "config": {"tasks.max": 1, "flag": true}, "initial_state": "paused"}))
             .creation()
             .unwrap();
 
@@ -81,17 +77,17 @@ fn a_creation_is_read_as_connect_reads_it_and_nothing_else_is_taken() {
         json!({"name": "a", "config": {}, "initial_state": 1}),
         json!({"name": "a", "config": {}, "configs": {}}),
     ] {
-        assert_eq!(body(bad.clone()).creation().map(drop).map_err(status), Err(400), "{bad}");
+        assert_eq!(Body(bad.clone()).creation().map(drop).map_err(status), Err(400), "{bad}");
     }
 }
 
 #[test]
 fn null_removes_a_key_in_a_patch_and_only_there() {
-    let patch = body(json!({"a": 1, "b": null})).patch().unwrap();
+    let patch = Body(json!({"a": 1, "b": null})).patch().unwrap();
 
     assert_eq!((patch["a"].as_deref(), &patch["b"]), (Some("1"), &None));
-    assert!(body(json!({"b": null})).config().is_err());
-    assert!(body(json!({"b": []})).patch().is_err());
+    assert!(Body(json!({"b": null})).config().is_err());
+    assert!(Body(json!({"b": []})).patch().is_err());
 }
 
 #[test]
@@ -101,12 +97,12 @@ fn offsets_hold_plain_values_or_are_refused() {
         {"partition": {"file": "b"}, "offset": null},
     ]});
 
-    let offsets = body(good).offsets().unwrap().offsets;
+    let offsets = Body(good).offsets().unwrap().offsets;
 
     assert_eq!(offsets.len(), 2);
     assert_eq!(offsets[0].offset.as_ref().unwrap()["position"], 3);
     assert_eq!(offsets[1].offset, None);
-    assert_eq!(body(json!({})).offsets().unwrap().offsets, []);
+    assert_eq!(Body(json!({})).offsets().unwrap().offsets, []);
     for bad in [
         json!([]),
         json!({"offsets": {}}),
@@ -118,15 +114,15 @@ fn offsets_hold_plain_values_or_are_refused() {
         json!({"offsets": [{"partition": {}, "offset": {}, "more": 1}]}),
         json!({"offsets": [], "more": 1}),
     ] {
-        assert_eq!(body(bad.clone()).offsets().map(drop).map_err(status), Err(400), "{bad}");
+        assert_eq!(Body(bad.clone()).offsets().map(drop).map_err(status), Err(400), "{bad}");
     }
 }
 
 #[test]
 fn a_gap_is_named_by_its_id_and_by_nothing_else() {
-    assert_eq!(body(json!({"id": "hooks/spool/5"})).gap().ok().as_deref(), Some("hooks/spool/5"));
+    assert_eq!(Body(json!({"id": "hooks/spool/5"})).gap().ok().as_deref(), Some("hooks/spool/5"));
     for bad in [json!({}), json!({"id": 5}), json!({"id": "a", "more": 1}), json!("hooks/spool/5")] {
-        assert_eq!(body(bad.clone()).gap().map(drop).map_err(status), Err(400), "{bad}");
+        assert_eq!(Body(bad.clone()).gap().map(drop).map_err(status), Err(400), "{bad}");
     }
 }
 
@@ -142,7 +138,7 @@ fn no_refusal_of_a_body_repeats_a_value() {
     ];
 
     for value in bodies {
-        let told = format!("{:?}", body(value.clone()).creation().unwrap_err());
+        let told = format!("{:?}", Body(value.clone()).creation().unwrap_err());
         assert!(!told.contains(hunter), "{told}");
     }
 }

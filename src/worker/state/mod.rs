@@ -2,7 +2,7 @@
 //! REST, offsets are written by the [`super::arbiter`] alone; statuses by their own writer.
 //!
 //! ```text
-//! config topic ─▶ Tail<Configs>       offset topic ─▶ Tail<Offsets> ◀── OffsetWriter (makes records, waits for them)
+//! config topic ─▶ Tail<Configs>       offset topic ─▶ Tail<Offsets> ◀── OffsetRecords (made here, written by the arbiter)
 //! status topic ─▶ Tail<Statuses>
 //!      ▲
 //!      └── StatusWriter (latest of each key, for ever)
@@ -58,10 +58,15 @@ impl State {
         tokio::join!(self.configs.caught_up(), self.offsets.caught_up(), self.statuses.caught_up());
     }
 
-    /// Whether that is so.
+    /// The first topic that has not been read to its end; `None` once all three have been.
     #[must_use]
-    pub fn is_caught_up(&self) -> bool {
-        self.configs.is_caught_up() && self.offsets.is_caught_up() && self.statuses.is_caught_up()
+    pub fn behind(&self) -> Option<&'static str> {
+        let tails = [
+            (self.configs.is_caught_up(), "config"),
+            (self.offsets.is_caught_up(), "offset"),
+            (self.statuses.is_caught_up(), "status"),
+        ];
+        tails.into_iter().find(|(caught_up, _)| !caught_up).map(|(_, topic)| topic)
     }
 }
 

@@ -3,13 +3,9 @@
 //! The status topic is what everyone sees. While Kafka is away it cannot be written, and this worker knows better: what it
 //! has ended since then it shows as [`Handle::ended`], until the topic has a newer word on it.
 
-use std::{
-    collections::BTreeMap,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::Id;
@@ -31,10 +27,6 @@ pub struct Running {
     pub id: Id,
     /// What it does. UNASSIGNED before it has started for the first time.
     pub state: RunState,
-    /// Claim of the partition it runs by: which instance of the cluster this is.
-    pub generation: i64,
-    /// When it was started last; `None` before the first time.
-    pub started_at: Option<SystemTime>,
     /// How often it was started, by an order or by itself after a failure.
     pub starts: u64,
     /// How long its state has been what it is.
@@ -75,29 +67,29 @@ impl Handle {
     /// Everything that runs here, ordered by name and number.
     pub fn running(&self) -> Vec<Running> {
         let now = Instant::now();
-        self.known().here.values().map(|entry| entry.at(now)).collect()
+        self.known.lock().here.values().map(|entry| entry.at(now)).collect()
     }
 
     /// What a task that runs here has measured of itself.
     pub fn recorder(&self, id: &Id) -> Option<Recorder> {
-        self.known().here.get(id).map(|entry| entry.recorder.clone())
+        self.known.lock().here.get(id).map(|entry| entry.recorder.clone())
     }
 
     /// Starts of connectors on this worker since the process began.
     pub fn connector_startups(&self) -> Startups {
-        self.known().connectors
+        self.known.lock().connectors
     }
 
     /// Starts of tasks on this worker since the process began.
     pub fn task_startups(&self) -> Startups {
-        self.known().tasks
+        self.known.lock().tasks
     }
 
     /// Whether a status is the word of an instance of this worker that it has ended since then without being able to say
     /// so, as it does when its lease runs out. Nobody runs it, or somebody whose word has not come yet. The last word may
     /// not have reached the topic, which then shows an earlier one: that instance has ended all the more.
     pub fn ended(&self, connector: &str, task: Option<u32>, shown: &Status) -> bool {
-        let known = self.known();
+        let known = self.known.lock();
         // Hardly ever is there anything: not worth an id for each question.
         !known.ended.is_empty() && {
             let id = Id { connector: connector.into(), task };
@@ -109,40 +101,39 @@ impl Handle {
     }
 
     /// Where a task that is about to run here shall measure.
-    pub(super) fn recorder_of(&self, id: &Id, generation: i64) -> Recorder {
-        self.known().entry(id, generation).recorder.clone()
+    pub(super) fn recorder_of(&self, id: &Id) -> Recorder {
+        self.known.lock().entry(id).recorder.clone()
     }
 
-    pub(super) fn is(&self, id: &Id, generation: i64, state: RunState) {
-        let mut known = self.known();
+    pub(super) fn is(&self, id: &Id, state: RunState) {
+        let mut known = self.known.lock();
         // What it says from now on is on its way to the topic.
         known.ended.remove(id);
-        known.entry(id, generation).turn(state, Instant::now());
+        known.entry(id).turn(state, Instant::now());
     }
 
-    pub(super) fn starts(&self, id: &Id, generation: i64) {
-        let mut known = self.known();
+    pub(super) fn starts(&self, id: &Id) {
+        let mut known = self.known.lock();
         known.startups(id).attempts += 1;
-        let shown = &mut known.entry(id, generation).shown;
-        (shown.started_at, shown.starts) = (Some(SystemTime::now()), shown.starts + 1);
+        known.entry(id).shown.starts += 1;
     }
 
     pub(super) fn started(&self, id: &Id) {
-        self.known().startups(id).successes += 1;
+        self.known.lock().startups(id).successes += 1;
     }
 
     pub(super) fn did_not_start(&self, id: &Id) {
-        self.known().startups(id).failures += 1;
+        self.known.lock().startups(id).failures += 1;
     }
 
     /// It has ended, and has said so or has nothing to say.
     pub(super) fn forget(&self, id: &Id) {
-        self.known().here.remove(id);
+        self.known.lock().here.remove(id);
     }
 
     /// It has ended and could not say so: what it said last still stands in the topic.
     pub(super) fn forget_unsaid(&self, id: &Id, last: &Status) {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         known.here.remove(id);
         let end = Ended { generation: last.generation, worker_id: last.worker_id.as_str().into() };
         known.ended.insert(id.clone(), end);
@@ -150,11 +141,7 @@ impl Handle {
 
     /// Forgets what ended without a word where `stands` says that the topic no longer shows it.
     pub(super) fn forget_ended(&self, stands: impl Fn(&Id, i64) -> bool) {
-        self.known().ended.retain(|id, end| stands(id, end.generation));
-    }
-
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock()
+        self.known.lock().ended.retain(|id, end| stands(id, end.generation));
     }
 }
 
@@ -172,10 +159,8 @@ impl Known {
         if id.task.is_some() { &mut self.tasks } else { &mut self.connectors }
     }
 
-    fn entry(&mut self, id: &Id, generation: i64) -> &mut Entry {
-        let entry = self.here.entry(id.clone()).or_insert_with(|| Entry::new(id.clone(), Instant::now()));
-        entry.shown.generation = generation;
-        entry
+    fn entry(&mut self, id: &Id) -> &mut Entry {
+        self.here.entry(id.clone()).or_insert_with(|| Entry::new(id.clone(), Instant::now()))
     }
 }
 
@@ -196,19 +181,8 @@ struct Entry {
 
 impl Entry {
     fn new(id: Id, now: Instant) -> Self {
-        let zero = Duration::ZERO;
-        let (state, generation, started_at, starts) = (RunState::Unassigned, -1, None, 0);
-        let shown = Running {
-            id,
-            state,
-            generation,
-            started_at,
-            starts,
-            since: zero,
-            age: zero,
-            ran: zero,
-            paused: zero,
-        };
+        let [since, age, ran, paused] = [Duration::ZERO; 4];
+        let shown = Running { id, state: RunState::Unassigned, starts: 0, since, age, ran, paused };
         Self { shown, born: now, changed: now, recorder: Recorder::default() }
     }
 
@@ -279,16 +253,16 @@ mod tests {
     }
 
     #[test]
-    fn every_start_is_counted_with_its_instance() {
+    fn every_start_is_counted() {
         let handle = Handle::default();
 
-        handle.starts(&task(), 5);
-        handle.starts(&task(), 5);
+        handle.starts(&task());
+        handle.starts(&task());
         handle.did_not_start(&task());
         handle.started(&task());
 
         let seen = handle.running().remove(0);
-        assert_eq!((seen.starts, seen.generation, seen.state), (2, 5, RunState::Unassigned));
+        assert_eq!((seen.starts, seen.state), (2, RunState::Unassigned));
         assert_eq!(handle.task_startups(), Startups { attempts: 2, successes: 1, failures: 1 });
         assert_eq!(handle.connector_startups(), Startups::default());
     }
@@ -296,7 +270,7 @@ mod tests {
     #[test]
     fn what_ended_without_a_word_is_known_by_its_last_one_until_it_or_a_successor_speaks() {
         let handle = Handle::default();
-        handle.is(&task(), 5, RunState::Running);
+        handle.is(&task(), RunState::Running);
         handle.forget_unsaid(&task(), &status(5));
 
         assert!(handle.running().is_empty());
@@ -309,7 +283,7 @@ mod tests {
         assert!(!handle.ended("c", Some(0), &Status { worker_id: "w:2".into(), ..status(5) }));
         assert!(!handle.ended("c", Some(1), &status(5)) && !handle.ended("c", None, &status(5)));
 
-        handle.is(&task(), 5, RunState::Running);
+        handle.is(&task(), RunState::Running);
         assert!(!handle.ended("c", Some(0), &status(5)), "it runs again, under the same claim");
     }
 

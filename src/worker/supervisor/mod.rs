@@ -46,7 +46,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use base::retry::{Policy, Retry};
+use base::retry::Policy;
 use kafka::Membership;
 
 use self::duty::Duty;
@@ -64,25 +64,11 @@ use super::{
 };
 use crate::config;
 
-/// Why a supervisor ended by itself.
+/// A supervisor ended by itself: something that it works with has a fault, of which the log has the words.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// Something it works with has a fault, of which the log has the words.
-    #[error("what {does} has ended by itself")]
-    Broken {
-        /// What that does.
-        does: &'static str,
-    },
-}
-
-impl Error {
-    /// Whether trying again may help: not in this process.
-    pub fn retry(&self) -> Retry {
-        match self {
-            Self::Broken { .. } => Retry::Never,
-        }
-    }
+#[error("what {does} has ended by itself")]
+pub struct Error {
+    does: &'static str,
 }
 
 /// What a supervisor needs.

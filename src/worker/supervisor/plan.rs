@@ -101,16 +101,13 @@ fn order(configs: &Configs, connector: &Connector, id: &Id) -> Option<Order> {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-
-    use kafka::Received;
-
     use super::*;
     use crate::worker::{
         plugins::samples::properties,
         state::{
             Apply,
             configs::{self, Write},
+            samples::received,
         },
     };
 
@@ -118,15 +115,8 @@ mod tests {
     fn configs(writes: impl IntoIterator<Item = Write>) -> Configs {
         let mut configs = Configs::default();
         for (offset, (key, value)) in (0..).zip(writes) {
-            configs.apply(&Received {
-                topic: "configs".into(),
-                partition: 0,
-                offset,
-                key: Some(Bytes::from(key)),
-                value: value.map(|value| Bytes::from(value.to_string())),
-                headers: Vec::new(),
-                timestamp_ms: None,
-            });
+            let value = value.map(|value| value.to_string());
+            configs.apply(&received(offset, &key, value.as_deref()));
         }
         configs
     }

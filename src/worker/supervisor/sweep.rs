@@ -89,28 +89,16 @@ fn exists(configs: &Configs, name: &str, task: Option<u32>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-
-    use kafka::Received;
-
     use super::*;
     use crate::worker::{
         plugins::samples::properties,
-        state::{Apply, configs},
+        state::{Apply, configs, samples::received},
     };
 
     fn state<S: Apply>(records: &[(String, Option<String>)]) -> S {
         let mut state = S::default();
         for (offset, (key, value)) in (0..).zip(records) {
-            state.apply(&Received {
-                topic: "topic".into(),
-                partition: 0,
-                offset,
-                key: Some(Bytes::from(key.clone())),
-                value: value.clone().map(Bytes::from),
-                headers: Vec::new(),
-                timestamp_ms: None,
-            });
+            state.apply(&received(offset, key, value.as_deref()));
         }
         state
     }

@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::{Handle, Id, order::Restarts};
@@ -116,9 +116,9 @@ impl Voice {
             generation: self.generation,
             served: Some(self.served.load(Ordering::Relaxed)),
         };
-        self.handle.is(&self.id, self.generation, state);
+        self.handle.is(&self.id, state);
         let said = Said { status: status.clone(), at: Instant::now(), again: false };
-        *self.said() = Some(said);
+        *self.said.lock() = Some(said);
         self.board.put(&self.id, status);
     }
 
@@ -131,7 +131,7 @@ impl Voice {
 
     /// Compares what was said with what the topic shows. For one who surely holds the partition.
     pub(super) fn compare(&self, shown: Shown<'_>) -> Comparison {
-        let mut said = self.said();
+        let mut said = self.said.lock();
         let Some(Said { status, at, again }) = said.as_mut() else { return Comparison::Same };
         if !shown.shadowed && shown.status == Some(status) {
             // The next time it is missing is another one.
@@ -147,7 +147,7 @@ impl Voice {
     /// Says it again.
     pub(super) fn insist(&self, anew: bool) {
         let (connector, task, generation) = (&*self.id.connector, self.id.task, self.generation);
-        let mut said = self.said();
+        let mut said = self.said.lock();
         let Some(said) = said.as_mut() else { return };
         (said.at, said.again) = (Instant::now(), true);
         if anew {
@@ -166,18 +166,14 @@ impl Voice {
     /// Says no more. `told`: the topic knows that it has ended; otherwise this worker remembers that the last word there
     /// is no longer true.
     pub(super) fn fall_silent(&self, told: bool) {
-        match self.said().take() {
+        match self.said.lock().take() {
             Some(said) if !told => self.handle.forget_unsaid(&self.id, &said.status),
             _ => self.handle.forget(&self.id),
         }
     }
 
-    fn said(&self) -> MutexGuard<'_, Option<Said>> {
-        self.said.lock()
-    }
-
     pub(super) fn starts(&self) {
-        self.handle.starts(&self.id, self.generation);
+        self.handle.starts(&self.id);
     }
 
     pub(super) fn started(&self) {

@@ -14,7 +14,7 @@ use crate::config::{
     reader::Reader,
     unknown::{self, Dialect},
 };
-use crate::worker::state::configs::Properties;
+use crate::worker::{plugins::simple_name, state::configs::Properties};
 
 keys! {
     "Test" {
@@ -90,7 +90,7 @@ pub(super) fn read(name: &str, config: &Properties, providers: &Providers) -> Re
         reader.text(key);
     }
     let class = reader.word(&connector::CONNECTOR_CLASS);
-    if !class.is_empty() && super::simple_name(&class) != super::CLASS {
+    if !class.is_empty() && simple_name(&class) != super::CLASS {
         reader.refuse(&connector::CONNECTOR_CLASS, "is not TestSource", "name one class in both places");
     }
     let written = reader.word(&connector::NAME);

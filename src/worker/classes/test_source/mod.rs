@@ -41,16 +41,12 @@ const SHORTEST_PERIOD: Duration = Duration::from_millis(50);
 /// See the module's head.
 #[derive(Debug)]
 pub(super) struct TestSource {
-    providers: Providers,
-    group: String,
+    pub(super) providers: Providers,
+    /// `group.id` of the worker.
+    pub(super) group: String,
 }
 
 impl TestSource {
-    /// Of the workers that call themselves `group`.
-    pub(super) fn new(providers: Providers, group: &str) -> Self {
-        Self { providers, group: group.to_owned() }
-    }
-
     fn transactional_id(&self, connector: &str, task: u32) -> String {
         format!("{}-{connector}-{task}", self.group)
     }
@@ -119,12 +115,6 @@ impl Plugin for TestSource {
             Err("expected partitions {\"task\": number} with offsets {\"count\": number}".to_owned())
         }
     }
-}
-
-/// The last part of a class's name, without `Connector`.
-fn simple_name(class: &str) -> &str {
-    let simple = class.trim().rsplit('.').next().unwrap_or_default();
-    simple.strip_suffix("Connector").unwrap_or(simple)
 }
 
 /// A task that is ready to write.
@@ -258,13 +248,9 @@ impl Counter {
     fn batch(&self, task: &Task, size: u64) -> Vec<EncodedRecord> {
         let key = Bytes::from(format!("{}/{}", task.connector, task.number));
         let mut batch: Vec<EncodedRecord> = (self.next..self.next + size)
-            .map(|number| EncodedRecord {
-                topic: Arc::clone(&self.topic),
-                partition: self.partition,
-                key: key.clone(),
-                value: Some(Bytes::from(number.to_string())),
-                headers: Vec::new(),
-                timestamp_ms: None,
+            .map(|number| {
+                let value = Bytes::from(number.to_string());
+                EncodedRecord::new(&self.topic, self.partition, key.clone(), Some(value))
             })
             .collect();
         let offset = Map::from_iter([("count".to_owned(), Value::from(self.next + size))]);

@@ -5,7 +5,7 @@ use crate::worker::plugins::{
 };
 
 fn plugin() -> TestSource {
-    TestSource::new(Providers::new([]), "group")
+    TestSource { providers: Providers::new([]), group: "group".to_owned() }
 }
 
 fn with(pairs: &[(&str, &str)]) -> Properties {

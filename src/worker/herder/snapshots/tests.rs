@@ -6,7 +6,10 @@ use serde_json::json;
 use model::{Method, Progress, Run, RunKind, ShardState};
 
 use super::*;
-use crate::config::{Providers, connector::Snapshot};
+use crate::{
+    config::{Providers, connector::Snapshot},
+    worker::plugins::samples::{properties, record_config},
+};
 
 /// Runs of one connector, in memory.
 #[derive(Debug)]
@@ -58,17 +61,8 @@ impl Snapshots for Kept {
 }
 
 fn source(more: &[(&str, &str)]) -> RecordSource {
-    let base = [
-        ("connector.class", "RecordSource"),
-        ("topic.prefix", "acme"),
-        ("provider.base.url", "https://api.example.com"),
-        ("provider.auth.url", "https://login.example.com"),
-        ("provider.subscription.key", "0123456789abcdef"),
-        ("oauth.client.id", "client"),
-        ("oauth.client.secret", "0123456789abcdef"),
-    ];
-    let config: BTreeMap<String, String> =
-        base.iter().chain(more).map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    let mut config = record_config();
+    config.extend(properties(more));
     RecordSource::parse("records", &config, &Providers::new([])).unwrap().0
 }
 

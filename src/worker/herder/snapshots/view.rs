@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use serde_json::Value;
 
-use model::{Certificate, CompanyId, List, ListProgress, Moment, Run, RunId};
+use model::{Certificate, CompanyId, List, ListProgress, Run, RunId};
 
 use super::{Certificates, Told};
-use crate::snapshot::Standing;
+use crate::{snapshot::Standing, worker::herder::shapes::time};
 
 /// `GET /connectors/{name}/snapshots`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -224,8 +224,4 @@ fn certificate(certificate: &Certificate) -> Value {
         }
     }
     members
-}
-
-fn time(micros: i64) -> String {
-    Moment::from_micros(micros).to_string()
 }

@@ -124,10 +124,9 @@ impl Herder {
         let subject = self.subject(name, budget).await?;
         subject.managed()?;
         subject.runs()?;
-        let (ledgers, prefix) = (&*subject.by.ledgers, subject.prefix());
-        budget
-            .within("writing the request to the state topic", wish(ledgers, prefix, name, removed, now()))
-            .await
+        let now = Moment::now().micros();
+        let wishing = wish(&*subject.by.ledgers, subject.prefix(), name, removed, now);
+        budget.within("writing the request to the state topic", wishing).await
     }
 
     /// A connector's own gaps, oldest first; with `all` those that are over too. A `WebhookSource` has those of deliveries, a
@@ -292,14 +291,10 @@ async fn accept(
             gap.detail
         )));
     }
-    let change = Change::Accept(id.to_owned(), Accepted { at: now() });
+    let change = Change::Accept(id.to_owned(), Accepted { at: Moment::now().micros() });
     ledgers.write(prefix, connector, change.clone()).await?;
     ledger.apply(&change);
     ledger.gaps.get(id).map(|gap| view::gap(gap, &ledger)).ok_or(Error::Internal { doing: "accept the gap" })
-}
-
-fn now() -> i64 {
-    Moment::now().micros()
 }
 
 #[cfg(test)]

@@ -5,9 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use model::{Done, Fingerprint, Gap, Moment, Nonce, Phase, Repair, RepairState, Subscription, Target, Wish};
+use model::{Done, Fingerprint, Gap, Nonce, Phase, Repair, RepairState, Subscription, Target, Wish};
 
-use crate::webhooks::subscriptions::{Ledger, Wanted, address};
+use crate::{
+    webhooks::subscriptions::{Ledger, Wanted, address},
+    worker::herder::shapes::time,
+};
 
 /// `GET /connectors/{name}/subscriptions`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -280,9 +283,4 @@ pub(super) fn gap(gap: &Gap, ledger: &Ledger) -> GapInfo {
         state: gap.state.name(),
         detail: gap.detail.clone(),
     }
-}
-
-/// Microseconds since 1970 as text.
-pub(super) fn time(micros: i64) -> String {
-    Moment::from_micros(micros).to_string()
 }

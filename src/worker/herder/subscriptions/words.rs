@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 
 use model::{GapState, Phase, Subscription, Target};
 
-use super::view::time;
-use crate::{config::connector::Declared, webhooks::subscriptions::Ledger};
+use crate::{config::connector::Declared, webhooks::subscriptions::Ledger, worker::herder::shapes::time};
 
 /// Targets that are named; of further ones only the number is told.
 const NAMED: usize = 3;

@@ -22,7 +22,7 @@ use aws_lc_rs::{constant_time::verify_slices_are_equal, hmac, pbkdf2, rand::Syst
 use parking_lot::Mutex;
 use tokio::{sync::Semaphore, task::spawn_blocking, time::timeout};
 
-use base::{retry::Retry, secret::Secret};
+use base::secret::Secret;
 use server::origin::network;
 
 use super::throttle::Attempt;
@@ -40,13 +40,6 @@ const TURN: Duration = Duration::from_secs(3);
 pub struct Error {
     user: String,
     reason: &'static str,
-}
-
-impl Error {
-    /// A password does not mend itself.
-    pub const fn retry(&self) -> Retry {
-        Retry::Never
-    }
 }
 
 /// What came of a check.
@@ -113,9 +106,7 @@ impl Password {
             Self::Hashed(hashed) => hashed.check(presented, digest, attempt).await,
         }
     }
-}
 
-impl Password {
     /// Whether it is the right one, as far as that is known without deriving a key.
     fn is_known(&self, digest: &hmac::Tag) -> bool {
         match self {

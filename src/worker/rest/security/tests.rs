@@ -64,7 +64,7 @@ fn served(settings: &Rest) -> Router {
         .route("/healthy", get(ok))
         .route("/metrics", get(ok))
         .route("/panic", get(panics).post(panics))
-        .method_not_allowed_fallback(async || Refusal::not_allowed());
+        .method_not_allowed_fallback(crate::worker::rest::not_allowed);
     protect(router, Security::new(settings).unwrap())
 }
 

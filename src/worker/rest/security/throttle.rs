@@ -13,7 +13,7 @@
 
 use std::{collections::HashMap, net::IpAddr, sync::Arc, time::Duration};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use server::origin::network;
@@ -71,7 +71,7 @@ impl Failures {
 impl Throttle {
     /// How long an address still has to wait; `None` where it may try.
     fn wait(&self, client: Option<IpAddr>, now: Instant) -> Option<Duration> {
-        let failures = self.lock();
+        let failures = self.0.lock();
         let wait = failures.get(&client.map(network))?.until.saturating_duration_since(now);
         (!wait.is_zero()).then_some(wait)
     }
@@ -79,7 +79,7 @@ impl Throttle {
     /// Whether an address that has to wait may have one password compared with the last right one: once a second, so that a
     /// stranger who shares the address of an operator cannot lock the operator out.
     fn may_probe(&self, client: Option<IpAddr>, now: Instant) -> bool {
-        let mut all = self.lock();
+        let mut all = self.0.lock();
         let Some(failures) = all.get_mut(&client.map(network)).filter(|failures| failures.probe <= now)
         else {
             return false;
@@ -90,7 +90,7 @@ impl Throttle {
 
     fn failed(&self, client: Option<IpAddr>, role: Option<Role>, now: Instant) {
         let client = client.map(network);
-        let mut all = self.lock();
+        let mut all = self.0.lock();
         if all.len() >= ADDRESSES && !all.contains_key(&client) {
             all.retain(|_, failures| !failures.is_stale(now));
             let oldest = all.iter().min_by_key(|(_, failures)| failures.last).map(|(client, _)| *client);
@@ -110,16 +110,12 @@ impl Throttle {
 
     fn succeeded(&self, client: Option<IpAddr>, role: Role) {
         let client = client.map(network);
-        let mut all = self.lock();
+        let mut all = self.0.lock();
         let Some(failures) = all.get_mut(&client) else { return };
         (*failures.of(Some(role)), failures.unknown) = (0, 0);
         if failures.count() == 0 {
             all.remove(&client);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Option<IpAddr>, Failures>> {
-        self.0.lock()
     }
 }
 
@@ -249,10 +245,10 @@ mod tests {
         assert!(throttle.wait(client, now).is_some(), "the reader cannot guess without end");
 
         throttle.succeeded(client, Role::Administrator);
-        assert!(throttle.lock().is_empty());
+        assert!(throttle.0.lock().is_empty());
         fail(None, LIMIT - 1);
         throttle.succeeded(client, Role::Reader);
-        assert!(throttle.lock().is_empty(), "a misspelt name is forgiven");
+        assert!(throttle.0.lock().is_empty(), "a misspelt name is forgiven");
     }
 
     #[test]
@@ -263,7 +259,7 @@ mod tests {
             throttle.failed(client(number), None, begun + Duration::from_micros(number as u64));
         }
 
-        let all = throttle.lock();
+        let all = throttle.0.lock();
         assert_eq!(all.len(), ADDRESSES);
         assert!(!all.contains_key(&client(9)) && all.contains_key(&client(10)), "the oldest went");
     }

@@ -16,6 +16,8 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use strum::{EnumString, IntoStaticStr, VariantArray};
+
 pub(super) use record::{GENERATION_HEADER, Key, RESTART_HEADER, encode, encode_topic};
 use record::{Parsed, Word};
 
@@ -27,7 +29,8 @@ use super::Apply;
 const REMEMBERED: usize = 4096;
 
 /// The states Kafka Connect shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, EnumString, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "UPPERCASE")]
 pub enum RunState {
     /// It runs.
     Running,
@@ -44,24 +47,10 @@ pub enum RunState {
 }
 
 impl RunState {
-    const ALL: [Self; 6] =
-        [Self::Running, Self::Paused, Self::Stopped, Self::Failed, Self::Unassigned, Self::Restarting];
-
     /// Kafka Connect's word for it.
     #[must_use]
     pub fn word(self) -> &'static str {
-        match self {
-            Self::Running => "RUNNING",
-            Self::Paused => "PAUSED",
-            Self::Stopped => "STOPPED",
-            Self::Failed => "FAILED",
-            Self::Unassigned => "UNASSIGNED",
-            Self::Restarting => "RESTARTING",
-        }
-    }
-
-    fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.word() == word)
+        self.into()
     }
 }
 

@@ -114,7 +114,7 @@ fn word(record: &Received) -> Result<Word, &'static str> {
     let Some(value) = record.value.as_deref() else { return Ok(removed()) };
     let read: Option<Read> = serde_json::from_slice(value).map_err(|_| "its value is no status")?;
     let Some(read) = read else { return Ok(removed()) };
-    let state = RunState::parse(&read.state).ok_or("its state is none of those shown")?;
+    let state = read.state.parse().map_err(|_| "its state is none of those shown")?;
     let Read { trace, worker_id, generation, .. } = read;
     Ok(Word::Is(Status { state, trace, worker_id, generation, served: number(RESTART_HEADER) }))
 }

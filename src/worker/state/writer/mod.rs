@@ -1,8 +1,8 @@
 //! Writing the status topic, and the records of the offset topic for edits through REST.
 //!
 //! [`StatusWriter`] keeps the latest value of each key until Kafka has it: the caller never waits, a value that was
-//! overtaken before it was sent is not sent at all, and what is kept is bounded by the number of keys. [`OffsetWriter`]
-//! only makes the records, which go into a transaction of the arbiter's, and waits for the own tail to read them.
+//! overtaken before it was sent is not sent at all, and what is kept is bounded by the number of keys. [`OffsetRecords`]
+//! go into a transaction of the arbiter's; whoever wrote them waits for the own tail to read them.
 //!
 //! - Of each key one record at a time is under way, so its records are in the log in the order they were put.
 //! - A removal that has to come before a value is never overtaken by it.
@@ -17,5 +17,5 @@ mod status;
 #[cfg(test)]
 mod tests;
 
-pub use offset::{OffsetRecords, OffsetWriter};
+pub use offset::OffsetRecords;
 pub use status::StatusWriter;

@@ -138,31 +138,23 @@ async fn offsets_are_set_and_reset_and_nothing_of_another_spelling_is_left() {
     let partition = map(json!({ "topic": "x", "partition": 1 }));
     let other = r#"["c", {"topic":"x","partition":1}]"#;
     let producer = Producer::new(&kafka, &ProducerOptions::default()).unwrap();
-    let foreign = EncodedRecord {
-        topic: "t".into(),
-        partition: 2,
-        key: other.into(),
-        value: Some(r#"{"offset":9}"#.into()),
-        headers: Vec::new(),
-        timestamp_ms: None,
-    };
     // Where Kafka's partitioner puts the key: a tombstone elsewhere would not meet it.
-    let foreign = EncodedRecord { partition: partition_of(&foreign.key, PARTITIONS), ..foreign };
+    let place = partition_of(other.as_bytes(), PARTITIONS);
+    let foreign = EncodedRecord::new(&"t".into(), place, other, Some(r#"{"offset":9}"#.into()));
     producer.send(foreign).unwrap().await.unwrap();
     let tail: Tail<Offsets> = Tail::follow(&kafka, "t", PARTITIONS).await.unwrap();
     timeout(LIMIT, tail.caught_up()).await.unwrap();
-    let writer = OffsetWriter::new(PARTITIONS, tail.clone());
     let get = || tail.read(|offsets| offsets.get("c", &partition).cloned());
     assert_eq!(get(), Some(map(json!({ "offset": 9 }))));
 
     let second = (map(json!({ "topic": "y", "partition": 0 })), Some(map(json!({ "offset": 1 }))));
     let edits = [(partition.clone(), Some(map(json!({ "offset": 4 })))), second];
-    publish(&producer, &writer, "c", &edits).await;
+    publish(&producer, &tail, "c", &edits).await;
     assert_eq!(get(), Some(map(json!({ "offset": 4 }))));
     let keys = tail.read(|offsets| offsets.keys("c", &partition));
     assert_eq!(keys, [offsets::record("c", &partition, None).0], "only ours is left");
 
-    publish(&producer, &writer, "c", &[(partition.clone(), None)]).await;
+    publish(&producer, &tail, "c", &[(partition.clone(), None)]).await;
     assert_eq!(get(), None);
     assert_eq!(tail.read(|offsets| offsets.of("c").count()), 1);
 }
@@ -173,10 +165,9 @@ async fn records_that_are_not_all_there_are_not_read_back() {
     let kafka = cluster.settings();
     let tail: Tail<Offsets> = Tail::follow(&kafka, "t", PARTITIONS).await.unwrap();
     timeout(LIMIT, tail.caught_up()).await.unwrap();
-    let writer = OffsetWriter::new(PARTITIONS, tail.clone());
     let producer = Producer::new(&kafka, &ProducerOptions::default()).unwrap();
     let edit = |at: u32| (map(json!({ "p": at })), Some(map(json!({ "o": at }))));
-    let mut written = writer.records("c", &(0..20).map(edit).collect::<Vec<_>>());
+    let mut written = OffsetRecords::of(&tail, "c", &(0..20).map(edit).collect::<Vec<_>>());
     let partitions: std::collections::BTreeSet<i32> =
         written.records.iter().map(|record| record.partition).collect();
     assert!(partitions.len() > 1, "{partitions:?}");
@@ -185,19 +176,19 @@ async fn records_that_are_not_all_there_are_not_read_back() {
     for record in written.records.drain(..) {
         producer.send(record).unwrap().await.unwrap();
     }
-    let missing = writer.read_back(&written, Duration::from_millis(300)).await;
+    let missing = written.read_back(&tail, Duration::from_millis(300)).await;
     producer.send(last).unwrap().await.unwrap();
-    let whole = writer.read_back(&written, LIMIT).await;
+    let whole = written.read_back(&tail, LIMIT).await;
 
     assert!(missing.is_err() && whole.is_ok());
     assert_eq!(tail.read(|offsets| offsets.of("c").count()), 20);
 }
 
 /// Writes edits as records one by one: the in-process cluster has no markers of transactions.
-async fn publish(producer: &Producer, writer: &OffsetWriter, connector: &str, edits: &[offsets::Edit]) {
-    let written = writer.records(connector, edits);
+async fn publish(producer: &Producer, tail: &Tail<Offsets>, connector: &str, edits: &[offsets::Edit]) {
+    let written = OffsetRecords::of(tail, connector, edits);
     for record in written.records.clone() {
         producer.send(record).unwrap().await.unwrap();
     }
-    writer.read_back(&written, LIMIT).await.unwrap();
+    written.read_back(tail, LIMIT).await.unwrap();
 }

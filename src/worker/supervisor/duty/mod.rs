@@ -161,7 +161,7 @@ impl Duty {
             (state.offsets.is_running(), "follows the offset topic"),
         ];
         match broken.into_iter().find(|(runs, _)| !runs) {
-            Some((_, does)) => Err(Error::Broken { does }),
+            Some((_, does)) => Err(Error { does }),
             None => Ok(()),
         }
     }
@@ -268,7 +268,7 @@ impl Duty {
             }
             Some(_) => {
                 let uses_topic = task::uses_topic(&id, statuses, &state.statuses);
-                let recorder = self.handle.recorder_of(&id, claim);
+                let recorder = self.handle.recorder_of(&id);
                 let tools = Tools { uses_topic, recorder, ..self.tools.clone() };
                 task::body(&id, claim, plugins, &tools, &may_act)
             }

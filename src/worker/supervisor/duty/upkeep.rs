@@ -19,7 +19,7 @@ impl Duty {
     /// Looks for what is left over, and if there is something, reads the config topic to its end.
     pub(super) fn find_leftovers(&mut self) -> UnderWay<(BTreeSet<Leftover>, Result<(), kafka::Error>)> {
         let at = self.sweepable();
-        if self.swept_at == Some(at.clone()) || !self.parts.state.is_caught_up() {
+        if self.swept_at == Some(at.clone()) || self.parts.state.behind().is_some() {
             return None;
         }
         let found = self.leftovers();
