@@ -2,7 +2,7 @@
 
 use std::{
     fs, io,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -152,10 +152,6 @@ impl Opened {
             tracing::warn!(%directory, error = %Chain(&source), "fences failed: shards have to be taken anew");
         }
         Error::Store { directory: self.directory.clone(), source: Arc::new(source) }
-    }
-
-    pub(super) fn directory(&self) -> &Path {
-        &self.directory
     }
 
     fn close(&self) {

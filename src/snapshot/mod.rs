@@ -3,7 +3,7 @@
 //! ```text
 //! Reading ◀─ Seen: what is kept of a page; replayed after a crash it gives the same verdict
 //!    ├─▶ Want
-//!    └─▶ Verdict ─▶ certificate
+//!    └─▶ certificate
 //! ```
 //!
 //! Nothing here asks the provider, writes a record or looks at a clock. What a [`Reading`] is shown is the whole of what it knows.
@@ -15,6 +15,6 @@ mod reading;
 mod runs;
 
 pub use self::{
-    reading::{Filter, Reading, Row, Seen, Settings, Unfit, Verdict, Want},
+    reading::{Filter, Reading, Row, Seen, Settings, Unfit, Want},
     runs::{Runs, Standing, State},
 };

@@ -2,7 +2,7 @@
 
 use std::{io, mem, ops::ControlFlow, path::Path, sync::Arc, thread, time::Duration};
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 
 use crate::store::{Change, Database, Error, Fjall, Storage, Visitor};
 
@@ -75,59 +75,59 @@ struct Wrapped {
 impl Faulty {
     /// The next commits fail, one after the other; each is final for its database.
     pub fn fail_commits(&self, faults: &[Fault]) {
-        self.state().commits = faults.iter().rev().copied().collect();
+        self.0.state.lock().commits = faults.iter().rev().copied().collect();
     }
 
     /// The next so many attempts to open a database fail.
     pub fn fail_opens(&self, count: usize) {
-        self.state().opens = count;
+        self.0.state.lock().opens = count;
     }
 
     /// The next so many attempts to open a database are refused for want of rights.
     pub fn refuse_opens(&self, count: usize) {
-        self.state().refusals = count;
+        self.0.state.lock().refusals = count;
     }
 
     /// The disk fills up at the end of the next so many attempts to salvage a database.
     pub fn fill_up_at_salvage(&self, count: usize) {
-        self.state().salvages = count;
+        self.0.state.lock().salvages = count;
     }
 
     /// The next so many entries that are looked up cannot be.
     pub fn fail_look_ups(&self, count: usize) {
-        self.state().look_ups = count;
+        self.0.state.lock().look_ups = count;
     }
 
     /// Entries whose payload is this cannot be read any more, nor can anything be read from there on.
     pub fn damage(&self, payload: Option<&[u8]>) {
-        self.state().damage = payload.map(<[u8]>::to_vec);
+        self.0.state.lock().damage = payload.map(<[u8]>::to_vec);
     }
 
     /// Every durable commit takes this much longer.
     pub fn slow_down(&self, delay: Duration) {
-        self.state().delay = delay;
+        self.0.state.lock().delay = delay;
     }
 
     /// The disk says that this much is free; `None` says the truth.
     pub fn set_free_bytes(&self, free: Option<u64>) {
-        self.state().free = free;
+        self.0.state.lock().free = free;
     }
 
     /// Commits wait until [released](Self::release).
     pub fn hold(&self) {
-        self.state().held = true;
+        self.0.state.lock().held = true;
     }
 
     /// Held commits go on.
     pub fn release(&self) {
-        self.state().held = false;
+        self.0.state.lock().held = false;
         self.0.changed.notify_all();
     }
 
     /// Waits until a commit is being held. Blocks; false after `limit`.
     #[must_use]
     pub fn wait_for_held(&self, limit: Duration) -> bool {
-        let mut state = self.state();
+        let mut state = self.0.state.lock();
         self.0.changed.wait_while_for(&mut state, |state| state.waiting == 0, limit);
         state.waiting > 0
     }
@@ -135,21 +135,17 @@ impl Faulty {
     /// Durable commits so far.
     #[must_use]
     pub fn durable_commits(&self) -> u64 {
-        self.state().durable
+        self.0.state.lock().durable
     }
 
     /// Databases opened or created so far.
     #[must_use]
     pub fn opened(&self) -> u64 {
-        self.state().opened
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock()
+        self.0.state.lock().opened
     }
 
     fn wrap(&self, inner: Box<dyn Database>) -> Box<dyn Database> {
-        self.state().opened += 1;
+        self.0.state.lock().opened += 1;
         Box::new(Wrapped {
             inner,
             faults: self.clone(),
@@ -161,7 +157,7 @@ impl Faulty {
 
 impl Storage for Faulty {
     fn open(&self, directory: &Path) -> Result<Box<dyn Database>, Error> {
-        let mut state = self.state();
+        let mut state = self.0.state.lock();
         let (fails, refused) = (state.opens > 0, state.refusals > 0);
         state.opens = state.opens.saturating_sub(1);
         state.refusals = state.refusals.saturating_sub(1);
@@ -177,7 +173,7 @@ impl Storage for Faulty {
 
     fn salvage(&self, from: &Path, to: &Path) -> Result<Box<dyn Database>, Error> {
         let salvaged = Fjall::default().salvage(from, to)?;
-        let mut state = self.state();
+        let mut state = self.0.state.lock();
         if state.salvages > 0 {
             state.salvages -= 1;
             return Err(Error::io("copy the database", io::ErrorKind::StorageFull.into()));
@@ -187,7 +183,7 @@ impl Storage for Faulty {
     }
 
     fn free_bytes(&self, directory: &Path) -> io::Result<u64> {
-        let injected = self.state().free;
+        let injected = self.0.state.lock().free;
         injected.map_or_else(|| Fjall::default().free_bytes(directory), Ok)
     }
 }
@@ -200,7 +196,7 @@ impl Wrapped {
 
     /// Whether the disk lets one more entry be looked up.
     fn look_up(&self) -> Result<(), Error> {
-        let mut state = self.faults.state();
+        let mut state = self.faults.0.state.lock();
         if state.look_ups == 0 {
             return Ok(());
         }
@@ -221,7 +217,7 @@ impl Drop for Wrapped {
 impl Database for Wrapped {
     fn commit(&self, changes: Vec<Change>, durable: bool) -> Result<(), Error> {
         let shared = &self.faults.0;
-        let mut state = self.faults.state();
+        let mut state = self.faults.0.state.lock();
         state.waiting += 1;
         shared.changed.notify_all();
         shared.changed.wait_while(&mut state, |state| state.held);
@@ -256,7 +252,7 @@ impl Database for Wrapped {
     }
 
     fn visit(&self, from: &[u8], to: &[u8], visit: &mut Visitor<'_>) -> Result<(), Error> {
-        let damage = self.faults.state().damage.clone();
+        let damage = self.faults.0.state.lock().damage.clone();
         let mut is_damaged = false;
         self.inner.visit(from, to, &mut |key, value| {
             is_damaged = damage.as_ref().is_some_and(|damage| value.ends_with(damage));

@@ -153,7 +153,7 @@ impl Generation {
         // Most removals of most databases end here.
         let tally = self.ledger().lane(lane);
         if tally.is_none_or(|tally| sequence < tally.oldest || sequence > tally.highest)
-            || self.hidden().get(lane).is_some_and(|hidden| hidden.contains(&sequence))
+            || self.hidden.lock().get(lane).is_some_and(|hidden| hidden.contains(&sequence))
         {
             return Ok(None);
         }
@@ -204,7 +204,7 @@ impl Generation {
 
     /// Hides an entry that cannot be removed.
     pub(super) fn hide(&self, lane: &Lane, sequence: u64) {
-        self.hidden().entry(lane.clone()).or_default().insert(sequence);
+        self.hidden.lock().entry(lane.clone()).or_default().insert(sequence);
     }
 
     /// Entries of the lane above `after`, in order, without those in `without`.
@@ -219,7 +219,7 @@ impl Generation {
         let mut bytes = 0;
         let mut more = false;
         let unreadable = scan_lane(&*self.database, lane, from.max(tally.oldest), &mut |seen| {
-            let hidden = self.hidden().get(lane).is_some_and(|hidden| hidden.contains(&seen.sequence));
+            let hidden = self.hidden.lock().get(lane).is_some_and(|hidden| hidden.contains(&seen.sequence));
             if hidden || without.contains(&seen.sequence) {
                 return ControlFlow::Continue(());
             }
@@ -244,7 +244,7 @@ impl Generation {
         let Some(tally) = self.ledger().lane(lane).filter(|tally| !tally.exact) else { return };
         let mut oldest = None;
         scan_lane(&*self.database, lane, tally.oldest, &mut |seen| {
-            let hidden = self.hidden().get(lane).is_some_and(|hidden| hidden.contains(&seen.sequence));
+            let hidden = self.hidden.lock().get(lane).is_some_and(|hidden| hidden.contains(&seen.sequence));
             if hidden {
                 return ControlFlow::Continue(());
             }
@@ -260,7 +260,7 @@ impl Generation {
     pub(super) fn recount(&self, lane: &Lane) {
         let mut counted = Ledger::default();
         let unreadable = scan_lane(&*self.database, lane, 0, &mut |seen| {
-            if !self.hidden().get(lane).is_some_and(|hidden| hidden.contains(&seen.sequence)) {
+            if !self.hidden.lock().get(lane).is_some_and(|hidden| hidden.contains(&seen.sequence)) {
                 counted.add(lane, seen.sequence, seen.size, seen.at);
             }
             ControlFlow::Continue(())
@@ -284,9 +284,5 @@ impl Generation {
             stretches = unreadable,
             "spool has entries that cannot be read; the rest goes on and the database will be kept"
         );
-    }
-
-    fn hidden(&self) -> MutexGuard<'_, Removed> {
-        self.hidden.lock()
     }
 }

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use model::{AccountingResource, InvoicingHook, Target, Traffic};
 
@@ -42,7 +42,7 @@ pub struct Hearing(Arc<Mutex<HashMap<Arc<str>, Heard>>>);
 impl Hearing {
     /// A delivery of a connector is durable since this moment.
     pub fn note(&self, connector: &Arc<str>, by: By<'_>, at: i64) {
-        let mut all = self.lock();
+        let mut all = self.0.lock();
         if !all.contains_key(connector) {
             all.insert(Arc::clone(connector), Heard::default());
         }
@@ -69,22 +69,18 @@ impl Hearing {
     /// How many deliveries of a connector there were.
     #[must_use]
     pub fn count(&self, connector: &str) -> u64 {
-        self.lock().get(connector).map_or(0, |heard| heard.count)
+        self.0.lock().get(connector).map_or(0, |heard| heard.count)
     }
 
     /// All that was heard of a connector.
     #[must_use]
     pub fn of(&self, connector: &str) -> Heard {
-        self.lock().get(connector).cloned().unwrap_or_default()
+        self.0.lock().get(connector).cloned().unwrap_or_default()
     }
 
     /// Forgets connectors that are not received any more.
     pub fn retain(&self, is_received: impl Fn(&str) -> bool) {
-        self.lock().retain(|connector, _| is_received(connector));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Heard>> {
-        self.0.lock()
+        self.0.lock().retain(|connector, _| is_received(connector));
     }
 }
 

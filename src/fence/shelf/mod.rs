@@ -7,7 +7,7 @@ mod known;
 
 use std::{
     collections::{HashMap, VecDeque},
-    fmt, mem,
+    mem,
     ops::ControlFlow,
     sync::{
         Arc, Weak,
@@ -17,7 +17,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::{
     sync::{OwnedMutexGuard, oneshot},
     task::spawn_blocking,
@@ -81,6 +81,11 @@ impl Shelf {
         Self { core: Arc::new(core), shard }
     }
 
+    #[cfg(test)]
+    pub(super) fn position(&self) -> Option<i64> {
+        self.core.meta.lock().position
+    }
+
     /// Reads the fences topic's partition of this shard to its end, from where this shelf is good up to, and takes it over.
     /// Where the topic does not have that offset, or is not the one it was, everything is forgotten and read from the start. A
     /// call that is dropped or fails may be made again, and goes on where it can.
@@ -92,7 +97,7 @@ impl Shelf {
         // From its turn on, no job is left that was called for before.
         let meta = self.run(|core| {
             core.is_restored.store(false, Ordering::Release);
-            Ok(core.meta().clone())
+            Ok(core.meta.lock().clone())
         });
         if let Meta { position: Some(position), birth: Some(birth), .. } = meta.await?
             && source.begins_with(&birth, position).await?
@@ -155,17 +160,17 @@ impl Shelf {
     /// How many keys have a stamp. Exact once restored.
     #[must_use]
     pub fn entries(&self) -> u64 {
-        self.core.meta().entries
+        self.core.meta.lock().entries
     }
 
     /// How many keys of a topic have a stamp.
     #[must_use]
     pub fn entries_of(&self, topic: Topic) -> u64 {
-        self.core.meta().topics.get(&topic.suffix()).copied().unwrap_or_default()
+        self.core.meta.lock().topics.get(&topic.suffix()).copied().unwrap_or_default()
     }
 
     fn restored(&self, records: u64, from_start: bool) -> Restored {
-        Restored { records, from_start, birth: self.core.meta().birth.clone() }
+        Restored { records, from_start, birth: self.core.meta.lock().birth.clone() }
     }
 
     /// Reads to the end and takes over what comes, in chunks; how many records. `None` where it turns out that the partition has
@@ -218,16 +223,6 @@ impl Shelf {
     }
 }
 
-impl fmt::Debug for Shelf {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shelf")
-            .field("directory", &self.core.opened.directory())
-            .field("shard", &self.shard)
-            .field("meta", &*self.core.meta())
-            .finish_non_exhaustive()
-    }
-}
-
 type Job = Box<dyn FnOnce(&Core) + Send>;
 
 /// What shelf and jobs share.
@@ -277,10 +272,6 @@ impl Core {
         })
     }
 
-    fn meta(&self) -> MutexGuard<'_, Meta> {
-        self.meta.lock()
-    }
-
     fn run_oldest(&self) {
         let _turn = self.turn.lock();
         let oldest = self.jobs.lock().pop_front();
@@ -291,7 +282,7 @@ impl Core {
 
     /// Writes entries, count, birth and the position that `moved` makes of the one there is, in one commit.
     fn apply(&self, chunk: Chunk, moved: impl FnOnce(Option<i64>) -> Option<i64>) -> Result<(), Error> {
-        let mut meta = self.meta().clone();
+        let mut meta = self.meta.lock().clone();
         meta.position = moved(meta.position);
         if chunk.birth.is_some() {
             meta.birth = chunk.birth;
@@ -313,13 +304,13 @@ impl Core {
             .map_err(|error| self.broken("write what is known of a shard", error))?;
         changes.push(Change::Put(self.place.meta(), json));
         self.opened.commit(changes)?;
-        *self.meta() = meta;
+        *self.meta.lock() = meta;
         Ok(())
     }
 
     /// Removes everything, what it is good for first.
     fn forget(&self) -> Result<(), Error> {
-        *self.meta() = Meta::default();
+        *self.meta.lock() = Meta::default();
         self.opened.commit(vec![Change::Delete(self.place.meta())])?;
         let (from, to) = self.place.entries();
         loop {

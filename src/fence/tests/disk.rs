@@ -42,7 +42,7 @@ async fn a_directory_that_cannot_be_used_is_named_with_what_to_do() {
     let in_the_way = home.path().join("fence");
     fs::write(&in_the_way, b"a file").unwrap();
 
-    let error = Fences::new(in_the_way.clone()).shard(&prefix("p"), 0).await.unwrap_err();
+    let error = Fences::new(in_the_way.clone()).shard(&prefix("p"), 0).await.err().unwrap();
 
     let told = error.to_string();
     assert!(told.contains(&*in_the_way.to_string_lossy()) && told.contains("delete the directory"), "{told}");
@@ -194,7 +194,7 @@ async fn a_database_that_the_system_refuses_stays_as_it_is() {
     let fences = Fences::with(directory.clone(), Arc::new(disk.clone()));
 
     disk.0.refused.store(1, Ordering::Release);
-    let error = fences.shard(&prefix("p"), 0).await.unwrap_err();
+    let error = fences.shard(&prefix("p"), 0).await.err().unwrap();
     let shelf = fences.shard(&prefix("p"), 0).await.unwrap();
 
     let told = error.to_string();

@@ -88,10 +88,9 @@
 
 use std::collections::{HashMap, hash_map::Entry};
 
-use super::{
-    page::{Row, Seen},
-    places::Places,
-};
+use roaring::RoaringBitmap;
+
+use super::page::{Row, Seen};
 
 /// Between the time of a version and the moment its record is listed, and between two clocks of the provider: at most this long.
 const MARGIN: i64 = 5_000_000;
@@ -111,7 +110,7 @@ pub(super) struct Looked {
 pub(super) struct Shown {
     version: u64,
     turn: u32,
-    /// How many other records were shown before it first was: what stands for it in [`Places`].
+    /// How many other records were shown before it first was: what stands for it in sets of records.
     pub(super) place: u32,
 }
 
@@ -161,11 +160,11 @@ pub(super) struct Count {
     /// What changed before was listed at *e*.
     sure: i64,
     /// *R*.
-    read: Places,
+    read: RoaringBitmap,
     /// *D*: those of *R* that nothing has shown to be listed at *e*.
-    gone: Places,
+    gone: RoaringBitmap,
     /// *F*.
-    found: Places,
+    found: RoaringBitmap,
 }
 
 impl Count {
@@ -193,7 +192,7 @@ impl Count {
         }
         let cut = interval(seen, skew);
         let margin = if seen.date.is_some() { MARGIN } else { 0 };
-        let mut read = Places::default();
+        let mut read = RoaringBitmap::new();
         let before = pass.iter().filter(|looked| looked.turn <= turn);
         for shown in before.flat_map(|looked| &*looked.seen.rows).filter_map(|row| memory.get(&row.id)) {
             read.insert(shown.place);
@@ -203,8 +202,8 @@ impl Count {
             gone.remove(shown.place);
         }
         let sure = cut.0.saturating_sub(margin);
-        let mut count =
-            Self { turn, listed, total: seen.total, cut, sure, read, gone, found: Places::default() };
+        let found = RoaringBitmap::new();
+        let mut count = Self { turn, listed, total: seen.total, cut, sure, read, gone, found };
         for row in pass.iter().filter(|looked| looked.turn > turn).flat_map(|looked| &*looked.seen.rows) {
             if let Some(shown) = memory.get(&row.id) {
                 count.show(row, shown.place, Some(*shown));
@@ -222,7 +221,7 @@ impl Count {
         if let Some(total) = seen.total.filter(|total| *total != listed) {
             return Err((1, format!("the provider counts {total} rows, its pages have {listed}")));
         }
-        let mut read = Places::default();
+        let mut read = RoaringBitmap::new();
         for known in first.seen.rows.iter().filter_map(|row| memory.get(&row.id)) {
             read.insert(known.place);
         }
@@ -245,7 +244,7 @@ impl Count {
 
     /// *|R|*, *D* and *|F|*.
     pub(super) fn numbers(&self) -> (u64, u64, u64) {
-        (self.read.count(), self.gone.count(), self.found.count())
+        (self.read.len(), self.gone.len(), self.found.len())
     }
 
     /// At most so many records that were listed at *e* have not been shown; `None` where the numbers contradict each other.

@@ -55,12 +55,13 @@ mod asking;
 mod counting;
 mod page;
 mod pass;
-mod places;
 #[cfg(test)]
 mod tests;
 mod verdict;
 
 use std::collections::HashSet;
+
+use roaring::RoaringBitmap;
 
 use model::Method;
 use provider::api::Next;
@@ -68,12 +69,11 @@ use provider::api::Next;
 pub use self::{
     asking::{Filter, Settings, Unfit, Want},
     page::{Row, Seen},
-    verdict::Verdict,
 };
 use self::{
     counting::{Count, Looked, Memory, remember},
     pass::{Pass, Step},
-    places::Places,
+    verdict::Verdict,
 };
 
 /// A list that goes on beyond this does not end.
@@ -127,7 +127,7 @@ pub struct Reading {
 struct Let {
     /// Records that it has to let through, by their places: the plain page 1 shows that they changed later.
     expected: Vec<u32>,
-    through: Places,
+    through: RoaringBitmap,
     /// Records of the plain page 1, which have the first places.
     plain: u32,
     /// Whether one that it lets through is not on the plain page 1.
@@ -194,12 +194,6 @@ impl Reading {
     #[must_use]
     pub fn is_filtered(&self) -> bool {
         self.is_filtered
-    }
-
-    /// What is proved, once nothing more is wanted.
-    #[must_use]
-    pub fn verdict(&self) -> Option<&Verdict> {
-        self.verdict.as_ref()
     }
 
     /// Whether a page of any pass had this record.
@@ -342,7 +336,7 @@ impl Reading {
 
     /// A page of a pass by page.
     fn page(&mut self, seen: &Seen) {
-        let before = self.current.shown.count();
+        let before = self.current.shown.len();
         let judged = self.current.look(seen, &self.memory);
         if seen.number == 1 && seen.rows.len() < self.size as usize && self.current.looked.len() == 1 {
             // Fits into 32 bits, as the size does that it is below.
@@ -360,7 +354,7 @@ impl Reading {
             let why = "it is short twice, and there are rows behind it";
             return self.give_up_pass(seen.number, why.to_owned());
         }
-        let fruitless = self.current.shown.count() == before && !seen.rows.is_empty();
+        let fruitless = self.current.shown.len() == before && !seen.rows.is_empty();
         self.current.fruitless = if fruitless { self.current.fruitless + 1 } else { 0 };
         if self.current.fruitless >= MOST_FRUITLESS {
             let why = format!("it and the {} before it show nothing new", MOST_FRUITLESS - 1);
@@ -461,22 +455,20 @@ impl Reading {
         match counted {
             Ok(count) => {
                 self.counts.push(count);
-                let verdict = self.proved(self.counts.len() - 1, Method::Single);
-                self.certify(verdict);
+                self.certify(Method::Single, self.counts.len() - 1);
             }
             Err((page, why)) => self.give_up_pass(page, why),
         }
     }
 
-    /// The list is proved, and the filter has to be.
-    fn certify(&mut self, verdict: Verdict) {
+    /// The count at this place proves the list, and the filter has to be proved as well.
+    fn certify(&mut self, method: Method, place: usize) {
         let doubt = self.settings.filter.as_ref().and_then(|filter| self.doubt(filter));
         match (doubt, self.settings.filter) {
             (None, Some(Filter::Changed { .. })) if self.is_filtered => {
-                let (certified, method, reason) = (false, Method::None, Some(ONLY_CHANGES.to_owned()));
-                self.verdict = Some(Verdict { certified, method, reason, missing_at_most: None, ..verdict });
+                self.verdict = Some(Verdict::Changes(place));
             }
-            (None, _) => self.verdict = Some(verdict),
+            (None, _) => self.verdict = Some(Verdict::Proved(method, place)),
             (Some(why), Some(Filter::Configured)) => self.conclude(Some(why)),
             (Some(why), _) => self.give_up_pass(1, why),
         }
@@ -488,7 +480,7 @@ impl Reading {
         if !self.is_filtered {
             return None;
         }
-        if through.count() == 0 {
+        if through.is_empty() {
             return Some(
                 "it lets nothing through: whether the provider understands it is not known".to_owned(),
             );
@@ -531,8 +523,7 @@ impl Reading {
             return;
         }
         if let Some(place) = self.counts.iter().rposition(|count| count.missing() == Some(0)) {
-            let verdict = self.proved(place, Method::Counting);
-            self.certify(verdict);
+            self.certify(Method::Counting, place);
         }
     }
 

@@ -3,13 +3,13 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use roaring::RoaringBitmap;
 
 use provider::api::{Cut, Judged, Page, Pagination, Total, Walk};
 
 use super::{
     counting::{Looked, Memory},
     page::{Row, Seen},
-    places::Places,
 };
 
 /// The pass that goes on.
@@ -17,7 +17,7 @@ use super::{
 pub(super) struct Pass {
     pub(super) walk: Walk,
     /// The distinct records it has shown.
-    pub(super) shown: Places,
+    pub(super) shown: RoaringBitmap,
     pub(super) looked: Vec<Looked>,
     pub(super) step: Step,
     pub(super) fruitless: u32,
@@ -43,7 +43,7 @@ impl Pass {
     pub(super) fn new() -> Self {
         Self {
             walk: Walk::default(),
-            shown: Places::default(),
+            shown: RoaringBitmap::new(),
             looked: Vec::new(),
             step: Step::Page(1),
             fruitless: 0,
@@ -59,7 +59,7 @@ impl Pass {
     }
 }
 
-fn is_new(shown: &mut Places, row: &Row, memory: &Memory) -> bool {
+fn is_new(shown: &mut RoaringBitmap, row: &Row, memory: &Memory) -> bool {
     memory.get(&row.id).is_none_or(|known| shown.insert(known.place))
 }
 

@@ -2,112 +2,59 @@
 
 use model::{Certificate, Method};
 
-use super::{Reading, counting::Count};
+use super::{ONLY_CHANGES, Reading, counting::Count};
 
-/// What is proved of a list. The names are those of the [`Certificate`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
-    /// Whether everything listed at the cut has been seen.
-    pub certified: bool,
-    /// How that is proved.
-    pub method: Method,
-    /// Why it is not.
-    pub reason: Option<String>,
-    /// Passes over the list, void ones included.
-    pub passes: i32,
-    /// Rows asked for per page in the last pass.
-    pub page_size: i32,
-    /// The number that the provider gives the first page; `None` where that is not known, because the list is empty.
-    pub page_base: Option<i32>,
-    /// Pages read in all passes.
-    pub pages: i64,
-    /// Rows read in all passes.
-    pub rows: i64,
-    /// Rows the list had at the cut; no more than these, where the page there was empty.
-    pub listed: Option<i64>,
-    /// Distinct ids read up to the cut.
-    pub distinct: Option<i64>,
-    /// At most so many of them had left by the cut.
-    pub gone: Option<i64>,
-    /// Records listed at the cut that only later pages showed.
-    pub found: Option<i64>,
-    /// At most so many listed records were not seen.
-    pub missing_at_most: Option<i64>,
-    /// The provider's own count on the page of the cut.
-    pub reported_total: Option<i64>,
-    /// Page that voided the last pass.
-    pub failed_page: Option<i64>,
-    /// Earliest moment of the cut, on the provider's clock.
-    pub cut_after: Option<i64>,
-    /// Latest moment of the cut, on the provider's clock.
-    pub cut_before: Option<i64>,
-    /// What voided passes, the first of it.
-    pub anomalies: Vec<String>,
-}
-
-impl Verdict {
-    /// Writes it into a certificate, and leaves the rest of that as it is.
-    pub fn fill(&self, certificate: &mut Certificate) {
-        let Self { certified, method, reason, passes, page_size, pages, rows, listed, .. } = self;
-        let Self { distinct, gone, found, missing_at_most, reported_total, .. } = self;
-        let Self { failed_page, cut_after, cut_before, anomalies, page_base, .. } = self;
-        certificate.certified = *certified;
-        certificate.method = *method;
-        certificate.reason.clone_from(reason);
-        certificate.passes = *passes;
-        certificate.page_size = *page_size;
-        certificate.page_base = *page_base;
-        certificate.pages = *pages;
-        certificate.rows = *rows;
-        certificate.listed = *listed;
-        certificate.distinct = *distinct;
-        certificate.gone = *gone;
-        certificate.found = *found;
-        certificate.missing_at_most = *missing_at_most;
-        certificate.reported_total = *reported_total;
-        certificate.failed_page = *failed_page;
-        certificate.cut_after = *cut_after;
-        certificate.cut_before = *cut_before;
-        certificate.anomalies.clone_from(anomalies);
-    }
-}
-
-/// As a certificate counts; what is beyond it is as far as it counts.
-fn count(number: impl TryInto<i64>) -> i64 {
-    number.try_into().unwrap_or(i64::MAX)
+/// How a reading ended. Places are those of its counts, which stay as they are from then on.
+#[derive(Debug, Clone)]
+pub(super) enum Verdict {
+    /// Everything listed at the cut of this count has been seen.
+    Proved(Method, usize),
+    /// Everything that the filter for changes lets through has been seen; nothing proves the rest of the list.
+    Changes(usize),
+    /// Nothing is proved, for this reason; the count that misses the fewest records, where there is one.
+    Unproved(String, Option<usize>),
 }
 
 impl Reading {
-    /// It stays unproved.
-    pub(super) fn conclude(&mut self, reason: Option<String>) {
-        let best = self.counts.iter().filter(|count| count.missing().is_some()).min_by_key(|c| c.missing());
-        let reason = reason.unwrap_or_else(|| match (&self.void, best) {
-            (Some((page, why)), _) => format!("page {page}: {why}"),
-            (None, Some(best)) => {
-                let (missing, passes) = (best.missing().unwrap_or_default(), self.pass);
-                format!("after {passes} passes {missing} listed records may not have been seen")
+    /// Whether there is a verdict, so that nothing more is wanted.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.verdict.is_some()
+    }
+
+    /// Whether everything listed at the cut is proved to have been seen.
+    #[must_use]
+    pub fn is_proved(&self) -> bool {
+        matches!(self.verdict, Some(Verdict::Proved(..)))
+    }
+
+    /// Rows the list had at the cut that the verdict is about.
+    #[must_use]
+    pub fn listed(&self) -> Option<u64> {
+        self.decisive().map(|count| count.listed)
+    }
+
+    /// Writes the verdict into the open certificate of the list; `None` before there is one.
+    #[must_use]
+    pub fn complete(&self, open: Certificate) -> Option<Certificate> {
+        let (mut missing, mut failed_page) = (self.decisive().and_then(Count::missing), None);
+        let (method, reason) = match self.verdict.as_ref()? {
+            Verdict::Proved(method, _) => (*method, None),
+            Verdict::Changes(_) => {
+                missing = None;
+                (Method::None, Some(ONLY_CHANGES.to_owned()))
             }
-            (None, None) => "more records were listed than there were places: ids come back".to_owned(),
-        });
-        let verdict = Verdict {
-            failed_page: self.void.as_ref().map(|(page, _)| i64::from(*page)),
-            ..self.unproved(best)
+            Verdict::Unproved(reason, _) => {
+                failed_page = self.void.as_ref().map(|(page, _)| i64::from(*page));
+                (Method::None, Some(reason.clone()))
+            }
         };
-        self.verdict = Some(Verdict { reason: Some(reason), ..verdict });
-    }
-
-    /// What is proved.
-    pub(super) fn proved(&self, place: usize, method: Method) -> Verdict {
-        Verdict { certified: true, method, ..self.unproved(self.counts.get(place)) }
-    }
-
-    /// What is known, without a proof.
-    pub(super) fn unproved(&self, best: Option<&Count>) -> Verdict {
+        let best = self.decisive();
         let numbers = best.map(Count::numbers);
-        Verdict {
-            certified: false,
-            method: Method::None,
-            reason: None,
+        Some(Certificate {
+            certified: self.is_proved(),
+            method,
+            reason,
             passes: i32::try_from(self.pass).unwrap_or(i32::MAX),
             page_size: i32::try_from(self.limit.map_or(self.size, |limit| limit.min(self.size)))
                 .unwrap_or(i32::MAX),
@@ -118,12 +65,41 @@ impl Reading {
             distinct: numbers.map(|(read, ..)| count(read)),
             gone: numbers.map(|(_, gone, _)| count(gone)),
             found: numbers.map(|(.., found)| count(found)),
-            missing_at_most: best.and_then(Count::missing).map(count),
+            missing_at_most: missing.map(count),
             reported_total: best.and_then(|best| best.total).map(count),
-            failed_page: None,
+            failed_page,
             cut_after: best.map(|best| best.cut.0),
             cut_before: best.map(|best| best.cut.1),
             anomalies: self.anomalies.clone(),
+            ..open
+        })
+    }
+
+    /// It stays unproved.
+    pub(super) fn conclude(&mut self, reason: Option<String>) {
+        let missing = |(place, count): (usize, &Count)| Some((place, count.missing()?));
+        let best = self.counts.iter().enumerate().filter_map(missing).min_by_key(|(_, missing)| *missing);
+        let reason = reason.unwrap_or_else(|| match (&self.void, best) {
+            (Some((page, why)), _) => format!("page {page}: {why}"),
+            (None, Some((_, missing))) => {
+                let passes = self.pass;
+                format!("after {passes} passes {missing} listed records may not have been seen")
+            }
+            (None, None) => "more records were listed than there were places: ids come back".to_owned(),
+        });
+        self.verdict = Some(Verdict::Unproved(reason, best.map(|(place, _)| place)));
+    }
+
+    /// The count that the verdict is about.
+    fn decisive(&self) -> Option<&Count> {
+        match self.verdict.as_ref()? {
+            Verdict::Proved(_, place) | Verdict::Changes(place) => self.counts.get(*place),
+            Verdict::Unproved(_, place) => self.counts.get((*place)?),
         }
     }
+}
+
+/// As a certificate counts; what is beyond it is as far as it counts.
+fn count(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }

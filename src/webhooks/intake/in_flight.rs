@@ -10,14 +10,18 @@
 //!
 //! [`Shared::see_through`] runs all parts of a delivery in the request that waits for the answer: a task for each delivery would
 //! cost as much as the rest of its way. When the request ends first, because it has its answer or its sender hangs up, a task
-//! runs what is left.
+//! runs what is left. A part that panics is answered [`Outcome::Late`] and leaves its lane usable; the other parts go on.
 
 use std::{
+    panic::AssertUnwindSafe,
     pin::pin,
     sync::{Arc, atomic::Ordering},
 };
 
-use futures::future::{BoxFuture, join, join_all};
+use futures::{
+    FutureExt as _,
+    future::{BoxFuture, join, join_all},
+};
 use tokio::{
     runtime::Handle,
     sync::oneshot,
@@ -172,8 +176,27 @@ impl<S: Sinks> Shared<S> {
 }
 
 impl<S: Sinks> InFlight<S> {
-    /// With `reports` the producer has the record; without, its lane is behind.
+    /// Sees the part through. If that panics, the lane stops waiting for the record: otherwise its drain would wait forever.
     async fn run(mut self, reports: Option<Reports<S>>) {
+        let is_behind = reports.is_none();
+        if AssertUnwindSafe(self.proceed(reports)).catch_unwind().await.is_ok() {
+            return;
+        }
+        let (line, sequence) = (&self.line, self.item.sequence);
+        tracing::error!(
+            topic = topic_of(&line.id),
+            "handling a delivery panicked; its sender must repeat it"
+        );
+        if is_behind {
+            line.lane.appended(sequence, false);
+        } else if line.lane.is_flying(sequence) {
+            line.lane.failed(sequence, Arc::clone(&self.item));
+            self.shared.ensure_drain(line);
+        }
+    }
+
+    /// With `reports` the producer has the record; without, its lane is behind.
+    async fn proceed(&mut self, reports: Option<Reports<S>>) {
         let Some(mut reports) = reports else { return self.behind().await };
         failpoint::reach("intake.sent");
         let report = tokio::select! {
@@ -205,7 +228,7 @@ impl<S: Sinks> InFlight<S> {
     }
 
     /// What Kafka's report means for the record, its lane and its sender.
-    pub(super) async fn reported(mut self, report: Report) {
+    pub(super) async fn reported(&mut self, report: Report) {
         let sequence = self.item.sequence;
         match report {
             Report::Landed => {

@@ -27,7 +27,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 /// Records that entered behind and are kept in memory too, so that a busy lane can come back: by then they are fewer than this.
@@ -121,7 +121,7 @@ impl<I> Lane<I> {
         send: Option<(u64, impl FnOnce() -> Option<(T, Handed)>)>,
         keep: impl FnOnce() -> bool,
     ) -> (Arc<I>, Option<T>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let sequence = numbers.fetch_add(1, Ordering::Relaxed);
         let item = item(sequence);
         let now = Instant::now();
@@ -157,7 +157,7 @@ impl<I> Lane<I> {
 
     /// A direct record is in Kafka, or in the dead letters.
     pub(super) fn landed(&self, sequence: u64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.flying.remove(&sequence);
         if state.flying.is_empty() {
             self.bell.notify_one();
@@ -166,7 +166,7 @@ impl<I> Lane<I> {
 
     /// A record that was sent must be sent again; the lane is behind from here on.
     pub(super) fn failed(&self, sequence: u64, item: Arc<I>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.behind = true;
         state.flying.remove(&sequence);
         // Nothing may come behind it, which would bring the drain this far.
@@ -179,7 +179,7 @@ impl<I> Lane<I> {
 
     /// A record is in the spool and in nobody's hands any more: the drain is to look for it again.
     pub(super) fn left_in_spool(&self, sequence: u64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.behind = true;
         state.newest = state.newest.max(sequence);
         state.uncovered = state.uncovered.max(sequence);
@@ -191,7 +191,7 @@ impl<I> Lane<I> {
     /// An append has ended, well or not. One that failed is not in the spool, and its record must not be sent: its sender
     /// has been told to come again.
     pub(super) fn appended(&self, sequence: u64, stored: bool) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.appending.remove(&sequence);
         if !stored {
             state.tail.retain(|(number, _)| *number != sequence);
@@ -201,7 +201,7 @@ impl<I> Lane<I> {
 
     /// Whether somebody has to start a drain; from here on that is the caller.
     pub(super) fn wants_drain(&self) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let wanted = state.behind && !state.draining;
         state.draining |= wanted;
         wanted
@@ -216,7 +216,7 @@ impl<I> Lane<I> {
     ) -> Option<Work<I>> {
         loop {
             {
-                let mut state = self.lock();
+                let mut state = self.state.lock();
                 if let Some(from) = state.again_from.take() {
                     // What else was there is removed, and is not found twice.
                     state.drained = state.drained.min(from);
@@ -237,7 +237,7 @@ impl<I> Lane<I> {
 
     /// The drain has sent everything up to here, and it is settled.
     pub(super) fn drained(&self, sequence: u64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.drained = state.drained.max(sequence);
         while state.tail.front().is_some_and(|(number, _)| *number <= sequence) {
             state.tail.pop_front();
@@ -246,7 +246,7 @@ impl<I> Lane<I> {
 
     /// The drain has published a record that it was given from memory. Until then it is given again, whatever ends the drain.
     pub(super) fn settled(&self, sequence: u64) {
-        self.lock().again.remove(&sequence);
+        self.state.lock().again.remove(&sequence);
     }
 
     /// Waits until something has changed that the drain may wait for.
@@ -256,16 +256,12 @@ impl<I> Lane<I> {
 
     /// Whether a record has been sent directly and is not reported.
     pub(super) fn is_flying(&self, sequence: u64) -> bool {
-        self.lock().flying.contains_key(&sequence)
+        self.state.lock().flying.contains_key(&sequence)
     }
 
     /// Whether new records go behind the spool.
     pub(super) fn is_behind(&self) -> bool {
-        self.lock().behind
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State<I>> {
-        self.state.lock()
+        self.state.lock().behind
     }
 }
 

@@ -323,7 +323,7 @@ impl<S: Sinks> Shared<S> {
     /// Kafka where that is sooner.
     fn watch(self: &Arc<Self>, line: &Arc<Line>, item: Arc<Item>, reports: Reports<S>) {
         let (shared, line) = (Arc::clone(self), Arc::clone(line));
-        let sent = InFlight { shared, line, item, since: Instant::now(), answer: None };
+        let mut sent = InFlight { shared, line, item, since: Instant::now(), answer: None };
         self.spawn(async move { sent.reported(reports.await).await });
     }
 

@@ -10,7 +10,7 @@ use std::{
     sync::Arc,
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::SetOnce;
 
 use super::Outcome;
@@ -62,7 +62,7 @@ impl Seen {
     /// Looks a delivery up and, if it is the first, enters it.
     pub(super) fn see(self: &Arc<Self>, connector: &str, id: &str, body: &[u8]) -> Sight {
         let id = self.hash(connector, id, body);
-        let mut window = self.lock();
+        let mut window = self.window.lock();
         match window.ids.get(&id) {
             Some(Some(pending)) => Sight::Twin(Arc::clone(pending)),
             Some(None) => Sight::Before,
@@ -81,7 +81,7 @@ impl Seen {
     }
 
     fn store(&self, id: u128) {
-        let mut window = self.lock();
+        let mut window = self.window.lock();
         if window.ids.insert(id, None).is_none_or(|before| before.is_some()) {
             window.order.push_back(id);
         }
@@ -98,10 +98,6 @@ impl Seen {
         let halves = (first.hash_one((connector, id)), second.hash_one((connector, id, body)));
         u128::from(halves.0) << 64 | u128::from(halves.1)
     }
-
-    fn lock(&self) -> MutexGuard<'_, Window> {
-        self.window.lock()
-    }
 }
 
 impl Ticket {
@@ -117,7 +113,7 @@ impl Ticket {
         if outcome == Outcome::Durable {
             self.seen.store(self.id);
         } else {
-            self.seen.lock().ids.remove(&self.id);
+            self.seen.window.lock().ids.remove(&self.id);
         }
         // Set once: only the ticket does it, and only here.
         self.pending.set(outcome).ok();
@@ -185,7 +181,7 @@ mod tests {
         assert!(matches!(seen.see("hooks", "b", b"body"), Sight::Before));
         assert!(matches!(seen.see("hooks", "d", b"body"), Sight::Before));
         drop(first(&seen, "a"));
-        let window = seen.lock();
+        let window = seen.window.lock();
         assert_eq!((window.ids.len(), window.order.len()), (3, 3));
     }
 }

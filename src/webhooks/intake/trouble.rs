@@ -10,7 +10,7 @@ use std::{
     time::SystemTime,
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use base::retry::Chain;
 
@@ -39,7 +39,7 @@ impl Troubles {
     /// Kafka did not take a record.
     pub(super) fn failed(&self, connector: &str, topic: &str, error: &kafka::Error) {
         let cause = Chain(error).to_string();
-        let mut known = self.lock();
+        let mut known = self.known.lock();
         let trouble = known.entry((connector.to_owned(), topic.to_owned())).or_insert_with(|| Trouble {
             connector: connector.to_owned(),
             topic: topic.to_owned(),
@@ -63,7 +63,7 @@ impl Troubles {
         if !self.any.load(Ordering::Relaxed) {
             return;
         }
-        let mut known = self.lock();
+        let mut known = self.known.lock();
         if known.remove(&(connector.to_owned(), topic.to_owned())).is_some() {
             tracing::info!(connector, topic, "Kafka takes records again");
         }
@@ -71,11 +71,7 @@ impl Troubles {
     }
 
     pub(super) fn all(&self) -> Vec<Trouble> {
-        self.lock().values().cloned().collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(String, String), Trouble>> {
-        self.known.lock()
+        self.known.lock().values().cloned().collect()
     }
 }
 

@@ -76,13 +76,8 @@ pub trait Take: Send + Sync + 'static {
 }
 
 impl<S: Sinks> Take for Intake<S> {
-    fn take(
-        &self,
-        delivery: Delivery,
-        reading: Reading,
-        since: Instant,
-    ) -> impl Future<Output = Outcome> + Send {
-        Self::take(self, delivery, reading, since)
+    async fn take(&self, delivery: Delivery, reading: Reading, since: Instant) -> Outcome {
+        Self::take(self, delivery, reading, since).await
     }
 }
 
@@ -188,9 +183,9 @@ pub fn router<T: Take>(
     let shared = Arc::new(Shared { receivers, take, acknowledged, budget, nobody, echoes, options });
     Router::new()
         .route(&format!("{ACCOUNTING}{{connector}}"), any(accounting::<T>))
-        .route(&format!("{ACCOUNTING}{{connector}}/{{resource}}"), any(accounting_resource::<T>))
+        .route(&format!("{ACCOUNTING}{{connector}}/{{resource}}"), any(accounting::<T>))
         .route(&format!("{INCOMING}{{segment}}"), any(incoming::<T>))
-        .route(&format!("{INCOMING}{{segment}}/{{hook}}"), any(incoming_hook::<T>))
+        .route(&format!("{INCOMING}{{segment}}/{{hook}}"), any(incoming::<T>))
         .fallback(nowhere::<T>)
         .with_state(shared)
 }
@@ -211,51 +206,42 @@ struct Shared<T> {
 /// A connector, and the hook whose own address it is; `None` for the shared one.
 type EchoAddress = (Arc<str>, Option<InvoicingHook>);
 
-type Segments<S> = Result<Path<S>, PathRejection>;
+/// The parts of a path that its route leaves open.
+type Segments = Result<Path<Vec<String>>, PathRejection>;
 
 async fn accounting<T: Take>(
     State(shared): State<Arc<Shared<T>>>,
-    segments: Segments<String>,
+    segments: Segments,
     request: Request,
 ) -> Response {
-    let found = segments.map_or(Found::Nobody, |Path(connector)| shared.receivers.accounting(&connector));
-    shared.receive(found, Address::Accounting(None), request).await
-}
-
-async fn accounting_resource<T: Take>(
-    State(shared): State<Arc<Shared<T>>>,
-    segments: Segments<(String, String)>,
-    request: Request,
-) -> Response {
-    let named = segments.ok().and_then(|Path((connector, name))| {
-        let resource = AccountingResource::all().find(|resource| resource.name() == name);
-        let resource = resource.or_else(|| AccountingResource::from_provider(&name))?;
-        Some((shared.receivers.accounting(&connector), resource))
+    let named = segments.ok().and_then(|Path(segments)| match &segments[..] {
+        [connector] => Some((shared.receivers.accounting(connector), None)),
+        [connector, name] => {
+            let resource = AccountingResource::all().find(|resource| resource.name() == name);
+            let resource = resource.or_else(|| AccountingResource::from_provider(name))?;
+            Some((shared.receivers.accounting(connector), Some(resource)))
+        }
+        _ => None,
     });
-    let (found, resource) = named.unzip();
-    shared.receive(found.unwrap_or(Found::Nobody), Address::Accounting(resource), request).await
+    let (found, resource) = named.unwrap_or((Found::Nobody, None));
+    shared.receive(found, Address::Accounting(resource), request).await
 }
 
 async fn incoming<T: Take>(
     State(shared): State<Arc<Shared<T>>>,
-    segments: Segments<String>,
+    segments: Segments,
     request: Request,
 ) -> Response {
-    let found = segments.map_or(Found::Nobody, |Path(segment)| shared.receivers.invoicing(&segment));
-    shared.receive(found, Address::Invoicing(None), request).await
-}
-
-async fn incoming_hook<T: Take>(
-    State(shared): State<Arc<Shared<T>>>,
-    segments: Segments<(String, String)>,
-    request: Request,
-) -> Response {
-    let named = segments.ok().and_then(|Path((segment, slug))| {
-        let hook = InvoicingHook::from_slug(&slug)?;
-        Some((shared.receivers.invoicing_hook(&segment, hook), hook))
+    let named = segments.ok().and_then(|Path(segments)| match &segments[..] {
+        [segment] => Some((shared.receivers.invoicing(segment), None)),
+        [segment, slug] => {
+            let hook = InvoicingHook::from_slug(slug)?;
+            Some((shared.receivers.invoicing_hook(segment, hook), Some(hook)))
+        }
+        _ => None,
     });
-    let (found, hook) = named.unzip();
-    shared.receive(found.unwrap_or(Found::Nobody), Address::Invoicing(hook), request).await
+    let (found, hook) = named.unwrap_or((Found::Nobody, None));
+    shared.receive(found, Address::Invoicing(hook), request).await
 }
 
 async fn nowhere<T: Take>(State(shared): State<Arc<Shared<T>>>, request: Request) -> Response {

@@ -9,7 +9,7 @@
 
 use std::{collections::HashMap, net::IpAddr, time::Duration};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use server::origin::network;
@@ -95,7 +95,7 @@ impl Sources {
 
     /// Whether anything may be hashed for a source now.
     pub(super) fn may_hash(&self, source: IpAddr, now: Instant) -> bool {
-        let bucket = self.lock().buckets.get(&network(source)).copied();
+        let bucket = self.state.lock().buckets.get(&network(source)).copied();
         bucket.is_none_or(|mut bucket| {
             bucket.refill(self.limit, now);
             bucket.left > 0
@@ -105,7 +105,7 @@ impl Sources {
     /// Takes the bytes that are about to be hashed; `false` where the bucket is empty.
     pub(super) fn take(&self, source: IpAddr, bytes: usize, now: Instant) -> bool {
         let (limit, source) = (self.limit, network(source));
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.buckets.len() >= MOST_SOURCES && !state.buckets.contains_key(&source) {
             state.make_room(limit, now);
         }
@@ -121,7 +121,7 @@ impl Sources {
     /// Gives back what a delivery took: its signature was valid.
     pub(super) fn give_back(&self, source: IpAddr, bytes: u64, now: Instant) {
         let (limit, source) = (self.limit, network(source));
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let Some(bucket) = state.buckets.get_mut(&source) else { return };
         bucket.refill(limit, now);
         bucket.add(bytes, limit);
@@ -132,7 +132,7 @@ impl Sources {
 
     /// Logs that a source was refused, at most once a minute for all of them: an attacker must not fill the log.
     pub(super) fn log_refusal(&self, source: IpAddr, now: Instant) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.logged.is_some_and(|logged| now.saturating_duration_since(logged) < LOG_EVERY) {
             return;
         }
@@ -145,10 +145,6 @@ impl Sources {
              503 until its budget refills. If the address is a load balancer, name it in webhook.proxies: the provider behind \
              it is refused as well"
         );
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
     }
 }
 
@@ -180,7 +176,7 @@ mod tests {
     }
 
     fn kept(sources: &Sources) -> usize {
-        sources.lock().buckets.len()
+        sources.state.lock().buckets.len()
     }
 
     #[test]
@@ -232,7 +228,7 @@ mod tests {
         assert!(sources.take(nth(5_000), 1_000, now));
         assert_eq!(kept(&sources), MOST_SOURCES);
         assert!(!sources.may_hash(nth(6), now), "an empty bucket stays");
-        assert!(!sources.lock().buckets.contains_key(&nth(7)), "the fullest one was dropped");
+        assert!(!sources.state.lock().buckets.contains_key(&nth(7)), "the fullest one was dropped");
         assert!(sources.take(nth(9_000), 1, now + Duration::from_secs(60)));
 
         assert_eq!(kept(&sources), 1, "buckets that are full again are dropped");

@@ -62,7 +62,7 @@ fn receiver() -> Receiver {
 
 fn routes(options: Options) -> (Router, Arc<Counting>) {
     let receivers = Receivers::new();
-    receivers.set(vec![Arc::new(receiver())]);
+    receivers.set(vec![Arc::new(receiver())], Vec::new());
     let take = Arc::new(Counting::default());
     (router(receivers, Arc::clone(&take), mpsc::channel(1).0, options), take)
 }
@@ -119,7 +119,7 @@ async fn a_subscription_that_is_kept_here_is_not_accepted_before_somebody_can_kn
     let mut kept = receiver();
     kept.told.manages = true;
     let receivers = Receivers::new();
-    receivers.set(vec![Arc::new(kept)]);
+    receivers.set(vec![Arc::new(kept)], Vec::new());
     let options = Options { acknowledge_time: Duration::from_millis(50), ..Options::default() };
     let router = router(receivers, Arc::new(Counting::default()), asked, options);
     let signed = signature::sign(&Secret::new(SECRET), ACKNOWLEDGE);
@@ -212,7 +212,8 @@ fn invoicing_routes(options: Options) -> (Router, Arc<Counting>) {
     }
     let (source, _) = WebhookSource::parse("hooks", &config, &Providers::new([])).unwrap();
     let receivers = Receivers::new();
-    receivers.set(vec![Arc::new(Receiver::of(&source, "dead".to_owned(), Taking::All).unwrap())]);
+    let receiver = Receiver::of(&source, "dead".to_owned(), Taking::All).unwrap();
+    receivers.set(vec![Arc::new(receiver)], Vec::new());
     let take = Arc::new(Counting::default());
     (router(receivers, Arc::clone(&take), mpsc::channel(1).0, options), take)
 }

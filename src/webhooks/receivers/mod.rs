@@ -232,13 +232,9 @@ impl Receivers {
         Self::default()
     }
 
-    /// Receives these from now on, and nobody else. Of two with one invoicing segment the first gets its deliveries.
-    pub fn set(&self, table: Vec<Arc<Receiver>>) {
-        self.set_beside(table, Vec::new());
-    }
-
-    /// The same, where there are others that cannot be received now: the provider is to try those again later.
-    pub fn set_beside(&self, table: Vec<Arc<Receiver>>, faulty: Vec<Faulty>) {
+    /// Receives these from now on, and nobody else; tells the provider to try those that are faulty again later. Of two with one
+    /// invoicing segment the first gets its deliveries.
+    pub fn set(&self, table: Vec<Arc<Receiver>>, faulty: Vec<Faulty>) {
         let mut new = Table { faulty, ..Table::default() };
         for receiver in table {
             if let Some(invoicing) = &receiver.invoicing {

@@ -115,10 +115,9 @@ fn a_new_table_replaces_the_old_one_whole() {
     let seen_elsewhere = receivers.clone();
     assert!(receivers.all().is_empty() && received(receivers.accounting("a")).is_none());
 
-    receivers.set(vec![
-        receiver("b", &[("accounting.resources", ""), ("invoicing.segment", "Here")]),
-        receiver("a", &[("invoicing.hooks", "")]),
-    ]);
+    let invoicing = receiver("b", &[("accounting.resources", ""), ("invoicing.segment", "Here")]);
+    let accounting = receiver("a", &[("invoicing.hooks", "")]);
+    receivers.set(vec![invoicing, accounting], Vec::new());
 
     assert!(
         received(seen_elsewhere.accounting("a")).is_some()
@@ -131,7 +130,7 @@ fn a_new_table_replaces_the_old_one_whole() {
     );
     let names: Vec<_> = receivers.all().iter().map(|receiver| receiver.connector.to_string()).collect();
     assert_eq!(names, ["a", "b"]);
-    receivers.set(vec![receiver("c", &[])]);
+    receivers.set(vec![receiver("c", &[])], Vec::new());
     assert!(
         received(seen_elsewhere.accounting("a")).is_none()
             && received(seen_elsewhere.invoicing("Here")).is_none()
@@ -142,7 +141,7 @@ fn a_new_table_replaces_the_old_one_whole() {
 fn the_first_of_two_with_one_segment_gets_its_deliveries() {
     let receivers = Receivers::new();
 
-    receivers.set(vec![receiver("first", &[]), receiver("second", &[])]);
+    receivers.set(vec![receiver("first", &[]), receiver("second", &[])], Vec::new());
 
     assert_eq!(&*received(receivers.invoicing("Invoicing")).unwrap().connector, "first");
 }
@@ -164,7 +163,7 @@ fn at_most_two_keys_belong_to_a_hook() {
 #[test]
 fn a_hook_that_is_not_configured_has_no_address() {
     let receivers = Receivers::new();
-    receivers.set(vec![receiver("hooks", &[])]);
+    receivers.set(vec![receiver("hooks", &[])], Vec::new());
     let hook = |text: &str| InvoicingHook::from_slug(text).unwrap();
 
     assert!(matches!(receivers.invoicing_hook("Invoicing", hook("customer-created")), Found::Received(_)));
@@ -191,7 +190,7 @@ fn an_address_of_a_connector_at_fault_is_told_from_one_of_nobody() {
         segment: segment.map(Into::into),
     };
 
-    receivers.set_beside(
+    receivers.set(
         vec![receiver("a", &[])],
         vec![faulty("b", Some("There")), faulty("c", Some("Invoicing")), faulty("d", None)],
     );
@@ -211,7 +210,7 @@ fn an_address_of_a_connector_at_fault_is_told_from_one_of_nobody() {
         (receivers.accounting("e"), receivers.accounting("b")),
         (Found::Unknown, Found::Faulty)
     ));
-    receivers.set(Vec::new());
+    receivers.set(Vec::new(), Vec::new());
     receivers.set_partial(false);
     assert!(matches!(receivers.accounting("b"), Found::Nobody));
 }

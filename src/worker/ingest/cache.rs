@@ -11,7 +11,6 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use tokio::task::spawn_blocking;
 
 use base::durable;
 
@@ -70,9 +69,8 @@ impl Cache {
             (name.clone(), Entry { config: Arc::clone(&one.config), target: one.target.name().to_owned() })
         };
         let content = Content { format: FORMAT, connectors: listed.iter().map(entry).collect() };
-        let written =
-            spawn_blocking(move || durable::replace(&path, &serde_json::to_vec_pretty(&content)?)).await;
-        match written.unwrap_or_else(|error| Err(io::Error::other(error))) {
+        let write = move || durable::replace(&path, &serde_json::to_vec_pretty(&content)?);
+        match durable::off_runtime(write).await {
             Ok(()) => self.written = Some(listed.clone()),
             Err(error) => {
                 // Not in doubt twice: the rename may have happened.

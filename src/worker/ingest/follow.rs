@@ -162,7 +162,7 @@ impl Follower {
         let paused = paused.map(|(name, _)| (*name).to_owned()).collect();
         prefixes.set(received.iter().map(opening).collect(), paused);
         let table = received.iter().map(|(_, one)| Arc::clone(&one.receiver)).collect();
-        receivers.set_beside(table, self.table.faulty());
+        receivers.set(table, self.table.faulty());
         let limit = received.iter().map(|(_, one)| one.source.spool_limit_bytes).reduce(u64::saturating_add);
         spool.set_limit(limit.unwrap_or(NOBODYS));
 

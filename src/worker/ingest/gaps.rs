@@ -23,10 +23,10 @@ use std::{
     time::SystemTime,
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tokio::{sync::watch, task::spawn_blocking};
+use tokio::sync::watch;
 
 use base::{durable, metrics};
 pub(super) use model::GapCause as Cause;
@@ -128,7 +128,7 @@ impl Gaps {
         let (writing, changed) = (tokio::sync::Mutex::default(), watch::Sender::new(()));
         let (content, last, received) = (Mutex::new(content), Mutex::default(), Mutex::default());
         let gaps = Self { path, worker, content, last, received, writing, changed };
-        metrics::gaps_unwritten(gaps.lock().gaps.len());
+        metrics::gaps_unwritten(gaps.content.lock().gaps.len());
         gaps
     }
 
@@ -161,7 +161,7 @@ impl Gaps {
 
     async fn lose(&self, loss: Loss) -> bool {
         {
-            let mut content = self.lock();
+            let mut content = self.content.lock();
             if content.losses.len() >= MOST {
                 return false;
             }
@@ -175,7 +175,7 @@ impl Gaps {
     /// what was lost until now is kept.
     pub(super) async fn assign(&self, connectors: &[(String, String)]) -> bool {
         *self.received.lock() = connectors.to_vec();
-        let losses = if connectors.is_empty() { Vec::new() } else { self.lock().losses.clone() };
+        let losses = if connectors.is_empty() { Vec::new() } else { self.content.lock().losses.clone() };
         for loss in &losses {
             for (connector, prefix) in connectors {
                 self.add(connector, prefix, Cause::Spool, loss.from, &loss.detail, loss.found_at);
@@ -184,13 +184,13 @@ impl Gaps {
         if losses.is_empty() {
             return true;
         }
-        self.lock().losses.retain(|loss| !losses.contains(loss));
+        self.content.lock().losses.retain(|loss| !losses.contains(loss));
         self.save().await
     }
 
     /// Those that Kafka has not got yet.
     pub(super) fn unwritten(&self) -> Vec<Gap> {
-        self.lock().gaps.clone()
+        self.content.lock().gaps.clone()
     }
 
     /// Kafka has these.
@@ -198,7 +198,7 @@ impl Gaps {
         for gap in gaps {
             metrics::gap_written(gap.gap.cause.name());
         }
-        self.lock().gaps.retain(|gap| !gaps.contains(gap));
+        self.content.lock().gaps.retain(|gap| !gaps.contains(gap));
         self.save().await;
     }
 
@@ -237,7 +237,7 @@ impl Gaps {
             }
             last.insert(kind, Last { from, opened_at });
         }
-        let mut content = self.lock();
+        let mut content = self.content.lock();
         // One that an earlier run has found may wait still.
         let is_known =
             content.gaps.iter().any(|known| known.prefix == gap.prefix && known.key() == gap.key());
@@ -252,23 +252,18 @@ impl Gaps {
     /// Keeps them until they are written. Where that fails, which it tells, they are still in memory.
     async fn save(&self) -> bool {
         let writing = self.writing.lock().await;
-        let content = self.lock().clone();
+        let content = self.content.lock().clone();
         metrics::gaps_unwritten(content.gaps.len());
         let path = self.path.clone();
-        let written =
-            spawn_blocking(move || durable::replace(&path, &serde_json::to_vec_pretty(&content)?)).await;
+        let write = move || durable::replace(&path, &serde_json::to_vec_pretty(&content)?);
+        let written = durable::off_runtime(write).await;
         drop(writing);
-        let written = written.unwrap_or_else(|error| Err(io::Error::other(error)));
         if let Err(error) = &written {
             let path = self.path.display();
             tracing::error!(%path, %error, "gaps are not kept: a crash before Kafka has them would forget them");
         }
         self.changed.send_replace(());
         written.is_ok()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Content> {
-        self.content.lock()
     }
 }
 

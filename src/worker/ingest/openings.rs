@@ -21,7 +21,7 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::{RwLock, RwLockReadGuard};
+use parking_lot::RwLock;
 use tokio::{sync::watch, time::sleep};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
@@ -102,7 +102,7 @@ impl Prefixes {
 
     /// From now on these connectors are received. What they had before and do not want any more is closed.
     pub(super) fn set(&self, openings: Vec<Opening>, paused: HashSet<String>) {
-        let mut state = self.write();
+        let mut state = self.0.state.write();
         let mut before = std::mem::take(&mut state.slots);
         state.paused = paused;
         for opening in openings {
@@ -118,7 +118,7 @@ impl Prefixes {
 
     /// How records of this prefix are made, once anything of it is open.
     pub(super) fn preparer(&self, prefix: &str) -> Option<Preparer> {
-        let state = self.read();
+        let state = self.0.state.read();
         let mut slots =
             state.slots.values().flatten().filter(|slot| slot.opening.layout.prefix.as_str() == prefix);
         slots.find_map(|slot| Some(slot.ready.as_ref()?.preparer.clone()))
@@ -126,7 +126,7 @@ impl Prefixes {
 
     /// What is not open, and why as far as that is known.
     pub(super) fn faults(&self) -> Vec<(String, String)> {
-        let state = self.read();
+        let state = self.0.state.read();
         let slots = state.slots.iter().flat_map(|(name, slots)| slots.iter().map(move |slot| (name, slot)));
         slots.filter_map(|(name, slot)| Some((name.clone(), slot.fault.clone()?))).collect()
     }
@@ -149,7 +149,7 @@ impl Prefixes {
 
     /// Gives up what is not open yet.
     pub(super) fn close(&self) {
-        self.write().slots.clear();
+        self.0.state.write().slots.clear();
     }
 
     fn slot(&self, opening: impl Into<Arc<Opening>>) -> Slot {
@@ -166,7 +166,7 @@ impl Prefixes {
             create: self.0.create,
             ..Layout::new(prefix, [])
         };
-        let mut state = self.write();
+        let mut state = self.0.state.write();
         let slots = state.slots.entry(context.connector.to_string()).or_default();
         // Another thread may have been here first.
         if !slots.iter().any(|slot| slot.is_for(context)) {
@@ -177,7 +177,7 @@ impl Prefixes {
 
     /// Changes the slot of an opening, if it is still wanted.
     fn settle(&self, opening: &Arc<Opening>, change: impl FnOnce(&mut Slot)) {
-        let mut state = self.write();
+        let mut state = self.0.state.write();
         let mut slots = state.slots.get_mut(&opening.connector).into_iter().flatten();
         if let Some(slot) = slots.find(|slot| Arc::ptr_eq(&slot.opening, opening)) {
             change(slot);
@@ -187,20 +187,12 @@ impl Prefixes {
     fn changed(&self) {
         self.0.changed.send_modify(|count| *count += 1);
     }
-
-    fn read(&self) -> RwLockReadGuard<'_, State> {
-        self.0.state.read()
-    }
-
-    fn write(&self) -> parking_lot::RwLockWriteGuard<'_, State> {
-        self.0.state.write()
-    }
 }
 
 impl Openings for Prefixes {
     fn ready(&self, context: &Context) -> Option<Arc<Ready>> {
         {
-            let state = self.read();
+            let state = self.0.state.read();
             if state.paused.contains(&*context.connector) {
                 return None;
             }
@@ -214,7 +206,7 @@ impl Openings for Prefixes {
     }
 
     fn doubt(&self, context: &Context) {
-        let mut state = self.write();
+        let mut state = self.0.state.write();
         let slots = state.slots.get_mut(&*context.connector).into_iter().flatten();
         // One that is being opened is in doubt already.
         for slot in slots.filter(|slot| slot.is_for(context) && slot.ready.is_some()) {

@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -112,7 +112,7 @@ impl Directory {
 
     /// Companies that are there, as readings show that began after this: those of one from before may be gone.
     pub(super) fn listed_since(&self, since: i64) -> Listed {
-        let known = self.lock();
+        let known = self.known.lock();
         let mut shown = known.readings.iter();
         let is_after = |reading: &Reading| reading.begun_at >= since;
         let is_whole = !known.readings.is_empty() && known.readings.iter().all(is_after);
@@ -132,7 +132,7 @@ impl Directory {
 
     /// What the list has shown of a company last, also where it proves nothing of others.
     pub(super) fn shown(&self, company: &CompanyId) -> Option<Row> {
-        let known = self.lock();
+        let known = self.known.lock();
         let readings = known.readings.iter().chain(known.odd.as_ref().map(|odd| &odd.reading));
         let rows = readings.filter_map(|reading| {
             let version = reading.companies.get(company)?.as_ref()?;
@@ -140,10 +140,6 @@ impl Directory {
         });
         let (read_at, version) = rows.max_by_key(|(begun_at, _)| *begun_at)?;
         Some(Row { version: Version::Sequence(version.clone()), read_at })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        self.known.lock()
     }
 
     /// Reads until it is cancelled.
@@ -270,7 +266,7 @@ impl Directory {
 
     fn took(&self, reading: Reading) {
         self.recorder.companies_read();
-        let mut known = self.lock();
+        let mut known = self.known.lock();
         known.odd = None;
         known.readings.push_back(reading);
         if known.readings.len() > 2 {
@@ -286,7 +282,7 @@ impl Directory {
             why,
             "the list of companies proves nothing of those it does not show"
         );
-        let mut known = self.lock();
+        let mut known = self.known.lock();
         let count = known.odd.as_ref().map_or(0, |odd| odd.count).saturating_add(1);
         known.odd = Some(Odd { count, reading, why });
     }
@@ -294,7 +290,7 @@ impl Directory {
 
 impl Companies for Directory {
     fn standing(&self, company: &CompanyId) -> Standing {
-        let readings = &self.lock().readings;
+        let readings = &self.known.lock().readings;
         if readings.iter().any(|reading| reading.companies.contains_key(company)) {
             return Standing::Known;
         }

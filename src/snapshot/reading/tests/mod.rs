@@ -9,6 +9,8 @@ mod traps;
 
 use std::collections::BTreeMap;
 
+use model::{Certificate, RunId};
+
 use super::{counting::interval, *};
 
 const SECOND: i64 = 1_000_000;
@@ -150,7 +152,7 @@ impl World {
     }
 
     /// What was listed at the cut that a verdict is about.
-    fn at_cut(&self, marks: &[Seen], verdict: &Verdict, skew: i64) -> &[u128] {
+    fn at_cut(&self, marks: &[Seen], verdict: &Certificate, skew: i64) -> &[u128] {
         let cut = (verdict.cut_after.unwrap(), verdict.cut_before.unwrap());
         let page = marks.iter().find(|seen| interval(seen, skew) == cut).expect("the cut is a page's");
         &self.truth[&page.sent]
@@ -159,8 +161,15 @@ impl World {
     /// What was listed at the cut of a certificate and shown by no page.
     fn missed(&self, marks: &[Seen], reading: &Reading) -> usize {
         let verdict = reading.verdict().unwrap();
-        let listed = self.at_cut(marks, verdict, reading.settings.clock_skew);
+        let listed = self.at_cut(marks, &verdict, reading.settings.clock_skew);
         listed.iter().filter(|id| !reading.has_shown(**id)).count()
+    }
+}
+
+impl Reading {
+    /// What is proved, once nothing more is wanted.
+    fn verdict(&self) -> Option<Certificate> {
+        self.complete(Certificate::of_shard("c", RunId::new("r").unwrap(), "l", 0, 0))
     }
 }
 

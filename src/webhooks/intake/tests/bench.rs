@@ -6,7 +6,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicI64, Ordering},
+        atomic::{AtomicI64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -45,19 +45,19 @@ const HASTY: Times = Times { deadline: Duration::from_millis(20), last: LONG };
 pub(super) struct Doors {
     ready: Arc<Ready>,
     open: watch::Sender<bool>,
-    /// Whether who asks next panics.
-    trap: AtomicBool,
+    /// How many may ask until one panics; 0 where none does.
+    trap: AtomicUsize,
 }
 
 impl Doors {
-    /// Whoever asks next panics, once.
-    pub(super) fn set_trap(&self) {
-        self.trap.store(true, Ordering::SeqCst);
+    /// The one that asks as this number from now on panics.
+    pub(super) fn set_trap(&self, number: usize) {
+        self.trap.store(number, Ordering::SeqCst);
     }
 
-    /// Whether somebody has.
+    /// Whether it has.
     pub(super) fn has_sprung(&self) -> bool {
-        !self.trap.load(Ordering::SeqCst)
+        self.trap.load(Ordering::SeqCst) == 0
     }
 
     pub(super) fn set_open(&self, open: bool) {
@@ -67,7 +67,8 @@ impl Doors {
 
 impl Openings for Doors {
     fn ready(&self, _: &Context) -> Option<Arc<Ready>> {
-        assert!(!self.trap.swap(false, Ordering::SeqCst), "told to panic");
+        let left = self.trap.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        assert_ne!(left, Ok(1), "told to panic");
         self.open.borrow().then(|| Arc::clone(&self.ready))
     }
 
@@ -111,7 +112,7 @@ impl Bench {
         let doors = Arc::new(Doors {
             ready: Arc::new(ready(directory.path()).await),
             open: watch::Sender::new(true),
-            trap: AtomicBool::new(false),
+            trap: AtomicUsize::new(0),
         });
         let remains = Remains { broker: Broker::default(), doors, directory };
         Self::on(remains, Faulty::default(), times, spool_bytes, memory_bytes).await

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::{
     sync::{oneshot, watch},
     time::timeout,
@@ -61,19 +61,19 @@ pub(super) struct Producer {
 impl Broker {
     /// Answers nothing from here on.
     pub(super) fn hold(&self) {
-        self.lock().held = true;
+        self.0.lock().held = true;
     }
 
     /// Takes what waits, and everything from here on.
     pub(super) fn release(&self) {
-        self.lock().held = false;
+        self.0.lock().held = false;
         self.let_through(usize::MAX);
     }
 
     /// Takes so many of those that wait.
     pub(super) fn let_through(&self, count: usize) {
         for _ in 0..count {
-            let mut inner = self.lock();
+            let mut inner = self.0.lock();
             let Some(first) = inner.waiting.pop_front() else { break };
             inner.log.push(first.record);
             drop(inner);
@@ -84,7 +84,7 @@ impl Broker {
 
     /// The producers of now are over: the log takes so many of what waits, without telling; the rest is gone.
     pub(super) fn break_producers(&self, taken: usize) {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         let built = inner.built;
         inner.over.extend(0..built);
         let waiting = std::mem::take(&mut inner.waiting);
@@ -99,32 +99,32 @@ impl Broker {
     }
 
     pub(super) fn refuse_above(&self, largest: Option<usize>) {
-        self.lock().largest = largest;
+        self.0.lock().largest = largest;
     }
 
     pub(super) fn set_full(&self, full: bool) {
-        self.lock().full = full;
+        self.0.lock().full = full;
     }
 
     /// The producers' queue is full once it has taken so many.
     pub(super) fn take_only(&self, count: usize) {
-        self.lock().room = Some(count);
+        self.0.lock().room = Some(count);
     }
 
     /// Kafka may not be written to, or may again.
     pub(super) fn set_forbidden(&self, forbidden: bool) {
-        self.lock().forbidden = forbidden;
+        self.0.lock().forbidden = forbidden;
     }
 
     /// No producer can be made any more, or they can again. Since then none was tried to be.
     pub(super) fn set_unbuildable(&self, unbuildable: bool) {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         (inner.unbuildable, inner.tries) = (unbuildable, 0);
     }
 
     /// How often it was tried to make one since.
     pub(super) fn tries(&self) -> u64 {
-        self.lock().tries
+        self.0.lock().tries
     }
 
     /// Waits until it was tried so often.
@@ -134,7 +134,7 @@ impl Broker {
 
     /// How many records wait for an answer.
     pub(super) fn waiting(&self) -> usize {
-        self.lock().waiting.len()
+        self.0.lock().waiting.len()
     }
 
     /// Waits until so many records wait for an answer.
@@ -149,26 +149,22 @@ impl Broker {
 
     /// Ids of the records of a topic in the order of their first appearance.
     pub(super) fn ids(&self, topic: &str) -> Vec<String> {
-        ids(&self.lock(), topic)
+        ids(&self.0.lock(), topic)
     }
 
     /// The records of a topic.
     pub(super) fn records(&self, topic: &str) -> Vec<EncodedRecord> {
-        self.lock().log.iter().filter(|record| &*record.topic == topic).cloned().collect()
+        self.0.lock().log.iter().filter(|record| &*record.topic == topic).cloned().collect()
     }
 
     async fn until(&self, reached: impl Fn(&Inner) -> bool) {
         let mut bell = self.1.subscribe();
         let waiting = async {
-            while !reached(&self.lock()) {
+            while !reached(&self.0.lock()) {
                 bell.changed().await.unwrap();
             }
         };
         timeout(LONG, waiting).await.expect("the broker never came to that");
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock()
     }
 }
 
@@ -188,7 +184,7 @@ impl Sinks for Broker {
     type Delivery = Pin<Box<dyn Future<Output = Reported> + Send>>;
 
     fn build(&self) -> Result<Producer, kafka::Error> {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         inner.tries += 1;
         self.1.send_replace(());
         if inner.unbuildable {
@@ -199,7 +195,7 @@ impl Sinks for Broker {
     }
 
     fn send(&self, sink: &Producer, record: EncodedRecord) -> Result<Self::Delivery, kafka::SendError> {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         let refusal = if inner.over.contains(&sink.number) {
             Some(samples::purged())
         } else if inner.full {
@@ -236,7 +232,7 @@ impl Sinks for Broker {
     }
 
     fn is_over(&self, sink: &Producer) -> bool {
-        self.lock().over.contains(&sink.number)
+        self.0.lock().over.contains(&sink.number)
     }
 
     async fn flush(&self, _: &Producer, limit: Duration) {
@@ -244,7 +240,7 @@ impl Sinks for Broker {
     }
 
     fn purge(&self, sink: &Producer) {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         let (gone, stay): (VecDeque<_>, VecDeque<_>) =
             std::mem::take(&mut inner.waiting).into_iter().partition(|one| one.producer == sink.number);
         inner.waiting = stay;

@@ -120,7 +120,7 @@ async fn a_drain_that_panics_over_the_spool_is_followed_by_another_that_publishe
     let sent = send(&bench, "c", 0..5).await;
     assert_eq!(sent.len(), 5);
 
-    bench.doors.set_trap();
+    bench.doors.set_trap(1);
     bench.broker.set_full(false);
 
     bench.broker.has(TOPIC, 5).await;
@@ -136,7 +136,7 @@ async fn a_drain_that_panics_over_a_record_in_memory_alone_is_followed_by_anothe
     let taking = bench.take("c", "only");
     bench.broker.waits_for(1).await;
 
-    bench.doors.set_trap();
+    bench.doors.set_trap(1);
     bench.broker.break_producers(0);
     bench.broker.release();
 

@@ -333,6 +333,29 @@ async fn a_delivery_for_several_companies_is_durable_with_all_its_records() {
 }
 
 #[tokio::test]
+async fn a_part_that_panics_ends_no_other_part() {
+    let times = Times { deadline: Duration::from_millis(500), last: LONG };
+    let bench = Bench::with(times, 1 << 30, 64 << 20).await;
+    let notifications: Vec<_> = (0..80)
+        .map(|tenant| format!(r#"{{"Entity":"Customer","EntityId":"{tenant}","TenantId":"t-{tenant}"}}"#))
+        .collect();
+    let body = Bytes::from(format!(r#"{{"Id":"x","Notifications":[{}]}}"#, notifications.join(",")));
+    bench.broker.refuse_above(Some(10));
+    // Each of at most 32 parts asks to enter its lane, and again whenever it tries to write its dead letter.
+    bench.doors.set_trap(40);
+
+    assert_eq!(bench.take_invoicing(body.clone()).await, Outcome::Late);
+
+    assert!(bench.doors.has_sprung(), "nobody has panicked");
+    bench.broker.refuse_above(None);
+    bench.is_drained().await;
+    let others = bench.broker.ids(INVOICING).len();
+    assert!((1..80).contains(&others), "{others}");
+    assert_eq!(bench.take_invoicing(body).await, Outcome::Durable);
+    bench.broker.has(INVOICING, 80).await;
+}
+
+#[tokio::test]
 async fn a_part_that_is_queued_in_part_is_sent_again_and_nothing_overtakes_it() {
     let bench = Bench::new().await;
     let of = |entity: u32| format!(r#"{{"Entity":"Customer","EntityId":"{entity}","TenantId":"one"}}"#);

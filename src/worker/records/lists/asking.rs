@@ -189,7 +189,7 @@ impl Lists {
         });
         match restored {
             Ok((reading, begun)) => {
-                if reading.verdict().is_some() {
+                if reading.is_over() {
                     job.stage = Stage::Compare;
                 }
                 (job.marks, job.started_at) = (marks, begun.unwrap_or(now));
@@ -214,10 +214,9 @@ impl Lists {
             What::List(collection) => (collection.list.topic(), collection.company.clone()),
         };
         let entries = shelf.entries_of(topic);
-        let is_proved = |reading: &Reading| reading.verdict().is_some_and(|verdict| verdict.certified);
         match job.reading.take() {
             // Of what is not proved complete, nothing can be said that is missing; of part of a list neither.
-            Some(reading) if !is_proved(&reading) || reading.is_filtered() => {
+            Some(reading) if !reading.is_proved() || reading.is_filtered() => {
                 job.reading = Some(reading);
                 job.stage = Stage::Missing(Missing::default());
                 self.end(number, now);

@@ -172,8 +172,7 @@ impl Lists {
     fn known(&mut self, number: u64, reading: Option<Reading>, found: Found, now: i64) {
         let Found { records: found, next, entries } = found;
         let Some(job) = self.jobs.get_mut(&number) else { return };
-        let verdict = reading.as_ref().and_then(|reading| reading.verdict());
-        let listed = verdict.and_then(|verdict| verdict.listed.or(verdict.distinct)).unwrap_or(0);
+        let listed = reading.as_ref().and_then(Reading::listed).unwrap_or(0);
         // Of a list that spans companies only the shard's own records can be missing.
         let own = usize::try_from(entries).unwrap_or(usize::MAX);
         let listed = usize::try_from(listed).unwrap_or(0).min(own);

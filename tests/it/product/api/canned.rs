@@ -5,8 +5,7 @@ use std::{
     time::Duration,
 };
 
-use base::secret::Secret;
-use provider::{Transport, api::Options};
+use provider::api::Options;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -14,8 +13,7 @@ use tokio::{
 };
 use url::Url;
 
-use super::LONG;
-use crate::{product::simulator::KEY, support::allowed_hosts};
+use super::options_at;
 
 /// What a request is answered with.
 pub(super) enum Reply {
@@ -57,21 +55,7 @@ impl Canned {
 
     /// How it is reached.
     pub(super) fn options(&self) -> Options {
-        let transport = Transport {
-            connect: LONG,
-            read: LONG,
-            request: LONG,
-            response_limit: 16 << 20,
-            authorities: None,
-            hosts: allowed_hosts(),
-        };
-        Options {
-            base_url: self.url.clone(),
-            subscription_key: Secret::new(KEY),
-            transport,
-            api_version: None,
-            egress_proxy: None,
-        }
+        options_at(self.url.clone(), None)
     }
 }
 

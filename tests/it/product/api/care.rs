@@ -5,7 +5,7 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -14,7 +14,7 @@ use base::{
     retry::{Chain, Retry},
     secret::Secret,
 };
-use model::{AccountingResource, CompanyId, RecordId, WebhookId};
+use model::{AccountingResource, CompanyId, Moment, RecordId, WebhookId};
 use provider::{
     api::{Acted, Ask, Budget, Cause, Client, Limit, PayrollAsk, Priority, Rates, Reach},
     auth::{self, Access, Tokens, http::ProviderClock},
@@ -48,10 +48,6 @@ crate::tests! {
 
 fn json(status: u16, body: &str) -> Reply {
     Reply::Now(answer(status, "content-type: application/json\r\n", body))
-}
-
-fn now_ms() -> i64 {
-    i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
 }
 
 async fn a_wait_that_a_failing_host_names_is_told() {
@@ -97,7 +93,8 @@ impl Tokens for Ending {
             tokio::time::sleep_until(end).await;
             return Err(auth::Error::Pending { grant: "acc".into(), waited: Duration::ZERO });
         }
-        let expires_ms = Some(now_ms() + i64::try_from(self.life.as_millis()).unwrap());
+        let life_ms = i64::try_from(self.life.as_millis()).unwrap();
+        let expires_ms = Some(Moment::now().micros() / 1_000 + life_ms);
         Ok(Access { header: Secret::new("Bearer first"), serial, expires_ms })
     }
 

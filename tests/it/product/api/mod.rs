@@ -10,6 +10,7 @@ mod table;
 mod wire;
 
 use std::{
+    path::PathBuf,
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -27,6 +28,7 @@ use provider::{
 };
 use simulator::{Provider, Simulator};
 use tokio::time::Instant;
+use url::Url;
 
 use crate::{
     product::simulator::{ACCOUNTING_SCOPES, KEY, PAYROLL_SCOPES},
@@ -61,6 +63,11 @@ fn options(simulator: &Simulator, directory: Option<&tempfile::TempDir>) -> Opti
         std::fs::write(&path, certificate).unwrap();
         path
     });
+    options_at(simulator.base_url(), authorities)
+}
+
+/// How the provider at an address is reached.
+fn options_at(base_url: Url, authorities: Option<PathBuf>) -> Options {
     let transport = Transport {
         connect: LONG,
         read: LONG,
@@ -69,13 +76,7 @@ fn options(simulator: &Simulator, directory: Option<&tempfile::TempDir>) -> Opti
         authorities,
         hosts: allowed_hosts(),
     };
-    Options {
-        base_url: simulator.base_url(),
-        subscription_key: Secret::new(KEY),
-        transport,
-        api_version: None,
-        egress_proxy: None,
-    }
+    Options { base_url, subscription_key: Secret::new(KEY), transport, api_version: None, egress_proxy: None }
 }
 
 fn client_of(options: &Options, rates: Rates) -> Client {

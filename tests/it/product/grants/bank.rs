@@ -1,11 +1,13 @@
 //! A provider in memory that rotates refresh tokens, ends a grant whose token comes twice, and can be told to fail.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, SystemTime};
+use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use base::{retry::Retry, secret::Secret};
+use model::Moment;
+use parking_lot::Mutex;
 use provider::{
     Provider,
     auth::grant::Issued,
@@ -102,7 +104,7 @@ impl Bank {
     /// What a login gives: a grant that begins with this refresh token.
     pub(super) fn log_in(&self, number: u32) -> Issued {
         let Granted { access, refresh, .. } = self.granted(number);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.good.insert(number);
         let at_ms = self.now_ms() - i64::try_from(state.age.as_millis()).unwrap();
         state.given.insert(number, at_ms);
@@ -111,11 +113,11 @@ impl Bank {
 
     /// Tokens of the next logins were given so long ago.
     pub(super) fn age(&self, age: Duration) {
-        self.lock().age = age;
+        self.state.lock().age = age;
     }
 
     pub(super) fn next(&self, effect: Effect) {
-        self.lock().effects.push_back(effect);
+        self.state.lock().effects.push_back(effect);
     }
 
     /// Its keys take their time from here on, or do not any more.
@@ -125,12 +127,12 @@ impl Bank {
 
     /// Refresh tokens in the order in which they were presented.
     pub(super) fn presented(&self) -> Vec<String> {
-        self.lock().presented.iter().map(|(token, _)| token.clone()).collect()
+        self.state.lock().presented.iter().map(|(token, _)| token.clone()).collect()
     }
 
     /// How old the access token beside it was when each was presented.
     pub(super) fn ages(&self) -> Vec<Duration> {
-        let state = self.lock();
+        let state = self.state.lock();
         let age = |(token, at_ms): &(String, i64)| {
             let given = number(token).and_then(|number| state.given.get(&number)).copied().unwrap();
             Duration::from_millis(u64::try_from(at_ms - given).unwrap())
@@ -140,7 +142,7 @@ impl Bank {
 
     /// How many issuers were made.
     pub(super) fn made(&self) -> usize {
-        self.lock().made
+        self.state.lock().made
     }
 
     /// From here on tokens cannot be checked.
@@ -165,7 +167,7 @@ impl Bank {
 
     fn granted(&self, number: u32) -> Granted {
         let now_ms = self.now_ms();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.given.insert(number, now_ms);
         Granted {
             access: format!("access-{number}").into(),
@@ -176,13 +178,9 @@ impl Bank {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap()
-    }
-
     /// The number of the next token, if this one is good.
     fn rotate(&self, token: &str) -> Option<u32> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let number = number(token)?;
         if !state.good.remove(&number) {
             state.good.retain(|other| other / FAMILY != number / FAMILY);
@@ -199,7 +197,7 @@ fn number(token: &str) -> Option<u32> {
 
 impl Issuers for Bank {
     fn issuer(&self, _: &Provider) -> Result<Arc<dyn Issuer>, identity::Error> {
-        self.lock().made += 1;
+        self.state.lock().made += 1;
         Ok(Arc::new(self.clone()))
     }
 }
@@ -207,12 +205,12 @@ impl Issuers for Bank {
 #[async_trait]
 impl Issuer for Bank {
     async fn refresh(&self, token: &Secret, gate: Gate, _: Instant) -> Outcome {
-        let effect = self.lock().effects.pop_front();
+        let effect = self.state.lock().effects.pop_front();
         if matches!(effect, Some(Effect::NotSent)) || !gate() {
             return Outcome::NotSent(identity::Error::Silent);
         }
         let count = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             state.presented.push((token.reveal().to_owned(), self.now_ms()));
             state.presented.len()
         };
@@ -245,7 +243,6 @@ impl Issuer for Bank {
     }
 
     fn now_ms(&self) -> i64 {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-        i64::try_from(now.as_millis()).unwrap()
+        Moment::now().micros() / 1_000
     }
 }

@@ -6,9 +6,10 @@
 //! of kills, `TRIBUTARY_TEST_SEED` says what is drawn.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
+use model::Moment;
 use simulator::knobs::Latency;
 
 use super::ground::LIMIT;
@@ -144,5 +145,5 @@ async fn presented(scene: &Scene) {
 
 /// Milliseconds since 1970.
 pub(super) fn now_ms() -> i64 {
-    i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
+    Moment::now().micros() / 1_000
 }

@@ -1,12 +1,13 @@
 //! Several workers and many grants: each has one that refreshes it, and another when that one dies.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use futures::future::try_join_all;
 use kafka::partition_of;
 use tokio::time::{Instant, sleep};
 
+use super::kill::now_ms;
 use super::scene::{Scene, Standing, Written};
 use super::verdict::{Books, Verdict};
 use crate::support::{Error, Result, Shared};
@@ -150,8 +151,4 @@ fn worker_id(scene: &Scene, worker: usize) -> Result<String> {
     let line = said.lines().find_map(|line| line.split_once(" listens on "));
     let (id, _) = line.ok_or_else(|| scene.stage.workers[worker].error("it does not say who it is"))?;
     Ok(id.rsplit(' ').next().unwrap_or(id).to_owned())
-}
-
-fn now_ms() -> i64 {
-    i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
 }

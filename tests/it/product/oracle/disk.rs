@@ -144,7 +144,7 @@ impl Place {
             .await
             .unwrap();
         let receivers = Receivers::new();
-        receivers.set(vec![Arc::new(Receiver {
+        let receiver = Receiver {
             connector: "hooks".into(),
             prefix: "p".into(),
             dead_letters: "p.dead-letters".into(),
@@ -153,7 +153,8 @@ impl Place {
             invoicing: None,
             sources: Vec::new(),
             told: Told::default(),
-        })]);
+        };
+        receivers.set(vec![Arc::new(receiver)], Vec::new());
         let (acknowledged, _) = mpsc::channel(1);
         let router = router(receivers, Arc::new(intake.clone()), acknowledged, receiver::Options::default());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

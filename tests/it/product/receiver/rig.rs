@@ -173,13 +173,13 @@ impl Rig {
     /// Changes what becomes of the connector's deliveries.
     pub(super) fn become_(&self, state: Taking) {
         let receiver = Receiver::of(&self.source, "acme.dead-letters".to_owned(), state).unwrap();
-        self.receivers.set(vec![Arc::new(receiver)]);
+        self.receivers.set(vec![Arc::new(receiver)], Vec::new());
     }
 
     /// From now on the connector cannot be received.
     pub(super) fn fail(&self) {
         let segment = Some("Invoicing".to_owned());
-        self.receivers.set_beside(Vec::new(), vec![Faulty { connector: "hooks".to_owned(), segment }]);
+        self.receivers.set(Vec::new(), vec![Faulty { connector: "hooks".to_owned(), segment }]);
     }
 
     /// Sends bytes that are one request, and reads the one answer.

@@ -23,7 +23,7 @@ use tributary::worker::rest::{Security, protect, router};
 use tributary::worker::state::State;
 use tributary::worker::state::configs::{self, Configs};
 use tributary::worker::state::statuses::{RunState, Status};
-use tributary::worker::state::writer::{OffsetWriter, StatusWriter};
+use tributary::worker::state::writer::StatusWriter;
 use tributary::worker::supervisor::Handle;
 use tributary::worker::topics;
 
@@ -72,7 +72,7 @@ impl Group {
 
     /// One that has a `WebhookSource` too, whose ledgers these are; it has read its topics.
     pub(crate) async fn subscribing(&self, subscriptions: Subscribing) -> Worker {
-        let webhooks: Arc<dyn Plugin> = Arc::new(WebhookSource::new(Providers::new([])));
+        let webhooks: Arc<dyn Plugin> = Arc::new(WebhookSource { providers: Providers::new([]) });
         let worker = self.made(&self.kafka, vec![webhooks], Some(subscriptions), None).await;
         tokio::time::timeout(LIMIT, worker.state.caught_up()).await.unwrap();
         worker
@@ -80,7 +80,7 @@ impl Group {
 
     /// One that has a `WebhookSource` too and shows runs from these; it has read its topics.
     pub(crate) async fn snapshotting(&self, snapshots: Arc<dyn Snapshots>) -> Worker {
-        let webhooks: Arc<dyn Plugin> = Arc::new(WebhookSource::new(Providers::new([])));
+        let webhooks: Arc<dyn Plugin> = Arc::new(WebhookSource { providers: Providers::new([]) });
         let worker = self.made(&self.kafka, vec![webhooks], None, Some(snapshots)).await;
         tokio::time::timeout(LIMIT, worker.state.caught_up()).await.unwrap();
         worker
@@ -109,7 +109,6 @@ impl Group {
             state: state.clone(),
             arbiter: arbiter.clone(),
             statuses: statuses.clone(),
-            offsets: OffsetWriter::new(partitions.offset, state.offsets.clone()),
             shards: Shards::new(kafka.clone(), TransactionOptions::default()),
             plugins: Plugins::new([Arc::new(Records) as Arc<dyn Plugin>].into_iter().chain(more)),
             providers: Providers::new([]),

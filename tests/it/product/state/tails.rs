@@ -12,7 +12,7 @@ use tributary::worker::arbiter::Changes;
 use tributary::worker::state::Tail;
 use tributary::worker::state::configs::{self, Configs};
 use tributary::worker::state::statuses::{RunState, Status};
-use tributary::worker::state::writer::{OffsetWriter, StatusWriter};
+use tributary::worker::state::writer::{OffsetRecords, StatusWriter};
 use tributary::worker::topics;
 
 use super::ground::{Ground, LIMIT, create};
@@ -106,7 +106,7 @@ async fn statuses_and_offsets_are_read_back_by_whoever_wrote_them(shared: &'stat
     let worker = ground.worker().await;
     let (topics, partitions) = (&ground.topics, ground.partitions);
     let statuses = StatusWriter::start(&ground.kafka, &topics.status.name, partitions.status).unwrap();
-    let offsets = OffsetWriter::new(partitions.offset, worker.state.offsets.clone());
+    let offsets = &worker.state.offsets;
     let map = |text: &str| serde_json::from_str::<serde_json::Map<_, _>>(text).unwrap();
 
     for round in 0..i64::from(cycles("STATUSES", 2)) {
@@ -125,14 +125,14 @@ async fn statuses_and_offsets_are_read_back_by_whoever_wrote_them(shared: &'stat
         assert_eq!(read, Some(status));
 
         let edit = (map(r#"{"topic":"t","partition":1}"#), Some(map(&format!(r#"{{"offset":{round}}}"#))));
-        let written = offsets.records("c", std::slice::from_ref(&edit));
+        let written = OffsetRecords::of(offsets, "c", std::slice::from_ref(&edit));
         let decide = |_: &Configs| {
             let writes = vec![configs::target_state("c", Some(TargetState::Stopped))];
             Ok::<_, ()>(((), Changes { writes, along: written.records.clone() }))
         };
         worker.arbiter.change(LIMIT, decide).await.unwrap();
-        offsets.read_back(&written, LIMIT).await.unwrap();
-        let read = worker.state.offsets.read(|offsets| offsets.get("c", &edit.0).cloned());
+        written.read_back(offsets, LIMIT).await.unwrap();
+        let read = offsets.read(|offsets| offsets.get("c", &edit.0).cloned());
         assert_eq!(read, edit.1, "read at once after the write");
     }
 }

@@ -45,6 +45,7 @@ use super::{
 use crate::{
     enrich::Subject,
     fence::Shelf,
+    snapshot::Reading,
     worker::records::{Shared, micros},
 };
 
@@ -231,9 +232,7 @@ impl Lists {
                     return false;
                 }
                 // Of what is not proved complete, nothing can be said that is missing; of part of a list neither.
-                let is_proved =
-                    job.reading.as_ref().and_then(|one| one.verdict()).is_some_and(|one| one.certified);
-                if !is_proved || job.filter.is_some() {
+                if !job.reading.as_ref().is_some_and(Reading::is_proved) || job.filter.is_some() {
                     let mut missing = Missing::default();
                     comparing.ask(&mut missing);
                     job.stage = Stage::Missing(missing);

@@ -56,13 +56,13 @@ impl Job {
     ) -> Option<Certificate> {
         let Collection { run, list, company, .. } = self.collection()?;
         let (reading, begun) = (self.reading.as_ref()?, self.started_at);
-        let mut certificate = match company {
+        let open = match company {
             Some(company) => {
                 Certificate::of_company(connector, run.clone(), list.name(), company.clone(), begun)
             }
             None => Certificate::of_shard(connector, run.clone(), list.name(), shard, begun),
         };
-        reading.verdict()?.fill(&mut certificate);
+        let mut certificate = reading.complete(open)?;
         certificate.ended_at = now;
         certificate.filter = self.filter.clone().filter(|_| reading.is_filtered());
         let Counts { published, unusable } = self.counts;

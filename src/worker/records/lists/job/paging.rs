@@ -10,7 +10,7 @@ use super::{
     Job, Stage, TRIES, WENT_BACK,
 };
 use crate::{
-    snapshot::{Seen, Want},
+    snapshot::{Reading, Seen, Want},
     worker::records::state::Collection,
 };
 
@@ -98,7 +98,7 @@ impl Job {
     pub(in super::super) fn goes_on(&mut self) {
         let is_over = match &self.sample {
             Some(sample) => sample.is_over(),
-            None => self.reading.as_ref().is_some_and(|reading| reading.verdict().is_some()),
+            None => self.reading.as_ref().is_some_and(Reading::is_over),
         };
         if matches!(self.stage, Stage::Asking | Stage::Pages) {
             self.stage = if is_over { Stage::Compare } else { Stage::Pages };

@@ -113,8 +113,8 @@ fn a_list_whose_provider_went_back_is_over_and_a_page_that_comes_then_is_of_no_u
 
     assert!(kept.ends && job.marks == 1 && matches!(job.stage, Stage::Compare));
     assert!(!job.look(&page(&first, &[1, 2])) && job.went_back(12).is_none());
-    let verdict = job.reading.as_ref().and_then(Reading::verdict).unwrap();
-    assert_eq!((verdict.certified, verdict.reason.as_deref()), (false, Some(WENT_BACK)));
+    let certificate = job.certificate("records", 3, true, 20).unwrap();
+    assert_eq!((certificate.certified, certificate.reason.as_deref()), (false, Some(WENT_BACK)));
 }
 
 fn not_found() -> api::Error {
@@ -144,8 +144,9 @@ fn a_list_that_is_not_offered_is_absent_where_its_known_records_are_read_instead
             job.fails(1, &not_found(), "why", 1, i64::from(at));
         }
 
-        let verdict = job.reading.as_ref().and_then(Reading::verdict).unwrap();
-        assert_eq!((job.is_absent, verdict.certified), (is_absent, false), "{list} {known}");
+        let reading = job.reading.as_ref().unwrap();
+        assert!(reading.is_over() && !reading.is_proved());
+        assert_eq!(job.is_absent, is_absent, "{list} {known}");
     }
 }
 
@@ -176,7 +177,7 @@ fn what_is_refused_is_so_for_good_only_where_nothing_of_it_was_read() {
         let kept: Vec<Seen> =
             (0..TRIES).filter_map(|at| job.fails(1, &error, "why", 1, i64::from(at))).collect();
 
-        assert_eq!(job.reading.as_ref().unwrap().verdict().is_some(), is_over, "{marks}");
+        assert_eq!(job.reading.as_ref().unwrap().is_over(), is_over, "{marks}");
         assert_eq!(kept.len(), usize::from(!is_over), "that the pass is void is kept");
     }
 }
