@@ -3,6 +3,8 @@
 //! Building takes minutes, so the system's is used if its headers are installed and it is version 3 or newer. `TRIBUTARY_OPENSSL=vendored` or `=system` decides otherwise: what is shipped is built with `vendored`, so that it runs on machines
 //! with another OpenSSL or none.
 
+#![allow(clippy::print_stdout, reason = "cargo reads what a build script prints")]
+
 use std::{env, path::Path};
 
 /// Decides which one is used.

@@ -171,7 +171,7 @@ impl Files {
 /// How long what still blocks a thread may hold up the end of the process.
 const EXIT_LIMIT: Duration = Duration::from_secs(1);
 
-/// Set to `true`, a worker has the class `TestSource` too.
+/// Set to `true`, a worker of a build with the simulator has the class `TestSource` too.
 const TEST_PLUGINS: &str = "TRIBUTARY_TEST_PLUGINS";
 
 /// The process's variables, some of which may not be text.

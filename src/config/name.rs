@@ -160,6 +160,11 @@ mod tests {
     use crate::config::key::{Key, Type};
 
     #[test]
+    fn longest_topic_prefix_makes_topics() {
+        assert!(model::TopicPrefix::new("a".repeat(PREFIX_LIMIT)).is_ok());
+    }
+
+    #[test]
     fn each_form_takes_what_it_should_and_nothing_else() {
         let table: &[(Rule, &[&str], &[&str])] = &[
             (TOPIC, &["a", "acme.dead-letters", "A_1"], &["", ".", "..", "a b", "ä", "a/b"]),

@@ -2,6 +2,8 @@
 //!
 //! It replaces the crate `openssl-sys`, where a feature decides whether OpenSSL is built or found. Here the build decides.
 
+#![allow(unsafe_code, reason = "it calls a function of C")]
+
 use std::{
     ffi::{c_int, c_void},
     ptr,

@@ -1,6 +1,6 @@
 //! Self-tests: breaches that each rule must find, and code that it must allow.
 
-use super::{NOT_OURS, assert_none, check, check_manifest, cycles};
+use super::{NOT_OURS, assert_none, check, check_manifest, cycles, unshared};
 
 pub(super) async fn upward_import_is_found_however_it_is_written() {
     for (path, text) in [
@@ -128,6 +128,20 @@ pub(super) async fn forbidden_dependency_in_a_manifest_is_found() {
     ] {
         assert_none(check_manifest(name, manifest));
     }
+}
+
+pub(super) async fn what_a_crate_does_not_share_is_found() {
+    const TESTED: &str = "default-members = [\".\", \"crates/kafka\"]";
+    const LINTS: &str = "[lints]\nworkspace = true";
+    for (name, manifest) in [
+        ("kafka", "[dependencies]\nurl.workspace = true".to_owned()),
+        ("kafka", format!("[dev-dependencies]\nurl = \"2\"\n\n{LINTS}")),
+        ("server", LINTS.to_owned()),
+    ] {
+        assert_eq!(unshared(name, &manifest, TESTED).len(), 1, "{name}: {manifest}");
+    }
+    let shared = format!("[dependencies]\nurl = {{ workspace = true, optional = true }} # why\n\n{LINTS}");
+    assert_none(unshared("kafka", &shared, TESTED));
 }
 
 pub(super) async fn cycle_is_found_at_each_level() {

@@ -18,6 +18,7 @@ use source::{Mention, Source};
 crate::tests! {
     plain imports_go_down_only;
     plain manifests_name_only_crates_below;
+    plain crates_share_tests_lints_and_versions;
     plain modules_form_no_unlisted_cycle;
     plain upward_import_is_found_however_it_is_written;
     plain sideways_import_is_found_unless_it_is_its_own_module;
@@ -26,6 +27,7 @@ crate::tests! {
     plain module_or_crate_without_a_place_is_found;
     plain super_super_out_of_a_room_is_found;
     plain forbidden_dependency_in_a_manifest_is_found;
+    plain what_a_crate_does_not_share_is_found;
     plain cycle_is_found_at_each_level;
     plain cycle_through_unit_tests_does_not_count;
     plain known_cycle_may_only_shrink;
@@ -132,6 +134,15 @@ async fn manifests_name_only_crates_below() {
     }
 }
 
+async fn crates_share_tests_lints_and_versions() {
+    let root_manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let tested = root_manifest.lines().find(|line| line.starts_with("default-members")).unwrap();
+    for (name, _) in CRATES {
+        let manifest = fs::read_to_string(root().join(format!("crates/{name}/Cargo.toml"))).unwrap();
+        assert_none(unshared(name, &manifest, tested));
+    }
+}
+
 async fn modules_form_no_unlisted_cycle() {
     assert_none(cycles::check(&rust_files(), KNOWN_CYCLES));
 }
@@ -221,6 +232,27 @@ fn check_manifest(name: &str, manifest: &str) -> Vec<String> {
             format!("crates/{name}/Cargo.toml:{line}: {name} must not depend on {package}")
         })
         .collect()
+}
+
+/// What a crate does not take from the workspace: a place among the `tested` crates, lints, versions of dependencies.
+fn unshared(name: &str, manifest: &str, tested: &str) -> Vec<String> {
+    let mut faults = Vec::new();
+    if !tested.contains(&format!("\"crates/{name}\"")) {
+        faults.push(format!("crates/{name} is not in default-members: `cargo test` leaves it out"));
+    }
+    if !manifest.contains("[lints]\nworkspace = true") {
+        faults.push(format!("crates/{name}/Cargo.toml: `[lints] workspace = true` is missing"));
+    }
+    let mut lists_dependencies = false;
+    for (line, text) in (1..).zip(manifest.lines()) {
+        let text = text.split('#').next().unwrap_or_default().trim();
+        if let Some(header) = text.strip_prefix('[') {
+            lists_dependencies = header.trim_end_matches(']').ends_with("dependencies");
+        } else if lists_dependencies && !text.is_empty() && !text.contains("workspace = true") {
+            faults.push(format!("crates/{name}/Cargo.toml:{line}: declare its version in the workspace"));
+        }
+    }
+    faults
 }
 
 /// The names in the `[dependencies]` of a manifest, each with its line; ours without the prefix that their packages have.
