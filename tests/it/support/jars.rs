@@ -205,7 +205,9 @@ fn finish(name: &str, command: Command, log: &Path) -> Result<()> {
     let process = Process::spawn(name, command, log)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     let runtime = runtime.map_err(|error| Error(format!("{name}: build a runtime: {error}")))?;
-    let status = runtime.block_on(process.wait(FETCH_LIMIT))?;
+    // On a thread of its own: benchmarks come here from inside a runtime.
+    let wait = || runtime.block_on(process.wait(FETCH_LIMIT));
+    let status = std::thread::scope(|scope| scope.spawn(wait).join().unwrap())?;
     if status.success() { Ok(()) } else { Err(process.error(&format!("{name}: {status}"))) }
 }
 
