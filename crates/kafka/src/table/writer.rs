@@ -54,7 +54,7 @@ pub struct WriterOptions {
     /// Partitions of the table's topic that it writes to and decides on.
     pub partitions: Vec<i32>,
     /// Partitions of other topics that it also writes to. They are read at the first taking of the id, before a write to them,
-    /// and after one whose outcome is not known.
+    /// after one whose outcome is not known, and after a connection was lost.
     pub also: Vec<Place>,
     /// How long open transactions in these partitions are waited for before those of this id are ended.
     pub patience: Duration,
@@ -77,7 +77,7 @@ pub struct FencedWriter<S> {
     trouble: Trouble,
 }
 
-/// Why the write under way had to be tried again; `None` before it has failed once.
+/// Why the write under way, or the last one, was not written at once; `None` where it was.
 pub type Trouble = Arc<Mutex<Option<Error>>>;
 
 /// Whether earlier holders of the id may have left transactions open in [`WriterOptions::also`].
@@ -184,6 +184,7 @@ impl<S: Apply> FencedWriter<S> {
     /// The lease has ended, or Kafka did not answer before the deadline.
     pub async fn take(&mut self, end: Instant) -> Result<(), Error> {
         self.held = None;
+        self.newest = self.table.last_write();
         let limit = left(end);
         let taking = async {
             let WriterOptions { transactional_id, lease, partitions, also, patience, .. } = &self.options;
@@ -232,6 +233,10 @@ impl<S: Apply> FencedWriter<S> {
                 }
                 Err(error) => error,
             };
+            if matches!(error, Error::Fenced { .. }) && !self.options.takes_back {
+                // Its successor keeps the id, whatever else this one is asked to write.
+                self.options.lease = Arc::new(|| false);
+            }
             let wait = backoff.next_wait(Retry::Later).unwrap_or_default();
             if left(end).is_zero() {
                 // The cause says more than that time is up.
@@ -239,10 +244,6 @@ impl<S: Apply> FencedWriter<S> {
                 return Err(WriteError::Kafka(if is_late { last.unwrap_or(error) } else { error }));
             }
             if self.is_final(&error) {
-                if matches!(error, Error::Fenced { .. }) {
-                    // Its successor keeps the id, whatever else this one is asked to write.
-                    self.options.lease = Arc::new(|| false);
-                }
                 return Err(WriteError::Kafka(error));
             }
             *self.trouble.lock() = Some(error.clone());
@@ -329,6 +330,10 @@ impl<S: Apply> FencedWriter<S> {
                 Err(source)
             }
             Ok(Err(Failure::Rebuilt { source } | Failure::Fenced { source } | Failure::Over { source })) => {
+                // What was committed before the connection was lost may hang, also beside the table.
+                if matches!(source, Error::Cut { .. }) {
+                    self.also = Also::Due;
+                }
                 *unknown = Some((mark, result));
                 Err(source)
             }
