@@ -13,7 +13,7 @@
 //! runs what is left. A part that panics is answered [`Outcome::Late`] and leaves its lane usable; the other parts go on.
 
 use std::{
-    panic::AssertUnwindSafe,
+    panic::{self, AssertUnwindSafe},
     pin::pin,
     sync::{Arc, atomic::Ordering},
 };
@@ -90,11 +90,15 @@ impl<S: Sinks> Shared<S> {
     ) -> Outcome {
         let (mut running, mut answers) = (Vec::with_capacity(parts.len()), Vec::with_capacity(parts.len()));
         for part in parts {
-            let (line, item, reports) = self.enter(delivery, part);
             let (sender, answer) = oneshot::channel();
+            answers.push(answer);
+            let entered = panic::catch_unwind(AssertUnwindSafe(|| self.enter(delivery, part)));
+            let Ok((line, item, reports)) = entered else {
+                tracing::error!("handling a delivery panicked; its sender must repeat it");
+                continue;
+            };
             let part = InFlight { shared: Arc::clone(self), line, item, since, answer: Some(sender) };
             running.push(Box::pin(part.run(reports)));
-            answers.push(answer);
         }
         let (sender, mut answer) = oneshot::channel();
         let answering = async move {
