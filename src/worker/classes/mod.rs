@@ -44,7 +44,7 @@ mod tests {
             assert!(Plugins::of(&worker, false).find(name).is_some(), "{name}");
         }
         assert!(Plugins::of(&worker, false).find("TestSource").is_none());
-        assert!(Plugins::of(&worker, true).find("TestSource").is_some());
+        assert_eq!(Plugins::of(&worker, true).find("TestSource").is_some(), cfg!(feature = "simulator"));
     }
 
     #[test]

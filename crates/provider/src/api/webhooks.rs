@@ -43,8 +43,6 @@ pub struct Operation {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Webhook {
-    /// Its id.
-    pub id: Option<String>,
     /// `thirdPartyApplicationName`.
     #[serde(rename = "thirdPartyApplicationName")]
     pub application: Option<String>,
@@ -217,7 +215,7 @@ fn changed(body: &[u8], secrets: &[&Secret]) -> Changed {
             let result = body::parse::<Outcome>(body);
             result.map_or(Changed::Nothing, |result| Changed::Operation(result.operation(secrets)))
         }
-        Ok(members) if members.contains_key("id") => {
+        Ok(members) if members.get("id").is_some_and(Value::is_string) => {
             body::parse(body).map_or(Changed::Nothing, |webhook| Changed::Webhook(Box::new(webhook)))
         }
         _ => Changed::Nothing,

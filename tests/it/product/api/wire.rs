@@ -182,7 +182,7 @@ async fn a_webhook_lives_its_whole_life() {
     assert_eq!((made.state, made.errors.len()), (Some(3), 0));
     let id = made.webhook.unwrap();
     let webhook = accounting.webhook(resource, &id, &ask()).await.unwrap();
-    assert_eq!((webhook.id.as_deref(), webhook.url.as_ref()), (Some(id.as_str()), Some(&wanted.url)));
+    assert_eq!(webhook.url.as_ref(), Some(&wanted.url));
     assert_eq!(webhook.application.as_deref(), Some("tributary"));
     let names: Vec<_> = webhook.events.iter().filter_map(|event| event.semantic_name.clone()).collect();
     assert_eq!(names, events);
@@ -450,7 +450,7 @@ async fn many_that_need_a_login_cause_one() {
     let long = ask();
     let answers = futures::future::join_all((0..50).map(|_| invoicing.hooks(&long))).await;
     assert!(answers.iter().all(Result::is_ok), "{answers:?}");
-    let requests = simulator.provider().gateway.requests(1, 100);
+    let requests = simulator.provider().gateway.requests(0, 100);
     let logins = requests.iter().filter(|(_, request)| request.target.ends_with("/users/login"));
     assert_eq!(logins.count(), 1);
 }

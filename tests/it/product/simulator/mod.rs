@@ -16,7 +16,7 @@ mod others;
 mod process;
 mod reads;
 pub(crate) mod receiver;
-mod tokens;
+pub(super) mod tokens;
 mod webhooks;
 mod world;
 
