@@ -1,7 +1,6 @@
 //! The verdict on a failure, and the backoff that obeys it.
 //!
-//! An error whose cause may pass answers `retry()` with a [`Retry`]. Whoever handles the error acts on that verdict and never
-//! on the error's text. [`Backoff`] turns "again, later" into bounded, jittered waits.
+//! `retry()` of an error says whether another attempt may succeed. Callers act on that [`Retry`] and never on the error's text. [`Backoff`] turns "again, later" into bounded, jittered waits.
 
 use std::{error::Error, fmt, time::Duration};
 

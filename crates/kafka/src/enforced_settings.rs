@@ -77,7 +77,7 @@ const IN_ORDER: &str =
     "a record must not be given up while a later one goes through, and deadlines are the receiver's";
 const AS_NEEDED: &str = "a topic is created as the worker needs it, never with the broker's defaults because it was \
                          asked for";
-const NOT_READ: &str = "nobody reads what is shared out";
+const NOT_READ: &str = "the group only assigns partitions; its consumer reads no records";
 
 /// A value that the worker alone chooses.
 fn sets(key: &'static str, value: impl Into<String>) -> EnforcedSetting {
@@ -171,7 +171,7 @@ fn of_consumers(group: &str, sight: Sight) -> [EnforcedSetting; 7] {
         accepts("auto.offset.reset", "error", &["error", "none"])
             .because("an offset out of range opens a gap and is never a silent jump"),
         accepts("enable.partition.eof", "true", TRUE)
-            .because("reading to the end needs to be told where the end is"),
+            .because("a read to the end stops at the end that librdkafka reports"),
         no_topics(),
     ]
 }

@@ -247,7 +247,7 @@ impl Consumer {
         };
         let run = move |opened| {
             poll::run(order, opened);
-            // Nobody may be waiting for it.
+            // The receiver may have been dropped.
             end.send(()).ok();
         };
         let poll::Opened { poller, client, ends } =

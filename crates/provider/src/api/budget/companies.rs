@@ -75,7 +75,7 @@ impl Companies {
         name
     }
 
-    /// One that was forgotten while somebody waited for it begins anew.
+    /// The state of a company; a new one if it was forgotten while a request of it waited.
     fn entry(&mut self, company: &Arc<str>, now: Instant) -> &mut Company {
         let Self { known, rate, hasher, .. } = self;
         known.entry(Arc::clone(company)).or_insert_with(|| Company::new(*rate, now, hasher.hash_one(company)))
@@ -100,7 +100,7 @@ impl Companies {
         }
     }
 
-    /// What somebody has waited for since then, where it was not for a pause of the application.
+    /// What a request has waited for since then, if not for a pause of the application.
     pub(super) fn held_since(&self, company: Option<&str>, since: Instant) -> ApiWait {
         match company.and_then(|company| self.known.get(company)) {
             Some(one) if one.adapt.paused_until.is_some_and(|end| end > since) => ApiWait::Throttled,

@@ -149,7 +149,7 @@ impl State {
         self.adapt.paused(now).max(self.companies.paused(company, now))
     }
 
-    /// What somebody has waited for since then, and how much longer it would be where that is known.
+    /// What a request has waited for since then, and how much longer it would wait, if known.
     pub(super) fn waited_for(
         &self,
         company: Option<&str>,
@@ -217,7 +217,7 @@ impl State {
 
     /// A request was refused: pauses and cuts its company, the application, or both. For how long.
     pub(super) fn refused(&mut self, turn: &Turn, now: Instant, told: Option<Duration>) -> Duration {
-        // Either nobody else's, or on its way when the application was cut.
+        // The request belongs to no company, or was in flight when the application's rate was cut.
         let (Some(company), true) = (&turn.company, turn.cuts == self.adapt.cuts) else {
             return self.adapt.refused(now, told, turn.cuts);
         };

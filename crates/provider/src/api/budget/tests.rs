@@ -466,7 +466,7 @@ fn one_key_at_one_address_has_one_budget_of_the_largest_wish_of_those_who_are_th
     drop(second);
     assert_eq!(first.shared.state.lock().rates, rates(50.0, 3.0));
     drop(clone);
-    assert_eq!(first.shared.state.lock().rates, small, "a wish outlived whoever had it");
+    assert_eq!(first.shared.state.lock().rates, small, "a rate outlived its budget");
 
     for apart in [budgets.of(&there, &key, Some(small)), budgets.of(&here, &other, Some(small))] {
         assert!(!first.is_same(&apart));

@@ -41,7 +41,7 @@ impl Answer {
         // An empty token is none: the former refresh token stays.
         let secret = |text: String| Some(Secret::new(text)).filter(|token| !token.is_empty());
         Some(Granted {
-            // Both may be told, and differ: it is of no use after either.
+            // `expires_in` and the token's own `exp` may differ; the earlier one counts.
             access_expires_ms: [told, token::told_end_ms(&access)].into_iter().flatten().min(),
             access: Secret::new(access),
             refresh: self.refresh_token.map(RefreshToken::into_secret).and_then(secret),
