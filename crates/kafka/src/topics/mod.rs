@@ -74,7 +74,15 @@ impl Admin {
     /// exists does not fit.
     pub async fn ensure(&self, specs: &[TopicSpec]) -> Result<(), Error> {
         let session = Session::open(self).await?;
-        let missing = self.verify(&session, specs).await?;
+        let mut missing = self.verify(&session, specs).await?;
+        if let (Self::Real(_), false) = (self, missing.is_empty()) {
+            // The controller may have topics that the broker has not heard of.
+            let existing = session.create(&missing, Create::Check).await?;
+            if !existing.is_empty() {
+                session.await_leaders(existing).await?;
+                missing = self.verify(&session, specs).await?;
+            }
+        }
         if missing.is_empty() {
             return Ok(());
         }
@@ -138,7 +146,7 @@ impl Admin {
 
     async fn create(&self, session: &Session, missing: &[&TopicSpec]) -> Result<(), Error> {
         let cluster = match self {
-            Self::Real(_) => return session.create(missing).await,
+            Self::Real(_) => return session.create(missing, Create::Now).await.map(drop),
             Self::Embedded(cluster) => cluster,
         };
         for spec in missing {
@@ -156,6 +164,14 @@ impl Admin {
             Self::Embedded(cluster) => cluster.bootstrap_servers(),
         }
     }
+}
+
+/// What a request for new topics does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Create {
+    /// Nothing but say what it would do.
+    Check,
+    Now,
 }
 
 /// The clients of one task. They are not kept, because their log queues are not polled and would grow.
@@ -212,15 +228,18 @@ impl Session {
         blocking("find topics", find_all).await?
     }
 
-    async fn create(&self, missing: &[&TopicSpec]) -> Result<(), Error> {
+    /// Creates topics, or checks that they could be created. Returns those that exist.
+    async fn create(&self, missing: &[&TopicSpec], create: Create) -> Result<Vec<String>, Error> {
         let topics: Vec<NewTopic<'_>> = missing.iter().map(|spec| new_topic(spec)).collect();
         let names = missing.iter().map(|spec| spec.name.as_str()).collect::<Vec<_>>().join(", ");
-        let options = options().operation_timeout(Some(REQUEST_LIMIT));
+        let options = options().operation_timeout(Some(REQUEST_LIMIT)).validate_only(create == Create::Check);
         let created = self.admin().await?.create_topics(&topics, &options).await;
         let results = created.map_err(|error| Error::request(format!("create topics {names}"), error))?;
+        let mut existing = Vec::new();
         for result in results {
             match result {
-                Ok(_) | Err((_, Code::TopicAlreadyExists)) => {}
+                Ok(_) => {}
+                Err((topic, Code::TopicAlreadyExists)) => existing.push(topic),
                 Err((topic, code)) => {
                     let described =
                         missing.iter().find(|spec| spec.name == topic).map(|spec| described(spec));
@@ -229,7 +248,7 @@ impl Session {
                 }
             }
         }
-        Ok(())
+        Ok(existing)
     }
 
     /// Waits until every named topic is known and led.
