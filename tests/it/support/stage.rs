@@ -105,13 +105,14 @@ impl Stage {
         login.finish(&self.http).await
     }
 
-    /// Has a connector with this configuration, as soon as a worker takes it.
+    /// Has a connector with this configuration, as soon as a worker takes it. A try whose answer was late may have made the change that
+    /// the next one finds: 409.
     pub(crate) async fn configure(&self, connector: &str, config: &Value) -> Result<()> {
         let (path, began) = (format!("/connectors/{connector}/config"), Instant::now());
         loop {
             match self.ask(0, "PUT", &path, Some(config)).await {
                 Ok((200 | 201, _)) => return Ok(()),
-                Ok((503, _)) | Err(_) if lost::fair(began) < LIMIT => sleep(STEP).await,
+                Ok((409 | 503, _)) | Err(_) if lost::fair(began) < LIMIT => sleep(STEP).await,
                 other => return Err(Error(format!("configure {connector}: {other:?}"))),
             }
         }
