@@ -124,6 +124,18 @@ impl Settings {
         Ok(Self { client, config, token })
     }
 
+    /// Whether clients with these settings are the same to Kafka, secrets included.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        // The map shows no secrets.
+        let (own, others) = (self.config.config_map(), other.config.config_map());
+        own.len() == others.len() && own.keys().all(|key| self.config.get(key) == other.config.get(key))
+    }
+
+    /// Whether its clients log in with tokens, which have to be renewed.
+    pub(super) fn has_token(&self) -> bool {
+        self.token.is_some()
+    }
+
     /// Everything that is wrong with the user's settings for a role, each looked at alone.
     fn faults(kafka: &Kafka, role: &Role) -> Vec<Error> {
         let client = role.client();

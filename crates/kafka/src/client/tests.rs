@@ -36,6 +36,17 @@ fn a_user_may_change_a_default_under_either_of_its_names() {
 }
 
 #[test]
+fn settings_that_differ_in_a_secret_alone_are_not_the_same() {
+    let with = |password| {
+        let settings = [("sasl.username", "u"), ("sasl.password", password)];
+        Settings::new(&kafka(&[], &settings), &consumer()).unwrap()
+    };
+
+    assert!(with("one").is_same(&with("one")));
+    assert!(!with("one").is_same(&with("two")));
+}
+
+#[test]
 fn zstd_is_refused_with_a_remedy_where_it_is_not_built_in() {
     let errors = check_settings(&kafka(&[("compression.type", "zstd")], &[]));
 

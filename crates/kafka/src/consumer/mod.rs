@@ -15,7 +15,10 @@
 //! On failure: lost brokers only delay; what will not pass by itself (no such topic, no permission) comes out of
 //! [`Consumer::next`], which may be called again.
 
+mod ends;
 mod poll;
+mod question;
+mod spare;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,8 +36,10 @@ use tokio::{
     sync::{mpsc, oneshot},
     time::{Instant, timeout_at},
 };
+use tokio_util::sync::CancellationToken;
 
-pub(super) use poll::{Client, close, create, find_topic, find_topics};
+pub(super) use question::{create, find_topic, find_topics};
+pub(super) use spare::ask;
 
 use crate::{
     Error, Kafka,
@@ -153,7 +158,7 @@ pub struct Consumer {
     shared: Arc<Shared>,
     paused: Paused,
     poller: thread::Thread,
-    client: Weak<poll::Client>,
+    client: Weak<question::Client>,
     ended: oneshot::Receiver<()>,
 }
 
@@ -164,9 +169,7 @@ impl Consumer {
         assignments: Vec<Assignment>,
         options: &Options,
     ) -> Result<Self, Error> {
-        Self::open(kafka, assignments, options, Sight::Committed, AskEnds::No)
-            .await
-            .map(|(consumer, _)| consumer)
+        Self::open(kafka, assignments, options, Sight::Committed, Ends::new()).await
     }
 
     /// The next record or end, in order within each partition. Cancel safe: a dropped call loses nothing.
@@ -209,7 +212,7 @@ impl Consumer {
             let stopped = Error::Stopped { action: action.clone() };
             let ask = move || {
                 let client = client.upgrade().ok_or(stopped)?;
-                poll::ask(&client, &topic, partition, limit)
+                ends::ask(&client, &topic, partition, limit)
             };
             blocking(&action, ask).await?
         }
@@ -228,8 +231,8 @@ impl Consumer {
         assignments: Vec<Assignment>,
         options: &Options,
         sight: Sight,
-        ends: AskEnds,
-    ) -> Result<(Self, Ends), Error> {
+        ends: Ends,
+    ) -> Result<Self, Error> {
         let (sender, events) = mpsc::channel(options.buffer_records.max(1));
         let shared = Arc::new(Shared { limit: options.buffer_bytes, ..Shared::default() });
         let paused: Paused =
@@ -250,9 +253,9 @@ impl Consumer {
             // The receiver may have been dropped.
             end.send(()).ok();
         };
-        let poll::Opened { poller, client, ends } =
+        let poll::Opened { poller, client } =
             start_thread("kafka-consumer", "start to read from Kafka", run).await??;
-        Ok((Self { events, shared, paused, poller, client, ended }, ends))
+        Ok(Self { events, shared, paused, poller, client, ended })
     }
 
     fn set_paused(&self, topic: &str, partition: i32, paused: bool) -> bool {
@@ -334,7 +337,8 @@ pub async fn read_decided(
 /// A reading to the end as [`read_decided`] does it, for those who need time between records: what is not taken waits, and the
 /// broker is asked for no more.
 pub struct Reading {
-    consumer: Consumer,
+    /// `None` where there is nothing to read.
+    consumer: Option<Consumer>,
     /// Partitions whose end has not come.
     open: BTreeSet<Place>,
     positions: BTreeMap<i32, i64>,
@@ -358,29 +362,42 @@ impl Reading {
         let action = format!("read {topic} partitions {partitions:?} to the end");
         let topic: Arc<str> = topic.into();
         let starts = starts.iter().map(|(partition, start)| ((Arc::clone(&topic), *partition), *start));
-        let decided = AskEnds::Decided { also: waits.also.to_vec(), patience: waits.patience };
-        Self::open(kafka, starts.collect(), Sight::Committed, decided, action, waits.limit).await
+        let starts: BTreeMap<Place, Start> = starts.collect();
+        let end = Instant::now() + waits.limit;
+        let late = Error::Deadline { action, limit: waits.limit };
+        let ends = timeout_at(end, decided_ends(kafka, starts.keys().cloned().collect(), waits)).await;
+        let ends = ends.unwrap_or_else(|_| Err(late.clone()))?;
+        Self::open(kafka, starts, Sight::Committed, ends, end, late).await
     }
 
     async fn open(
         kafka: &Kafka,
         starts: BTreeMap<Place, Start>,
         sight: Sight,
-        ends: AskEnds,
-        action: String,
-        limit: Duration,
+        ends: Ends,
+        end: Instant,
+        late: Error,
     ) -> Result<Self, Error> {
-        let end = Instant::now() + limit;
-        let late = Error::Deadline { action, limit };
-        let open: BTreeSet<Place> = starts.keys().cloned().collect();
-        let assignment = |((topic, partition), start)| Assignment { topic, partition, start };
-        let assignments = starts.into_iter().map(assignment).collect();
-        let options = Options { connect_limit: limit, ..Options::default() };
-        let opening = Consumer::open(kafka, assignments, &options, sight, ends);
-        let opened = timeout_at(end, opening).await;
-        let (consumer, ends) = opened.unwrap_or_else(|_| Err(late.clone()))?;
         // The end that the broker reported before the first fetch: all records below it come before the end is reached.
-        let positions = open.iter().filter_map(|place| Some((place.1, ends.get(place)?.1))).collect();
+        let positions = starts.keys().filter_map(|place| Some((place.1, ends.get(place)?.1))).collect();
+        let has_records = |(place, start): &(Place, Start)| match (start, ends.get(place)) {
+            (Start::Earliest, Some((first, next))) => first < next,
+            (Start::Offset(offset), Some((_, next))) => offset != next,
+            (Start::End, Some(_)) => false,
+            (_, None) => true,
+        };
+        let starts: Vec<(Place, Start)> = starts.into_iter().filter(has_records).collect();
+        let open: BTreeSet<Place> = starts.iter().map(|(place, _)| place.clone()).collect();
+        let assignment = |((topic, partition), start)| Assignment { topic, partition, start };
+        let assignments: Vec<Assignment> = starts.into_iter().map(assignment).collect();
+        let consumer = if assignments.is_empty() {
+            None
+        } else {
+            let connect_limit = end.saturating_duration_since(Instant::now());
+            let options = Options { connect_limit, ..Options::default() };
+            let opened = timeout_at(end, Consumer::open(kafka, assignments, &options, sight, ends)).await;
+            Some(opened.unwrap_or_else(|_| Err(late.clone()))?)
+        };
         Ok(Self { consumer, open, positions, end, late })
     }
 
@@ -389,8 +406,9 @@ impl Reading {
     /// # Errors
     /// The position is not in the log, what stands there cannot be read, or the time is up.
     pub async fn next(&mut self) -> Result<Option<Received>, Error> {
+        let Some(consumer) = &mut self.consumer else { return Ok(None) };
         while !self.open.is_empty() {
-            let event = timeout_at(self.end, self.consumer.next()).await;
+            let event = timeout_at(self.end, consumer.next()).await;
             match event.unwrap_or_else(|_| Err(self.late.clone()))? {
                 Event::End { topic, partition } => drop(self.open.remove(&(topic, partition))),
                 Event::Record(record) => {
@@ -449,19 +467,31 @@ pub(super) async fn ends(
         return Ok(Ends::new());
     }
     let (kafka, places) = (kafka.clone(), places.to_vec());
-    blocking("ask for the ends of partitions", move || poll::ends(&kafka, &places, sight, limit)).await?
+    blocking("ask for the ends of partitions", move || ends::ends(&kafka, &places, sight, limit)).await?
+}
+
+/// Where these partitions end once every transaction before their ends is decided, and those of other partitions too.
+async fn decided_ends(kafka: &Kafka, mut places: Vec<Place>, waits: &Waits<'_>) -> Result<Ends, Error> {
+    places.extend_from_slice(waits.also);
+    if places.is_empty() {
+        return Ok(Ends::new());
+    }
+    let (kafka, patience, limit) = (kafka.clone(), waits.patience, waits.limit);
+    let dropped = CancellationToken::new();
+    let _guard = dropped.clone().drop_guard();
+    let ask = move || ends::decided_ends(&kafka, &places, patience, limit, || dropped.is_cancelled());
+    blocking("ask for the ends of partitions", ask).await?
 }
 
 /// Whether Kafka knows such a partition, with a leader or without.
 pub(super) async fn exists(kafka: &Kafka, place: &Place, limit: Duration) -> Result<bool, Error> {
     let (kafka, (topic, partition)) = (kafka.clone(), place.clone());
     let ask = move || {
-        let client = create(&kafka, &Role::Query(Sight::Committed))?;
-        match find_topic(&client, &topic, limit) {
+        spare::ask(&kafka, &Role::Query(Sight::Committed), |client| match find_topic(client, &topic, limit) {
             Ok(found) => Ok(found.partitions.contains(&partition)),
             Err(error) if error.lacks_topic() => Ok(false),
             Err(error) => Err(error),
-        }
+        })
     };
     blocking("ask for a partition", ask).await?
 }
@@ -477,26 +507,17 @@ pub(super) async fn look(
     if starts.is_empty() {
         return Ok(());
     }
+    let end = Instant::now() + limit;
+    let late = Error::Deadline { action: "look at what stands in partitions".to_owned(), limit };
+    let places: Vec<Place> = starts.keys().cloned().collect();
+    let ends = timeout_at(end, ends(kafka, &places, sight, limit)).await;
+    let ends = ends.unwrap_or_else(|_| Err(late.clone()))?;
     let starts = starts.into_iter().map(|(place, offset)| (place, Start::Offset(offset))).collect();
-    let action = "look at what stands in partitions".to_owned();
-    let mut reading = Reading::open(kafka, starts, sight, AskEnds::Now, action, limit).await?;
+    let mut reading = Reading::open(kafka, starts, sight, ends, end, late).await?;
     while let Some(record) = reading.next().await? {
         each(record);
     }
     Ok(())
-}
-
-/// Whether the ends of partitions are asked for before the first fetch.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum AskEnds {
-    No,
-    /// As far as can be read now.
-    Now,
-    /// Once every transaction before them is decided, and those of other partitions too.
-    Decided {
-        also: Vec<Place>,
-        patience: Duration,
-    },
 }
 
 /// First and next offset of partitions.

@@ -24,7 +24,7 @@ use crate::Kafka;
 use crate::{
     Error, Mismatch,
     client::{Settings, blocking, on_closing_thread},
-    consumer::{self, Client, find_topics},
+    consumer::{self, find_topics},
     context::Context,
     embedded::Cluster,
     role::Role,
@@ -73,7 +73,7 @@ impl Admin {
     /// Makes sure that all these topics exist and are what they must be, new ones with leaders. Creates nothing if one that
     /// exists does not fit.
     pub async fn ensure(&self, specs: &[TopicSpec]) -> Result<(), Error> {
-        let session = Session::open(self).await?;
+        let session = Session::new(self);
         let mut missing = self.verify(&session, specs).await?;
         if let (Self::Real(_), false) = (self, missing.is_empty()) {
             // The controller may have topics that the broker has not heard of.
@@ -95,7 +95,7 @@ impl Admin {
 
     /// Verifies those of the topics that exist, changes nothing, and names those that do not.
     pub async fn inspect(&self, specs: &[TopicSpec]) -> Result<Vec<String>, Error> {
-        let session = Session::open(self).await?;
+        let session = Session::new(self);
         let missing = self.verify(&session, specs).await?;
         Ok(missing.into_iter().map(|spec| spec.name.clone()).collect())
     }
@@ -126,16 +126,18 @@ impl Admin {
 
     /// Partition counts of those of the named topics that exist.
     pub async fn partition_counts(&self, names: &[&str]) -> Result<BTreeMap<String, i32>, Error> {
-        let session = Session::open(self).await?;
+        let session = Session::new(self);
         let found = session.find(names.iter().map(|name| (*name).to_owned()).collect()).await?;
         Ok(partition_counts(found))
     }
 
     /// The id of the cluster; `None` where its brokers tell none in time.
     pub async fn cluster_id(&self) -> Result<Option<String>, Error> {
-        let session = Session::open(self).await?;
-        let metadata = session.metadata()?;
-        blocking("ask for the cluster's id", move || metadata.client().fetch_cluster_id(REQUEST_LIMIT)).await
+        let kafka = self.kafka();
+        let fetch = move || {
+            consumer::ask(&kafka, &Role::Admin, |client| Ok(client.client().fetch_cluster_id(REQUEST_LIMIT)))
+        };
+        blocking("ask for the cluster's id", fetch).await?
     }
 
     /// The partition count that the existing ones of the named topics agree on, `None` if none exists. Topics that are
@@ -158,6 +160,13 @@ impl Admin {
         Ok(())
     }
 
+    fn kafka(&self) -> Kafka {
+        match self {
+            Self::Real(kafka) => kafka.clone(),
+            Self::Embedded(cluster) => cluster.settings(),
+        }
+    }
+
     fn bootstrap_servers(&self) -> &str {
         match self {
             Self::Real(kafka) => &kafka.bootstrap_servers,
@@ -174,30 +183,16 @@ enum Create {
     Now,
 }
 
-/// The clients of one task. They are not kept, because their log queues are not polled and would grow.
+/// How one task reaches Kafka.
 struct Session {
     kafka: Kafka,
-    /// Queries metadata by topic name, which never creates a topic. Only `None` while the session is dropped.
-    metadata: Option<Arc<Client>>,
-    /// Created when it is first needed.
+    /// Created when it is first needed. It is not kept, because its log queue is not polled and would grow.
     admin: OnceCell<Arc<AdminClient<Context>>>,
 }
 
 impl Session {
-    async fn open(admin: &Admin) -> Result<Self, Error> {
-        let kafka = match admin {
-            Admin::Real(kafka) => kafka.clone(),
-            Admin::Embedded(cluster) => cluster.settings(),
-        };
-        let open = move || {
-            let metadata = Some(consumer::create(&kafka, &Role::Admin)?);
-            Ok(Self { kafka, metadata, admin: OnceCell::new() })
-        };
-        blocking("create the metadata client", open).await?
-    }
-
-    fn metadata(&self) -> Result<Arc<Client>, Error> {
-        self.metadata.clone().ok_or_else(|| Error::Stopped { action: "administer topics".into() })
+    fn new(admin: &Admin) -> Self {
+        Self { kafka: admin.kafka(), admin: OnceCell::new() }
     }
 
     async fn admin(&self) -> Result<Arc<AdminClient<Context>>, Error> {
@@ -216,11 +211,13 @@ impl Session {
 
     /// Those of the named topics that exist.
     async fn find(&self, names: Vec<String>) -> Result<BTreeMap<String, Topic>, Error> {
-        let metadata = self.metadata()?;
+        let kafka = self.kafka.clone();
         let find_all = move || {
             let is_name = |name: &&str| !name.is_empty() && name.len() <= LONGEST_NAME;
             let names: Vec<&str> = names.iter().map(String::as_str).filter(is_name).collect();
-            let found = find_topics(&metadata, &names, REQUEST_LIMIT)?;
+            // It queries metadata by topic name, which never creates a topic.
+            let found =
+                consumer::ask(&kafka, &Role::Admin, |client| find_topics(client, &names, REQUEST_LIMIT))?;
             let existing =
                 found.into_iter().map(|(name, found)| Ok(existing(&name, found)?.map(|found| (name, found))));
             existing.filter_map(Result::transpose).collect()
@@ -295,9 +292,6 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if let Some(metadata) = self.metadata.take() {
-            consumer::close(metadata);
-        }
         let admin = self.admin.take();
         on_closing_thread(move || drop(admin));
     }

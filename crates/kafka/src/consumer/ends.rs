@@ -1,0 +1,210 @@
+//! Where partitions begin and end, also behind transactions that are still open.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use rdkafka::{
+    Message, Offset, TopicPartitionList,
+    consumer::Consumer as _,
+    error::{KafkaError, RDKafkaErrorCode as Code},
+};
+
+use super::{
+    Ends, Place,
+    question::{Client, SHORTEST, check_places, close, create, find_topics, topics_of},
+    spare,
+};
+use crate::{
+    Error, Kafka, OpenTransaction,
+    client::in_steps,
+    role::{Role, Sight},
+};
+
+/// The most a broker is asked for the offsets of a partition that it does not know yet.
+pub(super) const WATERMARK_LIMIT: Duration = Duration::from_secs(5);
+/// Wait between two times it is asked.
+const BETWEEN_TRIES: Duration = Duration::from_millis(100);
+/// Wait between two questions whether transactions have been decided.
+const BETWEEN_ASKING: Duration = Duration::from_millis(20);
+/// The most it may take to find out how old an open transaction is.
+const LOOK_LIMIT: Duration = Duration::from_millis(500);
+/// Open transactions whose age is looked up.
+const LOOKED_AT: usize = 4;
+/// The most of a limit that is kept for telling what has been waited for in vain.
+const TELLING: Duration = Duration::from_secs(3);
+
+/// The first offset each partition has, and the one behind the last record that is seen.
+pub(super) fn ends(kafka: &Kafka, places: &[Place], sight: Sight, limit: Duration) -> Result<Ends, Error> {
+    let end = Instant::now() + limit;
+    let left = || end.saturating_duration_since(Instant::now()).max(SHORTEST);
+    spare::ask(kafka, &Role::Query(sight), |client| {
+        check_places(client, places, left)?;
+        ask_all(client, places, left)
+    })
+}
+
+/// The ends, once they are behind everything that was in the log before this call. What is committed behind a transaction
+/// that is still open cannot be read yet, and the broker then tells an end before it. Transactions that stay open for longer than
+/// `patience` are told, and those that are open when nobody waits any more.
+pub(super) fn decided_ends(
+    kafka: &Kafka,
+    places: &[Place],
+    patience: Duration,
+    limit: Duration,
+    nobody_waits: impl Fn() -> bool,
+) -> Result<Ends, Error> {
+    let end = Instant::now() + limit;
+    let left = || end.saturating_duration_since(Instant::now()).max(SHORTEST);
+    spare::ask(kafka, &Role::Query(Sight::Committed), |client| {
+        check_places(client, places, left)?;
+        let last = spare::ask(kafka, &Role::Query(Sight::All), |asking| {
+            // Who leads the partitions may have changed since this client was last asked. A broker that has just come back may not know
+            // them yet: the offsets are asked for patiently.
+            find_topics(asking, &topics_of(places), left()).ok();
+            ask_all(asking, places, left)
+        })?;
+        let telling = (limit / 4).min(TELLING);
+        let begun = Instant::now();
+        loop {
+            let ends = ask_all(client, places, left)?;
+            let open: Vec<(&Place, i64)> = ends
+                .iter()
+                .filter(|(place, (_, end))| last.get(*place).is_some_and(|(_, last)| end < last))
+                .map(|(place, (_, end))| (place, *end))
+                .collect();
+            if open.is_empty() {
+                return Ok(ends);
+            }
+            let waited = begun.elapsed();
+            if waited >= patience || left() <= telling || nobody_waits() {
+                return Err(Error::Undecided { open: open_transactions(kafka, &open, left)?, waited });
+            }
+            thread::sleep(BETWEEN_ASKING.min(left()));
+        }
+    })
+}
+
+/// What there is to say about the transactions that are open from these offsets on.
+fn open_transactions(
+    kafka: &Kafka,
+    open: &[(&Place, i64)],
+    left: impl Fn() -> Duration,
+) -> Result<Vec<OpenTransaction>, Error> {
+    let looking = create(kafka, &Role::Consumer(None, Sight::All))?;
+    let places: Vec<Place> = open.iter().map(|(place, _)| (*place).clone()).collect();
+    // An assignment on a fresh client would wait half a second. Without an answer the ages are not told.
+    check_places(&looking, &places, || LOOK_LIMIT.min(left())).ok();
+    let look = |at: usize| if at < LOOKED_AT { LOOK_LIMIT.min(left()) } else { Duration::ZERO };
+    let told = open.iter().enumerate();
+    let told = told.map(|(at, (place, end))| open_transaction(&looking, place, *end, look(at))).collect();
+    close(looking);
+    Ok(told)
+}
+
+/// What there is to say about the transaction that is open from this offset on. Its age is that of its first record, which
+/// only this client sees.
+fn open_transaction(asking: &Client, place: &Place, offset: i64, limit: Duration) -> OpenTransaction {
+    let (topic, partition) = place;
+    let end = Instant::now() + limit;
+    let mut list = TopicPartitionList::with_capacity(1);
+    let assigned = list
+        .add_partition_offset(topic, *partition, Offset::Offset(offset))
+        .and_then(|()| asking.assign(&list));
+    let mut open_for = None;
+    while assigned.is_ok() && open_for.is_none() && Instant::now() < end {
+        // Compaction takes no record of an open transaction, so it is the first from there on.
+        let Some(Ok(record)) = asking.poll(end.saturating_duration_since(Instant::now())) else { continue };
+        // One of the partition before may still be on its way.
+        if record.partition() == *partition && record.topic() == &**topic {
+            let written = record.timestamp().to_millis().and_then(|millis| u64::try_from(millis).ok());
+            let written = written.map(|millis| UNIX_EPOCH + Duration::from_millis(millis));
+            open_for = Some(written.and_then(|written| SystemTime::now().duration_since(written).ok()));
+        }
+    }
+    OpenTransaction { topic: Arc::clone(topic), partition: *partition, offset, open_for: open_for.flatten() }
+}
+
+/// The first offset of each partition, and the one behind the last record that is seen, with two requests to each of their
+/// leaders.
+fn ask_all(client: &Client, places: &[Place], left: impl Fn() -> Duration) -> Result<Ends, Error> {
+    in_steps(left(), |step| {
+        ask_patiently(step, |limit| {
+            let first = ask_offsets(client, places, Offset::Beginning, limit)?;
+            let next = ask_offsets(client, places, Offset::End, limit)?;
+            let both = first.into_iter().zip(next).map(|((place, first), (_, next))| (place, (first, next)));
+            Ok(both.collect())
+        })
+    })
+}
+
+/// The offset of each partition that is named by its beginning or its end.
+fn ask_offsets(
+    client: &Client,
+    places: &[Place],
+    which: Offset,
+    limit: Duration,
+) -> Result<BTreeMap<Place, i64>, (String, KafkaError)> {
+    let named = |(topic, partition): &Place| format!("{topic} partition {partition}");
+    let mut asked = TopicPartitionList::with_capacity(places.len());
+    for place in places {
+        let added = asked.add_partition_offset(&place.0, place.1, which);
+        added.map_err(|error| (named(place), error))?;
+    }
+    let all = || places.iter().map(named).collect::<Vec<_>>().join(", ");
+    let answered = client.offsets_for_times(asked, limit).map_err(|error| (all(), error))?;
+    let found = answered.elements();
+    let one = |place: &Place| {
+        let element = found.iter().find(|one| one.partition() == place.1 && one.topic() == &*place.0);
+        let offset = match element {
+            None => Err(KafkaError::OffsetFetch(Code::UnknownPartition)),
+            Some(element) => element.error().and_then(|()| {
+                let offset = element.offset().to_raw().filter(|offset| *offset >= 0);
+                offset.ok_or(KafkaError::OffsetFetch(Code::NoOffset))
+            }),
+        };
+        offset.map(|offset| (place.clone(), offset)).map_err(|error| (named(place), error))
+    };
+    places.iter().map(one).collect()
+}
+
+/// Asks the leader of a partition for its offsets.
+pub(super) fn ask(client: &Client, topic: &str, partition: i32, limit: Duration) -> Result<(), Error> {
+    ask_patiently(limit, |left| {
+        let answered = client.fetch_watermarks(topic, partition, left).map(drop);
+        answered.map_err(|error| (format!("{topic} partition {partition}"), error))
+    })
+}
+
+/// Asks for offsets. A broker that has just come back may not know the partition for a moment: it is asked again for a while. `ask` gets
+/// the time it may take, and names the partition it failed for.
+fn ask_patiently<T>(
+    limit: Duration,
+    ask: impl Fn(Duration) -> Result<T, (String, KafkaError)>,
+) -> Result<T, Error> {
+    let begun = Instant::now();
+    let (end, patient) = (begun + limit, begun + limit.min(WATERMARK_LIMIT));
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let (place, error) = match ask(left.max(SHORTEST)) {
+            Ok(found) => return Ok(found),
+            Err(failed) => failed,
+        };
+        let passes = matches!(
+            error.rdkafka_error_code(),
+            Some(
+                Code::UnknownPartition
+                    | Code::UnknownTopicOrPartition
+                    | Code::LeaderNotAvailable
+                    | Code::NotLeaderForPartition
+            )
+        );
+        if !passes || Instant::now() >= patient {
+            return Err(Error::request(format!("ask for the offsets of {place}"), error));
+        }
+        thread::sleep(BETWEEN_TRIES);
+    }
+}

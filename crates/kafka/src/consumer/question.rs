@@ -1,0 +1,118 @@
+//! Clients for questions, and which topics there are.
+
+use std::{borrow::Borrow, collections::BTreeMap, sync::Arc, time::Duration};
+
+use rdkafka::{
+    consumer::{BaseConsumer, Consumer as _, ConsumerContext},
+    error::{KafkaError, RDKafkaErrorCode as Code},
+};
+
+use super::Place;
+use crate::{
+    Error, Kafka,
+    client::{Settings, in_steps, on_closing_thread},
+    context::Context,
+    role::Role,
+    sys::{self, Topic},
+};
+
+/// Events served at once at most, when the reason of a failed start or the last log lines may be among them.
+const QUEUED_EVENTS: usize = 10_000;
+/// The least time a question gets.
+pub(super) const SHORTEST: Duration = Duration::from_millis(1);
+/// What reads.
+pub(crate) type Client<R = ()> = BaseConsumer<Context<R>>;
+
+/// Creates a consumer for queries, with its token. Its queue is only polled when a query fails and by [`close`].
+pub(crate) fn create(kafka: &Kafka, role: &Role) -> Result<Arc<Client>, Error> {
+    open(&Settings::new(kafka, role)?)
+}
+
+/// As [`create`], with its settings at hand.
+pub(super) fn open(settings: &Settings) -> Result<Arc<Client>, Error> {
+    let client: Arc<Client> = settings.create(())?;
+    settings.hand_token(client.client())?;
+    Ok(client)
+}
+
+/// Closes a consumer made by [`create`], after logging the lines in its queue.
+pub(crate) fn close(client: Arc<Client>) {
+    on_closing_thread(move || {
+        serve_queued(&client);
+        drop(client);
+    });
+}
+
+/// Checks that each topic and partition exists.
+pub(super) fn check_places(
+    client: &Client,
+    places: &[Place],
+    left: impl Fn() -> Duration,
+) -> Result<(), Error> {
+    let found = find_topics(client, &topics_of(places), left())?;
+    for (topic, partition) in places {
+        if !known(topic, found.get(&**topic).map(Result::as_ref))?.partitions.contains(partition) {
+            let action = format!("find partition {partition} of topic {topic}");
+            return Err(Error::request(action, KafkaError::MetadataFetch(Code::UnknownPartition)));
+        }
+    }
+    Ok(())
+}
+
+/// The topics of these places, each once.
+pub(super) fn topics_of(places: &[Place]) -> Vec<&str> {
+    let mut names: Vec<&str> = places.iter().map(|(topic, _)| &**topic).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// Reads the metadata of a topic, which must exist. To be called before anybody else polls the client.
+pub(crate) fn find_topic<R>(client: &Client<R>, name: &str, limit: Duration) -> Result<Topic, Error>
+where
+    Context<R>: ConsumerContext,
+{
+    known(name, find_topics(client, &[name], limit)?.remove(name))
+}
+
+/// What is known of a topic, or the error if that is nothing.
+fn known<T, C: Borrow<Code>>(name: &str, found: Option<Result<T, C>>) -> Result<T, Error> {
+    let found = found.map_or(Err(Code::UnknownTopic), |found| found.map_err(|code| *code.borrow()));
+    found.map_err(|code| Error::request(format!("find topic {name}"), KafkaError::MetadataFetch(code)))
+}
+
+/// Reads the metadata of topics with one request: for each what the broker tells of it. To be called before anybody else polls the client.
+/// A broker that is starting may answer that it knows neither brokers nor topics: it is asked again.
+pub(crate) fn find_topics<R>(
+    client: &Client<R>,
+    names: &[&str],
+    limit: Duration,
+) -> Result<BTreeMap<String, Result<Topic, Code>>, Error>
+where
+    Context<R>: ConsumerContext,
+{
+    if names.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let action = || match names {
+        [name] => format!("find topic {name}"),
+        several => format!("find topics {}", several.join(", ")),
+    };
+    in_steps(limit, |step| {
+        sys::find_topics(client.client(), names, step).map_err(|error| {
+            // The reason may be in the queue, which has not been polled yet.
+            serve_queued(client);
+            client.context().failed(action(), error)
+        })
+    })
+}
+
+/// Serves the events in the client's own queue, log lines above all, one a poll. A poll does not tell an event from an empty queue.
+pub(super) fn serve_queued(client: &BaseConsumer<impl ConsumerContext>) {
+    for _ in 0..QUEUED_EVENTS {
+        if !sys::has_events(client.client()) {
+            return;
+        }
+        drop(client.poll(Duration::ZERO));
+    }
+}
