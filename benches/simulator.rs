@@ -162,7 +162,7 @@ fn client_runtime() -> runtime::Runtime {
 
 fn pages() {
     let simulator = OneCore::start(Settings { world: world(10, 10_000, 100), ..Settings::default() });
-    let (token, _) = simulator.provider.identity.grant(&simulator.provider, &ACCOUNTING);
+    let (token, _) = simulator.provider.identity.grant(&ACCOUNTING);
     let company = simulator.provider.world().company_id(0);
     let context = json!({ "clientId": company }).to_string();
     let (rate, per_core, rows) = client_runtime().block_on(async {
@@ -208,7 +208,7 @@ fn deliveries() {
     let world = WorldSettings { others: 10, ..world(200, 10, 10) };
     let simulator = OneCore::start(Settings { world, ..Settings::default() });
     simulator.provider.turn(|knobs| knobs.delivery.receivers = ReceiverUrls::Any);
-    let (token, _) = simulator.provider.identity.grant(&simulator.provider, &ACCOUNTING);
+    let (token, _) = simulator.provider.identity.grant(&ACCOUNTING);
     let (count, rate, per_core) = client_runtime().block_on(async {
         let received = Arc::new(AtomicU64::new(0));
         let receiver = receive(Arc::clone(&received)).await;

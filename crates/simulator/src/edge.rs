@@ -11,7 +11,7 @@ use axum::{
 };
 use tokio::time::timeout;
 
-use super::{Provider, answer};
+use super::{Core, answer};
 
 /// The longest the body of a request may take to arrive.
 const BODY_TIME: Duration = Duration::from_secs(60);
@@ -19,8 +19,8 @@ const BODY_TIME: Duration = Duration::from_secs(60);
 const LARGEST_BODY: usize = 16 << 20;
 
 /// Dates an answer by the provider's clock; the server would date it by the machine's.
-pub(super) async fn dated(State(provider): State<Arc<Provider>>, mut answer: Response) -> Response {
-    if let Ok(date) = HeaderValue::try_from(provider.clock.now().http_date()) {
+pub(super) async fn dated(State(core): State<Arc<Core>>, mut answer: Response) -> Response {
+    if let Ok(date) = HeaderValue::try_from(core.clock.now().http_date()) {
         answer.headers_mut().insert(header::DATE, date);
     }
     answer

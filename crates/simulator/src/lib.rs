@@ -22,9 +22,11 @@ mod declare;
 
 pub mod accounting;
 pub mod answer;
+pub mod call;
 pub mod catalog;
 pub mod clock;
 pub mod control;
+mod core;
 pub mod deliveries;
 mod edge;
 mod effect;
@@ -44,7 +46,7 @@ pub mod timestamp;
 mod validation;
 pub mod world;
 
-pub use self::{provider::Provider, start::Simulator, validation::Unfit};
+pub use self::{core::Core, provider::Provider, start::Simulator, validation::Unfit};
 
 /// Why a simulator did not start, or could not do what it was asked for.
 #[derive(Debug, thiserror::Error)]

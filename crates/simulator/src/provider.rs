@@ -1,13 +1,15 @@
-//! What all parts of one simulated provider share.
+//! One simulated provider: its parts, put together, and what concerns several of them.
 
-use std::sync::{Arc, atomic::AtomicU64};
-
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use std::{
+    ops::Deref,
+    sync::{Arc, atomic::AtomicU64},
+};
 
 use super::{
     accounting::Accounting,
     clock::Clock,
-    deliveries::Deliveries,
+    core::Core,
+    deliveries::{Deliveries, Families, Family, Order},
     gateway::Gateway,
     identity::Identity,
     invoicing::Invoicing,
@@ -19,27 +21,31 @@ use super::{
 /// Steps between two looks at the other tasks.
 const STRIDE: u64 = 256;
 
-/// One provider. Handlers get it as `State<Arc<Provider>>`.
+/// One provider. Handlers of reads and of `/_control` get it as `State<Arc<Provider>>`, handlers of a part get that part.
 #[derive(Debug)]
 pub struct Provider {
-    /// As started.
-    pub settings: Settings,
-    /// Its time.
-    pub clock: Clock,
+    pub(super) core: Arc<Core>,
     /// Login, codes, tokens, keys.
-    pub identity: Identity,
+    pub identity: Arc<Identity>,
     /// Limits, faults and the journal of requests.
-    pub gateway: Gateway,
+    pub gateway: Arc<Gateway>,
     /// Reads while there was a replica. Each draws by its number, so the same calls in the same order see the same.
     pub(super) replica_reads: AtomicU64,
     /// Webhooks of the accounting family.
-    pub accounting: Accounting,
+    pub accounting: Arc<Accounting>,
     /// Login and webhooks of the invoicing API.
-    pub invoicing: Invoicing,
+    pub invoicing: Arc<Invoicing>,
     /// Deliveries on their way, and the journal of all.
-    pub deliveries: Deliveries,
-    knobs: RwLock<Arc<Knobs>>,
-    world: Mutex<World>,
+    pub deliveries: Arc<Deliveries>,
+}
+
+/// Settings, clock, knobs and world.
+impl Deref for Provider {
+    type Target = Core;
+
+    fn deref(&self) -> &Core {
+        &self.core
+    }
 }
 
 impl Provider {
@@ -49,24 +55,14 @@ impl Provider {
     /// A key, certificate or setting cannot be used.
     pub fn new(settings: Settings) -> Result<Arc<Self>, super::Error> {
         settings.validate()?;
-        let clock = Clock::new(settings.frozen_at);
-        Ok(Arc::new(Self {
-            identity: Identity::new(&settings)?,
-            gateway: Gateway::new(&settings),
-            replica_reads: AtomicU64::new(0),
-            accounting: Accounting::new(&settings),
-            invoicing: Invoicing::new(&settings),
-            deliveries: Deliveries::new(&settings)?,
-            knobs: RwLock::new(Arc::new(settings.knobs.clone())),
-            world: Mutex::new(World::new(&settings.world, &clock)),
-            clock,
-            settings,
-        }))
-    }
-
-    /// The knobs as they stand.
-    pub fn knobs(&self) -> Arc<Knobs> {
-        Arc::clone(&self.knobs.read())
+        let core = Core::new(settings);
+        let identity = Arc::new(Identity::new(&core)?);
+        let deliveries = Arc::new(Deliveries::new(&core)?);
+        let accounting = Arc::new(Accounting::new(&core, &deliveries));
+        let invoicing = Arc::new(Invoicing::new(&core, &deliveries));
+        let gateway = Arc::new(Gateway::new(&core, &identity, &invoicing));
+        let replica_reads = AtomicU64::new(0);
+        Ok(Arc::new(Self { core, identity, gateway, replica_reads, accounting, invoicing, deliveries }))
     }
 
     /// Turns knobs; whoever reads them next sees all of the change or none. Fault rules begin to count again if their list
@@ -88,26 +84,9 @@ impl Provider {
 
     /// Turns knobs by a change that says whether fault rules begin again whatever became of them.
     pub(super) fn turn_and_arm(&self, change: impl FnOnce(&mut Knobs) -> bool) {
-        {
-            let mut knobs = self.knobs.write();
-            let before = Arc::clone(&knobs);
-            let knobs = Arc::make_mut(&mut knobs);
-            let arm = change(knobs);
-            self.gateway.turned(&before, knobs, arm);
-        }
+        self.core.turn(change, |before, now, arm| self.gateway.turned(before, now, arm));
         // Deliveries that a knob held back are due now, and nothing else would tell their loop.
         self.deliveries.wake();
-    }
-
-    /// Counts something under the knobs as they stand: they cannot be turned meanwhile, so that a request which has read
-    /// former ones never counts in the place of the present ones. Do not ask for the knobs again inside.
-    pub(super) fn count<T>(&self, act: impl FnOnce(&Knobs) -> T) -> T {
-        act(&self.knobs.read())
-    }
-
-    /// The world, for reading. Do not hold it across an await, nor while rendering much.
-    pub fn world(&self) -> MutexGuard<'_, World> {
-        self.world.lock()
     }
 
     /// Changes the world and hands what changed to the webhooks, in the order it happened: the deliveries of two changes
@@ -117,9 +96,9 @@ impl Provider {
         let (result, changes) = act(&mut world, &self.clock);
         for change in &changes {
             match change {
-                Change::Record(change) => self.accounting.announce(self, &world, change),
+                Change::Record(change) => self.accounting.announce(&world, change),
                 Change::Payroll => {}
-                Change::Invoicing(change) => self.invoicing.announce(self, change),
+                Change::Invoicing(change) => self.invoicing.announce(change),
             }
         }
         result
@@ -133,6 +112,22 @@ impl Provider {
             if number % STRIDE == 0 {
                 tokio::task::yield_now().await;
             }
+        }
+    }
+}
+
+impl Families for Provider {
+    fn wants(&self, order: &Order) -> bool {
+        match order.family {
+            Family::Accounting => self.accounting.wants(order.webhook, order.purpose, order.url.as_str()),
+            Family::Invoicing => self.invoicing.wants(order.webhook),
+        }
+    }
+
+    fn ended(&self, order: &Order, accepted: bool) {
+        // A hook stays as it is, whatever becomes of a message.
+        if order.family == Family::Accounting {
+            self.accounting.ended(order.webhook, order.purpose, order.url.as_str(), accepted);
         }
     }
 }

@@ -59,7 +59,7 @@ impl Simulator {
         let server = Server::start(listener, router(&provider), options).map_err(listen)?;
         let stop = CancellationToken::new();
         let tasks = TaskTracker::new();
-        tasks.spawn(deliveries::run(Arc::clone(&provider), stop.clone()));
+        tasks.spawn(deliver(Arc::clone(&provider), stop.clone()));
         tasks.spawn(go_on(Arc::clone(&provider), stop.clone()));
         tasks.close();
         Ok(Self { provider, server, certificate, stop: stop.drop_guard(), tasks })
@@ -105,14 +105,21 @@ impl Simulator {
 }
 
 fn router(provider: &Arc<Provider>) -> Router {
-    let apis = Router::new().merge(reads::router()).merge(accounting::router()).merge(invoicing::router());
+    let apis = Router::new()
+        .merge(reads::router().with_state(Arc::clone(provider)))
+        .merge(accounting::router(&provider.accounting))
+        .merge(invoicing::router(&provider.invoicing));
     Router::new()
-        .merge(identity::router())
-        .merge(control::router())
+        .merge(identity::router(&provider.identity))
+        .merge(control::router().with_state(Arc::clone(provider)))
         .layer(middleware::from_fn(edge::in_time))
-        .merge(gateway::guard(provider, apis))
-        .layer(middleware::map_response_with_state(Arc::clone(provider), edge::dated))
-        .with_state(Arc::clone(provider))
+        .merge(gateway::guard(&provider.gateway, apis))
+        .layer(middleware::map_response_with_state(Arc::clone(&provider.core), edge::dated))
+}
+
+/// Delivers until it is stopped.
+async fn deliver(provider: Arc<Provider>, stop: CancellationToken) {
+    deliveries::run(&provider.deliveries, &*provider, stop).await;
 }
 
 /// Lets the world change at the rate its knob sets.

@@ -146,7 +146,7 @@ impl Stage {
             |one: &WebhookTruth| one.state == WebhookState::Active && one.resource == Resource::Customers;
         let webhook = provider.accounting.webhooks().into_iter().find(is_meant)?;
         let begun = Instant::now();
-        provider.accounting.disable(provider, webhook.id);
+        provider.accounting.disable(webhook.id);
         let target = until(LOOK, async || {
             let gaps = self.ask(CONNECTOR, &["gaps"]).await;
             let gap = accounting_gap(&gaps).filter(|gap| !gap["repair"].is_null())?;

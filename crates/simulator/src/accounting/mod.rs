@@ -21,12 +21,11 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Provider,
     catalog::{Kind, Resource},
-    deliveries::{About, Body, Family, Order, Purpose, hash, signature},
+    core::Core,
+    deliveries::{About, Body, Deliveries, Family, Order, Purpose, hash, signature},
     knobs::FailedAcknowledge,
     random::{Guid, mix},
-    settings::Settings,
     world::{Place, RecordChange, World},
 };
 
@@ -37,7 +36,7 @@ mod request;
 mod routes;
 mod webhook;
 
-pub use routes::router;
+pub(super) use routes::router;
 
 use envelope::{Envelope, Event, Partition};
 use registry::Registry;
@@ -61,6 +60,8 @@ mod purpose {
 /// Every webhook there ever was, within a limit: of those that have ended, the oldest are forgotten first.
 #[derive(Debug)]
 pub struct Accounting {
+    core: Arc<Core>,
+    deliveries: Arc<Deliveries>,
     seed: u64,
     tenant: Arc<str>,
     registry: Mutex<Registry>,
@@ -98,15 +99,15 @@ pub struct WebhookTurn {
 /// A webhook that somebody else has subscribed.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Planted {
+pub(super) struct Planted {
     /// Its resource.
-    pub resource: Resource,
+    resource: Resource,
     /// `thirdPartyApplicationName`.
-    pub application: String,
+    application: String,
     /// Receiver address.
-    pub url: url::Url,
+    url: url::Url,
     /// What its deliveries are signed with.
-    pub secret: String,
+    secret: String,
 }
 
 /// The states of the document's table.
@@ -126,8 +127,11 @@ pub enum WebhookState {
 }
 
 impl Accounting {
-    pub(super) fn new(settings: &Settings) -> Self {
+    pub(super) fn new(core: &Arc<Core>, deliveries: &Arc<Deliveries>) -> Self {
+        let settings = &core.settings;
         Self {
+            core: Arc::clone(core),
+            deliveries: Arc::clone(deliveries),
             seed: settings.world.seed,
             tenant: settings.tenant.as_str().into(),
             registry: Mutex::new(Registry::default()),
@@ -136,7 +140,7 @@ impl Accounting {
 
     /// Makes the deliveries of a change and hands them over, in the order the webhooks were made. A webhook that subscribed
     /// to the event but is not active gets a journal entry that ends as missed; one that has ended gets none.
-    pub fn announce(&self, provider: &Provider, world: &World, change: &RecordChange) {
+    pub(super) fn announce(&self, world: &World, change: &RecordChange) {
         let Place { resource, company, .. } = change.place;
         let mut registry = self.registry.lock();
         let concerned = registry.concerned(resource, change.kind);
@@ -163,42 +167,42 @@ impl Accounting {
             conversation: Guid::nth(self.seed, purpose::CONVERSATION, change.number),
             partition: Partition { company: company.as_deref(), user_name: Some(self.author(change.number)) },
             // A standing clock is behind the changes it has dated apart.
-            timestamp: provider.clock.now().max(change.row.changed),
+            timestamp: self.core.clock.now().max(change.row.changed),
             json_data: &json_data,
         };
         for id in concerned {
             if registry.get(id).is_some_and(|webhook| webhook.state != WebhookState::Active) {
-                provider.deliveries.missed(provider, Family::Accounting, id, about.clone());
+                self.deliveries.missed(Family::Accounting, id, about.clone());
                 continue;
             }
             message.number = registry.next_outgoing();
             if let Some(webhook) = registry.get(id) {
-                let order = self.order(provider, webhook, &event, &message, about.clone());
-                provider.deliveries.send(provider, order);
+                let order = self.order(webhook, &event, &message, about.clone());
+                self.deliveries.send(order);
             }
         }
     }
 
     /// A delivery to this address has ended for good: accepted, or every attempt failed. One to an address that the
     /// webhook has left since changes nothing.
-    pub fn ended(&self, provider: &Provider, webhook: Guid, purpose: Purpose, url: &str, accepted: bool) {
+    pub(super) fn ended(&self, webhook: Guid, purpose: Purpose, url: &str, accepted: bool) {
         if purpose == Purpose::Event && accepted {
             return;
         }
         let mut registry = self.registry.lock();
         let Some(found) = registry.get_mut(webhook).filter(|found| found.wants(purpose, url)) else { return };
         match (purpose, accepted) {
-            (Purpose::Acknowledge, true) => found.enter(WebhookState::Active, provider.clock.now()),
-            (Purpose::Event, _) => found.enter(WebhookState::Disabled, provider.clock.now()),
-            (Purpose::Acknowledge, false) => match provider.knobs().accounting.failed_acknowledge {
+            (Purpose::Acknowledge, true) => found.enter(WebhookState::Active, self.core.clock.now()),
+            (Purpose::Event, _) => found.enter(WebhookState::Disabled, self.core.clock.now()),
+            (Purpose::Acknowledge, false) => match self.core.knobs().accounting.failed_acknowledge {
                 FailedAcknowledge::StaysAwaiting => {}
-                FailedAcknowledge::Deleted => found.delete(provider.clock.now()),
+                FailedAcknowledge::Deleted => found.delete(self.core.clock.now()),
             },
         }
     }
 
     /// Whether a delivery is still wanted: its webhook may have been disabled or deleted, or moved to another url, since.
-    pub fn wants(&self, webhook: Guid, purpose: Purpose, url: &str) -> bool {
+    pub(super) fn wants(&self, webhook: Guid, purpose: Purpose, url: &str) -> bool {
         self.registry.lock().get(webhook).is_some_and(|found| found.wants(purpose, url))
     }
 
@@ -208,17 +212,16 @@ impl Accounting {
     }
 
     /// Disables an active webhook, as the provider does after failed deliveries. Whether it was active.
-    pub fn disable(&self, provider: &Provider, webhook: Guid) -> bool {
+    pub fn disable(&self, webhook: Guid) -> bool {
         let mut registry = self.registry.lock();
         let active = registry.get_mut(webhook).filter(|found| found.state == WebhookState::Active);
-        active.map(|found| found.enter(WebhookState::Disabled, provider.clock.now())).is_some()
+        active.map(|found| found.enter(WebhookState::Disabled, self.core.clock.now())).is_some()
     }
 
     /// Sends an event of any kind to an active webhook, signed: kinds nobody knows, bodies of any shape. `event_type` is
     /// the last part of the semantic name. Whether there is such a webhook.
-    pub fn send(
+    pub(super) fn send(
         &self,
-        provider: &Provider,
         webhook: Guid,
         company: Option<&str>,
         event_type: &str,
@@ -235,17 +238,17 @@ impl Accounting {
             purpose: Purpose::Event,
             conversation: Guid::nth(self.seed, purpose::OWN_CONVERSATION, number),
             partition: Partition { company, user_name: Some(self.author(number)) },
-            timestamp: provider.clock.now(),
+            timestamp: self.core.clock.now(),
             json_data,
         };
         let about = About { company: company.map(Into::into), ..About::new(&event.semantic_name) };
-        let order = self.order(provider, found, &event, &message, about);
-        provider.deliveries.send(provider, order);
+        let order = self.order(found, &event, &message, about);
+        self.deliveries.send(order);
         true
     }
 
     /// The Acknowledge of a webhook that awaits its contract.
-    fn acknowledge(&self, provider: &Provider, registry: &mut Registry, webhook: Guid) -> Option<Order> {
+    fn acknowledge(&self, registry: &mut Registry, webhook: Guid) -> Option<Order> {
         let number = registry.next_outgoing();
         let webhook = registry.get(webhook)?;
         let event = Event::new(webhook.resource, "Acknowledge".to_owned());
@@ -254,22 +257,15 @@ impl Accounting {
             purpose: Purpose::Acknowledge,
             conversation: Guid::nth(self.seed, purpose::OWN_CONVERSATION, number),
             partition: Partition::default(),
-            timestamp: provider.clock.now(),
+            timestamp: self.core.clock.now(),
             json_data: envelope::ACKNOWLEDGE_DATA,
         };
-        Some(self.order(provider, webhook, &event, &message, About::new(&event.semantic_name)))
+        Some(self.order(webhook, &event, &message, About::new(&event.semantic_name)))
     }
 
     /// A signed delivery of one message to one webhook.
-    fn order(
-        &self,
-        provider: &Provider,
-        webhook: &Webhook,
-        event: &Event,
-        message: &Message<'_>,
-        about: About,
-    ) -> Order {
-        let knobs = provider.knobs();
+    fn order(&self, webhook: &Webhook, event: &Event, message: &Message<'_>, about: About) -> Order {
+        let knobs = self.core.knobs();
         let outgoing = Guid::nth(self.seed, purpose::OUTGOING, message.number);
         let envelope = Envelope {
             webhook_id: webhook.id,

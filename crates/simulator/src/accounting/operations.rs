@@ -6,7 +6,7 @@ use super::{
     request::{self, Complaint, Subscription},
     webhook::{Record, Webhook},
 };
-use crate::{Provider, catalog::Resource, deliveries::Order, knobs::Unsubscribe, random::Guid};
+use crate::{catalog::Resource, deliveries::Order, knobs::Unsubscribe, random::Guid};
 
 /// Why an operation was not done.
 #[derive(Debug)]
@@ -23,12 +23,11 @@ pub(super) type Acknowledged = (Guid, Option<Order>);
 impl Accounting {
     pub(super) fn subscribe(
         &self,
-        provider: &Provider,
         resource: Resource,
         user: Option<Guid>,
         body: &[u8],
     ) -> Result<Acknowledged, Refusal> {
-        let knobs = provider.knobs();
+        let knobs = self.core.knobs();
         let (subscription, url) = request::subscription(body, resource, knobs.delivery.receivers)
             .map_err(|complaints| Refusal::Complaints(None, complaints))?;
         let mut registry = self.registry.lock();
@@ -38,17 +37,17 @@ impl Accounting {
         }
         let id = Guid::nth(self.seed, purpose::WEBHOOK, registry.next_webhook());
         let user = user.unwrap_or_else(|| Guid::nth(self.seed, purpose::USER, 0));
-        registry.webhooks.push(Webhook::new(id, resource, subscription, url, user, provider.clock.now()));
-        Ok((id, self.acknowledge(provider, &mut registry, id)))
+        registry.webhooks.push(Webhook::new(id, resource, subscription, url, user, self.core.clock.now()));
+        Ok((id, self.acknowledge(&mut registry, id)))
     }
 
     /// Subscribes as somebody else would have, to every event of a resource: it is active, and nobody was asked to
     /// accept it. `None` where there is no room.
-    pub fn plant(&self, provider: &Provider, planted: Planted) -> Option<Guid> {
+    pub(crate) fn plant(&self, planted: Planted) -> Option<Guid> {
         let Planted { resource, application, url, secret } = planted;
         let kinds = resource.kinds().into();
         let subscription = Subscription { application, url: url.to_string(), secret, kinds };
-        let now = provider.clock.now();
+        let now = self.core.clock.now();
         let mut registry = self.registry.lock();
         if !registry.make_room() {
             return None;
@@ -62,7 +61,7 @@ impl Accounting {
     }
 
     /// Deletes a webhook as somebody else might; with `forget` nobody has ever heard of it. Whether it was there.
-    pub fn lose(&self, provider: &Provider, webhook: Guid, forget: bool) -> bool {
+    pub fn lose(&self, webhook: Guid, forget: bool) -> bool {
         let mut registry = self.registry.lock();
         if forget {
             return registry.forget(webhook);
@@ -71,18 +70,13 @@ impl Accounting {
         else {
             return false;
         };
-        found.delete(provider.clock.now());
+        found.delete(self.core.clock.now());
         true
     }
 
     /// The first of the webhooks that were ended.
-    pub(super) fn unsubscribe(
-        &self,
-        provider: &Provider,
-        resource: Resource,
-        body: &[u8],
-    ) -> Result<Guid, Refusal> {
-        let knobs = provider.knobs();
+    pub(super) fn unsubscribe(&self, resource: Resource, body: &[u8]) -> Result<Guid, Refusal> {
+        let knobs = self.core.knobs();
         let (subscription, _) = request::subscription(body, resource, knobs.delivery.receivers)
             .map_err(|complaints| Refusal::Complaints(None, complaints))?;
         let strict = knobs.accounting.strict_transitions;
@@ -101,7 +95,7 @@ impl Accounting {
         };
         for id in found {
             if let Some(webhook) = registry.get_mut(id) {
-                webhook.enter(WebhookState::Unsubscribed, provider.clock.now());
+                webhook.enter(WebhookState::Unsubscribed, self.core.clock.now());
             }
         }
         Ok(first)
@@ -114,14 +108,8 @@ impl Accounting {
         Some(webhook.record(&self.tenant))
     }
 
-    pub(super) fn status(
-        &self,
-        provider: &Provider,
-        resource: Resource,
-        id: &str,
-        body: &[u8],
-    ) -> Result<Guid, Refusal> {
-        let (strict, now) = (provider.knobs().accounting.strict_transitions, provider.clock.now());
+    pub(super) fn status(&self, resource: Resource, id: &str, body: &[u8]) -> Result<Guid, Refusal> {
+        let (strict, now) = (self.core.knobs().accounting.strict_transitions, self.core.clock.now());
         let mut registry = self.registry.lock();
         let webhook = find(&mut registry, resource, id)?;
         let id = webhook.id;
@@ -131,27 +119,21 @@ impl Accounting {
         Ok(id)
     }
 
-    pub(super) fn change(
-        &self,
-        provider: &Provider,
-        resource: Resource,
-        id: &str,
-        body: &[u8],
-    ) -> Result<Acknowledged, Refusal> {
-        let knobs = provider.knobs();
+    pub(super) fn change(&self, resource: Resource, id: &str, body: &[u8]) -> Result<Acknowledged, Refusal> {
+        let knobs = self.core.knobs();
         let mut registry = self.registry.lock();
         let webhook = find(&mut registry, resource, id)?;
         let id = webhook.id;
         let (text, url) = request::change(body, id, knobs.delivery.receivers)
             .map_err(|complaints| Refusal::Complaints(Some(id), complaints))?;
         webhook
-            .change(text, url, knobs.accounting.strict_transitions, provider.clock.now())
+            .change(text, url, knobs.accounting.strict_transitions, self.core.clock.now())
             .map_err(|message| refuse(Some(id), "InvalidState", &message))?;
-        Ok((id, self.acknowledge(provider, &mut registry, id)))
+        Ok((id, self.acknowledge(&mut registry, id)))
     }
 
-    pub(super) fn delete(&self, provider: &Provider, resource: Resource, id: &str) -> Result<Guid, Refusal> {
-        let strict = provider.knobs().accounting.strict_transitions;
+    pub(super) fn delete(&self, resource: Resource, id: &str) -> Result<Guid, Refusal> {
+        let strict = self.core.knobs().accounting.strict_transitions;
         let mut registry = self.registry.lock();
         let webhook = find(&mut registry, resource, id)?;
         let id = webhook.id;
@@ -160,7 +142,7 @@ impl Accounting {
                 return Err(refuse(Some(id), "InvalidState", "the webhook is deleted already"));
             }
             WebhookState::Deleted => {}
-            _ => webhook.delete(provider.clock.now()),
+            _ => webhook.delete(self.core.clock.now()),
         }
         Ok(id)
     }

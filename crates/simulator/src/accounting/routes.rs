@@ -12,12 +12,14 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::operations::{Acknowledged, Refusal};
+use super::{
+    Accounting,
+    operations::{Acknowledged, Refusal},
+};
 use crate::{
-    Provider,
     answer::{empty_answer, json_answer, then},
+    call::Call,
     catalog::Resource,
-    gateway::Call,
     knobs::{AcknowledgeTime, ChangeAnswer, Knobs},
     random::Guid,
     refusal,
@@ -30,37 +32,38 @@ const DELETED: i64 = 5;
 const CHANGED: i64 = 6;
 const SWITCHED: i64 = 7;
 
-type Shared = State<Arc<Provider>>;
+type Shared = State<Arc<Accounting>>;
 type Id = Result<Path<String>, PathRejection>;
 
 /// The `/webhooks` family under all nineteen prefixes.
-pub fn router() -> Router<Arc<Provider>> {
-    Resource::ALL.into_iter().fold(Router::new(), |router, resource| {
+pub(crate) fn router(accounting: &Arc<Accounting>) -> Router {
+    let families = Resource::ALL.into_iter().fold(Router::new(), |router, resource| {
         router.nest(&format!("{}/webhooks", resource.prefix()), family(resource))
-    })
+    });
+    families.with_state(Arc::clone(accounting))
 }
 
-fn family(resource: Resource) -> Router<Arc<Provider>> {
-    let subscribe = move |State(provider): Shared, call: Option<Extension<Call>>, body: Bytes| async move {
-        subscribe(&provider, resource, call, &body).await
+fn family(resource: Resource) -> Router<Arc<Accounting>> {
+    let subscribe = move |State(accounting): Shared, call: Option<Extension<Call>>, body: Bytes| async move {
+        subscribe(&accounting, resource, call, &body).await
     };
-    let unsubscribe = move |State(provider): Shared, body: Bytes| async move {
-        answer(&provider, UNSUBSCRIBED, provider.accounting.unsubscribe(&provider, resource, &body))
+    let unsubscribe = move |State(accounting): Shared, body: Bytes| async move {
+        answer(&accounting, UNSUBSCRIBED, accounting.unsubscribe(resource, &body))
     };
-    let record = move |State(provider): Shared, id: Id| async move {
-        match provider.accounting.record(resource, &text(id)) {
+    let record = move |State(accounting): Shared, id: Id| async move {
+        match accounting.record(resource, &text(id)) {
             Some(record) => json_answer(200, &record),
-            None => unknown_webhook(&provider.knobs()),
+            None => unknown_webhook(&accounting.core.knobs()),
         }
     };
-    let status = move |State(provider): Shared, id: Id, body: Bytes| async move {
-        answer(&provider, SWITCHED, provider.accounting.status(&provider, resource, &text(id), &body))
+    let status = move |State(accounting): Shared, id: Id, body: Bytes| async move {
+        answer(&accounting, SWITCHED, accounting.status(resource, &text(id), &body))
     };
-    let change = move |State(provider): Shared, id: Id, body: Bytes| async move {
-        change(&provider, resource, &text(id), &body).await
+    let change = move |State(accounting): Shared, id: Id, body: Bytes| async move {
+        change(&accounting, resource, &text(id), &body).await
     };
-    let end = move |State(provider): Shared, id: Id| async move {
-        answer(&provider, DELETED, provider.accounting.delete(&provider, resource, &text(id)))
+    let end = move |State(accounting): Shared, id: Id| async move {
+        answer(&accounting, DELETED, accounting.delete(resource, &text(id)))
     };
     Router::new()
         .route("/events", get(move || async move { events(resource) }))
@@ -77,7 +80,7 @@ fn events(resource: Resource) -> Response {
 }
 
 async fn subscribe(
-    provider: &Arc<Provider>,
+    accounting: &Accounting,
     resource: Resource,
     call: Option<Extension<Call>>,
     body: &[u8],
@@ -85,15 +88,15 @@ async fn subscribe(
     // The subject of an accounting token is a GUID.
     let subject = call.and_then(|Extension(call)| call.caller).map(|caller| caller.subject);
     let user = subject.as_deref().and_then(Guid::parse);
-    let subscribed = provider.accounting.subscribe(provider, resource, user, body);
-    acknowledged(provider, subscribed, |id| json_answer(200, &OperationResult::done(SUBSCRIBED, id))).await
+    let subscribed = accounting.subscribe(resource, user, body);
+    acknowledged(accounting, subscribed, |id| json_answer(200, &OperationResult::done(SUBSCRIBED, id))).await
 }
 
-async fn change(provider: &Arc<Provider>, resource: Resource, id: &str, body: &[u8]) -> Response {
-    let changed = provider.accounting.change(provider, resource, id, body);
-    acknowledged(provider, changed, |id| match provider.knobs().accounting.change_answer {
+async fn change(accounting: &Accounting, resource: Resource, id: &str, body: &[u8]) -> Response {
+    let changed = accounting.change(resource, id, body);
+    acknowledged(accounting, changed, |id| match accounting.core.knobs().accounting.change_answer {
         ChangeAnswer::Result => json_answer(200, &OperationResult::done(CHANGED, id)),
-        ChangeAnswer::Record => json_answer(200, &provider.accounting.record(resource, &id.to_string())),
+        ChangeAnswer::Record => json_answer(200, &accounting.record(resource, &id.to_string())),
         ChangeAnswer::Nothing => empty_answer(200),
     })
     .await
@@ -101,32 +104,32 @@ async fn change(provider: &Arc<Provider>, resource: Resource, id: &str, body: &[
 
 /// Sends the Acknowledge before the answer or after it, as the knob says.
 async fn acknowledged(
-    provider: &Arc<Provider>,
+    accounting: &Accounting,
     result: Result<Acknowledged, Refusal>,
     answer: impl FnOnce(Guid) -> Response,
 ) -> Response {
     let (id, order) = match result {
         Ok(acknowledged) => acknowledged,
-        Err(refusal) => return refused(refusal, &provider.knobs()),
+        Err(refusal) => return refused(refusal, &accounting.core.knobs()),
     };
-    let time = provider.knobs().accounting.acknowledge;
+    let time = accounting.core.knobs().accounting.acknowledge;
     match (time, order) {
         (AcknowledgeTime::Never, _) | (_, None) => answer(id),
         (AcknowledgeTime::BeforeAnswer, Some(order)) => {
-            provider.deliveries.send_and_wait(provider, order).await;
+            accounting.deliveries.send_and_wait(order).await;
             answer(id)
         }
         (AcknowledgeTime::AfterAnswer, Some(order)) => {
-            let reserved = provider.deliveries.reserve(provider, order);
+            let reserved = accounting.deliveries.reserve(order);
             then(answer(id), reserved)
         }
     }
 }
 
-fn answer(provider: &Provider, state: i64, result: Result<Guid, Refusal>) -> Response {
+fn answer(accounting: &Accounting, state: i64, result: Result<Guid, Refusal>) -> Response {
     match result {
         Ok(id) => json_answer(200, &OperationResult::done(state, id)),
-        Err(refusal) => refused(refusal, &provider.knobs()),
+        Err(refusal) => refused(refusal, &accounting.core.knobs()),
     }
 }
 

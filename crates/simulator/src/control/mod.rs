@@ -190,7 +190,7 @@ struct Grant {
 async fn grant(State(provider): State<Arc<Provider>>, body: Bytes) -> Answer {
     let wanted: Grant = parse(&body)?;
     let scopes: Vec<&str> = wanted.scopes.iter().map(String::as_str).collect();
-    let (access, refresh) = provider.identity.grant(&provider, &scopes);
+    let (access, refresh) = provider.identity.grant(&scopes);
     Ok(done(&json!({ "accessToken": access, "refreshToken": refresh })))
 }
 
@@ -207,7 +207,7 @@ async fn invoicing_grant(State(provider): State<Arc<Provider>>, body: Bytes) -> 
     if company >= provider.settings.world.invoicing_companies {
         return Err(Refusal::missing(&format!("no invoicing company {company}")));
     }
-    Ok(done(&json!({ "token": provider.invoicing.grant(&provider, company) })))
+    Ok(done(&json!({ "token": provider.invoicing.grant(company) })))
 }
 
 #[derive(Default, Deserialize)]

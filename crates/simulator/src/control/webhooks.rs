@@ -25,7 +25,7 @@ pub(super) fn router() -> Router<Arc<Provider>> {
 /// A webhook that is active at once, for every event of a resource.
 async fn plant_webhook(State(provider): State<Arc<Provider>>, body: Bytes) -> Answer {
     let planted: Planted = parse(&body)?;
-    let id = provider.accounting.plant(&provider, planted);
+    let id = provider.accounting.plant(planted);
     let id = id.ok_or_else(|| Refusal::bad("there are too many webhooks"))?;
     Ok(done(&json!({ "id": id })))
 }
@@ -37,9 +37,9 @@ async fn act_on_webhook(
 ) -> Answer {
     let webhook = guid(&id)?;
     let was_there = match &*act {
-        "disable" => provider.accounting.disable(&provider, webhook),
-        "delete" => provider.accounting.lose(&provider, webhook, false),
-        "forget" => provider.accounting.lose(&provider, webhook, true),
+        "disable" => provider.accounting.disable(webhook),
+        "delete" => provider.accounting.lose(webhook, false),
+        "forget" => provider.accounting.lose(webhook, true),
         _ => return Err(Refusal::missing("expected disable, delete, forget or send")),
     };
     if !was_there {
@@ -61,7 +61,7 @@ struct Event {
 
 async fn send_event(State(provider): State<Arc<Provider>>, Path(id): Path<String>, body: Bytes) -> Answer {
     let Event { company, event_type, json_data } = parse(&body)?;
-    if !provider.accounting.send(&provider, guid(&id)?, company.as_deref(), &event_type, &json_data) {
+    if !provider.accounting.send(guid(&id)?, company.as_deref(), &event_type, &json_data) {
         return Err(Refusal::missing(&format!("no active webhook {id}")));
     }
     Ok(done(&json!({ "sent": event_type })))
@@ -74,7 +74,7 @@ async fn plant_hook(State(provider): State<Arc<Provider>>, body: Bytes) -> Answe
     let company = company.as_ref().and_then(Value::as_u64).and_then(|company| u32::try_from(company).ok());
     let company = company.filter(|company| *company < provider.settings.world.invoicing_companies);
     let company = company.ok_or_else(|| Refusal::bad("company is the number of an invoicing company"))?;
-    let id = provider.invoicing.plant(&provider, company, members.to_string().as_bytes());
+    let id = provider.invoicing.plant(company, members.to_string().as_bytes());
     let id = id.map_err(|rule| Refusal::bad(&rule))?;
     Ok(done(&json!({ "id": id })))
 }
@@ -85,7 +85,7 @@ async fn act_on_hook(
 ) -> Answer {
     let hook = guid(&id)?;
     let was_there = match &*act {
-        "pause" | "resume" => provider.invoicing.pause(&provider, hook, act == "pause"),
+        "pause" | "resume" => provider.invoicing.pause(hook, act == "pause"),
         "delete" => provider.invoicing.lose(hook),
         _ => return Err(Refusal::missing("expected pause, resume or delete")),
     };

@@ -14,7 +14,7 @@
 //! - One webhook has only a part of those on their way at once, so that a receiver which never answers holds up its own.
 //! - Waiting deliveries cost memory up to a limit and nothing else: no task, no timer of their own.
 //!
-//! A failed attempt is tried again after the order's waits; after the last the delivery is given up. When [`run()`] is stopped,
+//! A failed attempt is tried again after the order's waits; after the last the delivery is given up. When `run` is stopped,
 //! attempts on their way are dropped and what waits is forgotten; the journal then shows them without an end.
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -31,12 +31,11 @@ use tokio::{
 use url::Url;
 
 use super::{
-    Provider,
     clock::Ticks,
+    core::Core,
     journal::Journal,
     knobs::DeliveryKnobs,
     random::{Guid, Random, mix},
-    settings::Settings,
 };
 
 mod attempt;
@@ -45,7 +44,7 @@ mod queue;
 mod run;
 
 pub(super) use attempt::cause;
-pub use run::run;
+pub(super) use run::run;
 
 use queue::{Job, Queue};
 
@@ -57,6 +56,7 @@ const LONGEST_REORDER: u64 = 4;
 /// The queue, the client and the journal.
 #[derive(Debug)]
 pub struct Deliveries {
+    core: Arc<Core>,
     seed: u64,
     journal: Journal<Entry>,
     queue: Mutex<Queue>,
@@ -70,9 +70,18 @@ pub struct Deliveries {
 /// An order that is in the journal and counts as waiting, but is queued only when this is dropped: when the answer that
 /// must come first has gone, or will never go.
 #[derive(Debug)]
-pub struct Reserved {
-    provider: Arc<Provider>,
+pub(super) struct Reserved {
+    deliveries: Arc<Deliveries>,
     job: Option<Job>,
+}
+
+/// The webhook families as deliveries see them. The provider implements it, because this module must not import the families.
+pub(super) trait Families {
+    /// Whether a delivery is still wanted: its webhook may have been disabled, deleted or moved since.
+    fn wants(&self, order: &Order) -> bool;
+
+    /// A delivery has ended for good: accepted, or given up.
+    fn ended(&self, order: &Order, accepted: bool);
 }
 
 /// Which family a delivery belongs to.
@@ -97,31 +106,31 @@ pub enum Purpose {
 
 /// A delivery to be made.
 #[derive(Debug)]
-pub struct Order {
+pub(super) struct Order {
     /// Family.
-    pub family: Family,
+    pub(super) family: Family,
     /// Webhook or hook.
-    pub webhook: Guid,
+    pub(super) webhook: Guid,
     /// Why.
-    pub purpose: Purpose,
+    pub(super) purpose: Purpose,
     /// Where to.
-    pub url: Url,
+    pub(super) url: Url,
     /// What is sent.
-    pub body: Body,
+    pub(super) body: Body,
     /// Name of the signature header.
-    pub signature_header: Option<HeaderName>,
+    pub(super) signature_header: Option<HeaderName>,
     /// Deliveries with the same lane number are first tried one after the other, in order: (webhook, company).
-    pub lane: u64,
+    pub(super) lane: u64,
     /// Waits before each further attempt, milliseconds.
-    pub retries: Arc<[u64]>,
+    pub(super) retries: Arc<[u64]>,
     /// 410 ends the attempts at once.
-    pub gone_ends: bool,
+    pub(super) gone_ends: bool,
     /// What it tells, for the journal.
-    pub about: About,
+    pub(super) about: About,
 }
 
 /// What is sent, with the value of the signature header if there is one.
-pub enum Body {
+pub(super) enum Body {
     /// The same at every attempt.
     Same(Bytes, Option<HeaderValue>),
     /// Written for each attempt, which is counted from 1.
@@ -230,8 +239,10 @@ pub fn signature(key: &hmac::Key, body: &[u8]) -> HeaderValue {
 }
 
 impl Deliveries {
-    pub(super) fn new(settings: &Settings) -> Result<Self, super::Error> {
+    pub(super) fn new(core: &Arc<Core>) -> Result<Self, super::Error> {
+        let settings = &core.settings;
         Ok(Self {
+            core: Arc::clone(core),
             seed: settings.world.seed,
             journal: Journal::new(settings.journal_limit),
             queue: Mutex::new(Queue::default()),
@@ -243,17 +254,17 @@ impl Deliveries {
 
     /// Takes a delivery; never waits. Applies the knobs that lose, duplicate, delay and reorder (to events, never to an
     /// Acknowledge). Where too many wait already, its family does not hear of it again.
-    pub fn send(&self, provider: &Provider, order: Order) {
-        let knobs = provider.knobs();
+    pub(super) fn send(&self, order: Order) {
+        let knobs = self.core.knobs();
         let knobs = &knobs.delivery;
         let order = Arc::new(order);
-        let number = self.note_order(provider, &order);
+        let number = self.note_order(&order);
         let chances = self.chances(number, order.purpose, knobs);
         if chances.lose {
             return self.end(number, End::Lost);
         }
         // The second one is numbered before the first can leave, so that numbers do not depend on how fast it is sent.
-        let duplicate = chances.duplicate.then(|| self.note_order(provider, &order));
+        let duplicate = chances.duplicate.then(|| self.note_order(&order));
         self.enqueue(Job::new(number, Arc::clone(&order)), &chances, knobs);
         if let Some(number) = duplicate {
             let chances = self.chances(number, order.purpose, knobs);
@@ -262,35 +273,35 @@ impl Deliveries {
     }
 
     /// Takes a delivery that must not leave before an answer has: it is numbered now and queued when the result is dropped.
-    pub fn reserve(&self, provider: &Arc<Provider>, order: Order) -> Reserved {
+    pub(super) fn reserve(self: &Arc<Self>, order: Order) -> Reserved {
         let order = Arc::new(order);
-        let number = self.note_order(provider, &order);
-        let admitted = self.queue.lock().admit(provider.knobs().delivery.pending_limit);
+        let number = self.note_order(&order);
+        let admitted = self.queue.lock().admit(self.core.knobs().delivery.pending_limit);
         if !admitted {
             self.end(number, End::Overflown);
         }
-        Reserved { provider: Arc::clone(provider), job: admitted.then(|| Job::new(number, order)) }
+        Reserved { deliveries: Arc::clone(self), job: admitted.then(|| Job::new(number, order)) }
     }
 
     /// Takes a delivery and waits for the end of its first attempt, however it goes.
-    pub async fn send_and_wait(&self, provider: &Provider, order: Order) {
+    pub(super) async fn send_and_wait(&self, order: Order) {
         let order = Arc::new(order);
-        let number = self.note_order(provider, &order);
+        let number = self.note_order(&order);
         let (done, first) = oneshot::channel();
         let job = Job { first: Some(done), ..Job::new(number, order) };
-        self.enqueue(job, &Chances::default(), &provider.knobs().delivery);
+        self.enqueue(job, &Chances::default(), &self.core.knobs().delivery);
         // An error means that it was dropped without an attempt, and waiting longer would not help.
         first.await.ok();
     }
 
     /// Notes an event that was not sent because its webhook is not active.
-    pub fn missed(&self, provider: &Provider, family: Family, webhook: Guid, about: About) {
-        self.note(provider, (family, webhook, Purpose::Event), about, Some(End::Missed));
+    pub(super) fn missed(&self, family: Family, webhook: Guid, about: About) {
+        self.note((family, webhook, Purpose::Event), about, Some(End::Missed));
     }
 
     /// The HTTP client that deliveries use: hosts resolved by the knobs, certificates trusted by the settings.
-    pub fn client(&self, provider: &Provider) -> reqwest::Client {
-        self.clients.get(&provider.knobs())
+    pub(super) fn client(&self) -> reqwest::Client {
+        self.clients.get(&self.core.knobs())
     }
 
     /// Deliveries since the start, in order, within the journal's limit: `(number, entry)` from a number on.
@@ -317,22 +328,21 @@ impl Deliveries {
     }
 
     /// Has the loop look again at what is due, because a knob may have changed that.
-    pub fn wake(&self) {
+    pub(super) fn wake(&self) {
         self.due.notify_one();
     }
 
-    fn note_order(&self, provider: &Provider, order: &Order) -> u64 {
-        self.note(provider, (order.family, order.webhook, order.purpose), order.about.clone(), None)
+    fn note_order(&self, order: &Order) -> u64 {
+        self.note((order.family, order.webhook, order.purpose), order.about.clone(), None)
     }
 
     fn note(
         &self,
-        provider: &Provider,
         (family, webhook, purpose): (Family, Guid, Purpose),
         about: About,
         end: Option<End>,
     ) -> u64 {
-        let at = provider.clock.now();
+        let at = self.core.clock.now();
         let attempts = Vec::new();
         self.journal.push(Entry { family, webhook, purpose, about, at, body_hash: 0, attempts, end })
     }
@@ -386,9 +396,8 @@ struct Chances {
 impl Drop for Reserved {
     fn drop(&mut self) {
         if let Some(job) = self.job.take() {
-            let deliveries = &self.provider.deliveries;
-            deliveries.queue.lock().push(job, None, Instant::now());
-            deliveries.due.notify_one();
+            self.deliveries.queue.lock().push(job, None, Instant::now());
+            self.deliveries.due.notify_one();
         }
     }
 }

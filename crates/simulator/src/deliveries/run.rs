@@ -8,12 +8,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Attempt, Body, Deliveries, End, Family, Order,
+    Attempt, Body, Deliveries, End, Families, Order,
     attempt::{self, Outcome},
     hash,
     queue::{Job, Queue},
 };
-use crate::{Provider, clock::Ticks, knobs::DeliveryKnobs};
+use crate::{clock::Ticks, knobs::DeliveryKnobs};
 
 /// The longest wait for an answer or a retry, whatever a knob says: further ahead the timer would overflow.
 const LONGEST_WAIT: Duration = Duration::from_secs(365 * 86_400);
@@ -29,13 +29,12 @@ struct Done {
 }
 
 /// Delivers until cancelled. What is on its way then is dropped, what waits is forgotten.
-pub async fn run(provider: Arc<Provider>, stop: CancellationToken) {
-    let deliveries = &provider.deliveries;
+pub(crate) async fn run(deliveries: &Deliveries, families: &impl Families, stop: CancellationToken) {
     let mut on_their_way = FuturesUnordered::new();
     let mut abandoned = 0_u64;
     loop {
         let next = loop {
-            let knobs = provider.knobs();
+            let knobs = deliveries.core.knobs();
             if knobs.delivery.hold || on_their_way.len() >= knobs.delivery.concurrency.max(1) {
                 // Only a knob or the end of an attempt can change that, and both wake this loop.
                 break None;
@@ -44,10 +43,10 @@ pub async fn run(provider: Arc<Provider>, stop: CancellationToken) {
                 Ok(job) => job,
                 Err(next) => break next,
             };
-            if wanted(&provider, &job.order) {
-                on_their_way.push(send(&provider, job, &knobs.delivery));
+            if families.wants(&job.order) {
+                on_their_way.push(send(deliveries, job, &knobs.delivery));
             } else {
-                abandon(&provider, job);
+                abandon(deliveries, job);
                 abandoned += 1;
                 if abandoned.is_multiple_of(ABANDONED_IN_A_ROW) {
                     tokio::task::yield_now().await;
@@ -57,10 +56,10 @@ pub async fn run(provider: Arc<Provider>, stop: CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => break,
             Some(done) = on_their_way.next() => {
-                settle(&provider, done);
+                settle(deliveries, families, done);
                 // All that have come back meanwhile, before looking for more to send.
                 while let Some(Some(done)) = on_their_way.next().now_or_never() {
-                    settle(&provider, done);
+                    settle(deliveries, families, done);
                 }
             }
             () = deliveries.due.notified() => {}
@@ -85,10 +84,10 @@ async fn until(moment: Option<Instant>) {
     }
 }
 
-fn send(provider: &Provider, mut job: Job, knobs: &DeliveryKnobs) -> impl Future<Output = Done> + use<> {
-    let client = provider.deliveries.client(provider);
+fn send(deliveries: &Deliveries, mut job: Job, knobs: &DeliveryKnobs) -> impl Future<Output = Done> + use<> {
+    let client = deliveries.client();
     let limit = Duration::from_millis(knobs.time_limit).min(LONGEST_WAIT);
-    let at = provider.clock.now();
+    let at = deliveries.core.clock.now();
     job.attempts += 1;
     async move {
         let (body, signature) = match &job.order.body {
@@ -101,10 +100,10 @@ fn send(provider: &Provider, mut job: Job, knobs: &DeliveryKnobs) -> impl Future
     }
 }
 
-fn settle(provider: &Provider, done: Done) {
+fn settle(deliveries: &Deliveries, families: &impl Families, done: Done) {
     let Done { mut job, at, body_hash, outcome } = done;
     let order = Arc::clone(&job.order);
-    let verdict = outcome.verdict(order.purpose, provider.knobs().delivery.accepts);
+    let verdict = outcome.verdict(order.purpose, deliveries.core.knobs().delivery.accepts);
     let status = outcome.answer.as_ref().ok().map(|(status, _)| *status);
     let gone = order.gone_ends && status == Some(StatusCode::GONE);
     let wait = order.retries.get(job.attempts as usize - 1).copied();
@@ -115,7 +114,6 @@ fn settle(provider: &Provider, done: Done) {
     };
     let took = u32::try_from(outcome.took.as_millis()).unwrap_or(u32::MAX);
     let entry = Attempt { at, took, status: status.map(|status| status.as_u16()), error };
-    let deliveries = &provider.deliveries;
     deliveries.journal.update(job.number, |journaled| {
         if job.attempts == 1 {
             journaled.body_hash = body_hash;
@@ -123,10 +121,8 @@ fn settle(provider: &Provider, done: Done) {
         journaled.attempts.push(entry);
         journaled.end = end;
     });
-    // A hook stays as it is, whatever becomes of a message.
-    if let (Some(end), Family::Accounting) = (end, order.family) {
-        let accepted = end == End::Accepted;
-        provider.accounting.ended(provider, order.webhook, order.purpose, order.url.as_str(), accepted);
+    if let Some(end) = end {
+        families.ended(&order, end == End::Accepted);
     }
     let first = job.first.take();
     let is_first = job.attempts == 1;
@@ -156,15 +152,7 @@ fn over(deliveries: &Deliveries, order: &Order, first: bool, retry: Option<(Job,
     }
 }
 
-fn abandon(provider: &Provider, job: Job) {
-    let deliveries = &provider.deliveries;
+fn abandon(deliveries: &Deliveries, job: Job) {
     deliveries.end(job.number, End::Abandoned);
     over(deliveries, &job.order, job.attempts == 0, None);
-}
-
-fn wanted(provider: &Provider, order: &Order) -> bool {
-    match order.family {
-        Family::Accounting => provider.accounting.wants(order.webhook, order.purpose, order.url.as_str()),
-        Family::Invoicing => provider.invoicing.wants(order.webhook),
-    }
 }

@@ -3,7 +3,7 @@
 use axum::http::HeaderMap;
 use serde::Deserialize;
 
-use super::Context;
+use crate::call::Context;
 
 /// The only member `context` may have.
 #[derive(Deserialize)]

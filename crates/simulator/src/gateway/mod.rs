@@ -12,7 +12,7 @@
 //! - Limits and tokens are judged by the provider's clock.
 //! - Limits and fault rules count under the knobs that stand at that moment, however long a request was held up before.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -27,17 +27,18 @@ use server::HangUp;
 
 use self::{faults::Faults, limits::Limits};
 use super::{
-    Provider,
     answer::unknown_path,
+    call::Context,
     catalog::Area,
     clock::Ticks,
+    core::Core,
     effect::{first_page, instead, spoil},
-    identity::Caller,
+    identity::Identity,
+    invoicing::Invoicing,
     journal::Journal,
     knobs::{Effect, Knobs},
     random::{Random, mix},
     refusal::Refusal,
-    settings::Settings,
 };
 
 mod checks;
@@ -60,33 +61,12 @@ const PURPOSE: u64 = 0x6761_7465_7761_7900;
 /// Limits, faults and the journal of requests.
 #[derive(Debug)]
 pub struct Gateway {
+    core: Arc<Core>,
+    identity: Arc<Identity>,
+    invoicing: Arc<Invoicing>,
     requests: Journal<Request>,
     limits: Limits,
     faults: Faults,
-}
-
-/// A request that has passed the gateway and the token check; handlers get it as `Extension<Call>`.
-#[derive(Debug, Clone)]
-pub struct Call {
-    /// Who calls; `None` on the invoicing login.
-    pub caller: Option<Caller>,
-    /// The `context` header.
-    pub context: Context,
-    /// The address the request comes from.
-    pub peer: SocketAddr,
-}
-
-/// The `context` header as it was sent.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Context {
-    /// Not sent.
-    Absent,
-    /// The text `none`.
-    None,
-    /// A JSON object with one member `clientId`.
-    Company(String),
-    /// Anything else, with what is wrong.
-    Invalid(String),
 }
 
 /// A request as the journal keeps it.
@@ -116,8 +96,12 @@ pub struct Request {
 }
 
 impl Gateway {
-    pub(super) fn new(settings: &Settings) -> Self {
+    pub(super) fn new(core: &Arc<Core>, identity: &Arc<Identity>, invoicing: &Arc<Invoicing>) -> Self {
+        let settings = &core.settings;
         Self {
+            core: Arc::clone(core),
+            identity: Arc::clone(identity),
+            invoicing: Arc::clone(invoicing),
             requests: Journal::new(settings.journal_limit),
             limits: Limits::new(settings.subscription_keys.len()),
             faults: Faults::new(settings.knobs.faults.len()),
@@ -147,39 +131,39 @@ impl Gateway {
 /// Puts the gateway in front of the APIs' routes; what none of them knows gets the gateway's 404.
 ///
 /// The routers given must have no fallback of their own, nor one for methods: here is where both are answered.
-pub fn guard(provider: &Arc<Provider>, apis: Router<Arc<Provider>>) -> Router<Arc<Provider>> {
+pub(super) fn guard(gateway: &Arc<Gateway>, apis: Router) -> Router {
     let apis = if apis.has_routes() {
-        apis.route_layer(middleware::from_fn_with_state(Arc::clone(provider), known))
+        apis.route_layer(middleware::from_fn_with_state(Arc::clone(gateway), known))
     } else {
         apis
     };
+    let gateway = Arc::clone(gateway);
+    let unknown = move |request: HttpRequest| {
+        let gateway = Arc::clone(&gateway);
+        async move { pass(&gateway, request, None).await }
+    };
     // After the layer, which would otherwise let a wrong method pass for a known path.
-    apis.method_not_allowed_fallback(unknown).fallback(unknown)
+    apis.method_not_allowed_fallback(unknown.clone()).fallback(unknown)
 }
 
-async fn known(State(provider): State<Arc<Provider>>, request: HttpRequest, next: Next) -> Response {
+async fn known(State(gateway): State<Arc<Gateway>>, request: HttpRequest, next: Next) -> Response {
     // A route for GET answers HEAD too, which is no operation of these APIs.
     let next = (request.method() != Method::HEAD).then_some(next);
-    pass(&provider, request, next).await
-}
-
-async fn unknown(State(provider): State<Arc<Provider>>, request: HttpRequest) -> Response {
-    pass(&provider, request, None).await
+    pass(&gateway, request, next).await
 }
 
 /// One request through the gateway, to `next` if its path is known.
-async fn pass(provider: &Provider, mut request: HttpRequest, next: Option<Next>) -> Response {
+async fn pass(gateway: &Gateway, mut request: HttpRequest, next: Option<Next>) -> Response {
     let Some(area) = checks::area(request.uri().path()) else {
         // None of the APIs: nothing here counts, delays or spoils it.
         return unknown_path();
     };
-    let gateway = &provider.gateway;
-    let seed = provider.settings.world.seed;
+    let seed = gateway.core.settings.world.seed;
     let context = context::read(request.headers());
     let company = if let Context::Company(company) = &context { Some(company.clone()) } else { None };
     let compressed = compress::is_wanted(request.headers());
     let number = gateway.requests.push(Request {
-        at: provider.clock.now(),
+        at: gateway.core.clock.now(),
         method: request.method().to_string(),
         target: request.uri().path_and_query().map_or_else(String::new, |target| journaled(target.as_str())),
         company: company.as_deref().map(journaled),
@@ -192,7 +176,7 @@ async fn pass(provider: &Provider, mut request: HttpRequest, next: Option<Next>)
     });
     let mut random = Random::new(seed ^ mix(number), PURPOSE);
 
-    let latency = provider.knobs().gateway.latency.sample(&mut random);
+    let latency = gateway.core.knobs().gateway.latency.sample(&mut random);
     if !latency.is_zero() {
         tokio::time::sleep(latency).await;
     }
@@ -202,7 +186,7 @@ async fn pass(provider: &Provider, mut request: HttpRequest, next: Option<Next>)
         query: request.uri().query().unwrap_or(""),
         company: company.as_deref(),
     };
-    let fault = provider.count(|knobs| gateway.faults.draw(&knobs.faults, seed, seen).cloned());
+    let fault = gateway.core.count(|knobs| gateway.faults.draw(&knobs.faults, seed, seen).cloned());
     if let Some(fault) = &fault {
         gateway.requests.update(number, |entry| entry.fault = Some(fault.into()));
     }
@@ -213,9 +197,9 @@ async fn pass(provider: &Provider, mut request: HttpRequest, next: Option<Next>)
     }
     let answer = match fault.as_ref().and_then(instead) {
         Some(answer) => answer,
-        None => answer(provider, area, context, request, next).await,
+        None => answer(gateway, area, context, request, next).await,
     };
-    let compressed = compressed && provider.knobs().gateway.gzip;
+    let compressed = compressed && gateway.core.knobs().gateway.gzip;
     // What is cut off in the middle is cut on the wire; everything else is spoiled before it is compressed.
     let (before, after) = match &fault {
         Some(Effect::Truncate) => (compressed, false),
@@ -235,7 +219,7 @@ async fn pass(provider: &Provider, mut request: HttpRequest, next: Option<Next>)
 
 /// The right answer.
 async fn answer(
-    provider: &Provider,
+    gateway: &Gateway,
     area: Area,
     context: Context,
     request: HttpRequest,
@@ -243,12 +227,12 @@ async fn answer(
 ) -> Response {
     let Some(next) = next else { return unknown_path() };
     let (mut parts, body) = request.into_parts();
-    if checks::hidden(&provider.knobs().gateway, &parts.method, parts.uri.path()) {
+    if checks::hidden(&gateway.core.knobs().gateway, &parts.method, parts.uri.path()) {
         return unknown_path();
     }
     // Read before it is needed, so that a refusal does not meet a client in the middle of sending.
     let body = read(body).await;
-    let call = match checks::admit(provider, area, &parts, context, checks::standing) {
+    let call = match checks::admit(gateway, area, &parts, context, checks::standing) {
         Ok(call) => call,
         Err(refusal) => return refusal.into_response(),
     };

@@ -11,8 +11,10 @@ use axum::{
     response::Response,
 };
 
-use super::{claims, page, parameters::Parameters, pkce::Challenge, redirect::Redirect, refusal::Refusal};
-use crate::{Provider, knobs::Knobs};
+use super::{
+    Identity, claims, page, parameters::Parameters, pkce::Challenge, redirect::Redirect, refusal::Refusal,
+};
+use crate::{knobs::Knobs, settings::Client};
 
 /// The longest query that is looked at.
 const LONGEST: usize = 16 * 1_024;
@@ -33,48 +35,47 @@ pub(super) struct Login {
 }
 
 /// GET `/auth/core/connect/authorize`.
-pub(super) async fn authorize(State(provider): State<Arc<Provider>>, RawQuery(query): RawQuery) -> Response {
+pub(super) async fn authorize(State(identity): State<Arc<Identity>>, RawQuery(query): RawQuery) -> Response {
     let query = query.unwrap_or_default();
     if query.len() > LONGEST {
         return page::refusal("the request is too long");
     }
     let parameters = Parameters::parse(query.as_bytes());
-    let redirect = match check_client(&provider, &parameters) {
+    let client = &identity.core.settings.client;
+    let redirect = match check_client(client, &parameters) {
         Ok(redirect) => redirect,
         Err(text) => return page::refusal(text),
     };
-    let login = match check_request(&parameters, &redirect, &provider.knobs()) {
+    let login = match check_request(&parameters, &redirect, &identity.core.knobs()) {
         Ok(login) => login,
         Err(refusal) => {
             return redirect.refuse(refusal.error, refusal.description, parameters.get("state"));
         }
     };
     if parameters.contains("auto") {
-        return finish(&provider, login);
+        return finish(&identity, login);
     }
-    let (user, client) = (&provider.identity.user, &provider.settings.client.id);
-    page::login(user, client, &login.scopes, redirect.text(), &parameters)
+    page::login(&identity.user, &client.id, &login.scopes, redirect.text(), &parameters)
 }
 
 /// The user has logged in, or is not let in.
-fn finish(provider: &Provider, login: Login) -> Response {
-    let knobs = provider.knobs();
+fn finish(identity: &Identity, login: Login) -> Response {
+    let knobs = identity.core.knobs();
     let redirect = login.redirect.clone();
     let state = if knobs.identity.bend_state { super::bent(&login.state) } else { login.state.clone() };
     if let Some(text) = &knobs.identity.refuse_login {
         return redirect.refuse("access_denied", text, Some(&state));
     }
-    let now = provider.clock.now();
+    let now = identity.core.clock.now();
     // A statement of its own, so that the ledger is free again while a token is signed.
-    let (grant, code) = provider.identity.ledger.lock().grant(login, knobs.identity.code_seconds, now);
-    let introduce = || provider.identity.introduce(&grant, &code, knobs.identity.bend_nonce, now);
-    let identity = knobs.identity.callback_id_token.then(introduce);
-    redirect.grant(&code, identity.as_deref(), &state)
+    let (grant, code) = identity.ledger.lock().grant(login, knobs.identity.code_seconds, now);
+    let introduce = || identity.introduce(&grant, &code, knobs.identity.bend_nonce, now);
+    let token = knobs.identity.callback_id_token.then(introduce);
+    redirect.grant(&code, token.as_deref(), &state)
 }
 
 /// Client and redirect address: without both right, nothing may be sent anywhere.
-fn check_client(provider: &Provider, parameters: &Parameters) -> Result<Redirect, &'static str> {
-    let client = &provider.settings.client;
+fn check_client(client: &Client, parameters: &Parameters) -> Result<Redirect, &'static str> {
     if parameters.repeated(&["client_id", "redirect_uri"]).is_some() {
         return Err("client_id and redirect_uri may be sent only once");
     }

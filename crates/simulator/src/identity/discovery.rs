@@ -9,10 +9,10 @@ use axum::{
 };
 use serde_json::json;
 
-use super::{claims, faults::Drawn, refusal::Refusal};
+use super::{Identity, claims, faults::Drawn, refusal::Refusal};
 use crate::{
-    Provider,
     answer::json_answer,
+    core::Core,
     knobs::{Endpoint, Pkce},
     settings::Tls,
 };
@@ -20,36 +20,36 @@ use crate::{
 /// GET `/auth/core/.well-known/openid-configuration`: the issuer of the settings, and every endpoint at the address the
 /// client used, so that it works behind any name and port.
 pub(super) async fn discovery(
-    State(provider): State<Arc<Provider>>,
+    State(identity): State<Arc<Identity>>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Response {
-    looked_up(&provider, Endpoint::Discovery, || document(&provider, &uri, &headers)).await
+    looked_up(&identity, Endpoint::Discovery, || document(&identity.core, &uri, &headers)).await
 }
 
 /// GET `/auth/core/.well-known/jwks`.
-pub(super) async fn key_set(State(provider): State<Arc<Provider>>) -> Response {
-    looked_up(&provider, Endpoint::Keys, || json_answer(200, &provider.identity.keys.set())).await
+pub(super) async fn key_set(State(identity): State<Arc<Identity>>) -> Response {
+    looked_up(&identity, Endpoint::Keys, || json_answer(200, &identity.keys.set())).await
 }
 
 /// What is looked up, with whatever goes wrong on the way.
-async fn looked_up(provider: &Provider, on: Endpoint, look_up: impl FnOnce() -> Response) -> Response {
-    let fault = Drawn::new(provider, on);
-    match fault.before(&provider.identity).await {
+async fn looked_up(identity: &Identity, on: Endpoint, look_up: impl FnOnce() -> Response) -> Response {
+    let fault = Drawn::new(&identity.core, on);
+    match fault.before(identity).await {
         Some(instead) => instead,
-        None => fault.after(provider, look_up()).await.0,
+        None => fault.after(identity, look_up()).await.0,
     }
 }
 
-fn document(provider: &Provider, uri: &Uri, headers: &HeaderMap) -> Response {
+fn document(core: &Core, uri: &Uri, headers: &HeaderMap) -> Response {
     let Some(authority) = authority(uri, headers) else {
         return Refusal::request("the Host header is missing or no address").into_response();
     };
-    let scheme = if matches!(provider.settings.tls, Tls::Off) { "http" } else { "https" };
+    let scheme = if matches!(core.settings.tls, Tls::Off) { "http" } else { "https" };
     let at = |path: &str| format!("{scheme}://{authority}{path}");
     let scopes = [&claims::COMMON[..], &claims::ACCOUNTING, &claims::PAYROLL].concat();
     let mut document = json!({
-        "issuer": provider.settings.issuer,
+        "issuer": core.settings.issuer,
         "jwks_uri": at(super::KEY_SET),
         "authorization_endpoint": at(super::AUTHORIZE),
         "token_endpoint": at(super::TOKEN),
@@ -61,7 +61,7 @@ fn document(provider: &Provider, uri: &Uri, headers: &HeaderMap) -> Response {
         "id_token_signing_alg_values_supported": ["RS256"],
         "token_endpoint_auth_methods_supported": ["client_secret_post"],
     });
-    match provider.knobs().identity.pkce {
+    match core.knobs().identity.pkce {
         Pkce::Refused => {}
         Pkce::Allowed | Pkce::Required => document["code_challenge_methods_supported"] = json!(["S256"]),
     }

@@ -6,8 +6,8 @@
 
 use serde::Serialize;
 
-use super::parameters::Parameters;
-use crate::{Provider, clock::Ticks};
+use super::{Identity, parameters::Parameters};
+use crate::clock::Ticks;
 
 /// The longest token kept, bytes: far more than any that is issued for this endpoint.
 const LONGEST: usize = 1_024;
@@ -104,15 +104,15 @@ impl<'a> Presented<'a> {
 }
 
 /// Notes an exchange without a look at what is presented.
-pub(super) fn undecided(provider: &Provider, form: &Parameters, outcome: Outcome) -> Option<u64> {
+pub(super) fn undecided(identity: &Identity, form: &Parameters, outcome: Outcome) -> Option<u64> {
     let presented = Presented::read(form)?;
-    Some(provider.identity.exchanges.push(presented.decided(provider.clock.now(), None, outcome)))
+    Some(identity.exchanges.push(presented.decided(identity.core.clock.now(), None, outcome)))
 }
 
 /// The answer to an exchange while it is made: lost, unless it is said what else became of it.
 #[derive(Debug)]
 pub(super) struct OnItsWay<'a> {
-    provider: &'a Provider,
+    identity: &'a Identity,
     /// What is presented, until it is decided.
     form: Option<&'a Parameters>,
     /// Number of its entry, once there is one.
@@ -121,8 +121,8 @@ pub(super) struct OnItsWay<'a> {
 
 impl<'a> OnItsWay<'a> {
     /// Of a form that is not decided yet; none for a request that presents nothing.
-    pub(super) const fn new(provider: &'a Provider, form: Option<&'a Parameters>) -> Self {
-        Self { provider, form, number: None }
+    pub(super) const fn new(identity: &'a Identity, form: Option<&'a Parameters>) -> Self {
+        Self { identity, form, number: None }
     }
 
     /// The entry with this number says what was decided.
@@ -132,7 +132,7 @@ impl<'a> OnItsWay<'a> {
 
     pub(super) fn is_unseen(&mut self) {
         if let Some(form) = self.form.take() {
-            self.number = undecided(self.provider, form, Outcome::Unavailable);
+            self.number = undecided(self.identity, form, Outcome::Unavailable);
         }
     }
 
@@ -142,7 +142,7 @@ impl<'a> OnItsWay<'a> {
 
     fn note(&mut self, answer: Answer) {
         if let Some(number) = self.number.take() {
-            self.provider.identity.exchanges.update(number, |exchange| exchange.answer = answer);
+            self.identity.exchanges.update(number, |exchange| exchange.answer = answer);
         }
     }
 }

@@ -4,7 +4,7 @@ use axum::response::Response;
 
 use super::Identity;
 use crate::{
-    Provider,
+    core::Core,
     effect::{instead, spoil},
     knobs::{Effect, Endpoint, IdentityFault},
     random::Random,
@@ -18,20 +18,17 @@ pub(super) struct Drawn(Option<IdentityFault>);
 
 impl Drawn {
     /// For a request to this endpoint.
-    pub(super) fn new(provider: &Provider, on: Endpoint) -> Self {
+    pub(super) fn new(core: &Core, on: Endpoint) -> Self {
         let fits = |fault: &IdentityFault| fault.on == on && fault.times != Some(0);
-        // Turning a knob copies all of them, so that is done only where there is something to use up.
-        if !provider.knobs().identity.faults.iter().any(fits) {
+        // Using one up may copy all knobs, so this first looks whether there is one.
+        if !core.knobs().identity.faults.iter().any(fits) {
             return Self(None);
         }
-        let mut drawn = None;
-        provider.turn(|knobs| {
-            drawn = knobs.identity.faults.iter_mut().find(|fault| fits(fault)).map(|fault| {
-                fault.times = fault.times.map(|times| times.saturating_sub(1));
-                fault.clone()
-            });
-        });
-        Self(drawn)
+        Self(core.use_up(|knobs| {
+            let fault = knobs.faults.iter_mut().find(|fault| fits(fault))?;
+            fault.times = fault.times.map(|times| times.saturating_sub(1));
+            Some(fault.clone())
+        }))
     }
 
     /// What is answered before any work, if so.
@@ -47,18 +44,18 @@ impl Drawn {
     }
 
     /// What becomes of the answer once the work was done, and whether it still is the right one.
-    pub(super) async fn after(self, provider: &Provider, answer: Response) -> (Response, bool) {
+    pub(super) async fn after(self, identity: &Identity, answer: Response) -> (Response, bool) {
         let Some(IdentityFault { effect, after_work, .. }) = self.0 else { return (answer, true) };
         if let Effect::Delay(latency) = &effect {
             if after_work {
-                tokio::time::sleep(provider.identity.latency(latency)).await;
+                tokio::time::sleep(identity.latency(latency)).await;
             }
             return (answer, true);
         }
         if let Some(instead) = instead(&effect) {
             return (instead, false);
         }
-        let mut random = Random::new(provider.settings.world.seed, PURPOSE);
+        let mut random = Random::new(identity.core.settings.world.seed, PURPOSE);
         (spoil(&effect, answer, &mut random).await, false)
     }
 }

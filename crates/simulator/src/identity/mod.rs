@@ -55,12 +55,11 @@ use self::{
     ledger::{Grant, Ledger},
 };
 use super::{
-    Provider,
     clock::{SECOND, Ticks},
+    core::Core,
     journal::Journal,
     knobs::{IdentityKnobs, Latency},
     random::Random,
-    settings::Settings,
 };
 
 const AUTHORIZE: &str = "/auth/core/connect/authorize";
@@ -80,6 +79,7 @@ static ACCESS_TOKENS: AtomicU64 = AtomicU64::new(0);
 /// The identity provider's state.
 #[derive(Debug)]
 pub struct Identity {
+    core: Arc<Core>,
     keys: Keys,
     user: User,
     issued: Arc<Journal<Issued>>,
@@ -130,12 +130,14 @@ pub struct Issued {
 }
 
 impl Identity {
-    pub(super) fn new(settings: &Settings) -> Result<Self, super::Error> {
+    pub(super) fn new(core: &Arc<Core>) -> Result<Self, super::Error> {
         /// "wait" in ASCII: no other stream has this purpose.
         const PURPOSE: u64 = 0x7761_6974;
+        let settings = &core.settings;
         let issued = Arc::new(Journal::new(settings.journal_limit));
         let exchanges = Arc::new(Journal::new(settings.journal_limit));
         Ok(Self {
+            core: Arc::clone(core),
             keys: Keys::new()?,
             user: User::new(settings),
             ledger: Mutex::new(Ledger::new(Arc::clone(&issued), Arc::clone(&exchanges))?),
@@ -173,9 +175,9 @@ impl Identity {
     }
 
     /// An access token (and its refresh token) without the login, for tests of other parts: accounting or payroll scopes.
-    pub fn grant(&self, provider: &Provider, scopes: &[&str]) -> (String, String) {
-        let now = provider.clock.now();
-        let knobs = provider.knobs();
+    pub fn grant(&self, scopes: &[&str]) -> (String, String) {
+        let now = self.core.clock.now();
+        let knobs = self.core.knobs();
         let scopes: Arc<[String]> = scopes.iter().map(|&scope| scope.to_owned()).collect();
         let (grant, refresh) = {
             let mut ledger = self.ledger.lock();
@@ -242,13 +244,14 @@ impl Identity {
 }
 
 /// Routes under `/auth/core`.
-pub fn router() -> Router<Arc<Provider>> {
+pub(super) fn router(identity: &Arc<Identity>) -> Router {
     Router::new()
         .route(AUTHORIZE, get(authorize::authorize))
         .route(TOKEN, post(token::token))
         .route(DISCOVERY, get(discovery::discovery))
         .route(KEY_SET, get(discovery::key_set))
         .layer(DefaultBodyLimit::max(LARGEST_BODY))
+        .with_state(Arc::clone(identity))
 }
 
 /// The token of an `Authorization` header; clients write the scheme in either case.

@@ -21,7 +21,7 @@ use serde::Serialize;
 use server::HangUp;
 
 use super::{
-    Answer, Kind, Outcome,
+    Answer, Identity, Kind, Outcome,
     exchanges::{OnItsWay, Presented, undecided},
     faults::Drawn,
     ledger::Exchanged,
@@ -29,8 +29,8 @@ use super::{
     refusal::Refusal,
 };
 use crate::{
-    Provider,
     answer::json_answer,
+    core::Core,
     knobs::{BadClient, Endpoint, IdentityKnobs, Latency},
     settings::Client,
 };
@@ -48,26 +48,26 @@ struct Tokens {
 
 /// POST `/auth/core/connect/token`.
 pub(super) async fn token(
-    State(provider): State<Arc<Provider>>,
+    State(identity): State<Arc<Identity>>,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
-    let fault = Drawn::new(&provider, Endpoint::Token);
+    let fault = Drawn::new(&identity.core, Endpoint::Token);
     let form = read(&headers, body);
-    let mut on_its_way = OnItsWay::new(&provider, form.as_ref().ok());
-    wait(&provider, |knobs| &knobs.latency).await;
-    let (mut response, right) = match instead(&provider, &fault).await {
+    let mut on_its_way = OnItsWay::new(&identity, form.as_ref().ok());
+    wait(&identity, |knobs| &knobs.latency).await;
+    let (mut response, right) = match instead(&identity, &fault).await {
         Some(response) => {
             on_its_way.is_unseen();
             (response, true)
         }
         None => {
             let (number, answer) = match &form {
-                Ok(form) => answer(&provider, form),
+                Ok(form) => answer(&identity, form),
                 Err(refusal) => (None, Err(*refusal)),
             };
             on_its_way.is_decided(number);
-            exchange(&provider, answer, fault).await
+            exchange(&identity, answer, fault).await
         }
     };
     on_its_way.end(if response.extensions().get::<HangUp>().is_some() {
@@ -84,49 +84,48 @@ pub(super) async fn token(
 }
 
 /// What is answered before any work, if a knob says so.
-async fn instead(provider: &Provider, fault: &Drawn) -> Option<Response> {
-    if let Some(response) = fault.before(&provider.identity).await {
+async fn instead(identity: &Identity, fault: &Drawn) -> Option<Response> {
+    if let Some(response) = fault.before(identity).await {
         return Some(response);
     }
-    // Turning a knob copies all of them, so that is done only where there is something to use up.
-    let unavailable = provider.knobs().identity.unavailable > 0;
-    (unavailable && take(provider, |knobs| &mut knobs.unavailable)).then(|| {
+    // Using one up may copy all knobs, so this first looks whether there is one.
+    let unavailable = identity.core.knobs().identity.unavailable > 0;
+    (unavailable && take(&identity.core, |knobs| &mut knobs.unavailable)).then(|| {
         let description = "the service is unavailable";
         Refusal { status: 503, error: "temporarily_unavailable", description }.into_response()
     })
 }
 
 /// The answer, or what knobs leave of it; and whether it still is the right one.
-async fn exchange(provider: &Provider, answer: Result<Tokens, Refusal>, fault: Drawn) -> (Response, bool) {
+async fn exchange(identity: &Identity, answer: Result<Tokens, Refusal>, fault: Drawn) -> (Response, bool) {
     let response = match answer {
         Ok(tokens) => json_answer(200, &tokens),
         Err(refusal) => refusal.into_response(),
     };
-    wait(provider, |knobs| &knobs.answer_latency).await;
-    let (mut response, right) = fault.after(provider, response).await;
-    let lost = provider.knobs().identity.lose_answers > 0;
-    if lost && take(provider, |knobs| &mut knobs.lose_answers) {
+    wait(identity, |knobs| &knobs.answer_latency).await;
+    let (mut response, right) = fault.after(identity, response).await;
+    let lost = identity.core.knobs().identity.lose_answers > 0;
+    if lost && take(&identity.core, |knobs| &mut knobs.lose_answers) {
         response.extensions_mut().insert(HangUp);
     }
     (response, right)
 }
 
-async fn wait(provider: &Provider, latency: impl FnOnce(&IdentityKnobs) -> &Latency) {
-    let wait = provider.identity.latency(latency(&provider.knobs().identity));
+async fn wait(identity: &Identity, latency: impl FnOnce(&IdentityKnobs) -> &Latency) {
+    let wait = identity.latency(latency(&identity.core.knobs().identity));
     if !wait.is_zero() {
         tokio::time::sleep(wait).await;
     }
 }
 
 /// Uses up one of a knob's count, if one is left.
-fn take(provider: &Provider, count: impl FnOnce(&mut IdentityKnobs) -> &mut u32) -> bool {
-    let mut taken = false;
-    provider.turn(|knobs| {
-        let count = count(&mut knobs.identity);
-        taken = *count > 0;
+fn take(core: &Core, count: impl FnOnce(&mut IdentityKnobs) -> &mut u32) -> bool {
+    core.use_up(|knobs| {
+        let count = count(knobs);
+        let is_left = *count > 0;
         *count = count.saturating_sub(1);
-    });
-    taken
+        is_left
+    })
 }
 
 /// The form of a request.
@@ -155,11 +154,11 @@ fn read(headers: &HeaderMap, body: Result<Bytes, BytesRejection>) -> Result<Para
 }
 
 /// What is answered, and the number of the exchange's entry if there is one.
-fn answer(provider: &Provider, parameters: &Parameters) -> (Option<u64>, Result<Tokens, Refusal>) {
-    let knobs = provider.knobs();
+fn answer(identity: &Identity, parameters: &Parameters) -> (Option<u64>, Result<Tokens, Refusal>) {
+    let knobs = identity.core.knobs();
     let knobs = &knobs.identity;
-    if !is_client(parameters, &provider.settings.client) {
-        return (undecided(provider, parameters, Outcome::Client), Err(wrong_client(knobs.bad_client)));
+    if !is_client(parameters, &identity.core.settings.client) {
+        return (undecided(identity, parameters, Outcome::Client), Err(wrong_client(knobs.bad_client)));
     }
     let missing = match parameters.get("grant_type") {
         Some("authorization_code") => Refusal::grant("code is missing"),
@@ -170,13 +169,13 @@ fn answer(provider: &Provider, parameters: &Parameters) -> (Option<u64>, Result<
         }
     };
     let Some(presented) = Presented::read(parameters) else { return (None, Err(missing)) };
-    let now = provider.clock.now();
+    let now = identity.core.clock.now();
     // A statement of its own, so that the ledger is free again while tokens are signed.
-    let (number, exchanged) = provider.identity.ledger.lock().exchange(presented, parameters, knobs, now);
+    let (number, exchanged) = identity.ledger.lock().exchange(presented, parameters, knobs, now);
     let answer = exchanged.map(|Exchanged { grant, refresh, rotated }| {
         // Only the identity token of the login itself carries the nonce.
         let nonce = grant.nonce.as_deref().filter(|_| presented.kind == Kind::Code);
-        let (access_token, id_token) = provider.identity.issue(&grant, nonce, knobs, now);
+        let (access_token, id_token) = identity.issue(&grant, nonce, knobs, now);
         let refresh_token = refresh.filter(|_| rotated || !knobs.omit_unrotated);
         let expires_in = knobs.access_seconds;
         Tokens { access_token, id_token, expires_in, token_type: "Bearer", refresh_token }

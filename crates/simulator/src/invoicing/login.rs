@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 
 use super::{FIRST_COMPANY, Invoicing, Refusal};
 use crate::{
-    Provider,
     answer::json_answer,
     random::{Random, mix},
 };
@@ -22,20 +21,20 @@ const FIRST_WORDS: [&str; 6] = ["Bodegas", "Talleres", "Comercial", "Cerámicas"
 const LAST_WORDS: [&str; 6] = ["Ibáñez", "del Norte", "Peña", "Muñoz", "Ría Alta", "Vidal"];
 
 /// POST INV/users/login.
-pub(super) async fn login(State(provider): State<Arc<Provider>>, body: Bytes) -> Result<Response, Refusal> {
+pub(super) async fn login(State(invoicing): State<Arc<Invoicing>>, body: Bytes) -> Result<Response, Refusal> {
     let body: Value = parse(&body)?;
     let text = |name: &str| {
         let found = body.get(name).and_then(Value::as_str);
         found.ok_or_else(|| Refusal::api(400, format!("{name}: a string is needed")))
     };
     let (mail, password) = (text("mail")?, text("password")?);
-    let account = &provider.settings.invoicing;
+    let account = &invoicing.core.settings.invoicing;
     if mail != account.mail || password != account.password {
         return Err(Refusal::api(401, "mail or password is wrong"));
     }
 
-    let tokens = provider.invoicing.tokens.login(None, &provider.knobs().invoicing, provider.clock.now());
-    let companies = 0..provider.settings.world.invoicing_companies;
+    let tokens = invoicing.tokens.login(None, &invoicing.core.knobs().invoicing, invoicing.core.clock.now());
+    let companies = 0..invoicing.core.settings.world.invoicing_companies;
     Ok(json_answer(
         200,
         &json!({
@@ -47,26 +46,26 @@ pub(super) async fn login(State(provider): State<Arc<Provider>>, body: Bytes) ->
             "id": 1,
             "version": "2.0",
             "isAdvisor": false,
-            "companies": companies.map(|number| company(&provider.invoicing, number)).collect::<Vec<_>>(),
+            "companies": companies.map(|number| company(&invoicing, number)).collect::<Vec<_>>(),
         }),
     ))
 }
 
 /// POST INV/companies/{companyId}/select.
 pub(super) async fn select(
-    State(provider): State<Arc<Provider>>,
+    State(invoicing): State<Arc<Invoicing>>,
     id: Result<Path<String>, PathRejection>,
     body: Bytes,
 ) -> Result<Response, Refusal> {
     let number = id.ok().and_then(|Path(id)| id.parse::<u32>().ok()?.checked_sub(FIRST_COMPANY));
-    let number = number.filter(|&number| number < provider.settings.world.invoicing_companies);
+    let number = number.filter(|&number| number < invoicing.core.settings.world.invoicing_companies);
     let number = number.ok_or_else(|| Refusal::api(404, "there is no such company"))?;
     let Value::String(refresh) = parse(&body)? else {
         return Err(Refusal::api(400, "body: the refreshToken as a JSON string is needed"));
     };
 
-    let (knobs, now) = (provider.knobs(), provider.clock.now());
-    let tokens = provider.invoicing.tokens.choose(&refresh, number, &knobs.invoicing, now);
+    let (knobs, now) = (invoicing.core.knobs(), invoicing.core.clock.now());
+    let tokens = invoicing.tokens.choose(&refresh, number, &knobs.invoicing, now);
     let tokens = tokens.ok_or_else(|| Refusal::api(401, "the refreshToken is not valid"))?;
     let token = format!("Bearer {}", tokens.access);
     let refresh = tokens.refresh;

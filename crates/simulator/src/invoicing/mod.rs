@@ -40,13 +40,13 @@ use self::{
     tokens::Tokens,
 };
 use super::{
-    Provider,
     catalog::{Action, Area, Entity},
     clock::Ticks,
+    core::Core,
+    deliveries::Deliveries,
     identity::{Issued, Standing},
     random::Guid,
     refusal::Refusal,
-    settings::Settings,
 };
 
 /// Id of company number 0, far from its number so that nobody takes one for the other.
@@ -57,6 +57,8 @@ const TENANTS: u64 = 0x696e_765f_7465_6e61;
 /// Logins and hooks.
 #[derive(Debug)]
 pub struct Invoicing {
+    core: Arc<Core>,
+    deliveries: Arc<Deliveries>,
     seed: u64,
     tokens: Tokens,
     hooks: Hooks,
@@ -97,8 +99,11 @@ pub struct HookTruth {
 }
 
 impl Invoicing {
-    pub(super) fn new(settings: &Settings) -> Self {
+    pub(super) fn new(core: &Arc<Core>, deliveries: &Arc<Deliveries>) -> Self {
+        let settings = &core.settings;
         Self {
+            core: Arc::clone(core),
+            deliveries: Arc::clone(deliveries),
             seed: settings.world.seed,
             tokens: Tokens::new(settings),
             hooks: Hooks::new(settings.world.seed),
@@ -124,7 +129,7 @@ impl Invoicing {
     }
 
     /// Whether a delivery is still wanted: its hook may have been deleted or paused since.
-    pub fn wants(&self, hook: Guid) -> bool {
+    pub(super) fn wants(&self, hook: Guid) -> bool {
         !self.hooks.all(|one| one.id == hook && one.active()).is_empty()
     }
 
@@ -134,8 +139,8 @@ impl Invoicing {
     }
 
     /// Pauses or resumes a hook, as the provider might by itself. Whether there is such a hook.
-    pub fn pause(&self, provider: &Provider, hook: Guid, paused: bool) -> bool {
-        let now = provider.clock.now();
+    pub fn pause(&self, hook: Guid, paused: bool) -> bool {
+        let now = self.core.clock.now();
         self.hooks.update(hook, |hook| {
             (hook.paused, hook.paused_at) = (paused, paused.then_some(now));
         })
@@ -145,8 +150,8 @@ impl Invoicing {
     ///
     /// # Errors
     /// What is wrong with the body, or that there is no room.
-    pub fn plant(&self, provider: &Provider, company: u32, body: &[u8]) -> Result<Guid, String> {
-        let subscription = rules::parse(body, &provider.knobs())?;
+    pub(super) fn plant(&self, company: u32, body: &[u8]) -> Result<Guid, String> {
+        let subscription = rules::parse(body, &self.core.knobs())?;
         let hook = self.hooks.add(company, subscription, true);
         hook.map(|hook| hook.id).ok_or_else(|| "there are too many hooks".to_owned())
     }
@@ -157,9 +162,9 @@ impl Invoicing {
     }
 
     /// A token for an invoicing company without the login, for tests of other parts (without the word `Bearer`).
-    pub fn grant(&self, provider: &Provider, company: u32) -> String {
-        let knobs = provider.knobs();
-        self.tokens.login(Some(company), &knobs.invoicing, provider.clock.now()).access.to_string()
+    pub fn grant(&self, company: u32) -> String {
+        let knobs = self.core.knobs();
+        self.tokens.login(Some(company), &knobs.invoicing, self.core.clock.now()).access.to_string()
     }
 
     /// Every token issued, in order, within the journal's limit.
@@ -175,11 +180,12 @@ impl Invoicing {
 }
 
 /// Routes of INV.
-pub fn router() -> Router<Arc<Provider>> {
+pub(super) fn router(invoicing: &Arc<Invoicing>) -> Router {
     let area = Area::Invoicing.path();
     Router::new()
         .route(&format!("{area}/users/login"), post(login::login))
         .route(&format!("{area}/companies/{{company}}/select"), post(login::select))
         .route(&format!("{area}/webhooks"), get(webhooks::list).post(webhooks::create))
         .route(&format!("{area}/webhooks/{{id}}"), delete(webhooks::delete))
+        .with_state(Arc::clone(invoicing))
 }

@@ -11,7 +11,6 @@ use serde::Serialize;
 
 use super::{Invoicing, rules::Subscription};
 use crate::{
-    Provider,
     catalog::{Action, Entity},
     deliveries::{About, Body, Family, Order, Purpose, signature},
     knobs::{InvoicingBody, InvoicingKnobs},
@@ -31,12 +30,12 @@ const APPLICATIONS: [&str; 3] = ["Web", "Mobile", "Api"];
 impl Invoicing {
     /// Makes the deliveries of a change and hands them over; hooks that are paused or not effective get a journal entry
     /// that ends as missed.
-    pub fn announce(&self, provider: &Provider, change: &InvoicingChange) {
+    pub(crate) fn announce(&self, change: &InvoicingChange) {
         let hooks = self.hooks.all(|hook| hook.is_about(change));
         if hooks.is_empty() {
             return;
         }
-        let knobs = provider.knobs();
+        let knobs = self.core.knobs();
         let knobs = &knobs.invoicing;
         let event = format!("{:?}.{:?}", change.entity, change.action).into();
         let about = About {
@@ -47,14 +46,14 @@ impl Invoicing {
         // A name that no header can have sends none.
         let header = HeaderName::from_bytes(knobs.signature_header.as_bytes()).ok();
         let retries: Arc<[u64]> = knobs.retries.as_slice().into();
-        let notification = Arc::new(self.notification(change, &provider.settings.invoicing.mail, knobs));
+        let notification = Arc::new(self.notification(change, &self.core.settings.invoicing.mail, knobs));
         // The same bytes for every hook; only their signatures differ.
         let flat: Option<Bytes> = (knobs.body == InvoicingBody::Flat)
             .then(|| serde_json::to_vec(&*notification).unwrap_or_default().into());
 
         for hook in hooks {
             if !hook.active() {
-                provider.deliveries.missed(provider, Family::Invoicing, hook.id, about.clone());
+                self.deliveries.missed(Family::Invoicing, hook.id, about.clone());
                 continue;
             }
             let signed = header.is_some();
@@ -80,7 +79,7 @@ impl Invoicing {
                 gone_ends: true,
                 about: about.clone(),
             };
-            provider.deliveries.send(provider, order);
+            self.deliveries.send(order);
         }
     }
 

@@ -16,15 +16,14 @@ use tokio::sync::oneshot;
 use url::Url;
 
 use super::{
-    Refusal, echo,
+    Invoicing, Refusal, echo,
     hooks::{HOOK_LIMIT, Hook},
     rules::{self, Subscription},
 };
 use crate::{
-    Provider,
     answer::{empty_answer, json_answer, then},
+    call::Call,
     catalog::{Action, Entity},
-    gateway::Call,
     knobs::{EchoTime, Knobs},
     random::Guid,
 };
@@ -63,21 +62,21 @@ impl<'a> Item<'a> {
 
 /// POST INV/webhooks.
 pub(super) async fn create(
-    State(provider): State<Arc<Provider>>,
+    State(invoicing): State<Arc<Invoicing>>,
     Extension(call): Extension<Call>,
     body: Bytes,
 ) -> Result<Response, Refusal> {
     let company = company(&call)?;
-    let knobs = provider.knobs();
+    let knobs = invoicing.core.knobs();
     let subscription = rules::parse(&body, &knobs).map_err(|text| Refusal::api(400, text))?;
     if knobs.invoicing.check_origin {
         let origin = rules::check_origin(&subscription.url, call.peer, &knobs.delivery).await;
         origin.map_err(|text| Refusal::api(400, text))?;
     }
-    if provider.invoicing.hooks.full() {
+    if invoicing.hooks.full() {
         return Err(too_many());
     }
-    let hooks = &provider.invoicing.hooks;
+    let hooks = &invoicing.hooks;
     let add = |subscription, effective| hooks.add(company, subscription, effective).ok_or_else(too_many);
     let created = |hook: &Hook| answer(knobs.invoicing.created_status.get(), hook, &knobs);
     if !rules::is_asked(&subscription.url, &knobs) {
@@ -85,42 +84,42 @@ pub(super) async fn create(
     }
     if knobs.invoicing.echo == EchoTime::DuringPost {
         // As the software behind the provider does: no echo, no hook.
-        let text = echo_text(&provider, &knobs);
-        let echoed = ask(&provider, &subscription.url, &text).await;
+        let text = echo_text(&invoicing, &knobs);
+        let echoed = ask(&invoicing, &subscription.url, &text).await;
         echoed.map_err(|failure| Refusal::api(400, format!("uri: the echo did not come back: {failure}")))?;
         return Ok(created(&add(subscription, true)?));
     }
     // As the document has it: the hook is there at once, and works after the echo.
-    let pending = Pending::begin(&provider).ok_or_else(too_many)?;
+    let pending = Pending::begin(&invoicing).ok_or_else(too_many)?;
     let hook = add(subscription, false)?;
     let (held, answered) = oneshot::channel();
     let answer = then(created(&hook), held);
-    tokio::spawn(make_effective(pending, hook, echo_text(&provider, &knobs), answered));
+    tokio::spawn(make_effective(pending, hook, echo_text(&invoicing, &knobs), answered));
     Ok(answer)
 }
 
 /// GET INV/webhooks.
 pub(super) async fn list(
-    State(provider): State<Arc<Provider>>,
+    State(invoicing): State<Arc<Invoicing>>,
     Extension(call): Extension<Call>,
 ) -> Result<Response, Refusal> {
     let company = company(&call)?;
-    let hooks = provider.invoicing.hooks.all(|hook| hook.company == company);
+    let hooks = invoicing.hooks.all(|hook| hook.company == company);
     let items: Vec<Item<'_>> = hooks.iter().map(Item::new).collect();
     Ok(json_answer(200, &items))
 }
 
 /// DELETE INV/webhooks/{id}.
 pub(super) async fn delete(
-    State(provider): State<Arc<Provider>>,
+    State(invoicing): State<Arc<Invoicing>>,
     Extension(call): Extension<Call>,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Response, Refusal> {
     let company = company(&call)?;
     let id = id.ok().and_then(|Path(id)| Guid::parse(&id));
-    let hook = id.and_then(|id| provider.invoicing.hooks.remove(Some(company), id));
+    let hook = id.and_then(|id| invoicing.hooks.remove(Some(company), id));
     let hook = hook.ok_or_else(|| Refusal::api(404, "there is no such webhook"))?;
-    Ok(answer(200, &hook, &provider.knobs()))
+    Ok(answer(200, &hook, &invoicing.core.knobs()))
 }
 
 /// Ends with the time limit of deliveries at the latest, counted from its turn among the echoes. It waits for the answer, and
@@ -128,40 +127,40 @@ pub(super) async fn delete(
 async fn make_effective(pending: Pending, hook: Hook, text: String, answered: oneshot::Receiver<()>) {
     // An error is the signal: the answer has been dropped.
     answered.await.ok();
-    let provider = &pending.0;
-    let echoed = ask(provider, &hook.subscription.url, &text).await;
-    provider.invoicing.hooks.update(hook.id, |hook| match echoed {
+    let invoicing = &pending.0;
+    let echoed = ask(invoicing, &hook.subscription.url, &text).await;
+    invoicing.hooks.update(hook.id, |hook| match echoed {
         Ok(()) => hook.effective = true,
         Err(failure) => hook.echo_failure = Some(failure.to_string().into()),
     });
 }
 
 /// Asks a receiver for its echo, once it has its turn.
-async fn ask(provider: &Provider, receiver: &Url, text: &str) -> Result<(), echo::Failure> {
+async fn ask(invoicing: &Invoicing, receiver: &Url, text: &str) -> Result<(), echo::Failure> {
     // Nothing closes it: were it closed, the echo would be asked for all the same.
-    let _turn = provider.invoicing.echoes.acquire().await.ok();
-    let limit = Duration::from_millis(provider.knobs().delivery.time_limit);
-    echo::ask(&provider.deliveries.client(provider), receiver, text, limit).await
+    let _turn = invoicing.echoes.acquire().await.ok();
+    let limit = Duration::from_millis(invoicing.core.knobs().delivery.time_limit);
+    echo::ask(&invoicing.deliveries.client(), receiver, text, limit).await
 }
 
 /// An echo that is still to come, counted until it has ended in whatever way.
-struct Pending(Arc<Provider>);
+struct Pending(Arc<Invoicing>);
 
 impl Pending {
     /// `None` if there are too many.
-    fn begin(provider: &Arc<Provider>) -> Option<Self> {
-        let begun = provider.invoicing.pending.send_if_modified(|count| {
+    fn begin(invoicing: &Arc<Invoicing>) -> Option<Self> {
+        let begun = invoicing.pending.send_if_modified(|count| {
             let fits = *count < HOOK_LIMIT;
             *count += usize::from(fits);
             fits
         });
-        begun.then(|| Self(Arc::clone(provider)))
+        begun.then(|| Self(Arc::clone(invoicing)))
     }
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        self.0.invoicing.pending.send_modify(|count| *count -= 1);
+        self.0.pending.send_modify(|count| *count -= 1);
     }
 }
 
@@ -174,9 +173,9 @@ fn too_many() -> Refusal {
     Refusal::api(400, format!("no more than {HOOK_LIMIT} webhooks are kept"))
 }
 
-fn echo_text(provider: &Provider, knobs: &Knobs) -> String {
-    let number = provider.invoicing.echo_count.fetch_add(1, Ordering::Relaxed);
-    let guid = Guid::nth(provider.invoicing.seed, ECHOES, number);
+fn echo_text(invoicing: &Invoicing, knobs: &Knobs) -> String {
+    let number = invoicing.echo_count.fetch_add(1, Ordering::Relaxed);
+    let guid = Guid::nth(invoicing.seed, ECHOES, number);
     if knobs.invoicing.echo_dashes { guid.to_string() } else { guid.simple() }
 }
 

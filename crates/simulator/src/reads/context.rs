@@ -2,9 +2,9 @@
 
 use super::Refusal;
 use crate::{
+    call::Context,
     catalog::Resource,
     clock::Ticks,
-    gateway::Context,
     knobs::{CompaniesContext, CompanyContext, ReadKnobs},
     world::{CompanyNumber, World},
 };

@@ -8,7 +8,7 @@ use super::{
     render::{self, Shape},
     view,
 };
-use crate::{Provider, answer, catalog::Resource, gateway::Call, knobs::Churn, world::Change};
+use crate::{Provider, answer, call::Call, catalog::Resource, knobs::Churn, world::Change};
 
 /// Bytes of a usual row.
 const ROW: usize = 420;

@@ -40,9 +40,9 @@ pub use render::{
 
 use super::{
     Provider, answer,
+    call::Call,
     catalog::{Area, Resource},
     clock::Ticks,
-    gateway::Call,
     knobs::ReadKnobs,
     random::{Random, mix},
     refusal::Refusal,

@@ -31,7 +31,7 @@ crate::tests! {
 
 /// An access token for these scopes.
 fn issued(simulator: &Simulator, scopes: &[&str]) -> Secret {
-    Secret::new(simulator.provider().identity.grant(simulator.provider(), scopes).0)
+    Secret::new(simulator.provider().identity.grant(scopes).0)
 }
 
 fn rule(checked: Result<Claims, Error>) -> Rule {
@@ -68,7 +68,7 @@ async fn a_token_is_good_until_it_ends_by_the_providers_clock() {
     let (identity, check) = checked(&provider(&simulator));
     let (access, refresh) = {
         let provider = simulator.provider();
-        let (access, refresh) = provider.identity.grant(provider, &ACCOUNTING_SCOPES);
+        let (access, refresh) = provider.identity.grant(&ACCOUNTING_SCOPES);
         (Secret::new(access), Secret::new(refresh))
     };
     check.access(&access).await.unwrap();

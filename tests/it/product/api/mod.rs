@@ -126,7 +126,7 @@ impl Granted {
 }
 
 fn issue(provider: &Provider, scopes: &[&str], serial: u64) -> Access {
-    let (access, _) = provider.identity.grant(provider, scopes);
+    let (access, _) = provider.identity.grant(scopes);
     let issued = provider.identity.issued().into_iter().find(|issued| issued.token == access).unwrap();
     let expires_ms = Moment::parse(&issued.expires.iso()).map(|end| end.micros() / 1_000);
     Access { header: Secret::new(format!("Bearer {access}")), serial, expires_ms }

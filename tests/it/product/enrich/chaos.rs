@@ -243,7 +243,7 @@ fn disable_one(scene: &Scene, dice: &mut Dice) {
     active.retain(|one| one.state == WebhookState::Active);
     if !active.is_empty() {
         let drawn = active.swap_remove(dice.below(active.len() as u64) as usize);
-        provider.accounting.disable(provider, drawn.id);
+        provider.accounting.disable(drawn.id);
     }
 }
 

@@ -403,8 +403,8 @@ async fn the_truth_in_full_is_what_reads_show_byte_for_byte() {
 
 async fn truth_tells_requests_deliveries_tokens_webhooks_and_hooks() {
     let (simulator, client, id) = with_webhook().await;
-    let (access, refresh) = simulator.provider().identity.grant(simulator.provider(), &["openid"]);
-    let invoicing = simulator.provider().invoicing.grant(simulator.provider(), 0);
+    let (access, refresh) = simulator.provider().identity.grant(&["openid"]);
+    let invoicing = simulator.provider().invoicing.grant(0);
 
     let requests = truth(&client, "requests").await;
     assert_eq!(requests.len(), 1);

@@ -156,7 +156,7 @@ impl Client {
 
     /// With a key and a token for these scopes.
     pub(crate) fn with_scopes(simulator: &Simulator, scopes: &[&str]) -> Self {
-        let (access, _) = simulator.provider().identity.grant(simulator.provider(), scopes);
+        let (access, _) = simulator.provider().identity.grant(scopes);
         Self { key: Some(KEY.to_owned()), authorization: Some(bearer(&access)), ..Self::bare(simulator) }
     }
 

@@ -73,7 +73,7 @@ async fn subscribe_to_all(simulator: &Simulator) {
 }
 
 async fn subscribe_to_invoicing(simulator: &Simulator) {
-    let token = simulator.provider().invoicing.grant(simulator.provider(), 0);
+    let token = simulator.provider().invoicing.grant(0);
     let client = Client::accounting(simulator).token(&token).header("api-version", "2.0");
     let body = json!({
         "uri": "http://hooks.example/api/webhooks/incoming/Invoicing",

@@ -234,15 +234,15 @@ impl Stage {
             let provider = self.scene.stage.simulator.provider();
             let webhook = self.scene.webhooks()[0].id;
             if cause == Cause::Disable {
-                assert!(provider.accounting.disable(provider, webhook));
+                assert!(provider.accounting.disable(webhook));
             } else {
-                assert!(provider.accounting.lose(provider, webhook, false));
+                assert!(provider.accounting.lose(webhook, false));
             }
         }
         if cause == Cause::Pause {
             let provider = self.scene.stage.simulator.provider();
             let hook = provider.invoicing.hooks()[0].id;
-            assert!(provider.invoicing.pause(provider, hook, true));
+            assert!(provider.invoicing.pause(hook, true));
         }
         self.scene.stage.workers[0].start_again_to_die(&at).await?;
         self.scene.stage.reach(0)?;

@@ -34,9 +34,7 @@ async fn another_worker_takes_over_with_the_ids_there_are_and_makes_nothing_twic
     scene.stage.reach(lives)?;
     scene.stage.workers[dies].kill();
     let killed = Instant::now();
-    assert!(
-        scene.stage.simulator.provider().accounting.disable(scene.stage.simulator.provider(), webhooks[0].id)
-    );
+    assert!(scene.stage.simulator.provider().accounting.disable(webhooks[0].id));
     let gap = |ledger: &Ledger| ledger.gaps.values().any(|gap| gap.cause == GapCause::Disabled);
     ledger.until(&scene, "noticed by the other", gap).await?;
     let took = lost::promised(killed.into_std());

@@ -10,9 +10,9 @@ use axum::{
     http::{HeaderMap, Method, header, request::Parts},
 };
 
-use super::{Call, Context};
+use super::Gateway;
 use crate::{
-    Provider,
+    call::{Call, Context},
     catalog::{Area, Resource},
     clock::Ticks,
     identity::{Caller, Standing, bearer},
@@ -43,20 +43,20 @@ pub(super) fn hidden(knobs: &GatewayKnobs, method: &Method, path: &str) -> bool 
 }
 
 /// What a token is worth at an area of the provider.
-pub(super) fn standing(provider: &Provider, area: Area, bearer: &str, now: Ticks) -> Standing {
+pub(super) fn standing(gateway: &Gateway, area: Area, bearer: &str, now: Ticks) -> Standing {
     match area {
-        Area::Invoicing => match provider.invoicing.check(bearer, now) {
-            Standing::Unknown => by_identity(provider, bearer, now),
+        Area::Invoicing => match gateway.invoicing.check(bearer, now) {
+            Standing::Unknown => by_identity(gateway, bearer, now),
             known => known,
         },
-        Area::Accounting | Area::Core | Area::Import | Area::Payroll => provider.identity.check(bearer, now),
+        Area::Accounting | Area::Core | Area::Import | Area::Payroll => gateway.identity.check(bearer, now),
     }
 }
 
 /// What a token of the identity service is worth at the invoicing API, by its knob.
-fn by_identity(provider: &Provider, bearer: &str, now: Ticks) -> Standing {
-    let Some(scope) = provider.knobs().invoicing.identity_scope.clone() else { return Standing::Unknown };
-    match provider.identity.check(bearer, now) {
+fn by_identity(gateway: &Gateway, bearer: &str, now: Ticks) -> Standing {
+    let Some(scope) = gateway.core.knobs().invoicing.identity_scope.clone() else { return Standing::Unknown };
+    match gateway.identity.check(bearer, now) {
         Standing::Valid(caller) if caller.scopes.contains(&scope) => {
             Standing::Valid(Caller { invoicing_company: Some(0), ..caller })
         }
@@ -67,27 +67,27 @@ fn by_identity(provider: &Provider, bearer: &str, now: Ticks) -> Standing {
 
 /// Asks for everything but the body; the call as handlers get it. Tokens are judged by `standing`.
 pub(super) fn admit(
-    provider: &Provider,
+    gateway: &Gateway,
     area: Area,
     parts: &Parts,
     context: Context,
-    standing: impl FnOnce(&Provider, Area, &str, Ticks) -> Standing,
+    standing: impl FnOnce(&Gateway, Area, &str, Ticks) -> Standing,
 ) -> Result<Call, Refusal> {
-    let now = provider.clock.now();
+    let now = gateway.core.clock.now();
     let (headers, path) = (&parts.headers, parts.uri.path());
-    let key = subscription(&provider.settings.subscription_keys, headers)?;
-    provider.count(|knobs| provider.gateway.limits.count(key, &knobs.gateway, now))?;
+    let key = subscription(&gateway.core.settings.subscription_keys, headers)?;
+    gateway.core.count(|knobs| gateway.limits.count(key, &knobs.gateway, now))?;
 
     let webhooks = below(path, area).is_some_and(|rest| rest.split('/').any(|segment| segment == "webhooks"));
     let caller = if area == Area::Invoicing && parts.method == Method::POST && is_login(path) {
         None
     } else {
-        let standing = bearer(headers).map(|bearer| standing(provider, area, bearer, now));
-        let caller = caller(standing, provider.knobs().gateway.expired_token)?;
+        let standing = bearer(headers).map(|bearer| standing(gateway, area, bearer, now));
+        let caller = caller(standing, gateway.core.knobs().gateway.expired_token)?;
         scopes(area, webhooks, &caller)?;
         Some(caller)
     };
-    common_headers(area, headers, provider.knobs().invoicing.version_required)?;
+    common_headers(area, headers, gateway.core.knobs().invoicing.version_required)?;
     if webhooks && is_accounting(area) && context != Context::None {
         return Err(Refusal::api(400, "webhooks are managed with context none"));
     }

@@ -6,7 +6,7 @@ use axum::{body::to_bytes, http::Request, response::IntoResponse as _};
 use serde_json::Value;
 
 use super::*;
-use crate::{knobs::Rate, settings::Settings};
+use crate::{Provider, knobs::Rate, settings::Settings};
 
 const KEY: (&str, &str) = ("Ocp-Apim-Subscription-Key", "simulated-subscription-key");
 const JSON: (&str, &str) = ("Content-Type", "application/json");
@@ -21,7 +21,7 @@ const LOGIN: &str = "/invoicing/api/users/login";
 type Headers<'a> = &'a [(&'a str, &'a str)];
 
 /// The scopes of a token are its text, with commas between.
-fn judge(_: &Provider, _: Area, bearer: &str, _: Ticks) -> Standing {
+fn judge(_: &Gateway, _: Area, bearer: &str, _: Ticks) -> Standing {
     match bearer {
         "expired" => Standing::Expired,
         "unknown" => Standing::Unknown,
@@ -33,13 +33,13 @@ fn judge(_: &Provider, _: Area, bearer: &str, _: Ticks) -> Standing {
     }
 }
 
-fn admit_with(provider: &Provider, method: &str, path: &str, headers: Headers<'_>) -> Result<Call, Refusal> {
+fn admit_with(gateway: &Gateway, method: &str, path: &str, headers: Headers<'_>) -> Result<Call, Refusal> {
     let mut request = Request::builder().method(method).uri(path);
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
     let (parts, ()) = request.body(()).unwrap().into_parts();
-    admit(provider, area(path).unwrap(), &parts, Context::Absent, judge)
+    admit(gateway, area(path).unwrap(), &parts, Context::Absent, judge)
 }
 
 async fn told(refusal: Refusal) -> (u16, String) {
@@ -119,7 +119,7 @@ async fn the_first_thing_that_is_missing_decides() {
         ("POST", LOGIN, &[KEY, JSON], 400, "api: Api-Version"),
     ];
     for (method, path, headers, status, message) in table {
-        let refusal = admit_with(&provider, method, path, headers).unwrap_err();
+        let refusal = admit_with(&provider.gateway, method, path, headers).unwrap_err();
 
         let (found, words) = told(refusal).await;
 
@@ -134,8 +134,8 @@ async fn limits_come_after_the_key_and_before_the_token() {
     let none = Rate { requests: 0, seconds: 60.0, tells: crate::knobs::Tells::Both };
     provider.turn(|knobs| knobs.gateway.rate = Some(none));
 
-    let no_key = admit_with(&provider, "GET", ACC, &[]).unwrap_err();
-    let no_token = admit_with(&provider, "GET", ACC, &[KEY]).unwrap_err();
+    let no_key = admit_with(&provider.gateway, "GET", ACC, &[]).unwrap_err();
+    let no_token = admit_with(&provider.gateway, "GET", ACC, &[KEY]).unwrap_err();
 
     assert_eq!(told(no_key).await.0, 401);
     assert_eq!(told(no_token).await.0, 429);

@@ -14,9 +14,12 @@ use server::{Options, Server};
 
 use super::*;
 use crate::{
+    Provider,
     answer::json_answer,
+    call::Call,
     clock::{SECOND, midnight},
     knobs::{Effect, Fault, Latency, Rate, Target, Tells},
+    settings::Settings,
 };
 
 mod passage;
@@ -57,7 +60,7 @@ impl Rig {
             .route(LOGIN, post(login))
             .route(CUSTOMERS, get(never))
             .route("/accounting/api/customers/{id}", get(never));
-        let router = guard(&provider, apis).with_state(Arc::clone(&provider));
+        let router = guard(&provider.gateway, apis);
         let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let options =
             Options { tls: None, connections: 16, handshake: LONG, head: LONG, ..Options::default() };

@@ -76,7 +76,7 @@ impl Simulated {
     }
 
     async fn call(&self, request: Request<Body>) -> Answer {
-        let mut router = router().with_state(Arc::clone(&self.0));
+        let mut router = router(&self.0.identity);
         let response = router.call(request).await.unwrap();
         let (parts, body) = response.into_parts();
         let body = to_bytes(body, 1 << 20).await.unwrap();
