@@ -1,6 +1,5 @@
-//! Tests of the repository: its layers, dependencies, documents, image and fuzz targets.
+//! Tests of the repository: its layers, documents, image and fuzz targets.
 
-mod dependencies;
 mod docs;
 mod fuzz;
 mod image;
@@ -12,7 +11,6 @@ use crate::support::harness::Test;
 
 pub(crate) fn tests() -> Vec<Test> {
     [
-        dependencies::tests(),
         docs::tests(),
         fuzz::tests(),
         image::tests(),
