@@ -1,17 +1,20 @@
 //! Whether a target needs another subscription, and when that may be asked for.
 
-use std::collections::BTreeSet;
+use std::{cmp::Reverse, collections::BTreeSet};
 
 use model::{Fingerprint, Heard, Phase, Subscription, Target};
 
 use super::{
     Call, Change, Plan, Situation, Wanted, address, gaps,
-    plan::{Misfit, is_due, may_ask, misfit, spread},
+    plan::{GIVEN_UP, Misfit, is_due, may_ask, misfit, spread},
     settle::MOVED,
 };
 
 /// How often a second subscription is refused before the first is moved.
 const CROWDED: u32 = 2;
+
+/// Subscriptions of one target that are remembered though nothing was heard of them.
+const MOST_GIVEN_UP: usize = 50;
 
 /// Whether a target needs another subscription, or the one it has another address.
 pub(super) fn needed<'a>(
@@ -88,14 +91,18 @@ pub(super) fn needed<'a>(
         events,
         ..Subscription::intended(connector, target, nonce, application, fingerprint, now)
     };
+    let ended = ledger.subscriptions.values().filter(|one| one.target == target && one.phase == Phase::Ended);
+    let (mut given_up, mut forgotten): (Vec<&Subscription>, Vec<_>) = ended
+        .filter(|one| one.id.is_none())
+        .partition(|one| one.history.iter().any(|note| note.what == GIVEN_UP));
     // Of one that the provider refused nothing is left but its words, which the next one will have again. That it refused the other
     // address decides which one is used.
-    let refused = ledger.subscriptions.values().filter(|one| {
-        let is_refused = one.phase == Phase::Ended && one.id.is_none() && one.problem.is_some();
-        let is_other = one.url != url && wanted.is_at(&one.url);
-        one.target == target && is_refused && !is_other
-    });
-    let mut before: Vec<Change> = refused.map(|one| Change::Forget(one.nonce.clone())).collect();
+    forgotten.retain(|one| one.problem.is_some() && (one.url == url || !wanted.is_at(&one.url)));
+    // One that was given up may show itself late, at an address that is no longer wanted: its nonce tells that it is ours.
+    given_up.sort_by_key(|one| Reverse(one.since));
+    forgotten.extend(given_up.into_iter().skip(MOST_GIVEN_UP));
+    let mut before: Vec<Change> =
+        forgotten.into_iter().map(|one| Change::Forget(one.nonce.clone())).collect();
     before.push(Change::Put(Box::new(intended.clone())));
     plan.step_after(before, Call::Subscribe(Box::new(intended)), why);
 }

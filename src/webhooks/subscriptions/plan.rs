@@ -14,6 +14,8 @@ const AWAITED: i64 = 5_000_000;
 /// How often enabling is tried before a subscription is followed by another.
 pub(super) const ENABLE: u32 = 3;
 
+/// The line of history of one whose call had no answer. It may be at the provider all the same.
+pub(super) const GIVEN_UP: &str = "given up: nothing was heard of it";
 /// Subscriptions of one target at a time: one that is followed by another, and one whose answer nobody heard.
 const MOST: usize = 3;
 
@@ -334,7 +336,7 @@ fn by_phase(situation: &Situation<'_>, one: &Subscription, plan: &mut Plan) -> b
             }
             // If it is there all the same, it shows itself by its Acknowledge or by what it sends.
             let mut ended = one.clone();
-            ended.enter(Phase::Ended, now, "given up: nothing was heard of it");
+            ended.enter(Phase::Ended, now, GIVEN_UP);
             plan.changes.push(Change::Put(Box::new(ended)));
             false
         }

@@ -165,6 +165,30 @@ fn an_answer_that_nobody_heard_is_found_by_the_acknowledge_and_not_made_twice() 
 }
 
 #[test]
+fn one_that_was_given_up_is_found_and_deleted_though_its_address_is_wanted_no_more() {
+    let mut scene = Scene::new(&[CUSTOMERS]);
+    scene.rules.move_in_place = true;
+    scene.provider.faults.push(Fault::AnswerLost);
+    while scene.provider.webhooks.len() < 2 {
+        scene.hear();
+        scene.round(None);
+        scene.now += SECOND;
+    }
+    // Its Acknowledge comes only after the next one has moved.
+    let late = scene.provider.webhooks[0].id.clone();
+    scene.provider.set(&late, State::Disabled);
+    scene.converge();
+    scene.wanted.get_mut(&CUSTOMERS).unwrap().url = "https://hooks.example.com/b".to_owned();
+    scene.converge();
+    scene.provider.set(&late, State::Awaiting);
+
+    scene.converge();
+    scene.pass(130);
+
+    scene.check();
+}
+
+#[test]
 fn one_that_was_found_by_its_acknowledge_and_whose_move_never_arrived_is_moved_again() {
     let mut scene = Scene::new(&[CUSTOMERS]);
     scene.provider.faults.push(Fault::AnswerLost);
