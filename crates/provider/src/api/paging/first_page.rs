@@ -7,13 +7,13 @@
 //! | refused, again after page 1 was answered again | any | 1 |
 //! | empty | rows | 1 |
 //! | the rows of page 1, which was read before it and after it | rows | 1: the provider takes 0 for 1 |
-//! | longer than asked for, or cannot be read | rows that a shorter page 1 begins with | 1 |
+//! | longer than asked for, or cannot be read | rows that a shorter page 1 begins with, twice | 1 |
 //! | other rows | any | 0 |
 //! | empty | empty | unknown: the list is empty in both cases |
 //!
 //! 1 needs evidence, because a wrong 1 leaves out the first page and nothing would show that. A wrong 0 shows: the first two pages
 //! are the same, and no pass over the list counts. A shorter page 1 begins with the same row only if nothing is before it: were page 0
-//! before it, its first row would have another place.
+//! before it, its first row would have another place. Once may be chance, where rows move from one place to the other meanwhile.
 //!
 //! One call at a time does that for a path, and others wait for it.
 //!
@@ -34,6 +34,8 @@ use crate::api::{
 const REFUSALS: u32 = 2;
 /// How often page 1 is compared with a shorter one.
 const COMPARISONS: u32 = 3;
+/// Times that a shorter page 1 begins with the same rows, until that is believed.
+const BEGINNINGS: u32 = 2;
 /// Rows to ask for at least: of few rows, those that come and go meanwhile are too large a part.
 const FEWEST: u32 = 10;
 
@@ -88,7 +90,7 @@ async fn learn<T, F>(size: u32, page: impl Fn(PageAsk) -> F) -> Result<u32, Unkn
 where
     F: Future<Output = Result<Page<T>, Error>>,
 {
-    let (mut refusals, mut comparisons) = (0, 0);
+    let (mut refusals, mut comparisons, mut beginnings) = (0, 0, 0);
     loop {
         let one = page(PageAsk { number: 1, size }).await?;
         let zero = match page(PageAsk { number: 0, size }).await {
@@ -103,7 +105,11 @@ where
             Ok(zero) if zero.rows.len() <= size as usize => zero,
             odd => {
                 if begins(&one, &page).await? {
-                    return Ok(1);
+                    beginnings += 1;
+                    if beginnings >= BEGINNINGS {
+                        return Ok(1);
+                    }
+                    continue;
                 }
                 comparisons += 1;
                 match odd {
