@@ -21,6 +21,18 @@ pub(crate) fn cycles(name: &str, default: u32) -> u32 {
     own.saturating_mul(set(FACTOR).unwrap_or(1))
 }
 
+/// The seeds of a drawn unit test with so many [`cycles`]: others every day. A test that fails shows the command that repeats it.
+#[allow(dead_code, reason = "the integration tests have a harness of their own that prints the command")]
+#[allow(clippy::print_stdout, reason = "it is shown with a failure")]
+pub(crate) fn seeds(name: &str, default: u32) -> std::ops::Range<u64> {
+    let (seed, count) = (seed(), u64::from(cycles(name, default)));
+    let first = seed.wrapping_mul(count);
+    let (thread, loops) = (std::thread::current(), format!("{FACTOR}_{name}={count}"));
+    let test = thread.name().unwrap_or_default();
+    println!("seeds from {first}; repeat with: {SEED}={seed} {loops} cargo test --lib {test}");
+    first..first.saturating_add(count)
+}
+
 /// `TRIBUTARY_TEST_SEED`, or the number of days since 1970: what a test draws or leaves out changes every day.
 ///
 /// # Panics

@@ -59,10 +59,6 @@
 //! | `TOPICS` | `topics` | three workers that create topics at once | 2 |
 //! | `LOSSES` | `outage::single` | a batch whose acknowledgement is lost | 1 |
 //! | `WRITES` | `state::arbiter` | a write that another worker sees | 2 |
-//! | `NAMES` | `state::arbiter` | two workers that create one name at once | 5 |
-//! | `COUNTER` | `state::arbiter` | an edit on each of three workers at once | 4 |
-//! | `REFUSALS` | `state::arbiter` | a name created, deleted and created elsewhere | 2 |
-//! | `UNCOMMITTED` | `state::arbiter` | a worker killed before its commit | 1 |
 //! | `TAILS` | `state::tails` | a committed and an aborted record, read to the end | 2 |
 //! | `STATUSES` | `state::tails` | a status and an offset, written and read back | 2 |
 //! | `WRITERS` | `fencing::takeover` | a writer killed with an open transaction | 2 |
@@ -74,6 +70,8 @@
 //! | `ORDER` | `src/webhooks/intake/tests/order.rs` | a drawn life of an intake | 6 |
 //! | `REFERENCES` | `src/config/tests.rs` | a share of the pairs of configuration keys | 1 of 8, by day |
 //! | `SUBSCRIPTIONS` | `src/webhooks/subscriptions/tests/chaos.rs` | a drawn life of a connector | 400 |
+//! | `MODEL` | `src/spool/tests/model.rs` | a drawn life of a spool | 3 |
+//! | `SHELF` | `src/fence/tests/reference.rs` | a drawn life of a shard's fences | 4 |
 //!
 //! `cargo test --test it`, `cargo test --test it rig::` and `cargo test --test it -- --list` work as with any
 //! test binary; output is not captured. Time that a busy machine lost is not counted by limits
@@ -105,9 +103,6 @@ fn main() -> ExitCode {
     }
     if std::env::var_os(product::spool::SPOOLER).is_some() {
         return product::spool::spooler();
-    }
-    if std::env::var_os(product::state::EDITOR).is_some() {
-        return product::state::editor();
     }
     if std::env::var_os(product::lifecycle::WORKER).is_some() {
         return product::lifecycle::worker();

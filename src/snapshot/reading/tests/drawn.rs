@@ -279,7 +279,7 @@ fn read(provider: &RefCell<Provider>, filter: Option<Filter>, size: u32) -> Read
 #[test]
 fn nothing_that_was_there_throughout_is_missing_from_a_certified_list() {
     let (mut certified, mut kinds) = (0_u32, HashSet::new());
-    for seed in 0..u64::from(crate::cycles::cycles("PROVIDERS", PROVIDERS)) {
+    for seed in crate::cycles::seeds("PROVIDERS", PROVIDERS) {
         let mut provider = Provider::drawn(seed);
         let size = provider.dice.one_of(&[1, 5, 6, 100]);
         let filter = provider.dice.one_of(&[None, Some(Filter::Changed { after: AFTER, margin: 100 })]);

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kafka::{Admin, Kafka, Received, TransactionOptions, read_to_end};
-use tokio::time::timeout;
 use tributary::config::worker::{Topic, Topics};
 use tributary::worker::arbiter::Arbiter;
 use tributary::worker::state::State;
 use tributary::worker::state::configs::{self, Configs, Properties, Write};
 use tributary::worker::topics::{self, Partitions};
 
+use crate::support::lost::timeout;
 use crate::support::prefix;
 
 /// What a busy machine may need for one call; nothing waits this long when all is well.
@@ -19,7 +19,6 @@ pub(super) const LIMIT: Duration = Duration::from_secs(30);
 /// The topics of one group.
 pub(super) struct Ground {
     pub(super) kafka: Kafka,
-    pub(super) group: String,
     pub(super) topics: Topics,
     pub(super) partitions: Partitions,
 }
@@ -27,20 +26,9 @@ pub(super) struct Ground {
 impl Ground {
     /// Creates the topics of a group nobody else is in.
     pub(super) async fn create(bootstrap: &str, name: &str) -> Self {
-        Self::of(bootstrap, &prefix(name)).await
-    }
-
-    /// Of this group, whose topics are created where they are missing.
-    pub(super) async fn of(bootstrap: &str, group: &str) -> Self {
-        let (kafka, topics) = (Kafka::plaintext(bootstrap), names(group));
+        let (kafka, topics) = (Kafka::plaintext(bootstrap), names(&prefix(name)));
         let partitions = topics::ensure(&Admin::Real(kafka.clone()), &topics).await.unwrap();
-        Self { kafka, group: group.to_owned(), topics, partitions }
-    }
-
-    /// Of a group whose topics exist, over another way to the same cluster.
-    pub(super) fn over(&self, bootstrap: &str) -> Self {
-        let (kafka, group, topics) = (Kafka::plaintext(bootstrap), self.group.clone(), self.topics.clone());
-        Self { kafka, group, topics, partitions: self.partitions }
+        Self { kafka, topics, partitions }
     }
 
     /// One more worker that has read everything.

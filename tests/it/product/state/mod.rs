@@ -1,13 +1,10 @@
-//! The worker's state in Kafka, against real brokers: topics that are fit for it, tails that lose nothing, edits that are
-//! arbitrated between workers.
+//! The worker's state in Kafka, against real brokers: topics that are fit for it, tails that lose nothing, edits that
+//! take turns.
 
 mod arbiter;
-mod editor;
 mod ground;
 mod tails;
 mod topics;
-
-pub(crate) use editor::{EDITOR, editor};
 
 use crate::support::harness::Test;
 

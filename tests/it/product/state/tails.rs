@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use kafka::{Admin, Lease, Producer, ProducerOptions, Shards, TransactionOptions};
 use model::EncodedRecord;
-use tokio::time::timeout;
 use tributary::config::connector::TargetState;
 use tributary::worker::arbiter::Changes;
 use tributary::worker::state::Tail;
@@ -18,6 +17,7 @@ use tributary::worker::topics;
 use super::ground::{Ground, LIMIT, create};
 use crate::support::broker::tool;
 use crate::support::gate::gate;
+use crate::support::lost::timeout;
 use crate::support::{Result, Shared, breakable, cycles};
 
 crate::tests! {
