@@ -4,6 +4,8 @@
 //! EncodedRecord ─▶ Producer ──acks=all──▶ event topics              (any partition, idempotent)
 //! Vec<EncodedRecord> ─▶ ShardProducer ──one transaction──▶ record topics, fences, offsets   (one writer per shard)
 //! topics ─▶ Consumer ──read committed──▶ Received        read_to_end: a compacted topic as of now
+//! compacted topic ─▶ Table ──▶ its state in memory ──decide──▶ FencedWriter ─▶ the topic   (PlainWriter where nothing is decided)
+//! work topic ─▶ Membership ──▶ partitions that are this worker's alone, with a lease
 //! TopicSpec ─▶ Admin ──▶ topics that exist and are what they must be
 //! ```
 //!

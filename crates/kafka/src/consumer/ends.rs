@@ -24,7 +24,7 @@ use crate::{
     role::{Role, Sight},
 };
 
-/// The most a broker is asked for the offsets of a partition that it does not know yet.
+/// The most time for a broker that does not know a partition yet, and for one that is asked about an offset out of range.
 pub(super) const WATERMARK_LIMIT: Duration = Duration::from_secs(5);
 /// Wait between two times it is asked.
 const BETWEEN_TRIES: Duration = Duration::from_millis(100);
@@ -64,7 +64,7 @@ pub(super) fn decided_ends(
         let last = spare::ask(kafka, &Role::Query(Sight::All), |asking| {
             // Who leads the partitions may have changed since this client was last asked. A broker that has just come back may not know
             // them yet: the offsets are asked for patiently.
-            find_topics(asking, &topics_of(places), left()).ok();
+            find_topics(asking, &topics_of(places), left().min(WATERMARK_LIMIT)).ok();
             ask_all(asking, places, left)
         })?;
         let telling = (limit / 4).min(TELLING);

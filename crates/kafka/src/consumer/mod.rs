@@ -1,4 +1,4 @@
-//! Reading assigned partitions, committed records only; [`look`] alone sees others, for whoever has to decide about them.
+//! Reading assigned partitions, committed records only; [`look`] sees others too, for whoever has to decide about them.
 //!
 //! A thread per consumer ([`poll`]) polls librdkafka and hands records over in order through a channel bounded in records
 //! and bytes; [`Consumer::next`] takes them out. When the channel is full the thread stops taking, librdkafka's bounded
@@ -38,7 +38,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-pub(super) use question::{create, find_topic, find_topics};
+pub(super) use question::{find_topic, find_topics};
 pub(super) use spare::ask;
 
 use crate::{

@@ -20,11 +20,11 @@ use crate::{
 const QUEUED_EVENTS: usize = 10_000;
 /// The least time a question gets.
 pub(super) const SHORTEST: Duration = Duration::from_millis(1);
-/// What reads.
+/// The client that asks, and the one that reads.
 pub(crate) type Client<R = ()> = BaseConsumer<Context<R>>;
 
 /// Creates a consumer for queries, with its token. Its queue is only polled when a query fails and by [`close`].
-pub(crate) fn create(kafka: &Kafka, role: &Role) -> Result<Arc<Client>, Error> {
+pub(super) fn create(kafka: &Kafka, role: &Role) -> Result<Arc<Client>, Error> {
     open(&Settings::new(kafka, role)?)
 }
 
@@ -36,11 +36,14 @@ pub(super) fn open(settings: &Settings) -> Result<Arc<Client>, Error> {
 }
 
 /// Closes a consumer made by [`create`], after logging the lines in its queue.
-pub(crate) fn close(client: Arc<Client>) {
-    on_closing_thread(move || {
-        serve_queued(&client);
-        drop(client);
-    });
+pub(super) fn close(client: Arc<Client>) {
+    on_closing_thread(move || close_here(client));
+}
+
+/// As [`close`], on the calling thread, which has to wait for librdkafka.
+pub(super) fn close_here(client: Arc<Client>) {
+    serve_queued(&client);
+    drop(client);
 }
 
 /// Checks that each topic and partition exists.

@@ -12,7 +12,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::question::{Client, close, open};
+use super::question::{Client, close, close_here, open};
 use crate::{Error, Kafka, client::Settings, role::Role};
 
 /// The age up to which a client is asked again.
@@ -20,10 +20,13 @@ const OLDEST: Duration = Duration::from_secs(5);
 /// Idle clients, those of all settings together.
 const MOST: usize = 16;
 
-static SPARES: Mutex<Spares> = Mutex::new(Spares { idle: Vec::new(), is_watched: false });
+/// Idle clients of this process.
+static POOL: Pool = Pool::new();
 
-struct Spares {
-    idle: Vec<Spare>,
+struct Pool(Mutex<Idle>);
+
+struct Idle {
+    spares: Vec<Spare>,
     /// A thread closes those that are too old.
     is_watched: bool,
 }
@@ -40,57 +43,77 @@ pub(crate) fn ask<T>(
     role: &Role,
     question: impl FnOnce(&Client) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let settings = Settings::new(kafka, role)?;
-    let spare = match take(&settings) {
-        Some(spare) => spare,
-        None => Spare { born: Instant::now(), client: open(&settings)?, settings },
-    };
-    let answer = question(&spare.client);
-    // A new token would come through the queue.
-    if answer.is_ok() && !spare.settings.has_token() {
-        keep(spare)
-    } else {
-        close(spare.client)
-    }
-    answer
+    POOL.ask(kafka, role, question)
 }
 
-fn take(settings: &Settings) -> Option<Spare> {
-    let mut spares = SPARES.lock();
-    let young = |spare: &Spare| spare.born.elapsed() < OLDEST && spare.settings.is_same(settings);
-    let found = spares.idle.iter().position(young)?;
-    Some(spares.idle.swap_remove(found))
-}
-
-fn keep(spare: Spare) {
-    let mut spares = SPARES.lock();
-    if spares.idle.len() >= MOST || spare.born.elapsed() >= OLDEST {
-        return close(spare.client);
+impl Pool {
+    const fn new() -> Self {
+        Self(Mutex::new(Idle { spares: Vec::new(), is_watched: false }))
     }
-    spares.idle.push(spare);
-    if !mem::replace(&mut spares.is_watched, true)
-        && let Err(error) = thread::Builder::new().name("kafka-close".into()).spawn(watch)
-    {
-        tracing::warn!(%error, "no thread to close Kafka clients on");
-        spares.is_watched = false;
-        spares.idle.clear();
-    }
-}
 
-/// Closes what is too old until nothing is left.
-fn watch() {
-    loop {
-        let mut spares = SPARES.lock();
-        spares
-            .idle
-            .extract_if(.., |spare| spare.born.elapsed() >= OLDEST)
-            .for_each(|spare| close(spare.client));
-        let Some(next) = spares.idle.iter().map(|spare| spare.born).min() else {
-            spares.is_watched = false;
-            return;
+    fn ask<T>(
+        &'static self,
+        kafka: &Kafka,
+        role: &Role,
+        question: impl FnOnce(&Client) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let settings = Settings::new(kafka, role)?;
+        let spare = match self.take(&settings) {
+            Some(spare) => spare,
+            None => Spare { born: Instant::now(), client: open(&settings)?, settings },
         };
-        drop(spares);
-        thread::sleep(OLDEST.saturating_sub(next.elapsed()));
+        let answer = question(&spare.client);
+        // A new token would come through the queue.
+        if answer.is_ok() && !spare.settings.has_token() {
+            self.keep(spare)
+        } else {
+            close(spare.client)
+        }
+        answer
+    }
+
+    fn take(&self, settings: &Settings) -> Option<Spare> {
+        let mut idle = self.0.lock();
+        let young = |spare: &Spare| spare.born.elapsed() < OLDEST && spare.settings.is_same(settings);
+        let found = idle.spares.iter().position(young)?;
+        Some(idle.spares.swap_remove(found))
+    }
+
+    fn keep(&'static self, spare: Spare) {
+        let mut idle = self.0.lock();
+        if idle.spares.len() >= MOST || spare.born.elapsed() >= OLDEST {
+            drop(idle);
+            return close(spare.client);
+        }
+        idle.spares.push(spare);
+        if mem::replace(&mut idle.is_watched, true) {
+            return;
+        }
+        drop(idle);
+        if let Err(error) = thread::Builder::new().name("kafka-close".into()).spawn(|| self.watch()) {
+            tracing::warn!(%error, "no thread to close Kafka clients on");
+            let left = mem::replace(&mut *self.0.lock(), Idle { spares: Vec::new(), is_watched: false });
+            drop(left);
+        }
+    }
+
+    /// Closes what is too old until nothing is left.
+    fn watch(&self) {
+        loop {
+            let mut idle = self.0.lock();
+            let old: Vec<Spare> =
+                idle.spares.extract_if(.., |spare| spare.born.elapsed() >= OLDEST).collect();
+            let next = idle.spares.iter().map(|spare| spare.born).min();
+            idle.is_watched = next.is_some() || !old.is_empty();
+            let is_done = !idle.is_watched;
+            drop(idle);
+            old.into_iter().for_each(|spare| close_here(spare.client));
+            if is_done {
+                return;
+            }
+            let wait = next.map_or(Duration::ZERO, |born| OLDEST.saturating_sub(born.elapsed()));
+            thread::sleep(wait);
+        }
     }
 }
 
@@ -102,39 +125,43 @@ mod tests {
     const ROLE: Role = Role::Query(Sight::All);
 
     /// The address of the client that stands ready, if there is one.
-    fn idle(cluster: &Cluster) -> Option<usize> {
-        let spare = take(&Settings::new(&cluster.settings(), &ROLE).unwrap())?;
+    fn idle(pool: &'static Pool, cluster: &Cluster) -> Option<usize> {
+        let spare = pool.take(&Settings::new(&cluster.settings(), &ROLE).unwrap())?;
         let address = std::ptr::from_ref(&*spare.client).addr();
-        keep(spare);
+        pool.keep(spare);
         Some(address)
     }
 
     #[test]
     fn a_client_that_answered_is_asked_again_and_one_that_failed_is_not() {
+        static POOL: Pool = Pool::new();
         let (cluster, other) = (Cluster::start(1).unwrap(), Cluster::start(1).unwrap());
+        let kafka = cluster.settings();
 
-        let first = ask(&cluster.settings(), &ROLE, |client| Ok(std::ptr::from_ref(client).addr())).unwrap();
-        let (kept, elsewhere) = (idle(&cluster), idle(&other));
+        let first = POOL.ask(&kafka, &ROLE, |client| Ok(std::ptr::from_ref(client).addr())).unwrap();
+        let (kept, elsewhere) = (idle(&POOL, &cluster), idle(&POOL, &other));
         let mut second = None;
-        let failed: Result<(), Error> = ask(&cluster.settings(), &ROLE, |client| {
+        let failed: Result<(), Error> = POOL.ask(&kafka, &ROLE, |client| {
             second = Some(std::ptr::from_ref(client).addr());
             Err(Error::Stopped { action: "test".to_owned() })
         });
 
         assert_eq!((kept, elsewhere, second), (Some(first), None, Some(first)));
         assert!(failed.is_err());
-        assert_eq!(idle(&cluster), None);
+        assert_eq!(idle(&POOL, &cluster), None);
     }
 
     #[test]
     fn an_old_client_is_closed_by_itself() {
+        static POOL: Pool = Pool::new();
         let cluster = Cluster::start(1).unwrap();
-        let born = Instant::now().checked_sub(OLDEST - Duration::from_millis(50)).unwrap();
         let settings = Settings::new(&cluster.settings(), &ROLE).unwrap();
         let client = open(&settings).unwrap();
         let gone = Arc::downgrade(&client);
+        let born = Instant::now().checked_sub(OLDEST - Duration::from_millis(500)).unwrap();
 
-        keep(Spare { settings, born, client });
+        POOL.keep(Spare { settings, born, client });
+        assert_eq!(gone.strong_count(), 1, "it was kept");
         while gone.strong_count() > 0 {
             assert!(born.elapsed() < 4 * OLDEST);
             thread::yield_now();

@@ -227,9 +227,8 @@ fn poll(
 
 /// Whether Kafka is there. The member itself may have lost sight of it, so another client asks.
 fn answers(order: &Order) -> bool {
-    let asked = consumer::create(&order.kafka, &Role::Query(Sight::Committed))
-        .and_then(|client| find_topic(&client, &order.options.topic, ASK_LIMIT));
-    asked.is_ok()
+    let role = Role::Query(Sight::Committed);
+    consumer::ask(&order.kafka, &role, |client| find_topic(client, &order.options.topic, ASK_LIMIT)).is_ok()
 }
 
 /// Another member in the place of one that does not come back.

@@ -39,6 +39,8 @@ const LEADER_LIMIT: Duration = Duration::from_secs(30);
 const LONGEST_NAME: usize = 249;
 /// Pause between two looks for leaders.
 const LEADER_PAUSE: Duration = Duration::from_millis(50);
+/// How often missing topics are created or waited for: brokers hear of a new topic at different times.
+const ROUNDS: usize = 5;
 
 /// What a topic must be.
 #[derive(Debug, Clone)]
@@ -75,22 +77,30 @@ impl Admin {
     pub async fn ensure(&self, specs: &[TopicSpec]) -> Result<(), Error> {
         let session = Session::new(self);
         let mut missing = self.verify(&session, specs).await?;
-        if let (Self::Real(_), false) = (self, missing.is_empty()) {
-            // The controller may have topics that the broker has not heard of.
-            let existing = session.create(&missing, Create::Check).await?;
-            if !existing.is_empty() {
-                session.await_leaders(existing).await?;
-                missing = self.verify(&session, specs).await?;
+        for _ in 0..ROUNDS {
+            if missing.is_empty() {
+                return Ok(());
+            }
+            // The controller may have topics that the broker we ask has not heard of: they are verified before any is created.
+            let mut awaited = match self {
+                Self::Real(_) => session.create(&missing, Create::Check).await?,
+                Self::Embedded(_) => Vec::new(),
+            };
+            if awaited.is_empty() {
+                self.create(&session, &missing).await?;
+                awaited = missing.iter().map(|spec| spec.name.clone()).collect();
+            }
+            session.await_leaders(awaited).await?;
+            // Another worker may have created them a moment before us, its way.
+            missing = self.verify(&session, specs).await?;
+        }
+        match missing.first() {
+            None => Ok(()),
+            Some(spec) => {
+                let action = format!("find topic {}", spec.name);
+                Err(Error::request(action, KafkaError::MetadataFetch(Code::LeaderNotAvailable)))
             }
         }
-        if missing.is_empty() {
-            return Ok(());
-        }
-        self.create(&session, &missing).await?;
-        let names = missing.iter().map(|spec| spec.name.clone()).collect();
-        session.await_leaders(names).await?;
-        // Another worker may have created them a moment before us, its way.
-        self.verify(&session, specs).await.map(drop)
     }
 
     /// Verifies those of the topics that exist, changes nothing, and names those that do not.
@@ -135,7 +145,15 @@ impl Admin {
     pub async fn cluster_id(&self) -> Result<Option<String>, Error> {
         let kafka = self.kafka();
         let fetch = move || {
-            consumer::ask(&kafka, &Role::Admin, |client| Ok(client.client().fetch_cluster_id(REQUEST_LIMIT)))
+            let told = consumer::ask(&kafka, &Role::Admin, |client| {
+                let late =
+                    || Error::Deadline { action: "ask for the cluster's id".into(), limit: REQUEST_LIMIT };
+                client.client().fetch_cluster_id(REQUEST_LIMIT).ok_or_else(late)
+            });
+            match told {
+                Err(Error::Deadline { .. }) => Ok(None),
+                told => told.map(Some),
+            }
         };
         blocking("ask for the cluster's id", fetch).await?
     }
