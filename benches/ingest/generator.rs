@@ -220,7 +220,7 @@ async fn connection(shared: Rc<Shared>, number: u32, mut stream: Box<dyn Stream>
         let took = sent.elapsed();
         match asked {
             Ok(status) => {
-                shared.book.ledger.answered(place, Answer::Status { status, took, proper: true });
+                shared.book.ledger.answered(place, Answer::Status { status, took, own: took, proper: true });
                 let mut outcome = shared.outcome.borrow_mut();
                 *outcome.statuses.entry(status).or_default() += 1;
                 outcome.micros.push(due.elapsed().as_micros() as u32);

@@ -138,23 +138,26 @@ async fn a_record_under_another_key_or_with_another_content_or_elsewhere_is_foun
 }
 
 async fn an_answer_after_five_seconds_acknowledges_nothing() {
-    let ledger = Ledger::new();
+    let (ledger, secs) = (Ledger::new(), Duration::from_secs);
     let status =
-        |status, seconds| Answer::Status { status, took: Duration::from_secs(seconds), proper: true };
+        |status, took, own| Answer::Status { status, took: secs(took), own: secs(own), proper: true };
     let late = ledger.sent(Id(1), A);
+    let slow = ledger.sent(Id(1), A);
     let refused = ledger.sent(Id(2), A);
     let taken = ledger.sent(Id(3), A);
 
-    assert!(!ledger.answered(late, status(200, 5)));
-    assert!(!ledger.answered(refused, status(503, 1)));
+    assert!(!ledger.answered(late, status(200, 5, 1)));
+    assert!(!ledger.answered(slow, status(200, 6, 5)));
+    assert!(!ledger.answered(refused, status(503, 1, 1)));
     assert!(!ledger.answered(taken, Answer::Broken(Duration::ZERO)));
-    assert!(ledger.answered(taken, status(200, 4)));
+    assert!(ledger.answered(taken, status(200, 4, 4)));
 
     let acknowledged: Vec<bool> = ledger.entries().iter().map(|entry| entry.acknowledged.is_some()).collect();
-    assert_eq!(acknowledged, [false, false, true]);
+    assert_eq!(acknowledged, [false, false, false, true]);
     let figures = ledger.figures();
-    assert_eq!((figures.late, figures.broken, figures.status(200), figures.status(503)), (1, 1, 2, 1));
-    assert_eq!(figures.worst(), Duration::from_secs(5));
+    assert_eq!((figures.late, figures.slow, figures.broken), (2, 1, 1));
+    assert_eq!((figures.status(200), figures.status(503)), (3, 1));
+    assert_eq!(figures.worst(), secs(6));
 }
 
 async fn what_is_not_answered_while_somebody_listens_is_found() {

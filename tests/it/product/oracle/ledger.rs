@@ -28,13 +28,13 @@ pub(crate) struct Entry {
 /// How one sending of a delivery ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// This status, after this time; proper as [`Figures::improper`] means it.
-    Status { status: u16, took: Duration, proper: bool },
+    /// This status, after this time; how much of it the machine did not take away; proper as [`Figures::improper`] means it.
+    Status { status: u16, took: Duration, own: Duration, proper: bool },
     /// Nobody listened, which was known after this time.
     Refused(Duration),
     /// The connection broke before an answer, after this time.
     Broken(Duration),
-    /// No answer came for this long.
+    /// No answer came, for this long without what the machine took away.
     Silent(Duration),
 }
 
@@ -68,6 +68,8 @@ pub(crate) struct Figures {
     pub(crate) unanswered: u64,
     /// Sendings that were answered too late for the provider, or not at all.
     pub(crate) late: u64,
+    /// Those of them that the machine does not excuse.
+    pub(crate) slow: u64,
     /// Answers with a body or a cookie, and 503 without Retry-After.
     pub(crate) improper: u64,
 }
@@ -140,17 +142,21 @@ impl Ledger {
 impl Figures {
     fn count(&mut self, answer: Answer) -> bool {
         match answer {
-            Answer::Status { status, took, proper } => {
+            Answer::Status { status, took, own, proper } => {
                 *self.statuses.entry(status).or_default() += 1;
                 let worst = self.worst.entry(status).or_default();
                 *worst = took.max(*worst);
                 self.late += u64::from(took >= LIMIT);
+                self.slow += u64::from(own >= LIMIT);
                 self.improper += u64::from(!proper);
                 return (200..300).contains(&status) && took < LIMIT;
             }
             Answer::Refused(_) => self.refused += 1,
             Answer::Broken(_) => self.broken += 1,
-            Answer::Silent(_) => self.late += 1,
+            Answer::Silent(own) => {
+                self.late += 1;
+                self.slow += u64::from(own >= LIMIT);
+            }
         }
         false
     }
@@ -177,11 +183,11 @@ impl fmt::Display for Figures {
             let worst = self.worst.get(status).copied().unwrap_or_default();
             write!(f, "{count} answered {status} (worst {:.0} ms), ", worst.as_secs_f64() * 1000.0)?;
         }
-        let Self { refused, broken, unanswered, late, improper, .. } = self;
+        let Self { refused, broken, unanswered, late, slow, improper, .. } = self;
         write!(
             f,
             "{refused} found nobody, {broken} cut off, {unanswered} of these while somebody listened, {late} late or silent, \
-             {improper} improper"
+             {slow} of these without the machine's fault, {improper} improper"
         )
     }
 }

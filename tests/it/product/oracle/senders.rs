@@ -115,8 +115,10 @@ pub(crate) async fn send(client: &Client, url: &str, delivery: &Delivery) -> Ans
     };
     match answered.await {
         // A worker cannot answer in the time that other processes took from the machine.
-        Ok((status, proper)) => Answer::Status { status, took: lost::promised(began), proper },
-        Err(error) if error.is_timeout() => Answer::Silent(began.elapsed()),
+        Ok((status, proper)) => {
+            Answer::Status { status, took: lost::promised(began), own: lost::fair(began), proper }
+        }
+        Err(error) if error.is_timeout() => Answer::Silent(lost::fair(began)),
         Err(error) if error.is_connect() => Answer::Refused(began.elapsed()),
         Err(_) => Answer::Broken(began.elapsed()),
     }
