@@ -12,12 +12,14 @@ use std::{
 };
 
 use kafka::{
-    Apply, FencedWriter, Kafka, Lease, Received, Shards, Table, TransactionOptions, WriteError, WriterOptions,
+    Apply, Error, FencedWriter, Kafka, Lease, PlainWriter, Received, Shards, Table, TransactionOptions,
+    WriteError, WriterOptions,
 };
 use model::{Cleanup, EncodedRecord};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use crate::support::gate::gate;
+use crate::support::lost::timeout;
 use crate::support::topics::{LIMIT, PARTITIONS, content, create, delete_below, record, text};
 use crate::support::{Result, Shared, breakable, prefix};
 
@@ -32,6 +34,7 @@ crate::tests! {
     disturbing write_with_a_lost_answer_is_made_once within 120;
     disturbing nothing_is_decided_on_a_table_that_lags within 120;
     disturbing truncated_topic_is_read_again_from_its_start within 120;
+    disturbing plain_writer_writes_again_what_it_abandoned within 120;
 }
 
 /// The newest value of each key.
@@ -279,6 +282,12 @@ async fn write_with_a_lost_answer_is_made_once() -> Result<()> {
     let watchdog = Duration::from_secs(1);
     let options = TransactionOptions { before_commit: Some(hook), watchdog, ..TransactionOptions::default() };
     let mut writer = place.writer_with(true, options).await;
+    let trouble = Arc::clone(writer.trouble());
+    let gave_up = async {
+        while trouble.lock().is_none() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
 
     let disturbance = async {
         held.reached().await;
@@ -289,7 +298,7 @@ async fn write_with_a_lost_answer_is_made_once() -> Result<()> {
         while watcher.read(|values| values.0.is_empty()) {
             changes.changed().await.unwrap();
         }
-        tokio::time::sleep(2 * watchdog).await;
+        timeout(LIMIT, gave_up).await.unwrap();
         broker.proxy()?.heal();
         Ok(())
     };
@@ -354,5 +363,26 @@ async fn truncated_topic_is_read_again_from_its_start() -> Result<()> {
     };
     timeout(2 * LIMIT, read).await.expect("the table was not read again");
     behind.read_to_end(LIMIT).await.unwrap();
+    Ok(())
+}
+
+async fn plain_writer_writes_again_what_it_abandoned() -> Result<()> {
+    let broker = breakable::take().await?;
+    let place = Place::create(&broker.bootstrap(), "table-plain").await;
+    let past = place.over(&broker.bootstrap_past_proxy());
+    let writer = PlainWriter::new(&place.kafka, 1 << 20);
+    let put = |value: &str| record(&place.topic, 0, "k", value.to_owned());
+    writer.write(put("1"), soon()).await.unwrap();
+
+    broker.proxy()?.cut();
+    let late = writer.write(put("lost"), Instant::now() + Duration::from_secs(1)).await;
+    let waiting = writer.outstanding();
+    writer.abandon();
+    broker.proxy()?.heal();
+    writer.write(put("2"), soon()).await.unwrap();
+
+    assert!(matches!(late, Err(Error::Deadline { .. })), "{late:?}");
+    assert_eq!((waiting, writer.outstanding()), (1, 0));
+    assert_eq!(past.log().await, numbers(2), "what was abandoned is not written behind what came later");
     Ok(())
 }

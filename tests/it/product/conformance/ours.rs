@@ -13,7 +13,6 @@ use crate::support::{Error, Shared, prefix, run_directory};
 
 crate::tests! {
     real our_worker_passes within 500;
-    real our_worker_with_passwords_and_secrets_passes within 500;
 }
 
 const USER: &str = "operator";
@@ -23,16 +22,6 @@ const HASH: &str =
     "$pbkdf2-sha256$i=2000$c2FsdC1vZi10aGUtdGVzdHM$MNeXyYIpXKns7nNkNHY5qMCS1v7Qnyoi05dlfhLM3To";
 
 async fn our_worker_passes(shared: &'static Shared) -> Result<(), String> {
-    let worker = Tributary::start(shared.bootstrap(), "conformance", &[]).await.map_err(text)?;
-    let mut facts = facts();
-    for setting in ["credentials", "provider"] {
-        facts.as_object_mut().unwrap().remove(setting);
-    }
-
-    check(&worker, &facts, 83).await
-}
-
-async fn our_worker_with_passwords_and_secrets_passes(shared: &'static Shared) -> Result<(), String> {
     let directory = run_directory::create("conformance").map_err(text)?;
     let (secrets, topic) = (directory.join("secrets.properties"), prefix("secret"));
     fs::write(&secrets, format!("topic={topic}\n")).map_err(|error| error.to_string())?;

@@ -1,10 +1,9 @@
 //! Where the checks of one run meet: the client, the names, and what an earlier check left for a later one.
 
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
 use super::client::{Answer, Client, Outcome, segment};
 use super::shapes;
@@ -88,10 +87,10 @@ impl<'a> Scene<'a> {
 
     /// Repeats `attempt` until it holds; its last fault when it never does.
     pub(crate) async fn eventually(&self, mut attempt: impl AsyncFnMut() -> Outcome) -> Outcome {
-        let deadline = Instant::now() + self.subject.patience;
+        let began = Instant::now();
         loop {
             let Err(fault) = attempt().await else { return Ok(()) };
-            if Instant::now() >= deadline {
+            if support::lost::fair(began) >= self.subject.patience {
                 return Err(format!("{fault} (still after {:?})", self.subject.patience));
             }
             tokio::time::sleep(STEP).await;

@@ -129,7 +129,7 @@ async fn act(broker: &mut Broker, seed: u64, cycles: u32) -> Result<()> {
             scene.ask_for(&run(snapshots), RunKind::Snapshot, &LISTS).await.map_err(told)?;
             snapshots += 1;
         }
-        let mut load = scene.load(RATE, Mix::All);
+        let mut load = scene.load(RATE, Mix::All, seed);
         load.reaches(BADLY).await.map_err(told)?;
         match disaster {
             Disaster::Broker => {
@@ -146,7 +146,7 @@ async fn act(broker: &mut Broker, seed: u64, cycles: u32) -> Result<()> {
         scene.until_delivered().await.map_err(told)?;
         // Only changes that a later one makes up for are lost: of a delete nobody would ever hear again.
         scene.provider().turn(|knobs| knobs.delivery.lose = 0.2);
-        let mut load = scene.load(RATE, Mix::Updates);
+        let mut load = scene.load(RATE, Mix::Updates, seed);
         disable_one(&scene, &mut dice);
         load.reaches(BADLY / 2).await.map_err(told)?;
         until_all_tell(&scene).await.map_err(told)?;

@@ -7,6 +7,7 @@ use simulator::catalog::Resource;
 
 use super::load::Mix;
 use super::scene::{Options, Scene};
+use crate::support::dice::seed;
 use crate::support::harness::Test;
 use crate::support::{Result, Shared, cycles};
 
@@ -32,7 +33,7 @@ async fn no_key_has_two_writers_while_workers_come_and_go_under_load(shared: &'s
     .await?;
     scene.warm().await?;
 
-    let load = scene.load(RATE, Mix::All);
+    let load = scene.load(RATE, Mix::All, seed());
     for cycle in 0..cycles("CROWD", CYCLES) as usize {
         let dies = cycle % WORKERS;
         let others: Vec<usize> = (0..WORKERS).filter(|worker| *worker != dies).collect();

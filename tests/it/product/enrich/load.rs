@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::support::dice::{Dice, seed};
+use crate::support::dice::Dice;
 use crate::support::stage::LIMIT;
 use crate::support::{Error, Result, lost};
 
@@ -63,11 +63,17 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Changes begin, so many a second.
-    pub(super) fn begin(provider: Arc<Provider>, resources: Vec<Resource>, rate: f64, mix: Mix) -> Self {
+    /// Changes begin, so many a second, drawn from this seed.
+    pub(super) fn begin(
+        provider: Arc<Provider>,
+        resources: Vec<Resource>,
+        rate: f64,
+        mix: Mix,
+        seed: u64,
+    ) -> Self {
         let (counted, count) = watch::channel(0);
         let changing = async move {
-            let mut dice = Dice(seed() ^ provider.world().changes());
+            let mut dice = Dice(seed ^ provider.world().changes());
             let mut ticks = interval(Duration::from_secs_f64(1.0 / rate));
             ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
             loop {

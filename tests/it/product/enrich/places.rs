@@ -10,6 +10,7 @@ use tributary::avro::embedded::Server;
 use super::checker::check;
 use super::load::Mix;
 use super::scene::{Options, PARTITIONS, Scene};
+use crate::support::dice::seed;
 use crate::support::stage::Ground;
 use crate::support::{Error, Result, breakable};
 
@@ -45,7 +46,7 @@ async fn no_record_is_published_twice_after_any_place() -> Result<()> {
         "records.kept".to_owned(),
     ];
 
-    let load = scene.load(RATE, Mix::Updates);
+    let load = scene.load(RATE, Mix::Updates, seed());
     scene.stage.workers[0].kill();
     for place in &places {
         scene.stage.workers[0].start_again_to_die(place).await?;

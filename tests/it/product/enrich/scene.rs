@@ -262,9 +262,9 @@ impl Scene {
         });
     }
 
-    /// Changes begin, so many a second, until what is given back is stopped.
-    pub(super) fn load(&self, rate: f64, mix: Mix) -> Load {
-        Load::begin(Arc::clone(self.provider()), self.resources.clone(), rate, mix)
+    /// Changes begin, so many a second and drawn from this seed, until what is given back is stopped.
+    pub(super) fn load(&self, rate: f64, mix: Mix, seed: u64) -> Load {
+        Load::begin(Arc::clone(self.provider()), self.resources.clone(), rate, mix, seed)
     }
 
     /// What was told and never arrived is made up for: those records change again, and of those that are gone it is told again. A

@@ -152,6 +152,8 @@ async fn a_burst_of_creations_on_one_worker_and_on_three_is_all_done(shared: &'s
             if tries.held(refused.is_empty()) {
                 break;
             }
+            // Of many writers at once one may lose its turn too often, or have no time left; nothing else is an excuse.
+            assert!(refused.iter().all(|((status, _), _)| [409, 503].contains(status)), "{refused:?}");
             assert!(round < ROUNDS, "{refused:?}");
         }
     }
