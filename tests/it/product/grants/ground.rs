@@ -14,7 +14,7 @@ use provider::{
 };
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tributary::config::{self, Connector, Providers};
 use tributary::worker::arbiter::Arbiter;
@@ -26,6 +26,7 @@ use tributary::worker::state::{State, Tail};
 use tributary::worker::topics;
 
 use super::bank::Bank;
+use crate::support::lost::{self, timeout};
 use crate::support::{prefix, traced};
 
 /// What a busy machine may need for one call; nothing waits this long when all is well.
@@ -197,12 +198,12 @@ impl Worker {
 
     /// Waits until a token of at least this serial is given out, whatever is said before.
     pub(super) async fn serial(&self, serial: u64) -> Access {
-        let end = Instant::now() + 2 * LIMIT;
+        let began = Instant::now().into_std();
         loop {
-            let token = self.tokens.token(end).await;
+            let token = self.tokens.token(Instant::now() + 2 * LIMIT).await;
             match token {
                 Ok(token) if token.serial >= serial => return token,
-                other => assert!(Instant::now() < end, "still {other:?}"),
+                other => assert!(lost::fair(began) < 2 * LIMIT, "still {other:?}"),
             }
             tokio::time::sleep(STEP).await;
         }
@@ -210,13 +211,13 @@ impl Worker {
 
     /// Waits until there is none, and says why.
     pub(super) async fn refusal(&self) -> Error {
-        let end = Instant::now() + 2 * LIMIT;
+        let began = Instant::now().into_std();
         loop {
             match self.tokens.token(Instant::now() + STEP).await {
                 Ok(_) | Err(Error::Pending { .. }) => {}
                 Err(error) => return error,
             }
-            assert!(Instant::now() < end, "there is still a token");
+            assert!(lost::fair(began) < 2 * LIMIT, "there is still a token");
             tokio::time::sleep(STEP).await;
         }
     }

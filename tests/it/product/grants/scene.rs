@@ -2,7 +2,7 @@
 //! in the topic.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
 use kafka::{Received, read_to_end};
@@ -15,7 +15,7 @@ use simulator::{
     identity::{Exchange, Kind},
     settings::Settings,
 };
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 use tributary::config;
 
 use super::ground::{KEY as ENCRYPTION_KEY, LIMIT};
@@ -24,7 +24,7 @@ use crate::support::command::{stdout, tributary};
 use crate::support::login::{http, parameter};
 use crate::support::stage::{Ground, STEP, Stage};
 use crate::support::tributary::Tributary;
-use crate::support::{Result, prefix};
+use crate::support::{Result, lost, prefix};
 
 /// A provider whose clock runs, and workers of one group.
 pub(super) struct Scene {
@@ -147,14 +147,14 @@ impl Scene {
         limit: Duration,
         so: impl Fn(&BTreeMap<String, Standing>) -> bool,
     ) -> Result<BTreeMap<String, Standing>> {
-        let end = Instant::now() + limit;
+        let began = Instant::now();
         loop {
             // A worker that the machine gives no time to answer may answer the next time.
             let standing = match self.standing(worker).await {
                 Ok(standing) if so(&standing) => return Ok(standing),
                 standing => standing,
             };
-            if Instant::now() > end || !self.stage.workers[worker].runs() {
+            if lost::fair(began) > limit || !self.stage.workers[worker].runs() {
                 return Err(self.stage.workers[worker].error(&format!("not {what}: {standing:?}")));
             }
             sleep(STEP).await;

@@ -13,13 +13,14 @@ use provider::{
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tributary::worker::grants::store::GrantStore;
 use tributary::worker::grants::{Files, Pending};
 
 use super::bank::Effect;
 use super::ground::{Ground, KEY, LIMIT, OTHER_KEY, provider, provider_with};
 use crate::support::gate::gate;
+use crate::support::lost::timeout;
 use crate::support::topics::record;
 use crate::support::{self, Shared, breakable};
 

@@ -193,7 +193,7 @@ async fn a_member_that_the_group_refuses_says_since_when_and_why_until_it_is_let
             }
         }
     });
-    tokio::time::timeout(LIMIT, holds).await.expect("the other member is given something").unwrap();
+    lost::timeout(LIMIT, holds).await.expect("the other member is given something").unwrap();
 
     let refused = work.join(shared.bootstrap(), "refused").await;
     let told = |lapse: &kafka::Lapse| lapse.reason.as_deref().is_some_and(|why| why.contains("rotocol"));

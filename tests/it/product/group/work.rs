@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use kafka::{Admin, GroupOptions, Kafka, Membership, TopicSpec};
 use model::Cleanup;
 
-use crate::support::prefix;
 use crate::support::topics::LIMIT;
+use crate::support::{lost, prefix};
 
 /// What a broker allows at least, unless told otherwise.
 pub(super) const SESSION: Duration = Duration::from_secs(6);
@@ -81,12 +81,12 @@ pub(super) fn complete(shares: &[Claims]) -> bool {
 
 /// Looks until there is an answer.
 pub(super) async fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + limit;
+    let began = Instant::now();
     loop {
         if let Some(answer) = look() {
             return answer;
         }
-        assert!(Instant::now() < end, "not within {limit:?}: {what}");
+        assert!(lost::fair(began) < limit, "not within {limit:?}: {what}");
         tokio::time::sleep(STEP).await;
     }
 }

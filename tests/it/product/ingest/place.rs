@@ -260,8 +260,8 @@ impl Worker {
 
 /// Looks until it is so, or for as long as a busy machine may need. Whether it was.
 pub(super) async fn until(mut look: impl AsyncFnMut() -> bool) -> bool {
-    let end = Instant::now() + LIMIT;
-    while Instant::now() < end {
+    let began = Instant::now();
+    while lost::fair(began) < LIMIT {
         if look().await {
             return true;
         }

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use kafka::{Admin, read_to_end};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tributary::config::{self, connector::TargetState};
 use tributary::worker::arbiter::Arbiter;
 use tributary::worker::state::State;
@@ -14,6 +14,7 @@ use tributary::worker::state::configs::{self, Configs, Properties, Write};
 use tributary::worker::state::statuses::{RunState, Status, Statuses};
 use tributary::worker::topics;
 
+use crate::support::lost::timeout;
 use crate::support::prefix;
 use crate::support::topics::LIMIT;
 
@@ -122,7 +123,7 @@ impl Cluster {
                 changes.changed().await.unwrap();
             }
         };
-        if timeout(LIMIT, looking).await.is_err() {
+        if timeout(LIMIT, looking).await.is_none() {
             panic!("not within {LIMIT:?}: {what}\n{}", self.shown());
         }
     }
@@ -167,7 +168,7 @@ impl Cluster {
                 changes.changed().await.unwrap();
             }
         };
-        if timeout(LIMIT, looking).await.is_err() {
+        if timeout(LIMIT, looking).await.is_none() {
             let count = self.count(name, task);
             panic!("{name}-{task} has counted to {count}, not {wanted}, within {LIMIT:?}\n{}", self.shown());
         }

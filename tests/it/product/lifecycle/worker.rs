@@ -31,7 +31,7 @@ use tributary::worker::topics;
 use super::cluster::{self, Cluster};
 use crate::support::process::Process;
 use crate::support::topics::LIMIT;
-use crate::support::{Result, run_directory};
+use crate::support::{Result, lost, run_directory};
 
 /// Set for the copy: where Kafka is.
 pub(crate) const WORKER: &str = "TRIBUTARY_TEST_WORKER";
@@ -127,7 +127,7 @@ impl Local {
                 tokio::time::sleep(STEP).await;
             }
         };
-        if tokio::time::timeout(LIMIT, looking).await.is_err() {
+        if lost::timeout(LIMIT, looking).await.is_none() {
             panic!("not within {LIMIT:?}: {what}: {:?}", self.handle.running());
         }
     }
@@ -135,7 +135,7 @@ impl Local {
     /// Ends it in order, within its grace.
     pub(super) async fn stop(self) {
         self.cancel.cancel();
-        tokio::time::timeout(GRACE + LIMIT, self.running).await.expect("it stops").unwrap().unwrap();
+        lost::timeout(GRACE + LIMIT, self.running).await.expect("it stops").unwrap().unwrap();
         self.membership.leave().await;
     }
 }

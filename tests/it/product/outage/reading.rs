@@ -9,9 +9,9 @@ use kafka::{
     Shards, Start, TransactionOptions, read_to_end, watermarks,
 };
 use model::Cleanup;
-use tokio::time::timeout;
 
 use crate::support::gate::gate;
+use crate::support::lost::timeout;
 use crate::support::topics::{self, LIMIT};
 use crate::support::{Result, Shared, prefix};
 

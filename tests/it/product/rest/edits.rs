@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tokio::time::timeout;
 use tributary::worker::state::configs;
 
 use super::worker::{Group, Outcome, Worker, config};
+use crate::support::lost::timeout;
 use crate::support::tries::Tries;
 use crate::support::{Shared, cycles};
 

@@ -29,7 +29,7 @@ use tributary::worker::topics;
 
 use super::plugin::Records;
 use crate::support::topics::LIMIT;
-use crate::support::{Result, prefix};
+use crate::support::{Result, lost, prefix};
 
 /// Workers that share their topics.
 #[derive(Clone)]
@@ -66,7 +66,7 @@ impl Group {
     /// One more worker; it has read its topics.
     pub(crate) async fn worker(&self) -> Worker {
         let worker = self.starting(&self.kafka).await;
-        tokio::time::timeout(LIMIT, worker.state.caught_up()).await.unwrap();
+        lost::timeout(LIMIT, worker.state.caught_up()).await.unwrap();
         worker
     }
 
@@ -74,7 +74,7 @@ impl Group {
     pub(crate) async fn subscribing(&self, subscriptions: Subscribing) -> Worker {
         let webhooks: Arc<dyn Plugin> = Arc::new(WebhookSource { providers: Providers::new([]) });
         let worker = self.made(&self.kafka, vec![webhooks], Some(subscriptions), None).await;
-        tokio::time::timeout(LIMIT, worker.state.caught_up()).await.unwrap();
+        lost::timeout(LIMIT, worker.state.caught_up()).await.unwrap();
         worker
     }
 
@@ -82,7 +82,7 @@ impl Group {
     pub(crate) async fn snapshotting(&self, snapshots: Arc<dyn Snapshots>) -> Worker {
         let webhooks: Arc<dyn Plugin> = Arc::new(WebhookSource { providers: Providers::new([]) });
         let worker = self.made(&self.kafka, vec![webhooks], None, Some(snapshots)).await;
-        tokio::time::timeout(LIMIT, worker.state.caught_up()).await.unwrap();
+        lost::timeout(LIMIT, worker.state.caught_up()).await.unwrap();
         worker
     }
 
@@ -206,14 +206,14 @@ impl Worker {
 
     /// Asks until the answer is as wished.
     pub(crate) async fn until(&self, path: &str, wished: impl Fn(&Answer) -> bool) -> Answer {
-        let end = Instant::now() + LIMIT;
+        let began = Instant::now();
         let mut changes = (self.state.configs.changes(), self.state.statuses.changes());
         loop {
             let answer = self.get(path).await;
             if wished(&answer) {
                 return answer;
             }
-            assert!(Instant::now() < end, "{path} is still {answer:?}");
+            assert!(lost::fair(began) < LIMIT, "{path} is still {answer:?}");
             tokio::select! {
                 _ = changes.0.changed() => {}
                 _ = changes.1.changed() => {}

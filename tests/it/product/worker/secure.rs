@@ -13,10 +13,10 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 use reqwest::{Certificate, Client, ClientBuilder, Identity, StatusCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
 
 use super::starting::start;
 use crate::support::command::{stderr, tributary};
+use crate::support::lost::timeout;
 use crate::support::process::Process;
 use crate::support::run_directory;
 

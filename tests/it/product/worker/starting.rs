@@ -12,7 +12,7 @@ use tributary::worker::plugins::Plugins;
 use tributary::worker::service::{Process, Service};
 
 use super::process::client;
-use crate::support::run_directory;
+use crate::support::{lost, run_directory};
 
 crate::tests! {
     plain a_worker_without_kafka_says_that_it_starts_and_makes_requests_wait within 60;
@@ -56,7 +56,7 @@ async fn a_worker_without_kafka_says_that_it_starts_and_makes_requests_wait() {
     assert!(waited > Duration::from_secs(5), "it was answered after {waited:?}");
     assert!(at_once < waited, "what is known at once waited as well");
     stop.cancel();
-    tokio::time::timeout(Duration::from_secs(30), running).await.unwrap().unwrap().unwrap();
+    lost::timeout(Duration::from_secs(30), running).await.unwrap().unwrap().unwrap();
 }
 
 pub(super) type Running = tokio::task::JoinHandle<Result<(), tributary::worker::service::Error>>;
