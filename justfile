@@ -7,6 +7,10 @@ _default:
 test:
     cargo test --locked --lib
 
+# All tests, as the README has it.
+all:
+    cargo test --locked
+
 # Integration tests of one area, such as `just area enrich::lists`.
 area name:
     cargo test --locked --test it -- {{name}}
