@@ -1,6 +1,7 @@
 //! Finds the system's OpenSSL, or builds one.
 //!
-//! Building takes minutes, so the system's is used if its headers are installed and it is version 3 or newer. `TRIBUTARY_OPENSSL=vendored` or `=system` decides otherwise: what is shipped is built with `vendored`, so that it runs on machines
+//! Building takes minutes, so the system's is used if its headers are installed and it is version 3 or newer.
+//! `TRIBUTARY_OPENSSL=vendored` or `=system` decides otherwise: what is shipped is built with `vendored`, so that it runs on machines
 //! with another OpenSSL or none.
 
 #![allow(clippy::print_stdout, reason = "cargo reads what a build script prints")]
