@@ -17,6 +17,8 @@ use crate::{Error, Kafka, client::Settings, role::Role};
 
 /// The age up to which a client is asked again.
 const OLDEST: Duration = Duration::from_secs(5);
+/// The longest the thread that closes them sleeps at a time.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// Idle clients, those of all settings together.
 const MOST: usize = 16;
 
@@ -112,7 +114,8 @@ impl Pool {
                 return;
             }
             let wait = next.map_or(Duration::ZERO, |born| OLDEST.saturating_sub(born.elapsed()));
-            thread::sleep(wait);
+            // An older one may be put back meanwhile.
+            thread::sleep(wait.min(LONGEST_SLEEP));
         }
     }
 }
@@ -158,7 +161,7 @@ mod tests {
         let settings = Settings::new(&cluster.settings(), &ROLE).unwrap();
         let client = open(&settings).unwrap();
         let gone = Arc::downgrade(&client);
-        let born = Instant::now().checked_sub(OLDEST - Duration::from_millis(500)).unwrap();
+        let born = Instant::now().checked_sub(OLDEST - Duration::from_secs(1)).unwrap();
 
         POOL.keep(Spare { settings, born, client });
         assert_eq!(gone.strong_count(), 1, "it was kept");

@@ -18,6 +18,7 @@ use rdkafka::{
 };
 use tokio::sync::OnceCell;
 
+use base::retry::Retry;
 use model::Cleanup;
 
 use crate::Kafka;
@@ -39,8 +40,6 @@ const LEADER_LIMIT: Duration = Duration::from_secs(30);
 const LONGEST_NAME: usize = 249;
 /// Pause between two looks for leaders.
 const LEADER_PAUSE: Duration = Duration::from_millis(50);
-/// How often missing topics are created or waited for: brokers hear of a new topic at different times.
-const ROUNDS: usize = 5;
 
 /// What a topic must be.
 #[derive(Debug, Clone)]
@@ -76,11 +75,9 @@ impl Admin {
     /// exists does not fit.
     pub async fn ensure(&self, specs: &[TopicSpec]) -> Result<(), Error> {
         let session = Session::new(self);
+        let end = Instant::now() + LEADER_LIMIT;
         let mut missing = self.verify(&session, specs).await?;
-        for _ in 0..ROUNDS {
-            if missing.is_empty() {
-                return Ok(());
-            }
+        while !missing.is_empty() {
             // The controller may have topics that the broker we ask has not heard of: they are verified before any is created.
             let mut awaited = match self {
                 Self::Real(_) => session.create(&missing, Create::Check).await?,
@@ -91,16 +88,22 @@ impl Admin {
                 awaited = missing.iter().map(|spec| spec.name.clone()).collect();
             }
             session.await_leaders(awaited).await?;
-            // Another worker may have created them a moment before us, its way.
-            missing = self.verify(&session, specs).await?;
+            // Another worker may have created them a moment before us, its way. And not every broker hears of a topic at once.
+            let is_late = Instant::now() >= end;
+            missing = match self.verify(&session, specs).await {
+                Ok(unheard) if unheard.is_empty() => return Ok(()),
+                Ok(unheard) if is_late => {
+                    let names = unheard.iter().map(|spec| spec.name.as_str()).collect::<Vec<_>>().join(", ");
+                    let action = format!("wait until every broker knows {names}");
+                    return Err(Error::Deadline { action, limit: LEADER_LIMIT });
+                }
+                Ok(unheard) => unheard,
+                Err(error) if is_late || error.retry() == Retry::Never => return Err(error),
+                Err(_) => missing,
+            };
+            tokio::time::sleep(LEADER_PAUSE).await;
         }
-        match missing.first() {
-            None => Ok(()),
-            Some(spec) => {
-                let action = format!("find topic {}", spec.name);
-                Err(Error::request(action, KafkaError::MetadataFetch(Code::LeaderNotAvailable)))
-            }
-        }
+        Ok(())
     }
 
     /// Verifies those of the topics that exist, changes nothing, and names those that do not.
@@ -276,7 +279,7 @@ impl Session {
                 return Ok(());
             }
             if Instant::now() >= end {
-                let action = format!("wait for leaders of {}", waiting.join(", "));
+                let action = format!("wait until {} have leaders and may be described", waiting.join(", "));
                 return Err(Error::Deadline { action, limit: LEADER_LIMIT });
             }
             tokio::time::sleep(LEADER_PAUSE).await;
