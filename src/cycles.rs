@@ -27,7 +27,7 @@ pub(crate) fn cycles(name: &str, default: u32) -> u32 {
 pub(crate) fn seeds(name: &str, default: u32) -> std::ops::Range<u64> {
     let (seed, count) = (seed(), u64::from(cycles(name, default)));
     let first = seed.wrapping_mul(count);
-    let (thread, loops) = (std::thread::current(), format!("{FACTOR}_{name}={count}"));
+    let (thread, loops) = (std::thread::current(), format!("{FACTOR}=1 {FACTOR}_{name}={count}"));
     let test = thread.name().unwrap_or_default();
     println!("seeds from {first}; repeat with: {SEED}={seed} {loops} cargo test --lib {test}");
     first..first.saturating_add(count)

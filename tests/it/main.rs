@@ -28,7 +28,7 @@
 //! | `TRIBUTARY_TEST_PLACES` | `all` visits all places where a worker dies in `subscriptions::crash` |
 //! | `TRIBUTARY_TEST_DURATIONS` | a file for how long each test took; `tests/it/durations.tsv` is what the order of a run goes by |
 //! | `TRIBUTARY_TEST_OUTAGE_SECONDS` | how long outages last |
-//! | `TRIBUTARY_TEST_PYTHON` | adds a reader in another language (`tests/peers/interop/run` and `.ci/run` set it) |
+//! | `TRIBUTARY_TEST_PYTHON` | adds a reader in another language (`tests/peers/interop/run` and `.ci/run` set it); with `CI` set its tests fail without it, unless `TRIBUTARY_CI_MAY_LEAVE_OUT` names `python` |
 //! | `TRIBUTARY_TEST_TRACE` | searches all that is logged at `trace` for secrets |
 //! | `TRIBUTARY_TEST_CONNECT` | adds a real Kafka Connect (`tests/peers/conformance/connect` sets it) |
 //! | `TRIBUTARY_TEST_BROWSER` | adds a login in a browser (`tests/peers/browser` sets it) |

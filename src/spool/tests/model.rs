@@ -138,13 +138,13 @@ async fn run(seed: u64, with_failures: bool) {
 #[tokio::test]
 async fn the_spool_holds_what_was_acknowledged_and_not_removed() {
     for seed in crate::cycles::seeds("MODEL", 3) {
-        run((seed + 1) * 7_919, false).await;
+        run((seed + 1).wrapping_mul(7_919), false).await;
     }
 }
 
 #[tokio::test]
 async fn it_does_so_when_databases_fail() {
     for seed in crate::cycles::seeds("MODEL", 3) {
-        run((seed + 1) * 104_729, true).await;
+        run((seed + 1).wrapping_mul(104_729), true).await;
     }
 }

@@ -21,6 +21,8 @@ use super::Dice;
 use crate::snapshot::{Filter, Reading, Row, Seen, Settings, Want};
 
 const PROVIDERS: u32 = 4_000;
+/// By chance a shorter page 1 began with the row of a longer one, though a page was before it that could not be read.
+const ONCE_DECEIVED: u64 = 9_302;
 /// The moment of the filter.
 const AFTER: i64 = 1_500;
 
@@ -279,7 +281,7 @@ fn read(provider: &RefCell<Provider>, filter: Option<Filter>, size: u32) -> Read
 #[test]
 fn nothing_that_was_there_throughout_is_missing_from_a_certified_list() {
     let (mut certified, mut kinds) = (0_u32, HashSet::new());
-    for seed in crate::cycles::seeds("PROVIDERS", PROVIDERS) {
+    for seed in [ONCE_DECEIVED].into_iter().chain(crate::cycles::seeds("PROVIDERS", PROVIDERS)) {
         let mut provider = Provider::drawn(seed);
         let size = provider.dice.one_of(&[1, 5, 6, 100]);
         let filter = provider.dice.one_of(&[None, Some(Filter::Changed { after: AFTER, margin: 100 })]);

@@ -94,9 +94,12 @@ fn no_certified_run_has_missed_a_record_and_runs_are_certified_as_often_as_they_
         let share = tally.certified as f64 / runs as f64;
 
         assert_eq!(tally.missed, 0, "{cell:?}");
-        // What chance leaves of it in so few runs: five of its deviations, because seeds change every day, and one run.
-        let slack = |share: f64| (5.0 * (share * (1.0 - share) * runs as f64).sqrt() + 1.0) / runs as f64;
-        let expected = least - slack(least)..=most + slack(most);
+        // What chance leaves of it in so few runs, with other seeds every day: five of its deviations, or three from what is well
+        // above what is usual, and one run.
+        let slack = |deviations: f64, share: f64| {
+            (deviations * (share * (1.0 - share) * runs as f64).sqrt() + 1.0) / runs as f64
+        };
+        let expected = least - slack(5.0, least)..=most + slack(3.0, most);
         assert!(expected.contains(&share), "{cell:?}: {share}, {tally:?}");
     }
 }
