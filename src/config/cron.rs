@@ -4,6 +4,8 @@
 //! goes on to the highest; 0 and 7 are Sunday. Where both days are restricted, either will do; where one of them begins with `*`, both
 //! must fit. This is what cron does.
 //!
+//! By hand, because to `croner` a `*/2` beside a day of the week means something else, and it takes `?`, `L` and `@daily`.
+//!
 //! On failure: an expression that never comes, such as 30 February, has no next time.
 
 use model::Moment;

@@ -10,6 +10,9 @@
 //! - The time is an argument: this module has no clock.
 //! - A member that is there twice counts with its last value, as the provider's own tokens have `$id` twice.
 //!
+//! By hand, because of `jsonwebtoken` all validation would be off: it takes this machine's clock for the provider's, whole seconds alone, and
+//! a token without `iss`; it ignores `crit`, and loses a key set with one key that it does not know, or with keys in `x5c` alone.
+//!
 //! On failure a [`Rule`] says which one, and which setting is behind it. It never repeats the token.
 
 mod claims;
