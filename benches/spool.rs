@@ -17,7 +17,16 @@ use std::{
 };
 
 use bytes::Bytes;
-use tributary::spool::{Entry, Lane, Options, Spool, fault::Faulty};
+use tributary::{
+    spool::{Entry, Lane, Options, Spool},
+    store,
+};
+
+use fault::Faulty;
+
+#[allow(dead_code, reason = "the tests use the rest")]
+#[path = "../src/spool/tests/fault.rs"]
+mod fault;
 
 const PAYLOAD: usize = 1024;
 const LIMIT: Duration = Duration::from_secs(60);

@@ -38,8 +38,9 @@ mod batch;
 mod directory;
 mod entry;
 mod error;
-#[cfg(any(test, feature = "simulator"))]
-pub mod fault;
+#[cfg(test)]
+#[path = "tests/fault.rs"]
+pub(crate) mod fault;
 mod generation;
 mod ledger;
 mod opening;

@@ -22,6 +22,9 @@ mod cycles;
 pub(crate) mod dice;
 pub(crate) mod drawn;
 pub(crate) mod examples;
+#[allow(dead_code, reason = "the unit tests use the rest")]
+#[path = "../../../src/spool/tests/fault.rs"]
+pub(crate) mod fault;
 pub(crate) mod gate;
 pub(crate) mod harness;
 pub(crate) mod jars;
@@ -48,6 +51,8 @@ pub(crate) mod visit;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use ::tributary::store;
 
 pub(crate) use broker::{Broker, Cluster, Options};
 pub(crate) use cycles::{cycles, parse_cycles, parse_seed};

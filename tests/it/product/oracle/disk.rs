@@ -13,10 +13,7 @@ use server::{Options as ServerOptions, Server};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tributary::config;
-use tributary::spool::{
-    Options as SpoolOptions, Spool,
-    fault::{Fault, Faulty},
-};
+use tributary::spool::{Options as SpoolOptions, Spool};
 use tributary::webhooks::delivery::Context;
 use tributary::webhooks::intake::{Intake, Openings, Producers, Ready, Times};
 use tributary::webhooks::receiver::{self, router};
@@ -28,6 +25,7 @@ use super::judge::{Appearance, judge};
 use super::ledger::{Figures, LIMIT as ANSWERED, Ledger};
 use super::senders::{Senders, Target};
 use super::worker::SECRET;
+use crate::support::fault::{Fault, Faulty};
 use crate::support::{Result, lost, run_directory};
 
 crate::tests! {

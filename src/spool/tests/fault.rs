@@ -1,28 +1,29 @@
-//! A disk that fails, fills up or is slow on command, for tests and benchmarks: the product's store with faults before it.
+//! A disk that fails, fills up or is slow on command: the product's store with faults before it. Unit tests, integration tests and
+//! benchmarks share this file; each has the store as `store` beside it.
 
 use std::{io, mem, ops::ControlFlow, path::Path, sync::Arc, thread, time::Duration};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::store::{Change, Database, Error, Fjall, Storage, Visitor};
+use super::store::{Change, Database, Error, Fjall, Storage, Visitor};
 
 /// The store with faults; clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct Faulty(Arc<Shared>);
+pub(crate) struct Faulty(Arc<Shared>);
 
 /// Numbers drawn by xorshift: different with every seed, the same with the same.
 #[derive(Debug, Clone)]
-pub struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
     /// Draws from this seed; 0 counts as another.
     #[must_use]
-    pub const fn new(seed: u64) -> Self {
+    pub(crate) const fn new(seed: u64) -> Self {
         Self(if seed == 0 { u64::MAX } else { seed })
     }
 
     /// The next number, below `bound`.
-    pub fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -32,7 +33,7 @@ impl Random {
 
 /// What goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub(crate) enum Fault {
     /// The write fails: nothing of it is on disk.
     Write,
     /// The write is done, the sync fails: the changes are seen by nobody until the database is opened again.
@@ -74,59 +75,59 @@ struct Wrapped {
 
 impl Faulty {
     /// The next commits fail, one after the other; each is final for its database.
-    pub fn fail_commits(&self, faults: &[Fault]) {
+    pub(crate) fn fail_commits(&self, faults: &[Fault]) {
         self.0.state.lock().commits = faults.iter().rev().copied().collect();
     }
 
     /// The next so many attempts to open a database fail.
-    pub fn fail_opens(&self, count: usize) {
+    pub(crate) fn fail_opens(&self, count: usize) {
         self.0.state.lock().opens = count;
     }
 
     /// The next so many attempts to open a database are refused for want of rights.
-    pub fn refuse_opens(&self, count: usize) {
+    pub(crate) fn refuse_opens(&self, count: usize) {
         self.0.state.lock().refusals = count;
     }
 
     /// The disk fills up at the end of the next so many attempts to salvage a database.
-    pub fn fill_up_at_salvage(&self, count: usize) {
+    pub(crate) fn fill_up_at_salvage(&self, count: usize) {
         self.0.state.lock().salvages = count;
     }
 
     /// The next so many entries that are looked up cannot be.
-    pub fn fail_look_ups(&self, count: usize) {
+    pub(crate) fn fail_look_ups(&self, count: usize) {
         self.0.state.lock().look_ups = count;
     }
 
     /// Entries whose payload is this cannot be read any more, nor can anything be read from there on.
-    pub fn damage(&self, payload: Option<&[u8]>) {
+    pub(crate) fn damage(&self, payload: Option<&[u8]>) {
         self.0.state.lock().damage = payload.map(<[u8]>::to_vec);
     }
 
     /// Every durable commit takes this much longer.
-    pub fn slow_down(&self, delay: Duration) {
+    pub(crate) fn slow_down(&self, delay: Duration) {
         self.0.state.lock().delay = delay;
     }
 
     /// The disk says that this much is free; `None` says the truth.
-    pub fn set_free_bytes(&self, free: Option<u64>) {
+    pub(crate) fn set_free_bytes(&self, free: Option<u64>) {
         self.0.state.lock().free = free;
     }
 
     /// Commits wait until [released](Self::release).
-    pub fn hold(&self) {
+    pub(crate) fn hold(&self) {
         self.0.state.lock().held = true;
     }
 
     /// Held commits go on.
-    pub fn release(&self) {
+    pub(crate) fn release(&self) {
         self.0.state.lock().held = false;
         self.0.changed.notify_all();
     }
 
     /// Waits until a commit is being held. Blocks; false after `limit`.
     #[must_use]
-    pub fn wait_for_held(&self, limit: Duration) -> bool {
+    pub(crate) fn wait_for_held(&self, limit: Duration) -> bool {
         let mut state = self.0.state.lock();
         self.0.changed.wait_while_for(&mut state, |state| state.waiting == 0, limit);
         state.waiting > 0
@@ -134,13 +135,13 @@ impl Faulty {
 
     /// Durable commits so far.
     #[must_use]
-    pub fn durable_commits(&self) -> u64 {
+    pub(crate) fn durable_commits(&self) -> u64 {
         self.0.state.lock().durable
     }
 
     /// Databases opened or created so far.
     #[must_use]
-    pub fn opened(&self) -> u64 {
+    pub(crate) fn opened(&self) -> u64 {
         self.0.state.lock().opened
     }
 
