@@ -34,6 +34,11 @@ impl Core {
         })
     }
 
+    /// What everything that is drawn follows from.
+    pub(super) const fn seed(&self) -> u64 {
+        self.settings.world.seed
+    }
+
     /// The knobs as they stand.
     pub fn knobs(&self) -> Arc<Knobs> {
         Arc::clone(&self.knobs.read())

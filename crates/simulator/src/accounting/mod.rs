@@ -62,7 +62,6 @@ mod purpose {
 pub struct Accounting {
     core: Arc<Core>,
     deliveries: Arc<Deliveries>,
-    seed: u64,
     tenant: Arc<str>,
     registry: Mutex<Registry>,
 }
@@ -132,7 +131,6 @@ impl Accounting {
         Self {
             core: Arc::clone(core),
             deliveries: Arc::clone(deliveries),
-            seed: settings.world.seed,
             tenant: settings.tenant.as_str().into(),
             registry: Mutex::new(Registry::default()),
         }
@@ -153,7 +151,7 @@ impl Accounting {
             Resource::Companies => Some(Arc::clone(&record)),
             _ => company.map(|company| world.company_id(company).into()),
         };
-        let process = Guid::nth(self.seed, purpose::PROCESS, change.number);
+        let process = Guid::nth(self.core.seed(), purpose::PROCESS, change.number);
         let json_data = envelope::change_data(change, &record, process);
         let about = About {
             company: company.clone(),
@@ -164,7 +162,7 @@ impl Accounting {
         let mut message = Message {
             number: 0,
             purpose: Purpose::Event,
-            conversation: Guid::nth(self.seed, purpose::CONVERSATION, change.number),
+            conversation: Guid::nth(self.core.seed(), purpose::CONVERSATION, change.number),
             partition: Partition { company: company.as_deref(), user_name: Some(self.author(change.number)) },
             // A standing clock is behind the changes it has dated apart.
             timestamp: self.core.clock.now().max(change.row.changed),
@@ -236,7 +234,7 @@ impl Accounting {
         let message = Message {
             number,
             purpose: Purpose::Event,
-            conversation: Guid::nth(self.seed, purpose::OWN_CONVERSATION, number),
+            conversation: Guid::nth(self.core.seed(), purpose::OWN_CONVERSATION, number),
             partition: Partition { company, user_name: Some(self.author(number)) },
             timestamp: self.core.clock.now(),
             json_data,
@@ -255,7 +253,7 @@ impl Accounting {
         let message = Message {
             number,
             purpose: Purpose::Acknowledge,
-            conversation: Guid::nth(self.seed, purpose::OWN_CONVERSATION, number),
+            conversation: Guid::nth(self.core.seed(), purpose::OWN_CONVERSATION, number),
             partition: Partition::default(),
             timestamp: self.core.clock.now(),
             json_data: envelope::ACKNOWLEDGE_DATA,
@@ -266,7 +264,7 @@ impl Accounting {
     /// A signed delivery of one message to one webhook.
     fn order(&self, webhook: &Webhook, event: &Event, message: &Message<'_>, about: About) -> Order {
         let knobs = self.core.knobs();
-        let outgoing = Guid::nth(self.seed, purpose::OUTGOING, message.number);
+        let outgoing = Guid::nth(self.core.seed(), purpose::OUTGOING, message.number);
         let envelope = Envelope {
             webhook_id: webhook.id,
             outgoing_id: outgoing,
@@ -305,7 +303,7 @@ impl Accounting {
     fn author(&self, change: u64) -> &'static str {
         /// Not all of them are ASCII, so that a signature over the wrong bytes shows.
         const NAMES: [&str; 4] = ["Ana García", "Jordi Puig", "Iñaki Etxeberria", "Olga O'Neill"];
-        NAMES[mix(self.seed ^ mix(change ^ purpose::AUTHOR)) as usize % NAMES.len()]
+        NAMES[mix(self.core.seed() ^ mix(change ^ purpose::AUTHOR)) as usize % NAMES.len()]
     }
 }
 

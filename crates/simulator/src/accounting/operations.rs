@@ -35,8 +35,8 @@ impl Accounting {
         if registry.living(resource).count() >= most || !registry.make_room() {
             return Err(refuse(None, "TooManyWebhooks", "no more webhooks of this resource are allowed"));
         }
-        let id = Guid::nth(self.seed, purpose::WEBHOOK, registry.next_webhook());
-        let user = user.unwrap_or_else(|| Guid::nth(self.seed, purpose::USER, 0));
+        let id = Guid::nth(self.core.seed(), purpose::WEBHOOK, registry.next_webhook());
+        let user = user.unwrap_or_else(|| Guid::nth(self.core.seed(), purpose::USER, 0));
         registry.webhooks.push(Webhook::new(id, resource, subscription, url, user, self.core.clock.now()));
         Ok((id, self.acknowledge(&mut registry, id)))
     }
@@ -52,8 +52,8 @@ impl Accounting {
         if !registry.make_room() {
             return None;
         }
-        let id = Guid::nth(self.seed, purpose::WEBHOOK, registry.next_webhook());
-        let user = Guid::nth(self.seed, purpose::USER, 1);
+        let id = Guid::nth(self.core.seed(), purpose::WEBHOOK, registry.next_webhook());
+        let user = Guid::nth(self.core.seed(), purpose::USER, 1);
         let mut webhook = Webhook::new(id, resource, subscription, url, user, now);
         webhook.enter(WebhookState::Active, now);
         registry.webhooks.push(webhook);

@@ -57,7 +57,6 @@ const LONGEST_REORDER: u64 = 4;
 #[derive(Debug)]
 pub struct Deliveries {
     core: Arc<Core>,
-    seed: u64,
     journal: Journal<Entry>,
     queue: Mutex<Queue>,
     clients: client::Clients,
@@ -243,7 +242,6 @@ impl Deliveries {
         let settings = &core.settings;
         Ok(Self {
             core: Arc::clone(core),
-            seed: settings.world.seed,
             journal: Journal::new(settings.journal_limit),
             queue: Mutex::new(Queue::default()),
             clients: client::Clients::new(&settings.receiver_roots)?,
@@ -371,7 +369,7 @@ impl Deliveries {
         if purpose == Purpose::Acknowledge {
             return Chances::default();
         }
-        let mut random = Random::new(self.seed ^ mix(number), KNOB_PURPOSE);
+        let mut random = Random::new(self.core.seed() ^ mix(number), KNOB_PURPOSE);
         let (lose, duplicate, reorder) = (random.unit(), random.unit(), random.unit());
         let behind = 1 + random.below(LONGEST_REORDER);
         Chances {

@@ -158,7 +158,7 @@ async fn pass(gateway: &Gateway, mut request: HttpRequest, next: Option<Next>) -
         // None of the APIs: nothing here counts, delays or spoils it.
         return unknown_path();
     };
-    let seed = gateway.core.settings.world.seed;
+    let seed = gateway.core.seed();
     let context = context::read(request.headers());
     let company = if let Context::Company(company) = &context { Some(company.clone()) } else { None };
     let compressed = compress::is_wanted(request.headers());

@@ -55,7 +55,7 @@ impl Drawn {
         if let Some(instead) = instead(&effect) {
             return (instead, false);
         }
-        let mut random = Random::new(identity.core.settings.world.seed, PURPOSE);
+        let mut random = Random::new(identity.core.seed(), PURPOSE);
         (spoil(&effect, answer, &mut random).await, false)
     }
 }

@@ -74,7 +74,7 @@ pub(super) async fn select(
 }
 
 fn company(invoicing: &Invoicing, number: u32) -> Value {
-    let mut random = Random::new(invoicing.seed ^ mix(u64::from(number)), NAMES);
+    let mut random = Random::new(invoicing.core.seed() ^ mix(u64::from(number)), NAMES);
     let mut word = |words: [&'static str; 6]| words[random.below(6) as usize];
     json!({
         "id": Invoicing::company_id(number),

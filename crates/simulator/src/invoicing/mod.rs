@@ -59,7 +59,6 @@ const TENANTS: u64 = 0x696e_765f_7465_6e61;
 pub struct Invoicing {
     core: Arc<Core>,
     deliveries: Arc<Deliveries>,
-    seed: u64,
     tokens: Tokens,
     hooks: Hooks,
     /// Turns of those that ask for an echo.
@@ -104,7 +103,6 @@ impl Invoicing {
         Self {
             core: Arc::clone(core),
             deliveries: Arc::clone(deliveries),
-            seed: settings.world.seed,
             tokens: Tokens::new(settings),
             hooks: Hooks::new(settings.world.seed),
             echoes: Semaphore::new(webhooks::ECHOES_AT_ONCE),
@@ -120,7 +118,7 @@ impl Invoicing {
 
     /// `TenantId` of an invoicing company, which the login tells as `idCDA`.
     pub fn tenant(&self, company: u32) -> String {
-        Guid::nth(self.seed, TENANTS, company.into()).to_string()
+        Guid::nth(self.core.seed(), TENANTS, company.into()).to_string()
     }
 
     /// The id by which the login tells an invoicing company and a select chooses it.

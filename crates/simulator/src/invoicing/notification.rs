@@ -62,7 +62,7 @@ impl Invoicing {
                     Body::Same(flat.clone(), signed.then(|| signature(&hook.subscription.key, flat)))
                 }
                 None => {
-                    let id = Guid::nth(self.seed ^ mix(hook.id.0 as u64), MESSAGES, change.number);
+                    let id = Guid::nth(self.core.seed() ^ mix(hook.id.0 as u64), MESSAGES, change.number);
                     wrapped(id, Arc::clone(&notification), Arc::clone(&hook.subscription), signed)
                 }
             };
@@ -86,7 +86,7 @@ impl Invoicing {
     fn notification(&self, change: &InvoicingChange, mail: &str, knobs: &InvoicingKnobs) -> Notification {
         let flat = knobs.body == InvoicingBody::Flat;
         let extra = flat && knobs.extra_members;
-        let mut random = Random::new(self.seed ^ mix(change.number), VALUES);
+        let mut random = Random::new(self.core.seed() ^ mix(change.number), VALUES);
         let by_account = random.chance(0.8);
         let colleague = random.below(20);
         let application = random.below(APPLICATIONS.len() as u64) as usize;

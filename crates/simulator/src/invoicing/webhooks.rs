@@ -175,7 +175,7 @@ fn too_many() -> Refusal {
 
 fn echo_text(invoicing: &Invoicing, knobs: &Knobs) -> String {
     let number = invoicing.echo_count.fetch_add(1, Ordering::Relaxed);
-    let guid = Guid::nth(invoicing.seed, ECHOES, number);
+    let guid = Guid::nth(invoicing.core.seed(), ECHOES, number);
     if knobs.invoicing.echo_dashes { guid.to_string() } else { guid.simple() }
 }
 
