@@ -1,4 +1,4 @@
-//! Cycles among modules.
+//! Cycles among modules, of the first level and of the second, such as `worker::herder`.
 //!
 //! Files → edges between modules with the same parent → strongly connected components. A path counts as it is written, and as what
 //! it stands for where a module has a name by a `use`. One that reaches a sibling through a glob of their parent is no edge.
@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::source::{Mention, Source};
-use super::{DEEP, HERE, Place};
+use super::{HERE, Place};
 
 /// Modules of unit tests and their helpers. Their imports do not count.
 const TEST_MODULES: [&str; 3] = ["tests", "stub", "samples"];
@@ -36,7 +36,7 @@ pub(super) fn check(files: &[(String, String)], known: &[(&str, &[&str])]) -> Ve
     let mut faults = Vec::new();
     let mut cyclic = BTreeSet::new();
     for (krate, mentions) in &mentions {
-        for depth in 1..=if DEEP.contains(krate) { 2 } else { 1 } {
+        for depth in 1..=2 {
             let graph = Graph::new(depth, &modules[krate], mentions);
             for component in graph.components() {
                 cyclic.extend(component.iter().map(|module| (*krate, (*module).to_owned())));

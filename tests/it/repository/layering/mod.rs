@@ -99,8 +99,6 @@ const METRIC_MACROS: [&str; 6] =
     ["counter", "gauge", "histogram", "describe_counter", "describe_gauge", "describe_histogram"];
 const METRICS_HOME: &str = "crates/base/src/metrics";
 
-/// Crates with rules among their second-level modules, such as `worker::herder`: all of them.
-const DEEP: [&str; 7] = [ROOT, "base", "model", "server", "kafka", "provider", "simulator"];
 /// Cycles that are still to be removed: the crate and the modules that reach each other. There are none: add none.
 const KNOWN_CYCLES: &[(&str, &[&str])] = &[];
 
