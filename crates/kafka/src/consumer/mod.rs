@@ -1,4 +1,4 @@
-//! Reading assigned partitions, committed records only; [`look`] sees others too, for whoever has to decide about them.
+//! Reading assigned partitions, committed records only; [`look`] can read the others too, to decide about their transactions.
 //!
 //! A thread per consumer ([`poll`]) polls librdkafka and hands records over in order through a channel bounded in records
 //! and bytes; [`Consumer::next`] takes them out. When the channel is full the thread stops taking, librdkafka's bounded
@@ -363,21 +363,21 @@ impl Reading {
         let topic: Arc<str> = topic.into();
         let starts = starts.iter().map(|(partition, start)| ((Arc::clone(&topic), *partition), *start));
         let starts: BTreeMap<Place, Start> = starts.collect();
-        let end = Instant::now() + waits.limit;
-        let late = Error::Deadline { action, limit: waits.limit };
-        let ends = timeout_at(end, decided_ends(kafka, starts.keys().cloned().collect(), waits)).await;
-        let ends = ends.unwrap_or_else(|_| Err(late.clone()))?;
-        Self::open(kafka, starts, Sight::Committed, ends, end, late).await
+        let ends = decided_ends(kafka, starts.keys().cloned().collect(), waits);
+        Self::open(kafka, starts, Sight::Committed, ends, action, waits.limit).await
     }
 
     async fn open(
         kafka: &Kafka,
         starts: BTreeMap<Place, Start>,
         sight: Sight,
-        ends: Ends,
-        end: Instant,
-        late: Error,
+        ends: impl Future<Output = Result<Ends, Error>>,
+        action: String,
+        limit: Duration,
     ) -> Result<Self, Error> {
+        let end = Instant::now() + limit;
+        let late = Error::Deadline { action, limit };
+        let ends = timeout_at(end, ends).await.unwrap_or_else(|_| Err(late.clone()))?;
         // The end that the broker reported before the first fetch: all records below it come before the end is reached.
         let positions = starts.keys().filter_map(|place| Some((place.1, ends.get(place)?.1))).collect();
         let has_records = |(place, start): &(Place, Start)| match (start, ends.get(place)) {
@@ -507,13 +507,11 @@ pub(super) async fn look(
     if starts.is_empty() {
         return Ok(());
     }
-    let end = Instant::now() + limit;
-    let late = Error::Deadline { action: "look at what stands in partitions".to_owned(), limit };
     let places: Vec<Place> = starts.keys().cloned().collect();
-    let ends = timeout_at(end, ends(kafka, &places, sight, limit)).await;
-    let ends = ends.unwrap_or_else(|_| Err(late.clone()))?;
+    let ends = ends(kafka, &places, sight, limit);
     let starts = starts.into_iter().map(|(place, offset)| (place, Start::Offset(offset))).collect();
-    let mut reading = Reading::open(kafka, starts, sight, ends, end, late).await?;
+    let action = "look at what stands in partitions".to_owned();
+    let mut reading = Reading::open(kafka, starts, sight, ends, action, limit).await?;
     while let Some(record) = reading.next().await? {
         each(record);
     }

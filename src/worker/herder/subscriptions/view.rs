@@ -204,17 +204,16 @@ pub(super) fn subscriptions(declared: &Declaration<'_>, ledger: &Ledger, all: bo
             is_as(one, each) && address(ledger, wanted, one.target) == Some(one.url.as_str())
         })),
     };
-    // Of one that the provider refused nothing is left but its words, and those of the newest say why the target has none.
-    let mut refusals: BTreeMap<Target, &Subscription> = BTreeMap::new();
-    for one in ledger.subscriptions.values().filter(|one| one.problem.is_some() && !one.phase.may_live()) {
-        let newest = refusals.entry(one.target).or_insert(one);
-        if newest.since < one.since {
-            *newest = one;
-        }
-    }
-    refusals.retain(|target, _| is_declared(target) && ledger.living(*target).next().is_none());
-    let is_refusal =
-        |one: &Subscription| refusals.get(&one.target).is_some_and(|newest| newest.nonce == one.nonce);
+    // A target without a subscription shows the problem of the one that ended last.
+    let ended = ledger.subscriptions.values().filter(|one| one.problem.is_some() && !one.phase.may_live());
+    let mut ended: Vec<&Subscription> = ended.collect();
+    ended.sort_by_key(|one| one.since);
+    let last: BTreeMap<Target, &Nonce> = ended.into_iter().map(|one| (one.target, &one.nonce)).collect();
+    let is_refusal = |one: &Subscription| {
+        last.get(&one.target) == Some(&&one.nonce)
+            && is_declared(&one.target)
+            && ledger.living(one.target).next().is_none()
+    };
     let shown = ledger.subscriptions.values().filter(|one| all || one.phase.may_live() || is_refusal(one));
     let mut shown: Vec<&Subscription> = shown.collect();
     shown.sort_by_key(|one| (one.target, one.intended_at, &one.nonce));
