@@ -4,7 +4,7 @@
 //! goes on to the highest; 0 and 7 are Sunday. Where both days are restricted, either will do; where one of them begins with `*`, both
 //! must fit. This is what cron does.
 //!
-//! By hand, because to `croner` a `*/2` beside a day of the week means something else, and it takes `?`, `L` and `@daily`.
+//! Not `croner`: it reads `*/2` beside a day of the week differently, and accepts `?`, `L` and `@daily`.
 //!
 //! On failure: an expression that never comes, such as 30 February, has no next time.
 

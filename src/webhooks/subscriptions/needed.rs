@@ -13,7 +13,7 @@ use super::{
 /// How often a second subscription is refused before the first is moved.
 const CROWDED: u32 = 2;
 
-/// Subscriptions of one target that are remembered though nothing was heard of them.
+/// Subscriptions of one target that are remembered although their subscribe call had no answer.
 const MOST_GIVEN_UP: usize = 50;
 
 /// Whether a target needs another subscription, or the one it has another address.
@@ -98,7 +98,7 @@ pub(super) fn needed<'a>(
     // Of one that the provider refused nothing is left but its words, which the next one will have again. That it refused the other
     // address decides which one is used.
     forgotten.retain(|one| one.problem.is_some() && (one.url == url || !wanted.is_at(&one.url)));
-    // One that was given up may show itself late, at an address that is no longer wanted: its nonce tells that it is ours.
+    // One whose call had no answer may turn up later at an address that is no longer wanted: its nonce identifies it as ours.
     given_up.sort_by_key(|one| Reverse(one.since));
     forgotten.extend(given_up.into_iter().skip(MOST_GIVEN_UP));
     let mut before: Vec<Change> =

@@ -14,8 +14,9 @@ const AWAITED: i64 = 5_000_000;
 /// How often enabling is tried before a subscription is followed by another.
 pub(super) const ENABLE: u32 = 3;
 
-/// The line of history of one whose call had no answer. It may be at the provider all the same.
+/// History line of a subscription whose subscribe call had no answer. It may exist at the provider.
 pub(super) const GIVEN_UP: &str = "given up: nothing was heard of it";
+
 /// Subscriptions of one target at a time: one that is followed by another, and one whose answer nobody heard.
 const MOST: usize = 3;
 

@@ -292,7 +292,7 @@ async fn write_with_a_lost_answer_is_made_once() -> Result<()> {
         while watcher.read(|values| values.0.is_empty()) {
             changes.changed().await.unwrap();
         }
-        // Nothing tells of that: the connection is made anew first, which needs answers.
+        // There is no signal for that: the writer first connects again, which needs answers.
         tokio::time::sleep(2 * watchdog).await;
         broker.proxy()?.heal();
         Ok(())
@@ -378,7 +378,7 @@ async fn plain_writer_goes_on_after_it_has_abandoned_what_waits() -> Result<()> 
 
     assert!(matches!(late, Err(Error::Deadline { .. })), "{late:?}");
     assert_eq!((waiting, writer.outstanding()), (1, 0));
-    // What was abandoned may have been on its way.
+    // The abandoned record may have been sent already.
     let log: Vec<String> = past.log().await.into_iter().filter(|value| value != "lost").collect();
     assert_eq!(log, numbers(2));
     Ok(())

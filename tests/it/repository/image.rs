@@ -133,8 +133,8 @@ async fn only_the_demo_image_has_the_simulator() {
 
     assert!(build("build").contains(RELEASE_FEATURES), "{}", build("build"));
     assert!(!build("build-demo").contains("--no-default-features"), "{}", build("build-demo"));
-    for told in ["README.md", "CHANGELOG.md", "Cargo.toml", ".ci/nightly"] {
-        assert!(read(told).contains(RELEASE_FEATURES), "{told} names other features for what the image has");
+    for file in ["README.md", "CHANGELOG.md", "Cargo.toml", ".ci/nightly"] {
+        assert!(read(file).contains(RELEASE_FEATURES), "{file} names other features than the image has");
     }
     // The simulator is a member of the workspace, which cargo would build otherwise.
     assert!(["build", "build-demo"].iter().all(|stage| build(stage).contains("-p tributary")));

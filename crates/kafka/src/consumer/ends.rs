@@ -48,8 +48,8 @@ pub(super) fn ends(kafka: &Kafka, places: &[Place], sight: Sight, limit: Duratio
 }
 
 /// The ends, once they are behind everything that was in the log before this call. What is committed behind a transaction
-/// that is still open cannot be read yet, and the broker then tells an end before it. Transactions that stay open for longer than
-/// `patience` are told, and those that are open when nobody waits any more.
+/// that is still open cannot be read yet, and the broker then tells an end before it. The error names the transactions that are still
+/// open after `patience`, or when `nobody_waits`.
 pub(super) fn decided_ends(
     kafka: &Kafka,
     places: &[Place],
@@ -96,7 +96,7 @@ fn open_transactions(
 ) -> Result<Vec<OpenTransaction>, Error> {
     let looking = create(kafka, &Role::Consumer(None, Sight::All))?;
     let places: Vec<Place> = open.iter().map(|(place, _)| (*place).clone()).collect();
-    // An assignment on a fresh client would wait half a second. Without an answer the ages are not told.
+    // An assignment on a fresh client would wait half a second. Without an answer the error has no ages.
     check_places(&looking, &places, || LOOK_LIMIT.min(left())).ok();
     let look = |at: usize| if at < LOOKED_AT { LOOK_LIMIT.min(left()) } else { Duration::ZERO };
     let told = open.iter().enumerate();

@@ -1,7 +1,7 @@
 //! Clients that have answered a question and may be asked the next one.
 //!
-//! Whoever takes a shard asks several questions in a row, about each of its topics; with a new client for each, most of the time would go
-//! into connecting. Nobody serves the queue of an idle client, where its log lines collect, so none is kept for long.
+//! Taking a shard asks several questions in a row, about each of its topics. A new client for each would spend most of that time
+//! connecting. The log lines of an idle client pile up in its queue, so none is kept for long.
 
 use std::{
     mem,

@@ -78,7 +78,7 @@ impl Admin {
         let end = Instant::now() + LEADER_LIMIT;
         let mut missing = self.verify(&session, specs).await?;
         while !missing.is_empty() {
-            // The controller may have topics that the broker we ask has not heard of: they are verified before any is created.
+            // The controller may have topics that this broker does not know yet: they are verified before any is created.
             let mut awaited = match self {
                 Self::Real(_) => session.create(&missing, Create::Check).await?,
                 Self::Embedded(_) => Vec::new(),
@@ -88,7 +88,7 @@ impl Admin {
                 awaited = missing.iter().map(|spec| spec.name.clone()).collect();
             }
             session.await_leaders(awaited).await?;
-            // Another worker may have created them a moment before us, its way. And not every broker hears of a topic at once.
+            // Another worker may have created them a moment before us with other settings, and brokers learn of a topic at different times.
             let is_late = Instant::now() >= end;
             missing = match self.verify(&session, specs).await {
                 Ok(unheard) if unheard.is_empty() => return Ok(()),
@@ -199,7 +199,7 @@ impl Admin {
 /// What a request for new topics does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Create {
-    /// Nothing but say what it would do.
+    /// Only validates.
     Check,
     Now,
 }

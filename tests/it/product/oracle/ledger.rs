@@ -68,7 +68,7 @@ pub(crate) struct Figures {
     pub(crate) unanswered: u64,
     /// Sendings that were answered too late for the provider, or not at all.
     pub(crate) late: u64,
-    /// Those of them that the machine does not excuse.
+    /// Those of them that lost CPU time does not explain.
     pub(crate) slow: u64,
     /// Answers with a body or a cookie, and 503 without Retry-After.
     pub(crate) improper: u64,
@@ -187,7 +187,7 @@ impl fmt::Display for Figures {
         write!(
             f,
             "{refused} found nobody, {broken} cut off, {unanswered} of these while somebody listened, {late} late or silent, \
-             {slow} of these without the machine's fault, {improper} improper"
+             {slow} of these not for lost CPU time, {improper} improper"
         )
     }
 }

@@ -13,7 +13,7 @@
 //!
 //! 1 needs evidence, because a wrong 1 leaves out the first page and nothing would show that. A wrong 0 shows: the first two pages
 //! are the same, and no pass over the list counts. A shorter page 1 begins with the same row only if nothing is before it: were page 0
-//! before it, its first row would have another place. Once may be chance, where rows move from one place to the other meanwhile.
+//! before it, its first row would have another place. One match may be chance while rows move, so it takes two.
 //!
 //! One call at a time does that for a path, and others wait for it.
 //!
@@ -34,7 +34,7 @@ use crate::api::{
 const REFUSALS: u32 = 2;
 /// How often page 1 is compared with a shorter one.
 const COMPARISONS: u32 = 3;
-/// Times that a shorter page 1 begins with the same rows, until that is believed.
+/// How often a shorter page 1 must begin with the same rows.
 const BEGINNINGS: u32 = 2;
 /// Rows to ask for at least: of few rows, those that come and go meanwhile are too large a part.
 const FEWEST: u32 = 10;

@@ -10,8 +10,8 @@
 //! - The time is an argument: this module has no clock.
 //! - A member that is there twice counts with its last value, as the provider's own tokens have `$id` twice.
 //!
-//! By hand, because of `jsonwebtoken` all validation would be off: it takes this machine's clock for the provider's, whole seconds alone, and
-//! a token without `iss`; it ignores `crit`, and loses a key set with one key that it does not know, or with keys in `x5c` alone.
+//! Not `jsonwebtoken`, because all of its validation would have to be off: it uses this machine's clock instead of the provider's, takes only
+//! whole seconds, accepts a token without `iss`, ignores `crit`, and rejects a key set with one unknown key or with keys only in `x5c`.
 //!
 //! On failure a [`Rule`] says which one, and which setting is behind it. It never repeats the token.
 
