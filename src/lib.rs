@@ -34,13 +34,15 @@
 pub mod avro;
 pub mod cli;
 pub mod config;
+pub mod connect;
 #[cfg(test)]
 mod cycles;
-pub mod enrich;
-pub mod fence;
-pub mod pipeline;
-pub mod snapshot;
+pub mod logins;
+pub mod plugin;
+pub mod publish;
+pub mod records;
 pub mod spool;
+pub mod state;
 pub mod store;
 pub mod telemetry;
 pub mod webhooks;

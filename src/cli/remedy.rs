@@ -5,7 +5,7 @@
 use std::{error::Error, iter};
 
 use super::client::{Refused, Unanswered};
-use crate::{avro, worker::service};
+use crate::{avro, worker as service};
 
 /// The first that helps, from the error itself down to its causes.
 pub(super) fn of(error: &(dyn Error + 'static)) -> Option<String> {

@@ -49,11 +49,9 @@ use crate::{
         table::{harmless, moment},
     },
     config::{Connector, Worker},
+    plugin::Plugins,
     telemetry::{Filters, Metrics},
-    worker::{
-        plugins::Plugins,
-        service::{self, Process, Service},
-    },
+    worker::{self as service, Process, Service},
 };
 
 /// Where the provider finds the worker. It delivers to port 443 only, so its resolver maps this name to the real address.

@@ -9,12 +9,17 @@ use base::retry::Retry;
 use kafka::embedded;
 use model::{AccountingResource, CompanyId, Meta, Origin, Outgoing, SchemaKind, Topic, Value};
 use serde_json::json;
-use tributary::avro::{Encoder, Ids, Subject};
-use tributary::pipeline::{self, Publisher};
+use tributary::{
+    avro::{Encoder, Ids, Subject},
+    publish::{self as pipeline, Publisher},
+};
 
-use crate::support::place::{Place, chain};
-use crate::support::topics::LIMIT;
-use crate::support::{Registry, Result, Shared, cycles, ports};
+use crate::support::{
+    Registry, Result, Shared, cycles,
+    place::{Place, chain},
+    ports,
+    topics::LIMIT,
+};
 
 crate::tests! {
     real a_schema_that_breaks_registered_readers_is_refused_and_nothing_written;

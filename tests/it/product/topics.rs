@@ -14,11 +14,14 @@ use rdkafka::admin::{
     AdminClient, AdminOptions, ConfigResource, NewTopic, ResourceSpecifier, TopicReplication,
 };
 use rdkafka::client::DefaultClientContext;
-use tributary::pipeline::{self, Layout};
+use tributary::publish::{self as pipeline, Layout};
 
-use crate::support::broker::tool;
-use crate::support::place::{PARTITIONS, Place, chain};
-use crate::support::{Error, Result, Shared, cycles};
+use crate::support::{
+    Error, Result, Shared,
+    broker::tool,
+    cycles,
+    place::{PARTITIONS, Place, chain},
+};
 
 crate::tests! {
     real every_missing_topic_is_created_as_the_design_has_it;

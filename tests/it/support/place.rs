@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use model::{Topic, TopicPrefix};
-use tributary::pipeline::{self, Layout, Publisher};
-use tributary::{avro, config};
+use tributary::{
+    avro, config,
+    publish::{self as pipeline, Layout, Publisher},
+};
 
 use super::{Result, Shared, prefix, run_directory};
 

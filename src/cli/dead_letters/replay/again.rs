@@ -18,7 +18,7 @@ use crate::{
         failure, outside,
         scratch::ScratchDirectory,
     },
-    pipeline::{self, Layout, Publisher},
+    publish::{self as pipeline, Layout, Publisher},
     webhooks::{
         delivery::Delivery,
         letter::{self, Place},

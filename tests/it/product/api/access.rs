@@ -10,9 +10,9 @@ use provider::{
 use simulator::Simulator;
 use tributary::{
     config::connector::InvoicingLogin,
-    worker::{
+    logins::{
+        Grants, Hosts,
         access::{Access, Party},
-        grants::{Grants, Hosts},
     },
 };
 

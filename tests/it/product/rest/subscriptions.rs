@@ -6,9 +6,14 @@ use async_trait::async_trait;
 use model::{Gap, GapCause, GapState, TopicPrefix};
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use tributary::webhooks::subscriptions::{Change, Ledger};
-use tributary::worker::herder::{Error, Ledgers, PlanInfo, StepInfo, Subscribing};
-use tributary::worker::state::configs::Properties;
+use tributary::{
+    connect::herder::{Error, Ledgers, PlanInfo, StepInfo, Subscribing},
+    state::{
+        configs::Properties,
+        subscriptions::{Change, Ledger},
+    },
+};
+
 use url::Url;
 
 use super::worker::{Group, Outcome, Worker, config};
