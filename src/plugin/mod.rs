@@ -30,19 +30,20 @@ use crate::{
     config::{self, KeyDef, Providers, Validation},
     logins::access::Access,
     publish::LetterSigner,
-    records::fence::Fences,
     state::ledger::Ledgers,
     state::{
         Tail,
         configs::{Configs, Properties},
         offsets::{Edit, Offsets},
     },
-    webhooks::ingest::Faults,
 };
 
 /// Tasks of one connector, at most, whatever `tasks.max` allows. Each task that writes has a transactional client of its own
 /// with about five threads, so one request could otherwise exhaust a worker; a task that has several shards loses nothing.
 pub(crate) const MOST_TASKS: u32 = 128;
+
+/// What keeps connectors from being received on this worker, by name.
+pub type ReceiverFaults = Arc<BTreeMap<String, String>>;
 
 /// How deep a validation looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -179,7 +180,7 @@ pub struct Tools {
     /// Every connector, for those that depend on another.
     pub configs: Tail<Configs>,
     /// What keeps connectors from being received on this worker, by name.
-    pub faults: watch::Receiver<Faults>,
+    pub faults: watch::Receiver<ReceiverFaults>,
     /// The provider's APIs, and the grants that they take.
     pub access: Access,
     /// What is known of subscriptions.
@@ -201,8 +202,6 @@ pub struct Store {
     pub ids: avro::Ids,
     /// Topics.
     pub admin: kafka::Admin,
-    /// What was published last, on this disk.
-    pub fences: Fences,
     /// Signs dead letters.
     pub signer: LetterSigner,
 }

@@ -1,6 +1,6 @@
 //! `RecordSource`: fetches the full record behind each event, and replays lists.
 //!
-//! Described, checked and divided into tasks here; [`records`] has what a task does. Task `i` of `n` has
+//! Described, checked and divided into tasks here; [`task`] has what a task does. Task `i` of `n` has
 //! the shards `s` with `s mod n = i`, so there are never more tasks than partitions. Beside its work a task tells whether the
 //! stream it follows is whole ([`stream`](super::stream)).
 
@@ -17,7 +17,7 @@ use crate::{
         connector::{Class, Common, definitions, keys, record::MOST_SHARDS},
     },
     plugin::{Depth, Failure, MOST_TASKS, Past, Plugin, Task, unusable},
-    records::task as records,
+    records::{fence::Fences, task},
     state::{configs::Properties, offsets::Edit},
 };
 
@@ -26,6 +26,8 @@ use crate::{
 pub struct RecordSource {
     /// How references are resolved.
     pub providers: Providers,
+    /// The newest published version of each key, on this disk: shared by all tasks of this worker.
+    pub fences: Fences,
 }
 
 impl RecordSource {
@@ -74,7 +76,7 @@ impl Plugin for RecordSource {
         };
         let tasks = u32::try_from(tasks).unwrap_or(u32::MAX);
         tokio::select! {
-            ended = records::run(task, source, tasks, stream_begun) => ended,
+            ended = task::run(task, source, tasks, stream_begun, self.fences.clone()) => ended,
             () = telling => Ok(()),
         }
     }
@@ -120,7 +122,7 @@ mod tests {
     use crate::plugin::samples::{object, record_config};
 
     fn plugin() -> RecordSource {
-        RecordSource { providers: Providers::new([]) }
+        RecordSource { providers: Providers::new([]), fences: Fences::new("fence".into()) }
     }
 
     fn task_count(tasks_max: &str, partitions: Option<&str>) -> usize {

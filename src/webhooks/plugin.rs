@@ -20,9 +20,9 @@ use crate::{
         connector::{Class, definitions},
     },
     logins::Watch,
-    plugin::{Depth, Failure, Past, Plugin, Task, no_access, unusable},
+    plugin::{Depth, Failure, Past, Plugin, ReceiverFaults, Task, no_access, unusable},
     state::{configs::Properties, offsets::Edit},
-    webhooks::{ingest::Faults, reconciler::Reconciler},
+    webhooks::reconciler::Reconciler,
 };
 
 /// See the module's head.
@@ -174,7 +174,7 @@ fn not_received(fault: &str) -> Failure {
 }
 
 /// Returns when there are other faults; never on a worker that receives nothing.
-async fn changed(faults: &mut watch::Receiver<Faults>) {
+async fn changed(faults: &mut watch::Receiver<ReceiverFaults>) {
     if faults.changed().await.is_err() {
         std::future::pending::<()>().await;
     }

@@ -1,12 +1,12 @@
 //! What REST needs to show and plan subscriptions, made of this worker's ledgers and its access to the provider.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use async_trait::async_trait;
 use tokio::time::Instant;
 
 use base::retry::Chain;
-use model::TopicPrefix;
+use model::{Nonce, TopicPrefix};
 
 use crate::{
     config,
@@ -18,7 +18,10 @@ use crate::{
         ledger::{self, Handle, Ledgers},
         subscriptions::{Change, Ledger},
     },
-    webhooks::reconciler::{Desk, Look, Planned, look},
+    webhooks::{
+        reconciler::{Desk, Look, Planned, look},
+        subscriptions::{AdvertisedPath, fitting, wanted},
+    },
     worker::snapshots::{READING, handle, newest, refused},
 };
 
@@ -62,6 +65,23 @@ impl herder::Ledgers for Door {
         let Look { steps, converged, problems } = found.map_err(|failure| unplanned(&failure))?;
         let step = |Planned { call, target, id, why }| StepInfo { call, target, id, why };
         Ok(PlanInfo { steps: steps.into_iter().map(step).collect(), converged, problems })
+    }
+
+    fn fitting(&self, source: &config::WebhookSource, ledger: &Ledger) -> Option<BTreeSet<Nonce>> {
+        let wanted = wanted(source, self.worker.webhook.advertised_url.as_ref()?).ok()?;
+        Some(fitting(&wanted, ledger))
+    }
+
+    fn unreachable(&self, source: &config::WebhookSource) -> Option<String> {
+        let Some(advertised) = &self.worker.webhook.advertised_url else {
+            return Some(
+                "webhook.advertised.url of this worker is not set, so deliveries cannot be addressed; set it in the worker's \
+                 properties"
+                    .to_owned(),
+            );
+        };
+        let path = wanted(source, advertised).err()?;
+        Some(format!("webhook.advertised.url of this worker {path}; {}", AdvertisedPath::REMEDY))
     }
 
     async fn write(&self, prefix: &TopicPrefix, connector: &str, change: Change) -> Result<(), Error> {

@@ -57,7 +57,7 @@ use crate::{
         supervisor,
     },
     logins::{Files, Grants},
-    plugin::{Plugins, first_ended},
+    plugin::{Plugins, ReceiverFaults, first_ended},
     publish::LetterSigner,
     state::{State, configs::Cluster, writer::StatusWriter},
     telemetry::Filters,
@@ -174,7 +174,7 @@ pub struct Service {
     ids: avro::Ids,
     signer: LetterSigner,
     /// What keeps connectors from being received.
-    faults: watch::Receiver<ingest::Faults>,
+    faults: watch::Receiver<ReceiverFaults>,
     cancel: CancellationToken,
     tasks: TaskTracker,
 }

@@ -21,13 +21,10 @@ use crate::{
     },
     logins::{Grants, Hosts, Parts as GrantParts, access::Access},
     plugin::Store,
-    records::fence::Fences,
     state::{State, Tail, configs::Configs, ledger::Ledgers, topics, writer::StatusWriter},
     worker::{health::Phase, scrape::Scrape, snapshots},
 };
 
-/// The directory of the fences below `state.dir`.
-const FENCE: &str = "fence";
 /// Waits between attempts to start while Kafka is away.
 const STARTING: Policy =
     Policy { first: Duration::from_millis(250), longest: Duration::from_secs(5), total: None };
@@ -118,12 +115,7 @@ impl Service {
             faults: self.faults.clone(),
             access: access.clone(),
             ledgers: ledgers.clone(),
-            store: Store {
-                ids: self.ids.clone(),
-                admin: admin.clone(),
-                fences: Fences::new(worker.state_dir.join(FENCE)),
-                signer: self.signer.clone(),
-            },
+            store: Store { ids: self.ids.clone(), admin: admin.clone(), signer: self.signer.clone() },
             settings: Settings::default(),
         });
         let handle = supervisor.handle();

@@ -51,7 +51,7 @@ use crate::{
     config::{Connector, Worker},
     plugin::Plugins,
     telemetry::{Filters, Metrics},
-    worker::{self as service, Process, Service},
+    worker::{self, Process, Service},
 };
 
 /// Where the provider finds the worker. It delivers to port 443 only, so its resolver maps this name to the real address.
@@ -80,7 +80,7 @@ pub(super) struct Ground {
 }
 
 pub(super) struct RunningWorker {
-    pub(super) running: JoinHandle<Result<(), service::Error>>,
+    pub(super) running: JoinHandle<Result<(), worker::Error>>,
     pub(super) stop: CancellationToken,
     /// Where the worker answers.
     pub(super) admin: Url,

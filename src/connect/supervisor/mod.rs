@@ -58,9 +58,8 @@ use super::arbiter::Arbiter;
 use crate::{
     config,
     logins::access::Access,
-    plugin::{Plugins, Store},
+    plugin::{Plugins, ReceiverFaults, Store},
     state::{State, ledger::Ledgers, writer::StatusWriter},
-    webhooks::ingest::Faults,
 };
 
 /// A supervisor ended by itself: something that it works with has a fault, of which the log has the words.
@@ -91,7 +90,7 @@ pub struct Parts {
     /// The worker's configuration.
     pub worker: Arc<config::Worker>,
     /// What keeps connectors from being received on this worker, by name.
-    pub faults: watch::Receiver<Faults>,
+    pub faults: watch::Receiver<ReceiverFaults>,
     /// The provider's APIs.
     pub access: Access,
     /// What is known of subscriptions.

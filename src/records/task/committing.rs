@@ -11,7 +11,7 @@ use model::{Key, Stamp, Topic};
 use super::{Shared, encoding::Moments, now, taking::unwritten};
 use crate::{
     plugin::Failure,
-    publish::{self as pipeline, ShardWriter, Stage},
+    publish::{self, ShardWriter, Stage},
     records::enrich::{Batch, Entry},
 };
 
@@ -76,7 +76,7 @@ impl Commit {
                     backoff.reset();
                     continue;
                 }
-                Err(pipeline::Error::Transaction { source, .. }) => *source,
+                Err(publish::Error::Transaction { source, .. }) => *source,
                 Err(error) => return Err(unwritten(ACTION, error)),
             };
             match source {
@@ -105,7 +105,7 @@ impl Commit {
                     let causes = vec![Chain(&source).to_string()];
                     let message = "Kafka does not take the record".to_owned();
                     let class = "kafka::Error::RecordRefused";
-                    let failure = pipeline::Failure { stage: Stage::Produce, class, message, causes };
+                    let failure = publish::Failure { stage: Stage::Produce, class, message, causes };
                     for part in apart(batch, failure).into_iter().rev() {
                         parts.push_front(part);
                     }
@@ -133,7 +133,7 @@ impl Commit {
 }
 
 /// Each entry for itself, so that the one is found that is refused; a single one is it.
-fn apart(mut batch: Batch, failure: pipeline::Failure) -> Vec<Batch> {
+fn apart(mut batch: Batch, failure: publish::Failure) -> Vec<Batch> {
     if batch.entries.len() <= 1 {
         batch.entries = batch.entries.into_iter().map(|entry| entry.refused(failure.clone())).collect();
         return vec![batch];

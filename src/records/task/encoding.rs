@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     config::connector::record::MOST_SHARDS,
-    publish::{self as pipeline, Failure, ShardBatch, Stage},
+    publish::{self, Failure, ShardBatch, Stage},
     records::{
         enrich::{Batch, Change, Entry, GapFound, Parked, Subject},
         fence,
@@ -55,7 +55,7 @@ impl Shared {
         batch: &mut Batch,
         moments: &mut Moments,
         now: i64,
-    ) -> Result<Encoded, pipeline::Error> {
+    ) -> Result<Encoded, publish::Error> {
         let mut encoded = Encoded { batch: ShardBatch::default(), fences: Vec::new() };
         for entry in &mut batch.entries {
             let value = match self.value(entry) {
@@ -98,14 +98,14 @@ impl Shared {
     fn certificate(
         &self,
         (certificate, asked_at): &(Certificate, i64),
-    ) -> Result<EncodedRecord, pipeline::Error> {
+    ) -> Result<EncodedRecord, publish::Error> {
         let id = Collection::certificate_id(&certificate.run, *asked_at);
         let meta = Meta::new(id, Origin::Snapshot);
         let value = model::Value::Certificate(Box::new(certificate.clone()));
         let outgoing = Outgoing::new(value, meta)
-            .map_err(|error| pipeline::Error::Unplaceable { message: error.to_string() })?;
+            .map_err(|error| publish::Error::Unplaceable { message: error.to_string() })?;
         let topic = self.preparer.topic_name(Topic::Certificates).to_string();
-        let unencoded = |source| pipeline::Error::Convert { topic, source: Box::new(source) };
+        let unencoded = |source| publish::Error::Convert { topic, source: Box::new(source) };
         self.preparer.prepare(&outgoing).map_err(unencoded)
     }
 

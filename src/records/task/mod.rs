@@ -73,8 +73,8 @@ use crate::{
     },
     logins::access::Party,
     plugin::{Failure, Task, unable},
-    publish::{self as pipeline, DeadLetters, Layout, Preparer},
-    records::enrich::Rules,
+    publish::{self, DeadLetters, Layout, Preparer},
+    records::{enrich::Rules, fence::Fences},
     state::ledger::Handle,
 };
 
@@ -100,6 +100,8 @@ struct Shared {
     proofs: Proofs,
     directory: Directory,
     decoder: avro::Decoder,
+    /// The newest published version of each key, on this disk.
+    fences: Fences,
     in_hand: InHand,
     /// Reads of this task at once.
     slots: Arc<Semaphore>,
@@ -170,12 +172,13 @@ pub(super) async fn run(
     source: RecordSource,
     tasks: u32,
     stream: watch::Receiver<Option<bool>>,
+    fences: Fences,
 ) -> Result<(), Failure> {
     let mut paused = task.paused.clone();
     let task = Arc::new(task);
     while task.resumed(&mut paused).await {
         let stop = task.cancel.child_token();
-        let mut working = pin!(work(&task, &source, tasks, &stream, &stop));
+        let mut working = pin!(work(&task, &source, tasks, &stream, &fences, &stop));
         tokio::select! {
             ended = &mut working => return ended,
             // Where the supervisor is gone nobody pauses it any more, and it works on.
@@ -192,10 +195,11 @@ async fn work(
     source: &RecordSource,
     tasks: u32,
     stream: &watch::Receiver<Option<bool>>,
+    fences: &Fences,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
     let (orders, followed) = watch::channel(Orders::default());
-    let beginning = begin(task, source, tasks, stream.clone(), followed);
+    let beginning = begin(task, source, tasks, stream.clone(), fences, followed);
     let Some(begun) = stop.run_until_cancelled(beginning).await else { return Ok(()) };
     let Some((shared, shards, handle)) = begun? else {
         // There are more tasks than shards.
@@ -259,6 +263,7 @@ async fn begin(
     source: &RecordSource,
     tasks: u32,
     stream: watch::Receiver<Option<bool>>,
+    fences: &Fences,
     orders: watch::Receiver<Orders>,
 ) -> Result<Option<(Arc<Shared>, Vec<Shard>, Handle)>, Failure> {
     let tools = &task.tools;
@@ -274,7 +279,7 @@ async fn begin(
     }
     let connector = Connector::RecordSource(Box::new(source.clone()));
     let layout = Layout { create: tools.worker.topic_creation, ..Layout::of(&connector) };
-    let opened = pipeline::open(&layout, &store.admin, &store.ids).await.map_err(unopened)?;
+    let opened = publish::open(&layout, &store.admin, &store.ids).await.map_err(unopened)?;
     let partitions = opened.preparer.partitions();
     if partitions > MOST_SHARDS {
         let message = format!(
@@ -332,6 +337,7 @@ async fn begin(
         failures: Failures::default(),
         proofs: Proofs::default(),
         decoder: avro::Decoder::new(store.ids.registry().clone()),
+        fences: fences.clone(),
         in_hand: InHand::of(&own),
         slots: Arc::new(Semaphore::new(source.requests_in_flight.max(1))),
         starving: Arc::default(),
@@ -396,7 +402,7 @@ fn now() -> i64 {
     Moment::now().micros()
 }
 
-fn unopened(error: pipeline::Error) -> Failure {
+fn unopened(error: publish::Error) -> Failure {
     let (message, retry) = (Chain(&error).to_string(), error.retry());
     if retry.is_retriable() {
         return Failure { retry, ..Failure::passing("NotOpened", message) };

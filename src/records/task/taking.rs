@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     plugin::Failure,
-    publish::{self as pipeline, ShardBatch, ShardWriter},
+    publish::{self, ShardBatch, ShardWriter},
     records::fence::{self, Shelf},
 };
 
@@ -74,7 +74,7 @@ impl Shared {
         let tools = &self.task.tools;
         let begun = Instant::now();
         let prefix = &self.source.common.topic_prefix;
-        let mut shelf = tools.store.fences.shard(prefix, shard).await.map_err(unreadable)?;
+        let mut shelf = self.fences.shard(prefix, shard).await.map_err(unreadable)?;
         let topic = self.preparer.topic_name(Topic::Fences);
         let mut restored = shelf.restore(&tools.kafka, &topic, FENCE_LIMIT).await.map_err(unreadable)?;
         if restored.birth.is_none() || known.rebuilds {
@@ -188,9 +188,9 @@ pub(super) fn unreadable(error: fence::Error) -> Failure {
 }
 
 /// What became of a batch that was not committed.
-pub(super) fn unwritten(action: &str, error: pipeline::Error) -> Failure {
+pub(super) fn unwritten(action: &str, error: publish::Error) -> Failure {
     match error {
-        pipeline::Error::Transaction { source, .. } => Failure::transaction(action, *source),
+        publish::Error::Transaction { source, .. } => Failure::transaction(action, *source),
         error => super::unopened(error),
     }
 }

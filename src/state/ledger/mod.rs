@@ -48,7 +48,7 @@ use crate::{
         self, Connector,
         connector::{Class, TargetState, keys},
     },
-    publish::{self as pipeline, Layout, open_state},
+    publish::{self, Layout, open_state},
     state::{runs::Runs, subscriptions::Ledger},
 };
 
@@ -78,7 +78,7 @@ pub enum Error {
     },
     /// The topic is not what it must be.
     #[error("open the state topic")]
-    Topic(#[source] pipeline::Error),
+    Topic(#[source] publish::Error),
 }
 
 impl Error {

@@ -17,7 +17,6 @@ use tokio_util::sync::CancellationToken;
 use model::Moment;
 
 use super::{
-    Faults,
     cache::Cache,
     gaps::Gaps,
     openings::{Kind, Opening, Prefixes},
@@ -25,6 +24,7 @@ use super::{
 };
 use crate::{
     config::{Providers, connector::TargetState},
+    plugin::ReceiverFaults,
     spool::Spool,
     state::{Tail, configs::Configs},
     webhooks::receivers::Receivers,
@@ -51,7 +51,7 @@ pub(super) struct Parts {
     pub(super) prefixes: Prefixes,
     pub(super) spool: Spool,
     pub(super) gaps: Arc<Gaps>,
-    pub(super) faults: watch::Sender<Faults>,
+    pub(super) faults: watch::Sender<ReceiverFaults>,
 }
 
 /// See the module's head.
@@ -194,8 +194,8 @@ impl Follower {
 
     /// Each fault once, when it appears.
     fn tell_faults(&self) {
-        let faults = Faults::new(self.table.faults());
-        let before = self.parts.faults.send_replace(Faults::clone(&faults));
+        let faults = ReceiverFaults::new(self.table.faults());
+        let before = self.parts.faults.send_replace(ReceiverFaults::clone(&faults));
         for (connector, fault) in faults.iter().filter(|(name, fault)| before.get(*name) != Some(fault)) {
             let kept = self.table.received().any(|(name, _)| name == connector);
             tracing::error!(connector, fault, kept, "a connector cannot be received as it is configured");

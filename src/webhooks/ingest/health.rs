@@ -8,7 +8,8 @@ use tokio::sync::watch;
 use base::retry::Chain;
 use model::Moment;
 
-use super::{Faults, openings::Prefixes};
+use super::openings::Prefixes;
+use crate::plugin::ReceiverFaults;
 use crate::{
     spool::{Outside, Spool},
     webhooks::{
@@ -24,12 +25,12 @@ pub(crate) struct Watch {
     pub(super) spool: Spool,
     pub(super) intake: Intake<Producers>,
     pub(super) prefixes: Prefixes,
-    pub(super) faults: watch::Receiver<Faults>,
+    pub(super) faults: watch::Receiver<ReceiverFaults>,
 }
 
 impl Watch {
     /// What keeps connectors from being received as they are configured.
-    pub(crate) fn faults(&self) -> watch::Receiver<Faults> {
+    pub(crate) fn faults(&self) -> watch::Receiver<ReceiverFaults> {
         self.faults.clone()
     }
 

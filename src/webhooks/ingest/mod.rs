@@ -31,7 +31,6 @@ mod telling;
 mod tests;
 
 use std::{
-    collections::BTreeMap,
     fmt, io,
     net::SocketAddr,
     path::PathBuf,
@@ -62,6 +61,7 @@ use self::{
 
 use crate::{
     avro, config,
+    plugin::ReceiverFaults,
     publish::LetterSigner,
     spool::{self, Missing, Opened, Spool},
     state::{Tail, configs::Configs},
@@ -81,9 +81,6 @@ const NOTES: usize = 1_000;
 const CLOSING: Duration = Duration::from_secs(2);
 /// What the spool may hold until it is known whose deliveries are received.
 const UNTIL_KNOWN: u64 = 1 << 30;
-
-/// What keeps connectors from being received as they are configured, by name.
-pub type Faults = Arc<BTreeMap<String, String>>;
 
 /// Why deliveries cannot be received.
 #[derive(Debug, thiserror::Error)]
@@ -199,7 +196,7 @@ impl Ingest {
 
         let receivers = Receivers::new();
         receivers.set_partial(true);
-        let faults = watch::Sender::new(Faults::default());
+        let faults = watch::Sender::new(ReceiverFaults::default());
         let told_faults = faults.subscribe();
         let parts = Parts {
             providers: worker.providers.clone(),

@@ -31,7 +31,7 @@ use model::{AccountingResource, InvoicingEntity, Topic, TopicPrefix};
 
 use super::Writing;
 use crate::{
-    publish::{self as pipeline, Layout, Opened, Preparer},
+    publish::{self, Layout, Opened, Preparer},
     spool::Spool,
     webhooks::{
         delivery::{self, Context},
@@ -263,7 +263,7 @@ impl Opening {
         prefixes.changed();
     }
 
-    async fn open(&self, inner: &Inner) -> Result<Opened, pipeline::Error> {
+    async fn open(&self, inner: &Inner) -> Result<Opened, publish::Error> {
         let Writing { admin, ids, .. } = &inner.write;
         let mut layout = self.layout.clone();
         layout.topics.extend(self.spooled(&inner.spool).await);
@@ -271,7 +271,7 @@ impl Opening {
             layout.topics.extend(self.existing(admin).await?);
             layout.topics.insert(Topic::State);
         }
-        pipeline::open(&layout, admin, ids).await
+        publish::open(&layout, admin, ids).await
     }
 
     /// Topics that deliveries in the spool are for, whatever is configured now.
@@ -283,12 +283,11 @@ impl Opening {
     }
 
     /// Topics of events that the prefix has.
-    async fn existing(&self, admin: &Admin) -> Result<BTreeSet<Topic>, pipeline::Error> {
+    async fn existing(&self, admin: &Admin) -> Result<BTreeSet<Topic>, publish::Error> {
         let prefix = &self.layout.prefix;
         let names: Vec<String> = events().map(|topic| topic.name(prefix)).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let failed =
-            |source| pipeline::Error::Topics { prefix: prefix.to_string(), source: Box::new(source) };
+        let failed = |source| publish::Error::Topics { prefix: prefix.to_string(), source: Box::new(source) };
         let counts = admin.partition_counts(&names).await.map_err(failed)?;
         Ok(events().filter(|topic| counts.contains_key(&topic.name(prefix))).collect())
     }

@@ -56,7 +56,7 @@ pub use self::{
     listed::owner,
     plan::{Plan, plan},
     settle::settle,
-    wanted::{AdvertisedPath, secret_of, wanted},
+    wanted::{AdvertisedPath, fitting, secret_of, wanted},
 };
 pub use crate::state::subscriptions::{Change, Ledger};
 

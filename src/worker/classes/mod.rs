@@ -11,9 +11,12 @@ use self::test_source::TestSource;
 use crate::{
     config,
     plugin::{Plugin, Plugins},
-    records::plugin::RecordSource,
+    records::{fence::Fences, plugin::RecordSource},
     webhooks::plugin::WebhookSource,
 };
+
+/// The directory of the fences below `state.dir`.
+const FENCE: &str = "fence";
 
 impl Plugins {
     /// The classes of a worker. `TestSource`, which counts and fails on request, is for tests of the lifecycle; a build without
@@ -21,7 +24,10 @@ impl Plugins {
     pub fn of(worker: &config::Worker, with_test_source: bool) -> Self {
         let mut classes: Vec<Arc<dyn Plugin>> = vec![
             Arc::new(WebhookSource { providers: worker.providers.clone() }),
-            Arc::new(RecordSource { providers: worker.providers.clone() }),
+            Arc::new(RecordSource {
+                providers: worker.providers.clone(),
+                fences: Fences::new(worker.state_dir.join(FENCE)),
+            }),
         ];
         if with_test_source && cfg!(feature = "simulator") {
             let (providers, group) = (worker.providers.clone(), worker.group.id.clone());

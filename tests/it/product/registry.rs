@@ -11,7 +11,7 @@ use model::{AccountingResource, CompanyId, Meta, Origin, Outgoing, SchemaKind, T
 use serde_json::json;
 use tributary::{
     avro::{Encoder, Ids, Subject},
-    publish::{self as pipeline, Publisher},
+    publish::{self, Publisher},
 };
 
 use crate::support::{
@@ -131,7 +131,7 @@ async fn ids_of_an_earlier_run_serve_while_the_registry_is_away() -> Result<()> 
 
     registry.kill();
     let ids = place.ids().await;
-    let opened = pipeline::open(&layout, &place.admin, &ids).await.unwrap();
+    let opened = publish::open(&layout, &place.admin, &ids).await.unwrap();
     let publisher = Publisher::new(opened.preparer, place.producer());
     let away = customer("1");
     publisher.publish(&away).await.unwrap();

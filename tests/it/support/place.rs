@@ -6,7 +6,7 @@ use std::time::Duration;
 use model::{Topic, TopicPrefix};
 use tributary::{
     avro, config,
-    publish::{self as pipeline, Layout, Publisher},
+    publish::{self, Layout, Publisher},
 };
 
 use super::{Result, Shared, prefix, run_directory};
@@ -60,8 +60,8 @@ impl Place {
     }
 
     /// Opens the layout as a starting worker does, and publishes to Kafka.
-    pub(crate) async fn open(&self, layout: &Layout) -> std::result::Result<Publisher, pipeline::Error> {
-        let opened = pipeline::open(layout, &self.admin, &self.ids().await).await?;
+    pub(crate) async fn open(&self, layout: &Layout) -> std::result::Result<Publisher, publish::Error> {
+        let opened = publish::open(layout, &self.admin, &self.ids().await).await?;
         Ok(Publisher::new(opened.preparer, self.producer()))
     }
 

@@ -21,7 +21,7 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 use url::Url;
 
-use model::{Accepted, Moment, Target, TopicPrefix, Wish};
+use model::{Accepted, Moment, Nonce, Target, TopicPrefix, Wish};
 
 pub use self::view::{
     GapInfo, NoteInfo, PlanInfo, RepairInfo, StartInfo, StartedInfo, StepInfo, SubscriptionInfo,
@@ -34,7 +34,6 @@ use crate::{
         configs::Properties,
         subscriptions::{Change, Ledger},
     },
-    webhooks::subscriptions::{AdvertisedPath, wanted},
 };
 
 /// The way to ledgers, and through the provider's API to a plan.
@@ -68,6 +67,13 @@ pub trait Ledgers: Send + Sync {
         removed: bool,
         end: Instant,
     ) -> Result<PlanInfo, Error>;
+
+    /// Subscriptions in a ledger that are what the configuration wants; `None` where this worker cannot say because it does not
+    /// know where deliveries are received.
+    fn fitting(&self, source: &WebhookSource, ledger: &Ledger) -> Option<BTreeSet<Nonce>>;
+
+    /// Why this worker cannot say where deliveries of a connector are received, and what to do about it.
+    fn unreachable(&self, source: &WebhookSource) -> Option<String>;
 
     /// Writes a change that people have asked for; what was written is seen by the next read here.
     ///
@@ -212,13 +218,13 @@ impl Subject<'_> {
         let hooks = invoicing.iter().flat_map(|it| &it.hooks).copied().map(Target::Invoicing);
         let targets: BTreeSet<Target> = resources.chain(hooks).collect();
         let advertised = self.by.advertised_url.as_ref();
-        let wanted = advertised.and_then(|url| wanted(&self.source, url).ok());
+        let fitting = self.by.ledgers.fitting(&self.source, ledger);
         let declaration = view::Declaration {
             connector: self.name,
             manage: *manage_subscriptions,
             advertised_url: advertised.map(ToString::to_string),
             targets: &targets,
-            wanted: wanted.as_ref(),
+            fitting: fitting.as_ref(),
         };
         view::subscriptions(&declaration, ledger, all)
     }
@@ -232,17 +238,7 @@ impl Subject<'_> {
                 self.name
             )));
         }
-        let advertised = self.by.advertised_url.as_ref().ok_or_else(|| {
-            Error::BadRequest(
-                "webhook.advertised.url of this worker is not set, so nobody knows where deliveries are to be sent; \
-                 set it in the worker's properties"
-                    .to_owned(),
-            )
-        })?;
-        wanted(&self.source, advertised).map(drop).map_err(|path| {
-            let remedy = AdvertisedPath::REMEDY;
-            Error::BadRequest(format!("webhook.advertised.url of this worker {path}; {remedy}"))
-        })
+        self.by.ledgers.unreachable(&self.source).map_or(Ok(()), |why| Err(Error::BadRequest(why)))
     }
 
     /// Whether there is anybody who would do what is asked for.

@@ -7,11 +7,7 @@ use serde::Serialize;
 
 use model::{Done, Fingerprint, Gap, Nonce, Phase, Repair, RepairState, Subscription, Target, Wish};
 
-use crate::{
-    connect::herder::shapes::time,
-    state::subscriptions::Ledger,
-    webhooks::subscriptions::{Wanted, address},
-};
+use crate::{connect::herder::shapes::time, state::subscriptions::Ledger};
 
 /// `GET /connectors/{name}/subscriptions`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -190,20 +186,17 @@ pub(super) struct Declaration<'a> {
     pub(super) advertised_url: Option<String>,
     /// Declared targets, whether or not people want them removed for now.
     pub(super) targets: &'a BTreeSet<Target>,
-    /// What is wanted of each; `None` where this worker cannot tell.
-    pub(super) wanted: Option<&'a BTreeMap<Target, Wanted>>,
+    /// Subscriptions that are what the configuration wants; `None` where this worker cannot say.
+    pub(super) fitting: Option<&'a BTreeSet<Nonce>>,
 }
 
 /// Subscriptions as they stand; with `all` those that have ended too.
 pub(super) fn subscriptions(declared: &Declaration<'_>, ledger: &Ledger, all: bool) -> SubscriptionsInfo {
     let is_removed = ledger.wish.as_ref().is_some_and(|wish| wish.removed);
     let is_declared = |target: &Target| !is_removed && declared.targets.contains(target);
-    let fits = |one: &Subscription| match (is_declared(&one.target), declared.wanted) {
-        (false, _) => Some(false),
-        (true, None) => None,
-        (true, Some(wanted)) => Some(wanted.get(&one.target).is_some_and(|each| {
-            is_as(one, each) && address(ledger, wanted, one.target) == Some(one.url.as_str())
-        })),
+    let fits = |one: &Subscription| match is_declared(&one.target) {
+        false => Some(false),
+        true => declared.fitting.map(|fitting| fitting.contains(&one.nonce)),
     };
     // A target without a subscription shows the problem of the one that ended last.
     let ended = ledger.subscriptions.values().filter(|one| one.problem.is_some() && !one.phase.may_live());
@@ -258,13 +251,6 @@ fn subscription(one: &Subscription, ledger: &Ledger, fits: Option<bool>) -> Subs
             .map(|note| NoteInfo { at: time(note.at), what: note.what.clone() })
             .collect(),
     }
-}
-
-/// Whether a subscription is what is wanted but for its address, as far as that can be told without asking which events there are.
-fn is_as(one: &Subscription, wanted: &Wanted) -> bool {
-    one.fingerprint == wanted.fingerprint
-        && one.application == wanted.application
-        && wanted.events(&one.events) == one.events
 }
 
 /// Gaps that somebody has to care about, oldest first; with `all` those that are over too.

@@ -12,7 +12,7 @@ use super::{
     topic::{Holds, View, digest},
 };
 use crate::{
-    plugin as plugins,
+    plugin,
     publish::{Failure, Original, Stage},
     records::enrich::{Batch, Cause, Change, Content, Desk, Entry, Event, Parked, Source, Subject, Wanted},
 };
@@ -64,7 +64,7 @@ pub(super) struct Compared<'a> {
 }
 
 /// Finds what the fence has for a key.
-pub(super) type Stored<'a> = dyn Fn(&Key) -> Result<Option<Stamp>, plugins::Failure> + 'a;
+pub(super) type Stored<'a> = dyn Fn(&Key) -> Result<Option<Stamp>, plugin::Failure> + 'a;
 
 impl<'a> Compared<'a> {
     /// After what is in the batch.
@@ -81,7 +81,7 @@ impl<'a> Compared<'a> {
         self.written.insert(key, stamp);
     }
 
-    pub(super) fn stored(&self, key: &Key) -> Result<Option<Stamp>, plugins::Failure> {
+    pub(super) fn stored(&self, key: &Key) -> Result<Option<Stamp>, plugin::Failure> {
         match self.written.get(key) {
             Some(stamp) => Ok(Some(stamp.clone())),
             None => (self.stored)(key),
@@ -89,7 +89,7 @@ impl<'a> Compared<'a> {
     }
 
     /// Adds a record that was read by id, if it is newer.
-    pub(super) fn add_record(&mut self, batch: &mut Batch, mut entry: Entry) -> Result<(), plugins::Failure> {
+    pub(super) fn add_record(&mut self, batch: &mut Batch, mut entry: Entry) -> Result<(), plugin::Failure> {
         let Some(subject) = &entry.subject else { return Ok(()) };
         let key = subject.fence_key();
         let before = self.stored(&key)?;
@@ -108,7 +108,7 @@ impl<'a> Compared<'a> {
 
     /// Asks the desk to read a record that does not tell its version, where it is not what was published. What a list has read may be
     /// older than what an event has led to since, and nothing would say so; the desk reads one thing of a record at a time.
-    pub(super) fn ask_for(&self, entry: &Entry, now: i64) -> Result<Option<Parked>, plugins::Failure> {
+    pub(super) fn ask_for(&self, entry: &Entry, now: i64) -> Result<Option<Parked>, plugin::Failure> {
         let (Some(subject), Some(stamp)) = (&entry.subject, entry.stamp()) else { return Ok(None) };
         let before = self.stored(&subject.fence_key())?;
         // Of one that tells its own version, or is deleted, nothing can be told.
@@ -120,7 +120,7 @@ impl<'a> Compared<'a> {
     }
 
     /// Whether a record was read by id as far as it was published at least.
-    pub(super) fn reaches(&self, entry: &Entry) -> Result<bool, plugins::Failure> {
+    pub(super) fn reaches(&self, entry: &Entry) -> Result<bool, plugin::Failure> {
         let (Some(subject), Some(stamp)) = (&entry.subject, entry.stamp()) else { return Ok(false) };
         let before = self.stored(&subject.fence_key())?;
         Ok(before.is_some_and(|before| stamp.version.reaches(&before)))
@@ -132,7 +132,7 @@ impl<'a> Compared<'a> {
         batch: &mut Batch,
         context: Context<'_>,
         rows: impl Iterator<Item = &'r Fresh>,
-    ) -> Result<Tally, plugins::Failure> {
+    ) -> Result<Tally, plugin::Failure> {
         let mut tally = Tally::default();
         for row in rows {
             tally.rows += 1;
@@ -147,7 +147,7 @@ impl<'a> Compared<'a> {
         context: Context<'_>,
         row: &Fresh,
         tally: &mut Tally,
-    ) -> Result<(), plugins::Failure> {
+    ) -> Result<(), plugin::Failure> {
         let is_compared = context.run.kind == RunKind::Verify;
         let Some(version) = row.version.clone() else {
             tally.unusable += 1;

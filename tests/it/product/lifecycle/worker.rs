@@ -23,7 +23,6 @@ use tributary::{
     logins::{Grants, Hosts, access::Access},
     plugin::{Plugins, Store},
     publish::LetterSigner,
-    records::fence::Fences,
     state::{State, ledger::Ledgers, statuses::RunState, topics, writer::StatusWriter},
 };
 
@@ -107,7 +106,6 @@ impl Local {
             store: Store {
                 ids: Ids::open(Registry::new(&config.registry).unwrap(), &config.state_dir).await,
                 admin: Admin::Real(kafka.clone()),
-                fences: Fences::new(config.state_dir.join("fence")),
                 signer: LetterSigner::default(),
             },
             settings,
