@@ -1,24 +1,31 @@
-//! The worker: connectors and tasks, shared with other workers through Kafka alone, driven by Kafka Connect's REST API.
+//! The control plane: connectors and tasks, shared with other workers through Kafka alone, driven by Kafka Connect's REST API.
 //!
 //! ```text
-//! REST ─▶ herder ─▶ arbiter ──transaction──▶ config topic ─┐
-//!   ▲        │                                             ├─▶ state (tails of config, offset and status topics)
+//! rest ─▶ herder ─▶ arbiter ──transaction──▶ config topic ─┐
+//!   ▲        │                                             ├─▶ state: tables of the config, offset and status topics
 //!   │        └── answers from ─────────────────────────────┘        │
 //!   │                                                               ▼
 //!   └── status topic ◀── supervisor ◀── owned partitions ◀── group membership on the work topic
+//!                            └─▶ plugin: start, pause and stop tasks
 //! ```
 //!
-//! - There is no leader and no forwarding: every worker tails the same topics and answers from them; a write is arbitrated
-//!   by Kafka (one transactional id for the config topic), and its own worker answers once the write has come back to it.
-//! - A set of topics belongs to one group of workers, which its config topic names; others are refused.
-//! - A connector belongs to partition `murmur2(name) mod n` of the work topic, its task `i` to the `i`-th after it; who owns
+//! | module | job |
+//! |---|---|
+//! | `rest` | HTTP: routes, authentication, audit |
+//! | `herder` | what the API does: reads from the tables, edits through the arbiter |
+//! | `arbiter`, `fresh` | decides and writes edits of the config topic; reads it to its very end |
+//! | `cluster` | which group of workers the topics belong to |
+//! | `supervisor` | runs the connectors and tasks that this worker owns |
+//! | `declared` | connectors declared by files |
+//!
+//! - There is no leader and no forwarding: every worker follows the same topics and answers from them. Kafka arbitrates writes (one
+//!   transactional id for the config topic), and the worker that writes answers once it has read the write back.
+//! - A connector belongs to partition `murmur2(name) mod n` of the work topic, its task `i` to the `i`-th after it. The owner of
 //!   the partition runs it.
-//! - Two instances of a task may overlap for a moment; what they write is fenced, status records carry the claim of the
-//!   partition (as `generation`), and a lower one is ignored.
-//! - Deliveries are received by every worker with a webhook listener, whoever runs the connector's task, and whether or not
-//!   there is a Kafka: see [`ingest`].
-//! - A panic in a task fails that task. Causes that pass are retried with growing waits; FAILED is for those that need a
-//!   person, and says which and what to do.
+//! - Two instances of a task may overlap for a moment: their writes are fenced, and a status record carries the claim of the
+//!   partition (`generation`), so a lower one is ignored.
+//! - A panic in a task fails that task. Transient failures are retried with growing waits; FAILED needs a person and says what to do.
+//! - The classes of connectors are known through [`plugin`](crate::plugin) alone.
 
 pub mod arbiter;
 pub mod cluster;
