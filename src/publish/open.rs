@@ -244,11 +244,13 @@ fn webhook_topics(source: &WebhookSource) -> Vec<Topic> {
 
 /// Events too: enrichment reads them, and must not wait for the receiver to create them.
 fn record_topics(source: &RecordSource) -> Vec<Topic> {
+    let events = source.enrich_resources.iter().map(|resource| Topic::AccountingEvents(*resource));
+    events.chain(written_by(source)).collect()
+}
+
+/// Every topic that the transactions of a `RecordSource` write to.
+pub fn written_by(source: &RecordSource) -> BTreeSet<Topic> {
+    let enriched = source.enrich_resources.iter().map(|resource| Topic::AccountingRecords(*resource));
     let listed = source.snapshot.lists.iter().map(|list| list.topic());
-    let enriched = source.enrich_resources.iter();
-    enriched
-        .flat_map(|resource| [Topic::AccountingEvents(*resource), Topic::AccountingRecords(*resource)])
-        .chain(listed)
-        .chain([Topic::Certificates, Topic::State, Topic::Fences])
-        .collect()
+    enriched.chain(listed).chain([Topic::Certificates, Topic::State, Topic::Fences]).collect()
 }

@@ -50,7 +50,7 @@ use tokio_util::sync::CancellationToken;
 
 use base::retry::Chain;
 use kafka::partition_of;
-use model::{AccountingResource, Key, List, Moment, Partitioning};
+use model::{AccountingResource, Key, List, Moment, Partitioning, Topic};
 use provider::{
     api::{self, Accounting, Rates},
     auth::Area,
@@ -117,7 +117,7 @@ struct Shared {
     /// Shards of this task.
     shards: Vec<i32>,
     /// Where records have been published, once somebody has looked.
-    published: OnceCell<BTreeSet<(AccountingResource, i32)>>,
+    published: OnceCell<BTreeSet<(Topic, i32)>>,
 }
 
 /// What the accounting API has answered to whoever of a task has asked it for a record: who fails meanwhile fails alone. Lists do not

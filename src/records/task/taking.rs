@@ -32,11 +32,10 @@ const FENCE_LIMIT: Duration = Duration::from_secs(900);
 const CHUNK: usize = 5_000;
 
 impl Shared {
-    /// Everything a shard writes to, apart from dead letters and gaps, which are single records.
+    /// Every partition that the transactions of a shard write to. Dead letters and gaps are single records outside them.
     pub(super) fn places(&self, shard: i32) -> Vec<Place> {
-        let values = self.source.enrich_resources.iter().map(|resource| Topic::AccountingRecords(*resource));
-        let topics = values.chain([Topic::State, Topic::Fences]);
-        topics.map(|topic| (self.preparer.topic_name(topic), shard)).collect()
+        let topics = publish::written_by(&self.source);
+        topics.into_iter().map(|topic| (self.preparer.topic_name(topic), shard)).collect()
     }
 
     pub(super) async fn take_writer(&self, shard: i32) -> Result<ShardWriter, Failure> {
@@ -125,8 +124,7 @@ impl Shared {
     async fn published(&self, shard: i32) -> Result<HashMap<Key, Stamp>, Failure> {
         let mut stamps = HashMap::new();
         let places = self.published.get_or_try_init(|| self.find_published()).await?;
-        for (resource, _) in places.iter().filter(|(_, place)| *place == shard) {
-            let topic = Topic::AccountingRecords(*resource);
+        for &(topic, _) in places.iter().filter(|(_, place)| *place == shard) {
             let name = self.preparer.topic_name(topic);
             let each = |record: kafka::Received| stamps.extend(fence::of_value(topic, &record));
             let read = kafka::read_to_end(&self.task.tools.kafka, &name, &[shard], FENCE_LIMIT, each).await;
@@ -135,19 +133,19 @@ impl Shared {
         Ok(stamps)
     }
 
-    /// Where there are records, of whatever resource: also of one that is not followed any more, or not yet.
-    async fn find_published(&self) -> Result<BTreeSet<(AccountingResource, i32)>, Failure> {
-        let failed = |error| Failure::kafka("find what was published", error);
-        let name = |resource| self.preparer.topic_name(Topic::AccountingRecords(resource));
-        let names: Vec<_> = AccountingResource::all().map(name).collect();
-        let names: Vec<&str> = names.iter().map(|name| &**name).collect();
+    /// Partitions of this task that have records, of every resource: also of one that is no longer followed, or not yet.
+    async fn find_published(&self) -> Result<BTreeSet<(Topic, i32)>, Failure> {
+        let failed = |error| Failure::kafka("find published records", error);
+        let all = AccountingResource::all().map(Topic::AccountingRecords).chain([Topic::PayrollCompanies]);
+        let topics: BTreeMap<Arc<str>, Topic> =
+            all.map(|topic| (Arc::from(&*self.preparer.topic_name(topic)), topic)).collect();
+        let names: Vec<&str> = topics.keys().map(|name| &**name).collect();
         let there = self.task.tools.store.admin.partition_counts(&names).await.map_err(failed)?;
-        let topics = AccountingResource::all().map(|one| (Arc::<str>::from(&*name(one)), one));
-        let topics: BTreeMap<_, _> = topics.filter(|(topic, _)| there.contains_key(&**topic)).collect();
         let shards = |topic: &Arc<str>| {
             self.shards.iter().map(|shard| (Arc::clone(topic), *shard)).collect::<Vec<_>>()
         };
-        let places: Vec<kafka::Place> = topics.keys().flat_map(shards).collect();
+        let existing = topics.keys().filter(|topic| there.contains_key(&***topic));
+        let places: Vec<kafka::Place> = existing.flat_map(shards).collect();
         let marks =
             kafka::watermarks_of(&self.task.tools.kafka, &places, READ_LIMIT).await.map_err(failed)?;
         let filled = marks.into_iter().filter(|(_, (low, high))| high > low);
