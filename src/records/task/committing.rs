@@ -2,11 +2,12 @@
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use tokio::time::{Instant, sleep};
 
 use base::retry::{Backoff, Chain, Policy, Retry};
 use kafka::{murmur2, write_id};
-use model::{Key, Stamp, Topic};
+use model::{Certificate, Key, Stamp, Topic};
 
 use super::{Shared, encoding::Moments, now, taking::unwritten};
 use crate::{
@@ -42,9 +43,45 @@ pub(super) struct Written {
     pub(super) fences: Vec<(Key, Stamp)>,
     /// The offset behind the fences.
     pub(super) behind: Option<i64>,
+    /// What must not be read before a refusal of this batch is counted: the next batch has it, with the counts.
+    pub(super) held: Held,
     pub(super) took: Duration,
     /// The store on this disk has the fences.
     pub(super) is_kept: bool,
+}
+
+/// What a batch would say of lists although one of its entries was refused. A page that is marked as read, or a certificate, must
+/// not become visible before the count that speaks against it.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    /// An entry of the batch was refused.
+    pub(super) is_needed: bool,
+    /// Marks of pages, counts and progress.
+    pub(super) state: Vec<(Key, Option<Bytes>)>,
+    /// Certificates, each with when its run was asked for.
+    pub(super) certificates: Vec<(Certificate, i64)>,
+}
+
+impl Held {
+    /// Holds back what a batch says of lists, once an entry was refused.
+    pub(super) fn hold_back(&mut self, batch: &mut Batch) {
+        self.is_needed |= batch.entries.iter().any(|entry| entry.is_refused);
+        if self.is_needed {
+            self.state.append(&mut batch.state);
+            self.certificates.append(&mut batch.certificates);
+        }
+    }
+
+    /// Adds what was held back to the next batch, before what that says by itself.
+    pub(super) fn add_to(&mut self, batch: &mut Batch) {
+        let Self { state, certificates, .. } = std::mem::take(self);
+        batch.state.splice(..0, state);
+        batch.certificates.splice(..0, certificates);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.state.is_empty() && self.certificates.is_empty()
+    }
 }
 
 impl Commit {
@@ -65,7 +102,13 @@ impl Commit {
                 return Err(Failure::passing("Stopped", "the shard is let go of before its batch was taken"));
             }
             let id = String::from_utf8_lossy(&write_id()).into_owned();
-            let encoded = self.shared.encode(self.shard, &id, &mut batch, &mut self.moments, now());
+            let encoded = self.shared.encode(
+                self.shard,
+                &id,
+                &mut batch,
+                (&mut self.moments, &mut written.held),
+                now(),
+            );
             let encoded = encoded.map_err(|error| unwritten(ACTION, error))?;
             let source = match self.writer.commit(encoded.batch).await {
                 Ok(committed) => {

@@ -10,6 +10,7 @@ use model::{
 
 use super::{
     Shared,
+    committing::Held,
     state::{self, Brake, Collection, Mark, Path},
 };
 use crate::{
@@ -47,13 +48,13 @@ impl Moments {
 
 impl Shared {
     /// Turns a batch into records. An entry whose value cannot be encoded, or is larger than Kafka takes, becomes a dead letter in
-    /// its place.
+    /// its place, and then the batch says nothing of lists yet.
     pub(super) fn encode(
         &self,
         shard: i32,
         id: &str,
         batch: &mut Batch,
-        moments: &mut Moments,
+        (moments, held): (&mut Moments, &mut Held),
         now: i64,
     ) -> Result<Encoded, publish::Error> {
         let mut encoded = Encoded { batch: ShardBatch::default(), fences: Vec::new() };
@@ -75,6 +76,7 @@ impl Shared {
                 self.companions(shard, entry, change, (moments, now), &mut encoded);
             }
         }
+        held.hold_back(batch);
         for (resource, next) in &batch.offsets {
             let partition = self.source_partition(*resource, shard);
             let offset = Map::from_iter([("offset".to_owned(), Json::from(*next))]);

@@ -32,7 +32,7 @@ use provider::api::{self, Ask};
 
 use super::{
     Shared,
-    committing::{Commit, Ended, Written},
+    committing::{Commit, Ended, Held, Written},
     encoding::Moments,
     gauges::Gauges,
     lists::{Getting, Lists},
@@ -71,6 +71,8 @@ pub(super) struct Shard {
     starts: BTreeMap<AccountingResource, Start>,
     lists: Lists,
     turns: Turns,
+    /// What the next batch says of lists, because an entry of the last one was refused.
+    held: Held,
     /// `None` while a batch is being committed.
     commit: Option<Commit>,
     /// When the delivery came whose event was taken last.
@@ -114,7 +116,19 @@ impl Shard {
         let lists = Lists::new(Arc::clone(&shared), number, known);
         let commit = Some(Commit { shared: Arc::clone(&shared), shard: number, writer, last, moments });
         let (turns, gauges) = (Turns::default(), Gauges::default());
-        Ok(Self { shared, number, desk, shelf, starts, lists, turns, commit, taken: None, gauges })
+        Ok(Self {
+            shared,
+            number,
+            desk,
+            shelf,
+            starts,
+            lists,
+            turns,
+            held: Held::default(),
+            commit,
+            taken: None,
+            gauges,
+        })
     }
 
     pub(super) fn number(&self) -> i32 {
@@ -154,7 +168,10 @@ impl Shard {
             self.lists.begin(&mut getting, &self.shelf, &self.desk, now());
             let begun = Instant::now();
             let gathers = self.gathers(reads.len()) && begun < gathers_until;
-            let has_more = self.desk.ready() > 0 || self.lists.has_parts() || self.lists.has_counts();
+            let has_more = self.desk.ready() > 0
+                || self.lists.has_parts()
+                || self.lists.has_counts()
+                || !self.held.is_empty();
             if committing.is_none() && !gathers && has_more {
                 gathers_until = begun + self.shared.source.enrich.commit;
                 match self.begin_commit() {
@@ -390,6 +407,8 @@ impl Shard {
         if self.turns.begin(self.desk.ready(), self.lists.has_parts()) {
             self.lists.add_to(&mut batch, (&self.shelf, &self.desk), BATCH_BYTES / 2, now())?;
         }
+        // With the counts of what was refused.
+        self.held.add_to(&mut batch);
         self.lists.add_counts(&mut batch);
         Ok(Some(commit.write(batch).boxed()))
     }
@@ -408,6 +427,10 @@ impl Shard {
             failpoint::reach("records.kept");
             self.commit = Some(commit);
             self.committed(&written);
+            self.held = written.held;
+            if !self.held.is_empty() {
+                failpoint::reach("lists.refused");
+            }
             return Ok(None);
         }
         self.tell_epochs(&written.fences);

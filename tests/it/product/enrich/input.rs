@@ -189,7 +189,7 @@ fn replaced(bytes: &[u8], piece: &[u8], by: &[u8]) -> Vec<u8> {
 }
 
 /// The broker takes no larger batches into this topic from now on.
-async fn limit(scene: &Scene, topic: &str, bytes: &str) -> Result<()> {
+pub(super) async fn limit(scene: &Scene, topic: &str, bytes: &str) -> Result<()> {
     let failed = |error: String| Error(format!("limit {topic} to {bytes} bytes: {error}"));
     let admin: AdminClient<DefaultClientContext> = ClientConfig::new()
         .set("bootstrap.servers", &scene.ground.bootstrap)

@@ -14,6 +14,7 @@ mod killed;
 mod modes;
 mod odd;
 mod payroll;
+mod places;
 mod refused;
 mod thin;
 mod verify;
@@ -52,6 +53,7 @@ pub(crate) fn tests() -> Vec<Test> {
         verify::tests(),
         gaps::tests(),
         payroll::tests(),
+        places::tests(),
         killed::tests(),
         modes::tests(),
     ];
