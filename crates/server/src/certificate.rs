@@ -26,10 +26,10 @@ use zeroize::Zeroizing;
 
 use base::{metrics, retry::Chain};
 
-use super::clients::{Clients, trusting};
+use super::clients::{ReloadableVerifier, client_verifier};
 
 /// The files are looked at no more often than this.
-const OFTENEST: Duration = Duration::from_millis(1);
+const MIN_WATCH_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Why a certificate cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -78,11 +78,11 @@ pub struct Certificates {
     chain: PathBuf,
     key: PathBuf,
     /// PEM file of the client authorities, and the verifier that follows it.
-    clients: Option<(PathBuf, Arc<Clients>)>,
+    clients: Option<(PathBuf, Arc<ReloadableVerifier>)>,
     provider: Arc<CryptoProvider>,
-    current: Arc<Current>,
+    current: Arc<CurrentCertificate>,
     expiry: Option<i64>,
-    /// Of the contents that were last looked at.
+    /// Of the files that were last looked at.
     seen: [u8; 32],
 }
 
@@ -111,13 +111,14 @@ impl Certificates {
 
     fn read(chain: &Path, key: &Path, clients: Option<(&Path, bool)>) -> Result<Self, CertificateError> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let contents = Contents::read(chain, key, clients.map(|(authorities, _)| authorities))?;
-        let current = Arc::new(Current(RwLock::new(Arc::new(contents.certified(&provider)?))));
-        let clients =
-            clients.zip(contents.trusting(&provider)?).map(|((authorities, required), trusting)| {
-                (authorities.to_owned(), Arc::new(Clients::new(trusting, required)))
-            });
-        let (expiry, seen) = (expiry(&contents.chain), contents.digest());
+        let files = CertificateFiles::read(chain, key, clients.map(|(authorities, _)| authorities))?;
+        let current = Arc::new(CurrentCertificate(RwLock::new(Arc::new(files.certified(&provider)?))));
+        let clients = clients.zip(files.client_verifier(&provider)?).map(
+            |((authorities, required), client_verifier)| {
+                (authorities.to_owned(), Arc::new(ReloadableVerifier::new(client_verifier, required)))
+            },
+        );
+        let (expiry, seen) = (expiry(&files.chain), files.digest());
         Ok(Self { chain: chain.to_owned(), key: key.to_owned(), clients, provider, current, expiry, seen })
     }
 
@@ -126,9 +127,9 @@ impl Certificates {
     /// # Errors
     /// The TLS library refuses its own defaults.
     pub fn tls(&self) -> Result<Arc<ServerConfig>, CertificateError> {
-        let current: Arc<dyn ResolvesServerCert> = Arc::<Current>::clone(&self.current);
+        let current: Arc<dyn ResolvesServerCert> = Arc::<CurrentCertificate>::clone(&self.current);
         let clients = self.clients.as_ref().map(|(_, clients)| {
-            let clients: Arc<dyn ClientCertVerifier> = Arc::<Clients>::clone(clients);
+            let clients: Arc<dyn ClientCertVerifier> = Arc::<ReloadableVerifier>::clone(clients);
             clients
         });
         configuration(Arc::clone(&self.provider), current, clients)
@@ -137,13 +138,13 @@ impl Certificates {
     /// Looks at the files this often and takes up what has changed, until it is told to stop. `listener` is `rest` or `webhook`,
     /// as metrics name it.
     pub async fn watch(mut self, listener: &'static str, every: Duration, stop: CancellationToken) {
-        let mut ticks = interval(every.max(OFTENEST));
+        let mut ticks = interval(every.max(MIN_WATCH_INTERVAL));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // One line for each failure, however often it is met.
         let mut failing = String::new();
         self.report_expiry(listener);
         while stop.run_until_cancelled(ticks.tick()).await.is_some() {
-            match self.look().await {
+            match self.reload().await {
                 Ok(changed) => {
                     failing.clear();
                     if changed {
@@ -173,45 +174,46 @@ impl Certificates {
     }
 
     /// Takes up what is in the files. Whether that was new.
-    async fn look(&mut self) -> Result<bool, CertificateError> {
+    async fn reload(&mut self) -> Result<bool, CertificateError> {
         let (chain, key) = (self.chain.clone(), self.key.clone());
         let authorities = self.clients.as_ref().map(|(file, _)| file.clone());
-        let read = tokio::task::spawn_blocking(move || Contents::read(&chain, &key, authorities.as_deref()));
-        let contents = read.await.map_err(failed("read the certificate and key"))??;
-        let digest = contents.digest();
+        let read =
+            tokio::task::spawn_blocking(move || CertificateFiles::read(&chain, &key, authorities.as_deref()));
+        let files = read.await.map_err(failed("read the certificate and key"))??;
+        let digest = files.digest();
         if digest == self.seen {
             return Ok(false);
         }
         // Both are sound before either is replaced.
-        let certified = Arc::new(contents.certified(&self.provider)?);
-        let trusting = contents.trusting(&self.provider)?;
+        let certified = Arc::new(files.certified(&self.provider)?);
+        let client_verifier = files.client_verifier(&self.provider)?;
         *self.current.0.write() = certified;
-        if let (Some((_, clients)), Some(trusting)) = (&self.clients, trusting) {
-            clients.replace(trusting);
+        if let (Some((_, clients)), Some(client_verifier)) = (&self.clients, client_verifier) {
+            clients.replace(client_verifier);
         }
-        (self.seen, self.expiry) = (digest, expiry(&contents.chain));
+        (self.seen, self.expiry) = (digest, expiry(&files.chain));
         Ok(true)
     }
 }
 
 /// The certificate of the moment.
 #[derive(Debug)]
-struct Current(RwLock<Arc<CertifiedKey>>);
+struct CurrentCertificate(RwLock<Arc<CertifiedKey>>);
 
-impl ResolvesServerCert for Current {
+impl ResolvesServerCert for CurrentCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(Arc::clone(&self.0.read()))
     }
 }
 
 /// What is in the files.
-struct Contents {
+struct CertificateFiles {
     chain: String,
     key: Zeroizing<String>,
     authorities: Option<String>,
 }
 
-impl Contents {
+impl CertificateFiles {
     fn read(chain: &Path, key: &Path, authorities: Option<&Path>) -> Result<Self, CertificateError> {
         let read = |path: &Path| {
             let unreadable = |source| Unreadable { path: path.to_owned(), source };
@@ -238,12 +240,14 @@ impl Contents {
     }
 
     /// A verifier of clients that trusts the authorities, where there is a file of them.
-    fn trusting(
+    fn client_verifier(
         &self,
         provider: &Arc<CryptoProvider>,
     ) -> Result<Option<Arc<dyn ClientCertVerifier>>, CertificateError> {
         let Some(pem) = &self.authorities else { return Ok(None) };
-        trusting(pem, provider).map(Some).map_err(|source| CertificateError { what: AUTHORITIES, source })
+        client_verifier(pem, provider)
+            .map(Some)
+            .map_err(|source| CertificateError { what: AUTHORITIES, source })
     }
 }
 
@@ -312,23 +316,23 @@ mod tests {
         renew(directory.path(), true);
         let mut certificates = Certificates::load(&chain, &key).unwrap();
         let first = served(&certificates);
-        assert!(!certificates.look().await.unwrap());
+        assert!(!certificates.reload().await.unwrap());
 
         renew(directory.path(), true);
-        assert!(certificates.look().await.unwrap());
-        assert!(!certificates.look().await.unwrap());
+        assert!(certificates.reload().await.unwrap());
+        assert!(!certificates.reload().await.unwrap());
         let second = served(&certificates);
         assert_ne!(first, second);
         renew(directory.path(), false);
-        assert!(certificates.look().await.is_err());
+        assert!(certificates.reload().await.is_err());
         fs::write(&chain, "no certificate").unwrap();
-        assert!(certificates.look().await.is_err());
+        assert!(certificates.reload().await.is_err());
         fs::remove_file(&chain).unwrap();
-        assert!(certificates.look().await.is_err());
+        assert!(certificates.reload().await.is_err());
         assert_eq!(served(&certificates), second);
 
         renew(directory.path(), true);
-        assert!(certificates.look().await.unwrap());
+        assert!(certificates.reload().await.unwrap());
         assert_ne!(served(&certificates), second);
     }
 
@@ -354,10 +358,10 @@ mod tests {
         let mut certificates = Certificates::load(&chain_file, &key_file).unwrap();
         assert_eq!(certificates.expiry, Some(of_early));
         fs::write(&chain_file, late).unwrap();
-        assert!(certificates.look().await.is_err(), "the key does not fit");
+        assert!(certificates.reload().await.is_err(), "the key does not fit");
         assert_eq!(certificates.expiry, Some(of_early));
         fs::write(&key_file, other).unwrap();
-        assert!(certificates.look().await.unwrap());
+        assert!(certificates.reload().await.unwrap());
         assert_eq!(certificates.expiry, Some(of_late));
     }
 
@@ -379,13 +383,13 @@ mod tests {
         fs::write(&authorities, authority()).unwrap();
 
         let mut certificates = load().unwrap();
-        assert!(!certificates.look().await.unwrap());
+        assert!(!certificates.reload().await.unwrap());
         fs::write(&authorities, authority() + &authority()).unwrap();
-        assert!(certificates.look().await.unwrap());
+        assert!(certificates.reload().await.unwrap());
         let before = served(&certificates);
         renew(directory.path(), true);
         fs::write(&authorities, "").unwrap();
-        assert!(certificates.look().await.is_err());
+        assert!(certificates.reload().await.is_err());
 
         assert_eq!(served(&certificates), before, "all files reload or none does");
     }

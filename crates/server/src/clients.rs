@@ -18,7 +18,7 @@ use rustls::{
 ///
 /// # Errors
 /// The text is no PEM, or holds no certificate that can be an authority's.
-pub(super) fn trusting(
+pub(super) fn client_verifier(
     pem: &str,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, Box<dyn std::error::Error + Send + Sync>> {
@@ -32,12 +32,12 @@ pub(super) fn trusting(
 
 /// The verifier of a listener: it follows the file of authorities, and knows whether a client may come without a certificate.
 #[derive(Debug)]
-pub(super) struct Clients {
+pub(super) struct ReloadableVerifier {
     required: bool,
     current: RwLock<Arc<dyn ClientCertVerifier>>,
 }
 
-impl Clients {
+impl ReloadableVerifier {
     pub(super) fn new(verifier: Arc<dyn ClientCertVerifier>, required: bool) -> Self {
         Self { required, current: RwLock::new(verifier) }
     }
@@ -52,7 +52,7 @@ impl Clients {
     }
 }
 
-impl ClientCertVerifier for Clients {
+impl ClientCertVerifier for ReloadableVerifier {
     fn client_auth_mandatory(&self) -> bool {
         self.required
     }

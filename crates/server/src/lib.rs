@@ -38,8 +38,8 @@ use tower_service::Service;
 
 use base::metrics;
 
-use activity::{Activity, Answer, End, moving};
-use addresses::Addresses;
+use activity::{Activity, EndMode, TrackedBody, track_io};
+use addresses::AddressLimit;
 pub use certificate::{CertificateError, Certificates, tls};
 use slots::Slots;
 
@@ -51,19 +51,19 @@ pub mod origin;
 mod slots;
 
 /// How long after a failed accept the next is tried: long enough to close something, short enough to be unnoticed.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// How long a connection that was told to end for its silence has to do so.
-const GOODBYE: Duration = Duration::from_secs(1);
+const GRACEFUL_CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long tasks that were cut may take to notice; longer only if a handler blocks its thread.
-const CUT: Duration = Duration::from_secs(1);
+const CUT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Requests at once on one HTTP/2 connection.
-const STREAMS: u32 = 64;
+const MAX_STREAMS: u32 = 64;
 /// Bytes of a request's head: none that we are sent has a tenth of it, and one that never ends must not grow.
-const HEAD: usize = 32 << 10;
+const MAX_HEAD_BYTES: usize = 32 << 10;
 /// The same over HTTP/2, where a byte on the wire can stand for a header that was sent before and all of them take memory.
-const HEADER_LIST: u32 = 8 << 10;
+const MAX_HEADER_LIST_BYTES: u32 = 8 << 10;
 /// Streams of one HTTP/2 connection that were reset before anybody looked at them; one more ends the connection.
-const RESETS: usize = 20;
+const MAX_PENDING_RESETS: usize = 20;
 
 /// How a listener treats its connections.
 #[derive(Debug, Clone)]
@@ -109,7 +109,7 @@ pub struct HangUp;
 /// An extension of a response after which its connection ends: over HTTP/2 no new streams are taken, and those under way are
 /// answered.
 #[derive(Debug, Clone, Copy)]
-pub struct Last;
+pub struct CloseAfter;
 
 /// A running listener. Dropping it cuts all connections.
 #[derive(Debug)]
@@ -134,25 +134,25 @@ impl Server {
         let tasks = TaskTracker::new();
 
         let mut http = auto::Builder::new(Streams { cut: cut.clone(), tasks: tasks.clone() });
-        http.http1().timer(TokioTimer::new()).header_read_timeout(options.head).max_buf_size(HEAD);
+        http.http1().timer(TokioTimer::new()).header_read_timeout(options.head).max_buf_size(MAX_HEAD_BYTES);
         http.http2()
             .timer(TokioTimer::new())
-            .max_concurrent_streams(STREAMS)
-            .max_header_list_size(HEADER_LIST)
-            .max_pending_accept_reset_streams(RESETS);
-        let listening = Listening {
+            .max_concurrent_streams(MAX_STREAMS)
+            .max_header_list_size(MAX_HEADER_LIST_BYTES)
+            .max_pending_accept_reset_streams(MAX_PENDING_RESETS);
+        let listener_state = Listener {
             slots: Slots::new(options.connections),
             tls: options.tls.map(TlsAcceptor::from),
             handshake: options.handshake,
             head: options.head,
-            addresses: Addresses::new(options.per_address, options.exempt),
+            addresses: AddressLimit::new(options.per_address, options.exempt),
             stop: stop.clone(),
             cut: cut.clone(),
             tasks: tasks.clone(),
             http,
             router,
         };
-        tasks.spawn(accept(listener, Arc::new(listening)));
+        tasks.spawn(accept(listener, Arc::new(listener_state)));
         Ok(Self { address, stop, cut, tasks })
     }
 
@@ -167,7 +167,7 @@ impl Server {
         self.tasks.close();
         let finished = timeout(within, self.tasks.wait()).await.is_ok();
         self.cut.cancel();
-        if timeout(CUT, self.tasks.wait()).await.is_err() {
+        if timeout(CUT_TIMEOUT, self.tasks.wait()).await.is_err() {
             tracing::warn!(address = %self.address, "a handler blocks its thread and was left behind");
         }
         finished
@@ -181,12 +181,12 @@ impl Drop for Server {
 }
 
 /// What all connections of one listener share.
-struct Listening {
+struct Listener {
     slots: Arc<Slots>,
     tls: Option<TlsAcceptor>,
     handshake: Duration,
     head: Duration,
-    addresses: Arc<Addresses>,
+    addresses: Arc<AddressLimit>,
     stop: CancellationToken,
     cut: CancellationToken,
     tasks: TaskTracker,
@@ -215,8 +215,8 @@ where
 #[error("hung up on purpose")]
 struct HungUp;
 
-async fn accept(listener: TcpListener, listening: Arc<Listening>) {
-    let stop = listening.stop.clone();
+async fn accept(listener: TcpListener, listener_state: Arc<Listener>) {
+    let stop = listener_state.stop.clone();
     stop.run_until_cancelled(async {
         loop {
             let (stream, peer) = match listener.accept().await {
@@ -224,22 +224,22 @@ async fn accept(listener: TcpListener, listening: Arc<Listening>) {
                 Err(error) => {
                     // Nothing to close or give up here: descriptors come back as connections end.
                     tracing::warn!(%error, "accept a connection");
-                    sleep(ACCEPT_AGAIN).await;
+                    sleep(ACCEPT_RETRY_DELAY).await;
                     continue;
                 }
             };
             // Before the slot, so that who has too many already takes nobody's.
-            let Some(place) = listening.addresses.enter(peer.ip()) else {
+            let Some(place) = listener_state.addresses.enter(peer.ip()) else {
                 metrics::connection_refused();
                 tracing::debug!(%peer, "the address has as many connections as one may have");
                 continue;
             };
             // One newcomer waits here at most; the others where they cost nothing.
-            let Some(slot) = listening.slots.take().await else { return };
-            let listening = Arc::clone(&listening);
-            let (tasks, cut) = (listening.tasks.clone(), listening.cut.clone());
+            let Some(slot) = listener_state.slots.take().await else { return };
+            let listener_state = Arc::clone(&listener_state);
+            let (tasks, cut) = (listener_state.tasks.clone(), listener_state.cut.clone());
             tasks.spawn(cut.run_until_cancelled_owned(async move {
-                greet(stream, peer, &listening, &slot.activity).await;
+                shake_hands(stream, peer, &listener_state, &slot.activity).await;
                 drop((slot, place));
             }));
         }
@@ -248,35 +248,40 @@ async fn accept(listener: TcpListener, listening: Arc<Listening>) {
 }
 
 /// Shakes hands where there is TLS, then serves.
-async fn greet(stream: TcpStream, peer: SocketAddr, listening: &Listening, activity: &Arc<Activity>) {
+async fn shake_hands(
+    stream: TcpStream,
+    peer: SocketAddr,
+    listener_state: &Listener,
+    activity: &Arc<Activity>,
+) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%peer, %error, "the peer left before its connection was served");
         return;
     }
-    let Some(tls) = &listening.tls else { return serve(stream, peer, listening, activity).await };
+    let Some(tls) = &listener_state.tls else { return serve(stream, peer, listener_state, activity).await };
     let handshake = tokio::select! {
-        handshake = timeout(listening.handshake, tls.accept(stream)) => handshake,
-        _ = activity.told() => return,
-        () = listening.stop.cancelled() => return,
+        handshake = timeout(listener_state.handshake, tls.accept(stream)) => handshake,
+        _ = activity.end_requested() => return,
+        () = listener_state.stop.cancelled() => return,
     };
     match handshake {
-        Ok(Ok(stream)) => serve(stream, peer, listening, activity).await,
+        Ok(Ok(stream)) => serve(stream, peer, listener_state, activity).await,
         Ok(Err(error)) => tracing::debug!(%peer, %error, "no handshake"),
         Err(_) => tracing::debug!(%peer, "the handshake took too long"),
     }
 }
 
 /// Serves one connection until either side ends it, nothing moves on it any more, or the listener stops.
-async fn serve<T>(stream: T, peer: SocketAddr, listening: &Listening, activity: &Arc<Activity>)
+async fn serve<T>(stream: T, peer: SocketAddr, listener_state: &Listener, activity: &Arc<Activity>)
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     // The handshake had a time of its own.
-    activity.moved();
-    let io = TokioIo::new(moving(stream, activity));
-    let service = service_fn(|request| answer(&listening.router, request, peer, Arc::clone(activity)));
-    let mut connection = pin!(listening.http.serve_connection(io, service));
-    let mut watch = pin!(sleep(listening.head));
+    activity.touch();
+    let io = TokioIo::new(track_io(stream, activity));
+    let service = service_fn(|request| answer(&listener_state.router, request, peer, Arc::clone(activity)));
+    let mut connection = pin!(listener_state.http.serve_connection(io, service));
+    let mut watch = pin!(sleep(listener_state.head));
     let (mut stopping, mut dismissed) = (false, false);
     loop {
         tokio::select! {
@@ -286,8 +291,8 @@ where
                 }
                 return;
             }
-            told = activity.told() => {
-                if told == End::Gracefully {
+            told = activity.end_requested() => {
+                if told == EndMode::Gracefully {
                     stopping = true;
                     connection.as_mut().graceful_shutdown();
                     continue;
@@ -298,13 +303,13 @@ where
                 drop(futures::poll!(connection.as_mut()));
                 return;
             }
-            () = listening.stop.cancelled(), if !stopping => {
+            () = listener_state.stop.cancelled(), if !stopping => {
                 stopping = true;
                 connection.as_mut().graceful_shutdown();
             }
             () = watch.as_mut() => {
-                let quiet = activity.quiet();
-                let left = listening.head.saturating_sub(quiet);
+                let idle_for = activity.idle_for();
+                let left = listener_state.head.saturating_sub(idle_for);
                 if !left.is_zero() {
                     watch.as_mut().reset(Instant::now() + left);
                 } else if dismissed {
@@ -312,7 +317,7 @@ where
                 } else {
                     dismissed = true;
                     connection.as_mut().graceful_shutdown();
-                    watch.as_mut().reset(Instant::now() + GOODBYE);
+                    watch.as_mut().reset(Instant::now() + GRACEFUL_CLOSE_TIMEOUT);
                 }
             }
         }
@@ -325,7 +330,7 @@ fn answer(
     mut request: Request<Incoming>,
     peer: SocketAddr,
     activity: Arc<Activity>,
-) -> impl Future<Output = Result<Response<Answer>, HungUp>> + Send + 'static + use<> {
+) -> impl Future<Output = Result<Response<TrackedBody>, HungUp>> + Send + 'static + use<> {
     request.extensions_mut().insert(ConnectInfo(peer));
     request.extensions_mut().insert(Arrived(Instant::now()));
     // What comes over a connection that gives way was not begun, and its sender is told by its end.
@@ -337,10 +342,10 @@ fn answer(
         if response.extensions().get::<HangUp>().is_some() {
             return Err(HungUp);
         }
-        if response.extensions().get::<Last>().is_some() {
-            activity.had_its_last();
+        if response.extensions().get::<CloseAfter>().is_some() {
+            activity.end_after_response();
         }
-        Ok(response.map(|body| Answer::new(body, activity)))
+        Ok(response.map(|body| TrackedBody::new(body, activity)))
     }
 }
 

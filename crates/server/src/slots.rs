@@ -5,7 +5,7 @@
 //! - A connection with a request at work is never closed for another. Where all have one, the newcomer waits.
 //! - What counts is when the last request ended, or the connection began: who sends its head one byte at a time is not
 //!   younger for it.
-//! - Nobody is closed within [`GRACE`] of that, so that a burst of newcomers does not push each other out before they could
+//! - Nobody is closed within [`EVICTION_GRACE`] of that, so that a burst of newcomers does not push each other out before they could
 //!   ask for anything. This also bounds the work: each connection is looked at once in that time, and once when it is closed.
 
 use std::{
@@ -26,17 +26,17 @@ use super::activity::Activity;
 
 /// How long a connection may be without a request before it can be closed for another. Enough for a handshake and a head over
 /// a long line, and a fifth of what the provider waits for its answer.
-const GRACE: Duration = Duration::from_secs(1);
+const EVICTION_GRACE: Duration = Duration::from_secs(1);
 
 /// See the module's head.
 #[derive(Debug)]
 pub(super) struct Slots {
     free: Arc<Semaphore>,
-    taken: Mutex<Taken>,
+    taken: Mutex<SlotTable>,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
+struct SlotTable {
     next: u64,
     /// Each by a moment since which it may have been at rest: never later than the true one, which moves on with every
     /// request and is only asked for when its turn comes.
@@ -59,7 +59,7 @@ impl Slots {
         }
         let mut freed = std::pin::pin!(Arc::clone(&self.free).acquire_owned());
         loop {
-            let look_again = self.make_room(Instant::now());
+            let look_again = self.evict_one(Instant::now());
             tokio::select! {
                 permit = freed.as_mut() => return Some(self.fill(permit.ok()?)),
                 () = sleep_until(look_again) => {}
@@ -69,32 +69,32 @@ impl Slots {
 
     /// Tells the connection that is longest without a request to end, if one has been for long enough. When to look again
     /// where no slot becomes free.
-    fn make_room(&self, now: Instant) -> Instant {
+    fn evict_one(&self, now: Instant) -> Instant {
         let mut taken = self.taken.lock();
         while let Some(first) = taken.order.first_entry() {
             let (since, id) = *first.key();
-            if now.saturating_duration_since(since) < GRACE {
-                return since + GRACE;
+            if now.saturating_duration_since(since) < EVICTION_GRACE {
+                return since + EVICTION_GRACE;
             }
             let activity = first.remove();
-            let rests_since = match activity.give_way(since) {
+            let idle_since = match activity.evict(since) {
                 Ok(()) => {
                     taken.keys.remove(&id);
                     metrics::connection_gave_way();
                     // It is gone in a moment; if not, because its thread is held up, another is.
-                    return now + GRACE;
+                    return now + EVICTION_GRACE;
                 }
-                Err(rests_since) => rests_since.unwrap_or(now),
+                Err(idle_since) => idle_since.unwrap_or(now),
             };
-            taken.keys.insert(id, rests_since);
-            taken.order.insert((rests_since, id), activity);
+            taken.keys.insert(id, idle_since);
+            taken.order.insert((idle_since, id), activity);
         }
-        now + GRACE
+        now + EVICTION_GRACE
     }
 
     fn fill(self: &Arc<Self>, permit: OwnedSemaphorePermit) -> Slot {
         let activity = Arc::new(Activity::new());
-        let now = activity.born();
+        let now = activity.started();
         let mut taken = self.taken.lock();
         let id = taken.next;
         taken.next += 1;
@@ -138,14 +138,15 @@ mod tests {
 
     /// Which of them were told to end.
     fn told(held: &[Slot]) -> Vec<usize> {
-        let told = |(index, slot): (usize, &Slot)| slot.activity.told().now_or_never().map(|_| index);
+        let told =
+            |(index, slot): (usize, &Slot)| slot.activity.end_requested().now_or_never().map(|_| index);
         held.iter().enumerate().filter_map(told).collect()
     }
 
     /// Makes room so long from now. Who was told to end, and how long after that to look again.
     fn room_in(slots: &Slots, held: &[Slot], later: Duration) -> (Vec<usize>, Duration) {
         let now = Instant::now() + later;
-        let again = slots.make_room(now);
+        let again = slots.evict_one(now);
         (told(held), again.saturating_duration_since(now))
     }
 
@@ -157,7 +158,7 @@ mod tests {
         worked(2);
         worked(0);
 
-        let order: Vec<_> = (0..5).map(|_| room_in(&slots, &held, GRACE).0).collect();
+        let order: Vec<_> = (0..5).map(|_| room_in(&slots, &held, EVICTION_GRACE).0).collect();
 
         assert_eq!(order, [vec![1], vec![3], vec![2], vec![0], vec![]]);
     }
@@ -168,12 +169,13 @@ mod tests {
         let held = filled(&slots, 2);
         let [first, _second] = [0, 1].map(|index| held[index].activity.work().unwrap());
 
-        let years =
-            (1..1_000).map(|step| room_in(&slots, &held, step * GRACE).0).find(|told| !told.is_empty());
+        let years = (1..1_000)
+            .map(|step| room_in(&slots, &held, step * EVICTION_GRACE).0)
+            .find(|told| !told.is_empty());
         assert_eq!(years, None);
         drop(first);
 
-        assert_eq!(room_in(&slots, &held, 2_000 * GRACE).0, [0]);
+        assert_eq!(room_in(&slots, &held, 2_000 * EVICTION_GRACE).0, [0]);
     }
 
     #[tokio::test]
@@ -181,16 +183,16 @@ mod tests {
         let slots = Slots::new(1);
         let held = filled(&slots, 1);
 
-        let half = held[0].activity.born() + GRACE / 2;
-        let again = slots.make_room(half).saturating_duration_since(half);
+        let half = held[0].activity.started() + EVICTION_GRACE / 2;
+        let again = slots.evict_one(half).saturating_duration_since(half);
         let early = told(&held);
-        assert!(early.is_empty() && again <= GRACE / 2, "{early:?} {again:?}");
+        assert!(early.is_empty() && again <= EVICTION_GRACE / 2, "{early:?} {again:?}");
         drop(held[0].activity.work());
         // Due by when it began, and not by when its request ended.
-        slots.make_room(held[0].activity.born() + GRACE);
+        slots.evict_one(held[0].activity.started() + EVICTION_GRACE);
 
         assert_eq!(told(&held), [0; 0]);
-        assert_eq!(room_in(&slots, &held, GRACE).0, [0]);
+        assert_eq!(room_in(&slots, &held, EVICTION_GRACE).0, [0]);
     }
 
     #[tokio::test]
@@ -199,7 +201,7 @@ mod tests {
         let held = filled(&slots, 1);
         assert!(held[0].activity.work().is_some());
 
-        room_in(&slots, &held, 2 * GRACE);
+        room_in(&slots, &held, 2 * EVICTION_GRACE);
 
         assert!(held[0].activity.work().is_none());
     }
@@ -208,7 +210,7 @@ mod tests {
     async fn who_has_ended_leaves_a_slot_and_takes_no_memory() {
         let slots = Slots::new(2);
         let mut held = filled(&slots, 2);
-        room_in(&slots, &held, GRACE);
+        room_in(&slots, &held, EVICTION_GRACE);
 
         assert!(slots.take().now_or_never().is_none(), "a third slot");
         held.clear();

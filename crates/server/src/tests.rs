@@ -88,7 +88,7 @@ async fn a_hang_up_ends_the_connection_without_a_byte() {
 async fn a_last_answer_is_given_and_ends_its_connection() {
     let port = |ConnectInfo(peer): ConnectInfo<SocketAddr>| async move { peer.port().to_string() };
     let last = |ConnectInfo(peer): ConnectInfo<SocketAddr>| async move {
-        (Extension(Last), peer.port().to_string()).into_response()
+        (Extension(CloseAfter), peer.port().to_string()).into_response()
     };
     let router = Router::new().route("/", get(port)).route("/last", get(last));
     let server = start(router, options()).await;

@@ -8,18 +8,18 @@ use base::retry::Retry;
 use model::{Account, AccountingResource, Company, CompanyId, Customer, RecordId};
 
 use super::{
-    Ask, Cut, Error, Page, PageAsk,
+    CallOptions, Error, Page, PageRequest, ReadTimes,
     address::Context,
     body,
     call::Call,
-    error::{By, Cause},
+    error::{AnsweredBy, Cause},
     paging,
-    request::Caller,
+    request::AreaClient,
 };
 
 /// The accounting API with one grant.
 #[derive(Debug, Clone)]
-pub struct Accounting(pub(super) Caller);
+pub struct Accounting(pub(super) AreaClient);
 
 /// A record as it was read.
 #[derive(Debug, Clone)]
@@ -27,34 +27,38 @@ pub struct Document {
     /// One JSON object, to the byte.
     pub json: Bytes,
     /// When it was read.
-    pub cut: Cut,
+    pub times: ReadTimes,
 }
 
 impl Accounting {
     /// A page of the companies of the grant.
-    pub async fn companies(&self, page: PageAsk, ask: &Ask) -> Result<Page<Company>, Error> {
+    pub async fn companies(&self, page: PageRequest, options: &CallOptions) -> Result<Page<Company>, Error> {
         let path = AccountingResource::Companies.path();
-        let numbered = |page| self.companies_numbered(page, ask);
-        paging::first_page::read(&self.0.core.learnt, &path, page, numbered, numbered).await
+        let numbered = |page| self.companies_numbered(page, options);
+        paging::first_page::read(&self.0.core.quirks, &path, page, numbered, numbered).await
     }
 
     /// A page of the companies by the provider's own number.
-    pub async fn companies_numbered(&self, page: PageAsk, ask: &Ask) -> Result<Page<Company>, Error> {
-        let known = self.0.core.learnt.facts.lock().none_for_companies;
+    pub async fn companies_numbered(
+        &self,
+        page: PageRequest,
+        options: &CallOptions,
+    ) -> Result<Page<Company>, Error> {
+        let known = self.0.core.quirks.facts.lock().none_for_companies;
         let none = known.unwrap_or(false);
-        match self.companies_with(none, page, ask).await {
+        match self.companies_with(none, page, options).await {
             // Page 0 is asked for once page 1 was answered, and may be refused for its number.
             Err(error) if page.number > 0 && may_be_about_context(&error, known.is_some()) => {
-                let second = self.companies_with(!none, page, ask).await;
+                let second = self.companies_with(!none, page, options).await;
                 if second.is_ok() {
-                    self.0.core.learnt.facts.lock().none_for_companies = Some(!none);
+                    self.0.core.quirks.facts.lock().none_for_companies = Some(!none);
                 }
                 // If neither is taken, what was refused first is what is wrong.
                 second.map_err(|other| if other.status == error.status { error } else { other })
             }
             first => {
                 if first.is_ok() {
-                    self.0.core.learnt.facts.lock().none_for_companies = Some(none);
+                    self.0.core.quirks.facts.lock().none_for_companies = Some(none);
                 }
                 first
             }
@@ -65,20 +69,20 @@ impl Accounting {
     pub async fn customers(
         &self,
         company: &CompanyId,
-        page: PageAsk,
-        ask: &Ask,
+        page: PageRequest,
+        options: &CallOptions,
     ) -> Result<Page<Customer>, Error> {
-        self.list(AccountingResource::Customers, company, page, ask, Customer::from_json).await
+        self.list(AccountingResource::Customers, company, page, options, Customer::from_json).await
     }
 
     /// A page of a company's accounts; templates have no id.
     pub async fn accounts(
         &self,
         company: &CompanyId,
-        page: PageAsk,
-        ask: &Ask,
+        page: PageRequest,
+        options: &CallOptions,
     ) -> Result<Page<Account>, Error> {
-        self.list(AccountingResource::Accounts, company, page, ask, Account::from_json).await
+        self.list(AccountingResource::Accounts, company, page, options, Account::from_json).await
     }
 
     /// A record by its id; of no company where it belongs to none. A company's own record is read with the form of `context` that
@@ -92,21 +96,23 @@ impl Accounting {
         resource: AccountingResource,
         company: Option<&CompanyId>,
         id: &RecordId,
-        ask: &Ask,
+        options: &CallOptions,
     ) -> Result<Document, Error> {
         let read = if resource == AccountingResource::Companies {
-            self.company(id, ask).await
+            self.company(id, options).await
         } else {
             let context = company.map_or(Context::None, |company| Context::Company(company.as_str()));
-            self.record_with(resource, context, id, ask).await
+            self.record_with(resource, context, id, options).await
         };
         match read {
             Ok(record) => {
                 let answered = (Instant::now(), company.cloned(), id.clone());
-                self.0.core.learnt.facts.lock().paths.insert(resource, answered);
+                self.0.core.quirks.facts.lock().paths.insert(resource, answered);
                 Ok(record)
             }
-            Err(error) if error.missing() == Some(By::Unknown) && self.answered_at(resource).is_some() => {
+            Err(error)
+                if error.missing() == Some(AnsweredBy::Unknown) && self.answered_at(resource).is_some() =>
+            {
                 Err(error.by_api())
             }
             Err(error) => Err(error),
@@ -115,35 +121,35 @@ impl Accounting {
 
     /// When the by-id path of a resource last answered with a record, since this worker started.
     pub fn answered_at(&self, resource: AccountingResource) -> Option<Instant> {
-        self.0.core.learnt.facts.lock().paths.get(&resource).map(|(at, ..)| *at)
+        self.0.core.quirks.facts.lock().paths.get(&resource).map(|(at, ..)| *at)
     }
 
     /// The record that the by-id path of a resource last answered with, since this worker started, and its company.
     pub fn last_record(&self, resource: AccountingResource) -> Option<(Option<CompanyId>, RecordId)> {
-        let facts = self.0.core.learnt.facts.lock();
+        let facts = self.0.core.quirks.facts.lock();
         facts.paths.get(&resource).map(|(_, company, id)| (company.clone(), id.clone()))
     }
 
     /// A company by its id, with the form of `context` that has worked before. A refusal that may be about it leads to the other
     /// forms, once.
-    async fn company(&self, id: &RecordId, ask: &Ask) -> Result<Document, Error> {
+    async fn company(&self, id: &RecordId, options: &CallOptions) -> Result<Document, Error> {
         let resource = AccountingResource::Companies;
-        let known = self.0.core.learnt.facts.lock().company_context;
+        let known = self.0.core.quirks.facts.lock().company_context;
         let first = known.unwrap_or_default();
         let forms = Context::of_company(id.as_str());
-        let mut refused = match self.record_with(resource, forms[first], id, ask).await {
+        let mut refused = match self.record_with(resource, forms[first], id, options).await {
             Err(error) if may_be_about_context(&error, known.is_some()) => error,
             read => {
                 if read.is_ok() {
-                    self.0.core.learnt.facts.lock().company_context = Some(first);
+                    self.0.core.quirks.facts.lock().company_context = Some(first);
                 }
                 return read;
             }
         };
         for (form, context) in forms.into_iter().enumerate().filter(|(form, _)| *form != first) {
-            match self.record_with(resource, context, id, ask).await {
+            match self.record_with(resource, context, id, options).await {
                 Ok(record) => {
-                    self.0.core.learnt.facts.lock().company_context = Some(form);
+                    self.0.core.quirks.facts.lock().company_context = Some(form);
                     return Ok(record);
                 }
                 // This form is a guess and may be refused for that alone, so the first refusal stands unless a retry can help.
@@ -166,21 +172,26 @@ impl Accounting {
         resource: AccountingResource,
         context: Context<'_>,
         id: &RecordId,
-        ask: &Ask,
+        options: &CallOptions,
     ) -> Result<Document, Error> {
         let call = self.0.call(Method::GET, format!("{}/{{id}}", resource.path()));
         let call = Call { id: id.as_str().into(), context, ..call };
         self.0
             .core
-            .call(&call, ask, |answer| {
-                Ok(Document { json: body::object(answer.documented()?)?, cut: answer.cut })
+            .call(&call, options, |answer| {
+                Ok(Document { json: body::object(answer.documented()?)?, times: answer.times })
             })
             .await
     }
 
-    async fn companies_with(&self, none: bool, page: PageAsk, ask: &Ask) -> Result<Page<Company>, Error> {
+    async fn companies_with(
+        &self,
+        none: bool,
+        page: PageRequest,
+        options: &CallOptions,
+    ) -> Result<Page<Company>, Error> {
         let context = if none { Context::None } else { Context::Absent };
-        self.numbered(AccountingResource::Companies, context, page, ask, &Company::from_json).await
+        self.numbered(AccountingResource::Companies, context, page, options, &Company::from_json).await
     }
 
     /// A page of a list of a company.
@@ -188,13 +199,13 @@ impl Accounting {
         &self,
         resource: AccountingResource,
         company: &CompanyId,
-        page: PageAsk,
-        ask: &Ask,
+        page: PageRequest,
+        options: &CallOptions,
         row: fn(&[u8], &CompanyId) -> Result<T, model::Error>,
     ) -> Result<Page<T>, Error> {
         let (context, row) = (Context::Company(company.as_str()), |json: &[u8]| row(json, company));
-        let numbered = |page| self.numbered(resource, context, page, ask, &row);
-        paging::first_page::read(&self.0.core.learnt, &resource.path(), page, numbered, numbered).await
+        let numbered = |page| self.numbered(resource, context, page, options, &row);
+        paging::first_page::read(&self.0.core.quirks, &resource.path(), page, numbered, numbered).await
     }
 
     /// A page by the provider's own number.
@@ -202,12 +213,12 @@ impl Accounting {
         &self,
         resource: AccountingResource,
         context: Context<'_>,
-        page: PageAsk,
-        ask: &Ask,
+        page: PageRequest,
+        options: &CallOptions,
         row: &impl Fn(&[u8]) -> Result<T, model::Error>,
     ) -> Result<Page<T>, Error> {
         let call = Call { query: page.query(&[]), context, ..self.0.call(Method::GET, resource.path()) };
-        self.0.core.call(&call, ask, |answer| paging::read_page(answer, page, row)).await
+        self.0.core.call(&call, options, |answer| paging::read_page(answer, page, row)).await
     }
 }
 

@@ -16,15 +16,15 @@ use model::{QUOTE_LIMIT, is_printable};
 use super::error::Cause;
 
 /// How much of an error's body is looked at.
-pub(super) const ERROR_BYTES: usize = 64 * 1024;
+pub(super) const MAX_ERROR_BYTES: usize = 64 * 1024;
 /// How much of it an error shows.
-const SHOWN_CHARACTERS: usize = QUOTE_LIMIT;
+const MAX_EXCERPT_CHARS: usize = QUOTE_LIMIT;
 /// A shorter secret is not looked for: it would be found everywhere.
-const SHORTEST_SECRET: usize = 4;
-const MARK: &[u8] = b"\xEF\xBB\xBF";
+const MIN_SECRET_LEN: usize = 4;
+const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
 /// Tokens, mail addresses, and what has the length of a GUID, of a key or of a signature.
-static PRIVATE: LazyLock<Option<Regex>> = LazyLock::new(|| {
+static SECRET_PATTERNS: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let kinds = [
         r"eyJ[A-Za-z0-9_-]{5,}(?:\.[A-Za-z0-9_-]*){0,2}",
         r"(?i:bearer)\s+[A-Za-z0-9._~+/=-]{8,}",
@@ -39,10 +39,10 @@ static PRIVATE: LazyLock<Option<Regex>> = LazyLock::new(|| {
 /// The start of an error's body; as much as there is, if it breaks off.
 pub(super) async fn read_start(mut response: Response) -> Bytes {
     let mut body = BytesMut::new();
-    while body.len() < ERROR_BYTES
+    while body.len() < MAX_ERROR_BYTES
         && let Ok(Some(chunk)) = response.chunk().await
     {
-        body.extend_from_slice(&chunk[..chunk.len().min(ERROR_BYTES - body.len())]);
+        body.extend_from_slice(&chunk[..chunk.len().min(MAX_ERROR_BYTES - body.len())]);
     }
     body.freeze()
 }
@@ -58,7 +58,7 @@ pub(super) fn check_type(headers: &HeaderMap, body: &[u8]) -> Result<(), Cause> 
 
 /// Whether there is nothing in it.
 pub(super) fn is_empty(body: &[u8]) -> bool {
-    without_mark(body).trim_ascii().is_empty()
+    without_bom(body).trim_ascii().is_empty()
 }
 
 /// The rows of a list. An empty body and `null` are lists without rows.
@@ -78,7 +78,7 @@ pub(super) fn object(body: &Bytes) -> Result<Bytes, Cause> {
 
 /// An answer of this shape.
 pub(super) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Cause> {
-    serde_json::from_slice(without_mark(body)).map_err(|error| malformed(&error))
+    serde_json::from_slice(without_bom(body)).map_err(|error| malformed(&error))
 }
 
 /// A member that may be `null`, which says as much as none.
@@ -89,14 +89,14 @@ pub(super) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Defaul
 }
 
 /// Some systems put a mark in front of UTF-8.
-pub(super) fn without_mark(body: &[u8]) -> &[u8] {
-    body.strip_prefix(MARK).unwrap_or(body)
+pub(super) fn without_bom(body: &[u8]) -> &[u8] {
+    body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body)
 }
 
 /// What an error's body says, in a few words on one line, with everything private hidden. Only its start is looked at.
 pub(super) fn excerpt(body: &[u8], secrets: &[&Secret]) -> Option<Box<str>> {
-    let body = without_mark(body);
-    let start = &body[..body.len().min(ERROR_BYTES)];
+    let body = without_bom(body);
+    let start = &body[..body.len().min(MAX_ERROR_BYTES)];
     let words = match serde_json::from_slice::<Value>(start) {
         Ok(value) => sentence(&value)?.to_owned(),
         // In JSON that cannot be read a secret may be written with escapes, and would not be found.
@@ -107,22 +107,22 @@ pub(super) fn excerpt(body: &[u8], secrets: &[&Secret]) -> Option<Box<str>> {
         }
         Err(_) => without_tags(&String::from_utf8_lossy(whole_words(body, start))),
     };
-    shown(&words, secrets)
+    cleaned_excerpt(&words, secrets)
 }
 
 /// Words of the provider, on one line and short, with everything private hidden.
-pub(super) fn shown(words: &str, secrets: &[&Secret]) -> Option<Box<str>> {
+pub(super) fn cleaned_excerpt(words: &str, secrets: &[&Secret]) -> Option<Box<str>> {
     // Hidden first and cut then: half a secret is not found.
     let hidden = hide(words, secrets);
     let words = hidden.split(|character: char| character.is_whitespace() || !is_printable(character));
     let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
-    let line: String = words.join(" ").chars().take(SHOWN_CHARACTERS).collect();
+    let line: String = words.join(" ").chars().take(MAX_EXCERPT_CHARS).collect();
     (!line.is_empty()).then(|| line.into())
 }
 
 /// The start of a body, without the word that it was cut in: half a secret is not found.
 fn whole_words<'a>(body: &[u8], start: &'a [u8]) -> &'a [u8] {
-    if body.len() <= start.len() && start.len() < ERROR_BYTES {
+    if body.len() <= start.len() && start.len() < MAX_ERROR_BYTES {
         return start;
     }
     let end = start.iter().rposition(|byte| byte.is_ascii_whitespace() || *byte == b'<');
@@ -134,14 +134,14 @@ fn hide<'a>(words: &'a str, secrets: &[&Secret]) -> Cow<'a, str> {
     for secret in secrets {
         // A token may stand there without the word before it.
         for part in [secret.reveal(), secret.reveal().trim_start_matches("Bearer ")] {
-            if part.len() >= SHORTEST_SECRET && hidden.contains(part) {
+            if part.len() >= MIN_SECRET_LEN && hidden.contains(part) {
                 hidden = Cow::Owned(hidden.replace(part, HIDDEN));
             }
         }
     }
-    match &*PRIVATE {
+    match &*SECRET_PATTERNS {
         Some(private) => Cow::Owned(private.replace_all(&hidden, HIDDEN).into_owned()),
-        // A pattern of ours that is none is a mistake; then nothing is shown at all.
+        // A pattern of ours that is none is a mistake; then nothing is cleaned_excerpt at all.
         None => Cow::Borrowed(HIDDEN),
     }
 }
@@ -263,13 +263,13 @@ mod tests {
     #[test]
     fn only_the_start_of_a_long_page_is_looked_at_and_no_half_of_a_word() {
         let secret = Secret::new("a-secret-of-ours");
-        let long = "<br>".repeat(ERROR_BYTES / 4 - 2) + "a-secret-of-ours and more";
+        let long = "<br>".repeat(MAX_ERROR_BYTES / 4 - 2) + "a-secret-of-ours and more";
         assert_eq!(excerpt(long.as_bytes(), &[&secret]), None);
 
-        let late = " ".repeat(ERROR_BYTES) + "late words";
+        let late = " ".repeat(MAX_ERROR_BYTES) + "late words";
         assert_eq!(excerpt(late.as_bytes(), &[]), None);
-        let words = "a b ".repeat(ERROR_BYTES);
-        assert_eq!(excerpt(words.as_bytes(), &[]).unwrap().chars().count(), SHOWN_CHARACTERS);
+        let words = "a b ".repeat(MAX_ERROR_BYTES);
+        assert_eq!(excerpt(words.as_bytes(), &[]).unwrap().chars().count(), MAX_EXCERPT_CHARS);
     }
 
     #[test]
@@ -277,10 +277,10 @@ mod tests {
         let secrets = [&Secret::new("Bearer abc.def"), &Secret::new("pässword")];
         let long = "x y ".repeat(48) + "tok: abc.def pässword";
 
-        let shown = excerpt(long.as_bytes(), &secrets).unwrap();
+        let cleaned_excerpt = excerpt(long.as_bytes(), &secrets).unwrap();
 
-        assert_eq!(shown.chars().count(), SHOWN_CHARACTERS);
-        assert!(shown.ends_with("tok: [hi"), "{shown}");
+        assert_eq!(cleaned_excerpt.chars().count(), MAX_EXCERPT_CHARS);
+        assert!(cleaned_excerpt.ends_with("tok: [hi"), "{cleaned_excerpt}");
         for private in [
             "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln",
             "eyJhbGciOiJSUzI1NiJ9",

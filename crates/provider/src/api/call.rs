@@ -9,7 +9,7 @@ use serde_json::Value;
 use base::{metrics::ApiArea, secret::Secret};
 
 use super::{
-    Cut,
+    ReadTimes,
     address::{self, Context},
     body,
     error::{Acted, Cause, Endpoint, Error},
@@ -48,17 +48,17 @@ pub(super) enum Authority<'a> {
 
 /// A success, read to its end.
 #[derive(Debug)]
-pub(super) struct Answer<'a> {
+pub(super) struct ApiResponse<'a> {
     /// From 200 to 299.
     pub(super) status: u16,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
-    pub(super) cut: Cut,
+    pub(super) times: ReadTimes,
     /// What it may repeat and nobody may see.
     pub(super) secrets: Vec<&'a Secret>,
 }
 
-impl Answer<'_> {
+impl ApiResponse<'_> {
     /// The body of an endpoint that documents 200: a 204 is no empty list, a 206 no whole one.
     pub(super) fn documented(&self) -> Result<&Bytes, Cause> {
         match self.status {
@@ -77,12 +77,12 @@ impl Answer<'_> {
 }
 
 #[cfg(test)]
-impl Answer<'_> {
+impl ApiResponse<'_> {
     /// A 200 with this body.
     pub(super) fn of(body: &'static str) -> Self {
         let now = std::time::SystemTime::UNIX_EPOCH;
-        let cut = Cut { sent: now, answered: now, date: None, age: None };
-        Self { status: 200, headers: HeaderMap::new(), body: body.into(), cut, secrets: Vec::new() }
+        let times = ReadTimes { sent: now, answered: now, date: None, age: None };
+        Self { status: 200, headers: HeaderMap::new(), body: body.into(), times, secrets: Vec::new() }
     }
 }
 

@@ -54,7 +54,7 @@ pub enum Acted {
 /// Who answered. That a thing is not there, or is gone, is known only where the API itself says so: what the gateway, a proxy
 /// or an empty page says is about the way there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum By {
+pub enum AnsweredBy {
     /// The gateway, before any API was asked.
     Gateway,
     /// The API.
@@ -131,27 +131,27 @@ pub enum Cause {
     #[error("the provider forbids it")]
     Forbidden {
         /// Who.
-        by: By,
+        by: AnsweredBy,
     },
     /// 404.
     #[error("{}", match by {
-        By::Gateway => "the gateway does not know the path",
-        By::Api => "there is no such thing",
-        By::Unknown => "nothing was found, and it is not clear who says so",
+        AnsweredBy::Gateway => "the gateway does not know the path",
+        AnsweredBy::Api => "there is no such thing",
+        AnsweredBy::Unknown => "nothing was found, and it is not clear who says so",
     })]
     NotFound {
         /// Who.
-        by: By,
+        by: AnsweredBy,
     },
     /// 410.
     #[error("{}", match by {
-        By::Gateway => "the gateway does not serve the path any more",
-        By::Api => "it is gone",
-        By::Unknown => "it is gone, and it is not clear who says so",
+        AnsweredBy::Gateway => "the gateway does not serve the path any more",
+        AnsweredBy::Api => "it is gone",
+        AnsweredBy::Unknown => "it is gone, and it is not clear who says so",
     })]
     Gone {
         /// Who.
-        by: By,
+        by: AnsweredBy,
     },
     /// 3xx. Not followed: a token goes nowhere that nobody configured.
     #[error("redirects are not followed: set provider.base.url to the address it points to")]
@@ -188,7 +188,7 @@ pub enum Cause {
     NotJson,
     /// The answer broke off.
     #[error("the answer broke off")]
-    Cut(#[source] reqwest::Error),
+    Truncated(#[source] reqwest::Error),
     /// The answer is not what this endpoint answers.
     #[error("the answer is not usable: {what}")]
     Malformed {
@@ -244,7 +244,7 @@ impl Error {
     }
 
     /// Who says that there is no such record, if somebody does: 404 and 410.
-    pub const fn missing(&self) -> Option<By> {
+    pub const fn missing(&self) -> Option<AnsweredBy> {
         match self.cause {
             Cause::NotFound { by } | Cause::Gone { by } => Some(by),
             _ => None,
@@ -254,7 +254,7 @@ impl Error {
     /// The same, where the API itself is known to say that there is no such record.
     pub fn by_api(mut self) -> Self {
         if let Cause::NotFound { by } | Cause::Gone { by } = &mut self.cause {
-            *by = By::Api;
+            *by = AnsweredBy::Api;
         }
         self
     }
@@ -262,9 +262,9 @@ impl Error {
     /// Whether it says nothing of who is to blame: what was asked for, or all that is behind it. Where others are answered
     /// meanwhile it is the former; what is only too early is neither.
     pub fn may_be_alone(&self) -> bool {
-        use Cause::{Cut, NotJson, Server, Timeout, Unreachable};
+        use Cause::{NotJson, Server, Timeout, Truncated, Unreachable};
         self.reach() == Reach::Everything
-            && matches!(self.cause, Server { .. } | Unreachable(_) | Timeout { .. } | NotJson | Cut(_))
+            && matches!(self.cause, Server { .. } | Unreachable(_) | Timeout { .. } | NotJson | Truncated(_))
     }
 
     /// What else would fail as well. Whoever has to choose between giving up one record, leaving a company for later and
@@ -318,8 +318,10 @@ impl Cause {
             Self::Token { .. } | Self::Credentials => (Never, Grant, Some(Counted::Unauthorized)),
             Self::Unsendable | Self::Company { .. } => (Never, Grant, None),
             Self::Quota { again } => (after(again), Everything, Some(Counted::Quota)),
-            Self::Forbidden { by: By::Gateway } => (Never, Everything, Some(Counted::Forbidden)),
-            Self::Forbidden { by: By::Api | By::Unknown } => (Never, Company, Some(Counted::Forbidden)),
+            Self::Forbidden { by: AnsweredBy::Gateway } => (Never, Everything, Some(Counted::Forbidden)),
+            Self::Forbidden { by: AnsweredBy::Api | AnsweredBy::Unknown } => {
+                (Never, Company, Some(Counted::Forbidden))
+            }
             Self::NotFound { .. } | Self::Gone { .. } => (Never, Record, Some(Counted::NotFound)),
             Self::Redirect => (Never, Everything, Some(Counted::Refused)),
             Self::Throttled { again } => (after(again), Everything, Some(Counted::Throttled)),
@@ -327,7 +329,7 @@ impl Cause {
             Self::Unreachable(_) => (Later, Everything, Some(Counted::Unreachable)),
             Self::Timeout { .. } => (Later, Everything, Some(Counted::Timeout)),
             // A proxy's page in the place of an answer stands before everything, and passes.
-            Self::NotJson | Self::Cut(_) => (Later, Everything, Some(Counted::Malformed)),
+            Self::NotJson | Self::Truncated(_) => (Later, Everything, Some(Counted::Malformed)),
             Self::Malformed { .. } => (Later, Record, Some(Counted::Malformed)),
             Self::TooLarge { .. } => (Never, Record, Some(Counted::Oversized)),
             Self::Unaddressable => (Never, Record, None),
@@ -407,7 +409,7 @@ mod tests {
             for (status, cause, reach) in [
                 (Some(400), Cause::Refused, Reach::Record),
                 (Some(500), Cause::Server { again: None }, Reach::Record),
-                (Some(403), Cause::Forbidden { by: By::Api }, Reach::Company),
+                (Some(403), Cause::Forbidden { by: AnsweredBy::Api }, Reach::Company),
                 (None, waited(ApiWait::Company), Reach::Company),
                 (Some(401), Cause::Token { remedy: None }, Reach::Grant),
                 (None, waited(ApiWait::Token), Reach::Grant),

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! - There is one place that sends (`request`); what every request carries, waits for and is judged by stands there alone.
-//! - A call ends with [`Ask::end`], whatever the provider does.
+//! - A call ends with [`CallOptions::deadline`], whatever the provider does.
 //! - A refusal for the rate is waited out inside the call; a refused token is replaced once; everything else is the
-//!   caller's to try again, by [`Error::retry`].
+//!   area_client's to try again, by [`Error::retry`].
 //! - Ids and filters are opaque: encoded, never taken apart.
 //! - No error, log line or metric shows a key, a token, a password or the provider's words beyond a short, cleaned excerpt.
 //!
@@ -22,9 +22,9 @@ pub mod budget;
 mod call;
 mod error;
 pub mod invoicing;
-mod learnt;
 mod paging;
 mod payroll;
+mod quirks;
 mod request;
 mod verdict;
 mod webhooks;
@@ -40,18 +40,20 @@ use url::Url;
 use base::{metrics::ApiArea, secret::Secret};
 use model::Traceparent;
 
-use self::request::{Caller, Core};
+use self::request::{AreaClient, Core};
 pub use self::{
     accounting::{Accounting, Document},
     budget::{Budget, Budgets, Rates},
-    error::{Acted, By, Cause, Endpoint, Error, Limit, Reach},
+    error::{Acted, AnsweredBy, Cause, Endpoint, Error, Limit, Reach},
     invoicing::Invoicing,
-    paging::{Judged, Next, Oddities, Page, PageAsk, Pagination, Total, Walk, page_hash, row_hash},
-    payroll::{Payroll, PayrollAsk},
-    webhooks::{Changed, EventType, Operation, Subscription, Webhook},
+    paging::{
+        NextPage, Oddities, Page, PageRequest, PageWalk, Pagination, Total, WalkStep, page_hash, row_hash,
+    },
+    payroll::{Payroll, PayrollRequest},
+    webhooks::{EventType, Operation, SubscribeRequest, UrlChange, Webhook},
 };
 /// Reads a page by the provider's own number; public for the simulations of lists, which have no provider.
-pub use self::{learnt::Learnt, paging::first_page::read as read_numbered};
+pub use self::{paging::first_page::read as read_numbered, quirks::Quirks};
 use crate::{
     Provider, Transport,
     auth::{Tokens, http::ProviderClock},
@@ -84,25 +86,25 @@ impl Priority {
 
 /// How something is asked for, whatever it is.
 #[derive(Debug, Clone, Copy)]
-pub struct Ask {
+pub struct CallOptions {
     /// Who goes first.
     pub priority: Priority,
     /// When the call ends at the latest.
-    pub end: Instant,
+    pub deadline: Instant,
     /// The trace it belongs to; without one it begins its own.
     pub trace: Option<Traceparent>,
 }
 
-impl Ask {
+impl CallOptions {
     /// With a priority, within a time from now.
     pub fn within(priority: Priority, time: Duration) -> Self {
-        Self { priority, end: Instant::now() + time, trace: None }
+        Self { priority, deadline: Instant::now() + time, trace: None }
     }
 }
 
 /// When an answer was true: somewhere between the first two, by our clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cut {
+pub struct ReadTimes {
     /// When the request was sent.
     pub sent: SystemTime,
     /// When the last byte of its answer was read.
@@ -155,20 +157,20 @@ impl Client {
 
     /// The accounting API and its webhooks.
     pub fn accounting(&self, tokens: Arc<dyn Tokens>) -> Accounting {
-        Accounting(self.caller(ApiArea::Accounting, tokens))
+        Accounting(self.area_client(ApiArea::Accounting, tokens))
     }
 
     /// The payroll API.
     pub fn payroll(&self, tokens: Arc<dyn Tokens>) -> Payroll {
-        Payroll(self.caller(ApiArea::Payroll, tokens))
+        Payroll(self.area_client(ApiArea::Payroll, tokens))
     }
 
-    /// The invoicing API, with tokens such as [`invoicing::Login`] has.
+    /// The invoicing API, with tokens such as [`invoicing::InvoicingTokens`] has.
     pub fn invoicing(&self, tokens: Arc<dyn Tokens>) -> Invoicing {
-        Invoicing(self.caller(ApiArea::Invoicing, tokens))
+        Invoicing(self.area_client(ApiArea::Invoicing, tokens))
     }
 
-    fn caller(&self, area: ApiArea, tokens: Arc<dyn Tokens>) -> Caller {
-        Caller { core: Arc::clone(&self.0), area, tokens }
+    fn area_client(&self, area: ApiArea, tokens: Arc<dyn Tokens>) -> AreaClient {
+        AreaClient { core: Arc::clone(&self.0), area, tokens }
     }
 }

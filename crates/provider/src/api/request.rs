@@ -22,11 +22,11 @@ use base::{
 use model::Traceparent;
 
 use super::{
-    Ask, Budget, Cut, Options, body,
-    budget::{Permit, TooLate},
-    call::{Answer, Authority, Call},
+    Budget, CallOptions, Options, ReadTimes, body,
+    budget::{BudgetTimeout, Permit},
+    call::{ApiResponse, Authority, Call},
     error::{Acted, Cause, Error, Limit},
-    learnt::Learnt,
+    quirks::Quirks,
     verdict,
 };
 use crate::{
@@ -44,12 +44,12 @@ const TRACE_HEADER: &str = "traceparent";
 const VERSION_HEADER: &str = "api-version";
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// A token that came at once was not waited for.
-const NO_WAIT: Duration = Duration::from_millis(1);
+const MIN_TOKEN_WAIT: Duration = Duration::from_millis(1);
 /// How often a connection that is in use is asked whether it lives, and how long it has to say so.
-const PING_EVERY: Duration = Duration::from_secs(10);
-const PING_ANSWERED: Duration = Duration::from_secs(5);
+const PING_INTERVAL: Duration = Duration::from_secs(10);
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
 /// By how much the client's own limit is longer than ours, so that ours tells which it was.
-const MARGIN: Duration = Duration::from_secs(1);
+const CLIENT_TIMEOUT_MARGIN: Duration = Duration::from_secs(1);
 
 /// What all clients of one provider share.
 #[derive(Debug)]
@@ -68,12 +68,12 @@ pub(super) struct Core {
     /// What time it is over there.
     pub(super) clock: ProviderClock,
     /// What has been found out by trying.
-    pub(super) learnt: Learnt,
+    pub(super) quirks: Quirks,
 }
 
 /// One area of the APIs, asked with the tokens of one grant.
 #[derive(Debug, Clone)]
-pub(super) struct Caller {
+pub(super) struct AreaClient {
     pub(super) core: Arc<Core>,
     pub(super) area: ApiArea,
     pub(super) tokens: Arc<dyn Tokens>,
@@ -86,20 +86,20 @@ struct Target {
 }
 
 /// A request's turn: it may be sent now.
-struct Turn<'a> {
+struct Admission<'a> {
     pass: Option<Pass<'a>>,
     permit: Permit,
     access: Option<Access>,
 }
 
 /// A request that was sent, and what its end says about the host.
-struct OnItsWay<'a> {
+struct InFlight<'a> {
     pass: Option<Pass<'a>>,
     since: Instant,
     patience: Duration,
 }
 
-impl Caller {
+impl AreaClient {
     /// A call with a token of the grant.
     pub(super) fn call(&self, method: Method, path: impl Into<Cow<'static, str>>) -> Call<'_> {
         Call::new(self.area, method, path, Authority::Tokens(&*self.tokens))
@@ -108,13 +108,13 @@ impl Caller {
 
 impl Core {
     pub(super) fn new(options: &Options, budget: Budget, clock: ProviderClock) -> Result<Self, Cause> {
-        let setup = |error: http::Setup| Cause::Setup { what: error.what, source: error.source };
+        let setup = |error: http::ClientSetupError| Cause::Setup { what: error.what, source: error.source };
         let hosts = &options.transport.hosts;
         hosts.check(&options.base_url).map_err(Cause::setup("use provider.base.url"))?;
         let client = || -> Result<reqwest::ClientBuilder, Cause> {
             let builder = http::builder(&options.transport).map_err(setup)?;
             // A balancer may answer for a connection whose other end is gone.
-            Ok(builder.http2_keep_alive_interval(PING_EVERY).http2_keep_alive_timeout(PING_ANSWERED))
+            Ok(builder.http2_keep_alive_interval(PING_INTERVAL).http2_keep_alive_timeout(PING_TIMEOUT))
         };
         let http = http::build(client()?).map_err(setup)?;
         let egress = match &options.egress_proxy {
@@ -145,7 +145,7 @@ impl Core {
             transport: options.transport.clone(),
             budget,
             clock,
-            learnt: Learnt::default(),
+            quirks: Quirks::default(),
         })
     }
 
@@ -153,25 +153,25 @@ impl Core {
     pub(super) async fn call<T>(
         &self,
         call: &Call<'_>,
-        ask: &Ask,
-        parse: impl Fn(&Answer) -> Result<T, Cause>,
+        options: &CallOptions,
+        parse: impl Fn(&ApiResponse) -> Result<T, Cause>,
     ) -> Result<T, Error> {
         let target = self.target(call).map_err(|cause| call.failed(cause, Acted::No))?;
         let mut renewed = false;
         let mut refused: Option<Error> = None;
         loop {
-            let Turn { pass, permit, access } =
-                self.turn(call, ask).await.map_err(|cause| in_vain(call, refused.take(), cause))?;
-            let on_its_way = OnItsWay { pass, since: Instant::now(), patience: self.patience() };
-            let outcome = self.attempt(call, ask, &target, access.as_ref(), &parse).await;
-            let elapsed = on_its_way.since.elapsed();
+            let Admission { pass, permit, access } =
+                self.turn(call, options).await.map_err(|cause| not_admitted(call, refused.take(), cause))?;
+            let in_flight = InFlight { pass, since: Instant::now(), patience: self.patience() };
+            let outcome = self.attempt(call, options, &target, access.as_ref(), &parse).await;
+            let elapsed = in_flight.since.elapsed();
             self.count(call, &outcome, elapsed);
-            on_its_way.end(&outcome);
+            in_flight.end(&outcome);
             let mut error = match outcome {
                 Ok(value) => {
                     permit.accepted();
                     if let Some(access) = &access {
-                        self.learnt.answered(call, access);
+                        self.quirks.answered(call, access);
                     }
                     return Ok(value);
                 }
@@ -191,14 +191,14 @@ impl Core {
             };
             if renewed || !self.is_about_token(call, &error, &access, elapsed) {
                 if let Cause::Token { remedy } = &mut error.cause {
-                    self.learnt.refused(call);
+                    self.quirks.refused(call);
                     *remedy = tokens.remedy().map(Into::into);
                 }
                 return Err(error);
             }
             let since = Instant::now();
-            let another = tokens.instead_of(&access, ask.end).await;
-            waited_for_token(ask, since);
+            let another = tokens.instead_of(&access, options.deadline).await;
+            waited_for_token(options, since);
             if let Err(source) = another {
                 return Err(Error { cause: source.into(), ..error });
             }
@@ -207,51 +207,51 @@ impl Core {
     }
 
     /// Waits for everything that a request waits for.
-    async fn turn(&self, call: &Call<'_>, ask: &Ask) -> Result<Turn<'_>, Cause> {
+    async fn turn(&self, call: &Call<'_>, options: &CallOptions) -> Result<Admission<'_>, Cause> {
         let circuit = self.budget.circuit();
         loop {
-            if Instant::now() >= ask.end {
+            if Instant::now() >= options.deadline {
                 return Err(Cause::Timeout { limit: Limit::Call });
             }
             // What goes through a proxy of its own says nothing about the host, nor the host about it.
             if !call.egress {
                 let waited = circuit
-                    .ready(ask.end)
+                    .ready(options.deadline)
                     .await
                     .map_err(|StaysOpen(left)| Cause::Waited { what: ApiWait::Circuit, left })?;
                 if !waited.is_zero() {
-                    metrics::api_waited(ask.priority.label(), ApiWait::Circuit, waited);
+                    metrics::api_waited(options.priority.label(), ApiWait::Circuit, waited);
                 }
             }
             // Waited for before the turn, so that who has none takes no place from those who have one.
-            let access = self.access(call, ask).await?;
+            let access = self.access(call, options).await?;
             let good = access.as_ref().is_some_and(|access| !self.is_over(access, Duration::ZERO));
             let permit = self
                 .budget
-                .admit(ask.priority, call.company(), ask.end)
+                .admit(options.priority, call.company(), options.deadline)
                 .await
-                .map_err(|TooLate { what, left }| Cause::Waited { what, left })?;
+                .map_err(|BudgetTimeout { what, left }| Cause::Waited { what, left })?;
             // Nobody waits with a turn in hand: if the token has ended meanwhile, the turn is another's.
             if good && access.as_ref().is_some_and(|access| self.is_over(access, Duration::ZERO)) {
                 permit.unused();
                 continue;
             }
             if call.egress {
-                return Ok(Turn { pass: None, permit, access });
+                return Ok(Admission { pass: None, permit, access });
             }
             match circuit.enter() {
-                Some(pass) => return Ok(Turn { pass: Some(pass), permit, access }),
+                Some(pass) => return Ok(Admission { pass: Some(pass), permit, access }),
                 None => permit.unused(),
             }
         }
     }
 
-    async fn access(&self, call: &Call<'_>, ask: &Ask) -> Result<Option<Access>, Cause> {
+    async fn access(&self, call: &Call<'_>, options: &CallOptions) -> Result<Option<Access>, Cause> {
         match call.authority {
             Authority::Tokens(tokens) => {
                 let since = Instant::now();
-                let access = tokens.token(ask.end).await;
-                waited_for_token(ask, since);
+                let access = tokens.token(options.deadline).await;
+                waited_for_token(options, since);
                 Ok(Some(access?))
             }
             Authority::Given(header) => {
@@ -271,7 +271,7 @@ impl Core {
     /// the reason, and what was asked for may have been done.
     fn is_about_token(&self, call: &Call<'_>, error: &Error, access: &Access, elapsed: Duration) -> bool {
         match error.cause {
-            Cause::Token { .. } => !self.learnt.is_for_lack_of_a_right(call, access),
+            Cause::Token { .. } => !self.quirks.is_for_lack_of_a_right(call, access),
             // The provider says so of tokens that have ended, too.
             Cause::Server { .. } => error.status == Some(500) && self.is_over(access, elapsed),
             _ => false,
@@ -287,17 +287,18 @@ impl Core {
     async fn attempt<T>(
         &self,
         call: &Call<'_>,
-        ask: &Ask,
+        options: &CallOptions,
         target: &Target,
         access: Option<&Access>,
-        parse: &impl Fn(&Answer) -> Result<T, Cause>,
+        parse: &impl Fn(&ApiResponse) -> Result<T, Cause>,
     ) -> Result<T, Error> {
         let request =
-            self.request(call, ask, target, access).map_err(|cause| call.failed(cause, Acted::No))?;
+            self.request(call, options, target, access).map_err(|cause| call.failed(cause, Acted::No))?;
         let limit = Instant::now() + self.transport.request;
-        let end = limit.min(ask.end);
+        let end = limit.min(options.deadline);
         let sent = SystemTime::now();
-        let late = || Cause::Timeout { limit: if limit <= ask.end { Limit::Request } else { Limit::Call } };
+        let late =
+            || Cause::Timeout { limit: if limit <= options.deadline { Limit::Request } else { Limit::Call } };
         let response = match timeout_at(end, request.send()).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => {
@@ -325,11 +326,11 @@ impl Core {
         let body = match timeout_at(end, http::read_bounded(response, self.transport.response_limit)).await {
             Ok(Ok(body)) => body,
             Ok(Err(ReadError::TooLarge { limit })) => return Err(failed(Cause::TooLarge { limit }, None)),
-            Ok(Err(ReadError::Broken(error))) => return Err(failed(broken(error, Cause::Cut), None)),
+            Ok(Err(ReadError::Broken(error))) => return Err(failed(broken(error, Cause::Truncated), None)),
             Err(_) => return Err(failed(late(), None)),
         };
-        let cut = Cut { sent, answered: SystemTime::now(), date: date(&headers), age: age(&headers) };
-        let answer = Answer { status, headers, body, cut, secrets };
+        let times = ReadTimes { sent, answered: SystemTime::now(), date: date(&headers), age: age(&headers) };
+        let answer = ApiResponse { status, headers, body, times, secrets };
         parse(&answer).map_err(|cause| {
             let words = matches!(cause, Cause::NotJson).then(|| body::excerpt(&answer.body, &answer.secrets));
             failed(cause, words.flatten())
@@ -357,16 +358,16 @@ impl Core {
     fn request(
         &self,
         call: &Call<'_>,
-        ask: &Ask,
+        options: &CallOptions,
         target: &Target,
         access: Option<&Access>,
     ) -> Result<reqwest::RequestBuilder, Cause> {
         let client = if call.egress { &self.egress } else { &self.http };
         let mut request = client
             .request(call.method.clone(), &target.url)
-            .timeout(self.transport.request + MARGIN)
+            .timeout(self.transport.request + CLIENT_TIMEOUT_MARGIN)
             .headers(target.headers.clone())
-            .header(TRACE_HEADER, trace(ask.trace).to_string());
+            .header(TRACE_HEADER, trace(options.trace).to_string());
         if let Some(access) = access {
             let mut header = HeaderValue::from_str(access.header.reveal()).map_err(|_| Cause::Unsendable)?;
             header.set_sensitive(true);
@@ -391,14 +392,14 @@ impl Core {
     }
 }
 
-impl OnItsWay<'_> {
+impl InFlight<'_> {
     /// Tells the circuit what an outcome says about the host.
     fn end<T>(mut self, outcome: &Result<T, Error>) {
         let Some(pass) = self.pass.take() else { return };
         let Err(error) = outcome else { return pass.alive() };
         match (error.status, &error.cause) {
             (Some(502..=504), _)
-            | (_, Cause::Unreachable(_) | Cause::Cut(_))
+            | (_, Cause::Unreachable(_) | Cause::Truncated(_))
             | (_, Cause::Timeout { limit: Limit::Connect | Limit::Read | Limit::Request }) => pass.failing(),
             (Some(status), _) if status < 500 => pass.alive(),
             // It may be about one record.
@@ -410,7 +411,7 @@ impl OnItsWay<'_> {
     }
 }
 
-impl Drop for OnItsWay<'_> {
+impl Drop for InFlight<'_> {
     /// Somebody who gives up early says nothing about the host. One who has waited for long does.
     fn drop(&mut self) {
         if let Some(pass) = self.pass.take()
@@ -423,7 +424,7 @@ impl Drop for OnItsWay<'_> {
 
 /// A call that did not get a turn. If it had one before and was refused for the rate, that says more than that it waited; but
 /// how long the wait is, is another now.
-fn in_vain(call: &Call<'_>, refused: Option<Error>, cause: Cause) -> Error {
+fn not_admitted(call: &Call<'_>, refused: Option<Error>, cause: Cause) -> Error {
     let left = match cause {
         Cause::Waited { left, .. } => left,
         Cause::Timeout { .. } => None,
@@ -445,10 +446,10 @@ fn broken(error: reqwest::Error, otherwise: fn(reqwest::Error) -> Cause) -> Caus
     }
 }
 
-fn waited_for_token(ask: &Ask, since: Instant) {
+fn waited_for_token(options: &CallOptions, since: Instant) {
     let waited = since.elapsed();
-    if waited > NO_WAIT {
-        metrics::api_waited(ask.priority.label(), ApiWait::Token, waited);
+    if waited > MIN_TOKEN_WAIT {
+        metrics::api_waited(options.priority.label(), ApiWait::Token, waited);
     }
 }
 

@@ -1,4 +1,4 @@
-//! An answer that is no success, told apart by its status, its headers and its body: the table that the whole request path
+//! An answer that is no success, error apart by its status, its headers and its body: the table that the whole request path
 //! rests on.
 //!
 //! The gateway and the APIs write errors each in their own way: `{"statusCode", "message"}` the one,
@@ -11,14 +11,14 @@ use serde_json::Value;
 
 use super::{
     body,
-    error::{Acted, By, Cause, Limit},
+    error::{Acted, AnsweredBy, Cause, Limit},
 };
 use crate::auth::http::{ProviderClock, retry_after};
 
 /// The longest wait that is taken from a text.
-const LONGEST_WAIT: Duration = Duration::from_secs(3_600);
+const MAX_WAIT: Duration = Duration::from_secs(3_600);
 /// A named wait of nothing at all would be a busy loop.
-const SHORTEST_WAIT: Duration = Duration::from_millis(100);
+const MIN_WAIT: Duration = Duration::from_millis(100);
 
 /// What an answer outside 2xx means. `with_token` tells whether the request had one.
 pub(super) fn refusal(
@@ -28,20 +28,20 @@ pub(super) fn refusal(
     with_token: bool,
     clock: &ProviderClock,
 ) -> Cause {
-    let told = Told::read(body);
-    let header = || retry_after(headers, clock).map(|wait| wait.max(SHORTEST_WAIT));
-    let named = || wait_in(&told.message).map(|wait| wait.clamp(SHORTEST_WAIT, LONGEST_WAIT));
+    let error = ApiErrorBody::read(body);
+    let header = || retry_after(headers, clock).map(|wait| wait.max(MIN_WAIT));
+    let named = || wait_in(&error.message).map(|wait| wait.clamp(MIN_WAIT, MAX_WAIT));
     let again = || header().or_else(named);
     match status {
         300..=399 => Cause::Redirect,
-        401 if told.contains("subscription key") || asks_for_key(headers) => Cause::Key,
+        401 if error.contains("subscription key") || asks_for_key(headers) => Cause::Key,
         401 if with_token => Cause::Token { remedy: None },
         401 => Cause::Credentials,
-        403 if header().is_some() || told.contains("call volume quota") => Cause::Quota { again: again() },
-        403 => Cause::Forbidden { by: told.by },
-        404 => Cause::NotFound { by: told.by },
+        403 if header().is_some() || error.contains("call volume quota") => Cause::Quota { again: again() },
+        403 => Cause::Forbidden { by: error.by },
+        404 => Cause::NotFound { by: error.by },
         408 => Cause::Timeout { limit: Limit::Provider },
-        410 => Cause::Gone { by: told.by },
+        410 => Cause::Gone { by: error.by },
         429 => Cause::Throttled { again: again() },
         500.. => Cause::Server { again: header() },
         _ => Cause::Refused,
@@ -58,22 +58,22 @@ pub(super) const fn acted(status: u16) -> Acted {
 }
 
 /// What an error's body tells.
-struct Told {
-    by: By,
+struct ApiErrorBody {
+    by: AnsweredBy,
     message: String,
 }
 
-impl Told {
+impl ApiErrorBody {
     fn read(body: &[u8]) -> Self {
-        let Ok(Value::Object(members)) = serde_json::from_slice(body::without_mark(body)) else {
-            return Self { by: By::Unknown, message: String::new() };
+        let Ok(Value::Object(members)) = serde_json::from_slice(body::without_bom(body)) else {
+            return Self { by: AnsweredBy::Unknown, message: String::new() };
         };
         let by = if members.contains_key("statusCode") {
-            By::Gateway
+            AnsweredBy::Gateway
         } else if members.contains_key("httpCode") || members.contains_key("ok") {
-            By::Api
+            AnsweredBy::Api
         } else {
-            By::Unknown
+            AnsweredBy::Unknown
         };
         let message = members.get("message").and_then(Value::as_str).unwrap_or_default().to_owned();
         Self { by, message }

@@ -8,16 +8,16 @@ use base::secret::Secret;
 use model::{AccountingResource, WebhookId};
 
 use super::{
-    Accounting, Ask, Error,
+    Accounting, CallOptions, Error,
     address::Context,
     body,
-    call::{Answer, Call},
-    error::{By, Cause},
+    call::{ApiResponse, Call},
+    error::{AnsweredBy, Cause},
 };
 
 /// What is subscribed to, and named again to end it.
 #[derive(Debug, Clone)]
-pub struct Subscription {
+pub struct SubscribeRequest {
     /// `thirdPartyApplicationName`.
     pub application: String,
     /// Receiver address.
@@ -69,7 +69,7 @@ pub struct EventType {
 
 /// What a change of address answers; the provider does not document it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Changed {
+pub enum UrlChange {
     /// The result of an operation.
     Operation(Operation),
     /// The webhook.
@@ -80,9 +80,13 @@ pub enum Changed {
 
 impl Accounting {
     /// Semantic names of the events of a resource.
-    pub async fn event_names(&self, resource: AccountingResource, ask: &Ask) -> Result<Vec<String>, Error> {
+    pub async fn event_names(
+        &self,
+        resource: AccountingResource,
+        options: &CallOptions,
+    ) -> Result<Vec<String>, Error> {
         let call = self.webhook_call(Method::GET, resource, "events");
-        self.0.core.call(&call, ask, |answer| body::rows(answer.documented()?)).await
+        self.0.core.call(&call, options, |answer| body::rows(answer.documented()?)).await
     }
 
     /// Subscribes. The webhook works once its receiver has accepted an `Acknowledge`.
@@ -92,8 +96,8 @@ impl Accounting {
     pub async fn subscribe(
         &self,
         resource: AccountingResource,
-        subscription: &Subscription,
-        ask: &Ask,
+        subscription: &SubscribeRequest,
+        options: &CallOptions,
     ) -> Result<Operation, Error> {
         let body = Some(json!({
             "thirdPartyApplicationName": subscription.application,
@@ -103,7 +107,7 @@ impl Accounting {
         }));
         let hide = vec![&subscription.secret];
         let call = Call { body, hide, ..self.webhook_call(Method::POST, resource, "subscribe") };
-        self.0.core.call(&call, ask, read_operation).await
+        self.0.core.call(&call, options, read_operation).await
     }
 
     /// A webhook as it stands.
@@ -111,11 +115,11 @@ impl Accounting {
         &self,
         resource: AccountingResource,
         id: &WebhookId,
-        ask: &Ask,
+        options: &CallOptions,
     ) -> Result<Webhook, Error> {
         let call = Call { id: id.as_str().into(), ..self.webhook_call(Method::GET, resource, "{id}") };
-        let parse = |answer: &Answer| body::parse(&body::object(answer.documented()?)?);
-        self.ask_about(resource, &call, ask, parse).await
+        let parse = |answer: &ApiResponse| body::parse(&body::object(answer.documented()?)?);
+        self.ask_about(resource, &call, options, parse).await
     }
 
     /// Enables or disables a webhook.
@@ -124,12 +128,12 @@ impl Accounting {
         resource: AccountingResource,
         id: &WebhookId,
         enable: bool,
-        ask: &Ask,
+        options: &CallOptions,
     ) -> Result<Operation, Error> {
         let body = Some(json!({ "webhookId": id, "enable": enable }));
         let call = self.webhook_call(Method::PUT, resource, "status/{id}");
         let call = Call { id: id.as_str().into(), body, ..call };
-        self.ask_about(resource, &call, ask, read_operation).await
+        self.ask_about(resource, &call, options, read_operation).await
     }
 
     /// Moves a webhook to another address, which must accept an `Acknowledge`.
@@ -138,13 +142,13 @@ impl Accounting {
         resource: AccountingResource,
         id: &WebhookId,
         url: &str,
-        ask: &Ask,
-    ) -> Result<Changed, Error> {
+        options: &CallOptions,
+    ) -> Result<UrlChange, Error> {
         let body = Some(json!({ "webhookId": id, "url": url }));
         let call = self.webhook_call(Method::PUT, resource, "change/{id}");
         let call = Call { id: id.as_str().into(), body, ..call };
         // A success is one, whatever it looks like.
-        self.ask_about(resource, &call, ask, |answer| Ok(changed(&answer.body, &answer.secrets))).await
+        self.ask_about(resource, &call, options, |answer| Ok(changed(&answer.body, &answer.secrets))).await
     }
 
     /// Deletes a webhook.
@@ -152,11 +156,11 @@ impl Accounting {
         &self,
         resource: AccountingResource,
         id: &WebhookId,
-        ask: &Ask,
+        options: &CallOptions,
     ) -> Result<Operation, Error> {
         let call = self.webhook_call(Method::DELETE, resource, "delete/{id}");
         let call = Call { id: id.as_str().into(), ..call };
-        self.ask_about(resource, &call, ask, read_operation).await
+        self.ask_about(resource, &call, options, read_operation).await
     }
 
     /// Makes a call about one webhook, and finds out who says that there is none where the body of a 404 or 410 does not tell: the
@@ -165,12 +169,12 @@ impl Accounting {
         &self,
         resource: AccountingResource,
         call: &Call<'_>,
-        ask: &Ask,
-        parse: impl Fn(&Answer) -> Result<T, Cause>,
+        options: &CallOptions,
+        parse: impl Fn(&ApiResponse) -> Result<T, Cause>,
     ) -> Result<T, Error> {
-        match self.0.core.call(call, ask, parse).await {
-            Err(error) if error.missing() == Some(By::Unknown) => {
-                let is_known = self.event_names(resource, ask).await.is_ok();
+        match self.0.core.call(call, options, parse).await {
+            Err(error) if error.missing() == Some(AnsweredBy::Unknown) => {
+                let is_known = self.event_names(resource, options).await.is_ok();
                 Err(if is_known { error.by_api() } else { error })
             }
             other => other,
@@ -201,7 +205,7 @@ impl Outcome {
     }
 }
 
-fn read_operation(answer: &Answer) -> Result<Operation, Cause> {
+fn read_operation(answer: &ApiResponse) -> Result<Operation, Cause> {
     let json = answer.json()?;
     if body::is_empty(json) {
         return Ok(Operation { state: None, webhook: None, errors: Vec::new() });
@@ -209,26 +213,26 @@ fn read_operation(answer: &Answer) -> Result<Operation, Cause> {
     Ok(body::parse::<Outcome>(&body::object(json)?)?.operation(&answer.secrets))
 }
 
-fn changed(body: &[u8], secrets: &[&Secret]) -> Changed {
+fn changed(body: &[u8], secrets: &[&Secret]) -> UrlChange {
     match body::parse::<serde_json::Map<String, Value>>(body) {
         Ok(members) if members.contains_key("responseState") => {
             let result = body::parse::<Outcome>(body);
-            result.map_or(Changed::Nothing, |result| Changed::Operation(result.operation(secrets)))
+            result.map_or(UrlChange::Nothing, |result| UrlChange::Operation(result.operation(secrets)))
         }
         Ok(members) if members.get("id").is_some_and(Value::is_string) => {
-            body::parse(body).map_or(Changed::Nothing, |webhook| Changed::Webhook(Box::new(webhook)))
+            body::parse(body).map_or(UrlChange::Nothing, |webhook| UrlChange::Webhook(Box::new(webhook)))
         }
-        _ => Changed::Nothing,
+        _ => UrlChange::Nothing,
     }
 }
 
 /// An error of a shape that nobody documents, in a few words.
 fn short(error: &Value, secrets: &[&Secret]) -> String {
     let words = match error {
-        Value::String(text) => body::shown(text, secrets),
+        Value::String(text) => body::cleaned_excerpt(text, secrets),
         Value::Object(_) | Value::Array(_) => body::excerpt(error.to_string().as_bytes(), secrets),
         // One without any words in it is shown as it is.
-        other => body::shown(&other.to_string(), secrets),
+        other => body::cleaned_excerpt(&other.to_string(), secrets),
     };
     words.map_or_else(|| "an error without words".to_owned(), String::from)
 }
@@ -241,16 +245,16 @@ mod tests {
     fn a_change_of_address_is_understood_in_every_form_and_in_none() {
         let operation = Operation { state: Some(7), webhook: WebhookId::new("w").ok(), errors: Vec::new() };
         let done = changed(br#"{"responseState":7,"webhookId":"w","errors":[]}"#, &[]);
-        assert_eq!(done, Changed::Operation(operation));
+        assert_eq!(done, UrlChange::Operation(operation));
 
-        let Changed::Webhook(webhook) = changed(br#"{"id":"w","url":"https://a","isActive":false}"#, &[])
+        let UrlChange::Webhook(webhook) = changed(br#"{"id":"w","url":"https://a","isActive":false}"#, &[])
         else {
             panic!("no webhook");
         };
         assert_eq!((webhook.url.as_deref(), webhook.active), (Some("https://a"), Some(false)));
 
         for body in ["", "null", "true", "OK", "{}", r#"{"responseState":"x"}"#, r#"{"id":7}"#] {
-            assert_eq!(changed(body.as_bytes(), &[]), Changed::Nothing, "{body}");
+            assert_eq!(changed(body.as_bytes(), &[]), UrlChange::Nothing, "{body}");
         }
     }
 
@@ -273,11 +277,11 @@ mod tests {
         let body = r#"{"responseState":0,"errors":["secret 'my-signing-secret-2024' was\u0007 used",
             {"message":"'my-signing-secret-2024'"},["my-signing-secret-2024"]]}"#;
 
-        let answer = Answer { secrets: secrets.iter().collect(), ..Answer::of(body) };
+        let answer = ApiResponse { secrets: secrets.iter().collect(), ..ApiResponse::of(body) };
         let operation = read_operation(&answer).unwrap();
 
         assert_eq!(operation.errors, ["secret '[hidden]' was used", "'[hidden]'", "[hidden]"]);
-        let Changed::Operation(changed) = changed(body.as_bytes(), &[&secrets[0]]) else { panic!("none") };
+        let UrlChange::Operation(changed) = changed(body.as_bytes(), &[&secrets[0]]) else { panic!("none") };
         assert_eq!(changed, operation);
     }
 
@@ -285,8 +289,8 @@ mod tests {
     fn a_success_that_says_nothing_is_one() {
         let nothing = Operation { state: None, webhook: None, errors: Vec::new() };
 
-        assert_eq!(read_operation(&Answer::of("")).unwrap(), nothing);
-        assert!(read_operation(&Answer::of("[]")).is_err());
+        assert_eq!(read_operation(&ApiResponse::of("")).unwrap(), nothing);
+        assert!(read_operation(&ApiResponse::of("[]")).is_err());
     }
 
     #[test]

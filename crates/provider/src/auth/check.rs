@@ -22,22 +22,22 @@ use super::{
     http::milliseconds,
     identity::Identity,
     keys::{self, Keys},
-    token::{self, Claims, Parts, Purpose, Rule, Rules},
+    token::{self, Claims, TokenParts, TokenPurpose, TokenRule, TokenRules},
 };
 use crate::{ANY_AUDIENCE, OAuth};
 
 /// What the provider told longer ago about its time is asked for again, before a token is refused for that.
-const RECENT: Duration = Duration::from_secs(300);
+const CLOCK_FRESHNESS: Duration = Duration::from_secs(300);
 /// Between two such questions.
-const ASKED_APART: Duration = Duration::from_secs(60);
+const TIME_REQUEST_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Checks the tokens of one identity service for one client.
 #[derive(Debug)]
-pub struct Check {
+pub struct TokenVerifier {
     keys: Keys,
     service: Identity,
     /// When the provider may be asked for the time again.
-    ask_after: Mutex<Option<Instant>>,
+    next_time_request: Mutex<Option<Instant>>,
     client: String,
     issuers: Vec<String>,
     audiences: Vec<String>,
@@ -49,7 +49,7 @@ pub struct Check {
 pub enum Error {
     /// It breaks a rule.
     #[error(transparent)]
-    Rule(#[from] Rule),
+    Rule(#[from] TokenRule),
     /// There is no key to check it with.
     #[error(transparent)]
     Keys(#[from] keys::Error),
@@ -69,7 +69,7 @@ impl Error {
 
 /// What an identity token came with.
 #[derive(Debug, Clone, Copy)]
-pub struct Company<'a> {
+pub struct LoginContext<'a> {
     /// What the login asked to have repeated.
     pub nonce: &'a Secret,
     /// The access token beside it.
@@ -78,7 +78,7 @@ pub struct Company<'a> {
     pub code: Option<&'a Secret>,
 }
 
-impl Check {
+impl TokenVerifier {
     /// By a provider's settings. Reads the file if `oauth.keys.location` names one.
     ///
     /// # Errors
@@ -91,7 +91,7 @@ impl Check {
         Ok(Self {
             keys,
             service: identity.clone(),
-            ask_after: Mutex::default(),
+            next_time_request: Mutex::default(),
             client: oauth.client_id.clone(),
             issuers: oauth.issuers.clone(),
             audiences: oauth.audiences.clone(),
@@ -110,13 +110,13 @@ impl Check {
     ///
     /// # Errors
     /// It is not, or cannot be checked.
-    pub async fn identity(&self, token: &Secret, company: Company<'_>) -> Result<Claims, Error> {
-        self.check(token, Some(company)).await
+    pub async fn identity(&self, token: &Secret, context: LoginContext<'_>) -> Result<Claims, Error> {
+        self.check(token, Some(context)).await
     }
 
     /// With what an identity token came; `None` for an access token.
-    async fn check(&self, token: &Secret, company: Option<Company<'_>>) -> Result<Claims, Error> {
-        let checked = self.try_check(token, company).await;
+    async fn check(&self, token: &Secret, context: Option<LoginContext<'_>>) -> Result<Claims, Error> {
+        let checked = self.try_check(token, context).await;
         metrics::token_checked(match &checked {
             Ok(_) => TokenCheck::Good,
             Err(Error::Rule(rule)) => rule.outcome(),
@@ -125,52 +125,56 @@ impl Check {
         checked
     }
 
-    async fn try_check(&self, token: &Secret, company: Option<Company<'_>>) -> Result<Claims, Error> {
-        let parts = Parts::read(token.reveal())?;
-        let checked = self.verify(&parts, company).await;
-        let is_another_look_worth_it = match &checked {
-            Err(Error::Rule(rule)) if rule.is_about_time() => self.hears_the_time().await,
-            Err(Error::Rule(Rule::Signature)) => self.keys.have_changed().await,
+    async fn try_check(&self, token: &Secret, context: Option<LoginContext<'_>>) -> Result<Claims, Error> {
+        let parts = TokenParts::read(token.reveal())?;
+        let checked = self.verify(&parts, context).await;
+        let retry_check = match &checked {
+            Err(Error::Rule(rule)) if rule.is_about_time() => self.refresh_clock().await,
+            Err(Error::Rule(TokenRule::Signature)) => self.keys.have_changed().await,
             _ => false,
         };
-        if is_another_look_worth_it { self.verify(&parts, company).await } else { checked }
+        if retry_check { self.verify(&parts, context).await } else { checked }
     }
 
-    async fn verify(&self, parts: &Parts<'_>, company: Option<Company<'_>>) -> Result<Claims, Error> {
+    async fn verify(
+        &self,
+        parts: &TokenParts<'_>,
+        context: Option<LoginContext<'_>>,
+    ) -> Result<Claims, Error> {
         let keys = self.keys.find(parts.kid.as_deref(), parts.x5t.as_deref()).await?;
         // After the keys are there: the document that names them names the issuer.
         let (issuers, clock) = (self.issuers(), self.service.clock());
         let audiences = self.audiences(&issuers);
         let client = self.client.as_str();
-        let purpose = match company {
-            None => Purpose::Access { client, audiences: &audiences },
-            Some(company) => Purpose::Identity {
+        let purpose = match context {
+            None => TokenPurpose::Access { client, audiences: &audiences },
+            Some(context) => TokenPurpose::Identity {
                 client,
-                nonce: company.nonce.reveal(),
-                access: company.access.map(Secret::reveal),
-                code: company.code.map(Secret::reveal),
+                nonce: context.nonce.reveal(),
+                access: context.access.map(Secret::reveal),
+                code: context.code.map(Secret::reveal),
             },
         };
-        let rules = Rules { issuers: &issuers, leeway_ms: milliseconds(clock.tolerance()), purpose };
+        let rules = TokenRules { issuers: &issuers, leeway_ms: milliseconds(clock.tolerance()), purpose };
         // After the keys are there: whoever sent them has also told the time.
         Ok(token::verify(parts, &keys, &rules, clock.now_ms())?)
     }
 
     /// Asks the provider for the time, unless it has told it recently; whether there is news.
-    async fn hears_the_time(&self) -> bool {
-        let is_recent = || self.service.clock().told_since().is_some_and(|since| since < RECENT);
+    async fn refresh_clock(&self) -> bool {
+        let is_recent = || self.service.clock().observed_age().is_some_and(|since| since < CLOCK_FRESHNESS);
         if is_recent() {
             return false;
         }
-        let mut ask_after = self.ask_after.lock().await;
+        let mut next_time_request = self.next_time_request.lock().await;
         // While this one waited for its turn, another may have asked.
         if is_recent() {
             return true;
         }
-        if ask_after.is_some_and(|moment| Instant::now() < moment) {
+        if next_time_request.is_some_and(|moment| Instant::now() < moment) {
             return false;
         }
-        *ask_after = Some(Instant::now() + ASKED_APART);
+        *next_time_request = Some(Instant::now() + TIME_REQUEST_INTERVAL);
         // Whatever the answer is, it has a date.
         discovery::fetch(&self.service).await.ok();
         is_recent()

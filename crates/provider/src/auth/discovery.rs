@@ -12,9 +12,9 @@ use super::identity::{Error, Identity};
 use crate::{HostPolicy, is_local, is_private};
 
 /// No document or key set of anybody is larger.
-pub(super) const DOCUMENT_BYTES: usize = 1024 * 1024;
+pub(super) const MAX_DOCUMENT_BYTES: usize = 1024 * 1024;
 /// The longest issuer that is taken.
-const LONGEST_ISSUER: usize = 2_048;
+const MAX_ISSUER_BYTES: usize = 2_048;
 
 /// What is of use to us.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(super) async fn fetch(identity: &Identity) -> Result<Discovery, Error> {
         what: "make the discovery address out of provider.auth.url".into(),
         source: Box::new(source),
     })?;
-    let body = identity.fetch(&address, DOCUMENT_BYTES).await?;
+    let body = identity.fetch(&address, MAX_DOCUMENT_BYTES).await?;
     read(&body, identity.address(), identity.hosts())
 }
 
@@ -54,7 +54,7 @@ fn read(body: &[u8], service: &Url, hosts: &HostPolicy) -> Result<Discovery, Err
     if hosts.check(&keys).is_err() {
         return Err(malformed("jwks_uri must be a host that provider.hosts.allowed allows"));
     }
-    let issuer = text("issuer").filter(|issuer| !issuer.is_empty() && issuer.len() <= LONGEST_ISSUER);
+    let issuer = text("issuer").filter(|issuer| !issuer.is_empty() && issuer.len() <= MAX_ISSUER_BYTES);
     Ok(Discovery { issuer: issuer.map(str::to_owned), keys })
 }
 

@@ -34,12 +34,12 @@ const MAX_PEM_BYTES: u64 = 1024 * 1024;
 /// A longer wait than this is taken as this: a provider that is back must be noticed.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(3_600);
 /// What is set aside for a body before it comes.
-const FIRST_BYTES: usize = 64 * 1024;
+const MAX_PREALLOCATED_BYTES: usize = 64 * 1024;
 
 /// Why no client can be made.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
-pub struct Setup {
+pub struct ClientSetupError {
     /// What was attempted, with the setting behind it.
     pub(crate) what: String,
     /// Why it did not work.
@@ -66,7 +66,7 @@ pub(crate) enum ReadError {
 ///
 /// # Errors
 /// The file of certificates cannot be used.
-pub fn builder(transport: &Transport) -> Result<reqwest::ClientBuilder, Setup> {
+pub fn builder(transport: &Transport) -> Result<reqwest::ClientBuilder, ClientSetupError> {
     let builder = reqwest::Client::builder()
         .redirect(reqwest::redirect::Policy::none())
         .referer(false)
@@ -87,10 +87,11 @@ pub fn builder(transport: &Transport) -> Result<reqwest::ClientBuilder, Setup> {
 ///
 /// # Errors
 /// TLS cannot be set up.
-pub fn build(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, Setup> {
-    builder
-        .build()
-        .map_err(|error| Setup { what: "set up TLS to the provider".into(), source: Box::new(error) })
+pub fn build(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, ClientSetupError> {
+    builder.build().map_err(|error| ClientSetupError {
+        what: "set up TLS to the provider".into(),
+        source: Box::new(error),
+    })
 }
 
 /// The system's DNS, without the addresses that the worker's policy does not admit. Every new connection asks it, so a name that has
@@ -131,7 +132,7 @@ pub(crate) async fn read_bounded(mut response: Response, limit: usize) -> Result
     if told.is_some_and(|length| length > limit) {
         return Err(ReadError::TooLarge { limit });
     }
-    let mut body = BytesMut::with_capacity(told.unwrap_or_default().min(FIRST_BYTES));
+    let mut body = BytesMut::with_capacity(told.unwrap_or_default().min(MAX_PREALLOCATED_BYTES));
     while let Some(chunk) = response.chunk().await.map_err(|error| ReadError::Broken(error.without_url()))? {
         if body.len() + chunk.len() > limit {
             return Err(ReadError::TooLarge { limit });
@@ -163,7 +164,7 @@ pub struct ProviderClock(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     /// What was told last, in milliseconds since 1970, and when that was, by [`lapse`].
-    told_ms: RwLock<Option<(i64, Duration)>>,
+    observed_ms: RwLock<Option<(i64, Duration)>>,
     /// Milliseconds that the two may differ before somebody should know.
     tolerance: Duration,
     warned: AtomicBool,
@@ -172,7 +173,7 @@ struct Shared {
 impl ProviderClock {
     /// A clock that says so once when the two are further apart than `tolerance`.
     pub fn new(tolerance: Duration) -> Self {
-        Self(Arc::new(Shared { told_ms: RwLock::default(), tolerance, warned: AtomicBool::new(false) }))
+        Self(Arc::new(Shared { observed_ms: RwLock::default(), tolerance, warned: AtomicBool::new(false) }))
     }
 
     /// Learns from the headers of an answer that has just come.
@@ -182,21 +183,23 @@ impl ProviderClock {
         let age: i64 = text(headers, &AGE).and_then(|age| age.parse::<u32>().ok()).unwrap_or_default().into();
         // Whole seconds are told, rounded down.
         let told = date.saturating_add(age * 1_000).saturating_add(500);
-        *self.0.told_ms.write() = Some((told, lapse::now()));
+        *self.0.observed_ms.write() = Some((told, lapse::now()));
         self.compare(told.saturating_sub(local_ms()));
     }
 
     /// Milliseconds since 1970, over there.
     pub fn now_ms(&self) -> i64 {
-        match *self.0.told_ms.read() {
+        match *self.0.observed_ms.read() {
             None => local_ms(),
-            Some((told_ms, at)) => told_ms.saturating_add(milliseconds(lapse::now().saturating_sub(at))),
+            Some((observed_ms, at)) => {
+                observed_ms.saturating_add(milliseconds(lapse::now().saturating_sub(at)))
+            }
         }
     }
 
     /// How long ago the provider has told the time; `None` if it never has.
-    pub fn told_since(&self) -> Option<Duration> {
-        self.0.told_ms.read().map(|(_, at)| lapse::now().saturating_sub(at))
+    pub fn observed_age(&self) -> Option<Duration> {
+        self.0.observed_ms.read().map(|(_, at)| lapse::now().saturating_sub(at))
     }
 
     /// How far the two clocks may differ, which is also how exactly times in tokens are taken.
@@ -236,8 +239,8 @@ pub(crate) fn milliseconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
-fn authorities(path: &Path) -> Result<Vec<reqwest::Certificate>, Setup> {
-    let wrong = |source: Box<dyn std::error::Error + Send + Sync>| Setup {
+fn authorities(path: &Path) -> Result<Vec<reqwest::Certificate>, ClientSetupError> {
+    let wrong = |source: Box<dyn std::error::Error + Send + Sync>| ClientSetupError {
         what: format!("read the certificates of provider.ssl.ca.location {}", path.display()),
         source,
     };
@@ -327,7 +330,7 @@ mod tests {
         let other = clock.clone();
         let far = |clock: &ProviderClock, expected: i64| (clock.now_ms() - expected).abs() < 30_000;
         assert!(far(&clock, local_ms()));
-        assert_eq!(clock.told_since(), None);
+        assert_eq!(clock.observed_age(), None);
 
         clock.observe(&headers(&[(DATE, "Sun, 06 Nov 1994 08:49:37 GMT")]));
         assert!(far(&other, 784_111_777_000), "{}", other.now_ms());
@@ -336,7 +339,7 @@ mod tests {
         // Neither nonsense nor silence is news.
         clock.observe(&headers(&[(DATE, "yesterday")]));
         clock.observe(&HeaderMap::new());
-        assert!(clock.told_since().is_some_and(|since| since < Duration::from_secs(30)));
+        assert!(clock.observed_age().is_some_and(|since| since < Duration::from_secs(30)));
         assert!(far(&clock, 784_111_777_000 + DAY_MS), "{}", clock.now_ms());
     }
 

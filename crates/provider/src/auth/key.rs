@@ -16,10 +16,10 @@ use serde_json::{Map, Value};
 
 /// A public RSA key. Clones are cheap.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Key(Arc<Material>);
+pub struct VerifyingKey(Arc<KeyMaterial>);
 
 #[derive(Debug, PartialEq, Eq)]
-struct Material {
+struct KeyMaterial {
     /// The name it goes by.
     kid: Option<String>,
     /// The thumbprint of its certificate.
@@ -28,7 +28,7 @@ struct Material {
     exponent: Vec<u8>,
 }
 
-impl Key {
+impl VerifyingKey {
     /// Whether the key's owner has signed this with RS256.
     #[must_use]
     pub fn has_signed(&self, message: &[u8], signature: &[u8]) -> bool {
@@ -42,7 +42,7 @@ impl Key {
         let [modulus, exponent] = [modulus, exponent].map(without_zeros);
         // In bytes: the sizes that a signature is accepted with.
         ((256..=1_024).contains(&modulus.len()) && (1..=8).contains(&exponent.len())).then(|| {
-            Self(Arc::new(Material { kid, x5t, modulus: modulus.to_vec(), exponent: exponent.to_vec() }))
+            Self(Arc::new(KeyMaterial { kid, x5t, modulus: modulus.to_vec(), exponent: exponent.to_vec() }))
         })
     }
 
@@ -91,7 +91,7 @@ impl Key {
     }
 
     /// Whether it has a `kid`.
-    pub(super) fn has_name(&self) -> bool {
+    pub(super) fn has_kid(&self) -> bool {
         self.0.kid.is_some()
     }
 }

@@ -38,7 +38,7 @@ const SIGNATURE_VERSION: &str = "v1";
 /// The form of envelopes that this version writes.
 const VERSION: u8 = 2;
 /// The form before, which it reads.
-const UNSTAMPED: u8 = 1;
+const VERSION_1: u8 = 1;
 const SALT: &[u8] = b"tributary grants v1";
 const AAD_PREFIX: &[u8] = b"tributary-grant\0";
 const KEY_LEN: usize = 32;
@@ -84,7 +84,7 @@ pub enum Error {
     #[error("it is damaged, or was written under another name")]
     Damaged,
     /// It was sealed by a version of Tributary that writes another form.
-    #[error("it has form {version}, and this version of Tributary reads forms {UNSTAMPED} and {VERSION}")]
+    #[error("it has form {version}, and this version of Tributary reads forms {VERSION_1} and {VERSION}")]
     Form {
         /// The form.
         version: u8,
@@ -135,8 +135,8 @@ impl BadSignature {
 
 /// The keys of this worker.
 pub struct Keyring {
-    current: Key,
-    previous: Option<Key>,
+    current: SealingKey,
+    previous: Option<SealingKey>,
     group: String,
 }
 
@@ -146,7 +146,8 @@ impl Keyring {
     /// # Errors
     /// The library refuses to derive a key.
     pub fn new(current: &Secret, previous: Option<&Secret>, group: &str) -> Result<Self, Error> {
-        let (current, previous) = (Key::derive(current)?, previous.map(Key::derive).transpose()?);
+        let (current, previous) =
+            (SealingKey::derive(current)?, previous.map(SealingKey::derive).transpose()?);
         Ok(Self { current, previous, group: group.to_owned() })
     }
 
@@ -177,7 +178,7 @@ impl Keyring {
         verify_slices_are_equal(key.tag(parts).as_ref(), &given).map_err(|_| BadSignature::Wrong)
     }
 
-    fn find(&self, kid: &str) -> Option<&Key> {
+    fn find(&self, kid: &str) -> Option<&SealingKey> {
         [Some(&self.current), self.previous.as_ref()].into_iter().flatten().find(|key| key.id == kid)
     }
 
@@ -214,13 +215,13 @@ impl Keyring {
         revision: u64,
         mut bytes: Zeroizing<Vec<u8>>,
     ) -> Result<Envelope, Error> {
-        let Key { id, cipher, .. } = &self.current;
+        let SealingKey { id, cipher, .. } = &self.current;
         let stamp = Stamp { group: self.group.clone(), serial, revision };
         // Grows by the tag while it is still readable: room for it now leaves no copy behind.
         let mut sealed = Zeroizing::new(Vec::with_capacity(bytes.len() + AES_256_GCM.tag_len()));
         sealed.append(&mut bytes);
         let nonce = cipher
-            .seal_in_place_append_tag(Aad::from(stamped(id, record_key, &stamp)), &mut *sealed)
+            .seal_in_place_append_tag(Aad::from(associated_data(id, record_key, &stamp)), &mut *sealed)
             .map_err(|_| Error::Failed)?;
         Ok(Envelope {
             v: VERSION,
@@ -238,12 +239,12 @@ impl Keyring {
     pub fn open_bytes(&self, record_key: &str, envelope: &Envelope) -> Result<Zeroizing<Vec<u8>>, Error> {
         let Envelope { v, kid, stamp, nonce, sealed } = envelope;
         let aad = match (*v, stamp) {
-            (UNSTAMPED, None) => associated(UNSTAMPED, kid, record_key),
-            (VERSION, Some(stamp)) => stamped(kid, record_key, stamp),
-            (UNSTAMPED | VERSION, _) => return Err(Error::Damaged),
+            (VERSION_1, None) => associated_data_v1(VERSION_1, kid, record_key),
+            (VERSION, Some(stamp)) => associated_data(kid, record_key, stamp),
+            (VERSION_1 | VERSION, _) => return Err(Error::Damaged),
             (version, _) => return Err(Error::Form { version }),
         };
-        let Some(Key { cipher, .. }) = self.find(kid) else {
+        let Some(SealingKey { cipher, .. }) = self.find(kid) else {
             return Err(Error::UnknownKey { kid: short(kid) });
         };
         let nonce = BASE64.decode(nonce).ok().and_then(|nonce| <[u8; NONCE_LEN]>::try_from(nonce).ok());
@@ -265,13 +266,13 @@ impl fmt::Debug for Keyring {
     }
 }
 
-struct Key {
+struct SealingKey {
     id: String,
     cipher: RandomizedNonceKey,
     letters: hmac::Key,
 }
 
-impl Key {
+impl SealingKey {
     fn derive(text: &Secret) -> Result<Self, Error> {
         let derived = Salt::new(HKDF_SHA256, SALT).extract(text.reveal().as_bytes());
         let (mut key, mut letters) = (Zeroizing::new([0; KEY_LEN]), Zeroizing::new([0; KEY_LEN]));
@@ -282,7 +283,7 @@ impl Key {
             (&b"dead-letters"[..], &mut letters[..]),
         ] {
             let info = [info];
-            let filled = derived.expand(&info, Length(out.len())).and_then(|okm| okm.fill(out));
+            let filled = derived.expand(&info, DerivedLength(out.len())).and_then(|okm| okm.fill(out));
             filled.map_err(|_| Error::Failed)?;
         }
         let cipher = RandomizedNonceKey::new(&AES_256_GCM, &*key).map_err(|_| Error::Failed)?;
@@ -304,16 +305,16 @@ impl Key {
 }
 
 /// How many bytes to derive.
-struct Length(usize);
+struct DerivedLength(usize);
 
-impl KeyType for Length {
+impl KeyType for DerivedLength {
     fn len(&self) -> usize {
         self.0
     }
 }
 
 /// What form 2 authenticates beside the grant: each text behind its length, so that no two mean the same.
-fn stamped(kid: &str, record_key: &str, stamp: &Stamp) -> Vec<u8> {
+fn associated_data(kid: &str, record_key: &str, stamp: &Stamp) -> Vec<u8> {
     let mut parts = [AAD_PREFIX, &[VERSION]].concat();
     for text in [kid, record_key, &stamp.group] {
         parts.extend((text.len() as u64).to_be_bytes());
@@ -325,7 +326,7 @@ fn stamped(kid: &str, record_key: &str, stamp: &Stamp) -> Vec<u8> {
 }
 
 /// What form 1 authenticates.
-fn associated(version: u8, kid: &str, record_key: &str) -> Vec<u8> {
+fn associated_data_v1(version: u8, kid: &str, record_key: &str) -> Vec<u8> {
     let parts = [AAD_PREFIX, &[version], kid.as_bytes(), b"\0", record_key.as_bytes()];
     parts.concat()
 }
@@ -345,12 +346,12 @@ fn short(kid: &str) -> String {
 #[cfg(any(test, feature = "samples"))]
 #[allow(clippy::unwrap_used, reason = "a test may panic")]
 pub fn unstamped(ring: &Keyring, record_key: &str, grant: &Grant) -> Envelope {
-    let Key { id, cipher, .. } = &ring.current;
+    let SealingKey { id, cipher, .. } = &ring.current;
     let mut sealed = grant.to_bytes().to_vec();
-    let aad = Aad::from(associated(UNSTAMPED, id, record_key));
+    let aad = Aad::from(associated_data_v1(VERSION_1, id, record_key));
     let nonce = cipher.seal_in_place_append_tag(aad, &mut sealed).unwrap();
     let (nonce, sealed) = (BASE64.encode(nonce.as_ref()), BASE64.encode(&sealed));
-    Envelope { v: UNSTAMPED, kid: id.clone(), stamp: None, nonce, sealed }
+    Envelope { v: VERSION_1, kid: id.clone(), stamp: None, nonce, sealed }
 }
 
 #[cfg(test)]

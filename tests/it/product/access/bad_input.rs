@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use provider::auth::{
     Area,
-    identity::{self, Outcome},
+    identity::{self, RefreshOutcome},
 };
 use simulator::knobs::Latency;
 use tokio::time::Instant;
@@ -61,6 +61,6 @@ async fn a_slow_provider_is_listened_to_until_the_end_and_not_longer() {
     let end = Instant::now() + Duration::from_secs(5);
     let outcome = identity(&provider).refresh(&token, Arc::new(|| true), end).await;
 
-    assert!(matches!(outcome, Outcome::Unknown(identity::Error::Silent)), "{outcome:?}");
+    assert!(matches!(outcome, RefreshOutcome::Unknown(identity::Error::Silent)), "{outcome:?}");
     assert!(end.elapsed() < Duration::from_secs(30), "{:?} late", end.elapsed());
 }

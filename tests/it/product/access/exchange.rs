@@ -5,10 +5,10 @@ use std::time::Duration;
 use base::{retry::Retry, secret::Secret};
 use provider::auth::{
     Area,
-    check::{self, Check},
-    identity::{self, OAuthCode, Outcome},
+    check::{self, TokenVerifier},
+    identity::{self, OAuthCode, RefreshOutcome},
     keys,
-    login::{self, CallbackError, Login},
+    login::{self, CallbackError, PendingLogin},
 };
 use simulator::{
     Simulator,
@@ -74,7 +74,7 @@ async fn a_login_works_over_tls_with_the_certificate_that_is_set() {
     let mut provider = provider(&simulator);
 
     let stranger = refresh(&identity(&provider), &Secret::new("r")).await;
-    assert!(matches!(stranger, Outcome::NotSent(identity::Error::Unreachable(_))), "{stranger:?}");
+    assert!(matches!(stranger, RefreshOutcome::NotSent(identity::Error::Unreachable(_))), "{stranger:?}");
     provider.transport.authorities = Some(path);
     let entered = log_in(&provider, Area::Payroll).await;
     refreshed(&identity(&provider), &entered.granted.refresh.unwrap()).await;
@@ -93,7 +93,7 @@ async fn pkce_is_used_when_it_is_set_and_only_then() {
     ] {
         simulator.provider().turn(|knobs| knobs.identity.pkce = knob);
         provider.oauth.pkce = pkce;
-        let login = Login::begin(&provider, Area::Accounting, REDIRECT, &clock()).unwrap();
+        let login = PendingLogin::begin(&provider, Area::Accounting, REDIRECT, &clock()).unwrap();
         let code = login.accept(&press(&provider, login.address()).await).unwrap();
 
         let finished = login.finish(code).await;
@@ -111,7 +111,10 @@ async fn left_alone(simulator: &Simulator) -> (identity::Identity, Secret, Secre
     simulator.provider().turn(|knobs| knobs.identity.unavailable = 5);
     for _ in 0..5 {
         let outcome = refresh(&identity, &token).await;
-        assert!(matches!(outcome, Outcome::Unknown(identity::Error::Unavailable { .. })), "{outcome:?}");
+        assert!(
+            matches!(outcome, RefreshOutcome::Unknown(identity::Error::Unavailable { .. })),
+            "{outcome:?}"
+        );
     }
     (identity, access, token)
 }
@@ -123,7 +126,9 @@ async fn a_service_that_fails_is_left_alone_and_no_token_finds_out_whether_it_an
     let before = count();
 
     let refused = refresh(&identity, &token).await;
-    let Outcome::NotSent(error @ identity::Error::Resting { .. }) = refused else { panic!("{refused:?}") };
+    let RefreshOutcome::NotSent(error @ identity::Error::Resting { .. }) = refused else {
+        panic!("{refused:?}")
+    };
     assert!(matches!(error.retry(), Retry::After(_)), "{error:?}");
     assert_eq!(count(), before, "a token was presented to a service that is left alone");
 
@@ -135,7 +140,7 @@ async fn a_service_that_fails_is_left_alone_and_no_token_finds_out_whether_it_an
         after_work: false,
     }];
     simulator.provider().turn(|knobs| knobs.identity.faults = faults);
-    let check = Check::new(&identity, &provider(&simulator).oauth).unwrap();
+    let check = TokenVerifier::new(&identity, &provider(&simulator).oauth).unwrap();
     let (checked, _) = tokio::join!(check.access(&access), identity.ready());
     let failed = checked.unwrap_err();
     assert!(matches!(failed, check::Error::Keys(keys::Error::Fetch(_))), "{failed:?}");
@@ -144,7 +149,7 @@ async fn a_service_that_fails_is_left_alone_and_no_token_finds_out_whether_it_an
     let answered = async {
         loop {
             if identity.ready().await.is_ok()
-                && let Outcome::Granted(_) = refresh(&identity, &token).await
+                && let RefreshOutcome::Granted(_) = refresh(&identity, &token).await
             {
                 return;
             }
@@ -171,7 +176,7 @@ async fn a_code_is_redeemed_once() {
     let provider = provider(&simulator);
     let identity = identity(&provider);
     let fresh = async || {
-        let login = Login::begin(&provider, Area::Accounting, REDIRECT, &clock()).unwrap();
+        let login = PendingLogin::begin(&provider, Area::Accounting, REDIRECT, &clock()).unwrap();
         let query = press(&provider, login.address()).await;
         Secret::new(query.split('&').find_map(|part| part.strip_prefix("code=")).unwrap())
     };
@@ -194,7 +199,7 @@ async fn a_refused_login_is_told_in_the_providers_words() {
     let simulator = start(|_| {}).await;
     simulator.provider().turn(|knobs| knobs.identity.refuse_login = Some("not <b>today</b>\n".into()));
     let provider = provider(&simulator);
-    let login = Login::begin(&provider, Area::Accounting, REDIRECT, &clock()).unwrap();
+    let login = PendingLogin::begin(&provider, Area::Accounting, REDIRECT, &clock()).unwrap();
 
     let refused = login.accept(&press(&provider, login.address()).await).unwrap_err();
 
@@ -205,7 +210,7 @@ async fn a_refused_login_is_told_in_the_providers_words() {
 async fn the_state_of_another_login_is_not_taken() {
     let simulator = start(|_| {}).await;
     let provider = provider(&simulator);
-    let begin = || Login::begin(&provider, Area::Accounting, REDIRECT, &clock()).unwrap();
+    let begin = || PendingLogin::begin(&provider, Area::Accounting, REDIRECT, &clock()).unwrap();
     let (ours, theirs) = (begin(), begin());
 
     let query = press(&provider, theirs.address()).await;
@@ -226,7 +231,7 @@ async fn an_identity_token_in_the_callback_does_no_harm() {
     let simulator = start(|_| {}).await;
     simulator.provider().turn(|knobs| knobs.identity.callback_id_token = true);
     let provider = provider(&simulator);
-    let login = Login::begin(&provider, Area::Accounting, REDIRECT, &clock()).unwrap();
+    let login = PendingLogin::begin(&provider, Area::Accounting, REDIRECT, &clock()).unwrap();
     let query = press(&provider, login.address()).await;
     assert!(query.contains("id_token="), "{query}");
 
@@ -247,9 +252,9 @@ async fn a_rotated_token_follows_the_former_and_the_former_ends_all() {
     let third = refreshed(&identity, &second).await.refresh.unwrap();
     let reused = refresh(&identity, &first).await;
 
-    assert!(matches!(reused, Outcome::Refused(OAuthCode::InvalidGrant)), "{reused:?}");
+    assert!(matches!(reused, RefreshOutcome::Refused(OAuthCode::InvalidGrant)), "{reused:?}");
     let ended = refresh(&identity, &third).await;
-    assert!(matches!(ended, Outcome::Refused(OAuthCode::InvalidGrant)), "{ended:?}");
+    assert!(matches!(ended, RefreshOutcome::Refused(OAuthCode::InvalidGrant)), "{ended:?}");
 }
 
 async fn a_token_that_is_not_rotated_may_be_left_out() {
@@ -283,12 +288,12 @@ async fn a_wrong_secret_is_told_apart_from_a_lost_grant() {
     ] {
         simulator.provider().turn(|knobs| knobs.identity.bad_client = knob);
         let refused = refresh(&identity(&provider), &token).await;
-        assert!(matches!(&refused, Outcome::Refused(code) if *code == expected), "{refused:?}");
+        assert!(matches!(&refused, RefreshOutcome::Refused(code) if *code == expected), "{refused:?}");
     }
     simulator.provider().identity.revoke_all(simulator.provider().clock.now());
     provider.oauth.client_secret = Secret::new("simulated-secret");
     let lost = refresh(&identity(&provider), &token).await;
-    assert!(matches!(lost, Outcome::Refused(OAuthCode::InvalidGrant)), "{lost:?}");
+    assert!(matches!(lost, RefreshOutcome::Refused(OAuthCode::InvalidGrant)), "{lost:?}");
 }
 
 async fn a_service_that_is_away_leaves_open_what_became_of_the_token_and_takes_it_later() {
@@ -301,7 +306,10 @@ async fn a_service_that_is_away_leaves_open_what_became_of_the_token_and_takes_i
     let away = refresh(&identity, &token).await;
 
     // A proxy may say so after its service has done the work.
-    assert!(matches!(away, Outcome::Unknown(identity::Error::Unavailable { status: 503, .. })), "{away:?}");
+    assert!(
+        matches!(away, RefreshOutcome::Unknown(identity::Error::Unavailable { status: 503, .. })),
+        "{away:?}"
+    );
     // Here it had not, and the token is good for another try.
     refreshed(&identity, &token).await;
 }
@@ -318,7 +326,7 @@ async fn a_lost_answer_leaves_open_what_became_of_the_token() {
 
     let lost = refresh(&identity(&provider), &token).await;
 
-    assert!(matches!(lost, Outcome::Unknown(_)), "{lost:?}");
+    assert!(matches!(lost, RefreshOutcome::Unknown(_)), "{lost:?}");
     // The token went out once: a client that tries again by itself would have ended the grant here.
     assert_eq!(issued(&simulator), before + 1);
 }
@@ -326,7 +334,7 @@ async fn a_lost_answer_leaves_open_what_became_of_the_token() {
 async fn a_code_that_is_pasted_ends_the_login_without_a_redirect() {
     let simulator = start(|_| {}).await;
     let provider = provider(&simulator);
-    let login = Login::begin(&provider, Area::Accounting, login::OUT_OF_BAND, &clock()).unwrap();
+    let login = PendingLogin::begin(&provider, Area::Accounting, login::OUT_OF_BAND, &clock()).unwrap();
     let mut address = login.address().clone();
     address.query_pairs_mut().append_pair("auto", "");
     let page = reqwest::Client::builder().no_proxy().build().unwrap().get(address).send().await.unwrap();

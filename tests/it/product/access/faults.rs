@@ -1,7 +1,7 @@
 //! Every fault that the identity service can be told to have: what comes of a refresh, and of a check that needs its keys.
 
 use base::retry::Retry;
-use provider::auth::{Area, check, identity::Outcome};
+use provider::auth::{Area, check, identity::RefreshOutcome};
 use simulator::knobs::{Effect, Endpoint, IdentityFault, Latency, Status, Tells};
 
 use super::token::key_set;
@@ -74,10 +74,10 @@ async fn a_refresh_is_never_told_as_undone_when_the_provider_has_rotated() {
         let outcome = refresh(&identity(&provider), &token).await;
 
         let word = match &outcome {
-            Outcome::Granted(_) => "granted",
-            Outcome::Refused(_) => "refused",
-            Outcome::NotSent(_) => "not sent",
-            Outcome::Unknown(_) => "unknown",
+            RefreshOutcome::Granted(_) => "granted",
+            RefreshOutcome::Refused(_) => "refused",
+            RefreshOutcome::NotSent(_) => "not sent",
+            RefreshOutcome::Unknown(_) => "unknown",
         };
         let (_, last) = simulator.provider().identity.exchanges(0, usize::MAX).pop().unwrap();
         let rotated = serde_json::to_value(&last).unwrap()["outcome"] == "rotated";
@@ -145,7 +145,7 @@ async fn the_time_is_asked_for_before_a_token_is_refused_for_its_age() {
 
         // With keys of its own it has not heard a word of the provider yet.
         let (identity, check) = checked(&provider);
-        assert_eq!(identity.clock().told_since(), None);
+        assert_eq!(identity.clock().observed_age(), None);
         check.access(&access).await.unwrap_or_else(|error| panic!("{days} days off: {error}"));
     }
 }

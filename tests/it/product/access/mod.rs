@@ -12,10 +12,10 @@ use provider::{
     OAuth, Provider, Transport,
     auth::{
         Area,
-        check::Check,
+        check::TokenVerifier,
         http::ProviderClock,
-        identity::{Granted, Identity, Outcome},
-        login::{Entered, Login},
+        identity::{Granted, Identity, RefreshOutcome},
+        login::{CompletedLogin, PendingLogin},
     },
 };
 use reqwest::redirect;
@@ -78,9 +78,9 @@ fn identity(provider: &Provider) -> Identity {
 }
 
 /// The identity service and the check of its tokens.
-fn checked(provider: &Provider) -> (Identity, Check) {
+fn checked(provider: &Provider) -> (Identity, TokenVerifier) {
     let identity = identity(provider);
-    let check = Check::new(&identity, &provider.oauth).unwrap();
+    let check = TokenVerifier::new(&identity, &provider.oauth).unwrap();
     (identity, check)
 }
 
@@ -101,15 +101,15 @@ async fn press(provider: &Provider, address: &Url) -> String {
 }
 
 /// A whole login.
-async fn log_in(provider: &Provider, area: Area) -> Entered {
-    let login = Login::begin(provider, area, REDIRECT, &clock()).unwrap();
+async fn log_in(provider: &Provider, area: Area) -> CompletedLogin {
+    let login = PendingLogin::begin(provider, area, REDIRECT, &clock()).unwrap();
     let query = press(provider, login.address()).await;
     let code = login.accept(&query).unwrap();
     login.finish(code).await.unwrap()
 }
 
 /// Presents a refresh token.
-async fn refresh(identity: &Identity, token: &Secret) -> Outcome {
+async fn refresh(identity: &Identity, token: &Secret) -> RefreshOutcome {
     let end = Instant::now() + Duration::from_secs(30);
     identity.refresh(token, Arc::new(|| true), end).await
 }
@@ -117,7 +117,7 @@ async fn refresh(identity: &Identity, token: &Secret) -> Outcome {
 /// Presents one that must be taken.
 async fn refreshed(identity: &Identity, token: &Secret) -> Granted {
     match refresh(identity, token).await {
-        Outcome::Granted(granted) => granted,
+        RefreshOutcome::Granted(granted) => granted,
         other => panic!("{other:?}"),
     }
 }

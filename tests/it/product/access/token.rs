@@ -7,7 +7,7 @@ use provider::auth::{
     Area,
     check::Error,
     keys,
-    token::{Claims, Rule},
+    token::{Claims, TokenRule},
 };
 use simulator::Simulator;
 
@@ -34,7 +34,7 @@ fn issued(simulator: &Simulator, scopes: &[&str]) -> Secret {
     Secret::new(simulator.provider().identity.grant(scopes).0)
 }
 
-fn rule(checked: Result<Claims, Error>) -> Rule {
+fn rule(checked: Result<Claims, Error>) -> TokenRule {
     match checked {
         Err(Error::Rule(rule)) => rule,
         other => panic!("{other:?}"),
@@ -80,7 +80,7 @@ async fn a_token_is_good_until_it_ends_by_the_providers_clock() {
     pass(&simulator, 160);
     refreshed(&identity, &second.refresh.unwrap()).await;
 
-    assert!(matches!(rule(check.access(&access).await), Rule::Expired { seconds: 360..=400 }));
+    assert!(matches!(rule(check.access(&access).await), TokenRule::Expired { seconds: 360..=400 }));
     check.access(&second.access).await.unwrap();
 }
 
@@ -98,15 +98,15 @@ async fn the_issuer_and_the_audience_are_settings() {
     checked(&provider).1.access(&token).await.unwrap();
     provider.oauth.audiences = vec![format!("{audience}/")];
     let refused = rule(checked(&provider).1.access(&token).await);
-    assert!(matches!(&refused, Rule::Audience { found } if *found == audience), "{refused:?}");
+    assert!(matches!(&refused, TokenRule::Audience { found } if *found == audience), "{refused:?}");
     provider.oauth.issuers = vec!["https://other.example".into()];
     let refused = rule(checked(&provider).1.access(&token).await);
-    assert!(matches!(&refused, Rule::Issuer { found } if *found == issuer), "{refused:?}");
+    assert!(matches!(&refused, TokenRule::Issuer { found } if *found == issuer), "{refused:?}");
     assert!(refused.to_string().contains("oauth.issuers"), "{refused}");
     provider.oauth.issuers.clear();
     provider.oauth.audiences.clear();
     provider.oauth.client_id = "other".into();
-    assert_eq!(rule(checked(&provider).1.access(&token).await), Rule::Client);
+    assert_eq!(rule(checked(&provider).1.access(&token).await), TokenRule::Client);
 }
 
 async fn a_rotated_key_is_found_without_a_restart() {
@@ -160,7 +160,7 @@ async fn keys_of_a_file_are_as_good_as_published_ones() {
     simulator.provider().identity.rotate_keys(true).unwrap();
     let (_, check) = checked(&provider);
     let refused = check.access(&issued(&simulator, &ACCOUNTING_SCOPES)).await;
-    assert!(matches!(refused, Err(Error::Rule(Rule::Signature))), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Rule(TokenRule::Signature))), "{refused:?}");
 }
 
 /// What the provider publishes.
@@ -178,7 +178,7 @@ async fn an_identity_token_is_no_access_token() {
     let refused = rule(checked(&provider).1.access(&granted.identity.unwrap()).await);
 
     // It is meant for the client, and no API.
-    assert_eq!(refused, Rule::Audience { found: provider.oauth.client_id.clone() });
+    assert_eq!(refused, TokenRule::Audience { found: provider.oauth.client_id.clone() });
 }
 
 async fn a_bent_token_is_refused() {
@@ -192,8 +192,8 @@ async fn a_bent_token_is_refused() {
     bent.replace_range(9..10, if bent[9..].starts_with('A') { "B" } else { "A" });
 
     for (token, expected) in [
-        (format!("{header}.{payload}.{bent}"), Rule::Signature),
-        (format!("{header}.e30.{signature}"), Rule::Signature),
+        (format!("{header}.{payload}.{bent}"), TokenRule::Signature),
+        (format!("{header}.e30.{signature}"), TokenRule::Signature),
     ] {
         assert_eq!(rule(check.access(&Secret::new(token)).await), expected);
     }

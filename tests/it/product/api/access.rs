@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use base::{retry::Retry, secret::Secret};
 use provider::{
-    api::{Ask, Cause, Priority, Rates},
+    api::{CallOptions, Cause, Priority, Rates},
     auth,
 };
 use simulator::Simulator;
@@ -88,7 +88,7 @@ async fn connectors_with_one_key_are_one_caller_to_the_provider() {
     let login = login(&simulator, None);
     let first = access.invoicing(&Party { rates, ..Party::new("books", &provider) }, &login).unwrap();
     let other = access.invoicing(&Party { rates, ..Party::new("shop", &slower) }, &login).unwrap();
-    let brief = || Ask::within(Priority::Webhook, Duration::from_secs(5));
+    let brief = || CallOptions::within(Priority::Webhook, Duration::from_secs(5));
 
     first.hooks(&brief()).await.unwrap_err();
     let sent = simulator.provider().gateway.request_count();

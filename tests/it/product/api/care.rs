@@ -16,7 +16,7 @@ use base::{
 };
 use model::{AccountingResource, CompanyId, Moment, RecordId, WebhookId};
 use provider::{
-    api::{Acted, Ask, Budget, Cause, Client, Limit, PayrollAsk, Priority, Rates, Reach},
+    api::{Acted, Budget, CallOptions, Cause, Client, Limit, PayrollRequest, Priority, Rates, Reach},
     auth::{self, Access, Tokens, http::ProviderClock},
 };
 use tokio::{
@@ -66,7 +66,7 @@ async fn a_read_asks_for_nothing_out_of_a_cache_and_tells_where_it_gets_it() {
 
     let companies = accounting.companies_numbered(page(1, 10), &ask()).await.unwrap();
 
-    assert_eq!(companies.cut.age, Some(Duration::from_secs(7)));
+    assert_eq!(companies.times.age, Some(Duration::from_secs(7)));
     assert!(provider.heads()[0].contains("cache-control: no-cache"), "{:?}", provider.heads());
 }
 
@@ -210,7 +210,7 @@ async fn a_host_that_never_answers_is_left_alone_however_short_the_calls_are() {
     options.transport.read = Duration::from_millis(400);
     options.transport.connect = Duration::from_millis(200);
     let accounting = client_of(&options, FREELY).accounting(Arc::new(Stale::default()));
-    let short = || Ask::within(Priority::Webhook, Duration::from_millis(300));
+    let short = || CallOptions::within(Priority::Webhook, Duration::from_millis(300));
 
     let mut calls = 0;
     loop {
@@ -301,7 +301,7 @@ async fn only_200_is_a_success_of_a_read() {
         let invoicing = client.invoicing(Arc::new(Stale::default()));
         let (company, id) = (CompanyId::new("c").unwrap(), RecordId::new("r").unwrap());
         let webhook = WebhookId::new("w").unwrap();
-        let wanted = PayrollAsk { page: page(1, 10), filter: None, order_by: None };
+        let wanted = PayrollRequest { page: page(1, 10), filter: None, order_by: None };
 
         let reads = [
             accounting.companies_numbered(page(1, 10), &ask()).await.map(drop),

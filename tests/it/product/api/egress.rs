@@ -9,7 +9,7 @@ use base::{retry::Chain, secret::Secret};
 use model::{InvoicingAction, InvoicingEntity, InvoicingHook};
 use provider::api::{
     Cause, Invoicing,
-    invoicing::{Login, NewHook},
+    invoicing::{InvoicingTokens, NewHook},
 };
 use simulator::{Simulator, settings::Tls};
 use tokio::{
@@ -108,7 +108,7 @@ fn invoicing(simulator: &Simulator, directory: &tempfile::TempDir, proxy: Option
     options.egress_proxy = proxy;
     let client = client_of(&options, FREELY);
     let password = simulator.provider().settings.invoicing.password.clone();
-    client.invoicing(Arc::new(Login::new(client.clone(), Arc::new(way(simulator, &password)))))
+    client.invoicing(Arc::new(InvoicingTokens::new(client.clone(), Arc::new(way(simulator, &password)))))
 }
 
 async fn a_hook_is_created_through_the_proxy_and_nothing_else_goes_there() {

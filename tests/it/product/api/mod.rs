@@ -23,7 +23,7 @@ use base::secret::Secret;
 use model::Moment;
 use provider::{
     Transport,
-    api::{Ask, Budget, Client, Options, PageAsk, Priority, Rates},
+    api::{Budget, CallOptions, Client, Options, PageRequest, Priority, Rates},
     auth::{self, Access, Tokens, http::ProviderClock},
 };
 use simulator::{Provider, Simulator};
@@ -87,12 +87,12 @@ fn client(simulator: &Simulator) -> Client {
     client_of(&options(simulator, None), FREELY)
 }
 
-fn ask() -> Ask {
-    Ask::within(Priority::Webhook, LONG)
+fn ask() -> CallOptions {
+    CallOptions::within(Priority::Webhook, LONG)
 }
 
-fn page(number: u32, size: u32) -> PageAsk {
-    PageAsk { number, size }
+fn page(number: u32, size: u32) -> PageRequest {
+    PageRequest { number, size }
 }
 
 /// Real tokens of a simulator, one after the other, without a login.

@@ -6,7 +6,7 @@ use std::{
 };
 
 use model::{CompanyId, Customer, PayrollCompany};
-use provider::api::{Accounting, Next, Oddities, PayrollAsk, Total, Walk};
+use provider::api::{Accounting, NextPage, Oddities, PageWalk, PayrollRequest, Total};
 use simulator::{
     Simulator,
     knobs::{Churn, Effect, EmptyList, Fault, ListOrder, PayrollTotal, Status, Target},
@@ -32,7 +32,7 @@ async fn scene(customers: u32) -> (Simulator, Accounting, CompanyId) {
 
 /// Reads a company's customers to the end, asking again for what fails: ids in order, what was odd, pages, failures.
 async fn read(accounting: &Accounting, company: &CompanyId, size: u32) -> (Vec<String>, Oddities, u32, u32) {
-    let (mut walk, mut seen) = (Walk::default(), HashSet::new());
+    let (mut walk, mut seen) = (PageWalk::default(), HashSet::new());
     let (mut ids, mut pages, mut failures) = (Vec::new(), 0, 0);
     loop {
         match accounting.customers(company, page(walk.number, size), &ask()).await {
@@ -40,7 +40,7 @@ async fn read(accounting: &Accounting, company: &CompanyId, size: u32) -> (Vec<S
                 pages += 1;
                 ids.extend(page.rows.iter().filter_map(|row| row.correlation_id.clone()));
                 let is_new = |row: &Customer| row.correlation_id.clone().is_none_or(|id| seen.insert(id));
-                if walk.look(&page, is_new).next == Next::End {
+                if walk.observe(&page, is_new).next == NextPage::End {
                     return (ids, walk.oddities, pages, failures);
                 }
             }
@@ -118,18 +118,18 @@ async fn payroll_is_read_with_its_totals_filter_and_order() {
     let payroll = client(&simulator).payroll(Granted::payroll(&simulator));
     let payroll = Arc::new(payroll);
     let read = async |filter: Option<&str>| {
-        let (mut walk, mut seen) = (Walk::default(), HashSet::new());
+        let (mut walk, mut seen) = (PageWalk::default(), HashSet::new());
         let (mut codes, mut totals) = (Vec::new(), BTreeSet::new());
         loop {
-            let wanted = PayrollAsk { page: page(walk.number, 2), filter, order_by: Some("companyCode") };
+            let wanted = PayrollRequest { page: page(walk.number, 2), filter, order_by: Some("companyCode") };
             let page = payroll.companies(wanted, &ask()).await.unwrap();
             codes.extend(page.rows.iter().filter_map(|row| row.company_code));
             match page.total {
-                Total::Told(told) => totals.insert(told.total_count),
+                Total::Reported(told) => totals.insert(told.total_count),
                 other => panic!("{other:?}"),
             };
             let is_new = |row: &PayrollCompany| row.company_code.is_none_or(|code| seen.insert(code));
-            if walk.look(&page, is_new).next == Next::End {
+            if walk.observe(&page, is_new).next == NextPage::End {
                 break;
             }
         }

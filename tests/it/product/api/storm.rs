@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use provider::api::{Accounting, Ask, Priority, Rates};
+use provider::api::{Accounting, CallOptions, Priority, Rates};
 use simulator::{
     Simulator,
     clock::{SECOND, Ticks},
@@ -163,6 +163,6 @@ async fn first_lane(accounting: &Accounting, lost: &Lost) -> Vec<Duration> {
 }
 
 async fn call(accounting: &Accounting, lane: Priority) {
-    let ask = Ask::within(lane, Duration::from_secs(90));
+    let ask = CallOptions::within(lane, Duration::from_secs(90));
     accounting.companies_numbered(page(1, 10), &ask).await.unwrap();
 }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use base::{retry::Retry, secret::Secret};
 use model::{AccountingResource, CompanyId};
 use provider::{
-    api::{Accounting, Acted, Ask, By, Cause, Error, Limit, Priority},
+    api::{Accounting, Acted, AnsweredBy, CallOptions, Cause, Error, Limit, Priority},
     auth::Tokens,
 };
 use simulator::{
@@ -50,12 +50,12 @@ fn oversized(code: u16) -> Effect {
     Effect::Oversized { bytes: 20 << 20, status: Status::new(code).unwrap() }
 }
 
-async fn companies(accounting: &Accounting, ask: &Ask) -> Result<usize, Error> {
+async fn companies(accounting: &Accounting, ask: &CallOptions) -> Result<usize, Error> {
     accounting.companies_numbered(page(1, 100), ask).await.map(|page| page.rows.len())
 }
 
 /// A fresh client's first call.
-async fn call(simulator: &Simulator, tokens: Arc<dyn Tokens>, ask: &Ask) -> Result<usize, Error> {
+async fn call(simulator: &Simulator, tokens: Arc<dyn Tokens>, ask: &CallOptions) -> Result<usize, Error> {
     companies(&client(simulator).accounting(tokens), ask).await
 }
 
@@ -71,16 +71,16 @@ async fn every_fault_has_its_cause_verdict_and_what_may_have_been_done() {
         (status(415), Some(415), |c| matches!(c, Cause::Refused), Retry::Never, No),
         (status(422), Some(422), |c| matches!(c, Cause::Refused), Retry::Never, No),
         (status(401), Some(401), |c| matches!(c, Cause::Token { .. }), Retry::Never, No),
-        (status(403), Some(403), |c| matches!(c, Cause::Forbidden { by: By::Api }), Retry::Never, No),
-        (status(404), Some(404), |c| matches!(c, Cause::NotFound { by: By::Api }), Retry::Never, No),
+        (status(403), Some(403), |c| matches!(c, Cause::Forbidden { by: AnsweredBy::Api }), Retry::Never, No),
+        (status(404), Some(404), |c| matches!(c, Cause::NotFound { by: AnsweredBy::Api }), Retry::Never, No),
         (
             Effect::UnknownPath,
             Some(404),
-            |c| matches!(c, Cause::NotFound { by: By::Gateway }),
+            |c| matches!(c, Cause::NotFound { by: AnsweredBy::Gateway }),
             Retry::Never,
             No,
         ),
-        (status(410), Some(410), |c| matches!(c, Cause::Gone { by: By::Api }), Retry::Never, No),
+        (status(410), Some(410), |c| matches!(c, Cause::Gone { by: AnsweredBy::Api }), Retry::Never, No),
         (
             status(408),
             Some(408),
@@ -96,12 +96,18 @@ async fn every_fault_has_its_cause_verdict_and_what_may_have_been_done() {
         (status(505), Some(505), |c| matches!(c, Cause::Server { .. }), Retry::Later, Unknown),
         (Effect::Drop, None, |c| matches!(c, Cause::Unreachable(_)), Retry::Later, Unknown),
         (Effect::LoseAnswer, None, |c| matches!(c, Cause::Unreachable(_)), Retry::Later, Unknown),
-        (Effect::Truncate, Some(200), |c| matches!(c, Cause::Cut(_)), Retry::Later, Yes),
+        (Effect::Truncate, Some(200), |c| matches!(c, Cause::Truncated(_)), Retry::Later, Yes),
         (Effect::InvalidJson, Some(200), |c| matches!(c, Cause::Malformed { .. }), Retry::Later, Yes),
         (Effect::WrongContentType, Some(200), |c| matches!(c, Cause::NotJson), Retry::Later, Yes),
         (html(200), Some(200), |c| matches!(c, Cause::NotJson), Retry::Later, Yes),
-        (html(404), Some(404), |c| matches!(c, Cause::NotFound { by: By::Unknown }), Retry::Never, No),
-        (html(410), Some(410), |c| matches!(c, Cause::Gone { by: By::Unknown }), Retry::Never, No),
+        (
+            html(404),
+            Some(404),
+            |c| matches!(c, Cause::NotFound { by: AnsweredBy::Unknown }),
+            Retry::Never,
+            No,
+        ),
+        (html(410), Some(410), |c| matches!(c, Cause::Gone { by: AnsweredBy::Unknown }), Retry::Never, No),
         (html(502), Some(502), |c| matches!(c, Cause::Server { .. }), Retry::Later, Unknown),
         (oversized(200), Some(200), |c| matches!(c, Cause::TooLarge { .. }), Retry::Never, Yes),
         (oversized(400), Some(400), |c| matches!(c, Cause::Refused), Retry::Never, No),
@@ -134,7 +140,7 @@ fn about(verdict: Retry, seconds: u64) -> bool {
 async fn a_wait_that_the_provider_names_is_told_and_waited_for_where_there_is_time() {
     let simulator = start(|_| {}).await;
     let tokens = Granted::accounting(&simulator);
-    let soon = || Ask::within(Priority::Webhook, Duration::from_secs(10));
+    let soon = || CallOptions::within(Priority::Webhook, Duration::from_secs(10));
     for tells in [Tells::Both, Tells::RetryAfter, Tells::Message] {
         simulator.provider().set_faults(vec![rule(Effect::Throttle { seconds: 17, tells })]);
         let error = call(&simulator, Arc::clone(&tokens) as _, &soon()).await.unwrap_err();
@@ -210,14 +216,14 @@ async fn what_a_token_is_not_for_is_forbidden() {
     let simulator = start(|_| {}).await;
     let payroll = Granted::payroll(&simulator);
     let scope = call(&simulator, payroll, &ask()).await.unwrap_err();
-    assert!(matches!(scope.cause, Cause::Forbidden { by: By::Api }), "{scope:?}");
+    assert!(matches!(scope.cause, Cause::Forbidden { by: AnsweredBy::Api }), "{scope:?}");
     assert!(scope.excerpt.as_deref().unwrap().contains("lacks the scope"), "{scope}");
 
     let accounting = client(&simulator).accounting(Granted::accounting(&simulator));
     let nobody = CompanyId::new("nobody's").unwrap();
     let company = accounting.customers(&nobody, page(1, 10), &ask()).await.unwrap_err();
 
-    assert!(matches!(company.cause, Cause::Forbidden { by: By::Api }), "{company:?}");
+    assert!(matches!(company.cause, Cause::Forbidden { by: AnsweredBy::Api }), "{company:?}");
     assert_eq!(company.retry(), Retry::Never);
 }
 
@@ -230,7 +236,8 @@ async fn a_time_limit_is_told_by_its_name() {
         let mut options = options(&simulator, None);
         adjust(&mut options.transport, short);
         let accounting = client_of(&options, FREELY).accounting(Arc::clone(&tokens) as _);
-        let error = companies(&accounting, &Ask::within(Priority::Webhook, within)).await.unwrap_err();
+        let error =
+            companies(&accounting, &CallOptions::within(Priority::Webhook, within)).await.unwrap_err();
         assert_eq!((error.retry(), error.acted), (Retry::Later, Acted::Unknown), "{error:?}");
         match error.cause {
             Cause::Timeout { limit } => limit,
@@ -316,7 +323,7 @@ async fn a_provider_that_fails_is_left_alone_and_asked_by_one_until_it_answers()
     let (mut tries, mut left) = (Tries::of("an open circuit makes a call wait"), 0..10);
     let (sent, waited) = loop {
         let sent = count();
-        let short = Ask::within(Priority::Webhook, Duration::from_millis(100));
+        let short = CallOptions::within(Priority::Webhook, Duration::from_millis(100));
         let error = companies(&accounting, &short).await.unwrap_err();
         if tries.held(matches!(error.cause, Cause::Waited { .. })) {
             break (sent, error);

@@ -11,8 +11,8 @@ use model::{
     Traceparent, WebhookId,
 };
 use provider::api::{
-    Accounting, Acted, Ask, By, Cause, Changed, Options, Subscription,
-    invoicing::{Login, NewHook, Password},
+    Accounting, Acted, AnsweredBy, CallOptions, Cause, Options, SubscribeRequest, UrlChange,
+    invoicing::{InvoicingTokens, NewHook, Password},
 };
 use simulator::{
     Simulator,
@@ -63,7 +63,7 @@ async fn a_request_goes_by_http_2_with_its_trace_and_comes_back_compressed() {
     accounting.customers(&company, page(1, 1), &ask()).await.unwrap();
     let before = simulator.provider().gateway.request_count();
     let trace: Traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".parse().unwrap();
-    let traced = Ask { trace: Some(trace), ..ask() };
+    let traced = CallOptions { trace: Some(trace), ..ask() };
 
     // Long enough to be compressed, and read whole.
     assert_eq!(accounting.customers(&company, page(1, 100), &traced).await.unwrap().rows.len(), 50);
@@ -97,10 +97,10 @@ async fn lists_and_records_are_what_the_provider_has() {
     let companies = accounting.companies_numbered(page(1, 100), &ask()).await.unwrap();
     let ids: Vec<_> = companies.rows.iter().map(|row| row.correlation_id.clone().unwrap()).collect();
     assert_eq!(ids, raw.companies().await);
-    let date = companies.cut.date.unwrap().duration_since(UNIX_EPOCH).unwrap();
+    let date = companies.times.date.unwrap().duration_since(UNIX_EPOCH).unwrap();
     let date = Moment::from_micros(i64::try_from(date.as_micros()).unwrap());
     assert_eq!(Some(date), Moment::parse(&noon().iso()));
-    assert!(companies.cut.sent <= companies.cut.answered);
+    assert!(companies.times.sent <= companies.times.answered);
 
     let company = CompanyId::new(ids[1].clone()).unwrap();
     let there = raw.company(company.as_str());
@@ -125,7 +125,7 @@ async fn lists_and_records_are_what_the_provider_has() {
     assert_eq!(document.json, there.get(&path).await.body);
     let unknown = RecordId::new("no/such?id#").unwrap();
     let error = accounting.record(AccountingResource::Accounts, Some(&company), &unknown, &ask()).await;
-    assert!(matches!(error.unwrap_err().cause, Cause::NotFound { by: provider::api::By::Api }));
+    assert!(matches!(error.unwrap_err().cause, Cause::NotFound { by: provider::api::AnsweredBy::Api }));
 }
 
 fn json(text: &str) -> serde_json::Value {
@@ -157,8 +157,8 @@ async fn every_resource_is_read_and_managed_at_its_own_path() {
     }
 }
 
-pub(super) fn subscription(events: Vec<String>) -> Subscription {
-    Subscription {
+pub(super) fn subscription(events: Vec<String>) -> SubscribeRequest {
+    SubscribeRequest {
         application: "tributary".into(),
         url: "https://receiver.example/webhooks/accounting/books".into(),
         secret: Secret::new("a-secret-for-signing-deliveries"),
@@ -176,7 +176,7 @@ async fn a_webhook_lives_its_whole_life() {
     let accounting = client(&simulator).accounting(Granted::accounting(&simulator));
     let resource = AccountingResource::IssuedInvoices;
     let events = accounting.event_names(resource, &ask()).await.unwrap();
-    let wanted = Subscription { url: receiver.url("/books"), ..subscription(events.clone()) };
+    let wanted = SubscribeRequest { url: receiver.url("/books"), ..subscription(events.clone()) };
 
     let made = accounting.subscribe(resource, &wanted, &ask()).await.unwrap();
     assert_eq!((made.state, made.errors.len()), (Some(3), 0));
@@ -199,8 +199,11 @@ async fn a_webhook_lives_its_whole_life() {
         let url = receiver.url(&format!("/{answer:?}"));
         let changed = accounting.change_url(resource, &id, &url, &ask()).await.unwrap();
         match (answer, &changed) {
-            (ChangeAnswer::Result, Changed::Operation(_)) | (ChangeAnswer::Nothing, Changed::Nothing) => {}
-            (ChangeAnswer::Record, Changed::Webhook(webhook)) => assert_eq!(webhook.url.as_ref(), Some(&url)),
+            (ChangeAnswer::Result, UrlChange::Operation(_)) | (ChangeAnswer::Nothing, UrlChange::Nothing) => {
+            }
+            (ChangeAnswer::Record, UrlChange::Webhook(webhook)) => {
+                assert_eq!(webhook.url.as_ref(), Some(&url))
+            }
             _ => panic!("{answer:?}: {changed:?}"),
         }
         assert_eq!(accounting.webhook(resource, &id, &ask()).await.unwrap().url, Some(url));
@@ -304,10 +307,10 @@ async fn a_missing_webhook_is_the_apis_word_whatever_its_body() {
                 ];
 
                 let by = match body {
-                    MissingBody::Gateway => By::Gateway,
-                    MissingBody::Api => By::Api,
-                    _ if are_known => By::Api,
-                    _ => By::Unknown,
+                    MissingBody::Gateway => AnsweredBy::Gateway,
+                    MissingBody::Api => AnsweredBy::Api,
+                    _ if are_known => AnsweredBy::Api,
+                    _ => AnsweredBy::Unknown,
                 };
                 for error in missing.map(Result::unwrap_err) {
                     assert_eq!(
@@ -342,15 +345,15 @@ async fn a_missing_record_is_the_apis_word_once_its_path_has_answered() {
                 read.unwrap_err().missing()
             };
             let by_body = match body {
-                MissingBody::Api => By::Api,
-                MissingBody::Gateway => By::Gateway,
-                _ => By::Unknown,
+                MissingBody::Api => AnsweredBy::Api,
+                MissingBody::Gateway => AnsweredBy::Gateway,
+                _ => AnsweredBy::Unknown,
             };
 
             assert_eq!(by().await, Some(by_body), "{body:?}");
             accounting.record(resource, Some(&company), &there, &ask()).await.unwrap();
             // The gateway's own words need a later proof.
-            let after = if by_body == By::Gateway { By::Gateway } else { By::Api };
+            let after = if by_body == AnsweredBy::Gateway { AnsweredBy::Gateway } else { AnsweredBy::Api };
             assert_eq!(by().await, Some(after), "{body:?}");
         }
     }
@@ -391,7 +394,7 @@ async fn invoicing_logs_in_by_password_and_manages_its_hooks() {
     .await;
     let client = client(&simulator);
     let password = simulator.provider().settings.invoicing.password.clone();
-    let login = Login::new(client.clone(), Arc::new(way(&simulator, &password)));
+    let login = InvoicingTokens::new(client.clone(), Arc::new(way(&simulator, &password)));
     let invoicing = client.invoicing(Arc::new(login));
     assert_eq!(invoicing.hooks(&ask()).await.unwrap(), []);
     let new = NewHook {
@@ -426,7 +429,7 @@ async fn invoicing_logs_in_by_password_and_manages_its_hooks() {
 async fn a_wrong_password_is_tried_once() {
     let simulator = start(|_| {}).await;
     let client = client(&simulator);
-    let login = Login::new(client.clone(), Arc::new(way(&simulator, "wrong-password")));
+    let login = InvoicingTokens::new(client.clone(), Arc::new(way(&simulator, "wrong-password")));
     let invoicing = client.invoicing(Arc::new(login));
 
     for _ in 0..3 {
@@ -444,7 +447,7 @@ async fn many_that_need_a_login_cause_one() {
     let simulator = start(|_| {}).await;
     let client = client(&simulator);
     let password = simulator.provider().settings.invoicing.password.clone();
-    let login = Login::new(client.clone(), Arc::new(way(&simulator, &password)));
+    let login = InvoicingTokens::new(client.clone(), Arc::new(way(&simulator, &password)));
     let invoicing = client.invoicing(Arc::new(login));
 
     let long = ask();

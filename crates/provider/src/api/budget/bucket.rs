@@ -6,12 +6,12 @@ use tokio::time::Instant;
 
 /// The tokens of one budget. Rate and burst are told with each use, since both may move.
 #[derive(Debug)]
-pub(super) struct Bucket {
+pub(super) struct TokenBucket {
     tokens: f64,
     at: Instant,
 }
 
-impl Bucket {
+impl TokenBucket {
     /// One with so many tokens.
     pub(super) fn new(tokens: f64, now: Instant) -> Self {
         Self { tokens, at: now }
@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn tokens_come_with_time_and_not_beyond_the_burst() {
         let start = Instant::now();
-        let mut bucket = Bucket::new(1.0, start);
+        let mut bucket = TokenBucket::new(1.0, start);
         bucket.take();
         assert!(!bucket.has_token());
         assert_eq!(bucket.wait(4.0), Duration::from_millis(250));

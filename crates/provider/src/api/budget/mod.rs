@@ -2,22 +2,22 @@
 //!
 //! ```text
 //! request ─▶ priority: webhook ▶ repair ▶ snapshot ─▶ company's bucket ─▶ application's bucket ─▶ so many on their way ─▶ sent
-//!                  FIFO; every tenth turn to a lower one                   ▲ rate: adapt ◀── 429, quota ◀── answer
+//!                  FIFO; every tenth turn to a lower one                   ▲ rate: adaptive_rate ◀── 429, quota ◀── answer
 //! ```
 //!
 //! - The provider counts by subscription key, so all clients of a key in this process share one budget ([`Budgets`]).
 //! - A lower priority gets what the higher ones leave, and the lower ones together a tenth of the turns whatever those want.
 //! - A company at its limit holds up nobody but itself.
 //! - A refusal stops its company, or everything, for as long as the provider names, and cuts the rate: which of the two,
-//!   `state` says, and by how much, `adapt`.
+//!   `state` says, and by how much, `adaptive_rate`.
 //! - The last quarter of those that may be on their way is not for the snapshot: pages that hang let events through.
 //! - Whoever goes away while waiting takes no turn; a [`Permit`] that is dropped makes room for the next.
 //!
 //! On failure: a request whose turn cannot come before its end is told so, with how long it would have been.
 
-mod adapt;
+mod adaptive_rate;
 mod bucket;
-mod companies;
+mod company_rates;
 mod queues;
 mod registry;
 mod state;
@@ -41,12 +41,12 @@ pub use self::registry::Budgets;
 use self::{
     queues::Waiter,
     registry::Registration,
-    state::{State, Step, Turn},
+    state::{BudgetState, DispatchStep, Ticket},
 };
 use super::Priority;
 
 /// A worker has at least this part of a budget: one that owns nothing may still have to ask for something.
-const LEAST_SHARE: f64 = 0.01;
+const MIN_SHARE: f64 = 0.01;
 
 /// How much may be asked for.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -80,14 +80,14 @@ impl Rates {
 /// One subscription key's budget. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Budget {
-    shared: Arc<Shared>,
+    shared: Arc<SharedBudget>,
     /// Whose wishes count for as long as this or a clone of it is kept.
     _registration: Option<Arc<Registration>>,
 }
 
 /// A turn that does not come in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TooLate {
+pub struct BudgetTimeout {
     /// What it waited for.
     pub what: ApiWait,
     /// How much longer it would have been, where that is known.
@@ -97,14 +97,14 @@ pub struct TooLate {
 /// A request that may be sent now. Dropped, it makes room for the next.
 #[derive(Debug)]
 pub struct Permit {
-    shared: Arc<Shared>,
-    turn: Turn,
+    shared: Arc<SharedBudget>,
+    turn: Ticket,
 }
 
 /// How a budget stands.
 #[cfg(any(test, feature = "samples"))]
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Status {
+pub struct BudgetStatus {
     /// Requests a second that connectors want, over all workers.
     pub setting: f64,
     /// Requests a second that are sent at most, now.
@@ -114,8 +114,8 @@ pub struct Status {
 }
 
 #[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
+struct SharedBudget {
+    state: Mutex<BudgetState>,
     /// Somebody came, or something was freed, while the dispatcher rests.
     changed: Notify,
     /// What is known about the host behind the key.
@@ -125,16 +125,16 @@ struct Shared {
 impl Budget {
     /// A budget of its own. Most want one of [`Budgets`].
     pub fn new(rates: Rates) -> Self {
-        Self { shared: Shared::new(rates), _registration: None }
+        Self { shared: SharedBudget::new(rates), _registration: None }
     }
 
     /// This worker's part of the application's rate: up to 1, and never nothing.
     pub fn set_share(&self, share: f64) {
-        let share = if share.is_nan() { 1.0 } else { share.clamp(LEAST_SHARE, 1.0) };
+        let share = if share.is_nan() { 1.0 } else { share.clamp(MIN_SHARE, 1.0) };
         let mut state = self.shared.state.lock();
         let by = share / state.share;
         state.share = share;
-        state.adapt.scale(by);
+        state.adaptive.scale(by);
         drop(state);
         self.shared.changed.notify_one();
     }
@@ -148,11 +148,11 @@ impl Budget {
         priority: Priority,
         company: Option<&str>,
         end: Instant,
-    ) -> Result<Permit, TooLate> {
+    ) -> Result<Permit, BudgetTimeout> {
         let since = Instant::now();
         let waiting = match self.enter(priority, company, since, end)? {
-            Entered::Now(permit) => return Ok(permit),
-            Entered::Waits(waiting) => waiting,
+            Entry::Now(permit) => return Ok(permit),
+            Entry::Waits(waiting) => waiting,
         };
         let turn = timeout_at(end, waiting).await;
         let (what, left) = self.shared.state.lock().waited_for(company, since, Instant::now());
@@ -160,7 +160,7 @@ impl Budget {
         match turn {
             Ok(Ok(permit)) => Ok(permit),
             // The dispatcher ends before its waiters only with the runtime.
-            Ok(Err(_)) | Err(_) => Err(TooLate { what, left }),
+            Ok(Err(_)) | Err(_) => Err(BudgetTimeout { what, left }),
         }
     }
 
@@ -171,9 +171,13 @@ impl Budget {
 
     /// How it stands.
     #[cfg(any(test, feature = "samples"))]
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> BudgetStatus {
         let state = self.shared.state.lock();
-        Status { setting: state.rates.application, rate: state.adapt.rate, in_flight: state.in_flight }
+        BudgetStatus {
+            setting: state.rates.application,
+            rate: state.adaptive.rate,
+            in_flight: state.in_flight,
+        }
     }
 
     /// Whether two are one.
@@ -189,25 +193,25 @@ impl Budget {
         company: Option<&str>,
         now: Instant,
         end: Instant,
-    ) -> Result<Entered, TooLate> {
+    ) -> Result<Entry, BudgetTimeout> {
         let mut state = self.shared.state.lock();
         state.advance(now);
         if let Some(until) = state.paused(company, now)
             && until >= end
         {
-            return Err(TooLate { what: ApiWait::Throttled, left: Some(until - now) });
+            return Err(BudgetTimeout { what: ApiWait::Throttled, left: Some(until - now) });
         }
         if !state.queues.has_room(priority, now) {
-            return Err(TooLate { what: ApiWait::Budget, left: None });
+            return Err(BudgetTimeout { what: ApiWait::Budget, left: None });
         }
         let company = company.map(|company| state.companies.name(company, now));
         if state.queues.is_empty()
             && !state.is_full(priority)
-            && state.is_free(now).is_ok()
+            && state.can_send(now).is_ok()
             && let Ok(cuts) = state.companies.take(company.as_ref(), now)
         {
             let turn = state.give(company, cuts, now);
-            return Ok(Entered::Now(Permit { shared: Arc::clone(&self.shared), turn }));
+            return Ok(Entry::Now(Permit { shared: Arc::clone(&self.shared), turn }));
         }
         let (turn, waiting) = oneshot::channel();
         state.queues.push(priority, Waiter { company, turn });
@@ -220,14 +224,14 @@ impl Budget {
             // It ends when nobody waits any more; until then the waiters keep what it works on alive.
             tokio::spawn(dispatch(Arc::clone(&self.shared)));
         }
-        Ok(Entered::Waits(waiting))
+        Ok(Entry::Waits(waiting))
     }
 }
 
-impl Shared {
+impl SharedBudget {
     fn new(rates: Rates) -> Arc<Self> {
         Arc::new(Self {
-            state: Mutex::new(State::new(rates)),
+            state: Mutex::new(BudgetState::new(rates)),
             changed: Notify::new(),
             circuit: Circuit::new(ApiHost::Api),
         })
@@ -242,8 +246,8 @@ impl Permit {
 
     /// The request was refused for its rate or a quota; with the wait that the provider names. How long it, or everything,
     /// stops.
-    pub fn refused(&self, told: Option<Duration>) -> Duration {
-        self.refused_at(Instant::now(), told)
+    pub fn refused(&self, retry_after: Option<Duration>) -> Duration {
+        self.refused_at(Instant::now(), retry_after)
     }
 
     /// The request was not sent after all: what it took is given back.
@@ -251,8 +255,8 @@ impl Permit {
         self.shared.state.lock().unsent(&self.turn);
     }
 
-    fn refused_at(&self, now: Instant, told: Option<Duration>) -> Duration {
-        let pause = self.shared.state.lock().refused(&self.turn, now, told);
+    fn refused_at(&self, now: Instant, retry_after: Option<Duration>) -> Duration {
+        let pause = self.shared.state.lock().refused(&self.turn, now, retry_after);
         self.shared.changed.notify_one();
         pause
     }
@@ -265,31 +269,31 @@ impl Drop for Permit {
     }
 }
 
-enum Entered {
+enum Entry {
     Now(Permit),
     Waits(oneshot::Receiver<Permit>),
 }
 
 /// Hands out turns until nobody waits.
-async fn dispatch(shared: Arc<Shared>) {
+async fn dispatch(shared: Arc<SharedBudget>) {
     loop {
         // Apart from the match, so that the lock is free again: a permit that nobody takes locks when it is dropped.
-        let step = shared.state.lock().step(Instant::now());
+        let step = shared.state.lock().next_step(Instant::now());
         match step {
             // Who has gone away meanwhile has sent nothing.
-            Step::Turn(waiting, turn) => {
+            DispatchStep::Grant(waiting, turn) => {
                 if let Err(permit) = waiting.send(Permit { shared: Arc::clone(&shared), turn }) {
                     permit.unused();
                 }
             }
-            Step::Rest(Some(again)) => {
+            DispatchStep::Wait(Some(again)) => {
                 tokio::select! {
                     () = sleep_until(again) => {}
                     () = shared.changed.notified() => {}
                 }
             }
-            Step::Rest(None) => shared.changed.notified().await,
-            Step::Over => return,
+            DispatchStep::Wait(None) => shared.changed.notified().await,
+            DispatchStep::Done => return,
         }
     }
 }

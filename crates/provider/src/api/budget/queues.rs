@@ -1,4 +1,4 @@
-//! Who waits for the budget, and who is next.
+//! The queues of requests that wait for the budget, and which request is next.
 //!
 //! Within a priority, first come is first served, except for those whose company is at its limit: a company has a line of its
 //! own, and a line that is held is not looked at again before its company has a token. So a turn costs the same however many
@@ -13,23 +13,23 @@ use std::{
 
 use tokio::{sync::oneshot, time::Instant};
 
-use super::{Permit, companies::Companies};
+use super::{Permit, company_rates::CompanyRates};
 use crate::api::Priority;
 
 /// Requests that may wait in one queue: more is a caller that has lost count.
-const MOST_WAITING: usize = 10_000;
+const MAX_WAITING: usize = 10_000;
 /// One turn in so many goes to a lower priority that waits, so that it is slow and never starved.
-const FLOOR: u64 = 10;
+const LOW_PRIORITY_EVERY: u64 = 10;
 /// A full queue is searched for those who have gone away no more often than this.
-const SWEPT_EVERY: Duration = Duration::from_secs(1);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Whose turn it is: a company, or nobody's in particular.
-type Who = Option<Arc<str>>;
+type CompanyKey = Option<Arc<str>>;
 
 /// One request that waits.
 #[derive(Debug)]
 pub(super) struct Waiter {
-    pub(super) company: Who,
+    pub(super) company: CompanyKey,
     pub(super) turn: oneshot::Sender<Permit>,
 }
 
@@ -44,11 +44,11 @@ pub(super) struct Queues {
 /// Those who wait with one priority.
 #[derive(Debug, Default)]
 struct Queue {
-    lines: HashMap<Who, VecDeque<(u64, Waiter)>>,
+    lines: HashMap<CompanyKey, VecDeque<(u64, Waiter)>>,
     /// Lines whose company may have a token, by the arrival of their first.
-    ready: BTreeMap<u64, Who>,
+    ready: BTreeMap<u64, CompanyKey>,
     /// Lines whose company has none until then, with the arrival of their first.
-    held: BinaryHeap<Reverse<(Instant, u64, Who)>>,
+    held: BinaryHeap<Reverse<(Instant, u64, CompanyKey)>>,
     /// Those in the lines, and those who have gone away and are not yet missed.
     waiting: usize,
     swept: Option<Instant>,
@@ -62,10 +62,10 @@ impl Queues {
     /// Whether another may wait.
     pub(super) fn has_room(&mut self, priority: Priority, now: Instant) -> bool {
         let queue = &mut self.queues[priority as usize];
-        if queue.waiting >= MOST_WAITING {
+        if queue.waiting >= MAX_WAITING {
             queue.sweep(now);
         }
-        queue.waiting < MOST_WAITING
+        queue.waiting < MAX_WAITING
     }
 
     pub(super) fn push(&mut self, priority: Priority, waiter: Waiter) {
@@ -85,7 +85,7 @@ impl Queues {
     /// no room now.
     pub(super) fn next(
         &mut self,
-        companies: &mut Companies,
+        companies: &mut CompanyRates,
         now: Instant,
         full: [bool; Priority::ALL.len()],
     ) -> Result<(Waiter, u64), Option<Instant>> {
@@ -109,9 +109,9 @@ impl Queues {
             Priority::ALL.into_iter().filter(|priority| self.queues[*priority as usize].waiting > 0);
         below.next();
         let below: Vec<Priority> = below.rev().collect();
-        let floors = (self.given / FLOOR) as usize;
-        let first =
-            (self.given % FLOOR == FLOOR - 1 && !below.is_empty()).then(|| below[floors % below.len()]);
+        let floors = (self.given / LOW_PRIORITY_EVERY) as usize;
+        let first = (self.given % LOW_PRIORITY_EVERY == LOW_PRIORITY_EVERY - 1 && !below.is_empty())
+            .then(|| below[floors % below.len()]);
         first.into_iter().chain(Priority::ALL.into_iter().filter(move |priority| Some(*priority) != first))
     }
 }
@@ -119,41 +119,41 @@ impl Queues {
 impl Queue {
     fn push(&mut self, arrival: u64, waiter: Waiter) {
         self.waiting += 1;
-        let who = waiter.company.clone();
-        let line = self.lines.entry(who.clone()).or_default();
+        let company = waiter.company.clone();
+        let line = self.lines.entry(company.clone()).or_default();
         if line.is_empty() {
-            self.ready.insert(arrival, who);
+            self.ready.insert(arrival, company);
         }
         line.push_back((arrival, waiter));
     }
 
-    /// Who is next, or until when all are held.
-    fn next(&mut self, companies: &mut Companies, now: Instant) -> Result<(Waiter, u64), Option<Instant>> {
+    /// CompanyKey is next, or until when all are held.
+    fn next(&mut self, companies: &mut CompanyRates, now: Instant) -> Result<(Waiter, u64), Option<Instant>> {
         self.release_until(Some(now));
-        while let Some((arrival, who)) = self.ready.pop_first() {
-            let Some(line) = self.lines.get_mut(&who) else { continue };
+        while let Some((arrival, company)) = self.ready.pop_first() {
+            let Some(line) = self.lines.get_mut(&company) else { continue };
             while line.front().is_some_and(|(_, waiter)| waiter.turn.is_closed()) {
                 line.pop_front();
                 self.waiting -= 1;
             }
             if line.is_empty() {
-                self.lines.remove(&who);
+                self.lines.remove(&company);
                 continue;
             }
-            match companies.take(who.as_ref(), now) {
+            match companies.take(company.as_ref(), now) {
                 Ok(cuts) => {
                     let Some((_, waiter)) = line.pop_front() else { continue };
                     self.waiting -= 1;
                     match line.front() {
-                        Some((arrival, _)) => drop(self.ready.insert(*arrival, who)),
-                        None => drop(self.lines.remove(&who)),
+                        Some((arrival, _)) => drop(self.ready.insert(*arrival, company)),
+                        None => drop(self.lines.remove(&company)),
                     }
                     return Ok((waiter, cuts));
                 }
                 Err(until) => {
                     // The first of it may be another by now, if the one before went away.
                     let arrival = line.front().map_or(arrival, |(first, _)| *first);
-                    self.held.push(Reverse((until, arrival, who)));
+                    self.held.push(Reverse((until, arrival, company)));
                 }
             }
         }
@@ -164,15 +164,15 @@ impl Queue {
     fn release_until(&mut self, now: Option<Instant>) {
         while let Some(Reverse((until, ..))) = self.held.peek()
             && now.is_none_or(|now| *until <= now)
-            && let Some(Reverse((_, arrival, who))) = self.held.pop()
+            && let Some(Reverse((_, arrival, company))) = self.held.pop()
         {
-            self.ready.insert(arrival, who);
+            self.ready.insert(arrival, company);
         }
     }
 
     /// Forgets all who have gone away.
     fn sweep(&mut self, now: Instant) {
-        if self.swept.is_some_and(|swept| now.saturating_duration_since(swept) < SWEPT_EVERY) {
+        if self.swept.is_some_and(|swept| now.saturating_duration_since(swept) < SWEEP_INTERVAL) {
             return;
         }
         self.swept = Some(now);
@@ -186,7 +186,7 @@ impl Queue {
         self.ready = self
             .lines
             .iter()
-            .filter_map(|(who, line)| line.front().map(|(arrival, _)| (*arrival, who.clone())))
+            .filter_map(|(company, line)| line.front().map(|(arrival, _)| (*arrival, company.clone())))
             .collect();
     }
 }

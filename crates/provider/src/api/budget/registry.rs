@@ -11,19 +11,19 @@ use url::Url;
 
 use base::{metrics, secret::Secret};
 
-use super::{Budget, Rates, Shared};
+use super::{Budget, Rates, SharedBudget};
 
 /// An address, and a key by its digest.
-type Name = (String, [u8; 32]);
+type BudgetKey = (String, [u8; 32]);
 
 /// The budgets of a process: one for each address and key.
 #[derive(Debug, Default)]
-pub struct Budgets(Mutex<HashMap<Name, Weak<Shared>>>);
+pub struct Budgets(Mutex<HashMap<BudgetKey, Weak<SharedBudget>>>);
 
 /// Somebody who uses a budget; his wishes go with him.
 #[derive(Debug)]
 pub(super) struct Registration {
-    shared: Arc<Shared>,
+    shared: Arc<SharedBudget>,
     number: u64,
 }
 
@@ -32,12 +32,12 @@ impl Budgets {
     /// has no wish leaves it to the others, and to the defaults where nobody has one. A wish counts for as long as what is
     /// returned, or a clone of it, is kept: what several share, such as a client, is made with a budget without one.
     pub fn of(&self, base_url: &Url, key: &Secret, rates: Option<Rates>) -> Budget {
-        let name: Name = (base_url.as_str().to_owned(), Sha256::digest(key.reveal()).into());
+        let name: BudgetKey = (base_url.as_str().to_owned(), Sha256::digest(key.reveal()).into());
         let mut budgets = self.0.lock();
         budgets.retain(|_, budget| budget.strong_count() > 0);
         let known = budgets.get(&name).and_then(Weak::upgrade);
         let shared = known.unwrap_or_else(|| {
-            let shared = Shared::new(rates.unwrap_or_default());
+            let shared = SharedBudget::new(rates.unwrap_or_default());
             budgets.insert(name, Arc::downgrade(&shared));
             shared
         });
@@ -51,7 +51,7 @@ impl Budgets {
     pub fn measure(&self) {
         let budgets = self.0.lock();
         let ratios =
-            budgets.values().filter_map(Weak::upgrade).map(|shared| shared.state.lock().adapt.ratio());
+            budgets.values().filter_map(Weak::upgrade).map(|shared| shared.state.lock().adaptive.ratio());
         metrics::api_budget_ratio(ratios.fold(1.0, f64::min));
     }
 }

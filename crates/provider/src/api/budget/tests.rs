@@ -5,7 +5,7 @@ use url::Url;
 
 use base::secret::Secret;
 
-use super::{adapt::Adapt, bucket::Bucket, queues::Waiter, *};
+use super::{adaptive_rate::AdaptiveRate, bucket::TokenBucket, queues::Waiter, *};
 
 /// On their way at once, in all scenes.
 const IN_FLIGHT: usize = 32;
@@ -25,15 +25,15 @@ impl Scene {
     fn new(application: f64, company: f64) -> Self {
         let budget = Budget::new(rates(application, company));
         let now = Instant::now();
-        let mut adapt = Adapt::new(application, now, 1);
-        adapt.advance(now + Duration::from_secs(60), true);
+        let mut adaptive = AdaptiveRate::new(application, now, 1);
+        adaptive.advance(now + Duration::from_secs(60), true);
         let scene = Self { budget, now: now + Duration::from_secs(60) };
-        scene.state().adapt = adapt;
-        scene.state().bucket = Bucket::new(1.0, scene.now);
+        scene.state().adaptive = adaptive;
+        scene.state().bucket = TokenBucket::new(1.0, scene.now);
         scene
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, BudgetState> {
         self.budget.shared.state.lock()
     }
 
@@ -53,15 +53,15 @@ impl Scene {
         let end = self.now + Duration::from_secs_f64(seconds);
         let mut kept = Vec::new();
         loop {
-            let step = self.state().step(self.now);
+            let step = self.state().next_step(self.now);
             match step {
-                Step::Turn(waiting, turn) => {
+                DispatchStep::Grant(waiting, turn) => {
                     // It is the place in the queue that is counted, so who sent it is told by closing the channel.
                     drop(waiting);
                     kept.extend(sent(Permit { shared: Arc::clone(&self.budget.shared), turn }));
                 }
-                Step::Rest(Some(again)) if again <= end => self.now = again,
-                Step::Rest(_) | Step::Over => {
+                DispatchStep::Wait(Some(again)) if again <= end => self.now = again,
+                DispatchStep::Wait(_) | DispatchStep::Done => {
                     self.now = end;
                     return kept;
                 }
@@ -179,7 +179,7 @@ fn a_pause_beyond_the_end_is_told_at_once() {
     let soon = scene.now + Duration::from_secs(10);
     let late = scene.budget.enter(Priority::Webhook, None, scene.now, soon).err();
 
-    assert_eq!(late, Some(TooLate { what: ApiWait::Throttled, left: Some(Duration::from_secs(60)) }));
+    assert_eq!(late, Some(BudgetTimeout { what: ApiWait::Throttled, left: Some(Duration::from_secs(60)) }));
 }
 
 #[test]
@@ -256,7 +256,7 @@ async fn those_who_wait_are_served_and_those_whose_time_ends_are_told() {
     drop(slow.admit(Priority::Repair, None, far).await.unwrap());
     let late = slow.admit(Priority::Repair, None, Instant::now() + Duration::from_millis(50)).await;
 
-    assert_eq!(late.unwrap_err(), TooLate { what: ApiWait::Budget, left: None });
+    assert_eq!(late.unwrap_err(), BudgetTimeout { what: ApiWait::Budget, left: None });
 }
 
 #[tokio::test]
@@ -266,7 +266,7 @@ async fn who_waited_for_the_company_is_told_so_and_who_for_a_pause_that() {
     let far = Instant::now() + FAR;
     let first = budget.admit(Priority::Webhook, Some("whale"), far).await.unwrap();
     // So that only the company holds anybody up, and is found to at once.
-    budget.shared.state.lock().bucket = Bucket::new(1.0, Instant::now());
+    budget.shared.state.lock().bucket = TokenBucket::new(1.0, Instant::now());
 
     let company = budget.admit(Priority::Webhook, Some("whale"), soon()).await.unwrap_err();
     // Well before the company has another token.
@@ -275,7 +275,7 @@ async fn who_waited_for_the_company_is_told_so_and_who_for_a_pause_that() {
     first.refused(Some(FAR));
     let paused = budget.admit(Priority::Webhook, Some("whale"), soon()).await.unwrap_err();
 
-    assert_eq!(company, TooLate { what: ApiWait::Company, left: None });
+    assert_eq!(company, BudgetTimeout { what: ApiWait::Company, left: None });
     assert!(other.is_ok());
     assert_eq!(paused.what, ApiWait::Throttled);
     assert!(paused.left.is_some_and(|left| left > FAR / 2), "{paused:?}");
@@ -352,16 +352,16 @@ fn refusals_of_two_companies_with_nothing_between_are_the_applications() {
     permits[1].refused_at(scene.now, Some(second));
     // Sent before the one that was refused, so it says nothing.
     permits[0].accepted();
-    assert_eq!(scene.state().adapt.paused(scene.now), None, "one company's refusal stopped everybody");
+    assert_eq!(scene.state().adaptive.paused(scene.now), None, "one company's refusal stopped everybody");
     permits[3].refused_at(scene.now, Some(second));
 
-    assert_eq!(scene.state().adapt.paused(scene.now), Some(scene.now + second));
+    assert_eq!(scene.state().adaptive.paused(scene.now), Some(scene.now + second));
     let cut = scene.budget.status().rate;
     assert!(cut < 100.0);
     // The rest of the storm lengthens the pause and cuts nobody.
     let before = scene.state().companies.rate_of("a");
     permits[2].refused_at(scene.now, Some(second * 2));
-    assert_eq!(scene.state().adapt.paused(scene.now), Some(scene.now + second * 2));
+    assert_eq!(scene.state().adaptive.paused(scene.now), Some(scene.now + second * 2));
     assert!((scene.budget.status().rate - cut).abs() < 1e-9);
     assert!((scene.state().companies.rate_of("a") - before).abs() < 1e-9);
 }
@@ -377,7 +377,7 @@ fn what_passes_after_a_refusal_shows_that_it_was_the_companys_own() {
     permits[1].accepted();
     permits[2].refused_at(scene.now, Some(second));
 
-    assert_eq!(scene.state().adapt.paused(scene.now), None);
+    assert_eq!(scene.state().adaptive.paused(scene.now), None);
     assert!((scene.budget.status().rate - 100.0).abs() < 1e-9);
     assert!(scene.state().companies.rate_of("a") < 10.0 && scene.state().companies.rate_of("c") < 10.0);
 }
@@ -436,7 +436,7 @@ fn those_who_have_gone_away_take_no_room_and_a_full_priority_is_full_for_itself(
 fn a_share_that_grows_is_used_at_once_and_one_of_nothing_is_a_little() {
     let scene = Scene::new(100.0, 100.0);
     scene.budget.set_share(0.5);
-    scene.state().adapt.refused(scene.now, Some(Duration::from_secs(1)), 0);
+    scene.state().adaptive.refused(scene.now, Some(Duration::from_secs(1)), 0);
     let half = scene.budget.status().rate;
 
     scene.budget.set_share(1.0);
@@ -480,12 +480,12 @@ fn one_key_at_one_address_has_one_budget_of_the_largest_wish_of_those_who_are_th
 fn status_shows_what_is_in_flight_and_the_cut_of_a_refusal() {
     let mut scene = Scene::new(100.0, 100.0);
     let _crowd = scene.crowd(Priority::Repair, None, 5);
-    assert_eq!(scene.state().adapt.ratio(), 1.0);
+    assert_eq!(scene.state().adaptive.ratio(), 1.0);
     let permits = scene.run(0.5, Some);
     permits[0].refused(Some(Duration::from_secs(60)));
 
     let status = scene.budget.status();
 
     assert_eq!((status.in_flight, status.setting), (5, 100.0));
-    assert!(status.rate < 100.0 && scene.state().adapt.ratio() < 1.0, "{status:?}");
+    assert!(status.rate < 100.0 && scene.state().adaptive.ratio() < 1.0, "{status:?}");
 }

@@ -9,8 +9,8 @@ use model::InvoicingHook;
 
 use super::Invoicing;
 use crate::api::{
-    Ask, Error, body,
-    call::{Answer, Call},
+    CallOptions, Error, body,
+    call::{ApiResponse, Call},
     error::Cause,
 };
 
@@ -54,8 +54,8 @@ pub struct Hook {
 
 impl Invoicing {
     /// The webhooks of the company.
-    pub async fn hooks(&self, ask: &Ask) -> Result<Vec<Hook>, Error> {
-        self.0.core.call(&self.0.call(Method::GET, HOOKS), ask, read_hooks).await
+    pub async fn hooks(&self, options: &CallOptions) -> Result<Vec<Hook>, Error> {
+        self.0.core.call(&self.0.call(Method::GET, HOOKS), options, read_hooks).await
     }
 
     /// Makes a webhook, through `invoicing.egress.proxy` where there is one: the provider compares the receiver's address
@@ -63,7 +63,7 @@ impl Invoicing {
     ///
     /// # Errors
     /// See [`Error`]. Where [`Error::acted`] is not certain, there may be a webhook all the same.
-    pub async fn create_hook(&self, new: &NewHook, ask: &Ask) -> Result<Option<Hook>, Error> {
+    pub async fn create_hook(&self, new: &NewHook, options: &CallOptions) -> Result<Option<Hook>, Error> {
         let body = Some(json!({
             "uri": new.uri,
             "entity": new.hook.entity.provider_name(),
@@ -75,14 +75,14 @@ impl Invoicing {
         }));
         let hide = vec![&new.secret];
         let call = Call { body, hide, egress: true, ..self.0.call(Method::POST, HOOKS) };
-        let parse = |answer: &Answer| Ok(body::parse(&answer.body).ok().as_ref().and_then(Hook::read));
-        self.0.core.call(&call, ask, parse).await
+        let parse = |answer: &ApiResponse| Ok(body::parse(&answer.body).ok().as_ref().and_then(Hook::read));
+        self.0.core.call(&call, options, parse).await
     }
 
     /// Deletes a webhook.
-    pub async fn delete_hook(&self, id: &str, ask: &Ask) -> Result<(), Error> {
+    pub async fn delete_hook(&self, id: &str, options: &CallOptions) -> Result<(), Error> {
         let call = self.0.call(Method::DELETE, format!("{HOOKS}/{{id}}"));
-        self.0.core.call(&Call { id: id.into(), ..call }, ask, |_| Ok(())).await
+        self.0.core.call(&Call { id: id.into(), ..call }, options, |_| Ok(())).await
     }
 }
 
@@ -111,7 +111,7 @@ impl Hook {
 }
 
 /// The rows of an array, or of the one array that an object holds: the provider does not document which it is.
-fn read_hooks(answer: &Answer) -> Result<Vec<Hook>, Cause> {
+fn read_hooks(answer: &ApiResponse) -> Result<Vec<Hook>, Cause> {
     // An answer that is no list would read as an empty one, and every hook as lost.
     let json = answer.documented()?;
     if body::is_empty(json) {
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn hooks_are_the_rows_of_an_array_wherever_it_stands() {
-        let read = |body| read_hooks(&Answer::of(body));
+        let read = |body| read_hooks(&ApiResponse::of(body));
 
         for (body, count) in [
             ("", 0),

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! token wanted ─▶ one at hand? ─▶ it
-//!                    └ one login at a time, in its own time: way ─▶ companies ─▶ choice ─▶ session, in memory only
+//!                    └ one login at a time, in its own time: method ─▶ companies ─▶ choice ─▶ session, in memory only
 //! ```
 //!
-//! - However many ask, one login is on its way. It has a time of its own: who asked first may be in a hurry.
-//! - A token lives an hour and no way to renew it is documented: a new login comes shortly before its end, and where that
+//! - However many options, one login is on its method. It has a time of its own: who asked first may be in a hurry.
+//! - A token lives an hour and no method to renew it is documented: a new login comes shortly before its end, and where that
 //!   fails the old one serves until then.
-//! - Mail and password that are refused are not tried again: users get locked out. Whoever mends them makes a new [`Login`],
+//! - Mail and password that are refused are not tried again: users get locked out. Whoever mends them makes a new [`InvoicingTokens`],
 //!   as a task does that is restarted.
 //! - A token that is refused right after a login is not answered with login after login.
 
@@ -27,30 +27,30 @@ use base::{
     secret::Secret,
 };
 
-use super::{Choice, Session};
+use super::{CompanyChoice, InvoicingSession};
 use crate::{
     api::{
-        Ask, Client, Error, Priority,
+        CallOptions, Client, Error, Priority,
         error::{Acted, Cause, Endpoint},
     },
     auth::{self, Access, Tokens, http::milliseconds},
 };
 
 /// How long a token lives.
-const LIFE: Duration = Duration::from_secs(3_600);
+const TOKEN_LIFETIME: Duration = Duration::from_secs(3_600);
 /// So long before its end another is asked for.
-const AHEAD: Duration = Duration::from_secs(300);
+const RENEW_BEFORE_END: Duration = Duration::from_secs(300);
 /// How long a login may take, whoever waits for it.
-const LOGIN_TIME: Duration = Duration::from_secs(30);
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
 /// Two logins are so far apart at least.
-const APART: Duration = Duration::from_secs(10);
+const MIN_LOGIN_INTERVAL: Duration = Duration::from_secs(10);
 const AREA: &str = "invoicing";
 
 /// How one gets in.
 #[async_trait]
-pub trait Way: fmt::Debug + Send + Sync {
+pub trait LoginMethod: fmt::Debug + Send + Sync {
     /// Gets in, as one company.
-    async fn enter(&self, client: &Client, ask: &Ask) -> Result<Session, Error>;
+    async fn log_in(&self, client: &Client, options: &CallOptions) -> Result<InvoicingSession, Error>;
 }
 
 /// By mail and password.
@@ -66,43 +66,43 @@ pub struct Password {
 
 /// A login that renews itself.
 #[derive(Debug)]
-pub struct Login(Arc<Inner>);
+pub struct InvoicingTokens(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     client: Client,
-    way: Arc<dyn Way>,
-    state: Mutex<State>,
+    method: Arc<dyn LoginMethod>,
+    state: Mutex<LoginState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LoginState {
     serial: u64,
-    current: Option<Current>,
+    current: Option<CurrentToken>,
     /// Why it is not tried again.
     refused: Option<String>,
     /// When the last login began.
     tried: Option<Instant>,
     /// The last login; it may have ended.
-    running: Option<Running>,
+    running: Option<RunningLogin>,
 }
 
 #[derive(Debug, Clone)]
-struct Current {
+struct CurrentToken {
     access: Access,
     since: Instant,
 }
 
 /// How a login ended: well, or why not and what may be done about it.
-type Ended = Result<(), (String, Retry)>;
+type LoginResult = Result<(), (String, Retry)>;
 
-/// A login on its way, for all who wait for it.
-type Running = Shared<BoxFuture<'static, Ended>>;
+/// A login on its method, for all who wait for it.
+type RunningLogin = Shared<BoxFuture<'static, LoginResult>>;
 
-impl Login {
+impl InvoicingTokens {
     /// Nobody has logged in yet.
-    pub fn new(client: Client, way: Arc<dyn Way>) -> Self {
-        Self(Arc::new(Inner { client, way, state: Mutex::default() }))
+    pub fn new(client: Client, method: Arc<dyn LoginMethod>) -> Self {
+        Self(Arc::new(Inner { client, method, state: Mutex::default() }))
     }
 
     /// Whether mail and password were refused, so that it is never tried again.
@@ -110,30 +110,30 @@ impl Login {
         self.0.state.lock().refused.is_some()
     }
 
-    /// The token at hand if it serves, else that of a login, else whatever serves at a pinch.
-    async fn serve(
+    /// The token at hand if it serves, else that of a login, else whatever serves at a fallback.
+    async fn token_or_log_in(
         &self,
-        serves: impl Fn(&Current) -> bool,
-        at_a_pinch: impl Fn(&Current) -> bool,
+        serves: impl Fn(&CurrentToken) -> bool,
+        acceptable: impl Fn(&CurrentToken) -> bool,
         end: Instant,
     ) -> Result<Access, auth::Error> {
         let since = Instant::now();
         loop {
             let login = {
                 let mut state = self.0.state.lock();
-                let at_hand = |test: &dyn Fn(&Current) -> bool| {
+                let at_hand = |test: &dyn Fn(&CurrentToken) -> bool| {
                     let current = state.current.as_ref().filter(|current| test(current));
                     current.map(|current| current.access.clone())
                 };
-                let pinch = at_hand(&at_a_pinch);
+                let fallback = at_hand(&acceptable);
                 // As long as the token serves, a login that failed is not followed by the next at once.
-                let just_tried = state.tried.is_some_and(|tried| tried.elapsed() < APART);
-                if let Some(access) = pinch.clone().filter(|_| just_tried).or_else(|| at_hand(&serves)) {
+                let just_tried = state.tried.is_some_and(|tried| tried.elapsed() < MIN_LOGIN_INTERVAL);
+                if let Some(access) = fallback.clone().filter(|_| just_tried).or_else(|| at_hand(&serves)) {
                     return Ok(access);
                 }
                 let login = self.0.login(&mut state);
-                // With a token at a pinch there is no hurry: the login goes on by itself.
-                match pinch {
+                // With a token at a fallback there is no hurry: the login goes on by itself.
+                match fallback {
                     Some(access) => return Ok(access),
                     None => login?,
                 }
@@ -148,8 +148,8 @@ impl Login {
 }
 
 impl Inner {
-    /// The login on its way, or a new one.
-    fn login(self: &Arc<Self>, state: &mut State) -> Result<Running, auth::Error> {
+    /// The login on its method, or a new one.
+    fn login(self: &Arc<Self>, state: &mut LoginState) -> Result<RunningLogin, auth::Error> {
         if let Some(refused) = &state.refused {
             return Err(failed(refused.clone(), Retry::Never));
         }
@@ -160,10 +160,13 @@ impl Inner {
             return Ok(running.clone());
         }
         if let Some(current) = &state.current
-            && current.since.elapsed() < APART
+            && current.since.elapsed() < MIN_LOGIN_INTERVAL
         {
             let words = "the token of a login a moment ago is refused";
-            return Err(failed(words, Retry::After(APART.saturating_sub(current.since.elapsed()))));
+            return Err(failed(
+                words,
+                Retry::After(MIN_LOGIN_INTERVAL.saturating_sub(current.since.elapsed())),
+            ));
         }
         // Apart from whoever asks: one that goes away, or is in a hurry, does not end it for the others.
         let login = tokio::spawn(Arc::clone(self).log_in());
@@ -173,9 +176,9 @@ impl Inner {
         Ok(running)
     }
 
-    async fn log_in(self: Arc<Self>) -> Ended {
-        let ask = Ask::within(Priority::Webhook, LOGIN_TIME);
-        match self.way.enter(&self.client, &ask).await {
+    async fn log_in(self: Arc<Self>) -> LoginResult {
+        let options = CallOptions::within(Priority::Webhook, LOGIN_TIMEOUT);
+        match self.method.log_in(&self.client, &options).await {
             Ok(session) => {
                 self.keep(session);
                 Ok(())
@@ -190,24 +193,29 @@ impl Inner {
         }
     }
 
-    fn keep(&self, session: Session) {
-        let expires_ms = Some(self.client.0.clock.now_ms().saturating_add(milliseconds(LIFE)));
+    fn keep(&self, session: InvoicingSession) {
+        let expires_ms = Some(self.client.0.clock.now_ms().saturating_add(milliseconds(TOKEN_LIFETIME)));
         let mut state = self.state.lock();
         state.serial += 1;
         let access = Access { header: session.header, serial: state.serial, expires_ms };
-        state.current = Some(Current { access, since: Instant::now() });
+        state.current = Some(CurrentToken { access, since: Instant::now() });
     }
 }
 
 #[async_trait]
-impl Tokens for Login {
+impl Tokens for InvoicingTokens {
     async fn token(&self, end: Instant) -> Result<Access, auth::Error> {
-        let younger = |than: Duration| move |current: &Current| current.since.elapsed() < than;
-        self.serve(younger(LIFE.saturating_sub(AHEAD)), younger(LIFE), end).await
+        let younger = |than: Duration| move |current: &CurrentToken| current.since.elapsed() < than;
+        self.token_or_log_in(
+            younger(TOKEN_LIFETIME.saturating_sub(RENEW_BEFORE_END)),
+            younger(TOKEN_LIFETIME),
+            end,
+        )
+        .await
     }
 
     async fn instead_of(&self, refused: &Access, end: Instant) -> Result<Access, auth::Error> {
-        self.serve(|current| current.access.serial > refused.serial, |_| false, end).await
+        self.token_or_log_in(|current| current.access.serial > refused.serial, |_| false, end).await
     }
 
     fn remedy(&self) -> Option<String> {
@@ -216,9 +224,9 @@ impl Tokens for Login {
 }
 
 #[async_trait]
-impl Way for Password {
-    async fn enter(&self, client: &Client, ask: &Ask) -> Result<Session, Error> {
-        let session = client.log_in(&self.mail, &self.password, ask).await?;
+impl LoginMethod for Password {
+    async fn log_in(&self, client: &Client, options: &CallOptions) -> Result<InvoicingSession, Error> {
+        let session = client.log_in(&self.mail, &self.password, options).await?;
         let company = choose(self.company, &session.companies).map_err(|cause| Error {
             endpoint: Endpoint { method: "POST", path: super::LOGIN.into() },
             status: None,
@@ -227,12 +235,12 @@ impl Way for Password {
             acted: Acted::Yes,
             in_company: false,
         })?;
-        client.select(&session, company, ask).await
+        client.select(&session, company, options).await
     }
 }
 
 /// The company that is set, else the user's usual one, else the only one.
-fn choose(set: Option<i64>, companies: &[Choice]) -> Result<i64, Cause> {
+fn choose(set: Option<i64>, companies: &[CompanyChoice]) -> Result<i64, Cause> {
     let usual = || companies.iter().find(|company| company.default);
     let only = || companies.first().filter(|_| companies.len() == 1);
     if let Some(set) = set {
@@ -261,11 +269,11 @@ mod tests {
 
     /// Gets in without anybody being asked; fails with a cause where there is one.
     #[derive(Debug)]
-    struct Open(AtomicU64, fn() -> Option<Cause>);
+    struct FakeLogin(AtomicU64, fn() -> Option<Cause>);
 
     #[async_trait]
-    impl Way for Open {
-        async fn enter(&self, _: &Client, _: &Ask) -> Result<Session, Error> {
+    impl LoginMethod for FakeLogin {
+        async fn log_in(&self, _: &Client, _: &CallOptions) -> Result<InvoicingSession, Error> {
             let number = self.0.fetch_add(1, Ordering::Relaxed);
             tokio::task::yield_now().await;
             if let Some(cause) = self.1() {
@@ -274,11 +282,11 @@ mod tests {
                 return Err(Error { endpoint, status: None, cause, excerpt: None, acted, in_company: false });
             }
             let header = Secret::new(format!("Bearer {number}"));
-            Ok(Session { header, refresh: Secret::new("refresh"), companies: Vec::new() })
+            Ok(InvoicingSession { header, refresh: Secret::new("refresh"), companies: Vec::new() })
         }
     }
 
-    fn login(fails: fn() -> Option<Cause>) -> (Arc<Open>, Login, Instant) {
+    fn login(fails: fn() -> Option<Cause>) -> (Arc<FakeLogin>, InvoicingTokens, Instant) {
         let second = Duration::from_secs(1);
         let transport = Transport {
             connect: second,
@@ -297,13 +305,13 @@ mod tests {
         };
         let clock = ProviderClock::new(second);
         let client = Client::new(&options, Budget::new(Rates::default()), clock).unwrap();
-        let way = Arc::new(Open(AtomicU64::new(0), fails));
-        let login = Login::new(client, Arc::clone(&way) as _);
-        (way, login, Instant::now() + Duration::from_secs(30))
+        let method = Arc::new(FakeLogin(AtomicU64::new(0), fails));
+        let login = InvoicingTokens::new(client, Arc::clone(&method) as _);
+        (method, login, Instant::now() + Duration::from_secs(30))
     }
 
     /// Makes the token at hand so much older.
-    fn age(login: &Login, by: Duration) {
+    fn age(login: &InvoicingTokens, by: Duration) {
         let mut state = login.0.state.lock();
         let current = state.current.as_mut().unwrap();
         current.since = current.since.checked_sub(by).unwrap();
@@ -312,24 +320,24 @@ mod tests {
 
     #[tokio::test]
     async fn many_share_one_login_and_another_comes_shortly_before_its_end() {
-        let (way, login, end) = login(|| None);
+        let (method, login, end) = login(|| None);
 
         let shared = futures::future::join_all((0..50).map(|_| login.token(end))).await;
-        age(&login, LIFE - AHEAD - Duration::from_secs(60));
+        age(&login, TOKEN_LIFETIME - RENEW_BEFORE_END - Duration::from_secs(60));
         let young = login.token(end).await.unwrap();
         age(&login, Duration::from_secs(60));
-        // It serves a little longer; the next is on its way.
+        // It serves a little longer; the next is on its method.
         assert_eq!(login.token(end).await.unwrap().serial, 1);
         settled(&login).await;
         let next = login.token(end).await.unwrap();
 
         assert!(shared.iter().all(|access| access.as_ref().unwrap().serial == 1));
-        assert_eq!((young.serial, next.serial, way.0.load(Ordering::Relaxed)), (1, 2, 2));
+        assert_eq!((young.serial, next.serial, method.0.load(Ordering::Relaxed)), (1, 2, 2));
         assert_eq!(next.header.reveal(), "Bearer 1");
     }
 
-    /// Waits for the login on its way.
-    async fn settled(login: &Login) {
+    /// Waits for the login on its method.
+    async fn settled(login: &InvoicingTokens) {
         let running = login.0.state.lock().running.clone();
         if let Some(running) = running {
             drop(running.await);
@@ -339,70 +347,70 @@ mod tests {
     #[tokio::test]
     async fn a_login_that_fails_ahead_of_the_end_costs_nothing_before_it() {
         static FAILS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
-        let (way, login, end) =
+        let (method, login, end) =
             login(|| FAILS.load(Ordering::Relaxed).then_some(Cause::Server { again: None }));
         assert_eq!(login.token(end).await.unwrap().serial, 1);
         FAILS.store(true, Ordering::Relaxed);
-        age(&login, LIFE - AHEAD);
+        age(&login, TOKEN_LIFETIME - RENEW_BEFORE_END);
 
         for logins in 2..4 {
             assert_eq!(login.token(end).await.unwrap().serial, 1);
             settled(&login).await;
             assert_eq!(login.token(end).await.unwrap().serial, 1);
             settled(&login).await;
-            assert_eq!(way.0.load(Ordering::Relaxed), logins, "one at the heels of the other");
-            age(&login, APART);
+            assert_eq!(method.0.load(Ordering::Relaxed), logins, "one at the heels of the other");
+            age(&login, MIN_LOGIN_INTERVAL);
         }
-        age(&login, AHEAD);
+        age(&login, RENEW_BEFORE_END);
 
         assert_eq!(login.token(end).await.unwrap_err().retry(), Retry::Later);
     }
 
     #[tokio::test]
     async fn a_login_goes_on_when_who_asked_for_it_goes_away() {
-        let (way, login, end) = login(|| None);
+        let (method, login, end) = login(|| None);
 
         assert!(futures::FutureExt::now_or_never(login.token(end)).is_none());
         settled(&login).await;
         let patient = login.token(end).await;
 
-        assert_eq!((patient.unwrap().serial, way.0.load(Ordering::Relaxed)), (1, 1));
+        assert_eq!((patient.unwrap().serial, method.0.load(Ordering::Relaxed)), (1, 1));
     }
 
     #[tokio::test]
     async fn a_refused_token_is_replaced_by_one_login_and_not_at_the_heels_of_the_last() {
-        let (way, login, end) = login(|| None);
+        let (method, login, end) = login(|| None);
         let first = login.token(end).await.unwrap();
 
         let error = login.instead_of(&first, end).await.unwrap_err();
-        assert!(matches!(error.retry(), Retry::After(wait) if wait <= APART), "{error:?}");
-        age(&login, APART);
+        assert!(matches!(error.retry(), Retry::After(wait) if wait <= MIN_LOGIN_INTERVAL), "{error:?}");
+        age(&login, MIN_LOGIN_INTERVAL);
         let others = futures::future::join_all((0..50).map(|_| login.instead_of(&first, end))).await;
 
         assert!(others.iter().all(|access| access.as_ref().unwrap().serial == 2));
-        assert_eq!(way.0.load(Ordering::Relaxed), 2);
+        assert_eq!(method.0.load(Ordering::Relaxed), 2);
     }
 
     #[tokio::test]
     async fn what_is_wrong_for_good_is_tried_once_and_what_passes_is_tried_again() {
-        let (way, refused, end) = login(|| Some(Cause::Credentials));
+        let (method, refused, end) = login(|| Some(Cause::Credentials));
         for _ in 0..3 {
             let error = refused.token(end).await.unwrap_err();
             assert_eq!(error.retry(), Retry::Never);
             assert!(Chain(&error).to_string().contains("invoicing.login.password"), "{error:?}");
         }
-        assert_eq!((way.0.load(Ordering::Relaxed), refused.is_refused()), (1, true));
+        assert_eq!((method.0.load(Ordering::Relaxed), refused.is_refused()), (1, true));
 
-        let (way, failing, end) = login(|| Some(Cause::Server { again: None }));
+        let (method, failing, end) = login(|| Some(Cause::Server { again: None }));
         for _ in 0..3 {
             assert_eq!(failing.token(end).await.unwrap_err().retry(), Retry::Later);
         }
-        assert_eq!(way.0.load(Ordering::Relaxed), 3);
+        assert_eq!(method.0.load(Ordering::Relaxed), 3);
     }
 
     #[test]
     fn the_company_is_the_one_set_else_the_usual_else_the_only_one() {
-        let choice = |id, default| Choice { id, default };
+        let choice = |id, default| CompanyChoice { id, default };
         let (a, b, usual) = (choice(1, false), choice(2, false), choice(3, true));
 
         assert_eq!(choose(Some(9), &[a.clone(), b.clone()]).unwrap(), 9);

@@ -1,7 +1,7 @@
 //! The invoicing API: its login and its webhooks.
 //!
 //! A login gives a token that lives an hour; one of the user's companies is chosen with it, which gives the token for everything else
-//! ([`Login`]). How one gets in is a [`Way`]: by mail and password ([`Password`]) today, and another may join. Where
+//! ([`InvoicingTokens`]). How one gets in is a [`LoginMethod`]: by mail and password ([`Password`]) today, and another may join. Where
 //! `invoicing.oauth.scopes` is set, tokens are those of the identity service instead, and none of this is used.
 
 mod hooks;
@@ -15,13 +15,13 @@ use base::{metrics::ApiArea, secret::Secret};
 
 pub use self::{
     hooks::{Hook, NewHook},
-    login::{Login, Password, Way},
+    login::{InvoicingTokens, LoginMethod, Password},
 };
 use super::{
-    Ask, Client, Error, body,
-    call::{Answer, Authority, Call},
+    CallOptions, Client, Error, body,
+    call::{ApiResponse, Authority, Call},
     error::Cause,
-    request::Caller,
+    request::AreaClient,
 };
 
 const LOGIN: &str = "invoicing/api/users/login";
@@ -30,22 +30,22 @@ const SCHEME: &str = "Bearer ";
 
 /// The invoicing API as one of its companies.
 #[derive(Debug, Clone)]
-pub struct Invoicing(pub(super) Caller);
+pub struct Invoicing(pub(super) AreaClient);
 
 /// A login, or the choice of a company.
 #[derive(Debug, Clone)]
-pub struct Session {
+pub struct InvoicingSession {
     /// The value of `Authorization`, whole.
     pub header: Secret,
     /// What a company is chosen with.
     pub refresh: Secret,
     /// The companies there are to choose from; none once one is chosen.
-    pub companies: Vec<Choice>,
+    pub companies: Vec<CompanyChoice>,
 }
 
 /// A company of the user.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Choice {
+pub struct CompanyChoice {
     /// Its id, to choose it by.
     pub id: i64,
     /// Whether it is the user's usual one.
@@ -58,38 +58,48 @@ impl Client {
     ///
     /// # Errors
     /// See [`Error`]; [`Cause::Credentials`] if mail or password is wrong.
-    pub async fn log_in(&self, mail: &str, password: &Secret, ask: &Ask) -> Result<Session, Error> {
+    pub async fn log_in(
+        &self,
+        mail: &str,
+        password: &Secret,
+        options: &CallOptions,
+    ) -> Result<InvoicingSession, Error> {
         let body = Some(json!({ "mail": mail, "password": password.reveal() }));
         let call = Call::new(ApiArea::Invoicing, Method::POST, LOGIN, Authority::Nobody);
-        self.0.call(&Call { body, hide: vec![password], ..call }, ask, read_session).await
+        self.0.call(&Call { body, hide: vec![password], ..call }, options, read_session).await
     }
 
     /// Chooses one of the companies of a login to the invoicing API.
-    pub async fn select(&self, session: &Session, company: i64, ask: &Ask) -> Result<Session, Error> {
+    pub async fn select(
+        &self,
+        session: &InvoicingSession,
+        company: i64,
+        options: &CallOptions,
+    ) -> Result<InvoicingSession, Error> {
         // The token itself is the body, as JSON text.
         let body = Some(json!(session.refresh.reveal()));
         let authority = Authority::Given(&session.header);
         let call = Call::new(ApiArea::Invoicing, Method::POST, SELECT, authority);
         let call = Call { id: company.to_string().into(), body, hide: vec![&session.refresh], ..call };
-        self.0.call(&call, ask, read_session).await
+        self.0.call(&call, options, read_session).await
     }
 }
 
-fn read_session(answer: &Answer) -> Result<Session, Cause> {
+fn read_session(answer: &ApiResponse) -> Result<InvoicingSession, Cause> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Wire {
         token: String,
         refresh_token: String,
         #[serde(default, deserialize_with = "body::or_default")]
-        companies: Vec<Choice>,
+        companies: Vec<CompanyChoice>,
     }
     let wire: Wire = body::parse(answer.json()?)?;
     let token = Secret::new(wire.token);
     if token.is_empty() {
         return Err(Cause::Malformed { what: "the token is empty".into() });
     }
-    Ok(Session {
+    Ok(InvoicingSession {
         header: with_scheme(token),
         refresh: Secret::new(wire.refresh_token),
         companies: wire.companies,

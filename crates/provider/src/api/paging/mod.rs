@@ -5,7 +5,7 @@
 //! counted and told ([`Oddities`]), and never a reason to stop early or to leave a row out. `X-Pagination` is handed on as
 //! it is told; a wrong one changes nothing.
 //!
-//! Reading is the caller's, and so is remembering which rows came: a [`Walk`] looks at one page after the other and says which to
+//! Reading is the caller's, and so is remembering which rows came: a [`PageWalk`] looks at one page after the other and says which to
 //! read next. It asks for nothing, and can be kept and gone on with elsewhere.
 //!
 //! On failure: a page that could not be read is not shown to the walk, and is the next one again.
@@ -20,15 +20,15 @@ use sha2::{Digest, Sha256};
 
 use base::metrics::{self, Drift};
 
-use super::{Cut, address, body, call::Answer, error::Cause};
+use super::{ReadTimes, address, body, call::ApiResponse, error::Cause};
 
 /// A list that goes on beyond this does not end.
-const MOST_PAGES: u32 = 1_000_000;
-const HEADER: &str = "x-pagination";
+const MAX_PAGES: u32 = 1_000_000;
+const PAGINATION_HEADER: &str = "x-pagination";
 
 /// Which page, and of how many rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PageAsk {
+pub struct PageRequest {
     /// From 1, whatever the provider's own numbers begin with.
     pub number: u32,
     /// Rows asked for; the provider may give fewer.
@@ -49,7 +49,7 @@ pub struct Page<T> {
     /// What the provider tells about the whole list.
     pub total: Total,
     /// When it was read.
-    pub cut: Cut,
+    pub times: ReadTimes,
     /// The number that the provider gives the first page of the list; `None` while that is not known, because the list is empty.
     pub base: Option<u32>,
     /// Rows of the longest page that a list of this path has shown: the provider gives at least so many at once.
@@ -64,7 +64,7 @@ pub enum Total {
     /// It cannot be read.
     Unreadable,
     /// This.
-    Told(Pagination),
+    Reported(Pagination),
 }
 
 /// `X-Pagination`.
@@ -100,7 +100,7 @@ pub struct Oddities {
 
 /// How far the reading of a list is, and what was odd about it. It is data alone: kept and read back, it goes on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Walk {
+pub struct PageWalk {
     /// The page after the last that was looked at.
     pub number: u32,
     /// The last page, if it had fewer rows than asked for, or none.
@@ -116,28 +116,28 @@ pub struct Walk {
 
 /// What a page says about the reading of its list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Judged {
+pub struct WalkStep {
     /// What to read next.
-    pub next: Next,
+    pub next: NextPage,
     /// What was odd about this page.
     pub oddities: Oddities,
 }
 
 /// What to read next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub enum NextPage {
     /// This page.
     Page(u32),
     /// This page once more: it was short, and there are rows behind it. Whoever does not care reads on with
-    /// [`Walk::number`].
+    /// [`PageWalk::number`].
     Again(u32),
     /// Nothing: there is nothing behind.
     End,
     /// Nothing: no list is so long.
-    Endless,
+    TooLong,
 }
 
-impl PageAsk {
+impl PageRequest {
     /// As a query, with more behind it.
     pub(super) fn query(self, more: &[(&str, Option<&str>)]) -> String {
         let (number, size) = (self.number.to_string(), self.size.to_string());
@@ -146,7 +146,7 @@ impl PageAsk {
     }
 }
 
-impl Default for Walk {
+impl Default for PageWalk {
     /// From the first page.
     fn default() -> Self {
         Self {
@@ -160,10 +160,10 @@ impl Default for Walk {
     }
 }
 
-impl Walk {
+impl PageWalk {
     /// Looks at a page that was read. The caller remembers rows: `is_new` is asked once for each, whether no page before had it. A row
     /// without an id is always new.
-    pub fn look<T>(&mut self, page: &Page<T>, mut is_new: impl FnMut(&T) -> bool) -> Judged {
+    pub fn observe<T>(&mut self, page: &Page<T>, mut is_new: impl FnMut(&T) -> bool) -> WalkStep {
         let once_more = self.again.take() == Some(page.number);
         let mut odd = Oddities::default();
         for row in &page.rows {
@@ -171,27 +171,27 @@ impl Walk {
             let is_new = is_new(row);
             odd.duplicate += u64::from(!is_new && !once_more);
         }
-        odd.cached += u64::from(page.cut.age.is_some());
+        odd.cached += u64::from(page.times.age.is_some());
         let short = page.rows.len() < page.asked as usize;
         let next = if once_more {
             odd.clamped += u64::from(short);
-            Next::Page(self.number)
+            NextPage::Page(self.number)
         } else {
             self.step(page, short, &mut odd)
         };
         self.oddities.add(odd);
-        let endless = matches!(next, Next::Page(number) if number > MOST_PAGES);
-        Judged { next: if endless { Next::Endless } else { next }, oddities: odd }
+        let endless = matches!(next, NextPage::Page(number) if number > MAX_PAGES);
+        WalkStep { next: if endless { NextPage::TooLong } else { next }, oddities: odd }
     }
 
     /// A page that was not seen before.
-    fn step<T>(&mut self, page: &Page<T>, short: bool, odd: &mut Oddities) -> Next {
+    fn step<T>(&mut self, page: &Page<T>, short: bool, odd: &mut Oddities) -> NextPage {
         let content = (!page.raw.is_empty()).then(|| page_hash(&page.raw));
         odd.repeated += u64::from(content.is_some() && content == self.content);
         match page.total {
             Total::Absent => {}
             Total::Unreadable => odd.header += 1,
-            Total::Told(told) => {
+            Total::Reported(told) => {
                 let changed = self.total.is_some_and(|before| before != told.total_count);
                 let number = u64::from(page.number);
                 let foreign = ![Some(number), page.base.map(|base| number - 1 + u64::from(base))]
@@ -205,13 +205,13 @@ impl Walk {
         self.short = short.then_some(page.number);
         self.content = content;
         match before {
-            Some(_) if page.rows.is_empty() => Next::End,
+            Some(_) if page.rows.is_empty() => NextPage::End,
             Some(before) => {
                 odd.short += 1;
                 self.again = Some(before);
-                Next::Again(before)
+                NextPage::Again(before)
             }
-            None => Next::Page(self.number),
+            None => NextPage::Page(self.number),
         }
     }
 }
@@ -260,14 +260,14 @@ impl Oddities {
 
 /// What an answer's header tells about its list.
 fn total(headers: &HeaderMap) -> Total {
-    let Some(value) = headers.get(HEADER) else { return Total::Absent };
-    serde_json::from_slice(value.as_bytes()).map_or(Total::Unreadable, Total::Told)
+    let Some(value) = headers.get(PAGINATION_HEADER) else { return Total::Absent };
+    serde_json::from_slice(value.as_bytes()).map_or(Total::Unreadable, Total::Reported)
 }
 
 /// A page out of its answer.
 pub(super) fn read_page<T>(
-    answer: &Answer,
-    page: PageAsk,
+    answer: &ApiResponse,
+    page: PageRequest,
     row: impl Fn(&[u8]) -> Result<T, model::Error>,
 ) -> Result<Page<T>, Cause> {
     let found: Vec<&RawValue> = body::rows(answer.documented()?)?;
@@ -282,7 +282,7 @@ pub(super) fn read_page<T>(
         rows: rows.collect::<Result<_, _>>()?,
         raw,
         total: total(&answer.headers),
-        cut: answer.cut,
+        times: answer.times,
         base: None,
         widest: 0,
     })

@@ -7,13 +7,13 @@ use std::{
 
 use super::*;
 
-const CUT: Cut =
-    Cut { sent: SystemTime::UNIX_EPOCH, answered: SystemTime::UNIX_EPOCH, date: None, age: None };
+const TIMES: ReadTimes =
+    ReadTimes { sent: SystemTime::UNIX_EPOCH, answered: SystemTime::UNIX_EPOCH, date: None, age: None };
 
 fn page(number: u32, rows: &str, total: Total) -> Page<char> {
     let rows: Vec<char> = rows.chars().collect();
     let raw = rows.iter().map(|row| Bytes::from(row.to_string())).collect();
-    Page { number, asked: 2, rows, raw, total, cut: CUT, base: Some(1), widest: 0 }
+    Page { number, asked: 2, rows, raw, total, times: TIMES, base: Some(1), widest: 0 }
 }
 
 /// Remembers letters, which have ids; digits have none.
@@ -25,7 +25,7 @@ fn remembering() -> impl FnMut(&char) -> bool {
 /// Reads pages of two rows to the end, each as often as it is wanted: what came, what was odd, and which pages were read. Of
 /// several versions of a page each reading gets the next, and the last one from then on.
 fn read(pages: &[(&[&str], Total)]) -> (String, Oddities, Vec<u32>) {
-    let (mut walk, mut is_new) = (Walk::default(), remembering());
+    let (mut walk, mut is_new) = (PageWalk::default(), remembering());
     let (mut rows, mut read, mut next) = (String::new(), Vec::new(), 1);
     loop {
         let times = read.iter().filter(|number| **number == next).count();
@@ -35,10 +35,10 @@ fn read(pages: &[(&[&str], Total)]) -> (String, Oddities, Vec<u32>) {
         rows.extend(&page.rows);
         // Whoever goes on elsewhere has it from what was kept.
         walk = serde_json::from_str(&serde_json::to_string(&walk).unwrap()).unwrap();
-        match walk.look(&page, &mut is_new).next {
-            Next::Page(number) | Next::Again(number) => next = number,
-            Next::End => return (rows, walk.oddities, read),
-            Next::Endless => panic!("it does not end"),
+        match walk.observe(&page, &mut is_new).next {
+            NextPage::Page(number) | NextPage::Again(number) => next = number,
+            NextPage::End => return (rows, walk.oddities, read),
+            NextPage::TooLong => panic!("it does not end"),
         }
     }
 }
@@ -49,7 +49,7 @@ fn plain(pages: &[&str]) -> (String, Oddities, Vec<u32>) {
 }
 
 fn told(current_page: u64, total_count: u64) -> Total {
-    Total::Told(Pagination { current_page, total_pages: 1, total_count })
+    Total::Reported(Pagination { current_page, total_pages: 1, total_count })
 }
 
 #[test]
@@ -76,11 +76,11 @@ fn a_short_page_with_rows_behind_it_is_read_again_and_never_the_end() {
     assert_eq!(plain(&["a", "bc", "d"]), ("abcad".into(), clamped, vec![1, 2, 1, 3, 4]));
     assert_eq!(plain(&["ab", "", "cd"]), ("abcd".into(), clamped, vec![1, 2, 3, 2, 4, 5]));
     // Whoever reads on without reading it again loses nothing either.
-    let (mut walk, mut is_new) = (Walk::default(), remembering());
-    walk.look(&page(1, "a", Total::Absent), &mut is_new);
-    assert_eq!(walk.look(&page(2, "bc", Total::Absent), &mut is_new).next, Next::Again(1));
+    let (mut walk, mut is_new) = (PageWalk::default(), remembering());
+    walk.observe(&page(1, "a", Total::Absent), &mut is_new);
+    assert_eq!(walk.observe(&page(2, "bc", Total::Absent), &mut is_new).next, NextPage::Again(1));
     assert_eq!(walk.number, 3);
-    assert_eq!(walk.look(&page(3, "de", Total::Absent), &mut is_new).next, Next::Page(4));
+    assert_eq!(walk.observe(&page(3, "de", Total::Absent), &mut is_new).next, NextPage::Page(4));
 }
 
 #[test]
@@ -111,22 +111,22 @@ fn a_total_is_told_and_compared_and_ends_nothing() {
 #[test]
 fn an_answer_out_of_a_cache_is_odd() {
     let mut cached = page(1, "ab", Total::Absent);
-    cached.cut.age = Some(Duration::from_secs(7));
+    cached.times.age = Some(Duration::from_secs(7));
 
-    let judged = Walk::default().look(&cached, remembering());
+    let judged = PageWalk::default().observe(&cached, remembering());
 
     assert_eq!(judged.oddities, Oddities { cached: 1, ..Oddities::default() });
-    assert_eq!(judged.next, Next::Page(2));
+    assert_eq!(judged.next, NextPage::Page(2));
 }
 
 #[test]
 fn no_list_is_so_long() {
-    let (mut walk, mut is_new) = (Walk::default(), remembering());
+    let (mut walk, mut is_new) = (PageWalk::default(), remembering());
 
-    let before = walk.look(&page(MOST_PAGES - 1, "ab", Total::Absent), &mut is_new).next;
-    let last = walk.look(&page(MOST_PAGES, "cd", Total::Absent), &mut is_new).next;
+    let before = walk.observe(&page(MAX_PAGES - 1, "ab", Total::Absent), &mut is_new).next;
+    let last = walk.observe(&page(MAX_PAGES, "cd", Total::Absent), &mut is_new).next;
 
-    assert_eq!((before, last), (Next::Page(MOST_PAGES), Next::Endless));
+    assert_eq!((before, last), (NextPage::Page(MAX_PAGES), NextPage::TooLong));
 }
 
 #[test]
@@ -139,14 +139,14 @@ fn a_row_is_known_by_the_same_hash_everywhere() {
 fn the_header_is_read_or_said_to_be_unreadable() {
     let of = |value: &str| {
         total(
-            &[(reqwest::header::HeaderName::from_static(HEADER), value.parse().unwrap())]
+            &[(reqwest::header::HeaderName::from_static(PAGINATION_HEADER), value.parse().unwrap())]
                 .into_iter()
                 .collect(),
         )
     };
 
     let told = Pagination { current_page: 2, total_pages: 3, total_count: 5 };
-    assert_eq!(of(r#"{"currentPage":2,"totalPages":3,"totalCount":5,"more":null}"#), Total::Told(told));
+    assert_eq!(of(r#"{"currentPage":2,"totalPages":3,"totalCount":5,"more":null}"#), Total::Reported(told));
     for text in [
         "",
         "5",

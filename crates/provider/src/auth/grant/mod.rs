@@ -31,14 +31,14 @@
 //! longer than it, and comes back is such a case too: nobody can tell it from one that has died. Whoever waits longer than they
 //! must before they try again makes that rarer, and rules nothing out.
 
+mod record;
 #[cfg(any(test, feature = "samples"))]
 #[allow(clippy::unwrap_used, reason = "a test may panic")]
 pub mod samples;
 #[cfg(test)]
 mod tests;
-mod wire;
 
-pub use wire::Unreadable;
+pub use record::Unreadable;
 
 use std::time::Duration;
 
@@ -55,9 +55,9 @@ use crate::HostPolicy;
 pub const GRACE: Duration = Duration::from_secs(10);
 
 /// Refreshing begins so long before a token ends, or a quarter of its life if that is less.
-const AHEAD_MS: i64 = 300_000;
+const REFRESH_BEFORE_END_MS: i64 = 300_000;
 /// How much of that is left to chance, so that grants of one login hour do not come in step.
-const SPREAD: f64 = 0.2;
+const REFRESH_JITTER: f64 = 0.2;
 /// What an access token lives where the provider does not say: its documented time.
 const ACCESS_LIFETIME: Duration = Duration::from_secs(3_600);
 
@@ -73,7 +73,7 @@ pub struct Grant {
     /// Grows by one with every set of tokens under this name, for as long as the one before can be read.
     pub serial: u64,
     /// The tokens of this serial; none once somebody has logged out.
-    pub tokens: Option<Pair>,
+    pub tokens: Option<TokenPair>,
     /// What is being done to it.
     pub state: State,
 }
@@ -101,7 +101,7 @@ pub struct Login {
 
 /// An access token and the refresh token for the next.
 #[derive(Debug, Clone)]
-pub struct Pair {
+pub struct TokenPair {
     /// For requests.
     pub access: Secret,
     /// When it was given, by the provider's clock, in milliseconds since 1970.
@@ -252,7 +252,7 @@ impl Grant {
         let serial = before.map_or(0, |before| before.serial) + 1;
         let refresh = issued.refresh.clone()?;
         let documented = area.scopes().iter().map(|scope| (*scope).to_owned()).collect();
-        let tokens = Pair::new(issued, refresh, documented);
+        let tokens = TokenPair::new(issued, refresh, documented);
         Some(Self { name: name.to_owned(), area, login, serial, tokens: Some(tokens), state: State::Ready })
     }
 
@@ -326,7 +326,7 @@ impl Grant {
         }
         let before = self.tokens.as_ref().ok_or(Conflict::Changed)?;
         let refresh = issued.refresh.clone().unwrap_or_else(|| before.refresh.clone());
-        let tokens = Pair::new(issued, refresh, before.scopes.clone());
+        let tokens = TokenPair::new(issued, refresh, before.scopes.clone());
         Ok(Self { serial: self.serial + 1, tokens: Some(tokens), state: State::Ready, ..self.clone() })
     }
 
@@ -344,7 +344,8 @@ impl Grant {
     pub fn due_ms(&self, chance: f64) -> Option<i64> {
         let tokens = self.tokens.as_ref()?;
         let life = tokens.access_expires_ms.saturating_sub(tokens.access_since_ms).max(0);
-        let ahead = AHEAD_MS.min(life / 4) as f64 * (1.0 + SPREAD * (2.0 * chance.clamp(0.0, 1.0) - 1.0));
+        let ahead = REFRESH_BEFORE_END_MS.min(life / 4) as f64
+            * (1.0 + REFRESH_JITTER * (2.0 * chance.clamp(0.0, 1.0) - 1.0));
         Some(tokens.access_expires_ms.saturating_sub(ahead as i64))
     }
 
@@ -375,7 +376,7 @@ impl Intent {
     }
 }
 
-impl Pair {
+impl TokenPair {
     fn new(issued: Issued, refresh: Secret, scopes: Vec<String>) -> Self {
         let Issued { access, expires_in, scopes: told, at_ms, .. } = issued;
         let life = milliseconds(expires_in.unwrap_or(ACCESS_LIFETIME));

@@ -1,20 +1,20 @@
 //! The identity service: codes and refresh tokens in, tokens out.
 //!
 //! ```text
-//! code, refresh token ──▶ oauth2: the form ──▶ wire: sent once ──▶ oauth2: the answer ──▶ Granted, or what became of it
+//! code, refresh token ──▶ oauth2: the form ──▶ clients: sent once ──▶ oauth2: the answer ──▶ Granted, or what became of it
 //! ```
 //!
 //! - A token is presented once for each call: no pooled connection, no retry, no redirect, HTTP/1.1 only. The [`Gate`] is
 //!   asked at the last moment, when the body goes out, so that a process that was frozen while connecting presents nothing.
-//! - The caller never guesses from an error whether the provider acted: [`Outcome`] tells.
+//! - The caller never guesses from an error whether the provider acted: [`RefreshOutcome`] tells.
 //! - Of an answer only what is needed is read. An odd member beside a good token costs nothing, since a rotated token that
 //!   is not understood is lost.
 //! - Nothing of a body is in an error. `oauth2` keeps bodies in its parse errors; they are dropped unread.
 //! - A service that fails is left alone for a while ([`circuit`](base::circuit)), by all who share its circuit. A refresh is
 //!   not the request that finds out whether it answers again, unless there is no other.
 
-mod answer;
-mod wire;
+mod response;
+mod transport;
 
 use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
@@ -36,21 +36,21 @@ use base::{
 };
 
 use self::{
-    answer::{Answer, Refusal},
-    wire::{Acted, Failure, Once, Wire},
+    response::{OAuthErrorBody, TokenBody},
+    transport::{Acted, Failure, HttpClients, TokenRequest},
 };
 use super::http::{self, ProviderClock};
 use crate::{HostPolicy, Provider};
 
 /// How long a request waits for a service that is left alone; whoever can wait longer comes again.
-const PATIENCE: Duration = Duration::from_secs(2);
+const MAX_CIRCUIT_WAIT: Duration = Duration::from_secs(2);
 
 /// Asked in the moment in which a token would be sent; `false` keeps it here.
 pub type Gate = Arc<dyn Fn() -> bool + Send + Sync>;
 
 type Client = oauth2::Client<
-    Refusal,
-    Answer,
+    OAuthErrorBody,
+    TokenBody,
     BasicTokenIntrospectionResponse,
     StandardRevocableToken,
     BasicRevocationErrorResponse,
@@ -68,7 +68,7 @@ pub struct Identity(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     client: Client,
-    wire: Wire,
+    clients: HttpClients,
     /// `{auth_url}/auth/core`.
     root: String,
     address: Url,
@@ -79,7 +79,7 @@ struct Inner {
 
 /// What an authorization address asks for.
 #[derive(Debug)]
-pub struct Ask<'a> {
+pub struct AuthorizeRequest<'a> {
     /// Where the person comes back to.
     pub redirect: &'a str,
     /// What comes back unchanged.
@@ -109,7 +109,7 @@ pub struct Granted {
 
 /// What became of a refresh token that was to be presented.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum RefreshOutcome {
     /// New tokens. The former refresh token may be worth nothing from now on.
     Granted(Granted),
     /// The provider refuses.
@@ -120,7 +120,7 @@ pub enum Outcome {
     Unknown(Error),
 }
 
-impl Outcome {
+impl RefreshOutcome {
     /// Why there was no answer to the request.
     fn error(&self) -> Option<&Error> {
         match self {
@@ -245,8 +245,8 @@ impl From<StaysOpen> for Error {
     }
 }
 
-impl From<http::Setup> for Error {
-    fn from(setup: http::Setup) -> Self {
+impl From<http::ClientSetupError> for Error {
+    fn from(setup: http::ClientSetupError) -> Self {
         Self::Setup { what: setup.what, source: setup.source }
     }
 }
@@ -280,25 +280,25 @@ impl Identity {
             .set_auth_type(AuthType::RequestBody)
             .set_auth_uri(AuthUrl::new(format!("{root}/connect/authorize")).map_err(address)?)
             .set_token_uri(TokenUrl::new(format!("{root}/connect/token")).map_err(address)?);
-        let wire = Wire::new(&provider.transport, provider.auth_url.origin(), clock, circuit)?;
+        let clients = HttpClients::new(&provider.transport, provider.auth_url.origin(), clock, circuit)?;
         let (address, limit) = (provider.auth_url.clone(), provider.transport.request);
-        Ok(Self(Arc::new(Inner { client, wire, root, address, hosts, limit })))
+        Ok(Self(Arc::new(Inner { client, clients, root, address, hosts, limit })))
     }
 
     /// The address at which a person logs in.
     ///
     /// # Errors
     /// The redirect address is none.
-    pub fn authorize(&self, ask: Ask<'_>) -> Result<Url, Error> {
-        let state = ask.state.to_owned();
+    pub fn authorize(&self, params: AuthorizeRequest<'_>) -> Result<Url, Error> {
+        let state = params.state.to_owned();
         let mut request = self
             .0
             .client
             .authorize_url(|| CsrfToken::new(state))
-            .set_redirect_uri(Cow::Owned(redirect_url(ask.redirect)?))
-            .add_scopes(ask.scopes.iter().cloned().map(Scope::new))
-            .add_extra_param("nonce", ask.nonce.to_owned());
-        if let Some(challenge) = ask.challenge {
+            .set_redirect_uri(Cow::Owned(redirect_url(params.redirect)?))
+            .add_scopes(params.scopes.iter().cloned().map(Scope::new))
+            .add_extra_param("nonce", params.nonce.to_owned());
+        if let Some(challenge) = params.challenge {
             request = request.set_pkce_challenge(challenge);
         }
         Ok(request.url().0)
@@ -314,7 +314,7 @@ impl Identity {
         redirect: &str,
         verifier: Option<&Secret>,
     ) -> Result<Granted, Error> {
-        let once = Once::new(&self.0.wire, Arc::new(|| true), Instant::now() + self.0.limit);
+        let once = TokenRequest::new(&self.0.clients, Arc::new(|| true), Instant::now() + self.0.limit);
         let mut request = self
             .0
             .client
@@ -323,13 +323,13 @@ impl Identity {
         if let Some(verifier) = verifier {
             request = request.set_pkce_verifier(PkceCodeVerifier::new(verifier.reveal().to_owned()));
         }
-        let pass = self.0.wire.circuit.pass(Instant::now() + PATIENCE).await?;
+        let pass = self.0.clients.circuit.pass(Instant::now() + MAX_CIRCUIT_WAIT).await?;
         let outcome = self.judge(&once, request.request_async(&once).await);
-        tell(pass, outcome.error());
+        report_to_circuit(pass, outcome.error());
         match outcome {
-            Outcome::Granted(granted) => Ok(granted),
-            Outcome::Refused(code) => Err(Error::Refused { code }),
-            Outcome::NotSent(error) | Outcome::Unknown(error) => Err(error),
+            RefreshOutcome::Granted(granted) => Ok(granted),
+            RefreshOutcome::Refused(code) => Err(Error::Refused { code }),
+            RefreshOutcome::NotSent(error) | RefreshOutcome::Unknown(error) => Err(error),
         }
     }
 
@@ -338,27 +338,27 @@ impl Identity {
     /// # Errors
     /// It is left alone for longer.
     pub async fn ready(&self) -> Result<(), Error> {
-        Ok(self.0.wire.circuit.ready_last(Instant::now() + PATIENCE).await?)
+        Ok(self.0.clients.circuit.ready_last(Instant::now() + MAX_CIRCUIT_WAIT).await?)
     }
 
     /// Presents a refresh token, once, if `gate` lets it; listens until `end`. Whoever drops the future before it is done
     /// does not know what became of the token.
-    pub async fn refresh(&self, token: &Secret, gate: Gate, end: Instant) -> Outcome {
-        let pass = match self.0.wire.circuit.enter_last() {
+    pub async fn refresh(&self, token: &Secret, gate: Gate, end: Instant) -> RefreshOutcome {
+        let pass = match self.0.clients.circuit.enter_last() {
             Ok(pass) => pass,
-            Err(stays_open) => return Outcome::NotSent(stays_open.into()),
+            Err(stays_open) => return RefreshOutcome::NotSent(stays_open.into()),
         };
-        let once = Once::new(&self.0.wire, gate, end);
+        let once = TokenRequest::new(&self.0.clients, gate, end);
         let token = RefreshToken::new(token.reveal().to_owned());
         let answer = self.0.client.exchange_refresh_token(&token).request_async(&once).await;
         let outcome = self.judge(&once, answer);
-        tell(pass, outcome.error());
+        report_to_circuit(pass, outcome.error());
         outcome
     }
 
     /// The body of a public document, at most `limit` bytes.
     pub(super) async fn fetch(&self, address: &Url, limit: usize) -> Result<Bytes, Error> {
-        self.0.wire.get(address, limit).await
+        self.0.clients.get(address, limit).await
     }
 
     /// `provider.auth.url`.
@@ -378,16 +378,20 @@ impl Identity {
 
     /// The provider's clock.
     pub fn clock(&self) -> &ProviderClock {
-        &self.0.wire.clock
+        &self.0.clients.clock
     }
 
-    fn judge(&self, once: &Once<'_>, answer: Result<Answer, RequestTokenError<Failure, Refusal>>) -> Outcome {
+    fn judge(
+        &self,
+        once: &TokenRequest<'_>,
+        answer: Result<TokenBody, RequestTokenError<Failure, OAuthErrorBody>>,
+    ) -> RefreshOutcome {
         let malformed = |what| Failure { error: Error::Malformed { what }, acted: Acted::Maybe };
         let failure = match answer {
             Ok(answer) => match answer.granted(self.clock().now_ms()) {
                 Some(granted) => {
                     once.ended(None);
-                    return Outcome::Granted(granted);
+                    return RefreshOutcome::Granted(granted);
                 }
                 None => malformed("the access token is empty"),
             },
@@ -398,7 +402,7 @@ impl Identity {
                     ("server_error", _) => once.unanswered(Acted::Maybe),
                     (code, Some(status)) if is_refusal(code, status) => {
                         once.ended(None);
-                        return Outcome::Refused(OAuthCode::read(code));
+                        return RefreshOutcome::Refused(OAuthCode::read(code));
                     }
                     // Somebody between us and the service.
                     (_, status) => once.unanswered(unread_by_service(status)),
@@ -413,8 +417,8 @@ impl Identity {
         };
         once.ended(Some(&failure.error));
         match failure.acted {
-            Acted::No => Outcome::NotSent(failure.error),
-            Acted::Maybe => Outcome::Unknown(failure.error),
+            Acted::No => RefreshOutcome::NotSent(failure.error),
+            Acted::Maybe => RefreshOutcome::Unknown(failure.error),
         }
     }
 }
@@ -449,7 +453,7 @@ fn redirect_url(redirect: &str) -> Result<RedirectUrl, Error> {
 }
 
 /// What the end of a request says about the host.
-fn tell(pass: Pass<'_>, failure: Option<&Error>) {
+fn report_to_circuit(pass: Pass<'_>, failure: Option<&Error>) {
     match failure {
         None | Some(Error::Malformed { .. } | Error::Refused { .. }) => pass.alive(),
         Some(Error::Unavailable { status, .. }) if *status < 500 => pass.alive(),

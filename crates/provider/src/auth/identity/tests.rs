@@ -17,17 +17,17 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_secs(30)
 }
 
-async fn refresh(identity: &Identity) -> Outcome {
+async fn refresh(identity: &Identity) -> RefreshOutcome {
     identity.refresh(&Secret::new("old+refresh"), open(), soon()).await
 }
 
 /// An outcome in a word.
-fn word(outcome: &Outcome) -> String {
+fn word(outcome: &RefreshOutcome) -> String {
     match outcome {
-        Outcome::Granted(_) => "granted".into(),
-        Outcome::Refused(code) => format!("refused {code}"),
-        Outcome::NotSent(_) => "not sent".into(),
-        Outcome::Unknown(_) => "unknown".into(),
+        RefreshOutcome::Granted(_) => "granted".into(),
+        RefreshOutcome::Refused(code) => format!("refused {code}"),
+        RefreshOutcome::NotSent(_) => "not sent".into(),
+        RefreshOutcome::Unknown(_) => "unknown".into(),
     }
 }
 
@@ -95,7 +95,7 @@ async fn a_refresh_says_what_the_provider_wants_to_hear_and_no_more() {
 
     let outcome = refresh(&identity(&stub)).await;
 
-    let Outcome::Granted(granted) = outcome else { panic!("{outcome:?}") };
+    let RefreshOutcome::Granted(granted) = outcome else { panic!("{outcome:?}") };
     assert_eq!(granted.access.reveal(), "new-access");
     assert_eq!(granted.refresh.unwrap().reveal(), "new-refresh");
     let [(head, body)] = &stub.seen(TOKEN)[..] else { panic!("{:?}", stub.seen(TOKEN)) };
@@ -132,7 +132,7 @@ async fn a_token_is_not_presented_once_the_gate_is_closed() {
 
     let outcome = identity.refresh(&Secret::new("old-refresh"), gate, soon()).await;
 
-    assert!(matches!(outcome, Outcome::NotSent(Error::Late)), "{outcome:?}");
+    assert!(matches!(outcome, RefreshOutcome::NotSent(Error::Late)), "{outcome:?}");
     assert_eq!(asked.load(Ordering::SeqCst), 1);
     assert!(stub.seen(TOKEN).is_empty(), "{:?}", stub.seen(TOKEN));
 }
@@ -148,7 +148,7 @@ async fn the_gate_is_asked_only_when_the_connection_stands() {
     let end = Instant::now() + Duration::from_millis(200);
     let outcome = identity.refresh(&Secret::new("old-refresh"), gate, end).await;
 
-    assert!(matches!(outcome, Outcome::NotSent(Error::Silent)), "{outcome:?}");
+    assert!(matches!(outcome, RefreshOutcome::NotSent(Error::Silent)), "{outcome:?}");
 }
 
 #[tokio::test]
@@ -158,7 +158,7 @@ async fn a_service_that_is_not_there_was_not_asked() {
 
     let outcome = refresh(&identity).await;
 
-    assert!(matches!(outcome, Outcome::NotSent(Error::Unreachable(_))), "{outcome:?}");
+    assert!(matches!(outcome, RefreshOutcome::NotSent(Error::Unreachable(_))), "{outcome:?}");
 }
 
 #[tokio::test]
@@ -171,7 +171,7 @@ async fn a_service_that_does_not_answer_until_the_end_may_have_acted() {
     let end = Instant::now() + Duration::from_secs(8);
     let (outcome, ()) = tokio::join!(identity.refresh(&token, open(), end), stub.asked(TOKEN));
 
-    assert!(matches!(outcome, Outcome::Unknown(Error::Silent)), "{outcome:?}");
+    assert!(matches!(outcome, RefreshOutcome::Unknown(Error::Silent)), "{outcome:?}");
     assert_eq!(stub.seen(TOKEN).len(), 1);
 }
 
@@ -182,7 +182,7 @@ async fn a_named_wait_comes_with_the_verdict() {
 
     let outcome = refresh(&identity(&stub)).await;
 
-    let Outcome::NotSent(error) = outcome else { panic!("{outcome:?}") };
+    let RefreshOutcome::NotSent(error) = outcome else { panic!("{outcome:?}") };
     assert_eq!(error.retry(), Retry::After(Duration::from_secs(17)));
 }
 
@@ -194,7 +194,7 @@ async fn a_token_ends_by_the_clock_of_the_answer_it_came_with() {
 
     let outcome = refresh(&identity(&stub)).await;
 
-    let Outcome::Granted(granted) = outcome else { panic!("{outcome:?}") };
+    let RefreshOutcome::Granted(granted) = outcome else { panic!("{outcome:?}") };
     let late = granted.access_expires_ms.unwrap() - (784_111_777_000 + 60_000);
     assert!((0..30_000).contains(&late), "{late}");
 }
@@ -210,7 +210,9 @@ async fn no_error_tells_what_the_provider_said() {
 
             let outcome = refresh(&identity).await;
 
-            let (Outcome::Unknown(error) | Outcome::NotSent(error)) = outcome else { panic!("{outcome:?}") };
+            let (RefreshOutcome::Unknown(error) | RefreshOutcome::NotSent(error)) = outcome else {
+                panic!("{outcome:?}")
+            };
             let told = format!("{error:?} {error} {}", base::retry::Chain(&error));
             assert!(!told.contains("s3cret") && !told.contains("old+refresh"), "{told}");
         }

@@ -17,7 +17,7 @@ fn keys(stub: &Stub) -> Keys {
 }
 
 /// Whether one of these keys is the signer's.
-fn has(keys: &[Key], signer: &Signer) -> bool {
+fn has(keys: &[VerifyingKey], signer: &Signer) -> bool {
     let token = signer.sign(&json!({}));
     let (signed, signature) = token.rsplit_once('.').unwrap();
     let signature = URL_SAFE_NO_PAD.decode(signature).unwrap();
@@ -67,20 +67,20 @@ async fn a_new_key_is_noticed_but_a_made_up_one_fetches_once_a_minute_at_most() 
             assert!(matches!(&made_up, Err(Error::Unknown { kid }) if kid == "made up"), "{made_up:?}");
         }
         assert_eq!(stub.seen(KEY_SET).len(), minute);
-        assert!(keys.turn.lock().await.not_before.unwrap() > Instant::now() + AGAIN / 2);
+        assert!(keys.fetch_state.lock().await.not_before.unwrap() > Instant::now() + REFETCH_INTERVAL / 2);
         let_fetch(&keys).await;
     }
 }
 
 /// As if the time in which nothing is fetched again were over.
 async fn let_fetch(keys: &Keys) {
-    keys.turn.lock().await.not_before = None;
+    keys.fetch_state.lock().await.not_before = None;
 }
 
 /// As if a day had passed.
 async fn outdate(keys: &Keys) {
     let former = keys.published();
-    keys.publish(Published { keys: former.keys.clone(), issuer: former.issuer.clone(), fetched: None });
+    keys.publish(KeySet { keys: former.keys.clone(), issuer: former.issuer.clone(), fetched: None });
     let_fetch(keys).await;
 }
 
@@ -111,7 +111,7 @@ async fn a_service_that_is_away_costs_no_key_that_was_there() {
         assert_eq!(stub.seen(KEY_SET).len(), before + 1, "{act:?}");
     }
     stub.publish(&[FIRST.published()]);
-    assert!(keys.turn.lock().await.not_before.unwrap() <= Instant::now() + AGAIN_AFTER_FAILURE);
+    assert!(keys.fetch_state.lock().await.not_before.unwrap() <= Instant::now() + RETRY_INTERVAL);
     let_fetch(&keys).await;
     assert!(matches!(keys.find(Some("other"), None).await, Err(Error::Unknown { .. })));
 }
@@ -233,6 +233,6 @@ async fn a_file_is_read_again_for_a_key_that_it_lacks_and_a_broken_one_changes_n
     fs::write(&path, set(&SECOND)).unwrap();
     assert!(!found(&keys, &SECOND).await, "it was looked at a moment ago");
     // A minute passes.
-    keys.turn.lock().await.not_before = None;
+    keys.fetch_state.lock().await.not_before = None;
     assert!(found(&keys, &SECOND).await);
 }

@@ -6,7 +6,7 @@
 //!
 //! - State, nonce and verifier are drawn anew for each login and compared in constant time.
 //! - A callback whose state is not ours ends the login, whatever else it says.
-//! - No tokens leave [`Login::finish`] unchecked: the access token, and the identity token with the nonce in it.
+//! - No tokens leave [`PendingLogin::finish`] unchecked: the access token, and the identity token with the nonce in it.
 //!
 //! On failure nothing is kept; the person begins again. A code is redeemed once at most.
 
@@ -19,11 +19,11 @@ use base::{random, secret::Secret};
 
 use super::{
     Area,
-    check::{self, Check, Company},
+    check::{self, LoginContext, TokenVerifier},
     http::ProviderClock,
-    identity::{self, Ask, Granted, Identity, OAuthCode},
+    identity::{self, AuthorizeRequest, Granted, Identity, OAuthCode},
     keys,
-    token::{Claims, Rule, same, shown},
+    token::{Claims, TokenRule, same, shown},
 };
 use crate::Provider;
 
@@ -31,14 +31,14 @@ use crate::Provider;
 pub const OUT_OF_BAND: &str = "urn:ietf:wg:oauth:2.0:oob";
 
 /// The longest query or pasted text that is looked at.
-const LONGEST: usize = 64 * 1024;
+const MAX_QUERY_BYTES: usize = 64 * 1024;
 /// The longest code that is taken for one.
-const LONGEST_CODE: usize = 4 * 1024;
+const MAX_CODE_BYTES: usize = 4 * 1024;
 
 /// A login that waits for its callback.
-pub struct Login {
+pub struct PendingLogin {
     identity: Identity,
-    check: Check,
+    check: TokenVerifier,
     redirect: String,
     area: Area,
     scopes: Vec<String>,
@@ -50,7 +50,7 @@ pub struct Login {
 
 /// What a callback brought.
 #[derive(Debug)]
-pub struct Code {
+pub struct CallbackCode {
     code: Secret,
     /// The document's table has one; the software behind the provider sends none. Checked where it is there.
     identity: Option<Secret>,
@@ -58,7 +58,7 @@ pub struct Code {
 
 /// A login that has succeeded.
 #[derive(Debug)]
-pub struct Entered {
+pub struct CompletedLogin {
     /// The tokens.
     pub granted: Granted,
     /// What the access token says.
@@ -125,7 +125,7 @@ pub enum Error {
     Random,
 }
 
-impl Login {
+impl PendingLogin {
     /// A login for an area, which comes back to `redirect`, to the letter.
     ///
     /// # Errors
@@ -137,7 +137,7 @@ impl Login {
         clock: &ProviderClock,
     ) -> Result<Self, Error> {
         let identity = Identity::new(provider, clock.clone())?;
-        let check = Check::new(&identity, &provider.oauth)?;
+        let check = TokenVerifier::new(&identity, &provider.oauth)?;
         let scopes = area.scopes_of(&provider.oauth);
         let (state, nonce) = (guid()?, guid()?);
         let (challenge, verifier) = match provider.oauth.pkce {
@@ -147,8 +147,13 @@ impl Login {
                 (Some(challenge), Some(Secret::new(verifier.into_secret())))
             }
         };
-        let address =
-            identity.authorize(Ask { redirect, state: &state, nonce: &nonce, scopes: &scopes, challenge })?;
+        let address = identity.authorize(AuthorizeRequest {
+            redirect,
+            state: &state,
+            nonce: &nonce,
+            scopes: &scopes,
+            challenge,
+        })?;
         Ok(Self {
             identity,
             check,
@@ -171,8 +176,8 @@ impl Login {
     ///
     /// # Errors
     /// It is not this login's, or holds no code. The login is over.
-    pub fn accept(&self, query: &str) -> Result<Code, CallbackError> {
-        if query.len() > LONGEST {
+    pub fn accept(&self, query: &str) -> Result<CallbackCode, CallbackError> {
+        if query.len() > MAX_QUERY_BYTES {
             return Err(CallbackError::Malformed("it is too long"));
         }
         let parameter = |name: &str| {
@@ -195,7 +200,7 @@ impl Login {
             return Err(CallbackError::Refused { code: shown(&code), description });
         }
         let code = parameter("code")?.ok_or(CallbackError::Malformed("it has no code"))?;
-        Ok(Code { code: checked_code(&code)?, identity: parameter("id_token")?.map(Secret::from) })
+        Ok(CallbackCode { code: checked_code(&code)?, identity: parameter("id_token")?.map(Secret::from) })
     }
 
     /// Takes what a person has pasted: the code that the provider shows, or the whole address that the browser came to.
@@ -203,9 +208,9 @@ impl Login {
     ///
     /// # Errors
     /// It is not this login's, or no code.
-    pub fn accept_pasted(&self, text: &str) -> Result<Code, CallbackError> {
+    pub fn accept_pasted(&self, text: &str) -> Result<CallbackCode, CallbackError> {
         let text = text.trim();
-        if text.len() > LONGEST {
+        if text.len() > MAX_QUERY_BYTES {
             return Err(CallbackError::Malformed("it is too long"));
         }
         match text.split_once("://") {
@@ -213,7 +218,7 @@ impl Login {
                 let address = Url::parse(text).map_err(|_| CallbackError::Malformed("it is no address"))?;
                 self.accept(address.query().unwrap_or_default())
             }
-            None => Ok(Code { code: checked_code(text)?, identity: None }),
+            None => Ok(CallbackCode { code: checked_code(text)?, identity: None }),
         }
     }
 
@@ -221,11 +226,11 @@ impl Login {
     ///
     /// # Errors
     /// There are no tokens, or they are not trusted. The code is used up.
-    pub async fn finish(self, code: Code) -> Result<Entered, Error> {
+    pub async fn finish(self, code: CallbackCode) -> Result<CompletedLogin, Error> {
         let nonce = &self.nonce;
         if let Some(token) = &code.identity {
-            let company = Company { nonce, access: None, code: Some(&code.code) };
-            self.check.identity(token, company).await.map_err(distrusted("identity token"))?;
+            let context = LoginContext { nonce, access: None, code: Some(&code.code) };
+            self.check.identity(token, context).await.map_err(distrusted("identity token"))?;
         }
         let redeemed = self.identity.redeem(&code.code, &self.redirect, self.verifier.as_ref()).await;
         let granted = redeemed.map_err(|error| match error {
@@ -237,11 +242,11 @@ impl Login {
         let claims = self.check.access(&granted.access).await.map_err(distrusted("access token"))?;
         match &granted.identity {
             Some(token) => {
-                let company = Company { nonce, access: Some(&granted.access), code: None };
+                let context = LoginContext { nonce, access: Some(&granted.access), code: None };
                 let person =
-                    self.check.identity(token, company).await.map_err(distrusted("identity token"))?;
+                    self.check.identity(token, context).await.map_err(distrusted("identity token"))?;
                 if person.subject != claims.subject {
-                    return Err(distrusted("identity token")(Rule::Companion("person").into()));
+                    return Err(distrusted("identity token")(TokenRule::Companion("person").into()));
                 }
             }
             // Without it nothing ties the tokens to this login.
@@ -258,13 +263,13 @@ impl Login {
         }
         let scopes = [&claims.scopes, &granted.scopes, &self.scopes];
         let scopes = scopes.into_iter().find(|scopes| !scopes.is_empty()).cloned().unwrap_or_default();
-        Ok(Entered { granted, claims, scopes })
+        Ok(CompletedLogin { granted, claims, scopes })
     }
 }
 
-impl fmt::Debug for Login {
+impl fmt::Debug for PendingLogin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Login")
+        f.debug_struct("PendingLogin")
             .field("redirect", &self.redirect)
             .field("scopes", &self.scopes)
             .field("pkce", &self.verifier.is_some())
@@ -278,7 +283,7 @@ fn distrusted(token: &'static str) -> impl FnOnce(check::Error) -> Error {
 
 fn checked_code(text: &str) -> Result<Secret, CallbackError> {
     let is_printed = |byte: u8| byte.is_ascii_graphic();
-    if text.is_empty() || text.len() > LONGEST_CODE || !text.bytes().all(is_printed) {
+    if text.is_empty() || text.len() > MAX_CODE_BYTES || !text.bytes().all(is_printed) {
         return Err(CallbackError::Malformed("it is no code"));
     }
     Ok(Secret::from(text))

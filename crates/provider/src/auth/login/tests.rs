@@ -11,14 +11,14 @@ const REDIRECT: &str = "http://localhost:8400/callback";
 const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
 const NOW: i64 = 784_111_777;
 
-fn begin(stub: &Stub, pkce: bool) -> Login {
+fn begin(stub: &Stub, pkce: bool) -> PendingLogin {
     let mut provider = stub.provider();
     provider.oauth.pkce = pkce;
     let clock = ProviderClock::new(Duration::from_secs(300));
-    Login::begin(&provider, Area::Accounting, REDIRECT, &clock).unwrap()
+    PendingLogin::begin(&provider, Area::Accounting, REDIRECT, &clock).unwrap()
 }
 
-fn asked(login: &Login) -> BTreeMap<String, String> {
+fn asked(login: &PendingLogin) -> BTreeMap<String, String> {
     login.address().query_pairs().into_owned().collect()
 }
 
@@ -42,7 +42,7 @@ fn say(stub: &Stub, answer: &Value) {
 }
 
 /// Logs in at a stub that answers as `bend` makes it.
-async fn enter(bend: impl FnOnce(&mut Value, &mut Value, &mut Value)) -> Result<Entered, Error> {
+async fn enter(bend: impl FnOnce(&mut Value, &mut Value, &mut Value)) -> Result<CompletedLogin, Error> {
     let stub = Stub::start().await;
     stub.publish(&[FIRST.published()]);
     let login = begin(&stub, false);
@@ -133,7 +133,7 @@ async fn a_callback_is_taken_only_with_the_state_of_this_login() {
     let login = begin(&stub, false);
     let state = asked(&login)["state"].clone();
     let upper = state.to_uppercase();
-    let long = "x".repeat(LONGEST);
+    let long = "x".repeat(MAX_QUERY_BYTES);
 
     for (query, expected) in [
         (format!("code=c&state={state}"), "taken"),

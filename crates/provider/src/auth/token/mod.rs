@@ -1,11 +1,11 @@
 //! The check of one token: a text in, its claims out, or the rule that it breaks.
 //!
 //! ```text
-//! token ──▶ Parts: three, RS256 ──▶ signature by one of the keys ──▶ times ──▶ issuer ──▶ what it is for ──▶ Claims
+//! token ──▶ TokenParts: three, RS256 ──▶ signature by one of the keys ──▶ times ──▶ issuer ──▶ what it is for ──▶ Claims
 //! ```
 //!
 //! - Only [`verify`] makes [`Claims`]: whoever holds them holds a token that was good at that moment.
-//! - Nothing is read out of a payload before its signature holds, apart from `told_end_ms`, which decides nothing but when
+//! - Nothing is read out of a payload before its signature holds, apart from `unverified_expiry_ms`, which decides nothing but when
 //!   to ask for the next token.
 //! - The time is an argument: this module has no clock.
 //! - A member that is there twice counts with its last value, as the provider's own tokens have `$id` twice.
@@ -13,7 +13,7 @@
 //! Not `jsonwebtoken`, because all of its validation would have to be off: it uses this machine's clock instead of the provider's, takes only
 //! whole seconds, accepts a token without `iss`, ignores `crit`, and rejects a key set with one unknown key or with keys only in `x5c`.
 //!
-//! On failure a [`Rule`] says which one, and which setting is behind it. It never repeats the token.
+//! On failure a [`TokenRule`] says which one, and which setting is behind it. It never repeats the token.
 
 mod claims;
 
@@ -26,27 +26,27 @@ use model::is_printable;
 
 pub use self::claims::Claims;
 pub(super) use self::claims::words;
-use super::key::Key;
+use super::key::VerifyingKey;
 
 /// The longest token that is looked at.
-const LONGEST: usize = 16 * 1024;
+const MAX_TOKEN_BYTES: usize = 16 * 1024;
 /// How much of a foreign word a message shows.
-const SHOWN: usize = 120;
+const MAX_SHOWN_CHARS: usize = 120;
 
 /// What a token is held to.
 #[derive(Debug, Clone)]
-pub struct Rules<'a> {
+pub struct TokenRules<'a> {
     /// Who may have issued it.
     pub issuers: &'a [String],
     /// How far times may be off, in milliseconds.
     pub leeway_ms: i64,
     /// What it is for.
-    pub purpose: Purpose<'a>,
+    pub purpose: TokenPurpose<'a>,
 }
 
 /// What a token is for.
 #[derive(Debug, Clone, Copy)]
-pub enum Purpose<'a> {
+pub enum TokenPurpose<'a> {
     /// To call APIs, by our client.
     Access {
         /// Our client.
@@ -70,7 +70,7 @@ pub enum Purpose<'a> {
 /// The rule that a token breaks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Rule {
+pub enum TokenRule {
     /// It is no token.
     #[error("it is not a token: {0}")]
     Malformed(&'static str),
@@ -120,7 +120,7 @@ pub enum Rule {
     Companion(&'static str),
 }
 
-impl Rule {
+impl TokenRule {
     /// Whether another token may keep what this one breaks: it is only too old or too new.
     pub fn is_about_time(&self) -> bool {
         matches!(self, Self::Expired { .. } | Self::NotYet { .. })
@@ -140,7 +140,7 @@ impl Rule {
 
 /// A token in its parts. Its header is read, its payload not yet.
 #[derive(Debug)]
-pub struct Parts<'a> {
+pub struct TokenParts<'a> {
     /// What is signed.
     signed: &'a str,
     payload: &'a str,
@@ -151,32 +151,33 @@ pub struct Parts<'a> {
     pub x5t: Option<String>,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> TokenParts<'a> {
     /// Takes a token apart.
     ///
     /// # Errors
     /// It is none, or one of another kind.
-    pub fn read(token: &'a str) -> Result<Self, Rule> {
-        if token.len() > LONGEST {
-            return Err(Rule::Malformed("it is too long"));
+    pub fn read(token: &'a str) -> Result<Self, TokenRule> {
+        if token.len() > MAX_TOKEN_BYTES {
+            return Err(TokenRule::Malformed("it is too long"));
         }
-        const THREE: Rule = Rule::Malformed("it does not have three parts");
+        const THREE: TokenRule = TokenRule::Malformed("it does not have three parts");
         let (signed, signature) = token.rsplit_once('.').ok_or(THREE)?;
         let (header, payload) = signed.split_once('.').ok_or(THREE)?;
         if payload.contains('.') {
             return Err(THREE);
         }
-        let header = object(header).ok_or(Rule::Malformed("its header is no JSON object"))?;
+        let header = object(header).ok_or(TokenRule::Malformed("its header is no JSON object"))?;
         match header.get("alg").and_then(Value::as_str) {
             Some("RS256") => {}
-            other => return Err(Rule::Algorithm { found: shown(other.unwrap_or("nothing")) }),
+            other => return Err(TokenRule::Algorithm { found: shown(other.unwrap_or("nothing")) }),
         }
         // Whoever marks something as critical wants it to be understood, and there is nothing that we would understand.
         if header.contains_key("crit") {
-            return Err(Rule::Malformed("it demands an extension"));
+            return Err(TokenRule::Malformed("it demands an extension"));
         }
-        let signature =
-            URL_SAFE_NO_PAD.decode(signature).map_err(|_| Rule::Malformed("its signature is no base64"))?;
+        let signature = URL_SAFE_NO_PAD
+            .decode(signature)
+            .map_err(|_| TokenRule::Malformed("its signature is no base64"))?;
         let text = |name| header.get(name).and_then(Value::as_str).map(str::to_owned);
         Ok(Self { signed, payload, signature, kid: text("kid"), x5t: text("x5t") })
     }
@@ -186,59 +187,65 @@ impl<'a> Parts<'a> {
 ///
 /// # Errors
 /// The first rule that it breaks.
-pub fn verify(parts: &Parts<'_>, keys: &[Key], rules: &Rules<'_>, now_ms: i64) -> Result<Claims, Rule> {
+pub fn verify(
+    parts: &TokenParts<'_>,
+    keys: &[VerifyingKey],
+    rules: &TokenRules<'_>,
+    now_ms: i64,
+) -> Result<Claims, TokenRule> {
     if !keys.iter().any(|key| key.has_signed(parts.signed.as_bytes(), &parts.signature)) {
-        return Err(Rule::Signature);
+        return Err(TokenRule::Signature);
     }
-    let payload = object(parts.payload).ok_or(Rule::Malformed("its payload is no JSON object"))?;
-    let ends_ms = milliseconds(payload.get("exp")).ok_or(Rule::Malformed("exp is missing or no number"))?;
+    let payload = object(parts.payload).ok_or(TokenRule::Malformed("its payload is no JSON object"))?;
+    let ends_ms =
+        milliseconds(payload.get("exp")).ok_or(TokenRule::Malformed("exp is missing or no number"))?;
     let over_ms = now_ms.saturating_sub(ends_ms.saturating_add(rules.leeway_ms));
     if over_ms >= 0 {
-        return Err(Rule::Expired { seconds: now_ms.saturating_sub(ends_ms) / 1_000 });
+        return Err(TokenRule::Expired { seconds: now_ms.saturating_sub(ends_ms) / 1_000 });
     }
     if let Some(begin) = payload.get("nbf") {
-        let begins_ms = milliseconds(Some(begin)).ok_or(Rule::Malformed("nbf is no number"))?;
+        let begins_ms = milliseconds(Some(begin)).ok_or(TokenRule::Malformed("nbf is no number"))?;
         if begins_ms.saturating_sub(rules.leeway_ms) > now_ms {
-            return Err(Rule::NotYet { seconds: begins_ms.saturating_sub(now_ms) / 1_000 });
+            return Err(TokenRule::NotYet { seconds: begins_ms.saturating_sub(now_ms) / 1_000 });
         }
     }
     let claims = Claims::read(payload, ends_ms);
     let issuer = claims.issuer.as_deref().unwrap_or_default();
     if !rules.issuers.iter().any(|allowed| allowed == issuer) {
-        return Err(Rule::Issuer { found: shown(issuer) });
+        return Err(TokenRule::Issuer { found: shown(issuer) });
     }
     rules.purpose.check(&claims)?;
     Ok(claims)
 }
 
 /// When a token ends by its own word, which nobody has checked.
-pub(crate) fn told_end_ms(token: &str) -> Option<i64> {
-    let payload = token.split('.').nth(1).filter(|payload| payload.len() <= LONGEST)?;
+pub(crate) fn unverified_expiry_ms(token: &str) -> Option<i64> {
+    let payload = token.split('.').nth(1).filter(|payload| payload.len() <= MAX_TOKEN_BYTES)?;
     milliseconds(object(payload)?.get("exp"))
 }
 
-impl Purpose<'_> {
-    fn check(&self, claims: &Claims) -> Result<(), Rule> {
+impl TokenPurpose<'_> {
+    fn check(&self, claims: &Claims) -> Result<(), TokenRule> {
         match *self {
             Self::Access { client, audiences } => {
                 let meant = |allowed: &String| claims.audiences.contains(allowed);
                 if !audiences.is_empty() && !audiences.iter().any(meant) {
-                    return Err(Rule::Audience { found: shown(&claims.audiences.join(" ")) });
+                    return Err(TokenRule::Audience { found: shown(&claims.audiences.join(" ")) });
                 }
-                if claims.client.as_deref() == Some(client) { Ok(()) } else { Err(Rule::Client) }
+                if claims.client.as_deref() == Some(client) { Ok(()) } else { Err(TokenRule::Client) }
             }
             Self::Identity { client, nonce, access, code } => {
                 if !claims.audiences.iter().any(|audience| audience == client) {
-                    return Err(Rule::Client);
+                    return Err(TokenRule::Client);
                 }
                 if !claims.text("nonce").is_some_and(|found| same(found, nonce)) {
-                    return Err(Rule::Nonce);
+                    return Err(TokenRule::Nonce);
                 }
                 for (name, what, companion) in [("at_hash", "access token", access), ("c_hash", "code", code)]
                 {
                     let (Some(told), Some(companion)) = (claims.text(name), companion) else { continue };
                     if !same(told, &half_hash(companion)) {
-                        return Err(Rule::Companion(what));
+                        return Err(TokenRule::Companion(what));
                     }
                 }
                 Ok(())
@@ -261,7 +268,7 @@ pub(super) fn same(left: &str, right: &str) -> bool {
 /// A foreign text on one line, cut.
 pub(super) fn shown(text: &str) -> String {
     let clean = |character: char| if is_printable(character) { character } else { ' ' };
-    let cut: String = text.trim().chars().take(SHOWN).map(clean).collect();
+    let cut: String = text.trim().chars().take(MAX_SHOWN_CHARS).map(clean).collect();
     if cut.is_empty() { "missing".into() } else { cut }
 }
 

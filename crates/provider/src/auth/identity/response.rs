@@ -14,7 +14,7 @@ use crate::auth::token;
 
 /// Tokens.
 #[derive(Debug, Deserialize, Serialize)]
-pub(super) struct Answer {
+pub(super) struct TokenBody {
     access_token: AccessToken,
     #[serde(default)]
     refresh_token: Option<RefreshToken>,
@@ -30,7 +30,7 @@ pub(super) struct Answer {
     token_type: BasicTokenType,
 }
 
-impl Answer {
+impl TokenBody {
     /// The tokens, at this time of the provider's clock; `None` where the access token is empty.
     pub(super) fn granted(self, now_ms: i64) -> Option<Granted> {
         let access = Some(self.access_token.into_secret()).filter(|text| !text.trim().is_empty())?;
@@ -42,7 +42,7 @@ impl Answer {
         let secret = |text: String| Some(Secret::new(text)).filter(|token| !token.is_empty());
         Some(Granted {
             // `expires_in` and the token's own `exp` may differ; the earlier one counts.
-            access_expires_ms: [told, token::told_end_ms(&access)].into_iter().flatten().min(),
+            access_expires_ms: [told, token::unverified_expiry_ms(&access)].into_iter().flatten().min(),
             access: Secret::new(access),
             refresh: self.refresh_token.map(RefreshToken::into_secret).and_then(secret),
             identity: self.id_token.map(AccessToken::into_secret).and_then(secret),
@@ -51,7 +51,7 @@ impl Answer {
     }
 }
 
-impl TokenResponse for Answer {
+impl TokenResponse for TokenBody {
     type TokenType = BasicTokenType;
 
     fn access_token(&self) -> &AccessToken {
@@ -78,11 +78,11 @@ impl TokenResponse for Answer {
 /// `{"error": …}`; whatever else is told is not for us.
 #[derive(Debug, Deserialize, Serialize, thiserror::Error)]
 #[error("refused")]
-pub(super) struct Refusal {
+pub(super) struct OAuthErrorBody {
     pub(super) error: String,
 }
 
-impl ErrorResponse for Refusal {}
+impl ErrorResponse for OAuthErrorBody {}
 
 fn bearer() -> BasicTokenType {
     BasicTokenType::Bearer
@@ -117,7 +117,7 @@ mod tests {
 
     /// What a text gives at the beginning of time.
     fn granted(text: &str) -> Option<Granted> {
-        serde_json::from_str::<Answer>(text).ok()?.granted(0)
+        serde_json::from_str::<TokenBody>(text).ok()?.granted(0)
     }
 
     #[test]

@@ -7,8 +7,8 @@
 //! 3. Come back within seconds to 93% of what was refused, then creep on: a speed that grows with the time without a refusal,
 //!    so that any distance up to the setting is a matter of minutes. A limit that stands is touched about once a minute.
 //! 4. A long window (the provider names five seconds or more) tells its rate by what it let pass: the rate goes there at once.
-//! 5. Refusals that follow each other closely may be a burst. If the rate before them was borne for [`QUIET`], then after so long
-//!    without a refusal it doubles every [`RISE_DOUBLES`] until it is back at 93% of that. Where this is refused too, the lower
+//! 5. Refusals that follow each other closely may be a burst. If the rate before them was borne for [`BURST_OVER_SECONDS`], then after so long
+//!    without a refusal it doubles every [`RISE_DOUBLING_SECONDS`] until it is back at 93% of that. Where this is refused too, the lower
 //!    limit stands, and the rate creeps from there.
 //! 6. A refusal after which nothing had passed says nothing about the rate: its pause is twice the last one, and nothing is cut.
 //!
@@ -16,7 +16,7 @@
 //! - The rate grows only while somebody waits for it: what was never tried is not known to be allowed. For the same reason
 //!   what passed is counted only over a stretch in which somebody waited all the time: a quiet day says nothing about a limit.
 //!
-//! Under endless demand, setting ten times the limit, told in whole seconds (the tests of this module hold these):
+//! Under endless demand, setting ten times the limit, waits named in whole seconds (the tests of this module hold these):
 //!
 //! | allowed | of it used | the same after an hour at 0.02/s |
 //! |---|---|---|
@@ -37,43 +37,44 @@ use tokio::time::Instant;
 use base::retry::{Backoff, Policy, Retry};
 
 /// Of the setting, for the first second.
-const FIRST: f64 = 0.05;
+const START_FRACTION: f64 = 0.05;
 /// Requests a second to begin with at least, unless the setting is lower.
-const FIRST_AT_LEAST: f64 = 1.0;
+const MIN_START_RATE: f64 = 1.0;
 /// What a refusal leaves of the rate.
-const CUT: f64 = 0.85;
+const CUT_FACTOR: f64 = 0.85;
 /// Of the refused rate, each second, until it is nearly reached.
-const RETURN: f64 = 0.2;
+const RETURN_PER_SECOND: f64 = 0.2;
 /// Of the refused rate: near enough.
-const NEAR: f64 = 0.93;
-/// Of the rate, each second, beyond that; twice as much after [`CREEP_DOUBLES`], three times after twice that.
-const CREEP: f64 = 0.0005;
+const RETURN_TARGET: f64 = 0.93;
+/// Of the rate, each second, beyond that; twice as much after [`CREEP_DOUBLING_SECONDS`], three times after twice that.
+const CREEP_PER_SECOND: f64 = 0.0005;
 /// Seconds of creeping after which it has become twice as quick.
-const CREEP_DOUBLES: f64 = 60.0;
+const CREEP_DOUBLING_SECONDS: f64 = 60.0;
 /// Seconds of creeping after which a burst of refusals is over.
-const QUIET: f64 = 15.0;
+const BURST_OVER_SECONDS: f64 = 15.0;
 /// Seconds in which the rate doubles on its way back after a burst: from its least to the setting in 27.
-const RISE_DOUBLES: f64 = 4.0;
+const RISE_DOUBLING_SECONDS: f64 = 4.0;
 /// What was sent within so long after a pause tells the refused rate better than the rate of its last moment.
-const AVERAGED: Duration = Duration::from_secs(10);
+const AVERAGING_LIMIT: Duration = Duration::from_secs(10);
 /// A named wait from which on what passed before tells the rate.
 const LONG_WINDOW: Duration = Duration::from_secs(5);
 /// Fewer than this tell nothing: others may have used the window up.
-const LONG_LEAST: u64 = 5;
+const LONG_WINDOW_MIN_PASSED: u64 = 5;
 /// What passed in a long window may be a little less than was allowed.
 const LONG_MARGIN: f64 = 1.1;
 /// No rate is cut below this part of the setting: at least something must pass to learn from.
-const LEAST: f64 = 0.01;
+const MIN_FRACTION: f64 = 0.01;
 /// Nobody waited for so long: what comes now is another stretch.
-const STILL: Duration = Duration::from_secs(1);
+const IDLE_GAP: Duration = Duration::from_secs(1);
 /// A pause that is doubled because nothing passes does not become longer than this by itself.
-const LONGEST_FRUITLESS: Duration = Duration::from_secs(30);
+const MAX_FRUITLESS_PAUSE: Duration = Duration::from_secs(30);
 /// Where the provider refuses and names no wait.
-const UNTOLD: Policy = Policy { first: Duration::from_secs(1), longest: LONGEST_FRUITLESS, total: None };
+const UNNAMED_WAIT: Policy =
+    Policy { first: Duration::from_secs(1), longest: MAX_FRUITLESS_PAUSE, total: None };
 
 /// The rate of now.
 #[derive(Debug)]
-pub(super) struct Adapt {
+pub(super) struct AdaptiveRate {
     setting: f64,
     /// Requests a second.
     pub(super) rate: f64,
@@ -82,7 +83,7 @@ pub(super) struct Adapt {
     /// The rate that was borne until the first refusal of the last burst; 0 where none was, or it was refused again.
     before_burst: f64,
     /// Whether the rate is on its way back there.
-    rises: bool,
+    is_rising: bool,
     /// When the rate was last brought up to date.
     at: Instant,
     /// When the last pause ended or will end.
@@ -102,14 +103,14 @@ pub(super) struct Adapt {
     /// How long the last pause was.
     pause: Duration,
     /// Seconds without a refusal, at the setting or creeping.
-    crept: f64,
-    untold: Backoff,
+    creep_seconds: f64,
+    unnamed_wait: Backoff,
 }
 
-impl Adapt {
+impl AdaptiveRate {
     /// Nothing known yet: it is found out from below.
     pub(super) fn new(setting: f64, now: Instant, seed: u64) -> Self {
-        let rate = (setting * FIRST).max(FIRST_AT_LEAST).min(setting);
+        let rate = (setting * START_FRACTION).max(MIN_START_RATE).min(setting);
         Self { rate, ..Self::trusting(setting, now, seed) }
     }
 
@@ -120,7 +121,7 @@ impl Adapt {
             rate: setting,
             ceiling: None,
             before_burst: 0.0,
-            rises: false,
+            is_rising: false,
             at: now,
             paused_until: None,
             cuts: 0,
@@ -130,8 +131,8 @@ impl Adapt {
             accepted: 0,
             passed: true,
             pause: Duration::ZERO,
-            crept: 0.0,
-            untold: Backoff::new(UNTOLD, seed),
+            creep_seconds: 0.0,
+            unnamed_wait: Backoff::new(UNNAMED_WAIT, seed),
         }
     }
 
@@ -140,7 +141,7 @@ impl Adapt {
         if self.ceiling.is_none() { 1.0 } else { self.rate / self.setting }
     }
 
-    /// Whether it has learnt anything that is worth keeping.
+    /// Whether it has learned anything that is worth keeping.
     pub(super) fn is_untouched(&self) -> bool {
         self.ceiling.is_none()
     }
@@ -153,7 +154,7 @@ impl Adapt {
     /// Another setting, because it was configured otherwise. What the provider bears has not changed by that.
     pub(super) fn set(&mut self, setting: f64) {
         self.setting = setting;
-        self.rate = self.rate.clamp(setting * LEAST, setting);
+        self.rate = self.rate.clamp(setting * MIN_FRACTION, setting);
     }
 
     /// Another part of what the provider bears is ours, so everything known about it is so much more or less.
@@ -172,50 +173,50 @@ impl Adapt {
         if !wanted {
             return;
         }
-        self.begin_anew_after_rest(now);
+        self.reset_after_idle(now);
         self.wanted = Some(now);
         if left <= 0.0 {
             return;
         }
         let Some(ceiling) = self.ceiling else {
-            self.crept += if self.rate < self.setting { 0.0 } else { left };
+            self.creep_seconds += if self.rate < self.setting { 0.0 } else { left };
             self.rate = (self.rate * left.min(60.0).exp2()).min(self.setting);
             return;
         };
-        let near = ceiling * NEAR;
+        let near = ceiling * RETURN_TARGET;
         if self.rate < near {
-            let needed = (near - self.rate) / (ceiling * RETURN);
+            let needed = (near - self.rate) / (ceiling * RETURN_PER_SECOND);
             let returned = left.min(needed);
-            self.rate += ceiling * RETURN * returned;
+            self.rate += ceiling * RETURN_PER_SECOND * returned;
             left -= returned;
         }
-        let slowly = left.min((QUIET - self.crept).max(0.0));
+        let slowly = left.min((BURST_OVER_SECONDS - self.creep_seconds).max(0.0));
         self.creep(slowly);
         left -= slowly;
-        let back = (self.before_burst * NEAR).min(self.setting);
+        let back = (self.before_burst * RETURN_TARGET).min(self.setting);
         if left > 0.0 && self.rate < back {
-            let risen = left.min((back / self.rate).log2() * RISE_DOUBLES);
-            self.rate *= (risen / RISE_DOUBLES).exp2();
+            let risen = left.min((back / self.rate).log2() * RISE_DOUBLING_SECONDS);
+            self.rate *= (risen / RISE_DOUBLING_SECONDS).exp2();
             left -= risen;
-            self.rises = true;
+            self.is_rising = true;
         }
         self.creep(left);
         self.rate = self.rate.min(self.setting);
         // It was borne again for long enough.
-        self.rises &= self.crept < 2.0 * QUIET;
+        self.is_rising &= self.creep_seconds < 2.0 * BURST_OVER_SECONDS;
     }
 
     /// Grows for so many seconds by the sum of a speed that grows evenly.
     fn creep(&mut self, seconds: f64) {
-        let (from, to) = (self.crept, self.crept + seconds);
-        let grown = CREEP * (seconds + (to * to - from * from) / (2.0 * CREEP_DOUBLES));
+        let (from, to) = (self.creep_seconds, self.creep_seconds + seconds);
+        let grown = CREEP_PER_SECOND * (seconds + (to * to - from * from) / (2.0 * CREEP_DOUBLING_SECONDS));
         self.rate *= grown.exp();
-        self.crept = to;
+        self.creep_seconds = to;
     }
 
     /// A request is let through.
     pub(super) fn sent(&mut self, now: Instant) {
-        self.begin_anew_after_rest(now);
+        self.reset_after_idle(now);
         self.began.get_or_insert(now);
         self.sent += 1;
     }
@@ -229,19 +230,19 @@ impl Adapt {
     pub(super) fn accepted(&mut self) {
         self.accepted += 1;
         self.passed = true;
-        self.untold.reset();
+        self.unnamed_wait.reset();
     }
 
     /// A request was refused that was let through after so many cuts. How long everything stops.
-    pub(super) fn refused(&mut self, now: Instant, told: Option<Duration>, cuts: u64) -> Duration {
+    pub(super) fn refused(&mut self, now: Instant, retry_after: Option<Duration>, cuts: u64) -> Duration {
         let fresh = cuts == self.cuts;
         let fruitless = fresh && !self.passed;
-        let pause = match told {
-            Some(told) if fruitless => told.max((self.pause * 2).min(LONGEST_FRUITLESS)),
-            Some(told) => told,
+        let pause = match retry_after {
+            Some(retry_after) if fruitless => retry_after.max((self.pause * 2).min(MAX_FRUITLESS_PAUSE)),
+            Some(retry_after) => retry_after,
             // The others of one storm add nothing to what the first has made of it.
             None if !fresh => return self.left(now),
-            None => self.untold.next_wait(Retry::Later).unwrap_or(UNTOLD.longest),
+            None => self.unnamed_wait.next_wait(Retry::Later).unwrap_or(UNNAMED_WAIT.longest),
         };
         let until = now + pause;
         if self.paused_until.is_none_or(|standing| standing < until) {
@@ -264,8 +265,8 @@ impl Adapt {
     }
 
     /// What was sent while hardly anybody wanted anything does not tell what may be sent.
-    fn begin_anew_after_rest(&mut self, now: Instant) {
-        if self.wanted.is_none_or(|wanted| now.saturating_duration_since(wanted) > STILL) {
+    fn reset_after_idle(&mut self, now: Instant) {
+        if self.wanted.is_none_or(|wanted| now.saturating_duration_since(wanted) > IDLE_GAP) {
             self.began = None;
             (self.sent, self.accepted) = (0, 0);
         }
@@ -275,24 +276,27 @@ impl Adapt {
         let mut ceiling = self.rate;
         if let Some(began) = self.began {
             let elapsed = now.saturating_duration_since(began);
-            if elapsed <= AVERAGED {
+            if elapsed <= AVERAGING_LIMIT {
                 // No lower than the cut: few may have been sent because few were wanted.
                 let average = self.sent as f64 / elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
-                ceiling = average.clamp(CUT * self.rate, self.rate);
+                ceiling = average.clamp(CUT_FACTOR * self.rate, self.rate);
             }
             let passed = self.accepted as f64 / (elapsed + pause).as_secs_f64() * LONG_MARGIN;
-            if pause >= LONG_WINDOW && self.accepted >= LONG_LEAST && passed < CUT * self.rate {
+            if pause >= LONG_WINDOW
+                && self.accepted >= LONG_WINDOW_MIN_PASSED
+                && passed < CUT_FACTOR * self.rate
+            {
                 ceiling = passed;
             }
         }
-        let ceiling = ceiling.max(self.setting * LEAST);
-        if self.crept >= QUIET {
-            self.before_burst = if self.rises { 0.0 } else { ceiling };
+        let ceiling = ceiling.max(self.setting * MIN_FRACTION);
+        if self.creep_seconds >= BURST_OVER_SECONDS {
+            self.before_burst = if self.is_rising { 0.0 } else { ceiling };
         }
-        self.rises = false;
+        self.is_rising = false;
         self.ceiling = Some(ceiling);
-        self.rate = (ceiling * CUT).max(self.setting * LEAST);
-        self.crept = 0.0;
+        self.rate = (ceiling * CUT_FACTOR).max(self.setting * MIN_FRACTION);
+        self.creep_seconds = 0.0;
     }
 }
 

@@ -11,17 +11,17 @@ use tokio::time::Instant;
 
 use base::metrics::ApiWait;
 
-use super::{adapt::Adapt, bucket::Bucket};
+use super::{adaptive_rate::AdaptiveRate, bucket::TokenBucket};
 
-/// Companies that are kept before those that nothing is known about are forgotten.
-const COMPANIES: usize = 4_096;
+/// CompanyRates that are kept before those that nothing is known about are forgotten.
+const MAX_COMPANIES: usize = 4_096;
 /// What was found out about a company is kept for so long after its last request.
-const REMEMBERED: Duration = Duration::from_secs(3_600);
+const IDLE_LIMIT: Duration = Duration::from_secs(3_600);
 
 /// The companies of a budget.
 #[derive(Debug)]
-pub(super) struct Companies {
-    known: HashMap<Arc<str>, Company>,
+pub(super) struct CompanyRates {
+    known: HashMap<Arc<str>, CompanyRate>,
     /// Requests a second for each.
     rate: f64,
     hasher: RandomState,
@@ -31,9 +31,9 @@ pub(super) struct Companies {
 }
 
 #[derive(Debug)]
-struct Company {
-    adapt: Adapt,
-    bucket: Bucket,
+struct CompanyRate {
+    adaptive: AdaptiveRate,
+    bucket: TokenBucket,
     /// Whether somebody has been waiting for it since it was last looked at.
     limited: bool,
     /// When it last held somebody up.
@@ -42,7 +42,7 @@ struct Company {
     at: Instant,
 }
 
-impl Companies {
+impl CompanyRates {
     /// None yet. So many requests a second for each.
     pub(super) fn new(rate: f64) -> Self {
         Self {
@@ -58,7 +58,7 @@ impl Companies {
     pub(super) fn set_rate(&mut self, rate: f64) {
         self.rate = rate;
         for company in self.known.values_mut() {
-            company.adapt.set(rate);
+            company.adaptive.set(rate);
         }
     }
 
@@ -67,7 +67,7 @@ impl Companies {
         if let Some((name, _)) = self.known.get_key_value(company) {
             return Arc::clone(name);
         }
-        if self.known.len() >= COMPANIES {
+        if self.known.len() >= MAX_COMPANIES {
             self.known.retain(|_, company| !company.is_forgettable(now));
         }
         let name: Arc<str> = company.into();
@@ -76,9 +76,11 @@ impl Companies {
     }
 
     /// The state of a company; a new one if it was forgotten while a request of it waited.
-    fn entry(&mut self, company: &Arc<str>, now: Instant) -> &mut Company {
+    fn entry(&mut self, company: &Arc<str>, now: Instant) -> &mut CompanyRate {
         let Self { known, rate, hasher, .. } = self;
-        known.entry(Arc::clone(company)).or_insert_with(|| Company::new(*rate, now, hasher.hash_one(company)))
+        known
+            .entry(Arc::clone(company))
+            .or_insert_with(|| CompanyRate::new(*rate, now, hasher.hash_one(company)))
     }
 
     /// Takes a token of a company, or tells until when there is none. The number of its cuts so far.
@@ -95,15 +97,15 @@ impl Companies {
     /// Gives a token back that was not used.
     pub(super) fn give(&mut self, company: Option<&str>) {
         if let Some(company) = self.find(company) {
-            company.bucket.give(company.adapt.rate.max(1.0));
-            company.adapt.unsent();
+            company.bucket.give(company.adaptive.rate.max(1.0));
+            company.adaptive.unsent();
         }
     }
 
     /// What a request has waited for since then, if not for a pause of the application.
     pub(super) fn held_since(&self, company: Option<&str>, since: Instant) -> ApiWait {
         match company.and_then(|company| self.known.get(company)) {
-            Some(one) if one.adapt.paused_until.is_some_and(|end| end > since) => ApiWait::Throttled,
+            Some(one) if one.adaptive.paused_until.is_some_and(|end| end > since) => ApiWait::Throttled,
             Some(one) if one.held.is_some_and(|held| held >= since) => ApiWait::Company,
             _ => ApiWait::Budget,
         }
@@ -111,13 +113,13 @@ impl Companies {
 
     /// Until when a company is paused.
     pub(super) fn paused(&self, company: Option<&str>, now: Instant) -> Option<Instant> {
-        self.known.get(company?)?.adapt.paused(now)
+        self.known.get(company?)?.adaptive.paused(now)
     }
 
     /// A company's request was answered and not refused.
     pub(super) fn accepted(&mut self, company: Option<&str>) {
         if let Some(company) = self.find(company) {
-            company.adapt.accepted();
+            company.adaptive.accepted();
         }
     }
 
@@ -126,13 +128,13 @@ impl Companies {
         &mut self,
         company: &Arc<str>,
         now: Instant,
-        told: Option<Duration>,
+        retry_after: Option<Duration>,
         cuts: u64,
     ) -> Duration {
-        self.entry(company, now).adapt.refused(now, told, cuts)
+        self.entry(company, now).adaptive.refused(now, retry_after, cuts)
     }
 
-    fn find(&mut self, company: Option<&str>) -> Option<&mut Company> {
+    fn find(&mut self, company: Option<&str>) -> Option<&mut CompanyRate> {
         self.known.get_mut(company?)
     }
 
@@ -145,27 +147,27 @@ impl Companies {
     /// A company's rate.
     #[cfg(test)]
     pub(super) fn rate_of(&self, company: &str) -> f64 {
-        self.known[company].adapt.rate
+        self.known[company].adaptive.rate
     }
 }
 
-impl Company {
+impl CompanyRate {
     fn new(rate: f64, now: Instant, seed: u64) -> Self {
         // The companies' rate is a guess of ours and not what the provider names: it is used until it is refused.
-        let adapt = Adapt::trusting(rate, now, seed);
-        Self { adapt, bucket: Bucket::new(rate.max(1.0), now), limited: false, held: None, at: now }
+        let adaptive = AdaptiveRate::trusting(rate, now, seed);
+        Self { adaptive, bucket: TokenBucket::new(rate.max(1.0), now), limited: false, held: None, at: now }
     }
 
     fn take(&mut self, now: Instant) -> Result<u64, Instant> {
-        self.adapt.advance(now, self.limited);
+        self.adaptive.advance(now, self.limited);
         (self.limited, self.at) = (false, now);
-        if let Some(until) = self.adapt.paused(now) {
+        if let Some(until) = self.adaptive.paused(now) {
             return Err(until);
         }
-        if let Some(end) = self.adapt.paused_until {
+        if let Some(end) = self.adaptive.paused_until {
             self.bucket.rest_until(end);
         }
-        let rate = self.adapt.rate;
+        let rate = self.adaptive.rate;
         self.bucket.refill(now, rate, rate.max(1.0));
         if !self.bucket.has_token() {
             self.limited = true;
@@ -173,17 +175,17 @@ impl Company {
             return Err(now + self.bucket.wait(rate).max(Duration::from_millis(1)));
         }
         self.bucket.take();
-        self.adapt.sent(now);
-        Ok(self.adapt.cuts)
+        self.adaptive.sent(now);
+        Ok(self.adaptive.cuts)
     }
 
     /// Whether it would be the same if it were made anew, or nearly.
     fn is_forgettable(&self, now: Instant) -> bool {
         let rested = now.saturating_duration_since(self.at);
-        if self.adapt.is_untouched() {
+        if self.adaptive.is_untouched() {
             // Long enough for its bucket to be full.
-            return rested.as_secs_f64() * self.adapt.rate >= self.adapt.rate.max(1.0);
+            return rested.as_secs_f64() * self.adaptive.rate >= self.adaptive.rate.max(1.0);
         }
-        rested >= REMEMBERED && self.adapt.paused(now).is_none()
+        rested >= IDLE_LIMIT && self.adaptive.paused(now).is_none()
     }
 }

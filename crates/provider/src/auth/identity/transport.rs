@@ -24,25 +24,25 @@ use url::{Origin, Url};
 
 use base::{circuit::Circuit, metrics::ApiOutcome, retry::Retry};
 
-use super::{Error, Gate, PATIENCE, count, tell};
+use super::{Error, Gate, MAX_CIRCUIT_WAIT, count, report_to_circuit};
 use crate::{
     Transport,
     auth::http::{self, ProviderClock, ReadError, build, builder, read_bounded, retry_after},
 };
 
 /// No answer of the token endpoint is larger, even with three tokens of the largest size.
-const TOKEN_ANSWER_BYTES: usize = 256 * 1024;
+const MAX_TOKEN_RESPONSE_BYTES: usize = 256 * 1024;
 /// Above any time that a caller may give; the caller's own ends first.
-const LONGEST_EXCHANGE: Duration = Duration::from_secs(600);
+const MAX_EXCHANGE: Duration = Duration::from_secs(600);
 /// However long the service wants to be left alone: without tokens nothing goes on, and the next login may be minutes away.
-const LONGEST_REST: Duration = Duration::from_secs(300);
+const MAX_RETRY_WAIT: Duration = Duration::from_secs(300);
 /// After this the kernel gives up a request that the other side does not acknowledge. Without it, the kernel might deliver a
 /// token minutes after everybody here has stopped to listen.
-const DELIVERY_LIMIT: Duration = Duration::from_secs(5);
+const TCP_ACK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Clients for both.
 #[derive(Debug)]
-pub(super) struct Wire {
+pub(super) struct HttpClients {
     documents: reqwest::Client,
     tokens: reqwest::Client,
     pub(super) clock: ProviderClock,
@@ -51,23 +51,23 @@ pub(super) struct Wire {
     pub(super) circuit: Arc<Circuit>,
 }
 
-impl Wire {
+impl HttpClients {
     pub(super) fn new(
         transport: &Transport,
         origin: Origin,
         clock: ProviderClock,
         circuit: Arc<Circuit>,
-    ) -> Result<Self, http::Setup> {
+    ) -> Result<Self, http::ClientSetupError> {
         let tokens = builder(transport)?
             // A connection that was used before may be closed from the other side just now, and then the client sends again.
             .pool_max_idle_per_host(0)
             .http1_only()
             .retry(reqwest::retry::never())
             // The caller knows how long to listen.
-            .read_timeout(LONGEST_EXCHANGE)
-            .timeout(LONGEST_EXCHANGE);
+            .read_timeout(MAX_EXCHANGE)
+            .timeout(MAX_EXCHANGE);
         #[cfg(target_os = "linux")]
-        let tokens = tokens.tcp_user_timeout(DELIVERY_LIMIT);
+        let tokens = tokens.tcp_user_timeout(TCP_ACK_TIMEOUT);
         let (documents, tokens) = (build(builder(transport)?)?, build(tokens)?);
         Ok(Self { documents, tokens, clock, origin, circuit })
     }
@@ -76,11 +76,12 @@ impl Wire {
     pub(super) async fn get(&self, address: &Url, limit: usize) -> Result<Bytes, Error> {
         // Keys may be on another host, which says nothing about this one.
         let is_ours = address.origin() == self.origin;
-        let pass = if is_ours { Some(self.circuit.pass(Instant::now() + PATIENCE).await?) } else { None };
+        let pass =
+            if is_ours { Some(self.circuit.pass(Instant::now() + MAX_CIRCUIT_WAIT).await?) } else { None };
         let begun = Instant::now();
         let fetched = self.try_get(address, limit).await;
         if let Some(pass) = pass {
-            tell(pass, fetched.as_ref().err());
+            report_to_circuit(pass, fetched.as_ref().err());
         }
         count(fetched.as_ref().err().map_or(ApiOutcome::Ok, outcome), begun.elapsed());
         fetched
@@ -97,7 +98,7 @@ impl Wire {
     }
 
     fn unavailable(&self, response: &reqwest::Response) -> Error {
-        let again = retry_after(response.headers(), &self.clock).map(|again| again.min(LONGEST_REST));
+        let again = retry_after(response.headers(), &self.clock).map(|again| again.min(MAX_RETRY_WAIT));
         Error::Unavailable { status: response.status().as_u16(), again }
     }
 }
@@ -120,24 +121,24 @@ pub(super) struct Failure {
 }
 
 /// One request to the token endpoint, sent at most once.
-pub(super) struct Once<'a> {
-    wire: &'a Wire,
+pub(super) struct TokenRequest<'a> {
+    clients: &'a HttpClients,
     gate: Gate,
     begun: Instant,
     end: Instant,
-    passage: Arc<Passage>,
+    guard: Arc<SendGuard>,
     /// Of the answer; 0 before it.
     status: AtomicU16,
 }
 
-impl<'a> Once<'a> {
-    pub(super) fn new(wire: &'a Wire, gate: Gate, end: Instant) -> Self {
+impl<'a> TokenRequest<'a> {
+    pub(super) fn new(clients: &'a HttpClients, gate: Gate, end: Instant) -> Self {
         Self {
-            wire,
+            clients,
             gate,
             begun: Instant::now(),
             end,
-            passage: Arc::new(Passage(Mutex::new(Passed::Waiting))),
+            guard: Arc::new(SendGuard(Mutex::new(SendState::Waiting))),
             status: AtomicU16::new(0),
         }
     }
@@ -161,20 +162,20 @@ impl<'a> Once<'a> {
 
     async fn send(&self, request: HttpRequest) -> Result<HttpResponse, Failure> {
         let (head, body) = request.into_parts();
-        let body = reqwest::Body::wrap(Gated {
+        let body = reqwest::Body::wrap(GatedBody {
             content: Some(Bytes::from(body)),
             gate: Arc::clone(&self.gate),
-            passage: Arc::clone(&self.passage),
+            guard: Arc::clone(&self.guard),
         });
-        let request = self.wire.tokens.request(head.method, head.uri.to_string()).headers(head.headers);
+        let request = self.clients.tokens.request(head.method, head.uri.to_string()).headers(head.headers);
         let exchange = async {
             let response = request.body(body).send().await.map_err(unreached)?;
-            self.wire.clock.observe(response.headers());
+            self.clients.clock.observe(response.headers());
             let status = response.status();
             self.status.store(status.as_u16(), Ordering::Relaxed);
-            let refusal = self.wire.unavailable(&response);
+            let refusal = self.clients.unavailable(&response);
             let answer = head_of(&response);
-            Ok((status, refusal, answer, read_bounded(response, TOKEN_ANSWER_BYTES).await))
+            Ok((status, refusal, answer, read_bounded(response, MAX_TOKEN_RESPONSE_BYTES).await))
         };
         let (status, refusal, mut answer, body) = match timeout_at(self.end, exchange).await {
             Ok(Ok(answered)) => answered,
@@ -205,24 +206,24 @@ impl<'a> Once<'a> {
         Ok(answer)
     }
 
-    /// No answer: the passage knows whether there can have been a request.
+    /// No answer: the guard knows whether there can have been a request.
     fn broken(&self, error: Error) -> Failure {
-        match self.passage.decide(|| Passed::Closed) {
-            Passed::Waiting | Passed::Closed => Failure { error, acted: Acted::No },
-            Passed::Refused => Failure { error: Error::Late, acted: Acted::No },
-            Passed::Sent => Failure { error, acted: Acted::Maybe },
+        match self.guard.decide(|| SendState::Closed) {
+            SendState::Waiting | SendState::Closed => Failure { error, acted: Acted::No },
+            SendState::Refused => Failure { error: Error::Late, acted: Acted::No },
+            SendState::Sent => Failure { error, acted: Acted::Maybe },
         }
     }
 }
 
-impl Drop for Once<'_> {
+impl Drop for TokenRequest<'_> {
     fn drop(&mut self) {
         // Nobody waits for an answer now, so nothing may be asked.
-        self.passage.decide(|| Passed::Closed);
+        self.guard.decide(|| SendState::Closed);
     }
 }
 
-impl<'c> AsyncHttpClient<'c> for Once<'_> {
+impl<'c> AsyncHttpClient<'c> for TokenRequest<'_> {
     type Error = Failure;
     type Future = Pin<Box<dyn Future<Output = Result<HttpResponse, Failure>> + Send + 'c>>;
 
@@ -234,7 +235,7 @@ impl<'c> AsyncHttpClient<'c> for Once<'_> {
 /// What became of a body. Whoever decides first has decided: the connection has a task of its own, which may come to the body
 /// after nobody listens any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Passed {
+enum SendState {
     Waiting,
     Closed,
     Refused,
@@ -242,27 +243,27 @@ enum Passed {
 }
 
 #[derive(Debug)]
-struct Passage(Mutex<Passed>);
+struct SendGuard(Mutex<SendState>);
 
-impl Passage {
+impl SendGuard {
     /// Decides, unless that is done; what holds from now on.
-    fn decide(&self, wish: impl FnOnce() -> Passed) -> Passed {
-        let mut passed = self.0.lock();
-        if *passed == Passed::Waiting {
-            *passed = wish();
+    fn decide(&self, wish: impl FnOnce() -> SendState) -> SendState {
+        let mut state = self.0.lock();
+        if *state == SendState::Waiting {
+            *state = wish();
         }
-        *passed
+        *state
     }
 }
 
 /// A body that asks before it goes out.
-struct Gated {
+struct GatedBody {
     content: Option<Bytes>,
     gate: Gate,
-    passage: Arc<Passage>,
+    guard: Arc<SendGuard>,
 }
 
-impl http_body::Body for Gated {
+impl http_body::Body for GatedBody {
     type Data = Bytes;
     type Error = GateClosed;
 
@@ -271,8 +272,8 @@ impl http_body::Body for Gated {
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, GateClosed>>> {
         let Some(content) = self.content.take() else { return Poll::Ready(None) };
-        let passed = self.passage.decide(|| if (self.gate)() { Passed::Sent } else { Passed::Refused });
-        Poll::Ready(Some(if passed == Passed::Sent { Ok(Frame::data(content)) } else { Err(GateClosed) }))
+        let state = self.guard.decide(|| if (self.gate)() { SendState::Sent } else { SendState::Refused });
+        Poll::Ready(Some(if state == SendState::Sent { Ok(Frame::data(content)) } else { Err(GateClosed) }))
     }
 
     fn is_end_stream(&self) -> bool {

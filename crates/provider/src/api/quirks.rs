@@ -1,4 +1,4 @@
-//! What a client has learnt about the provider by trying, where documents are silent or disagree.
+//! What a client has learned about the provider by trying, where documents are silent or disagree.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -15,11 +15,11 @@ use super::call::Call;
 use crate::auth::Access;
 
 /// Endpoints and tokens that are remembered; beyond that it begins anew.
-const MOST_REMEMBERED: usize = 1_024;
+const MAX_REMEMBERED: usize = 1_024;
 
-/// What has been learnt. All of it may be forgotten at any time: then it is learnt again.
+/// What has been learned. All of it may be forgotten at any time: then it is learned again.
 #[derive(Debug, Default)]
-pub struct Learnt {
+pub struct Quirks {
     pub(super) facts: Mutex<Facts>,
     hasher: RandomState,
 }
@@ -51,7 +51,7 @@ pub(super) struct List {
     pub(super) widest: AtomicU32,
 }
 
-impl Learnt {
+impl Quirks {
     /// What is known about a list, by its path.
     pub(super) fn list(&self, path: &str) -> Arc<List> {
         Arc::clone(self.facts.lock().lists.entry(path.to_owned()).or_default())
@@ -88,7 +88,7 @@ impl Learnt {
 }
 
 fn remember(set: &mut HashSet<u64>, one: u64) {
-    if set.len() >= MOST_REMEMBERED && !set.contains(&one) {
+    if set.len() >= MAX_REMEMBERED && !set.contains(&one) {
         set.clear();
     }
     set.insert(one);
