@@ -1,7 +1,6 @@
-//! What moves on a connection: its bytes, the handlers at work for it, and answers that wait for their own content.
+//! Activity of one connection: bytes that move, running handlers, and response bodies that wait for their source.
 //!
-//! The watch over a connection asks how long nothing has happened, and whoever needs its slot since when nobody has worked for
-//! it; everything here feeds those answers.
+//! The idle timeout reads how long a connection has been inactive; slot eviction reads since when it has had no work.
 
 use std::{
     pin::Pin,
@@ -23,25 +22,25 @@ use tokio::{
 };
 use tokio_util::io::{InspectReader, InspectWriter};
 
-/// How busy one connection is.
+/// Activity of one connection.
 #[derive(Debug)]
 pub(super) struct Activity {
     started: Instant,
-    /// The last movement, in microseconds after birth.
+    /// Last activity, in microseconds since `started`.
     touch: AtomicU64,
-    /// Under a lock, so that no request begins on a connection that gives way, and none that has one does.
+    /// One lock, so that an evicted connection starts no request and a connection with a request is not evicted.
     state: Mutex<ConnectionState>,
-    /// Rung when the connection is told to end.
+    /// Notified when the connection has to end.
     end_requested: Notify,
 }
 
 #[derive(Debug)]
 struct ConnectionState {
-    /// Handlers at work and answers that wait for their content.
+    /// Running handlers, and responses that wait for their source.
     working: usize,
-    /// When the last of them ended, or the connection began.
+    /// When the last work ended, or the connection started.
     idle_since: Instant,
-    /// It was told to end, to make room for another.
+    /// Whether the connection lost its slot to a new one.
     evicted: bool,
 }
 
@@ -52,12 +51,12 @@ impl Activity {
         Self { started, touch: AtomicU64::new(0), state: Mutex::new(state), end_requested: Notify::new() }
     }
 
-    /// When the connection began.
+    /// When the connection started.
     pub(super) const fn started(&self) -> Instant {
         self.started
     }
 
-    /// How long nothing has happened; zero while somebody works.
+    /// Time since the last activity; zero while there is work.
     pub(super) fn idle_for(&self) -> Duration {
         if self.state.lock().working > 0 {
             return Duration::ZERO;
@@ -65,7 +64,7 @@ impl Activity {
         self.started.elapsed().saturating_sub(Duration::from_micros(self.touch.load(Ordering::Relaxed)))
     }
 
-    /// Work for as long as the result is kept; `None` once the connection gives way to another.
+    /// Counts as work until the result is dropped. `None` if the connection was evicted.
     pub(super) fn work(self: &Arc<Self>) -> Option<WorkGuard> {
         let mut state = self.state.lock();
         if state.evicted {
@@ -75,8 +74,10 @@ impl Activity {
         Some(WorkGuard(Arc::clone(self)))
     }
 
-    /// Tells the connection to end, where nobody has worked for it since this moment. Otherwise since when nobody does, or
-    /// `None` while somebody does.
+    /// Evicts the connection if it has been without work since exactly `since`.
+    ///
+    /// # Errors
+    /// Since when it has been without work, or `None` while there is work.
     pub(super) fn evict(&self, since: Instant) -> Result<(), Option<Instant>> {
         let mut state = self.state.lock();
         if state.working > 0 {
@@ -90,41 +91,41 @@ impl Activity {
         Ok(())
     }
 
-    /// The answer of now is the last.
+    /// Ends the connection after the current response.
     pub(super) fn end_after_response(&self) {
         self.end_requested.notify_one();
     }
 
-    /// Waits until the connection is told to end, and says whether at once, to make room for another, or after what it is doing.
-    /// For one to wait for: whoever has waited has heard it.
+    /// Waits until the connection has to end: at once if it was evicted, otherwise gracefully. One waiter only: it consumes the
+    /// notification.
     pub(super) async fn end_requested(&self) -> EndMode {
         self.end_requested.notified().await;
         if self.state.lock().evicted { EndMode::Now } else { EndMode::Gracefully }
     }
 
-    /// Something has just happened.
+    /// Records activity now.
     pub(super) fn touch(&self) {
         let now = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.touch.store(now, Ordering::Relaxed);
     }
 }
 
-/// How a connection is to end.
+/// How a connection has to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EndMode {
-    /// Its slot is needed.
+    /// At once: a new connection needs its slot.
     Now,
-    /// What it is doing comes first.
+    /// After the current work.
     Gracefully,
 }
 
-/// Somebody works for a connection.
+/// Work on a connection, until dropped.
 #[derive(Debug)]
 pub(super) struct WorkGuard(Arc<Activity>);
 
 impl Drop for WorkGuard {
     fn drop(&mut self) {
-        // The moment first: without it a long piece of work would look like a long silence.
+        // Touch first, or the idle timeout would count a long request as inactivity.
         self.0.touch();
         let mut state = self.0.state.lock();
         state.working -= 1;
@@ -132,7 +133,7 @@ impl Drop for WorkGuard {
     }
 }
 
-/// A stream whose movements are noticed.
+/// A stream that records every read and write as activity.
 pub(super) fn track_io<T: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: T,
     activity: &Arc<Activity>,
@@ -148,7 +149,7 @@ pub(super) fn track_io<T: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     InspectWriter::new(InspectReader::new(stream, notice()), notice())
 }
 
-/// An answer's body. While it waits for its own content that is work; while it waits for the client to read it is not.
+/// A response body. Waiting for its own source is work; waiting for the client to read is not.
 #[derive(Debug)]
 pub(super) struct TrackedBody {
     body: Body,

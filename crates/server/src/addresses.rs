@@ -1,4 +1,4 @@
-//! How many connections each address has, so that none takes the place of all others.
+//! Limits the connections of one client address, so that no address takes all slots.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -11,11 +11,11 @@ use parking_lot::Mutex;
 
 use super::origin::{is_proxy, network};
 
-/// See the module's head. An address of IPv6 stands for its /64: that is what one host is given.
+/// Counts open connections by address. An IPv6 address counts as its /64, which one host owns.
 #[derive(Debug)]
 pub(super) struct AddressLimit {
     most: usize,
-    /// Who may have any number: the proxies in front of us, behind which everybody is.
+    /// Networks without a limit: trusted proxies, which carry many clients.
     exempt: Vec<IpNet>,
     connections: Mutex<HashMap<IpAddr, usize>>,
 }
@@ -25,7 +25,7 @@ impl AddressLimit {
         Arc::new(Self { most, exempt, connections: Mutex::default() })
     }
 
-    /// Counts a connection for as long as the result is kept; `None` where the address has too many already.
+    /// Counts a connection until the result is dropped. `None` if the address is at its limit.
     pub(super) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<CountedConnection> {
         if is_proxy(address, &self.exempt) {
             return Some(CountedConnection { counted_in: None });
@@ -41,7 +41,7 @@ impl AddressLimit {
     }
 }
 
-/// A connection that is counted.
+/// One counted connection.
 #[derive(Debug)]
 pub(super) struct CountedConnection {
     counted_in: Option<(Arc<AddressLimit>, IpAddr)>,
@@ -53,7 +53,7 @@ impl Drop for CountedConnection {
         let mut connections = addresses.connections.lock();
         if let Entry::Occupied(mut count) = connections.entry(*host) {
             *count.get_mut() -= 1;
-            // Who has none left is forgotten: the table is never longer than there are connections.
+            // Removing empty entries bounds the table by the number of open connections.
             if *count.get() == 0 {
                 count.remove();
             }
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_its_number_and_gets_a_place_back_when_one_ends() {
+    fn an_address_is_limited_and_gets_a_closed_slot_back() {
         let addresses = AddressLimit::new(2, Vec::new());
         let first = enter(&addresses, "192.0.2.1");
         let second = enter(&addresses, "::ffff:192.0.2.1");
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn the_addresses_of_one_ipv6_network_count_together() {
+    fn addresses_of_one_ipv6_network_count_together() {
         let addresses = AddressLimit::new(1, Vec::new());
         let _one = enter(&addresses, "2001:db8::1").unwrap();
 
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_connection_left_takes_no_memory() {
+    fn an_address_without_connections_takes_no_memory() {
         let addresses = AddressLimit::new(1, Vec::new());
 
         let place = enter(&addresses, "192.0.2.1");

@@ -1,4 +1,4 @@
-//! Client certificates: a verifier whose authorities can change while it is in use.
+//! Client certificates: a verifier whose authorities can be reloaded while it is in use.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use rustls::{
     },
 };
 
-/// A verifier that trusts the certificates of a PEM file.
+/// A verifier that trusts the authorities in `pem`.
 ///
 /// # Errors
-/// The text is no PEM, or holds no certificate that can be an authority's.
+/// `pem` is invalid, or has no usable authority certificate.
 pub(super) fn client_verifier(
     pem: &str,
     provider: &Arc<CryptoProvider>,
@@ -30,7 +30,7 @@ pub(super) fn client_verifier(
     Ok(builder.build()?)
 }
 
-/// The verifier of a listener: it follows the file of authorities, and knows whether a client may come without a certificate.
+/// The client verifier of a listener. Its authorities reload; whether a certificate is required does not.
 #[derive(Debug)]
 pub(super) struct ReloadableVerifier {
     required: bool,
@@ -42,7 +42,7 @@ impl ReloadableVerifier {
         Self { required, current: RwLock::new(verifier) }
     }
 
-    /// Trusts other authorities from the next handshake on.
+    /// Replaces the authorities, from the next handshake on.
     pub(super) fn replace(&self, verifier: Arc<dyn ClientCertVerifier>) {
         *self.current.write() = verifier;
     }
@@ -57,7 +57,7 @@ impl ClientCertVerifier for ReloadableVerifier {
         self.required
     }
 
-    /// None: they would have to live as long as the listener. A client then shows the certificate that it has.
+    /// Empty, because the hints would have to outlive a reload. Clients then present the certificate that they have.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }

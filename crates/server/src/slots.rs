@@ -1,12 +1,12 @@
-//! Slots for connections: a bounded number, and where all are taken, the one that nobody works on gives way.
+//! Connection slots: a fixed number. When all are taken, the idle connection that waited longest loses its slot.
 //!
-//! accepted ─▶ [`Slots::take`] ─▶ a free slot, or that of the connection whose last request is longest ago
+//! accepted ─▶ [`Slots::take`] ─▶ a free slot, or the slot of the connection that has been without a request for longest
 //!
-//! - A connection with a request at work is never closed for another. Where all have one, the newcomer waits.
-//! - What counts is when the last request ended, or the connection began: who sends its head one byte at a time is not
-//!   younger for it.
-//! - Nobody is closed within [`EVICTION_GRACE`] of that, so that a burst of newcomers does not push each other out before they could
-//!   ask for anything. This also bounds the work: each connection is looked at once in that time, and once when it is closed.
+//! - A connection with a running request is never evicted. If all connections have one, the new connection waits.
+//! - Idle time starts when the last request ended, or when the connection started. Sending a head byte by byte does not reset it.
+//! - No connection is evicted within [`EVICTION_GRACE`] of that moment, so that a burst of new connections cannot evict each
+//!   other
+//! before they send a request. It also bounds the work: each connection is examined once per grace time, and once when it ends.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -24,11 +24,11 @@ use base::metrics;
 
 use super::activity::Activity;
 
-/// How long a connection may be without a request before it can be closed for another. Enough for a handshake and a head over
-/// a long line, and a fifth of what the provider waits for its answer.
+/// How long a connection may be without a request before it can be evicted. Enough for a handshake and a request head on a slow
+/// line, and a fifth of the time that the provider waits for a response.
 const EVICTION_GRACE: Duration = Duration::from_secs(1);
 
-/// See the module's head.
+/// See the module head.
 #[derive(Debug)]
 pub(super) struct Slots {
     free: Arc<Semaphore>,
@@ -38,21 +38,22 @@ pub(super) struct Slots {
 #[derive(Debug, Default)]
 struct SlotTable {
     next: u64,
-    /// Each by a moment since which it may have been at rest: never later than the true one, which moves on with every
-    /// request and is only asked for when its turn comes.
+    /// Connections by a lower bound of their idle start. Each request moves the true value, which is read only when the
+    /// connection
+    /// comes first.
     order: BTreeMap<(Instant, u64), Arc<Activity>>,
-    /// The moment under which each is in the order.
+    /// The key of each connection in `order`.
     keys: HashMap<u64, Instant>,
 }
 
 impl Slots {
-    /// So many, at least one.
+    /// `most` slots, at least one.
     pub(super) fn new(most: usize) -> Arc<Self> {
         let free = Arc::new(Semaphore::new(most.clamp(1, Semaphore::MAX_PERMITS)));
         Arc::new(Self { free, taken: Mutex::default() })
     }
 
-    /// A slot for a connection that begins now. `None` is never seen: only who has the semaphore could close it.
+    /// Waits for a slot. `None` only if the semaphore is closed, which never happens.
     pub(super) async fn take(self: &Arc<Self>) -> Option<Slot> {
         if let Ok(permit) = Arc::clone(&self.free).try_acquire_owned() {
             return Some(self.fill(permit));
@@ -67,8 +68,9 @@ impl Slots {
         }
     }
 
-    /// Tells the connection that is longest without a request to end, if one has been for long enough. When to look again
-    /// where no slot becomes free.
+    /// Evicts the connection that has been idle for longest, if its grace time is over. Returns when to try again if no slot
+    /// becomes
+    /// free until then.
     fn evict_one(&self, now: Instant) -> Instant {
         let mut taken = self.taken.lock();
         while let Some(first) = taken.order.first_entry() {
@@ -81,7 +83,7 @@ impl Slots {
                 Ok(()) => {
                     taken.keys.remove(&id);
                     metrics::connection_gave_way();
-                    // It is gone in a moment; if not, because its thread is held up, another is.
+                    // It ends in a moment. If a blocked thread delays it, the next attempt evicts another one.
                     return now + EVICTION_GRACE;
                 }
                 Err(idle_since) => idle_since.unwrap_or(now),
@@ -105,10 +107,10 @@ impl Slots {
     }
 }
 
-/// The slot of one connection, for as long as it is kept.
+/// The slot of one connection, until dropped.
 #[derive(Debug)]
 pub(super) struct Slot {
-    /// What moves on that connection.
+    /// Activity of that connection.
     pub(super) activity: Arc<Activity>,
     id: u64,
     of: Arc<Slots>,
@@ -130,20 +132,20 @@ mod tests {
 
     use super::*;
 
-    /// So many connections, begun one after the other.
+    /// `count` connections, started one after the other.
     fn filled(slots: &Arc<Slots>, count: usize) -> Vec<Slot> {
         let fill = |_| slots.take().now_or_never().flatten().unwrap();
         (0..count).map(fill).collect()
     }
 
-    /// Which of them were told to end.
+    /// Indices of the connections that were evicted.
     fn told(held: &[Slot]) -> Vec<usize> {
         let told =
             |(index, slot): (usize, &Slot)| slot.activity.end_requested().now_or_never().map(|_| index);
         held.iter().enumerate().filter_map(told).collect()
     }
 
-    /// Makes room so long from now. Who was told to end, and how long after that to look again.
+    /// Evicts at now + `later`. Returns the evicted indices and the wait until the next attempt.
     fn room_in(slots: &Slots, held: &[Slot], later: Duration) -> (Vec<usize>, Duration) {
         let now = Instant::now() + later;
         let again = slots.evict_one(now);
@@ -151,7 +153,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_one_whose_last_request_is_longest_ago_gives_way() {
+    async fn the_longest_idle_connection_is_evicted() {
         let slots = Slots::new(4);
         let held = filled(&slots, 4);
         let worked = |index: usize| drop(held[index].activity.work().unwrap());
@@ -164,7 +166,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_with_a_request_at_work_never_gives_way_however_long_that_takes() {
+    async fn a_connection_with_a_request_is_never_evicted() {
         let slots = Slots::new(2);
         let held = filled(&slots, 2);
         let [first, _second] = [0, 1].map(|index| held[index].activity.work().unwrap());
@@ -179,7 +181,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_gives_way_before_it_could_ask_and_the_next_look_is_when_it_could_have() {
+    async fn no_connection_is_evicted_within_its_grace_time() {
         let slots = Slots::new(1);
         let held = filled(&slots, 1);
 
@@ -188,7 +190,7 @@ mod tests {
         let early = told(&held);
         assert!(early.is_empty() && again <= EVICTION_GRACE / 2, "{early:?} {again:?}");
         drop(held[0].activity.work());
-        // Due by when it began, and not by when its request ended.
+        // Due by its start, but not by the end of its request.
         slots.evict_one(held[0].activity.started() + EVICTION_GRACE);
 
         assert_eq!(told(&held), [0; 0]);
@@ -196,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_gave_way_begins_nothing_more() {
+    async fn an_evicted_connection_starts_no_request() {
         let slots = Slots::new(1);
         let held = filled(&slots, 1);
         assert!(held[0].activity.work().is_some());
@@ -207,7 +209,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_has_ended_leaves_a_slot_and_takes_no_memory() {
+    async fn an_ended_connection_frees_its_slot_and_memory() {
         let slots = Slots::new(2);
         let mut held = filled(&slots, 2);
         room_in(&slots, &held, EVICTION_GRACE);
