@@ -23,7 +23,7 @@ use provider::{
     auth::{
         check::{self, TokenVerifier},
         grant::Issued,
-        http::ProviderClock,
+        http::{ClientSetupError, ProviderClock},
         identity::{self, Gate, Granted, Identity, RefreshOutcome},
         keys,
     },
@@ -122,9 +122,8 @@ impl Issuers for Hosts {
     fn issuer(&self, provider: &Provider) -> Result<Arc<dyn Issuer>, identity::Error> {
         let host = self.of(&provider.auth_url);
         let identity = Identity::sharing(provider, host.clock.clone(), Arc::clone(&host.circuit))?;
-        let check = TokenVerifier::new(&identity, &provider.oauth).map_err(|error| {
-            identity::Error::Setup { what: Chain(&error).to_string(), source: Box::new(error) }
-        })?;
+        let check = TokenVerifier::new(&identity, &provider.oauth)
+            .map_err(|error| ClientSetupError::new(Chain(&error).to_string())(error))?;
         Ok(Arc::new(Service { identity, check, _host: host }))
     }
 }

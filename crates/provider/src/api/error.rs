@@ -8,7 +8,7 @@ use base::{
 };
 use model::Quote;
 
-use crate::auth;
+use crate::auth::{self, http::ClientSetupError};
 
 /// A call that did not give what was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -222,20 +222,14 @@ pub enum Cause {
     #[error(transparent)]
     Access(Box<auth::Error>),
     /// What it takes to reach the provider is not usable here.
-    #[error("{what}")]
-    Setup {
-        /// What was attempted, with the setting behind it.
-        what: String,
-        /// Why it did not work.
-        #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
+    #[error(transparent)]
+    Setup(#[from] ClientSetupError),
 }
 
 impl Error {
     /// What may be done about it.
     pub fn retry(&self) -> Retry {
-        self.cause.retry()
+        self.cause.verdict().0
     }
 
     /// Whether it is only too early: a rate, or our own share of it, is used up.
@@ -279,35 +273,14 @@ impl Error {
             {
                 Reach::Company
             }
-            (_, cause) => cause.reach(),
+            (_, cause) => cause.verdict().1,
         }
     }
 }
 
 impl Cause {
-    /// Something that it takes to reach the provider is not usable here.
-    pub(super) fn setup<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
-        what: &'static str,
-    ) -> impl FnOnce(E) -> Self {
-        move |source| Self::Setup { what: what.into(), source: source.into() }
-    }
-
-    /// What may be done about it.
-    pub fn retry(&self) -> Retry {
-        self.verdict().0
-    }
-
-    /// What else would fail as well, whoever asked: see [`Error::reach`].
-    pub(super) fn reach(&self) -> Reach {
-        self.verdict().1
-    }
-
-    /// As the metric counts it; `None` for what never was a request.
-    pub(super) fn outcome(&self) -> Option<ApiOutcome> {
-        self.verdict().2
-    }
-
-    fn verdict(&self) -> (Retry, Reach, Option<ApiOutcome>) {
+    /// Whether a retry can help, what else would fail as well, and the outcome in the metrics (`None` if nothing was sent).
+    pub(super) fn verdict(&self) -> (Retry, Reach, Option<ApiOutcome>) {
         use ApiOutcome as Counted;
         use Reach::{Company, Everything, Grant, Record};
         use Retry::{Later, Never};

@@ -33,7 +33,7 @@ use crate::{
     Transport,
     auth::{
         Access, Tokens,
-        http::{self, ProviderClock, ReadError},
+        http::{self, ClientSetupError, ProviderClock, ReadError},
     },
 };
 
@@ -108,33 +108,32 @@ impl AreaClient {
 
 impl Core {
     pub(super) fn new(options: &Options, budget: Budget, clock: ProviderClock) -> Result<Self, Cause> {
-        let setup = |error: http::ClientSetupError| Cause::Setup { what: error.what, source: error.source };
         let hosts = &options.transport.hosts;
-        hosts.check(&options.base_url).map_err(Cause::setup("use provider.base.url"))?;
+        hosts.check(&options.base_url).map_err(ClientSetupError::new("use provider.base.url"))?;
         let client = || -> Result<reqwest::ClientBuilder, Cause> {
-            let builder = http::builder(&options.transport).map_err(setup)?;
+            let builder = http::builder(&options.transport)?;
             // A balancer may answer for a connection whose other end is gone.
             Ok(builder.http2_keep_alive_interval(PING_INTERVAL).http2_keep_alive_timeout(PING_TIMEOUT))
         };
-        let http = http::build(client()?).map_err(setup)?;
+        let http = http::build(client()?)?;
         let egress = match &options.egress_proxy {
             None => http.clone(),
             Some(proxy) => {
                 let what = "use invoicing.egress.proxy";
                 // The address may hold a password, which the error would show.
-                let unusable = || Cause::setup(what)("it is no address of a proxy");
+                let unusable = || ClientSetupError::new(what)("it is no address of a proxy");
                 let address = Url::parse(proxy.reveal()).map_err(|_| unusable())?;
-                hosts.check(&address).map_err(Cause::setup(what))?;
+                hosts.check(&address).map_err(ClientSetupError::new(what))?;
                 let proxy = reqwest::Proxy::all(address).map_err(|_| unusable())?;
-                http::build(client()?.proxy(proxy)).map_err(setup)?
+                http::build(client()?.proxy(proxy))?
             }
         };
         let mut key_header = HeaderValue::from_str(options.subscription_key.reveal())
-            .map_err(Cause::setup("send provider.subscription.key in a header"))?;
+            .map_err(ClientSetupError::new("send provider.subscription.key in a header"))?;
         key_header.set_sensitive(true);
         let version_header = options.api_version.as_deref().map(HeaderValue::from_str).transpose();
         let version_header =
-            version_header.map_err(Cause::setup("send invoicing.api.version in a header"))?;
+            version_header.map_err(ClientSetupError::new("send invoicing.api.version in a header"))?;
         Ok(Self {
             http,
             egress,
@@ -382,7 +381,7 @@ impl Core {
     fn count<T>(&self, call: &Call<'_>, outcome: &Result<T, Error>, elapsed: Duration) {
         let counted = match outcome {
             Ok(_) => Some(ApiOutcome::Ok),
-            Err(error) => error.cause.outcome(),
+            Err(error) => error.cause.verdict().2,
         };
         if let Some(counted) = counted {
             metrics::api_request_ended(call.area, counted, elapsed);

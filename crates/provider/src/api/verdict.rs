@@ -236,7 +236,8 @@ mod tests {
             let found = judged(status, header, body, true);
 
             assert_eq!(format!("{found:?}"), cause, "{status} {body}");
-            assert_eq!((found.retry(), found.reach()), (verdict, reach), "{status} {body}");
+            let (retry, scope, _) = found.verdict();
+            assert_eq!((retry, scope), (verdict, reach), "{status} {body}");
         }
         assert!(matches!(judged(401, None, API, false), Cause::Credentials));
         assert!(matches!(judged(401, None, KEY, false), Cause::Key));

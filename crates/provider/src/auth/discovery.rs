@@ -8,7 +8,10 @@
 use serde_json::{Map, Value};
 use url::Url;
 
-use super::identity::{Error, Identity};
+use super::{
+    http::ClientSetupError,
+    identity::{Error, Identity},
+};
 use crate::{HostPolicy, is_local, is_private};
 
 /// No document or key set of anybody is larger.
@@ -28,10 +31,8 @@ pub(super) struct Discovery {
 /// Fetches the document.
 pub(super) async fn fetch(identity: &Identity) -> Result<Discovery, Error> {
     let address = format!("{}/.well-known/openid-configuration", identity.root());
-    let address = Url::parse(&address).map_err(|source| Error::Setup {
-        what: "make the discovery address out of provider.auth.url".into(),
-        source: Box::new(source),
-    })?;
+    let address = Url::parse(&address)
+        .map_err(ClientSetupError::new("make the discovery address out of provider.auth.url"))?;
     let body = identity.fetch(&address, MAX_DOCUMENT_BYTES).await?;
     read(&body, identity.address(), identity.hosts())
 }

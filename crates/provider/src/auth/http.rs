@@ -41,10 +41,10 @@ const MAX_PREALLOCATED_BYTES: usize = 64 * 1024;
 #[error("{what}")]
 pub struct ClientSetupError {
     /// What was attempted, with the setting behind it.
-    pub(crate) what: String,
+    what: String,
     /// Why it did not work.
     #[source]
-    pub(crate) source: Box<dyn std::error::Error + Send + Sync>,
+    source: Box<dyn std::error::Error + Send + Sync>,
 }
 
 /// Why an answer was not read to its end.
@@ -59,6 +59,15 @@ pub(crate) enum ReadError {
     /// The connection broke, or was silent for too long.
     #[error("read the answer")]
     Broken(#[source] reqwest::Error),
+}
+
+impl ClientSetupError {
+    /// Adds to an error what was attempted.
+    pub fn new<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
+        what: impl Into<String>,
+    ) -> impl FnOnce(E) -> Self {
+        move |source| Self { what: what.into(), source: source.into() }
+    }
 }
 
 /// A client that goes where it is sent and nowhere else, with the settings' connect, read and request time-outs and
@@ -88,10 +97,7 @@ pub fn builder(transport: &Transport) -> Result<reqwest::ClientBuilder, ClientSe
 /// # Errors
 /// TLS cannot be set up.
 pub fn build(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, ClientSetupError> {
-    builder.build().map_err(|error| ClientSetupError {
-        what: "set up TLS to the provider".into(),
-        source: Box::new(error),
-    })
+    builder.build().map_err(ClientSetupError::new("set up TLS to the provider"))
 }
 
 /// The system's DNS, without the addresses that the worker's policy does not admit. Every new connection asks it, so a name that has
@@ -240,17 +246,20 @@ pub(crate) fn milliseconds(duration: Duration) -> i64 {
 }
 
 fn authorities(path: &Path) -> Result<Vec<reqwest::Certificate>, ClientSetupError> {
-    let wrong = |source: Box<dyn std::error::Error + Send + Sync>| ClientSetupError {
-        what: format!("read the certificates of provider.ssl.ca.location {}", path.display()),
-        source,
-    };
-    let size = fs::metadata(path).map_err(|error| wrong(error.into()))?.len();
-    if size > MAX_PEM_BYTES {
-        return Err(wrong(format!("it is larger than {MAX_PEM_BYTES} bytes").into()));
+    read_authorities(path).map_err(ClientSetupError::new(format!(
+        "read the certificates of provider.ssl.ca.location {}",
+        path.display()
+    )))
+}
+
+fn read_authorities(
+    path: &Path,
+) -> Result<Vec<reqwest::Certificate>, Box<dyn std::error::Error + Send + Sync>> {
+    if fs::metadata(path)?.len() > MAX_PEM_BYTES {
+        return Err(format!("it is larger than {MAX_PEM_BYTES} bytes").into());
     }
-    let pem = fs::read(path).map_err(|error| wrong(error.into()))?;
-    let found = reqwest::Certificate::from_pem_bundle(&pem).map_err(|error| wrong(error.into()))?;
-    if found.is_empty() { Err(wrong("it holds none".into())) } else { Ok(found) }
+    let found = reqwest::Certificate::from_pem_bundle(&fs::read(path)?)?;
+    if found.is_empty() { Err("it holds none".into()) } else { Ok(found) }
 }
 
 #[cfg(test)]

@@ -227,9 +227,9 @@ impl Provider {
         let raw = rows.iter().map(|row| Bytes::from(format!("{row:?}"))).collect();
         self.now += 10;
         self.happens();
-        let cut = ReadTimes { sent: moment(sent), answered: moment(self.now), date: None, age: None };
+        let times = ReadTimes { sent: moment(sent), answered: moment(self.now), date: None, age: None };
         self.now += 1;
-        Ok(Page { number: asked.number, asked: asked.size, rows, raw, total, cut, base: None, widest: 0 })
+        Ok(Page { number: asked.number, asked: asked.size, rows, raw, total, times, base: None, widest: 0 })
     }
 }
 

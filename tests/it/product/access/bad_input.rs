@@ -14,7 +14,6 @@ use crate::product::simulator::{pass, start};
 
 crate::tests! {
     plain a_clock_that_is_off_by_a_day_makes_no_difference;
-    plain a_provider_whose_clock_jumps_is_followed;
     plain a_slow_provider_is_listened_to_until_the_end_and_not_longer;
 }
 
@@ -36,19 +35,6 @@ async fn a_clock_that_is_off_by_a_day_makes_no_difference() {
         let told = granted.access_expires_ms.unwrap() - claims.ends_ms;
         assert!(told.abs() < 30_000, "{days} days off: {told} ms apart");
     }
-}
-
-async fn a_provider_whose_clock_jumps_is_followed() {
-    let simulator = start(|_| {}).await;
-    let provider = provider(&simulator);
-    let first = log_in(&provider, Area::Accounting).await.granted;
-    let (identity, check) = checked(&provider);
-    pass(&simulator, DAY);
-
-    let second = refreshed(&identity, &first.refresh.unwrap()).await;
-
-    check.access(&second.access).await.unwrap();
-    assert!(check.access(&first.access).await.is_err());
 }
 
 async fn a_slow_provider_is_listened_to_until_the_end_and_not_longer() {

@@ -8,7 +8,7 @@ use provider::auth::{
     check::{self, TokenVerifier},
     identity::{self, OAuthCode, RefreshOutcome},
     keys,
-    login::{self, CallbackError, PendingLogin},
+    login::{self, PendingLogin},
 };
 use simulator::{
     Simulator,
@@ -25,14 +25,11 @@ crate::tests! {
     plain a_login_works_over_tls_with_the_certificate_that_is_set;
     plain pkce_is_used_when_it_is_set_and_only_then;
     plain a_code_is_redeemed_once;
-    plain a_refused_login_is_told_in_the_providers_words;
-    plain the_state_of_another_login_is_not_taken;
     plain an_identity_token_in_the_callback_does_no_harm;
     plain a_rotated_token_follows_the_former_and_the_former_ends_all;
     plain a_token_that_is_not_rotated_may_be_left_out;
     plain a_wrong_secret_is_told_apart_from_a_lost_grant;
     plain a_service_that_is_away_leaves_open_what_became_of_the_token_and_takes_it_later;
-    plain a_lost_answer_leaves_open_what_became_of_the_token;
     plain a_service_that_fails_is_left_alone_and_no_token_finds_out_whether_it_answers_again;
     plain a_refresh_that_is_alone_finds_out_whether_the_service_answers_again;
     plain a_code_that_is_pasted_ends_the_login_without_a_redirect;
@@ -195,38 +192,6 @@ async fn a_code_is_redeemed_once() {
     assert_eq!(code(elsewhere), OAuthCode::UnauthorizedClient);
 }
 
-async fn a_refused_login_is_told_in_the_providers_words() {
-    let simulator = start(|_| {}).await;
-    simulator.provider().turn(|knobs| knobs.identity.refuse_login = Some("not <b>today</b>\n".into()));
-    let provider = provider(&simulator);
-    let login = PendingLogin::begin(&provider, Area::Accounting, REDIRECT, &clock()).unwrap();
-
-    let refused = login.accept(&press(&provider, login.address()).await).unwrap_err();
-
-    let description = Some("not <b>today</b>".to_owned());
-    assert_eq!(refused, CallbackError::Refused { code: "access_denied".into(), description });
-}
-
-async fn the_state_of_another_login_is_not_taken() {
-    let simulator = start(|_| {}).await;
-    let provider = provider(&simulator);
-    let begin = || PendingLogin::begin(&provider, Area::Accounting, REDIRECT, &clock()).unwrap();
-    let (ours, theirs) = (begin(), begin());
-
-    let query = press(&provider, theirs.address()).await;
-
-    assert_eq!(ours.accept(&query).unwrap_err(), CallbackError::NotTrusted);
-    // With our state glued to their code, the nonce tells.
-    let code = query.split('&').find_map(|part| part.strip_prefix("code=")).unwrap();
-    let state = ours.address().query_pairs().find(|(name, _)| name == "state").unwrap().1.into_owned();
-    let code = ours.accept(&format!("code={code}&state={state}")).unwrap();
-    let finished = ours.finish(code).await;
-    assert!(
-        matches!(finished, Err(login::Error::Distrusted { token: "identity token", .. })),
-        "{finished:?}"
-    );
-}
-
 async fn an_identity_token_in_the_callback_does_no_harm() {
     let simulator = start(|_| {}).await;
     simulator.provider().turn(|knobs| knobs.identity.callback_id_token = true);
@@ -312,23 +277,6 @@ async fn a_service_that_is_away_leaves_open_what_became_of_the_token_and_takes_i
     );
     // Here it had not, and the token is good for another try.
     refreshed(&identity, &token).await;
-}
-
-async fn a_lost_answer_leaves_open_what_became_of_the_token() {
-    let simulator = start(|_| {}).await;
-    let provider = provider(&simulator);
-    let token = log_in(&provider, Area::Accounting).await.granted.refresh.unwrap();
-    let issued = |simulator: &simulator::Simulator| {
-        simulator.provider().identity.issued().iter().filter(|issued| issued.kind == "refresh").count()
-    };
-    let before = issued(&simulator);
-    simulator.provider().turn(|knobs| knobs.identity.lose_answers = 1);
-
-    let lost = refresh(&identity(&provider), &token).await;
-
-    assert!(matches!(lost, RefreshOutcome::Unknown(_)), "{lost:?}");
-    // The token went out once: a client that tries again by itself would have ended the grant here.
-    assert_eq!(issued(&simulator), before + 1);
 }
 
 async fn a_code_that_is_pasted_ends_the_login_without_a_redirect() {

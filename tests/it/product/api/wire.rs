@@ -40,8 +40,6 @@ crate::tests! {
     plain a_missing_record_is_the_apis_word_once_its_path_has_answered;
     plain an_answer_that_was_lost_may_have_been_acted_on;
     plain invoicing_logs_in_by_password_and_manages_its_hooks;
-    plain a_wrong_password_is_tried_once;
-    plain many_that_need_a_login_cause_one;
 }
 
 async fn first_company(simulator: &Simulator) -> CompanyId {
@@ -424,36 +422,4 @@ async fn invoicing_logs_in_by_password_and_manages_its_hooks() {
     let error = invoicing.create_hook(&short, &ask()).await.unwrap_err();
     assert!(matches!(error.cause, Cause::Refused) && error.excerpt.is_some(), "{error:?}");
     assert!(!Chain(&error).to_string().contains("too-short"), "{error}");
-}
-
-async fn a_wrong_password_is_tried_once() {
-    let simulator = start(|_| {}).await;
-    let client = client(&simulator);
-    let login = InvoicingTokens::new(client.clone(), Arc::new(way(&simulator, "wrong-password")));
-    let invoicing = client.invoicing(Arc::new(login));
-
-    for _ in 0..3 {
-        let error = invoicing.hooks(&ask()).await.unwrap_err();
-
-        let shown = Chain(&error).to_string();
-        assert_eq!(error.retry(), Retry::Never, "{shown}");
-        assert!(shown.contains("invoicing.login.password") && !shown.contains("wrong-password"), "{shown}");
-    }
-
-    assert_eq!(simulator.provider().gateway.request_count(), 1);
-}
-
-async fn many_that_need_a_login_cause_one() {
-    let simulator = start(|_| {}).await;
-    let client = client(&simulator);
-    let password = simulator.provider().settings.invoicing.password.clone();
-    let login = InvoicingTokens::new(client.clone(), Arc::new(way(&simulator, &password)));
-    let invoicing = client.invoicing(Arc::new(login));
-
-    let long = ask();
-    let answers = futures::future::join_all((0..50).map(|_| invoicing.hooks(&long))).await;
-    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
-    let requests = simulator.provider().gateway.requests(0, 100);
-    let logins = requests.iter().filter(|(_, request)| request.target.ends_with("/users/login"));
-    assert_eq!(logins.count(), 1);
 }

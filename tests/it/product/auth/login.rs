@@ -25,7 +25,6 @@ crate::tests! {
     real a_nonce_that_differs_keeps_the_tokens_out_of_the_topic;
     real a_refused_login_is_shown_to_the_person_and_the_terminal;
     real strangers_neither_end_a_login_nor_finish_it;
-    real a_callback_without_a_state_cancels_the_login;
     real a_code_is_taken_by_hand_and_an_address_only_with_its_state;
     real a_key_that_is_not_the_workers_is_found_before_anybody_logs_in;
     real a_login_is_tried_with_one_call_to_the_api;
@@ -212,21 +211,6 @@ async fn strangers_neither_end_a_login_nor_finish_it(shared: &'static Shared) ->
     );
     assert_eq!(scene.exchanges().len(), 1);
     assert!(TcpStream::connect(("127.0.0.1", callback.port().unwrap())).await.is_err());
-    Ok(())
-}
-
-async fn a_callback_without_a_state_cancels_the_login(shared: &'static Shared) -> Result<()> {
-    let scene = Scene::new(shared, "auth-stateless", |_| {}).await;
-    let login = scene.login(&[]);
-    let mut callback = scene.enter(&login.address().await?).await;
-    let code = parameter(&callback, "code");
-    callback.set_query(Some(&format!("code={code}")));
-
-    let (status, page) = scene.get(&callback).await;
-
-    assert_eq!(login.code().await?, Some(1), "{}", login.said());
-    assert!(status == 400 && page.contains("Not trusted"), "{status} {page}");
-    assert_eq!(scene.exchanges(), Vec::<Value>::new());
     Ok(())
 }
 

@@ -418,7 +418,7 @@ mod tests {
         assert_eq!(choose(None, std::slice::from_ref(&b)).unwrap(), 2);
         let error = choose(None, &[a, b]).unwrap_err();
         assert!(error.to_string().ends_with("one of 1, 2"), "{error}");
-        assert_eq!(error.retry(), Retry::Never);
+        assert_eq!(error.verdict().0, Retry::Never);
         assert!(choose(None, &[]).is_err());
     }
 }

@@ -37,9 +37,9 @@ use base::{
 
 use self::{
     response::{OAuthErrorBody, TokenBody},
-    transport::{Acted, Failure, HttpClients, TokenRequest},
+    transport::{Failure, HttpClients, TokenRequest},
 };
-use super::http::{self, ProviderClock};
+use super::http::{ClientSetupError, ProviderClock};
 use crate::{HostPolicy, Provider};
 
 /// How long a request waits for a service that is left alone; whoever can wait longer comes again.
@@ -211,14 +211,8 @@ pub enum Error {
         code: OAuthCode,
     },
     /// What it takes to reach it is not usable here.
-    #[error("{what}")]
-    Setup {
-        /// What was attempted, with the setting behind it.
-        what: String,
-        /// Why it did not work.
-        #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
+    #[error(transparent)]
+    Setup(#[from] ClientSetupError),
 }
 
 impl Error {
@@ -245,12 +239,6 @@ impl From<StaysOpen> for Error {
     }
 }
 
-impl From<http::ClientSetupError> for Error {
-    fn from(setup: http::ClientSetupError) -> Self {
-        Self::Setup { what: setup.what, source: setup.source }
-    }
-}
-
 impl Identity {
     /// The service of a provider's settings. Reads a file if `provider.ssl.ca.location` names one.
     ///
@@ -266,20 +254,15 @@ impl Identity {
     /// As [`Identity::new`].
     pub fn sharing(provider: &Provider, clock: ProviderClock, circuit: Arc<Circuit>) -> Result<Self, Error> {
         let hosts = provider.transport.hosts.clone();
-        hosts.check(&provider.auth_url).map_err(|source| Error::Setup {
-            what: "use provider.auth.url".into(),
-            source: Box::new(source),
-        })?;
+        hosts.check(&provider.auth_url).map_err(ClientSetupError::new("use provider.auth.url"))?;
         let root = format!("{}/auth/core", provider.auth_url.as_str().trim_end_matches('/'));
-        let address = |source: oauth2::url::ParseError| Error::Setup {
-            what: "make the identity service's addresses out of provider.auth.url".into(),
-            source: Box::new(source),
-        };
+        let address =
+            || ClientSetupError::new("make the identity service's addresses out of provider.auth.url");
         let client = oauth2::Client::new(ClientId::new(provider.oauth.client_id.clone()))
             .set_client_secret(ClientSecret::new(provider.oauth.client_secret.reveal().to_owned()))
             .set_auth_type(AuthType::RequestBody)
-            .set_auth_uri(AuthUrl::new(format!("{root}/connect/authorize")).map_err(address)?)
-            .set_token_uri(TokenUrl::new(format!("{root}/connect/token")).map_err(address)?);
+            .set_auth_uri(AuthUrl::new(format!("{root}/connect/authorize")).map_err(address())?)
+            .set_token_uri(TokenUrl::new(format!("{root}/connect/token")).map_err(address())?);
         let clients = HttpClients::new(&provider.transport, provider.auth_url.origin(), clock, circuit)?;
         let (address, limit) = (provider.auth_url.clone(), provider.transport.request);
         Ok(Self(Arc::new(Inner { client, clients, root, address, hosts, limit })))
@@ -386,7 +369,7 @@ impl Identity {
         once: &TokenRequest<'_>,
         answer: Result<TokenBody, RequestTokenError<Failure, OAuthErrorBody>>,
     ) -> RefreshOutcome {
-        let malformed = |what| Failure { error: Error::Malformed { what }, acted: Acted::Maybe };
+        let malformed = |what| Failure { error: Error::Malformed { what }, may_have_acted: true };
         let failure = match answer {
             Ok(answer) => match answer.granted(self.clock().now_ms()) {
                 Some(granted) => {
@@ -398,8 +381,8 @@ impl Identity {
             Err(RequestTokenError::Request(failure)) => failure,
             Err(RequestTokenError::ServerResponse(refusal)) => {
                 match (refusal.error.as_str(), once.status()) {
-                    ("temporarily_unavailable", _) => once.unanswered(Acted::No),
-                    ("server_error", _) => once.unanswered(Acted::Maybe),
+                    ("temporarily_unavailable", _) => once.unanswered(false),
+                    ("server_error", _) => once.unanswered(true),
                     (code, Some(status)) if is_refusal(code, status) => {
                         once.ended(None);
                         return RefreshOutcome::Refused(OAuthCode::read(code));
@@ -412,13 +395,16 @@ impl Identity {
             Err(RequestTokenError::Parse(..) | RequestTokenError::Other(_)) => match once.status() {
                 Some(200) => malformed("it is not JSON with an access_token"),
                 status @ Some(_) => once.unanswered(unread_by_service(status)),
-                None => Failure { error: Error::Malformed { what: "no request was made" }, acted: Acted::No },
+                None => {
+                    Failure { error: Error::Malformed { what: "no request was made" }, may_have_acted: false }
+                }
             },
         };
         once.ended(Some(&failure.error));
-        match failure.acted {
-            Acted::No => RefreshOutcome::NotSent(failure.error),
-            Acted::Maybe => RefreshOutcome::Unknown(failure.error),
+        if failure.may_have_acted {
+            RefreshOutcome::Unknown(failure.error)
+        } else {
+            RefreshOutcome::NotSent(failure.error)
         }
     }
 }
@@ -437,19 +423,14 @@ fn is_refusal(code: &str, status: u16) -> bool {
 }
 
 /// Whether somebody who answers with this status may have passed the form on before.
-fn unread_by_service(status: Option<u16>) -> Acted {
-    match status {
-        // Whoever answers so has not looked at the form, let alone at the token in it.
-        Some(404 | 405 | 407 | 411 | 413 | 414 | 415 | 421 | 431) => Acted::No,
-        _ => Acted::Maybe,
-    }
+fn unread_by_service(status: Option<u16>) -> bool {
+    // Whoever answers so has not looked at the form, let alone at the token in it.
+    !matches!(status, Some(404 | 405 | 407 | 411 | 413 | 414 | 415 | 421 | 431))
 }
 
 fn redirect_url(redirect: &str) -> Result<RedirectUrl, Error> {
-    RedirectUrl::new(redirect.to_owned()).map_err(|source| Error::Setup {
-        what: "use oauth.redirect.uri as an address".into(),
-        source: Box::new(source),
-    })
+    Ok(RedirectUrl::new(redirect.to_owned())
+        .map_err(ClientSetupError::new("use oauth.redirect.uri as an address"))?)
 }
 
 /// What the end of a request says about the host.

@@ -103,21 +103,13 @@ impl HttpClients {
     }
 }
 
-/// Whether the provider may have done what it was asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Acted {
-    /// Certainly not.
-    No,
-    /// Nobody knows.
-    Maybe,
-}
-
 /// A request without an answer to it.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub(super) struct Failure {
     pub(super) error: Error,
-    pub(super) acted: Acted,
+    /// Whether the provider may have acted on the request.
+    pub(super) may_have_acted: bool,
 }
 
 /// One request to the token endpoint, sent at most once.
@@ -149,9 +141,9 @@ impl<'a> TokenRequest<'a> {
     }
 
     /// The answer's status, as a failure.
-    pub(super) fn unanswered(&self, acted: Acted) -> Failure {
+    pub(super) fn unanswered(&self, may_have_acted: bool) -> Failure {
         let status = self.status().unwrap_or_default();
-        Failure { error: Error::Unavailable { status, again: None }, acted }
+        Failure { error: Error::Unavailable { status, again: None }, may_have_acted }
     }
 
     /// All is said: with this failure, or with an answer to what was asked.
@@ -184,21 +176,21 @@ impl<'a> TokenRequest<'a> {
         };
         // The status says enough; whatever the body would add is not looked at.
         match status.as_u16() {
-            429 => return Err(Failure { error: refusal, acted: Acted::No }),
+            429 => return Err(Failure { error: refusal, may_have_acted: false }),
             // Whoever says when to come again knows what it is doing. Others may be a proxy whose service was cut off in the
             // middle of the work.
             503 => {
-                let acted = if refusal.retry() == Retry::Later { Acted::Maybe } else { Acted::No };
-                return Err(Failure { error: refusal, acted });
+                let may_have_acted = refusal.retry() == Retry::Later;
+                return Err(Failure { error: refusal, may_have_acted });
             }
             300..=399 => {
                 let error = Error::Malformed { what: "it points to another address" };
-                return Err(Failure { error, acted: Acted::No });
+                return Err(Failure { error, may_have_acted: false });
             }
             200 | 400..=499 => {}
-            _ => return Err(Failure { error: refusal, acted: Acted::Maybe }),
+            _ => return Err(Failure { error: refusal, may_have_acted: true }),
         }
-        let body = body.map_err(|error| Failure { error: unread(error), acted: Acted::Maybe })?;
+        let body = body.map_err(|error| Failure { error: unread(error), may_have_acted: true })?;
         // What it is called says little, and a token that is not taken because of its name is lost. `oauth2` reads nothing that
         // is called otherwise, nor what begins with a mark of byte order.
         answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -209,9 +201,9 @@ impl<'a> TokenRequest<'a> {
     /// No answer: the guard knows whether there can have been a request.
     fn broken(&self, error: Error) -> Failure {
         match self.guard.decide(|| SendState::Closed) {
-            SendState::Waiting | SendState::Closed => Failure { error, acted: Acted::No },
-            SendState::Refused => Failure { error: Error::Late, acted: Acted::No },
-            SendState::Sent => Failure { error, acted: Acted::Maybe },
+            SendState::Waiting | SendState::Closed => Failure { error, may_have_acted: false },
+            SendState::Refused => Failure { error: Error::Late, may_have_acted: false },
+            SendState::Sent => Failure { error, may_have_acted: true },
         }
     }
 }
