@@ -12,7 +12,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD, engine::general_pur
 use futures::executor::block_on;
 use provider::{
     auth::token::{Claims, TokenParts, TokenPurpose, TokenRule, TokenRules, verify},
-    auth::{key::Key, keys::Keys},
+    auth::{key::VerifyingKey, keys::Keys},
 };
 use serde_json::{Map, Value};
 
@@ -31,7 +31,7 @@ static SIGNER: LazyLock<Signer> = LazyLock::new(Signer::new);
 
 struct Signer {
     pair: KeyPair,
-    keys: Vec<Key>,
+    keys: Vec<VerifyingKey>,
 }
 
 impl Signer {
@@ -149,7 +149,7 @@ fn purposes() -> [TokenPurpose<'static>; 2] {
 }
 
 /// The keys of a file with this content, if it has any.
-fn keys(content: &[u8]) -> Option<Vec<Key>> {
+fn keys(content: &[u8]) -> Option<Vec<VerifyingKey>> {
     let mut file = tempfile::NamedTempFile::new().expect("a file");
     file.write_all(content).expect("written");
     let keys = Keys::from_file(file.path()).ok()?;

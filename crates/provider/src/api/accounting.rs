@@ -21,24 +21,24 @@ use super::{
 #[derive(Debug, Clone)]
 pub struct Accounting(pub(super) AreaClient);
 
-/// A record as it was read.
+/// A record as the provider returned it.
 #[derive(Debug, Clone)]
 pub struct Document {
-    /// One JSON object, to the byte.
+    /// One JSON object, byte for byte.
     pub json: Bytes,
     /// When it was read.
     pub times: ReadTimes,
 }
 
 impl Accounting {
-    /// A page of the companies of the grant.
+    /// A page of the grant's companies.
     pub async fn companies(&self, page: PageRequest, options: &CallOptions) -> Result<Page<Company>, Error> {
         let path = AccountingResource::Companies.path();
         let numbered = |page| self.companies_numbered(page, options);
         paging::first_page::read(&self.0.core.quirks, &path, page, numbered, numbered).await
     }
 
-    /// A page of the companies by the provider's own number.
+    /// A page of companies by the provider's own page number.
     pub async fn companies_numbered(
         &self,
         page: PageRequest,
@@ -47,13 +47,13 @@ impl Accounting {
         let known = self.0.core.quirks.facts.lock().none_for_companies;
         let none = known.unwrap_or(false);
         match self.companies_with(none, page, options).await {
-            // Page 0 is asked for once page 1 was answered, and may be refused for its number.
+            // Page 0 is read only after page 1 was answered, and may be rejected for its number.
             Err(error) if page.number > 0 && may_be_about_context(&error, known.is_some()) => {
                 let second = self.companies_with(!none, page, options).await;
                 if second.is_ok() {
                     self.0.core.quirks.facts.lock().none_for_companies = Some(!none);
                 }
-                // If neither is taken, what was refused first is what is wrong.
+                // If both fail, the first refusal is the relevant one.
                 second.map_err(|other| if other.status == error.status { error } else { other })
             }
             first => {
@@ -75,7 +75,7 @@ impl Accounting {
         self.list(AccountingResource::Customers, company, page, options, Customer::from_json).await
     }
 
-    /// A page of a company's accounts; templates have no id.
+    /// A page of a company's accounts. Templates have no id.
     pub async fn accounts(
         &self,
         company: &CompanyId,
@@ -85,12 +85,11 @@ impl Accounting {
         self.list(AccountingResource::Accounts, company, page, options, Account::from_json).await
     }
 
-    /// A record by its id; of no company where it belongs to none. A company's own record is read with the form of `context` that
-    /// the provider takes, so `company` does not count for it.
+    /// A record by its id; `company` is `None` for records without one, and is ignored for a company's own record, which uses the
+    /// `context` that the provider accepts.
     ///
     /// # Errors
-    /// See [`Error`]. A 404 or 410 on a path that has answered with a record before is the API's own, whatever its body says, unless
-    /// that is the gateway's.
+    /// See [`Error`]. On a path that has returned a record before, a 404 or 410 of unknown origin counts as the API's.
     pub async fn record(
         &self,
         resource: AccountingResource,
@@ -119,19 +118,19 @@ impl Accounting {
         }
     }
 
-    /// When the by-id path of a resource last answered with a record, since this worker started.
+    /// When the by-id path of a resource last returned a record, since this worker started.
     pub fn answered_at(&self, resource: AccountingResource) -> Option<Instant> {
         self.0.core.quirks.facts.lock().paths.get(&resource).map(|(at, ..)| *at)
     }
 
-    /// The record that the by-id path of a resource last answered with, since this worker started, and its company.
+    /// The last record that the by-id path of a resource returned, since this worker started, with its company.
     pub fn last_record(&self, resource: AccountingResource) -> Option<(Option<CompanyId>, RecordId)> {
         let facts = self.0.core.quirks.facts.lock();
         facts.paths.get(&resource).map(|(_, company, id)| (company.clone(), id.clone()))
     }
 
-    /// A company by its id, with the form of `context` that has worked before. A refusal that may be about it leads to the other
-    /// forms, once.
+    /// A company by its id, with the `context` that worked before. If a refusal may be about the context, the others are tried
+    /// once.
     async fn company(&self, id: &RecordId, options: &CallOptions) -> Result<Document, Error> {
         let resource = AccountingResource::Companies;
         let known = self.0.core.quirks.facts.lock().company_context;
@@ -152,11 +151,11 @@ impl Accounting {
                     self.0.core.quirks.facts.lock().company_context = Some(form);
                     return Ok(record);
                 }
-                // This form is a guess and may be refused for that alone, so the first refusal stands unless a retry can help.
+                // This context is a guess, so the first refusal stands unless a retry can help.
                 Err(error) if !may_be_about_context(&error, false) => {
                     return Err(if error.retry() == Retry::Never { refused } else { error });
                 }
-                // The first refusal counts, unless it is about the request and this one is about the record.
+                // The first refusal stands, unless it is about the request and this one is about the record.
                 Err(error) => {
                     if known.is_none() && refused.status == Some(400) && error.missing().is_some() {
                         refused = error;
@@ -194,7 +193,7 @@ impl Accounting {
         self.numbered(AccountingResource::Companies, context, page, options, &Company::from_json).await
     }
 
-    /// A page of a list of a company.
+    /// A page of a company's list.
     async fn list<T>(
         &self,
         resource: AccountingResource,
@@ -208,7 +207,7 @@ impl Accounting {
         paging::first_page::read(&self.0.core.quirks, &resource.path(), page, numbered, numbered).await
     }
 
-    /// A page by the provider's own number.
+    /// A page by the provider's own page number.
     async fn numbered<T>(
         &self,
         resource: AccountingResource,
@@ -222,8 +221,8 @@ impl Accounting {
     }
 }
 
-/// Whether the company list, or a company, may have been refused for its `context`. How the provider says so is not documented, so
-/// until one form has worked it may be any answer that is not certainly about something else.
+/// Whether a refusal may be about `context`. The provider does not document how it says so, so until one context has worked this
+/// may be any answer that is not clearly about something else.
 fn may_be_about_context(error: &Error, known: bool) -> bool {
     let elsewhere = matches!(
         error.cause,

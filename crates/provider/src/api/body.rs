@@ -1,4 +1,4 @@
-//! Bodies of answers: JSON as the endpoints promise it, and of errors a few words that give nothing away.
+//! Response bodies: JSON as the endpoints document it, and redacted excerpts of error bodies.
 
 use bytes::{Bytes, BytesMut};
 use regex::Regex;
@@ -15,15 +15,15 @@ use model::{QUOTE_LIMIT, is_printable};
 
 use super::error::Cause;
 
-/// How much of an error's body is looked at.
+/// Bytes of an error body that are read.
 pub(super) const MAX_ERROR_BYTES: usize = 64 * 1024;
-/// How much of it an error shows.
+/// Length of an excerpt.
 const MAX_EXCERPT_CHARS: usize = QUOTE_LIMIT;
-/// A shorter secret is not looked for: it would be found everywhere.
+/// Shorter secrets are not redacted: they would match everywhere.
 const MIN_SECRET_LEN: usize = 4;
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
-/// Tokens, mail addresses, and what has the length of a GUID, of a key or of a signature.
+/// Tokens, mail addresses, and texts as long as a GUID, a key or a signature.
 static SECRET_PATTERNS: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let kinds = [
         r"eyJ[A-Za-z0-9_-]{5,}(?:\.[A-Za-z0-9_-]*){0,2}",
@@ -36,7 +36,7 @@ static SECRET_PATTERNS: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(&kinds.join("|")).ok()
 });
 
-/// The start of an error's body; as much as there is, if it breaks off.
+/// The start of an error body; what has arrived, if the connection breaks.
 pub(super) async fn read_start(mut response: Response) -> Bytes {
     let mut body = BytesMut::new();
     while body.len() < MAX_ERROR_BYTES
@@ -47,7 +47,7 @@ pub(super) async fn read_start(mut response: Response) -> Bytes {
     body.freeze()
 }
 
-/// Refuses an answer that says it is something else than JSON, as a proxy's page does. An empty one says nothing.
+/// Rejects a body that declares another type than JSON, such as a proxy's page. An empty body passes.
 pub(super) fn check_type(headers: &HeaderMap, body: &[u8]) -> Result<(), Cause> {
     let Some(kind) = headers.get(CONTENT_TYPE) else { return Ok(()) };
     let essence = kind.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
@@ -56,50 +56,50 @@ pub(super) fn check_type(headers: &HeaderMap, body: &[u8]) -> Result<(), Cause> 
     if json || is_empty(body) { Ok(()) } else { Err(Cause::NotJson) }
 }
 
-/// Whether there is nothing in it.
+/// Whether a body is empty or blank.
 pub(super) fn is_empty(body: &[u8]) -> bool {
     without_bom(body).trim_ascii().is_empty()
 }
 
-/// The rows of a list. An empty body and `null` are lists without rows.
+/// The rows of a list. An empty body and `null` have none.
 pub(super) fn rows<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<Vec<T>, Cause> {
     if is_empty(body) { Ok(Vec::new()) } else { Ok(parse::<Option<_>>(body)?.unwrap_or_default()) }
 }
 
-/// The one object of an answer, as it was written.
+/// The only object of a body, byte for byte.
 pub(super) fn object(body: &Bytes) -> Result<Bytes, Cause> {
     let whole: &RawValue = parse(body)?;
     let text = whole.get().trim();
     if !text.starts_with('{') {
-        return Err(Cause::Malformed { what: "it is no JSON object".into() });
+        return Err(Cause::Malformed { what: "it is not a JSON object".into() });
     }
     Ok(body.slice_ref(text.as_bytes()))
 }
 
-/// An answer of this shape.
+/// A body of this shape.
 pub(super) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Cause> {
     serde_json::from_slice(without_bom(body)).map_err(|error| malformed(&error))
 }
 
-/// A member that may be `null`, which says as much as none.
+/// A member that may be `null`, which counts as missing.
 pub(super) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     member: D,
 ) -> Result<T, D::Error> {
     Ok(Option::deserialize(member)?.unwrap_or_default())
 }
 
-/// Some systems put a mark in front of UTF-8.
+/// Some systems send a byte order mark before UTF-8.
 pub(super) fn without_bom(body: &[u8]) -> &[u8] {
     body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body)
 }
 
-/// What an error's body says, in a few words on one line, with everything private hidden. Only its start is looked at.
+/// A redacted excerpt of an error body, on one line.
 pub(super) fn excerpt(body: &[u8], secrets: &[&Secret]) -> Option<Box<str>> {
     let body = without_bom(body);
     let start = &body[..body.len().min(MAX_ERROR_BYTES)];
     let words = match serde_json::from_slice::<Value>(start) {
         Ok(value) => sentence(&value)?.to_owned(),
-        // In JSON that cannot be read a secret may be written with escapes, and would not be found.
+        // Truncated JSON may hold an escaped secret, which the redaction would miss.
         Err(_)
             if start.trim_ascii_start().first().is_some_and(|first| matches!(first, b'{' | b'[' | b'"')) =>
         {
@@ -110,9 +110,9 @@ pub(super) fn excerpt(body: &[u8], secrets: &[&Secret]) -> Option<Box<str>> {
     cleaned_excerpt(&words, secrets)
 }
 
-/// Words of the provider, on one line and short, with everything private hidden.
+/// A redacted excerpt of a text, on one line.
 pub(super) fn cleaned_excerpt(words: &str, secrets: &[&Secret]) -> Option<Box<str>> {
-    // Hidden first and cut then: half a secret is not found.
+    // Redact before cutting: half a secret would not be found.
     let hidden = hide(words, secrets);
     let words = hidden.split(|character: char| character.is_whitespace() || !is_printable(character));
     let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
@@ -120,7 +120,7 @@ pub(super) fn cleaned_excerpt(words: &str, secrets: &[&Secret]) -> Option<Box<st
     (!line.is_empty()).then(|| line.into())
 }
 
-/// The start of a body, without the word that it was cut in: half a secret is not found.
+/// The start of a body without its last, cut word: half a secret would not be found.
 fn whole_words<'a>(body: &[u8], start: &'a [u8]) -> &'a [u8] {
     if body.len() <= start.len() && start.len() < MAX_ERROR_BYTES {
         return start;
@@ -132,7 +132,7 @@ fn whole_words<'a>(body: &[u8], start: &'a [u8]) -> &'a [u8] {
 fn hide<'a>(words: &'a str, secrets: &[&Secret]) -> Cow<'a, str> {
     let mut hidden = Cow::Borrowed(words);
     for secret in secrets {
-        // A token may stand there without the word before it.
+        // The response may repeat the token without its scheme.
         for part in [secret.reveal(), secret.reveal().trim_start_matches("Bearer ")] {
             if part.len() >= MIN_SECRET_LEN && hidden.contains(part) {
                 hidden = Cow::Owned(hidden.replace(part, HIDDEN));
@@ -141,12 +141,12 @@ fn hide<'a>(words: &'a str, secrets: &[&Secret]) -> Cow<'a, str> {
     }
     match &*SECRET_PATTERNS {
         Some(private) => Cow::Owned(private.replace_all(&hidden, HIDDEN).into_owned()),
-        // A pattern of ours that is none is a mistake; then nothing is cleaned_excerpt at all.
+        // The pattern is a constant; if it did not compile, show nothing.
         None => Cow::Borrowed(HIDDEN),
     }
 }
 
-/// The sentence for people in an error: `message`, wherever it stands, else the first text of all.
+/// The message of an error: the first `message` anywhere, else the first string.
 fn sentence(value: &Value) -> Option<&str> {
     fn find<'a>(
         value: &'a Value,
@@ -156,7 +156,7 @@ fn sentence(value: &Value) -> Option<&str> {
         match value {
             Value::String(text) if wanted(name) && !text.trim().is_empty() => Some(text),
             Value::Object(members) => {
-                // What stands here comes before what stands deeper.
+                // Strings of this level before deeper ones.
                 let (texts, others): (Vec<_>, Vec<_>) =
                     members.iter().partition(|(_, value)| value.is_string());
                 texts.into_iter().chain(others).find_map(|(name, value)| find(value, wanted, Some(name)))
@@ -169,7 +169,7 @@ fn sentence(value: &Value) -> Option<&str> {
     find(value, &named, None).or_else(|| find(value, &|_| true, None))
 }
 
-/// The text of a page.
+/// The text of an HTML page.
 fn without_tags(page: &str) -> String {
     let mut parts = page.split('<');
     let before = parts.next().into_iter();
@@ -177,13 +177,13 @@ fn without_tags(page: &str) -> String {
     before.chain(behind_tags).collect::<Vec<_>>().join(" ")
 }
 
-/// Where it went wrong. The parser's own words may quote the body.
+/// The position of a parse error. The parser's own message may quote the body.
 fn malformed(error: &serde_json::Error) -> Cause {
     let (line, column) = (error.line(), error.column());
     let what = match error.classify() {
         serde_json::error::Category::Eof => "the JSON ends too early",
-        serde_json::error::Category::Data => "a member is of another type",
-        serde_json::error::Category::Syntax | serde_json::error::Category::Io => "it is no JSON",
+        serde_json::error::Category::Data => "a member has another type",
+        serde_json::error::Category::Syntax | serde_json::error::Category::Io => "it is not JSON",
     };
     Cause::Malformed { what: format!("{what}, at line {line} column {column}") }
 }
@@ -206,8 +206,8 @@ mod tests {
         for (body, what) in [
             (r#"[{"a":"hunter2"},"#, "the JSON ends too early"),
             (r#"{"a":"hunter2"}"#, "another type"),
-            ("hunter2", "it is no JSON"),
-            ("<html>hunter2</html>", "it is no JSON"),
+            ("hunter2", "it is not JSON"),
+            ("<html>hunter2</html>", "it is not JSON"),
         ] {
             let error = rows::<&RawValue>(body.as_bytes()).unwrap_err().to_string();
 

@@ -12,19 +12,19 @@ const COMPANIES: &str = "payroll/api/companies";
 #[derive(Debug, Clone)]
 pub struct Payroll(pub(super) AreaClient);
 
-/// Which payroll companies, and in which order.
+/// Selects and orders payroll companies.
 #[derive(Debug, Clone, Copy)]
 pub struct PayrollRequest<'a> {
-    /// Which page. The provider refuses to do without.
+    /// The page, which the provider requires.
     pub page: PageRequest,
-    /// `filter`, in the provider's own grammar: `lastUpdate gt 2024-05-06`.
+    /// `filter`, in the provider's grammar: `lastUpdate gt 2024-05-06`.
     pub filter: Option<&'a str>,
-    /// `OrderBy`: a field's name.
+    /// `OrderBy`: a field name.
     pub order_by: Option<&'a str>,
 }
 
 impl Payroll {
-    /// A page of the payroll companies.
+    /// A page of payroll companies.
     pub async fn companies(
         &self,
         wanted: PayrollRequest<'_>,
@@ -35,8 +35,8 @@ impl Payroll {
         paging::first_page::read(&self.0.core.quirks, COMPANIES, wanted.page, whole, asked).await
     }
 
-    /// A page of the payroll companies by the provider's own number, without `OrderBy` where that is refused: the document does not say
-    /// what it may be.
+    /// A page by the provider's own page number. Without `OrderBy` if the provider rejects it: its document does not list the
+    /// fields.
     pub async fn companies_numbered(
         &self,
         wanted: PayrollRequest<'_>,
@@ -48,11 +48,11 @@ impl Payroll {
             return self.numbered(plain, options).await;
         }
         match self.numbered(wanted, options).await {
-            // With a filter, either may be the reason; the whole list was asked for before, and has told.
+            // With a filter, the filter may be the reason. Whether `OrderBy` works is known from the unfiltered list.
             Err(refused)
                 if wanted.filter.is_none() && matches!(refused.status, Some(400 | 404 | 405 | 422 | 501)) =>
             {
-                // If it is refused without as well, the order is not the reason.
+                // If it fails without `OrderBy` too, the order is not the reason.
                 let page = self.numbered(plain, options).await.map_err(|_| refused)?;
                 self.0.core.quirks.facts.lock().refuses_order = true;
                 Ok(page)

@@ -1,4 +1,4 @@
-//! One request, from the wait for its turn to the verdict on its answer. Nothing else in the product sends to the APIs.
+//! Sends requests: waits for permission, sends, and judges the response. Nothing else in the product sends to the APIs.
 
 use std::{
     borrow::Cow,
@@ -40,24 +40,24 @@ use crate::{
 const KEY_HEADER: &str = "ocp-apim-subscription-key";
 const CONTEXT_HEADER: &str = "context";
 const TRACE_HEADER: &str = "traceparent";
-/// Invoicing has it, and it alone.
+/// Only for invoicing.
 const VERSION_HEADER: &str = "api-version";
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
-/// A token that came at once was not waited for.
+/// Shorter waits for a token are not counted as waits.
 const MIN_TOKEN_WAIT: Duration = Duration::from_millis(1);
-/// How often a connection that is in use is asked whether it lives, and how long it has to say so.
+/// HTTP/2 keep-alive of connections in use: ping interval, and time for the answer.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
-/// By how much the client's own limit is longer than ours, so that ours tells which it was.
+/// How much longer the HTTP client's limit is than ours, so that ours expires first and its name is known.
 const CLIENT_TIMEOUT_MARGIN: Duration = Duration::from_secs(1);
 
-/// What all clients of one provider share.
+/// State shared by all clients of one provider.
 #[derive(Debug)]
 pub(super) struct Core {
     http: reqwest::Client,
-    /// Through `invoicing.egress.proxy`, where there is one.
+    /// Client through `invoicing.egress.proxy`, else the same as `http`.
     egress: reqwest::Client,
-    /// Without a slash at its end.
+    /// Base URL without a trailing slash.
     base: String,
     key: Secret,
     key_header: HeaderValue,
@@ -65,13 +65,13 @@ pub(super) struct Core {
     version_header: Option<HeaderValue>,
     transport: Transport,
     budget: Budget,
-    /// What time it is over there.
+    /// Clock of the provider.
     pub(super) clock: ProviderClock,
-    /// What has been found out by trying.
+    /// What was learned about the provider.
     pub(super) quirks: Quirks,
 }
 
-/// One area of the APIs, asked with the tokens of one grant.
+/// One API with the tokens of one grant.
 #[derive(Debug, Clone)]
 pub(super) struct AreaClient {
     pub(super) core: Arc<Core>,
@@ -79,20 +79,20 @@ pub(super) struct AreaClient {
     pub(super) tokens: Arc<dyn Tokens>,
 }
 
-/// Where a call goes, and its headers apart from those that each request has of its own.
+/// URL and headers that all attempts of a call share.
 struct Target {
     url: String,
     headers: HeaderMap,
 }
 
-/// A request's turn: it may be sent now.
+/// Permission to send one request now.
 struct Admission<'a> {
     pass: Option<Pass<'a>>,
     permit: Permit,
     access: Option<Access>,
 }
 
-/// A request that was sent, and what its end says about the host.
+/// A request in flight, which reports to the circuit when it ends.
 struct InFlight<'a> {
     pass: Option<Pass<'a>>,
     since: Instant,
@@ -100,7 +100,7 @@ struct InFlight<'a> {
 }
 
 impl AreaClient {
-    /// A call with a token of the grant.
+    /// A call with a token of this grant.
     pub(super) fn call(&self, method: Method, path: impl Into<Cow<'static, str>>) -> Call<'_> {
         Call::new(self.area, method, path, Authority::Tokens(&*self.tokens))
     }
@@ -112,7 +112,7 @@ impl Core {
         hosts.check(&options.base_url).map_err(ClientSetupError::new("use provider.base.url"))?;
         let client = || -> Result<reqwest::ClientBuilder, Cause> {
             let builder = http::builder(&options.transport)?;
-            // A balancer may answer for a connection whose other end is gone.
+            // A load balancer may keep a connection open whose other end is gone.
             Ok(builder.http2_keep_alive_interval(PING_INTERVAL).http2_keep_alive_timeout(PING_TIMEOUT))
         };
         let http = http::build(client()?)?;
@@ -121,7 +121,7 @@ impl Core {
             Some(proxy) => {
                 let what = "use invoicing.egress.proxy";
                 // The address may hold a password, which the error would show.
-                let unusable = || ClientSetupError::new(what)("it is no address of a proxy");
+                let unusable = || ClientSetupError::new(what)("it is not the address of a proxy");
                 let address = Url::parse(proxy.reveal()).map_err(|_| unusable())?;
                 hosts.check(&address).map_err(ClientSetupError::new(what))?;
                 let proxy = reqwest::Proxy::all(address).map_err(|_| unusable())?;
@@ -148,7 +148,7 @@ impl Core {
         })
     }
 
-    /// Makes a call, until it has an answer that `parse` takes, or a reason why not.
+    /// Makes a call until `parse` accepts a response or the call fails.
     pub(super) async fn call<T>(
         &self,
         call: &Call<'_>,
@@ -205,14 +205,14 @@ impl Core {
         }
     }
 
-    /// Waits for everything that a request waits for.
+    /// Waits for circuit, token and budget.
     async fn turn(&self, call: &Call<'_>, options: &CallOptions) -> Result<Admission<'_>, Cause> {
         let circuit = self.budget.circuit();
         loop {
             if Instant::now() >= options.deadline {
                 return Err(Cause::Timeout { limit: Limit::Call });
             }
-            // What goes through a proxy of its own says nothing about the host, nor the host about it.
+            // The egress proxy says nothing about the host's health, and the host nothing about the proxy's.
             if !call.egress {
                 let waited = circuit
                     .ready(options.deadline)
@@ -222,7 +222,7 @@ impl Core {
                     metrics::api_waited(options.priority.label(), ApiWait::Circuit, waited);
                 }
             }
-            // Waited for before the turn, so that who has none takes no place from those who have one.
+            // Before the budget, so that a call without a token blocks no call that has one.
             let access = self.access(call, options).await?;
             let good = access.as_ref().is_some_and(|access| !self.is_over(access, Duration::ZERO));
             let permit = self
@@ -230,7 +230,7 @@ impl Core {
                 .admit(options.priority, call.company(), options.deadline)
                 .await
                 .map_err(|BudgetTimeout { what, left }| Cause::Waited { what, left })?;
-            // Nobody waits with a turn in hand: if the token has ended meanwhile, the turn is another's.
+            // Never wait with a permit in hand: if the token has expired meanwhile, give the permit back.
             if good && access.as_ref().is_some_and(|access| self.is_over(access, Duration::ZERO)) {
                 permit.unused();
                 continue;
@@ -260,24 +260,25 @@ impl Core {
         }
     }
 
-    /// Whether a token had ended so long ago, by the provider's clock as it is known now.
+    /// Whether the token had expired `ago`, by the provider's clock as known now.
     fn is_over(&self, access: &Access, ago: Duration) -> bool {
         let then_ms = self.clock.now_ms().saturating_sub(http::milliseconds(ago));
         access.expires_ms.is_some_and(|end| end <= then_ms)
     }
 
-    /// Whether another token could help. `elapsed` is how long ago the request was sent: a token that was good then was not
-    /// the reason, and what was asked for may have been done.
+    /// Whether another token could help. A token that was valid when the request was sent (`elapsed` ago) was not the reason, and
+    /// the
+    /// provider may have acted.
     fn is_about_token(&self, call: &Call<'_>, error: &Error, access: &Access, elapsed: Duration) -> bool {
         match error.cause {
             Cause::Token { .. } => !self.quirks.is_for_lack_of_a_right(call, access),
-            // The provider says so of tokens that have ended, too.
+            // The provider answers 500 for expired tokens too.
             Cause::Server { .. } => error.status == Some(500) && self.is_over(access, elapsed),
             _ => false,
         }
     }
 
-    /// How long a host may be silent before whoever gives up on it says something about the host.
+    /// How long a silent host counts as failing, if the caller gives up before its own time limit.
     fn patience(&self) -> Duration {
         self.transport.connect.min(self.transport.read / 2)
     }
@@ -317,7 +318,7 @@ impl Core {
         let own = [Some(&self.key), access.map(|access| &access.header)];
         let secrets: Vec<_> = own.into_iter().flatten().chain(call.hide.iter().copied()).collect();
         if !(200..300).contains(&status) {
-            // The status says enough where the words do not come in time.
+            // The status is enough if the body does not arrive in time.
             let body = timeout_at(end, body::read_start(response)).await.unwrap_or_default();
             let cause = verdict::refusal(status, &headers, &body, access.is_some(), &self.clock);
             return Err(failed(cause, body::excerpt(&body, &secrets)));
@@ -342,7 +343,7 @@ impl Core {
         headers.insert(CONTENT_TYPE, JSON);
         headers.insert(ACCEPT, JSON);
         if call.method == Method::GET {
-            // What lies in a cache was true at another time than now.
+            // A cached response would be older than its request.
             headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
         }
         if let Some(context) = call.context.header()? {
@@ -392,7 +393,7 @@ impl Core {
 }
 
 impl InFlight<'_> {
-    /// Tells the circuit what an outcome says about the host.
+    /// Reports the outcome to the circuit.
     fn end<T>(mut self, outcome: &Result<T, Error>) {
         let Some(pass) = self.pass.take() else { return };
         let Err(error) = outcome else { return pass.alive() };
@@ -403,7 +404,7 @@ impl InFlight<'_> {
             (Some(status), _) if status < 500 => pass.alive(),
             // It may be about one record.
             (Some(_), _) => pass.unclear(),
-            // The caller's time was up: what that says is a question of how long it was.
+            // The call's deadline: whether that says something about the host depends on the time waited, see `drop`.
             (None, Cause::Timeout { .. }) => self.pass = Some(pass),
             (None, _) => {}
         }
@@ -411,7 +412,7 @@ impl InFlight<'_> {
 }
 
 impl Drop for InFlight<'_> {
-    /// Somebody who gives up early says nothing about the host. One who has waited for long does.
+    /// Giving up early says nothing about the host; giving up after a long wait does.
     fn drop(&mut self) {
         if let Some(pass) = self.pass.take()
             && self.since.elapsed() >= self.patience
@@ -421,8 +422,8 @@ impl Drop for InFlight<'_> {
     }
 }
 
-/// A call that did not get a turn. If it had one before and was refused for the rate, that says more than that it waited; but
-/// how long the wait is, is another now.
+/// The error of a call that got no permission. If an earlier attempt was rate limited, that is the better reason, with the wait
+/// that is left now.
 fn not_admitted(call: &Call<'_>, refused: Option<Error>, cause: Cause) -> Error {
     let left = match cause {
         Cause::Waited { left, .. } => left,
@@ -436,7 +437,7 @@ fn not_admitted(call: &Call<'_>, refused: Option<Error>, cause: Cause) -> Error 
     error
 }
 
-/// A time limit of the client, or something that broke.
+/// A timeout of the HTTP client, or another transport error.
 fn broken(error: reqwest::Error, otherwise: fn(reqwest::Error) -> Cause) -> Cause {
     match (error.is_timeout(), error.is_connect()) {
         (true, true) => Cause::Timeout { limit: Limit::Connect },
@@ -452,16 +453,16 @@ fn waited_for_token(options: &CallOptions, since: Instant) {
     }
 }
 
-/// The next step of a trace, or the first of its own.
+/// The next step of the given trace, or the start of a new one.
 fn trace(given: Option<Traceparent>) -> Traceparent {
-    // Without random numbers the trace is none of its own, which is no reason not to ask.
+    // Without random numbers the request is still sent, with the trace of its parent.
     let Ok(random) = random::bytes::<24>() else {
         return given.unwrap_or_else(|| Traceparent::derived("no random numbers"));
     };
     let (mut id, mut parent) = ([0; 16], [0; 8]);
     id.copy_from_slice(&random[..16]);
     parent.copy_from_slice(&random[16..]);
-    // Zero is reserved.
+    // All zeros are reserved.
     id[0] |= 1;
     parent[0] |= 1;
     let next = match given {
@@ -471,7 +472,7 @@ fn trace(given: Option<Traceparent>) -> Traceparent {
     next.unwrap_or_else(|_| Traceparent::derived("no trace"))
 }
 
-/// How long an answer lay in somebody's cache, if it did.
+/// How long the response was in a cache, if it was.
 fn age(headers: &HeaderMap) -> Option<Duration> {
     let seconds: u64 = headers.get(AGE)?.to_str().ok()?.trim().parse().ok()?;
     (seconds > 0).then(|| Duration::from_secs(seconds))

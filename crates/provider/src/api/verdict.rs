@@ -1,8 +1,8 @@
-//! An answer that is no success, error apart by its status, its headers and its body: the table that the whole request path
-//! rests on.
+//! The verdict on an unsuccessful response, by status, headers and body.
 //!
-//! The gateway and the APIs write errors each in their own way: `{"statusCode", "message"}` the one,
-//! `{"ok": false, "httpCode", …}` the others. Who answered decides what a 401, 403 or 404 means.
+//! The gateway and the APIs have error bodies of their own: `{"statusCode", "message"}` and `{"ok": false, "httpCode", …}`. Which
+//! of
+//! them answered decides what a 401, 403 or 404 means.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ use super::{
 };
 use crate::auth::http::{ProviderClock, retry_after};
 
-/// The longest wait that is taken from a text.
+/// Upper bound of a wait that a message names.
 const MAX_WAIT: Duration = Duration::from_secs(3_600);
-/// A named wait of nothing at all would be a busy loop.
+/// Lower bound of a named wait; zero would be a busy loop.
 const MIN_WAIT: Duration = Duration::from_millis(100);
 
-/// What an answer outside 2xx means. `with_token` tells whether the request had one.
+/// The cause of a response outside 2xx. `with_token`: whether the request had a token.
 pub(super) fn refusal(
     status: u16,
     headers: &HeaderMap,
@@ -48,7 +48,7 @@ pub(super) fn refusal(
     }
 }
 
-/// Whether a provider that answers so may have acted. What it refuses it has not done.
+/// Whether the provider may have acted. A rejected request was not executed.
 pub(super) const fn acted(status: u16) -> Acted {
     match status {
         200..=299 => Acted::Yes,
@@ -57,7 +57,7 @@ pub(super) const fn acted(status: u16) -> Acted {
     }
 }
 
-/// What an error's body tells.
+/// The parts of an error body that decide.
 struct ApiErrorBody {
     by: AnsweredBy,
     message: String,
@@ -84,15 +84,16 @@ impl ApiErrorBody {
     }
 }
 
-/// The gateway names the header that it misses.
+/// The gateway names the missing header in its challenge.
 fn asks_for_key(headers: &HeaderMap) -> bool {
     headers.get_all(WWW_AUTHENTICATE).iter().any(|value| {
         value.to_str().is_ok_and(|value| value.to_ascii_lowercase().contains("ocp-apim-subscription-key"))
     })
 }
 
-/// The wait that a sentence names: `17 seconds`, or a time span such as `in 1.02:03:04`. What else looks like a time span may
-/// be a time of day.
+/// The wait that a message names: `17 seconds`, or a time span such as `in 1.02:03:04`. A time without such a word before it may
+/// be
+/// a time of day.
 fn wait_in(message: &str) -> Option<Duration> {
     let words: Vec<&str> = message
         .split(|character: char| character.is_whitespace() || character == ',')
@@ -117,13 +118,13 @@ fn wait_in(message: &str) -> Option<Duration> {
     counted.or_else(span)
 }
 
-/// `hh:mm:ss` or `d.hh:mm:ss`, as .NET writes it.
+/// `hh:mm:ss` or `d.hh:mm:ss`, the format of .NET.
 fn time_span(word: &str) -> Option<Duration> {
     let (days, clock) = match word.split_once('.') {
         Some((days, rest)) if rest.contains(':') => (digits(days)?, rest),
         _ => (0, word),
     };
-    // A fraction of a second is not worth a wait.
+    // Fractions of a second do not matter.
     let clock = clock.split('.').next().unwrap_or(clock);
     let mut parts = clock.split(':');
     let (hours, minutes, seconds) = (digits(parts.next()?)?, digits(parts.next()?)?, digits(parts.next()?)?);

@@ -1,4 +1,4 @@
-//! Management of the accounting family's webhooks, all under `context: none`.
+//! Accounting webhooks: subscribe, read, change and delete. All calls have `context: none`.
 
 use reqwest::Method;
 use serde::Deserialize;
@@ -15,46 +15,46 @@ use super::{
     error::{AnsweredBy, Cause},
 };
 
-/// What is subscribed to, and named again to end it.
+/// The body of a subscribe call.
 #[derive(Debug, Clone)]
 pub struct SubscribeRequest {
     /// `thirdPartyApplicationName`.
     pub application: String,
-    /// Receiver address.
+    /// Receiver URL.
     pub url: String,
-    /// What deliveries are signed with.
+    /// Secret that signs deliveries.
     pub secret: Secret,
-    /// Semantic names.
+    /// Semantic names of the events.
     pub events: Vec<String>,
 }
 
-/// What an operation says it did.
+/// The result that an operation reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
-    /// `responseState`: 3 subscribed, 4 unsubscribed, 5 deleted, 7 enabled or disabled. `None` where a success says nothing.
+    /// `responseState`: 3 subscribed, 4 unsubscribed, 5 deleted, 7 enabled or disabled. `None` if the body is empty.
     pub state: Option<i64>,
-    /// The webhook it is about.
+    /// The webhook's id.
     pub webhook: Option<WebhookId>,
-    /// What went wrong, each in a few words; empty on success.
+    /// Redacted error messages; empty on success.
     pub errors: Vec<String>,
 }
 
-/// A webhook as the provider has it. Its secret is not among it: nobody here needs to see it again.
+/// A webhook as the provider returns it, without its secret.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Webhook {
     /// `thirdPartyApplicationName`.
     #[serde(rename = "thirdPartyApplicationName")]
     pub application: Option<String>,
-    /// Receiver address.
+    /// Receiver URL.
     pub url: Option<String>,
-    /// Whether deliveries are sent.
+    /// Whether deliveries are enabled.
     #[serde(rename = "isActive")]
     pub active: Option<bool>,
-    /// Whether it has been deleted.
+    /// Whether it is deleted.
     #[serde(rename = "isDeleted")]
     pub deleted: Option<bool>,
-    /// What it is subscribed to.
+    /// Subscribed events.
     #[serde(default, deserialize_with = "body::or_default")]
     pub events: Vec<EventType>,
 }
@@ -67,19 +67,19 @@ pub struct EventType {
     pub semantic_name: Option<String>,
 }
 
-/// What a change of address answers; the provider does not document it.
+/// The response to a change of URL, which the provider does not document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UrlChange {
-    /// The result of an operation.
+    /// A result of an operation.
     Operation(Operation),
     /// The webhook.
     Webhook(Box<Webhook>),
-    /// Nothing that is known.
+    /// Neither.
     Nothing,
 }
 
 impl Accounting {
-    /// Semantic names of the events of a resource.
+    /// Semantic names of a resource's events.
     pub async fn event_names(
         &self,
         resource: AccountingResource,
@@ -92,7 +92,7 @@ impl Accounting {
     /// Subscribes. The webhook works once its receiver has accepted an `Acknowledge`.
     ///
     /// # Errors
-    /// See [`Error`]. Where [`Error::acted`] is not certain, there may be a webhook all the same.
+    /// See [`Error`]. Unless [`Error::acted`] is [`super::Acted::No`], a webhook may exist.
     pub async fn subscribe(
         &self,
         resource: AccountingResource,
@@ -110,7 +110,7 @@ impl Accounting {
         self.0.core.call(&call, options, read_operation).await
     }
 
-    /// A webhook as it stands.
+    /// A webhook by its id.
     pub async fn webhook(
         &self,
         resource: AccountingResource,
@@ -136,7 +136,7 @@ impl Accounting {
         self.ask_about(resource, &call, options, read_operation).await
     }
 
-    /// Moves a webhook to another address, which must accept an `Acknowledge`.
+    /// Moves a webhook to another URL, whose receiver must accept an `Acknowledge`.
     pub async fn change_url(
         &self,
         resource: AccountingResource,
@@ -147,7 +147,7 @@ impl Accounting {
         let body = Some(json!({ "webhookId": id, "url": url }));
         let call = self.webhook_call(Method::PUT, resource, "change/{id}");
         let call = Call { id: id.as_str().into(), body, ..call };
-        // A success is one, whatever it looks like.
+        // Any 2xx is a success, whatever its body.
         self.ask_about(resource, &call, options, |answer| Ok(changed(&answer.body, &answer.secrets))).await
     }
 
@@ -163,8 +163,9 @@ impl Accounting {
         self.ask_about(resource, &call, options, read_operation).await
     }
 
-    /// Makes a call about one webhook, and finds out who says that there is none where the body of a 404 or 410 does not tell: the
-    /// document shows no error body. If the same resource answers for its event names, its path is known and the API has spoken.
+    /// Calls about one webhook. The document shows no body for 404 and 410, so if the origin of such an answer is unknown, the
+    /// event
+    /// names are read: if the resource answers there, its path works and the API itself answered.
     async fn ask_about<T>(
         &self,
         resource: AccountingResource,
@@ -226,12 +227,12 @@ fn changed(body: &[u8], secrets: &[&Secret]) -> UrlChange {
     }
 }
 
-/// An error of a shape that nobody documents, in a few words.
+/// An undocumented error value in a few words.
 fn short(error: &Value, secrets: &[&Secret]) -> String {
     let words = match error {
         Value::String(text) => body::cleaned_excerpt(text, secrets),
         Value::Object(_) | Value::Array(_) => body::excerpt(error.to_string().as_bytes(), secrets),
-        // One without any words in it is shown as it is.
+        // Values without text are shown as they are.
         other => body::cleaned_excerpt(&other.to_string(), secrets),
     };
     words.map_or_else(|| "an error without words".to_owned(), String::from)

@@ -313,10 +313,10 @@ async fn a_call_that_fails_is_told_and_the_grant_is_kept(shared: &'static Shared
         (
             "auth-call-key",
             &wrong,
-            "the provider refuses the subscription key: check provider.subscription.key",
+            "the provider rejected the subscription key: check provider.subscription.key",
         ),
-        ("auth-call-away", &nowhere, "reach the provider"),
-        ("auth-call-scope", &narrow, "the provider forbids it"),
+        ("auth-call-away", &nowhere, "cannot reach the provider"),
+        ("auth-call-scope", &narrow, "the provider forbids the request"),
     ] {
         let scene = Scene::with(shared, name, settings, |_| {}).await;
 

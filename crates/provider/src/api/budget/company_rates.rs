@@ -1,4 +1,4 @@
-//! What each company may be asked for: its own rate, which falls and comes back by the same rule as the application's.
+//! The rate of each company, which adapts by the same rule as the application's.
 
 use std::{
     collections::HashMap,
@@ -13,19 +13,19 @@ use base::metrics::ApiWait;
 
 use super::{adaptive_rate::AdaptiveRate, bucket::TokenBucket};
 
-/// CompanyRates that are kept before those that nothing is known about are forgotten.
+/// Companies in memory; above this, companies without learned state are dropped.
 const MAX_COMPANIES: usize = 4_096;
-/// What was found out about a company is kept for so long after its last request.
+/// How long learned state is kept after a company's last request.
 const IDLE_LIMIT: Duration = Duration::from_secs(3_600);
 
 /// The companies of a budget.
 #[derive(Debug)]
 pub(super) struct CompanyRates {
     known: HashMap<Arc<str>, CompanyRate>,
-    /// Requests a second for each.
+    /// Configured requests per second for each company.
     rate: f64,
     hasher: RandomState,
-    /// How often one was asked for a token.
+    /// Number of token requests, for tests.
     #[cfg(test)]
     looks: u64,
 }
@@ -34,16 +34,16 @@ pub(super) struct CompanyRates {
 struct CompanyRate {
     adaptive: AdaptiveRate,
     bucket: TokenBucket,
-    /// Whether somebody has been waiting for it since it was last looked at.
+    /// Whether a request has waited for this rate since the last look.
     limited: bool,
-    /// When it last held somebody up.
+    /// When the company last had no token for a request.
     held: Option<Instant>,
-    /// When it was last asked for.
+    /// Time of the last token request.
     at: Instant,
 }
 
 impl CompanyRates {
-    /// None yet. So many requests a second for each.
+    /// No companies yet; `rate` requests per second for each.
     pub(super) fn new(rate: f64) -> Self {
         Self {
             known: HashMap::new(),
@@ -54,7 +54,7 @@ impl CompanyRates {
         }
     }
 
-    /// Another rate for all.
+    /// Sets another rate for all companies.
     pub(super) fn set_rate(&mut self, rate: f64) {
         self.rate = rate;
         for company in self.known.values_mut() {
@@ -62,7 +62,7 @@ impl CompanyRates {
         }
     }
 
-    /// A company by its name, kept once for all that wait for it.
+    /// The shared name of a company, one allocation for all its requests.
     pub(super) fn name(&mut self, company: &str, now: Instant) -> Arc<str> {
         if let Some((name, _)) = self.known.get_key_value(company) {
             return Arc::clone(name);
@@ -75,7 +75,7 @@ impl CompanyRates {
         name
     }
 
-    /// The state of a company; a new one if it was forgotten while a request of it waited.
+    /// The state of a company; a new one if it was dropped while a request waited.
     fn entry(&mut self, company: &Arc<str>, now: Instant) -> &mut CompanyRate {
         let Self { known, rate, hasher, .. } = self;
         known
@@ -83,7 +83,10 @@ impl CompanyRates {
             .or_insert_with(|| CompanyRate::new(*rate, now, hasher.hash_one(company)))
     }
 
-    /// Takes a token of a company, or tells until when there is none. The number of its cuts so far.
+    /// Takes a token and returns the number of the company's cuts so far.
+    ///
+    /// # Errors
+    /// When a token may be available.
     pub(super) fn take(&mut self, company: Option<&Arc<str>>, now: Instant) -> Result<u64, Instant> {
         let Some(company) = company else { return Ok(0) };
         #[cfg(test)]
@@ -94,7 +97,7 @@ impl CompanyRates {
         company.take(now).inspect_err(|_| company.held = Some(now))
     }
 
-    /// Gives a token back that was not used.
+    /// Returns an unused token.
     pub(super) fn give(&mut self, company: Option<&str>) {
         if let Some(company) = self.find(company) {
             company.bucket.give(company.adaptive.rate.max(1.0));
@@ -102,7 +105,7 @@ impl CompanyRates {
         }
     }
 
-    /// What a request has waited for since then, if not for a pause of the application.
+    /// What a request has waited for since then, apart from a pause of the application.
     pub(super) fn held_since(&self, company: Option<&str>, since: Instant) -> ApiWait {
         match company.and_then(|company| self.known.get(company)) {
             Some(one) if one.adaptive.paused_until.is_some_and(|end| end > since) => ApiWait::Throttled,
@@ -111,19 +114,19 @@ impl CompanyRates {
         }
     }
 
-    /// Until when a company is paused.
+    /// Until when the company is paused.
     pub(super) fn paused(&self, company: Option<&str>, now: Instant) -> Option<Instant> {
         self.known.get(company?)?.adaptive.paused(now)
     }
 
-    /// A company's request was answered and not refused.
+    /// A request of the company was not rate limited.
     pub(super) fn accepted(&mut self, company: Option<&str>) {
         if let Some(company) = self.find(company) {
             company.adaptive.accepted();
         }
     }
 
-    /// A company's request was refused: how long it pauses.
+    /// A request of the company was rate limited. Returns how long it pauses.
     pub(super) fn refused(
         &mut self,
         company: &Arc<str>,
@@ -138,13 +141,13 @@ impl CompanyRates {
         self.known.get_mut(company?)
     }
 
-    /// How often one was asked for a token.
+    /// Number of token requests.
     #[cfg(test)]
     pub(super) fn looks(&self) -> u64 {
         self.looks
     }
 
-    /// A company's rate.
+    /// The company's current rate.
     #[cfg(test)]
     pub(super) fn rate_of(&self, company: &str) -> f64 {
         self.known[company].adaptive.rate
@@ -153,7 +156,7 @@ impl CompanyRates {
 
 impl CompanyRate {
     fn new(rate: f64, now: Instant, seed: u64) -> Self {
-        // The companies' rate is a guess of ours and not what the provider names: it is used until it is refused.
+        // The configured rate is our guess, not the provider's limit: use all of it until a refusal.
         let adaptive = AdaptiveRate::trusting(rate, now, seed);
         Self { adaptive, bucket: TokenBucket::new(rate.max(1.0), now), limited: false, held: None, at: now }
     }
@@ -171,7 +174,7 @@ impl CompanyRate {
         self.bucket.refill(now, rate, rate.max(1.0));
         if !self.bucket.has_token() {
             self.limited = true;
-            // A moment longer than it seems is wrong by a moment only, and shorter would be a busy loop.
+            // A lower bound: waiting a moment longer costs little, and a zero wait would be a busy loop.
             return Err(now + self.bucket.wait(rate).max(Duration::from_millis(1)));
         }
         self.bucket.take();
@@ -179,11 +182,11 @@ impl CompanyRate {
         Ok(self.adaptive.cuts)
     }
 
-    /// Whether it would be the same if it were made anew, or nearly.
+    /// Whether dropping the company loses (almost) nothing.
     fn is_forgettable(&self, now: Instant) -> bool {
         let rested = now.saturating_duration_since(self.at);
         if self.adaptive.is_untouched() {
-            // Long enough for its bucket to be full.
+            // Long enough to fill its bucket.
             return rested.as_secs_f64() * self.adaptive.rate >= self.adaptive.rate.max(1.0);
         }
         rested >= IDLE_LIMIT && self.adaptive.paused(now).is_none()

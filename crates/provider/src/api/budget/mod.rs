@@ -1,19 +1,19 @@
-//! When a request may be sent: the application's rate, its company's rate, its priority, and how many are on their way.
+//! Decides when a request may be sent: by the application's rate, the company's rate, priority, and requests in flight.
 //!
 //! ```text
-//! request ─▶ priority: webhook ▶ repair ▶ snapshot ─▶ company's bucket ─▶ application's bucket ─▶ so many on their way ─▶ sent
-//!                  FIFO; every tenth turn to a lower one                   ▲ rate: adaptive_rate ◀── 429, quota ◀── answer
+//! request ─▶ priority: webhook ▶ repair ▶ snapshot ─▶ company's bucket ─▶ application's bucket ─▶ in-flight limit ─▶ sent
+//! FIFO; every tenth to a lower one                   ▲ rate: adaptive_rate ◀── 429, quota ◀── response
 //! ```
 //!
 //! - The provider counts by subscription key, so all clients of a key in this process share one budget ([`Budgets`]).
-//! - A lower priority gets what the higher ones leave, and the lower ones together a tenth of the turns whatever those want.
-//! - A company at its limit holds up nobody but itself.
-//! - A refusal stops its company, or everything, for as long as the provider names, and cuts the rate: which of the two,
-//!   `state` says, and by how much, `adaptive_rate`.
-//! - The last quarter of those that may be on their way is not for the snapshot: pages that hang let events through.
-//! - Whoever goes away while waiting takes no turn; a [`Permit`] that is dropped makes room for the next.
+//! - A lower priority gets what the higher ones leave, and the lower ones together at least a tenth of the requests.
+//! - A company at its limit delays only its own requests.
+//! - A refusal pauses its company or everything for the time that the provider names, and cuts the rate. `state` decides which of
+//! the two, `adaptive_rate` by how much.
+//! - The last quarter of the in-flight limit is not for snapshots, so that slow pages do not block events.
+//! - A caller that stops waiting uses no budget; dropping a [`Permit`] admits the next request.
 //!
-//! On failure: a request whose turn cannot come before its end is told so, with how long it would have been.
+//! On failure: a request that cannot be admitted before its deadline fails at once if that is known, with the wait that is left.
 
 mod adaptive_rate;
 mod bucket;
@@ -45,22 +45,22 @@ use self::{
 };
 use super::Priority;
 
-/// A worker has at least this part of a budget: one that owns nothing may still have to ask for something.
+/// Lower bound of a worker's share: a worker without partitions may still have to send something.
 const MIN_SHARE: f64 = 0.01;
 
-/// How much may be asked for.
+/// Limits of a budget.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rates {
-    /// Requests a second for all that one subscription key does, over all workers.
+    /// Requests per second for one subscription key, over all workers.
     pub application: f64,
-    /// Requests a second for one company.
+    /// Requests per second for one company.
     pub company: f64,
-    /// Requests of this worker on their way at once.
+    /// Requests in flight of this worker.
     pub in_flight: usize,
 }
 
 impl Default for Rates {
-    /// Those of `budget.requests.per.second`, `budget.company.requests.per.second` and `budget.requests.in.flight`.
+    /// The defaults of `budget.requests.per.second`, `budget.company.requests.per.second` and `budget.requests.in.flight`.
     fn default() -> Self {
         Self { application: 10.0, company: 2.0, in_flight: 32 }
     }
@@ -77,58 +77,58 @@ impl Rates {
     }
 }
 
-/// One subscription key's budget. Clones share it.
+/// The budget of one subscription key. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Budget {
     shared: Arc<SharedBudget>,
-    /// Whose wishes count for as long as this or a clone of it is kept.
+    /// Its requested rates count until the last clone is dropped.
     _registration: Option<Arc<Registration>>,
 }
 
-/// A turn that does not come in time.
+/// The deadline came before a permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BudgetTimeout {
     /// What it waited for.
     pub what: ApiWait,
-    /// How much longer it would have been, where that is known.
+    /// How much longer it would have waited, if known.
     pub left: Option<Duration>,
 }
 
-/// A request that may be sent now. Dropped, it makes room for the next.
+/// Permission to send one request. Counts as in flight until it is dropped.
 #[derive(Debug)]
 pub struct Permit {
     shared: Arc<SharedBudget>,
     turn: Ticket,
 }
 
-/// How a budget stands.
+/// State of a budget, for tests.
 #[cfg(any(test, feature = "samples"))]
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BudgetStatus {
-    /// Requests a second that connectors want, over all workers.
+    /// Configured requests per second, over all workers.
     pub setting: f64,
-    /// Requests a second that are sent at most, now.
+    /// Current requests per second.
     pub rate: f64,
-    /// Requests on their way.
+    /// Requests in flight.
     pub in_flight: usize,
 }
 
 #[derive(Debug)]
 struct SharedBudget {
     state: Mutex<BudgetState>,
-    /// Somebody came, or something was freed, while the dispatcher rests.
+    /// Wakes the dispatcher: a request arrived, or something was freed.
     changed: Notify,
-    /// What is known about the host behind the key.
+    /// Circuit of the host behind the key.
     circuit: Circuit,
 }
 
 impl Budget {
-    /// A budget of its own. Most want one of [`Budgets`].
+    /// A budget that is not shared. Most callers need one of [`Budgets`].
     pub fn new(rates: Rates) -> Self {
         Self { shared: SharedBudget::new(rates), _registration: None }
     }
 
-    /// This worker's part of the application's rate: up to 1, and never nothing.
+    /// Sets this worker's share of the application's rate, from above 0 to 1.
     pub fn set_share(&self, share: f64) {
         let share = if share.is_nan() { 1.0 } else { share.clamp(MIN_SHARE, 1.0) };
         let mut state = self.shared.state.lock();
@@ -139,10 +139,10 @@ impl Budget {
         self.shared.changed.notify_one();
     }
 
-    /// Waits for the turn of a request.
+    /// Waits for a permit.
     ///
     /// # Errors
-    /// It does not come before `end`.
+    /// None is available before `end`.
     pub async fn admit(
         &self,
         priority: Priority,
@@ -159,17 +159,17 @@ impl Budget {
         metrics::api_waited(priority.label(), what, since.elapsed());
         match turn {
             Ok(Ok(permit)) => Ok(permit),
-            // The dispatcher ends before its waiters only with the runtime.
+            // The dispatcher ends before its waiters only when the runtime does.
             Ok(Err(_)) | Err(_) => Err(BudgetTimeout { what, left }),
         }
     }
 
-    /// Whether the host that this budget is for answers.
+    /// Circuit of the host behind the key.
     pub(super) fn circuit(&self) -> &Circuit {
         &self.shared.circuit
     }
 
-    /// How it stands.
+    /// The current state.
     #[cfg(any(test, feature = "samples"))]
     pub fn status(&self) -> BudgetStatus {
         let state = self.shared.state.lock();
@@ -180,13 +180,13 @@ impl Budget {
         }
     }
 
-    /// Whether two are one.
+    /// Whether two budgets are the same.
     #[cfg(any(test, feature = "samples"))]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 
-    /// A turn at once, or a place in a queue.
+    /// A permit at once, or a place in a queue.
     fn enter(
         &self,
         priority: Priority,
@@ -221,7 +221,7 @@ impl Budget {
         } else {
             state.dispatching = true;
             drop(state);
-            // It ends when nobody waits any more; until then the waiters keep what it works on alive.
+            // The dispatcher ends when no request waits; until then the waiters keep the shared state alive.
             tokio::spawn(dispatch(Arc::clone(&self.shared)));
         }
         Ok(Entry::Waits(waiting))
@@ -239,18 +239,17 @@ impl SharedBudget {
 }
 
 impl Permit {
-    /// The request was answered, and not refused for its rate.
+    /// The request was answered and not rate limited.
     pub fn accepted(&self) {
         self.shared.state.lock().accepted(&self.turn);
     }
 
-    /// The request was refused for its rate or a quota; with the wait that the provider names. How long it, or everything,
-    /// stops.
+    /// The request was rate limited, with the wait that the provider names. Returns how long its company, or everything, pauses.
     pub fn refused(&self, retry_after: Option<Duration>) -> Duration {
         self.refused_at(Instant::now(), retry_after)
     }
 
-    /// The request was not sent after all: what it took is given back.
+    /// The request was not sent: returns its tokens.
     pub fn unused(self) {
         self.shared.state.lock().unsent(&self.turn);
     }
@@ -274,13 +273,13 @@ enum Entry {
     Waits(oneshot::Receiver<Permit>),
 }
 
-/// Hands out turns until nobody waits.
+/// Hands out permits until no request waits.
 async fn dispatch(shared: Arc<SharedBudget>) {
     loop {
-        // Apart from the match, so that the lock is free again: a permit that nobody takes locks when it is dropped.
+        // Outside the match, to release the lock: dropping an unclaimed permit takes it again.
         let step = shared.state.lock().next_step(Instant::now());
         match step {
-            // Who has gone away meanwhile has sent nothing.
+            // The caller has stopped waiting and sent nothing.
             DispatchStep::Grant(waiting, turn) => {
                 if let Err(permit) = waiting.send(Permit { shared: Arc::clone(&shared), turn }) {
                     permit.unused();

@@ -1,7 +1,7 @@
-//! The queues of requests that wait for the budget, and which request is next.
+//! The queues of requests that wait for the budget.
 //!
-//! Within a priority, first come is first served, except for those whose company is at its limit: a company has a line of its
-//! own, and a line that is held is not looked at again before its company has a token. So a turn costs the same however many
+//! Within a priority, requests leave in order of arrival, except those of a company at its limit: each company has a line of its
+//! own, and a held line is not examined before its company may have a token. So admitting a request costs the same however many
 //! wait.
 
 use std::{
@@ -16,24 +16,24 @@ use tokio::{sync::oneshot, time::Instant};
 use super::{Permit, company_rates::CompanyRates};
 use crate::api::Priority;
 
-/// Requests that may wait in one queue: more is a caller that has lost count.
+/// Limit of requests that wait in one queue.
 const MAX_WAITING: usize = 10_000;
-/// One turn in so many goes to a lower priority that waits, so that it is slow and never starved.
+/// Every nth permit goes to a lower priority, so that none starves.
 const LOW_PRIORITY_EVERY: u64 = 10;
-/// A full queue is searched for those who have gone away no more often than this.
+/// How often a full queue is searched for cancelled requests.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Whose turn it is: a company, or nobody's in particular.
+/// The company of a line; `None` for requests without one.
 type CompanyKey = Option<Arc<str>>;
 
-/// One request that waits.
+/// A waiting request.
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub(super) company: CompanyKey,
     pub(super) turn: oneshot::Sender<Permit>,
 }
 
-/// The queues.
+/// The queues of all priorities.
 #[derive(Debug, Default)]
 pub(super) struct Queues {
     queues: [Queue; Priority::ALL.len()],
@@ -41,15 +41,15 @@ pub(super) struct Queues {
     given: u64,
 }
 
-/// Those who wait with one priority.
+/// The waiting requests of one priority.
 #[derive(Debug, Default)]
 struct Queue {
     lines: HashMap<CompanyKey, VecDeque<(u64, Waiter)>>,
-    /// Lines whose company may have a token, by the arrival of their first.
+    /// Lines whose company may have a token, by the arrival of their first request.
     ready: BTreeMap<u64, CompanyKey>,
-    /// Lines whose company has none until then, with the arrival of their first.
+    /// Lines whose company has no token until that time, with the arrival of their first request.
     held: BinaryHeap<Reverse<(Instant, u64, CompanyKey)>>,
-    /// Those in the lines, and those who have gone away and are not yet missed.
+    /// Requests in the lines, including cancelled ones that were not removed yet.
     waiting: usize,
     swept: Option<Instant>,
 }
@@ -59,7 +59,7 @@ impl Queues {
         self.queues.iter().all(|queue| queue.waiting == 0)
     }
 
-    /// Whether another may wait.
+    /// Whether another request may wait.
     pub(super) fn has_room(&mut self, priority: Priority, now: Instant) -> bool {
         let queue = &mut self.queues[priority as usize];
         if queue.waiting >= MAX_WAITING {
@@ -73,16 +73,18 @@ impl Queues {
         self.queues[priority as usize].push(self.arrivals, waiter);
     }
 
-    /// Nobody is held any longer than it takes to look again: the companies' rates have changed.
+    /// Examines all held lines again, because the companies' rates have changed.
     pub(super) fn release(&mut self) {
         for queue in &mut self.queues {
             queue.release_until(None);
         }
     }
 
-    /// Takes out who is next, with the number of its company's cuts, and forgets on the way those who have gone away. Else until when
-    /// all who wait are held up by their companies; `None` where time alone changes nothing. `full` tells for which priorities there is
-    /// no room now.
+    /// Removes the next request, with the number of its company's cuts, and drops cancelled ones on the way. `full` says which
+    /// priorities have reached the in-flight limit.
+    ///
+    /// # Errors
+    /// When a held line may go on; `None` if only a change can admit a request.
     pub(super) fn next(
         &mut self,
         companies: &mut CompanyRates,
@@ -102,8 +104,7 @@ impl Queues {
         Err(held)
     }
 
-    /// In which order the queues are asked: first to last, but every tenth time one of those below the first that waits, each
-    /// in its turn.
+    /// Order of the priorities: first to last, but every tenth time a waiting lower one comes first, in turns.
     fn order(&self) -> impl Iterator<Item = Priority> + use<> {
         let mut below =
             Priority::ALL.into_iter().filter(|priority| self.queues[*priority as usize].waiting > 0);
@@ -127,7 +128,7 @@ impl Queue {
         line.push_back((arrival, waiter));
     }
 
-    /// CompanyKey is next, or until when all are held.
+    /// The next request, or until when all lines are held.
     fn next(&mut self, companies: &mut CompanyRates, now: Instant) -> Result<(Waiter, u64), Option<Instant>> {
         self.release_until(Some(now));
         while let Some((arrival, company)) = self.ready.pop_first() {
@@ -151,7 +152,7 @@ impl Queue {
                     return Ok((waiter, cuts));
                 }
                 Err(until) => {
-                    // The first of it may be another by now, if the one before went away.
+                    // The first request may have been cancelled, so another one may be first now.
                     let arrival = line.front().map_or(arrival, |(first, _)| *first);
                     self.held.push(Reverse((until, arrival, company)));
                 }
@@ -160,7 +161,7 @@ impl Queue {
         Err(self.held.peek().map(|Reverse((until, ..))| *until))
     }
 
-    /// Lets lines go whose companies may have a token by then; all of them without a time.
+    /// Releases lines whose company may have a token by then; all lines without a time.
     fn release_until(&mut self, now: Option<Instant>) {
         while let Some(Reverse((until, ..))) = self.held.peek()
             && now.is_none_or(|now| *until <= now)
@@ -170,7 +171,7 @@ impl Queue {
         }
     }
 
-    /// Forgets all who have gone away.
+    /// Removes cancelled requests.
     fn sweep(&mut self, now: Instant) {
         if self.swept.is_some_and(|swept| now.saturating_duration_since(swept) < SWEEP_INTERVAL) {
             return;
@@ -181,7 +182,7 @@ impl Queue {
             !line.is_empty()
         });
         self.waiting = self.lines.values().map(VecDeque::len).sum();
-        // Every line has another first now: all are looked at once more.
+        // Any line may have another first request now: examine all again.
         self.held.clear();
         self.ready = self
             .lines

@@ -1,4 +1,4 @@
-//! The budgets of a process, and who wants how much of each.
+//! All budgets of a process, and the rates that connectors request for each.
 
 use std::{
     collections::HashMap,
@@ -13,14 +13,14 @@ use base::{metrics, secret::Secret};
 
 use super::{Budget, Rates, SharedBudget};
 
-/// An address, and a key by its digest.
+/// Base URL, and digest of the subscription key.
 type BudgetKey = (String, [u8; 32]);
 
 /// The budgets of a process: one for each address and key.
 #[derive(Debug, Default)]
 pub struct Budgets(Mutex<HashMap<BudgetKey, Weak<SharedBudget>>>);
 
-/// Somebody who uses a budget; his wishes go with him.
+/// A user of a budget. Its requested rates end with it.
 #[derive(Debug)]
 pub(super) struct Registration {
     shared: Arc<SharedBudget>,
@@ -28,9 +28,11 @@ pub(super) struct Registration {
 }
 
 impl Budgets {
-    /// The budget for an address and key. Of several wishes for one the larger count, since the provider sees one caller; who
-    /// has no wish leaves it to the others, and to the defaults where nobody has one. A wish counts for as long as what is
-    /// returned, or a clone of it, is kept: what several share, such as a client, is made with a budget without one.
+    /// The budget for an address and key. Requested rates combine to the larger values, because the provider sees one caller;
+    /// `None`
+    /// requests nothing, and the defaults apply if all do. A request counts until the returned budget and its clones are dropped,
+    /// so
+    /// shared objects, such as a client, use a budget with `None`.
     pub fn of(&self, base_url: &Url, key: &Secret, rates: Option<Rates>) -> Budget {
         let name: BudgetKey = (base_url.as_str().to_owned(), Sha256::digest(key.reveal()).into());
         let mut budgets = self.0.lock();
@@ -47,7 +49,7 @@ impl Budgets {
         Budget { shared, _registration: Some(Arc::new(registration)) }
     }
 
-    /// Sets the gauge of all budgets, for a scrape: the smallest part of a rate that is used.
+    /// Sets the gauge for a scrape: the smallest used part of a rate among all budgets.
     pub fn measure(&self) {
         let budgets = self.0.lock();
         let ratios =

@@ -1,9 +1,9 @@
-//! What a budget knows, and the decisions on it. Everything here happens under one lock and at a moment that the caller names.
+//! State and decisions of a budget, under one lock, at a moment that the caller names.
 //!
-//! The provider does not say what it counts by. A refusal therefore pauses and cuts its company, and the others go on. If
-//! another company's request is refused before any later request has passed, the refusal counts for the application as well:
-//! everything pauses and is cut. A request of no company counts for the application at once. A company that was cut for the
-//! application's sake is back within seconds, as [`super::adaptive_rate`] has it.
+//! The provider does not document what it counts by. A refusal therefore pauses and cuts its company, and the others go on. If
+//! another company's request is refused before any later request has passed, the application counts as refused too: everything
+//! pauses and is cut. A request without a company counts for the application at once. A company that was cut because of the
+//! application recovers within seconds, see [`super::adaptive_rate`].
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -24,19 +24,19 @@ use super::{
 };
 use crate::api::Priority;
 
-/// What the application's bucket keeps for later, in seconds of its rate.
+/// Capacity of the application's bucket, in seconds of its rate.
 const BURST_SECONDS: f64 = 0.1;
-/// The rate grows while it is waited for, so the wait is looked at again after so long.
+/// The rate grows while requests wait for it, so a wait is recomputed after this time.
 const MAX_RATE_WAIT: Duration = Duration::from_millis(100);
 
-/// What a budget knows.
+/// State of a budget.
 #[derive(Debug)]
 pub(super) struct BudgetState {
     pub(super) rates: Rates,
-    /// Who wants how much, by number; `None` has no wish.
-    pub(super) wishes: Vec<(u64, Option<Rates>)>,
+    /// Requested rates by registration number; `None` requests nothing.
+    pub(super) requested_rates: Vec<(u64, Option<Rates>)>,
     pub(super) registered: u64,
-    /// This worker's part of the application's rate.
+    /// This worker's share of the application's rate.
     pub(super) share: f64,
     pub(super) adaptive: AdaptiveRate,
     pub(super) bucket: TokenBucket,
@@ -44,53 +44,53 @@ pub(super) struct BudgetState {
     pub(super) queues: Queues,
     suspicion: Option<Suspicion>,
     pub(super) in_flight: usize,
-    /// Requests let through so far.
+    /// Requests admitted so far.
     number: u64,
-    /// Whether it is the application's rate that those who wait, wait for.
+    /// Whether waiting requests wait for the application's rate.
     limited: bool,
-    /// Whether somebody hands out turns. Nobody does while nobody waits.
+    /// Whether the dispatcher runs. It does only while requests wait.
     pub(super) dispatching: bool,
 }
 
-/// The turn of one request.
+/// Admission of one request.
 #[derive(Debug)]
 pub(super) struct Ticket {
     pub(super) company: Option<Arc<str>>,
-    /// Which request it is, of all.
+    /// Sequence number of the request.
     number: u64,
-    /// Cuts of the application when it was let through.
+    /// Cuts of the application at admission.
     cuts: u64,
-    /// Cuts of its company when it was let through.
+    /// Cuts of its company at admission.
     company_cuts: u64,
 }
 
-/// A refusal of one company, while nothing that was sent later has passed.
+/// A refusal of one company, until a later request passes.
 #[derive(Debug)]
 struct Suspicion {
     company: Arc<str>,
-    /// The number of the request.
+    /// Sequence number of the refused request.
     number: u64,
     until: Instant,
 }
 
-/// What the dispatcher does next.
+/// Next action of the dispatcher.
 pub(super) enum DispatchStep {
-    /// Gives this turn.
+    /// Admit this request.
     Grant(oneshot::Sender<Permit>, Ticket),
-    /// Rests until then, or until something has changed.
+    /// Wait until then, or for a change.
     Wait(Option<Instant>),
-    /// Nobody waits.
+    /// No request waits.
     Done,
 }
 
 impl BudgetState {
-    /// Nobody waits and nothing is known.
+    /// No requests, and nothing learned.
     pub(super) fn new(rates: Rates) -> Self {
         let now = Instant::now();
         let seed = RandomState::new().hash_one("budget");
         Self {
             rates,
-            wishes: Vec::new(),
+            requested_rates: Vec::new(),
             registered: 0,
             share: 1.0,
             adaptive: AdaptiveRate::new(rates.application, now, seed),
@@ -105,34 +105,34 @@ impl BudgetState {
         }
     }
 
-    /// Takes a wish into account; its number.
+    /// Adds requested rates; returns their registration number.
     pub(super) fn register(&mut self, rates: Option<Rates>) -> u64 {
         self.registered += 1;
-        self.wishes.push((self.registered, rates));
+        self.requested_rates.push((self.registered, rates));
         self.set_rates();
         self.registered
     }
 
-    /// Whoever has this number wishes nothing any more.
+    /// Removes the requested rates of a registration.
     pub(super) fn leave(&mut self, number: u64) {
-        self.wishes.retain(|(known, _)| *known != number);
-        // The last one leaves no trace: nobody sends, and the next one comes with his own wishes.
-        if !self.wishes.is_empty() {
+        self.requested_rates.retain(|(known, _)| *known != number);
+        // After the last one nothing is sent, and the next one brings its own.
+        if !self.requested_rates.is_empty() {
             self.set_rates();
         }
     }
 
     fn set_rates(&mut self) {
-        let mut wished = self.wishes.iter().filter_map(|(_, rates)| *rates);
-        let first = wished.next();
-        let larger = wished.fold(first.unwrap_or_default(), Rates::max);
+        let mut requested = self.requested_rates.iter().filter_map(|(_, rates)| *rates);
+        let first = requested.next();
+        let larger = requested.fold(first.unwrap_or_default(), Rates::max);
         if first.is_some_and(|first| first != larger) {
             let Rates { application, company, in_flight } = larger;
             tracing::info!(
                 application,
                 company,
                 in_flight,
-                "connectors with one subscription key have different budgets; the larger counts"
+                "connectors with the same subscription key request different budgets; using the larger values"
             );
         }
         if larger == self.rates {
@@ -144,7 +144,7 @@ impl BudgetState {
         self.queues.release();
     }
 
-    /// Until when nothing of a company, or nothing at all, may be sent.
+    /// Until when the company or everything is paused.
     pub(super) fn paused(&self, company: Option<&str>, now: Instant) -> Option<Instant> {
         self.adaptive.paused(now).max(self.companies.paused(company, now))
     }
@@ -161,25 +161,25 @@ impl BudgetState {
         (what, self.paused(company, now).map(|until| until - now))
     }
 
-    /// Lets the rate grow for the time that somebody has waited for it.
+    /// Lets the rate grow for the time that requests have waited for it.
     pub(super) fn advance(&mut self, now: Instant) {
         self.adaptive.advance(now, self.limited && !self.queues.is_empty());
         self.limited = false;
     }
 
-    /// Whether no more of this priority may be on their way.
+    /// Whether this priority has reached the in-flight limit.
     pub(super) fn is_full(&self, priority: Priority) -> bool {
         let most = self.rates.in_flight.max(1);
         let most = if priority == Priority::Snapshot { most - most / 4 } else { most };
         self.in_flight >= most
     }
 
-    /// Whether the application may send, or when to look again; never, if only an answer can change it.
+    /// Whether the application may send; else when to try again, `None` if only an ended request can change it.
     pub(super) fn can_send(&mut self, now: Instant) -> Result<(), Option<Instant>> {
         if let Some(until) = self.adaptive.paused(now) {
             return Err(Some(until));
         }
-        // What might have gathered during a pause is not sent in one go after it.
+        // Tokens of the pause would be a burst after it.
         if let Some(end) = self.adaptive.paused_until {
             self.bucket.rest_until(end);
         }
@@ -192,7 +192,7 @@ impl BudgetState {
         if self.limited { Err(Some(now + self.bucket.wait(rate).min(MAX_RATE_WAIT))) } else { Ok(()) }
     }
 
-    /// Lets a request through.
+    /// Admits a request.
     pub(super) fn give(&mut self, company: Option<Arc<str>>, company_cuts: u64, now: Instant) -> Ticket {
         self.bucket.take();
         self.adaptive.sent(now);
@@ -201,23 +201,23 @@ impl BudgetState {
         Ticket { company, number: self.number, cuts: self.adaptive.cuts, company_cuts }
     }
 
-    /// A request was not sent after all: what it took is given back.
+    /// The request was not sent: returns its tokens.
     pub(super) fn unsent(&mut self, turn: &Ticket) {
         self.bucket.give(burst(self.adaptive.rate));
         self.adaptive.unsent();
         self.companies.give(turn.company.as_deref());
     }
 
-    /// A request was answered, and not refused for its rate.
+    /// The request was answered and not rate limited.
     pub(super) fn accepted(&mut self, turn: &Ticket) {
         self.adaptive.accepted();
         self.companies.accepted(turn.company.as_deref());
         self.suspicion.take_if(|suspicion| suspicion.number < turn.number);
     }
 
-    /// A request was refused: pauses and cuts its company, the application, or both. For how long.
+    /// The request was rate limited: pauses and cuts its company, the application, or both. Returns for how long.
     pub(super) fn refused(&mut self, turn: &Ticket, now: Instant, retry_after: Option<Duration>) -> Duration {
-        // The request belongs to no company, or was in flight when the application's rate was cut.
+        // No company, or sent before the application's last cut.
         let (Some(company), true) = (&turn.company, turn.cuts == self.adaptive.cuts) else {
             return self.adaptive.refused(now, retry_after, turn.cuts);
         };
@@ -231,7 +231,7 @@ impl BudgetState {
         pause
     }
 
-    /// Hands out one turn, or tells when to look again.
+    /// Admits one request, or says when to try again.
     pub(super) fn next_step(&mut self, now: Instant) -> DispatchStep {
         self.advance(now);
         if !self.queues.is_empty() {

@@ -1,4 +1,4 @@
-//! The budget, step by step at moments that tests choose.
+//! The budget, step by step at chosen moments.
 
 use parking_lot::MutexGuard;
 use url::Url;
@@ -7,21 +7,21 @@ use base::secret::Secret;
 
 use super::{adaptive_rate::AdaptiveRate, bucket::TokenBucket, queues::Waiter, *};
 
-/// On their way at once, in all scenes.
+/// In-flight limit of all scenes.
 const IN_FLIGHT: usize = 32;
 const FAR: Duration = Duration::from_secs(3_600);
 
-/// A budget, and what time it is.
+/// A budget and its clock.
 struct Scene {
     budget: Budget,
     now: Instant,
 }
 
-/// Requests that wait or have been sent.
+/// Requests that wait or were sent.
 struct Crowd(Vec<oneshot::Receiver<Permit>>);
 
 impl Scene {
-    /// A budget that has found out that it may use all of its setting.
+    /// A budget that has learned to use all of its setting.
     fn new(application: f64, company: f64) -> Self {
         let budget = Budget::new(rates(application, company));
         let now = Instant::now();
@@ -48,7 +48,7 @@ impl Scene {
         Crowd((0..count).map(|_| wait()).collect())
     }
 
-    /// Hands out turns for so long. Each request ends as soon as it is sent, unless it is kept.
+    /// Hands out permits for this long. Each request ends as soon as it is sent, unless `sent` keeps it.
     fn run(&mut self, seconds: f64, mut sent: impl FnMut(Permit) -> Option<Permit>) -> Vec<Permit> {
         let end = self.now + Duration::from_secs_f64(seconds);
         let mut kept = Vec::new();
@@ -56,7 +56,7 @@ impl Scene {
             let step = self.state().next_step(self.now);
             match step {
                 DispatchStep::Grant(waiting, turn) => {
-                    // It is the place in the queue that is counted, so who sent it is told by closing the channel.
+                    // Closing the channel marks the request as sent, which tells its place in the queue.
                     drop(waiting);
                     kept.extend(sent(Permit { shared: Arc::clone(&self.budget.shared), turn }));
                 }
@@ -79,7 +79,7 @@ impl Scene {
 }
 
 impl Crowd {
-    /// How many have been sent.
+    /// How many were sent.
     fn sent(&mut self) -> usize {
         let gone = |waiting: &mut oneshot::Receiver<Permit>| {
             matches!(waiting.try_recv(), Err(oneshot::error::TryRecvError::Closed))
@@ -165,7 +165,7 @@ fn a_refusal_stops_every_priority_for_as_long_as_it_names_and_nothing_gathers_me
 
     assert_eq!((pause, during), (Duration::from_secs(5), 0));
     assert!(soon <= 7, "{soon} were sent in one go");
-    // Cut to 0.85 of the 0.85 that the one request makes of the rate, and on its way back.
+    // 0.85 of the 0.85 that one request leaves of the rate, and returning.
     assert!((70..=85).contains(&crowd.sent()), "{}", crowd.sent());
 }
 
@@ -265,7 +265,7 @@ async fn who_waited_for_the_company_is_told_so_and_who_for_a_pause_that() {
     let soon = || Instant::now() + Duration::from_millis(50);
     let far = Instant::now() + FAR;
     let first = budget.admit(Priority::Webhook, Some("whale"), far).await.unwrap();
-    // So that only the company holds anybody up, and is found to at once.
+    // So that only the company's limit applies.
     budget.shared.state.lock().bucket = TokenBucket::new(1.0, Instant::now());
 
     let company = budget.admit(Priority::Webhook, Some("whale"), soon()).await.unwrap_err();
@@ -281,8 +281,9 @@ async fn who_waited_for_the_company_is_told_so_and_who_for_a_pause_that() {
     assert!(paused.left.is_some_and(|left| left > FAR / 2), "{paused:?}");
 }
 
-/// Fifty companies of which the first ones are allowed one request a second by the provider, and the others all they want.
-/// How many of the rest were sent in each of so many minutes, the first ones' sent and refused, and the scene.
+/// Fifty companies; the provider allows the first `limited` ones one request per second and the others all. Returns what the
+/// others
+/// sent in each minute, what the first ones sent and were refused, and the scene.
 fn companies(limited: usize, minutes: usize) -> (Vec<usize>, usize, usize, Scene) {
     let mut scene = Scene::new(50.0, 2.0);
     let names: Vec<String> = (0..50).map(|number| format!("company {number}")).collect();
@@ -291,7 +292,7 @@ fn companies(limited: usize, minutes: usize) -> (Vec<usize>, usize, usize, Scene
     let mut crowds: Vec<Crowd> = Vec::new();
     for _ in 0..minutes {
         for (place, name) in names.iter().enumerate() {
-            // The limited ones want more than they get, each of the others half of what it may have.
+            // The limited ones want more than they get, the others half of their limit.
             let wanted = if place < limited { 200 } else { 50 };
             crowds.push(scene.crowd(Priority::Webhook, Some(name), wanted));
         }
@@ -327,7 +328,7 @@ fn a_company_over_its_own_limit_among_fifty_slows_down_alone() {
     for limited in [1, 2] {
         let (others, passed, refused, scene) = companies(limited, 5);
 
-        // Two that are refused in the same moment may be taken for all once or twice.
+        // Two refusals at the same moment may count for the application once or twice.
         let least = if limited == 1 { 50.0 } else { 40.0 };
         assert!(scene.budget.status().rate >= least, "{limited}: {}", scene.budget.status().rate);
         // All that they wanted.
@@ -350,7 +351,7 @@ fn refusals_of_two_companies_with_nothing_between_are_the_applications() {
     let second = Duration::from_secs(1);
 
     permits[1].refused_at(scene.now, Some(second));
-    // Sent before the one that was refused, so it says nothing.
+    // Sent before the refused one, so it says nothing.
     permits[0].accepted();
     assert_eq!(scene.state().adaptive.paused(scene.now), None, "one company's refusal stopped everybody");
     permits[3].refused_at(scene.now, Some(second));
@@ -358,7 +359,7 @@ fn refusals_of_two_companies_with_nothing_between_are_the_applications() {
     assert_eq!(scene.state().adaptive.paused(scene.now), Some(scene.now + second));
     let cut = scene.budget.status().rate;
     assert!(cut < 100.0);
-    // The rest of the storm lengthens the pause and cuts nobody.
+    // Further refusals of the storm lengthen the pause and cut nothing.
     let before = scene.state().companies.rate_of("a");
     permits[2].refused_at(scene.now, Some(second * 2));
     assert_eq!(scene.state().adaptive.paused(scene.now), Some(scene.now + second * 2));
@@ -396,7 +397,7 @@ fn a_turn_that_is_not_used_costs_nothing() {
         None
     });
 
-    // One that was used, and at most what has come since.
+    // One that was used, and what has refilled since.
     assert!((20..=22).contains(&turns), "{turns}");
 }
 
@@ -411,7 +412,7 @@ fn a_turn_costs_the_same_however_many_wait_for_a_held_company() {
     scene.run_freely(4.0);
 
     assert!(others.sent() > 3_000, "{}", others.sent());
-    // Its company is looked at when it may have a token, not with every turn of the others.
+    // The company is examined when it may have a token, not with every permit of the others.
     assert!(scene.state().companies.looks() - looks <= 2, "{}", scene.state().companies.looks() - looks);
 }
 
@@ -471,7 +472,7 @@ fn one_key_at_one_address_has_one_budget_of_the_largest_wish_of_those_who_are_th
     for apart in [budgets.of(&there, &key, Some(small)), budgets.of(&here, &other, Some(small))] {
         assert!(!first.is_same(&apart));
     }
-    // One that nobody uses any more is not remembered.
+    // An unused budget is dropped.
     drop((none, first));
     assert_eq!(budgets.of(&here, &key, Some(large)).shared.state.lock().rates, large);
 }

@@ -1,5 +1,4 @@
-//! Webhooks of the invoicing API. The provider documents what it is sent and not what it answers, so of an answer is taken
-//! what can be found in it.
+//! Invoicing webhooks. The provider does not document its responses, so they are read leniently.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -16,39 +15,39 @@ use crate::api::{
 
 const HOOKS: &str = "invoicing/api/webhooks";
 
-/// A webhook to be made.
+/// A webhook to create.
 #[derive(Debug, Clone)]
 pub struct NewHook {
-    /// Receiver address.
+    /// Receiver URL.
     pub uri: String,
-    /// What it is for.
+    /// Entity and action.
     pub hook: InvoicingHook,
-    /// What deliveries are signed with.
+    /// Secret that signs deliveries.
     pub secret: Secret,
-    /// Whether it begins paused.
+    /// Whether it starts paused.
     pub is_paused: bool,
     /// Name of the receiving application.
     pub application_name: String,
-    /// For people.
+    /// Free text.
     pub description: String,
 }
 
-/// A webhook as the provider tells it.
+/// A webhook as the provider returns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hook {
     /// Its id.
     pub id: Option<String>,
-    /// Receiver address.
+    /// Receiver URL.
     pub uri: Option<String>,
-    /// Entity, in the provider's word.
+    /// Entity, by the provider's name.
     pub entity: Option<String>,
-    /// Action, in the provider's word.
+    /// Action, by the provider's name.
     pub action: Option<String>,
     /// Whether it is paused.
     pub is_paused: Option<bool>,
     /// Name of the receiving application.
     pub application_name: Option<String>,
-    /// For people.
+    /// Free text.
     pub description: Option<String>,
 }
 
@@ -58,11 +57,12 @@ impl Invoicing {
         self.0.core.call(&self.0.call(Method::GET, HOOKS), options, read_hooks).await
     }
 
-    /// Makes a webhook, through `invoicing.egress.proxy` where there is one: the provider compares the receiver's address
-    /// with the one that asks. It works once the receiver has answered the echo.
+    /// Creates a webhook, through `invoicing.egress.proxy` if it is set: the provider compares the receiver's address with the
+    /// client's.
+    /// The webhook works once its receiver has answered the echo.
     ///
     /// # Errors
-    /// See [`Error`]. Where [`Error::acted`] is not certain, there may be a webhook all the same.
+    /// See [`Error`]. Unless [`Error::acted`] is [`crate::api::Acted::No`], a webhook may exist.
     pub async fn create_hook(&self, new: &NewHook, options: &CallOptions) -> Result<Option<Hook>, Error> {
         let body = Some(json!({
             "uri": new.uri,
@@ -87,7 +87,7 @@ impl Invoicing {
 }
 
 impl Hook {
-    /// What can be found in an object; the secret, if it is there, is passed over.
+    /// Reads the known members of an object, except for the secret.
     fn read(value: &Value) -> Option<Self> {
         let members = value.as_object()?;
         let find = |name: &str| {
@@ -110,9 +110,9 @@ impl Hook {
     }
 }
 
-/// The rows of an array, or of the one array that an object holds: the provider does not document which it is.
+/// The rows of an array, or of the only array in an object: the provider does not document which.
 fn read_hooks(answer: &ApiResponse) -> Result<Vec<Hook>, Cause> {
-    // An answer that is no list would read as an empty one, and every hook as lost.
+    // Reading anything else as an empty list would report every hook as lost.
     let json = answer.documented()?;
     if body::is_empty(json) {
         return Ok(Vec::new());
@@ -127,13 +127,13 @@ fn read_hooks(answer: &ApiResponse) -> Result<Vec<Hook>, Cause> {
             });
             match (lists.next(), lists.next()) {
                 (Some(rows), None) => rows,
-                _ => return Err(Cause::Malformed { what: "it holds no list, or more than one".into() }),
+                _ => return Err(Cause::Malformed { what: "it holds no array, or more than one".into() }),
             }
         }
-        _ => return Err(Cause::Malformed { what: "it is no list".into() }),
+        _ => return Err(Cause::Malformed { what: "it is not a list".into() }),
     };
     let rows = rows.iter().enumerate().map(|(place, row)| {
-        let what = || format!("row {} is no JSON object", place + 1);
+        let what = || format!("row {} is not a JSON object", place + 1);
         Hook::read(row).ok_or_else(|| Cause::Malformed { what: what() })
     });
     rows.collect()

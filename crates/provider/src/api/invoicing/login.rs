@@ -1,16 +1,16 @@
-//! Staying logged in to the invoicing API.
+//! Tokens of the invoicing API, by logins that repeat themselves.
 //!
 //! ```text
-//! token wanted ─▶ one at hand? ─▶ it
-//!                    └ one login at a time, in its own time: method ─▶ companies ─▶ choice ─▶ session, in memory only
+//! token wanted ─▶ current token valid? ─▶ use it
+//! └ no: one login at a time: method ─▶ companies ─▶ selection ─▶ token, in memory only
 //! ```
 //!
-//! - However many options, one login is on its method. It has a time of its own: who asked first may be in a hurry.
-//! - A token lives an hour and no method to renew it is documented: a new login comes shortly before its end, and where that
-//!   fails the old one serves until then.
-//! - Mail and password that are refused are not tried again: users get locked out. Whoever mends them makes a new [`InvoicingTokens`],
-//!   as a task does that is restarted.
-//! - A token that is refused right after a login is not answered with login after login.
+//! - Callers share one login. It has its own timeout, because the first caller may have a short deadline.
+//! - A token lives for an hour and cannot be renewed. A new login starts shortly before it ends; if that fails, the token is used
+//! until its end.
+//! - A rejected password is not retried: the provider locks users out. A new [`InvoicingTokens`], as a restarted task creates it,
+//! tries again.
+//! - A token that is rejected right after its login does not cause another login.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -36,24 +36,24 @@ use crate::{
     auth::{self, Access, Tokens, http::milliseconds},
 };
 
-/// How long a token lives.
+/// Lifetime of a token.
 const TOKEN_LIFETIME: Duration = Duration::from_secs(3_600);
-/// So long before its end another is asked for.
+/// How long before its end a token is replaced.
 const RENEW_BEFORE_END: Duration = Duration::from_secs(300);
-/// How long a login may take, whoever waits for it.
+/// Timeout of a login, however long its callers wait.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
-/// Two logins are so far apart at least.
+/// Minimum time between two logins.
 const MIN_LOGIN_INTERVAL: Duration = Duration::from_secs(10);
 const AREA: &str = "invoicing";
 
-/// How one gets in.
+/// A way to log in.
 #[async_trait]
 pub trait LoginMethod: fmt::Debug + Send + Sync {
-    /// Gets in, as one company.
+    /// Logs in as one company.
     async fn log_in(&self, client: &Client, options: &CallOptions) -> Result<InvoicingSession, Error>;
 }
 
-/// By mail and password.
+/// Mail and password.
 #[derive(Debug, Clone)]
 pub struct Password {
     /// `invoicing.login.mail`.
@@ -64,7 +64,7 @@ pub struct Password {
     pub company: Option<i64>,
 }
 
-/// A login that renews itself.
+/// Tokens that renew themselves.
 #[derive(Debug)]
 pub struct InvoicingTokens(Arc<Inner>);
 
@@ -79,11 +79,11 @@ struct Inner {
 struct LoginState {
     serial: u64,
     current: Option<CurrentToken>,
-    /// Why it is not tried again.
+    /// Why no further login is tried.
     refused: Option<String>,
-    /// When the last login began.
+    /// When the last login started.
     tried: Option<Instant>,
-    /// The last login; it may have ended.
+    /// The last login, which may have ended.
     running: Option<RunningLogin>,
 }
 
@@ -93,24 +93,25 @@ struct CurrentToken {
     since: Instant,
 }
 
-/// How a login ended: well, or why not and what may be done about it.
+/// The result of a login, or its error and whether to retry.
 type LoginResult = Result<(), (String, Retry)>;
 
-/// A login on its method, for all who wait for it.
+/// A running login, shared by its callers.
 type RunningLogin = Shared<BoxFuture<'static, LoginResult>>;
 
 impl InvoicingTokens {
-    /// Nobody has logged in yet.
+    /// No login happens before the first token is needed.
     pub fn new(client: Client, method: Arc<dyn LoginMethod>) -> Self {
         Self(Arc::new(Inner { client, method, state: Mutex::default() }))
     }
 
-    /// Whether mail and password were refused, so that it is never tried again.
+    /// Whether the login was rejected for good.
     pub fn is_refused(&self) -> bool {
         self.0.state.lock().refused.is_some()
     }
 
-    /// The token at hand if it serves, else that of a login, else whatever serves at a fallback.
+    /// The current token if `serves` accepts it, else the token of a new login; while that runs, a token that is still
+    /// `acceptable`.
     async fn token_or_log_in(
         &self,
         serves: impl Fn(&CurrentToken) -> bool,
@@ -126,13 +127,13 @@ impl InvoicingTokens {
                     current.map(|current| current.access.clone())
                 };
                 let fallback = at_hand(&acceptable);
-                // As long as the token serves, a login that failed is not followed by the next at once.
+                // While the token is acceptable, a failed login is not repeated at once.
                 let just_tried = state.tried.is_some_and(|tried| tried.elapsed() < MIN_LOGIN_INTERVAL);
                 if let Some(access) = fallback.clone().filter(|_| just_tried).or_else(|| at_hand(&serves)) {
                     return Ok(access);
                 }
                 let login = self.0.login(&mut state);
-                // With a token at a fallback there is no hurry: the login goes on by itself.
+                // With an acceptable token, do not wait for the login.
                 match fallback {
                     Some(access) => return Ok(access),
                     None => login?,
@@ -148,12 +149,12 @@ impl InvoicingTokens {
 }
 
 impl Inner {
-    /// The login on its method, or a new one.
+    /// The running login, or a new one.
     fn login(self: &Arc<Self>, state: &mut LoginState) -> Result<RunningLogin, auth::Error> {
         if let Some(refused) = &state.refused {
             return Err(failed(refused.clone(), Retry::Never));
         }
-        // One that has ended is not waited for.
+        // Skip a login that has ended.
         if let Some(running) = &state.running
             && running.clone().now_or_never().is_none()
         {
@@ -162,15 +163,15 @@ impl Inner {
         if let Some(current) = &state.current
             && current.since.elapsed() < MIN_LOGIN_INTERVAL
         {
-            let words = "the token of a login a moment ago is refused";
+            let words = "the provider rejects the token of a login a moment ago";
             return Err(failed(
                 words,
                 Retry::After(MIN_LOGIN_INTERVAL.saturating_sub(current.since.elapsed())),
             ));
         }
-        // Apart from whoever asks: one that goes away, or is in a hurry, does not end it for the others.
+        // In its own task, so that a caller that leaves does not end it for the others.
         let login = tokio::spawn(Arc::clone(self).log_in());
-        let given_up = |_| Err(("the login was given up".to_owned(), Retry::Later));
+        let given_up = |_| Err(("the login was cancelled".to_owned(), Retry::Later));
         let running = login.map(move |ended| ended.unwrap_or_else(given_up)).boxed().shared();
         (state.running, state.tried) = (Some(running.clone()), Some(Instant::now()));
         Ok(running)
@@ -239,7 +240,7 @@ impl LoginMethod for Password {
     }
 }
 
-/// The company that is set, else the user's usual one, else the only one.
+/// The configured company, else the user's default, else the only one.
 fn choose(set: Option<i64>, companies: &[CompanyChoice]) -> Result<i64, Cause> {
     let usual = || companies.iter().find(|company| company.default);
     let only = || companies.first().filter(|_| companies.len() == 1);
@@ -267,7 +268,7 @@ mod tests {
         auth::http::ProviderClock,
     };
 
-    /// Gets in without anybody being asked; fails with a cause where there is one.
+    /// Logs in without a provider, or fails with this cause.
     #[derive(Debug)]
     struct FakeLogin(AtomicU64, fn() -> Option<Cause>);
 
@@ -310,7 +311,7 @@ mod tests {
         (method, login, Instant::now() + Duration::from_secs(30))
     }
 
-    /// Makes the token at hand so much older.
+    /// Ages the current token.
     fn age(login: &InvoicingTokens, by: Duration) {
         let mut state = login.0.state.lock();
         let current = state.current.as_mut().unwrap();
@@ -326,7 +327,7 @@ mod tests {
         age(&login, TOKEN_LIFETIME - RENEW_BEFORE_END - Duration::from_secs(60));
         let young = login.token(end).await.unwrap();
         age(&login, Duration::from_secs(60));
-        // It serves a little longer; the next is on its method.
+        // Still valid; the next login is running.
         assert_eq!(login.token(end).await.unwrap().serial, 1);
         settled(&login).await;
         let next = login.token(end).await.unwrap();
@@ -336,7 +337,7 @@ mod tests {
         assert_eq!(next.header.reveal(), "Bearer 1");
     }
 
-    /// Waits for the login on its method.
+    /// Waits for the running login.
     async fn settled(login: &InvoicingTokens) {
         let running = login.0.state.lock().running.clone();
         if let Some(running) = running {
@@ -358,7 +359,7 @@ mod tests {
             settled(&login).await;
             assert_eq!(login.token(end).await.unwrap().serial, 1);
             settled(&login).await;
-            assert_eq!(method.0.load(Ordering::Relaxed), logins, "one at the heels of the other");
+            assert_eq!(method.0.load(Ordering::Relaxed), logins, "a failed login was repeated at once");
             age(&login, MIN_LOGIN_INTERVAL);
         }
         age(&login, RENEW_BEFORE_END);

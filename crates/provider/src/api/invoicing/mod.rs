@@ -1,8 +1,9 @@
-//! The invoicing API: its login and its webhooks.
+//! The invoicing API: login and webhooks.
 //!
-//! A login gives a token that lives an hour; one of the user's companies is chosen with it, which gives the token for everything else
-//! ([`InvoicingTokens`]). How one gets in is a [`LoginMethod`]: by mail and password ([`Password`]) today, and another may join. Where
-//! `invoicing.oauth.scopes` is set, tokens are those of the identity service instead, and none of this is used.
+//! A login returns a token for an hour. Selecting one of the user's companies with it returns the token for all other calls
+//! ([`InvoicingTokens`]). The only [`LoginMethod`] so far is [`Password`]. If `invoicing.oauth.scopes` is set, tokens come from
+//! the
+//! identity service instead, and none of this is used.
 
 mod hooks;
 mod login;
@@ -28,27 +29,27 @@ const LOGIN: &str = "invoicing/api/users/login";
 const SELECT: &str = "invoicing/api/companies/{id}/select";
 const SCHEME: &str = "Bearer ";
 
-/// The invoicing API as one of its companies.
+/// The invoicing API for one company.
 #[derive(Debug, Clone)]
 pub struct Invoicing(pub(super) AreaClient);
 
-/// A login, or the choice of a company.
+/// The response to a login or to the selection of a company.
 #[derive(Debug, Clone)]
 pub struct InvoicingSession {
-    /// The value of `Authorization`, whole.
+    /// The whole value of `Authorization`.
     pub header: Secret,
-    /// What a company is chosen with.
+    /// Token that selects a company.
     pub refresh: Secret,
-    /// The companies there are to choose from; none once one is chosen.
+    /// Companies to select from; empty after the selection.
     pub companies: Vec<CompanyChoice>,
 }
 
 /// A company of the user.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct CompanyChoice {
-    /// Its id, to choose it by.
+    /// Id for the selection.
     pub id: i64,
-    /// Whether it is the user's usual one.
+    /// Whether it is the user's default.
     #[serde(default, deserialize_with = "body::or_default")]
     pub default: bool,
 }
@@ -69,14 +70,14 @@ impl Client {
         self.0.call(&Call { body, hide: vec![password], ..call }, options, read_session).await
     }
 
-    /// Chooses one of the companies of a login to the invoicing API.
+    /// Selects a company of a login.
     pub async fn select(
         &self,
         session: &InvoicingSession,
         company: i64,
         options: &CallOptions,
     ) -> Result<InvoicingSession, Error> {
-        // The token itself is the body, as JSON text.
+        // The body is the token itself, as a JSON string.
         let body = Some(json!(session.refresh.reveal()));
         let authority = Authority::Given(&session.header);
         let call = Call::new(ApiArea::Invoicing, Method::POST, SELECT, authority);
@@ -106,7 +107,7 @@ fn read_session(answer: &ApiResponse) -> Result<InvoicingSession, Cause> {
     })
 }
 
-/// The provider puts the word before its token by itself; were it to stop, it would be missed.
+/// The provider includes the scheme in its token. Adds it if it is missing.
 fn with_scheme(token: Secret) -> Secret {
     let written = token.reveal().get(..SCHEME.len());
     if written.is_some_and(|start| start.eq_ignore_ascii_case(SCHEME)) {

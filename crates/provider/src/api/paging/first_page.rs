@@ -1,23 +1,24 @@
-//! Where the numbering of a list's pages begins_with_shorter_page. The provider's document does not say.
+//! Learns whether the provider numbers the pages of a list from 0 or 1. Its document does not say.
 //!
-//! Callers count pages from 1. The first call for a list path asks for its pages 1 and 0 and learns the number of its first page:
+//! Callers count pages from 1. The first call for a list path reads its pages 1 and 0 and learns the number of the first page:
 //!
 //! | page 0 | page 1 | first page |
 //! |---|---|---|
-//! | refused, again after page 1 was answered again | any | 1 |
+//! | rejected, and again after another answer for page 1 | any | 1 |
 //! | empty | rows | 1 |
-//! | the rows of page 1, which was read before it and after it | rows | 1: the provider takes 0 for 1 |
-//! | longer than asked for, or cannot be read | rows that a shorter page 1 begins_with_shorter_page with, twice | 1 |
+//! | the rows of page 1, which was read before and after it | rows | 1: the provider takes 0 for 1 |
+//! | longer than requested, or unreadable | begins with the rows of a shorter page 1, twice | 1 |
 //! | other rows | any | 0 |
-//! | empty | empty | unknown: the list is empty in both cases |
+//! | empty | empty | unknown: the list is empty either way |
 //!
-//! 1 needs evidence, because a wrong 1 leaves out the first page and nothing would show that. A wrong 0 shows: the first two pages
-//! are the same, and no pass over the list counts. A shorter page 1 begins_with_shorter_page with the same row only if nothing is before it: were page 0
-//! before it, its first row would have another place. One match may be chance while rows move, so it takes two.
+//! 1 needs evidence, because a wrong 1 skips the first page unnoticed. A wrong 0 is noticed: the first two pages are the same,
+//! and
+//! no pass over the list counts. A shorter page 1 begins with the same rows only if no page precedes it, because a preceding page
+//! would shift its first row. One match may be chance while rows move, so it takes two.
 //!
-//! One call at a time does that for a path, and others wait for it.
+//! One call at a time learns the number of a path; others wait for it.
 //!
-//! On failure: what cannot be decided ends the call, and the next one tries again.
+//! On failure: the call fails, and the next one tries again.
 
 use std::{collections::HashSet, sync::atomic::Ordering};
 
@@ -30,19 +31,19 @@ use crate::api::{
     quirks::Quirks,
 };
 
-/// Refusals of page 0 in a row that are believed.
+/// Consecutive refusals of page 0 that are believed.
 const MIN_REFUSALS: u32 = 2;
-/// How often page 1 is compared with a shorter one.
+/// Comparisons of page 1 with a shorter one.
 const MAX_COMPARISONS: u32 = 3;
-/// How often a shorter page 1 must begin with the same rows.
+/// Matching comparisons that are needed.
 const MIN_PREFIX_MATCHES: u32 = 2;
-/// Rows to ask for at least: of few rows, those that come and go meanwhile are too large a part.
+/// Minimum page size: on a tiny page, rows that move are too large a part.
 const MIN_PAGE_SIZE: u32 = 10;
 
 /// Why the number of the first page is still unknown.
 #[derive(Debug)]
 enum Undecided<T> {
-    /// Pages 0 and 1 are empty.
+    /// Pages 0 and 1 are both empty.
     Empty(Box<Page<T>>),
     Failed(Error),
 }
@@ -53,8 +54,8 @@ impl<T> From<Error> for Undecided<T> {
     }
 }
 
-/// Reads a page by its place, which is counted from 1. `plain` reads a page of the whole list by the provider's number, `asked` the
-/// page that is wanted, perhaps with a filter.
+/// Reads a page that is counted from 1. `plain` reads a page of the whole list by the provider's number; `asked` reads the wanted
+/// page, perhaps with a filter.
 pub async fn read<T, P, A>(
     quirks: &Quirks,
     path: &str,
@@ -120,7 +121,7 @@ where
             }
         };
         if zero.rows.is_empty() && one.rows.is_empty() {
-            // Each was empty at its own moment: between the first request and the last answer.
+            // Both pages were empty between the first request and the last response.
             let times = ReadTimes { sent: one.times.sent, ..zero.times };
             return Err(Undecided::Empty(Box::new(Page { times, ..zero })));
         }
@@ -130,13 +131,13 @@ where
         if !is_same(&zero.raw, &one.raw) {
             return Ok(0);
         }
-        // Rows may have moved from one page to the other between the two answers, but not back.
+        // Rows may move between the pages from one response to the next, but not back.
         let again = page(PageRequest { number: 1, size }).await?;
         return Ok(is_same(&zero.raw, &again.raw).into());
     }
 }
 
-/// Whether a shorter page 1 begins_with_shorter_page with the same rows.
+/// Whether page 1 begins with the rows of a shorter page 1.
 async fn begins_with_shorter_page<T, F>(
     one: &Page<T>,
     page: &impl Fn(PageRequest) -> F,
@@ -149,23 +150,23 @@ where
     }
     let size = one.raw.len() / 2;
     let shorter = page(PageRequest { number: 1, size: u32::try_from(size).unwrap_or(u32::MAX) }).await?;
-    // A provider that gives more than asked for does not heed the size, and both pages would be the same wherever they are.
+    // A provider that ignores the page size would return the same page for any offset.
     Ok(shorter.raw.len() == size && one.raw.starts_with(&shorter.raw))
 }
 
-/// Whether a page says only that now is not the time to ask.
+/// Whether a page was rejected only for the rate limit.
 fn is_busy(error: &Error) -> bool {
     matches!(error.cause, Cause::Quota { .. } | Cause::Throttled { .. })
         || matches!(error.status, Some(408 | 429))
 }
 
-/// Whether a page is refused for what it is.
+/// Whether a page was rejected for its number.
 fn is_refusal(error: &Error) -> bool {
     let is_about_access = matches!(error.cause, Cause::Key | Cause::Token { .. });
     matches!(error.status, Some(400 | 402 | 404..=499)) && !is_about_access
 }
 
-/// Whether at least half of the rows of each are in the other: some may have changed meanwhile.
+/// Whether the pages share at least half of their rows: some may have changed meanwhile.
 fn is_same(one: &[Bytes], other: &[Bytes]) -> bool {
     let rows: HashSet<&Bytes> = one.iter().collect();
     let shared = other.iter().filter(|row| rows.contains(row)).count();

@@ -1,14 +1,14 @@
-//! Lists, page by page: from the first until there is certainly nothing behind.
+//! Paged lists, read from the first page to a certain end.
 //!
-//! The provider promises neither an order nor that pages are full, and rows move between pages while a list is read. So
-//! nothing but emptiness ends a list: a page that is short or empty, and an empty one behind it. What is odd on the way is
-//! counted and told ([`Oddities`]), and never a reason to stop early or to leave a row out. `X-Pagination` is handed on as
-//! it is told; a wrong one changes nothing.
+//! The provider guarantees neither an order nor full pages, and rows move between pages while a list is read. So only emptiness
+//! ends a list: a short or empty page, followed by an empty one. Anomalies are counted ([`Oddities`]), and never end the list
+//! early
+//! or drop a row. `X-Pagination` is passed on, but not relied on.
 //!
-//! Reading is the caller's, and so is remembering which rows came: a [`PageWalk`] looks at one page after the other and says which to
-//! read next. It asks for nothing, and can be kept and gone on with elsewhere.
+//! The caller reads the pages and remembers the rows. A [`PageWalk`] observes one page after the other and says which one to read
+//! next. It sends nothing, and can be stored and continued elsewhere.
 //!
-//! On failure: a page that could not be read is not shown to the walk, and is the next one again.
+//! On failure: a page that could not be read is not observed, and is read again.
 
 pub(super) mod first_page;
 
@@ -22,48 +22,48 @@ use base::metrics::{self, Drift};
 
 use super::{ReadTimes, address, body, call::ApiResponse, error::Cause};
 
-/// A list that goes on beyond this does not end.
+/// A longer list counts as endless.
 const MAX_PAGES: u32 = 1_000_000;
 const PAGINATION_HEADER: &str = "x-pagination";
 
-/// Which page, and of how many rows.
+/// Page and page size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageRequest {
-    /// From 1, whatever the provider's own numbers begin with.
+    /// From 1, whatever the provider's own numbers start with.
     pub number: u32,
-    /// Rows asked for; the provider may give fewer.
+    /// Rows to request; the provider may return fewer.
     pub size: u32,
 }
 
-/// One page of a list.
+/// A page of a list.
 #[derive(Debug, Clone)]
 pub struct Page<T> {
     /// From 1.
     pub number: u32,
-    /// Rows asked for.
+    /// Requested rows.
     pub asked: u32,
-    /// Rows that came.
+    /// Returned rows.
     pub rows: Vec<T>,
-    /// The same rows as they were written, to the byte.
+    /// The same rows, byte for byte.
     pub raw: Vec<Bytes>,
-    /// What the provider tells about the whole list.
+    /// The header `X-Pagination`.
     pub total: Total,
     /// When it was read.
     pub times: ReadTimes,
-    /// The number that the provider gives the first page of the list; `None` while that is not known, because the list is empty.
+    /// The provider's number of the first page; `None` while it is unknown because the list is empty.
     pub base: Option<u32>,
-    /// Rows of the longest page that a list of this path has shown: the provider gives at least so many at once.
+    /// Rows of the longest page that this path has returned, a lower bound of the provider's page limit.
     pub widest: u32,
 }
 
-/// What `X-Pagination` tells.
+/// What `X-Pagination` reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Total {
-    /// It was not sent.
+    /// Not sent.
     Absent,
-    /// It cannot be read.
+    /// Not readable.
     Unreadable,
-    /// This.
+    /// These numbers.
     Reported(Pagination),
 }
 
@@ -71,7 +71,7 @@ pub enum Total {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Pagination {
-    /// The page's own number.
+    /// Number of this page.
     pub current_page: u64,
     /// Pages of the list.
     pub total_pages: u64,
@@ -79,47 +79,47 @@ pub struct Pagination {
     pub total_count: u64,
 }
 
-/// What was odd about a list.
+/// Counts of anomalies in a list.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Oddities {
-    /// Pages with fewer rows than asked for and rows behind them.
+    /// Pages with fewer rows than requested, although rows follow.
     pub short: u64,
-    /// Those of them that were short again when they were read again: the provider leaves rows out, or gives smaller pages.
+    /// Short pages that were short again on the second read: the provider leaves out rows, or limits the page size.
     pub clamped: u64,
     /// Rows that an earlier page had.
     pub duplicate: u64,
     /// Pages with exactly the rows of the page before.
     pub repeated: u64,
-    /// Totals that changed between pages, or are another page's.
+    /// Totals that change between pages, or belong to another page.
     pub total: u64,
-    /// Headers that cannot be read.
+    /// Unreadable headers.
     pub header: u64,
-    /// Answers that lay in a cache on the way.
+    /// Responses from a cache.
     pub cached: u64,
 }
 
-/// How far the reading of a list is, and what was odd about it. It is data alone: kept and read back, it goes on.
+/// Progress in a list. Plain data, which can be stored and continued.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PageWalk {
-    /// The page after the last that was looked at.
+    /// The page after the last new one.
     pub number: u32,
-    /// The last page, if it had fewer rows than asked for, or none.
+    /// The last page, if it was short or empty.
     short: Option<u32>,
-    /// A short page with rows behind it, which should be read again.
+    /// A short page with rows after it, to be read again.
     again: Option<u32>,
-    /// What the last page said, all of it.
+    /// Hash of the last page's content.
     content: Option<u128>,
     total: Option<u64>,
-    /// What was odd so far.
+    /// Anomalies so far.
     pub oddities: Oddities,
 }
 
-/// What a page says about the reading of its list.
+/// What a page means for the walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WalkStep {
     /// What to read next.
     pub next: NextPage,
-    /// What was odd about this page.
+    /// Anomalies of this page.
     pub oddities: Oddities,
 }
 
@@ -128,17 +128,16 @@ pub struct WalkStep {
 pub enum NextPage {
     /// This page.
     Page(u32),
-    /// This page once more: it was short, and there are rows behind it. Whoever does not care reads on with
-    /// [`PageWalk::number`].
+    /// This page again: it was short, and rows follow. Optional: reading on with [`PageWalk::number`] is correct too.
     Again(u32),
-    /// Nothing: there is nothing behind.
+    /// Nothing: the list has ended.
     End,
-    /// Nothing: no list is so long.
+    /// Nothing: the list exceeds any plausible length.
     TooLong,
 }
 
 impl PageRequest {
-    /// As a query, with more behind it.
+    /// The query, with more parameters.
     pub(super) fn query(self, more: &[(&str, Option<&str>)]) -> String {
         let (number, size) = (self.number.to_string(), self.size.to_string());
         let page = [("pageNumber", Some(&*number)), ("pageSize", Some(&*size))];
@@ -147,7 +146,7 @@ impl PageRequest {
 }
 
 impl Default for PageWalk {
-    /// From the first page.
+    /// Starts at the first page.
     fn default() -> Self {
         Self {
             number: 1,
@@ -161,13 +160,13 @@ impl Default for PageWalk {
 }
 
 impl PageWalk {
-    /// Looks at a page that was read. The caller remembers rows: `is_new` is asked once for each, whether no page before had it. A row
-    /// without an id is always new.
+    /// Observes a page. Calls `is_new` once per row, which says whether no earlier page had it; a row without an id is always
+    /// new.
     pub fn observe<T>(&mut self, page: &Page<T>, mut is_new: impl FnMut(&T) -> bool) -> WalkStep {
         let once_more = self.again.take() == Some(page.number);
         let mut odd = Oddities::default();
         for row in &page.rows {
-            // A page that is read again has rows that were there before, and that is not odd; those that were not are remembered too.
+            // Known rows are expected on a second read. `is_new` is called anyway, so that the caller remembers the others.
             let is_new = is_new(row);
             odd.duplicate += u64::from(!is_new && !once_more);
         }
@@ -184,7 +183,7 @@ impl PageWalk {
         WalkStep { next: if endless { NextPage::TooLong } else { next }, oddities: odd }
     }
 
-    /// A page that was not seen before.
+    /// A page that was not read before.
     fn step<T>(&mut self, page: &Page<T>, short: bool, odd: &mut Oddities) -> NextPage {
         let content = (!page.raw.is_empty()).then(|| page_hash(&page.raw));
         odd.repeated += u64::from(content.is_some() && content == self.content);
@@ -216,16 +215,16 @@ impl PageWalk {
     }
 }
 
-/// What a row is known by: the same for the same id, on every machine and for good.
+/// Hash of a row id, the same on every machine and in every version.
 pub fn row_hash(id: &str) -> u128 {
     first_half(Sha256::digest(id).into())
 }
 
-/// What a page is known by: the same for the same rows in the same order.
+/// Hash of a page, the same for the same rows in the same order.
 pub fn page_hash(rows: &[Bytes]) -> u128 {
     let mut hasher = Sha256::new();
     for row in rows {
-        // With its length, so that rows do not run into each other.
+        // With its length, so that row boundaries count.
         hasher.update((row.len() as u64).to_le_bytes());
         hasher.update(row);
     }
@@ -239,7 +238,7 @@ fn first_half(digest: [u8; 32]) -> u128 {
 }
 
 impl Oddities {
-    /// Adds those of a page, and counts them in the metric.
+    /// Adds the anomalies of a page, and counts them in the metrics.
     fn add(&mut self, page: Self) {
         for (kind, sum, count) in [
             (Drift::Short, &mut self.short, page.short),
@@ -258,13 +257,13 @@ impl Oddities {
     }
 }
 
-/// What an answer's header tells about its list.
+/// Reads `X-Pagination`.
 fn total(headers: &HeaderMap) -> Total {
     let Some(value) = headers.get(PAGINATION_HEADER) else { return Total::Absent };
     serde_json::from_slice(value.as_bytes()).map_or(Total::Unreadable, Total::Reported)
 }
 
-/// A page out of its answer.
+/// Reads a page from its response.
 pub(super) fn read_page<T>(
     answer: &ApiResponse,
     page: PageRequest,
@@ -274,7 +273,7 @@ pub(super) fn read_page<T>(
     let raw = found.iter().map(|raw| answer.body.slice_ref(raw.get().as_bytes())).collect();
     let rows = found.into_iter().enumerate().map(|(place, raw)| {
         row(raw.get().as_bytes())
-            .map_err(|_| Cause::Malformed { what: format!("row {} is no JSON object", place + 1) })
+            .map_err(|_| Cause::Malformed { what: format!("row {} is not a JSON object", place + 1) })
     });
     Ok(Page {
         number: page.number,

@@ -1,24 +1,28 @@
-//! The rate that the provider bears, found out by trying: it is documented nowhere.
+//! A rate that adapts to the provider's limit, which is not documented.
 //!
-//! The rule, for the application and for each company alike:
-//! 1. Begin with a part of the setting and double each second, until the first refusal (429, or a quota's 403).
-//! 2. A refusal stops everything for the time that the provider names, or for a growing one where it names none, and cuts the
-//!    rate to 85% of what was refused.
-//! 3. Come back within seconds to 93% of what was refused, then creep on: a speed that grows with the time without a refusal,
-//!    so that any distance up to the setting is a matter of minutes. A limit that stands is touched about once a minute.
-//! 4. A long window (the provider names five seconds or more) tells its rate by what it let pass: the rate goes there at once.
-//! 5. Refusals that follow each other closely may be a burst. If the rate before them was borne for [`BURST_OVER_SECONDS`], then after so long
-//!    without a refusal it doubles every [`RISE_DOUBLING_SECONDS`] until it is back at 93% of that. Where this is refused too, the lower
-//!    limit stands, and the rate creeps from there.
-//! 6. A refusal after which nothing had passed says nothing about the rate: its pause is twice the last one, and nothing is cut.
+//! The rule, for the application and for each company:
+//! 1. Start with a part of the setting and double each second, until the first refusal (429, or 403 for a quota).
+//! 2. A refusal pauses everything for the time that the provider names, or for a growing time if it names none, and cuts the rate
+//!   to
+//! 85% of the refused one.
+//! 3. Return within seconds to 93% of the refused rate, then creep: the creep accelerates while there is no refusal, so that any
+//! distance up to the setting takes minutes. A constant limit is touched about once a minute.
+//! 4. If the provider names five seconds or more, its window is long, and what passed in it tells the rate: set it at once.
+//! 5. Refusals in close succession may be a burst. If the rate before them was sustained for [`BURST_OVER_SECONDS`], then after
+//!   that
+//! time without a refusal it doubles every [`RISE_DOUBLING_SECONDS`] until it is back at 93% of the former rate. If that is
+//! refused
+//! too, the lower limit is real, and the rate creeps from there.
+//! 6. A refusal before anything has passed says nothing about the rate: it doubles the last pause and cuts nothing.
 //!
 //! - One pause, one cut: refusals of requests that were sent before the cut only lengthen the pause.
-//! - The rate grows only while somebody waits for it: what was never tried is not known to be allowed. For the same reason
-//!   what passed is counted only over a stretch in which somebody waited all the time: a quiet day says nothing about a limit.
+//! - The rate grows only while requests wait for it, because an unused rate is not known to be allowed. For the same reason,
+//!   passed
+//! requests are counted only while requests wait all the time: a quiet day says nothing about a limit.
 //!
-//! Under endless demand, setting ten times the limit, waits named in whole seconds (the tests of this module hold these):
+//! Under endless demand, with a setting ten times the limit, and waits named in whole seconds (this module's tests verify it):
 //!
-//! | allowed | of it used | the same after an hour at 0.02/s |
+//! | limit | part that is used | the same after an hour at 0.02/s |
 //! |---|---|---|
 //! | 50 in 1 s | 0.95 | 0.95 |
 //! | 100 in 2 s | 0.95 | 0.95 |
@@ -26,9 +30,11 @@
 //! | 100 in 10 s | 0.96 | 0.96 |
 //! | 600 in 60 s | 0.99 | 0.99 |
 //!
-//! Ten minutes of nothing but refusals, then none: 93% of the setting after half a minute at most. Half a minute in which every
-//! second request is refused, then none: 93% of the rate before it within a minute. A limit raised tenfold is
-//! used after 11 minutes; one cut to a tenth is kept to after half a minute, or at the second refusal of a long window.
+//! After ten minutes of refusals only: 93% of the setting within half a minute. After half a minute in which every second request
+//! is
+//! refused: 93% of the former rate within a minute. A limit raised tenfold is used after 11 minutes. A limit cut to a tenth is
+//! kept
+//! after half a minute, or from the second refusal of a long window.
 
 use std::time::Duration;
 
@@ -36,71 +42,71 @@ use tokio::time::Instant;
 
 use base::retry::{Backoff, Policy, Retry};
 
-/// Of the setting, for the first second.
+/// Start rate, as a part of the setting.
 const START_FRACTION: f64 = 0.05;
-/// Requests a second to begin with at least, unless the setting is lower.
+/// Lower bound of the start rate in requests per second, unless the setting is lower.
 const MIN_START_RATE: f64 = 1.0;
-/// What a refusal leaves of the rate.
+/// Part of the rate that remains after a refusal.
 const CUT_FACTOR: f64 = 0.85;
-/// Of the refused rate, each second, until it is nearly reached.
+/// Return after a cut, per second, as a part of the refused rate.
 const RETURN_PER_SECOND: f64 = 0.2;
-/// Of the refused rate: near enough.
+/// Where the return ends, as a part of the refused rate.
 const RETURN_TARGET: f64 = 0.93;
-/// Of the rate, each second, beyond that; twice as much after [`CREEP_DOUBLING_SECONDS`], three times after twice that.
+/// Growth per second after the return, as a part of the rate; doubled after [`CREEP_DOUBLING_SECONDS`], tripled after twice that.
 const CREEP_PER_SECOND: f64 = 0.0005;
-/// Seconds of creeping after which it has become twice as quick.
+/// Seconds of creeping that double its speed.
 const CREEP_DOUBLING_SECONDS: f64 = 60.0;
-/// Seconds of creeping after which a burst of refusals is over.
+/// Seconds without a refusal that end a burst of refusals.
 const BURST_OVER_SECONDS: f64 = 15.0;
-/// Seconds in which the rate doubles on its way back after a burst: from its least to the setting in 27.
+/// Seconds in which the rate doubles after a burst: from the minimum to the setting in 27.
 const RISE_DOUBLING_SECONDS: f64 = 4.0;
-/// What was sent within so long after a pause tells the refused rate better than the rate of its last moment.
+/// Up to this long after a pause, the average since then describes the refused rate better than the current rate.
 const AVERAGING_LIMIT: Duration = Duration::from_secs(10);
-/// A named wait from which on what passed before tells the rate.
+/// From this named wait on, the passed requests tell the rate.
 const LONG_WINDOW: Duration = Duration::from_secs(5);
-/// Fewer than this tell nothing: others may have used the window up.
+/// Fewer requests tell nothing: other callers may have used up the window.
 const LONG_WINDOW_MIN_PASSED: u64 = 5;
-/// What passed in a long window may be a little less than was allowed.
+/// Margin on what passed in a long window.
 const LONG_MARGIN: f64 = 1.1;
-/// No rate is cut below this part of the setting: at least something must pass to learn from.
+/// Lower bound of the rate as a part of the setting: something must pass to learn from.
 const MIN_FRACTION: f64 = 0.01;
-/// Nobody waited for so long: what comes now is another stretch.
+/// After this long without waiting requests, a new stretch begins.
 const IDLE_GAP: Duration = Duration::from_secs(1);
-/// A pause that is doubled because nothing passes does not become longer than this by itself.
+/// Upper bound of a doubled pause.
 const MAX_FRUITLESS_PAUSE: Duration = Duration::from_secs(30);
-/// Where the provider refuses and names no wait.
+/// Pauses if the provider names none.
 const UNNAMED_WAIT: Policy =
     Policy { first: Duration::from_secs(1), longest: MAX_FRUITLESS_PAUSE, total: None };
 
-/// The rate of now.
+/// The adaptive rate of the application or of one company.
 #[derive(Debug)]
 pub(super) struct AdaptiveRate {
     setting: f64,
-    /// Requests a second.
+    /// Current requests per second.
     pub(super) rate: f64,
     /// The rate at the last refusal.
     ceiling: Option<f64>,
-    /// The rate that was borne until the first refusal of the last burst; 0 where none was, or it was refused again.
+    /// The rate that was sustained before the last burst of refusals; 0 if there was none, or if it was refused again.
     before_burst: f64,
-    /// Whether the rate is on its way back there.
+    /// Whether the rate is rising back to it.
     is_rising: bool,
-    /// When the rate was last brought up to date.
+    /// When the rate was last updated.
     at: Instant,
-    /// When the last pause ended or will end.
+    /// End of the last pause.
     pub(super) paused_until: Option<Instant>,
-    /// How often it was cut, which a request takes along: a refusal belongs to the cut after its request.
+    /// Number of cuts. Requests carry it, to match a refusal with the cut before its request.
     pub(super) cuts: u64,
-    /// When somebody last waited for the rate.
+    /// When a request last waited for the rate.
     wanted: Option<Instant>,
-    /// When the first request of this stretch was let through.
+    /// When the first request of this stretch was sent.
     began: Option<Instant>,
-    /// Requests let through since then.
+    /// Requests sent in this stretch.
     sent: u64,
-    /// Those of them that were answered and not refused.
+    /// Requests of this stretch that passed.
     accepted: u64,
-    /// Whether anything was since the last refusal.
+    /// Whether any request has passed since the last refusal.
     passed: bool,
-    /// How long the last pause was.
+    /// Length of the last pause.
     pause: Duration,
     /// Seconds without a refusal, at the setting or creeping.
     creep_seconds: f64,
@@ -108,13 +114,13 @@ pub(super) struct AdaptiveRate {
 }
 
 impl AdaptiveRate {
-    /// Nothing known yet: it is found out from below.
+    /// Starts low and learns the rate.
     pub(super) fn new(setting: f64, now: Instant, seed: u64) -> Self {
         let rate = (setting * START_FRACTION).max(MIN_START_RATE).min(setting);
         Self { rate, ..Self::trusting(setting, now, seed) }
     }
 
-    /// All of the setting, until it is refused.
+    /// Starts with the whole setting.
     pub(super) fn trusting(setting: f64, now: Instant, seed: u64) -> Self {
         Self {
             setting,
@@ -136,12 +142,12 @@ impl AdaptiveRate {
         }
     }
 
-    /// As a part of the setting; all of it as long as nothing was refused.
+    /// The rate as a part of the setting; 1 before the first refusal.
     pub(super) fn ratio(&self) -> f64 {
         if self.ceiling.is_none() { 1.0 } else { self.rate / self.setting }
     }
 
-    /// Whether it has learned anything that is worth keeping.
+    /// Whether nothing was learned yet.
     pub(super) fn is_untouched(&self) -> bool {
         self.ceiling.is_none()
     }
@@ -151,13 +157,13 @@ impl AdaptiveRate {
         self.paused_until.filter(|until| now < *until)
     }
 
-    /// Another setting, because it was configured otherwise. What the provider bears has not changed by that.
+    /// Changes the setting. The provider's limit stays the same.
     pub(super) fn set(&mut self, setting: f64) {
         self.setting = setting;
         self.rate = self.rate.clamp(setting * MIN_FRACTION, setting);
     }
 
-    /// Another part of what the provider bears is ours, so everything known about it is so much more or less.
+    /// Scales everything that is known, because this worker's share has changed.
     pub(super) fn scale(&mut self, by: f64) {
         self.setting *= by;
         self.rate *= by;
@@ -165,7 +171,7 @@ impl AdaptiveRate {
         self.before_burst *= by;
     }
 
-    /// Lets time pass. `wanted` tells whether somebody waited for the rate meanwhile.
+    /// Updates the rate. `wanted`: whether requests have waited for it.
     pub(super) fn advance(&mut self, now: Instant, wanted: bool) {
         let from = self.paused_until.map_or(self.at, |until| until.max(self.at));
         let mut left = now.saturating_duration_since(from).as_secs_f64();
@@ -202,11 +208,11 @@ impl AdaptiveRate {
         }
         self.creep(left);
         self.rate = self.rate.min(self.setting);
-        // It was borne again for long enough.
+        // Sustained again for long enough.
         self.is_rising &= self.creep_seconds < 2.0 * BURST_OVER_SECONDS;
     }
 
-    /// Grows for so many seconds by the sum of a speed that grows evenly.
+    /// Grows for that many seconds, with a speed that grows linearly.
     fn creep(&mut self, seconds: f64) {
         let (from, to) = (self.creep_seconds, self.creep_seconds + seconds);
         let grown = CREEP_PER_SECOND * (seconds + (to * to - from * from) / (2.0 * CREEP_DOUBLING_SECONDS));
@@ -214,33 +220,33 @@ impl AdaptiveRate {
         self.creep_seconds = to;
     }
 
-    /// A request is let through.
+    /// A request is sent.
     pub(super) fn sent(&mut self, now: Instant) {
         self.reset_after_idle(now);
         self.began.get_or_insert(now);
         self.sent += 1;
     }
 
-    /// One that was let through was not sent after all.
+    /// An admitted request was not sent.
     pub(super) fn unsent(&mut self) {
         self.sent = self.sent.saturating_sub(1);
     }
 
-    /// A request was answered and not refused.
+    /// A request has passed.
     pub(super) fn accepted(&mut self) {
         self.accepted += 1;
         self.passed = true;
         self.unnamed_wait.reset();
     }
 
-    /// A request was refused that was let through after so many cuts. How long everything stops.
+    /// A request was refused that was sent after `cuts` cuts. Returns how long everything pauses.
     pub(super) fn refused(&mut self, now: Instant, retry_after: Option<Duration>, cuts: u64) -> Duration {
         let fresh = cuts == self.cuts;
         let fruitless = fresh && !self.passed;
         let pause = match retry_after {
             Some(retry_after) if fruitless => retry_after.max((self.pause * 2).min(MAX_FRUITLESS_PAUSE)),
             Some(retry_after) => retry_after,
-            // The others of one storm add nothing to what the first has made of it.
+            // Further refusals of one storm add nothing.
             None if !fresh => return self.left(now),
             None => self.unnamed_wait.next_wait(Retry::Later).unwrap_or(UNNAMED_WAIT.longest),
         };
@@ -264,7 +270,7 @@ impl AdaptiveRate {
         self.paused_until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
     }
 
-    /// What was sent while hardly anybody wanted anything does not tell what may be sent.
+    /// Starts a new stretch after an idle time, which says nothing about the limit.
     fn reset_after_idle(&mut self, now: Instant) {
         if self.wanted.is_none_or(|wanted| now.saturating_duration_since(wanted) > IDLE_GAP) {
             self.began = None;
@@ -277,7 +283,7 @@ impl AdaptiveRate {
         if let Some(began) = self.began {
             let elapsed = now.saturating_duration_since(began);
             if elapsed <= AVERAGING_LIMIT {
-                // No lower than the cut: few may have been sent because few were wanted.
+                // Not below the cut: few requests may have been sent because few were wanted.
                 let average = self.sent as f64 / elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
                 ceiling = average.clamp(CUT_FACTOR * self.rate, self.rate);
             }

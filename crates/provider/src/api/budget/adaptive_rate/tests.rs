@@ -1,14 +1,14 @@
-//! The rule against made-up providers, step by step at moments that tests choose.
+//! The rule against simulated providers, step by step at chosen moments.
 
 use std::collections::VecDeque;
 
 use super::*;
 use crate::api::budget::bucket::TokenBucket;
 
-/// Between the requests of a quiet time.
+/// Seconds between two requests of a quiet time.
 const QUIET_REQUEST_INTERVAL: u64 = 50;
 
-/// A provider as the simulator is one: so many in a window that begins with its first request; told in whole seconds.
+/// A provider like the simulator: a number of requests in a window that starts with the first one; waits in whole seconds.
 struct Window {
     most: u32,
     length: Duration,
@@ -34,7 +34,7 @@ impl Window {
     }
 }
 
-/// Requests under endless demand, with answers that take a while.
+/// Requests under endless demand, with delayed responses.
 struct Run {
     start: Instant,
     adaptive: AdaptiveRate,
@@ -50,7 +50,7 @@ impl Run {
         Self { start, adaptive, bucket, answers: VecDeque::new(), step: 0 }
     }
 
-    /// One request now and then, for so long.
+    /// Few requests for this long.
     fn quiet(&mut self, seconds: u64, provider: &mut impl FnMut(Instant) -> Result<(), Duration>) {
         for second in (0..seconds).step_by(QUIET_REQUEST_INTERVAL as usize) {
             let now = self.start + Duration::from_secs(second);
@@ -62,7 +62,7 @@ impl Run {
         self.step = seconds * 500;
     }
 
-    /// What passes in each second, for so many.
+    /// Requests that pass in each second.
     fn busy(
         &mut self,
         seconds: usize,
@@ -112,7 +112,7 @@ fn the_rate_settles_within_a_tenth_of_what_is_allowed_and_a_quiet_time_before_ch
         (600, 60.0, 120, 600),
     ] {
         let allowed = f64::from(most) / seconds;
-        // The last one leaves a window that is half over when the demand begins.
+        // The last one leaves a half-used window at the start.
         for quiet in [0, 3_600, 3_600 + QUIET_REQUEST_INTERVAL - (seconds / 2.0) as u64] {
             let mut window = Window::new(most, seconds);
             let mut scene = Run::new(allowed * 10.0);
