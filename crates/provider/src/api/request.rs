@@ -109,7 +109,7 @@ impl AreaClient {
 impl Core {
     pub(super) fn new(options: &Options, budget: Budget, clock: ProviderClock) -> Result<Self, Cause> {
         let hosts = &options.transport.hosts;
-        hosts.check(&options.base_url).map_err(ClientSetupError::new("use provider.base.url"))?;
+        hosts.check(&options.base_url).map_err(ClientSetupError::new("cannot use provider.base.url"))?;
         let client = || -> Result<reqwest::ClientBuilder, Cause> {
             let builder = http::builder(&options.transport)?;
             // A load balancer may keep a connection open whose other end is gone.
@@ -119,7 +119,7 @@ impl Core {
         let egress = match &options.egress_proxy {
             None => http.clone(),
             Some(proxy) => {
-                let what = "use invoicing.egress.proxy";
+                let what = "cannot use invoicing.egress.proxy";
                 // The address may hold a password, which the error would show.
                 let unusable = || ClientSetupError::new(what)("it is not the address of a proxy");
                 let address = Url::parse(proxy.reveal()).map_err(|_| unusable())?;
@@ -129,11 +129,11 @@ impl Core {
             }
         };
         let mut key_header = HeaderValue::from_str(options.subscription_key.reveal())
-            .map_err(ClientSetupError::new("send provider.subscription.key in a header"))?;
+            .map_err(ClientSetupError::new("cannot send provider.subscription.key in a header"))?;
         key_header.set_sensitive(true);
         let version_header = options.api_version.as_deref().map(HeaderValue::from_str).transpose();
         let version_header =
-            version_header.map_err(ClientSetupError::new("send invoicing.api.version in a header"))?;
+            version_header.map_err(ClientSetupError::new("cannot send invoicing.api.version in a header"))?;
         Ok(Self {
             http,
             egress,

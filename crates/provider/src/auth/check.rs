@@ -1,11 +1,11 @@
-//! The check of tokens by a provider's settings: whose keys, which issuers, which audiences, by which clock.
+//! Verifies tokens by a provider's settings: keys, issuers, audiences and clock.
 //!
-//! - Before a token is too old or too new, the provider is asked for the time, if it has not told it for a while: this
-//!   machine's clock may have been wrong from the start.
-//! - Before a signature is nobody's, a file of keys is looked at again.
+//! - Before a token is rejected for its times, the provider's time is fetched if it was not observed recently: this machine's
+//!   clock
+//! may have been wrong from the start.
+//! - Before a signature is rejected, a file of keys is read again.
 //!
-//! On failure it is told apart whether the token breaks a rule or whether the keys could not be had; only the first says
-//! something about the token.
+//! On failure: [`Error::Rule`] means that the token breaks a rule; [`Error::Keys`] says nothing about the token.
 
 use std::{path::Path, time::Duration};
 
@@ -26,17 +26,17 @@ use super::{
 };
 use crate::{ANY_AUDIENCE, OAuth};
 
-/// What the provider told longer ago about its time is asked for again, before a token is refused for that.
+/// Older observations of the provider's clock are refreshed before a token is rejected for its times.
 const CLOCK_FRESHNESS: Duration = Duration::from_secs(300);
-/// Between two such questions.
+/// Minimum time between two such requests.
 const TIME_REQUEST_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Checks the tokens of one identity service for one client.
+/// Verifies the tokens of one identity service for one client.
 #[derive(Debug)]
 pub struct TokenVerifier {
     keys: Keys,
     service: Identity,
-    /// When the provider may be asked for the time again.
+    /// When the provider's time may be requested again.
     next_time_request: Mutex<Option<Instant>>,
     client: String,
     issuers: Vec<String>,
@@ -50,16 +50,16 @@ pub enum Error {
     /// It breaks a rule.
     #[error(transparent)]
     Rule(#[from] TokenRule),
-    /// There is no key to check it with.
+    /// There is no key to verify it with.
     #[error(transparent)]
     Keys(#[from] keys::Error),
 }
 
 impl Error {
-    /// What may be done about it.
+    /// Whether and when a retry can help.
     pub fn retry(&self) -> Retry {
         match self {
-            // The clocks may come together, or another token come.
+            // The clocks may converge, or the next token may pass.
             Self::Rule(rule) if rule.is_about_time() => Retry::Later,
             Self::Rule(_) => Retry::Never,
             Self::Keys(error) => error.retry(),
@@ -67,19 +67,19 @@ impl Error {
     }
 }
 
-/// What an identity token came with.
+/// What an identity token must match.
 #[derive(Debug, Clone, Copy)]
 pub struct LoginContext<'a> {
-    /// What the login asked to have repeated.
+    /// Nonce of the login.
     pub nonce: &'a Secret,
-    /// The access token beside it.
+    /// The access token that came with it.
     pub access: Option<&'a Secret>,
-    /// The code beside it.
+    /// The code that came with it.
     pub code: Option<&'a Secret>,
 }
 
 impl TokenVerifier {
-    /// By a provider's settings. Reads the file if `oauth.keys.location` names one.
+    /// Creates a verifier from a provider's settings. Reads the file of `oauth.keys.location`, if it is set.
     ///
     /// # Errors
     /// The file of keys cannot be used.
@@ -98,23 +98,23 @@ impl TokenVerifier {
         })
     }
 
-    /// The claims of an access token that is good now.
+    /// Verifies an access token and returns its claims.
     ///
     /// # Errors
-    /// It is not, or cannot be checked.
+    /// The token is not valid now, or cannot be verified.
     pub async fn access(&self, token: &Secret) -> Result<Claims, Error> {
         self.check(token, None).await
     }
 
-    /// The claims of an identity token that is good now and answers this login.
+    /// Verifies the identity token of a login and returns its claims.
     ///
     /// # Errors
-    /// It is not, or cannot be checked.
+    /// The token is not valid now or belongs to another login, or cannot be verified.
     pub async fn identity(&self, token: &Secret, context: LoginContext<'_>) -> Result<Claims, Error> {
         self.check(token, Some(context)).await
     }
 
-    /// With what an identity token came; `None` for an access token.
+    /// `context` is `None` for access tokens.
     async fn check(&self, token: &Secret, context: Option<LoginContext<'_>>) -> Result<Claims, Error> {
         let checked = self.try_check(token, context).await;
         metrics::token_checked(match &checked {
@@ -142,7 +142,7 @@ impl TokenVerifier {
         context: Option<LoginContext<'_>>,
     ) -> Result<Claims, Error> {
         let keys = self.keys.find(parts.kid.as_deref(), parts.x5t.as_deref()).await?;
-        // After the keys are there: the document that names them names the issuer.
+        // Only after the keys were fetched: discovery names the issuer too.
         let (issuers, clock) = (self.issuers(), self.service.clock());
         let audiences = self.audiences(&issuers);
         let client = self.client.as_str();
@@ -156,18 +156,18 @@ impl TokenVerifier {
             },
         };
         let rules = TokenRules { issuers: &issuers, leeway_ms: milliseconds(clock.tolerance()), purpose };
-        // After the keys are there: whoever sent them has also told the time.
+        // Only after the keys were fetched: their response updates the clock.
         Ok(token::verify(parts, &keys, &rules, clock.now_ms())?)
     }
 
-    /// Asks the provider for the time, unless it has told it recently; whether there is news.
+    /// Fetches the provider's time, unless it was observed recently. Whether there is a newer observation.
     async fn refresh_clock(&self) -> bool {
         let is_recent = || self.service.clock().observed_age().is_some_and(|since| since < CLOCK_FRESHNESS);
         if is_recent() {
             return false;
         }
         let mut next_time_request = self.next_time_request.lock().await;
-        // While this one waited for its turn, another may have asked.
+        // Another caller may have fetched it while this one waited for the lock.
         if is_recent() {
             return true;
         }
@@ -175,13 +175,13 @@ impl TokenVerifier {
             return false;
         }
         *next_time_request = Some(Instant::now() + TIME_REQUEST_INTERVAL);
-        // Whatever the answer is, it has a date.
+        // Any response has a `Date`.
         discovery::fetch(&self.service).await.ok();
         is_recent()
     }
 
-    /// The audiences to accept; empty for every one. Unless they are set, they follow from the issuers: the identity software
-    /// behind the provider adds `/resources` to its own address.
+    /// Accepted audiences; empty accepts all. By default they follow from the issuers: the provider's identity software appends
+    /// `/resources` to its own address.
     fn audiences(&self, issuers: &[String]) -> Vec<String> {
         let resources = |issuer: &String| format!("{}/resources", issuer.trim_end_matches('/'));
         match self.audiences.as_slice() {
@@ -191,7 +191,7 @@ impl TokenVerifier {
         }
     }
 
-    /// The issuers to accept. Unless they are set, the service may use its own address as well as the issuer that it publishes.
+    /// Accepted issuers. By default the published issuer, and the service's own address.
     fn issuers(&self) -> Vec<String> {
         if !self.issuers.is_empty() {
             return self.issuers.clone();

@@ -1,10 +1,9 @@
-//! What every request to the provider shares, whichever area it is for: how clients are built, how much of an answer is
-//! read, and what time it is over there.
+//! HTTP shared by all requests to the provider: building clients, reading bodies, and the provider's clock.
 //!
-//! - No client follows a redirect or keeps a cookie: a token never goes to an address that nobody configured.
-//! - No client connects to an address that `provider.hosts.allowed` does not admit, whatever DNS answers (`GuardedDns`).
-//! - No answer is read beyond its limit, counted after decompression.
-//! - Whether a token is still good is a question to the provider's clock ([`ProviderClock`]), never to this machine's.
+//! - Clients follow no redirects and keep no cookies, so a token only goes to configured addresses.
+//! - Clients connect only to addresses that `provider.hosts.allowed` admits, whatever DNS answers (`GuardedDns`).
+//! - Bodies are read up to a limit, counted after decompression.
+//! - Whether a token is valid depends on the provider's clock ([`ProviderClock`]), never on this machine's.
 
 use std::{
     fs,
@@ -29,35 +28,35 @@ use model::Moment;
 
 use crate::{HostPolicy, Transport};
 
-/// A file of certificates above this is none.
+/// Size limit of a file of certificates.
 const MAX_PEM_BYTES: u64 = 1024 * 1024;
-/// A longer wait than this is taken as this: a provider that is back must be noticed.
+/// Upper bound of a named wait, so that a recovered provider is noticed.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(3_600);
-/// What is set aside for a body before it comes.
+/// Upper bound of the memory that is allocated before a body arrives.
 const MAX_PREALLOCATED_BYTES: usize = 64 * 1024;
 
-/// Why no client can be made.
+/// The client cannot be set up.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
 pub struct ClientSetupError {
     /// What was attempted, with the setting behind it.
     what: String,
-    /// Why it did not work.
+    /// The cause.
     #[source]
     source: Box<dyn std::error::Error + Send + Sync>,
 }
 
-/// Why an answer was not read to its end.
+/// Why a body was not read completely.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {
-    /// It is longer than anybody wants.
-    #[error("the answer is longer than {limit} bytes")]
+    /// It exceeds the limit.
+    #[error("the response is longer than {limit} bytes")]
     TooLarge {
-        /// The limit.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// The connection broke, or was silent for too long.
-    #[error("read the answer")]
+    /// The connection broke or timed out.
+    #[error("cannot read the response")]
     Broken(#[source] reqwest::Error),
 }
 
@@ -70,8 +69,8 @@ impl ClientSetupError {
     }
 }
 
-/// A client that goes where it is sent and nowhere else, with the settings' connect, read and request time-outs and
-/// certificates. Reads a file if a setting names one.
+/// A client builder without redirects, with the configured timeouts and certificates. Reads the file of certificates, if one is
+/// set.
 ///
 /// # Errors
 /// The file of certificates cannot be used.
@@ -92,21 +91,21 @@ pub fn builder(transport: &Transport) -> Result<reqwest::ClientBuilder, ClientSe
     }
 }
 
-/// The client of a builder.
+/// Builds the client.
 ///
 /// # Errors
 /// TLS cannot be set up.
 pub fn build(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, ClientSetupError> {
-    builder.build().map_err(ClientSetupError::new("set up TLS to the provider"))
+    builder.build().map_err(ClientSetupError::new("cannot set up TLS to the provider"))
 }
 
-/// The system's DNS, without the addresses that the worker's policy does not admit. Every new connection asks it, so a name that has
-/// changed its address is checked again. The client does not ask it for an IP address in a URL: the code that builds a client checks
-/// its URLs with [`HostPolicy::check`].
+/// The system's DNS, filtered by the worker's host policy. Each new connection resolves its name again, so a changed address is
+/// checked too. IP addresses in URLs do not pass through it: the code that builds a client checks its URLs with
+/// [`HostPolicy::check`].
 #[derive(Debug, Clone)]
 struct GuardedDns(HostPolicy);
 
-/// A name whose addresses are all refused.
+/// All addresses of the name are forbidden.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the host resolves to no address that provider.hosts.allowed in the worker's configuration admits: private, loopback and \
@@ -129,10 +128,10 @@ impl Resolve for GuardedDns {
     }
 }
 
-/// The body of an answer, up to a limit.
+/// Reads a body up to a limit.
 ///
 /// # Errors
-/// It is longer, or did not come whole.
+/// The body exceeds the limit or is incomplete.
 pub(crate) async fn read_bounded(mut response: Response, limit: usize) -> Result<Bytes, ReadError> {
     let told = response.content_length().and_then(|length| usize::try_from(length).ok());
     if told.is_some_and(|length| length > limit) {
@@ -148,7 +147,7 @@ pub(crate) async fn read_bounded(mut response: Response, limit: usize) -> Result
     Ok(body.freeze())
 }
 
-/// The wait that an answer names, in seconds or as a date by the provider's clock; an hour at most.
+/// The `Retry-After` of a response, in seconds or as a date by the provider's clock; an hour at most.
 pub(crate) fn retry_after(headers: &HeaderMap, clock: &ProviderClock) -> Option<Duration> {
     let value = text(headers, &RETRY_AFTER)?;
     let wait = match value.parse() {
@@ -161,39 +160,39 @@ pub(crate) fn retry_after(headers: &HeaderMap, clock: &ProviderClock) -> Option<
     Some(wait.min(MAX_RETRY_AFTER))
 }
 
-/// The provider's time, as the `Date` of its answers tells it. Clones share what they know.
+/// The provider's clock, learned from the `Date` of its responses. Clones share it.
 ///
-/// Before the first answer it is this machine's. From then on it goes on by itself, whatever happens to this machine's.
+/// Before the first response it is this machine's clock. Afterwards it advances by itself, even if this machine's clock jumps.
 #[derive(Debug, Clone)]
 pub struct ProviderClock(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// What was told last, in milliseconds since 1970, and when that was, by [`lapse`].
+    /// Last observed time in milliseconds since 1970, and when it was observed by [`lapse`].
     observed_ms: RwLock<Option<(i64, Duration)>>,
-    /// Milliseconds that the two may differ before somebody should know.
+    /// Difference between the clocks above which a warning is logged.
     tolerance: Duration,
     warned: AtomicBool,
 }
 
 impl ProviderClock {
-    /// A clock that says so once when the two are further apart than `tolerance`.
+    /// A clock that warns once when it differs from this machine's by more than `tolerance`.
     pub fn new(tolerance: Duration) -> Self {
         Self(Arc::new(Shared { observed_ms: RwLock::default(), tolerance, warned: AtomicBool::new(false) }))
     }
 
-    /// Learns from the headers of an answer that has just come.
+    /// Learns from the headers of a response that has just arrived.
     pub fn observe(&self, headers: &HeaderMap) {
         let Some(date) = text(headers, &DATE).and_then(parse_date) else { return };
-        // An answer out of somebody's cache tells when it was made, and for how long it has lain there.
+        // A cached response has the time of its creation in `Date`, and the time since then in `Age`.
         let age: i64 = text(headers, &AGE).and_then(|age| age.parse::<u32>().ok()).unwrap_or_default().into();
-        // Whole seconds are told, rounded down.
+        // `Date` is rounded down to seconds.
         let told = date.saturating_add(age * 1_000).saturating_add(500);
         *self.0.observed_ms.write() = Some((told, lapse::now()));
         self.compare(told.saturating_sub(local_ms()));
     }
 
-    /// Milliseconds since 1970, over there.
+    /// Milliseconds since 1970.
     pub fn now_ms(&self) -> i64 {
         match *self.0.observed_ms.read() {
             None => local_ms(),
@@ -203,31 +202,34 @@ impl ProviderClock {
         }
     }
 
-    /// How long ago the provider has told the time; `None` if it never has.
+    /// Time since the last observation; `None` before the first.
     pub fn observed_age(&self) -> Option<Duration> {
         self.0.observed_ms.read().map(|(_, at)| lapse::now().saturating_sub(at))
     }
 
-    /// How far the two clocks may differ, which is also how exactly times in tokens are taken.
+    /// Allowed difference between the clocks, and the leeway for times in tokens.
     pub fn tolerance(&self) -> Duration {
         self.0.tolerance
     }
 
-    /// Tells how far the two clocks are apart, and people when that is too far.
+    /// Updates the metric, and warns when the difference is too large.
     fn compare(&self, ahead_ms: i64) {
         let seconds = ahead_ms as f64 / 1_000.0;
         metrics::clock_difference(seconds);
         let apart = Duration::from_millis(ahead_ms.unsigned_abs()) > self.0.tolerance;
         if apart && !self.0.warned.swap(true, Ordering::Relaxed) {
-            tracing::warn!(seconds, "this machine's clock and the provider's differ");
+            tracing::warn!(
+                seconds,
+                "the clocks of this machine and the provider differ by more than clock.skew.max.ms"
+            );
         } else if !apart {
-            // The next time is news again.
+            // Warn again next time.
             self.0.warned.store(false, Ordering::Relaxed);
         }
     }
 }
 
-/// Reads `Sun, 06 Nov 1994 08:49:37 GMT`, the one form that servers may send, as milliseconds since 1970.
+/// Reads `Sun, 06 Nov 1994 08:49:37 GMT`, the only format that servers may send, as milliseconds since 1970.
 pub(crate) fn parse_date(text: &str) -> Option<i64> {
     Moment::parse_http(text).map(|moment| moment.micros() / 1_000)
 }
@@ -240,14 +242,14 @@ fn local_ms() -> i64 {
     Moment::now().micros() / 1_000
 }
 
-/// Whole milliseconds, at most the largest that fit.
+/// Whole milliseconds, saturating.
 pub(crate) fn milliseconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
 fn authorities(path: &Path) -> Result<Vec<reqwest::Certificate>, ClientSetupError> {
     read_authorities(path).map_err(ClientSetupError::new(format!(
-        "read the certificates of provider.ssl.ca.location {}",
+        "cannot read the certificates of provider.ssl.ca.location {}",
         path.display()
     )))
 }
@@ -259,7 +261,7 @@ fn read_authorities(
         return Err(format!("it is larger than {MAX_PEM_BYTES} bytes").into());
     }
     let found = reqwest::Certificate::from_pem_bundle(&fs::read(path)?)?;
-    if found.is_empty() { Err("it holds none".into()) } else { Ok(found) }
+    if found.is_empty() { Err("it holds no certificate".into()) } else { Ok(found) }
 }
 
 #[cfg(test)]
@@ -306,7 +308,7 @@ mod tests {
         }
     }
 
-    /// An answer whose body comes in these pieces, of a length that nobody tells.
+    /// A response of unknown length whose body arrives in these pieces.
     fn pieces(pieces: &[&'static str]) -> Response {
         let pieces: Vec<_> = pieces.iter().map(|piece| Ok::<_, std::io::Error>(*piece)).collect();
         let body = reqwest::Body::wrap_stream(futures::stream::iter(pieces));
@@ -345,7 +347,7 @@ mod tests {
         assert!(far(&other, 784_111_777_000), "{}", other.now_ms());
         clock.observe(&headers(&[(DATE, "Sun, 06 Nov 1994 08:49:37 GMT"), (AGE, "86400")]));
         assert!(far(&clock, 784_111_777_000 + DAY_MS), "{}", clock.now_ms());
-        // Neither nonsense nor silence is news.
+        // Invalid and missing dates change nothing.
         clock.observe(&headers(&[(DATE, "yesterday")]));
         clock.observe(&HeaderMap::new());
         assert!(clock.observed_age().is_some_and(|since| since < Duration::from_secs(30)));

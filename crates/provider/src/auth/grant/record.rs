@@ -1,4 +1,4 @@
-//! A grant as bytes, to be sealed: the only form in which its tokens are record down.
+//! The bytes of a grant before encryption, the only form in which its tokens are serialized.
 
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
@@ -8,12 +8,12 @@ use base::secret::Secret;
 use super::{Grant, Login, State, TokenPair};
 use crate::auth::Area;
 
-/// What was sealed is no grant: somebody else has record it, or a later version.
+/// The decrypted bytes are not a grant: written by something else, or by a later version.
 #[derive(Debug, thiserror::Error)]
-#[error("what was encrypted is no grant")]
+#[error("the decrypted bytes are not a grant")]
 pub struct Unreadable(#[source] serde_json::Error);
 
-/// Twins of the types of the state machine, which cannot be serialised by mistake.
+/// Copies of the grant types, which cannot be serialized by mistake.
 #[derive(Serialize, Deserialize)]
 struct GrantRecord<'a> {
     name: &'a str,
@@ -27,7 +27,7 @@ struct GrantRecord<'a> {
 
 #[derive(Serialize, Deserialize)]
 struct TokenPairRecord<'a> {
-    // Not borrowed alone: a token with an escaped character is a text of its own.
+    // `Cow`, because a token with an escaped character cannot be borrowed.
     #[serde(borrow)]
     access: std::borrow::Cow<'a, str>,
     access_since_ms: i64,
@@ -39,7 +39,7 @@ struct TokenPairRecord<'a> {
 }
 
 impl Grant {
-    /// As bytes that are forgotten when they are dropped.
+    /// Serializes the grant into bytes that are wiped on drop.
     #[must_use]
     pub(in crate::auth) fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
         let tokens = self.tokens.as_ref().map(|tokens| TokenPairRecord {
@@ -58,11 +58,11 @@ impl Grant {
             tokens,
             state: self.state.clone(),
         };
-        // Texts and numbers always serialise; an empty value would be refused by whoever reads it.
+        // Serializing strings and numbers cannot fail; empty bytes would be rejected when read.
         Zeroizing::new(serde_json::to_vec(&record).unwrap_or_default())
     }
 
-    /// From such bytes.
+    /// Reads such bytes.
     pub(in crate::auth) fn from_bytes(bytes: &[u8]) -> Result<Self, Unreadable> {
         let record: GrantRecord<'_> = serde_json::from_slice(bytes).map_err(Unreadable)?;
         let tokens = record.tokens.map(|tokens| TokenPair {

@@ -1,4 +1,4 @@
-//! How requests reach the identity service: public documents as anything is fetched, tokens once.
+//! Requests to the identity service: public documents, and tokens, which are sent at most once.
 
 use std::{
     future::Future,
@@ -30,23 +30,23 @@ use crate::{
     auth::http::{self, ProviderClock, ReadError, build, builder, read_bounded, retry_after},
 };
 
-/// No answer of the token endpoint is larger, even with three tokens of the largest size.
+/// Size limit of a token response, enough for three tokens of maximum size.
 const MAX_TOKEN_RESPONSE_BYTES: usize = 256 * 1024;
-/// Above any time that a caller may give; the caller's own ends first.
+/// Above any caller's limit, which ends the request first.
 const MAX_EXCHANGE: Duration = Duration::from_secs(600);
-/// However long the service wants to be left alone: without tokens nothing goes on, and the next login may be minutes away.
+/// Upper bound of a named wait: without tokens all work stops, and the next login may be minutes away.
 const MAX_RETRY_WAIT: Duration = Duration::from_secs(300);
-/// After this the kernel gives up a request that the other side does not acknowledge. Without it, the kernel might deliver a
-/// token minutes after everybody here has stopped to listen.
+/// After this time without an acknowledgement the kernel drops the request. Otherwise it might deliver a token minutes after its
+/// sender gave up.
 const TCP_ACK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Clients for both.
+/// The HTTP clients for documents and tokens.
 #[derive(Debug)]
 pub(super) struct HttpClients {
     documents: reqwest::Client,
     tokens: reqwest::Client,
     pub(super) clock: ProviderClock,
-    /// Where the service is, and whether it answers.
+    /// Origin of the service, whose health the circuit tracks.
     origin: Origin,
     pub(super) circuit: Arc<Circuit>,
 }
@@ -59,11 +59,11 @@ impl HttpClients {
         circuit: Arc<Circuit>,
     ) -> Result<Self, http::ClientSetupError> {
         let tokens = builder(transport)?
-            // A connection that was used before may be closed from the other side just now, and then the client sends again.
+            // The server may close a pooled connection at any time, and then the client would send again.
             .pool_max_idle_per_host(0)
             .http1_only()
             .retry(reqwest::retry::never())
-            // The caller knows how long to listen.
+            // The caller has its own limit.
             .read_timeout(MAX_EXCHANGE)
             .timeout(MAX_EXCHANGE);
         #[cfg(target_os = "linux")]
@@ -72,7 +72,7 @@ impl HttpClients {
         Ok(Self { documents, tokens, clock, origin, circuit })
     }
 
-    /// A public document.
+    /// Fetches a public document.
     pub(super) async fn get(&self, address: &Url, limit: usize) -> Result<Bytes, Error> {
         // Keys may be on another host, which says nothing about this one.
         let is_ours = address.origin() == self.origin;
@@ -103,7 +103,7 @@ impl HttpClients {
     }
 }
 
-/// A request without an answer to it.
+/// A request without a usable response.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub(super) struct Failure {
@@ -119,7 +119,7 @@ pub(super) struct TokenRequest<'a> {
     begun: Instant,
     end: Instant,
     guard: Arc<SendGuard>,
-    /// Of the answer; 0 before it.
+    /// Status of the response; 0 before it.
     status: AtomicU16,
 }
 
@@ -135,18 +135,18 @@ impl<'a> TokenRequest<'a> {
         }
     }
 
-    /// The status of the answer, once there is one.
+    /// Status of the response, if there is one.
     pub(super) fn status(&self) -> Option<u16> {
         Some(self.status.load(Ordering::Relaxed)).filter(|status| *status > 0)
     }
 
-    /// The answer's status, as a failure.
+    /// A failure with the status of the response.
     pub(super) fn unanswered(&self, may_have_acted: bool) -> Failure {
         let status = self.status().unwrap_or_default();
         Failure { error: Error::Unavailable { status, again: None }, may_have_acted }
     }
 
-    /// All is said: with this failure, or with an answer to what was asked.
+    /// Counts the end of the request, with its failure if there is one.
     pub(super) fn ended(&self, failure: Option<&Error>) {
         let outcome = failure.map_or_else(|| self.status().map_or(ApiOutcome::Malformed, by_status), outcome);
         count(outcome, self.begun.elapsed());
@@ -174,31 +174,33 @@ impl<'a> TokenRequest<'a> {
             Ok(Err(error)) => return Err(self.broken(error)),
             Err(_) => return Err(self.broken(Error::Silent)),
         };
-        // The status says enough; whatever the body would add is not looked at.
+        // For these statuses the body does not matter.
         match status.as_u16() {
             429 => return Err(Failure { error: refusal, may_have_acted: false }),
-            // Whoever says when to come again knows what it is doing. Others may be a proxy whose service was cut off in the
-            // middle of the work.
+            // A 503 with a wait comes from the service itself. Without one it may come from a proxy whose service was cut off in
+            // the middle
+            // of its work.
             503 => {
                 let may_have_acted = refusal.retry() == Retry::Later;
                 return Err(Failure { error: refusal, may_have_acted });
             }
             300..=399 => {
-                let error = Error::Malformed { what: "it points to another address" };
+                let error = Error::Malformed { what: "it redirects to another address" };
                 return Err(Failure { error, may_have_acted: false });
             }
             200 | 400..=499 => {}
             _ => return Err(Failure { error: refusal, may_have_acted: true }),
         }
         let body = body.map_err(|error| Failure { error: unread(error), may_have_acted: true })?;
-        // What it is called says little, and a token that is not taken because of its name is lost. `oauth2` reads nothing that
-        // is called otherwise, nor what begins with a mark of byte order.
+        // The content type says little, and rejecting a token for it would lose the token. `oauth2` requires this type, and no
+        // byte order
+        // mark.
         answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         *answer.body_mut() = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&body).to_vec();
         Ok(answer)
     }
 
-    /// No answer: the guard knows whether there can have been a request.
+    /// No response: the guard knows whether the request can have been sent.
     fn broken(&self, error: Error) -> Failure {
         match self.guard.decide(|| SendState::Closed) {
             SendState::Waiting | SendState::Closed => Failure { error, may_have_acted: false },
@@ -210,7 +212,7 @@ impl<'a> TokenRequest<'a> {
 
 impl Drop for TokenRequest<'_> {
     fn drop(&mut self) {
-        // Nobody waits for an answer now, so nothing may be asked.
+        // Nobody waits for the response any more, so the request must not be sent.
         self.guard.decide(|| SendState::Closed);
     }
 }
@@ -224,8 +226,8 @@ impl<'c> AsyncHttpClient<'c> for TokenRequest<'_> {
     }
 }
 
-/// What became of a body. Whoever decides first has decided: the connection has a task of its own, which may come to the body
-/// after nobody listens any more.
+/// State of a request body. The first decision wins: the connection runs in its own task, which may reach the body after the
+/// caller has gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SendState {
     Waiting,
@@ -238,7 +240,7 @@ enum SendState {
 struct SendGuard(Mutex<SendState>);
 
 impl SendGuard {
-    /// Decides, unless that is done; what holds from now on.
+    /// Sets the state, unless it is decided; returns the state.
     fn decide(&self, wish: impl FnOnce() -> SendState) -> SendState {
         let mut state = self.0.lock();
         if *state == SendState::Waiting {
@@ -248,7 +250,7 @@ impl SendGuard {
     }
 }
 
-/// A body that asks before it goes out.
+/// A request body that calls its gate before it is sent.
 struct GatedBody {
     content: Option<Bytes>,
     gate: Gate,
@@ -278,7 +280,7 @@ impl http_body::Body for GatedBody {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("it may not be sent any more")]
+#[error("the request must not be sent any more")]
 struct GateClosed;
 
 fn unreached(error: reqwest::Error) -> Error {
@@ -317,7 +319,7 @@ fn by_status(status: u16) -> ApiOutcome {
     }
 }
 
-/// The head of an answer, as `oauth2` wants to see it.
+/// Status and headers of a response, as `oauth2` needs them.
 fn head_of(response: &reqwest::Response) -> HttpResponse {
     let mut head = HttpResponse::new(Vec::new());
     *head.status_mut() = response.status();

@@ -1,17 +1,16 @@
-//! The keys by which tokens are verified: those that the identity service publishes, or those of a file.
+//! The keys that verify tokens: published by the identity service, or read from a file.
 //!
 //! ```text
 //! discovery ──▶ key set ──┐
 //! oauth.keys.location ────┴──▶ Keys::find(kid, x5t) ──▶ candidates
 //! ```
 //!
-//! - A key set is good for a day. A key that it lacks makes it be fetched again, at most once a minute, so that neither a
-//!   rotation is missed nor a forged token sends us to the provider each time. A file is read again for a key that it lacks,
-//!   as often.
-//! - However many ask, it is fetched once.
-//! - A set is read key by key; what cannot be used is skipped.
+//! - A key set is used for a day. A missing key causes a refetch, at most once a minute, so that a rotation is noticed and forged
+//! tokens do not flood the provider. A file is reread for a missing key, as often.
+//! - Concurrent callers cause one fetch.
+//! - Unusable keys of a set are skipped.
 //!
-//! On failure the former set stays: a service that is away for a while costs nothing as long as it signs with the same key.
+//! On failure: the old key set stays in use, so an outage has no effect while the service signs with the same keys.
 
 use std::{
     fs, mem,
@@ -34,32 +33,32 @@ use super::{
     token::shown,
 };
 
-/// How long a key set is good.
+/// How long a key set is used.
 const KEY_SET_LIFETIME: Duration = Duration::from_secs(86_400);
-/// After a fetch for an unknown key, the next one for any.
+/// Minimum time between two fetches after one for an unknown key.
 const REFETCH_INTERVAL: Duration = Duration::from_secs(60);
-/// The same after a fetch that failed.
+/// Minimum time between two fetches after a failed one.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
-/// More keys than this are nobody's.
+/// Maximum number of keys in a set.
 const MAX_KEYS: usize = 64;
 
 /// Why there is no key.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The service has not published it.
+    /// The service does not publish it.
     #[error("the identity service has no key {kid}")]
     Unknown {
-        /// Its name, cut.
+        /// Its id, cut.
         kid: String,
     },
     /// The key set could not be fetched.
-    #[error("fetch the identity service's keys")]
+    #[error("cannot fetch the identity service's keys")]
     Fetch(#[source] Arc<identity::Error>),
     /// The file cannot be used.
-    #[error("read the keys of oauth.keys.location {}: {what}", path.display())]
+    #[error("cannot read the keys of oauth.keys.location {}: {what}", path.display())]
     File {
-        /// Where it is.
+        /// Path of the file.
         path: PathBuf,
         /// What is wrong with it.
         what: String,
@@ -67,10 +66,10 @@ pub enum Error {
 }
 
 impl Error {
-    /// What may be done about it.
+    /// Whether and when a retry can help.
     pub fn retry(&self) -> Retry {
         match self {
-            // KeySet a little later than used, or a token that nobody should have.
+            // The key may be published a little after its first use.
             Self::Unknown { .. } => Retry::Later,
             Self::Fetch(error) => error.retry(),
             Self::File { .. } => Retry::Never,
@@ -86,7 +85,7 @@ pub struct Keys {
     fetch_state: Mutex<FetchState>,
 }
 
-/// Where keys are from.
+/// Where the keys come from.
 #[derive(Debug)]
 enum KeySource {
     Service(Identity),
@@ -101,7 +100,7 @@ struct KeySet {
     fetched: Option<Instant>,
 }
 
-/// Of whoever fetches next.
+/// State of fetching; whoever holds its lock may fetch.
 #[derive(Debug, Default)]
 struct FetchState {
     not_before: Option<Instant>,
@@ -109,7 +108,7 @@ struct FetchState {
 }
 
 impl Keys {
-    /// The keys that the service publishes; nothing is fetched before one is needed.
+    /// The keys that the service publishes. The first lookup fetches them.
     pub fn discovered(service: Identity) -> Self {
         Self {
             source: KeySource::Service(service),
@@ -118,19 +117,19 @@ impl Keys {
         }
     }
 
-    /// The keys of a file: public keys or certificates as PEM, or a key set as JSON.
+    /// The keys of a file: public keys or certificates in PEM, or a key set in JSON.
     ///
     /// # Errors
-    /// It holds no key that can be used.
+    /// The file has no usable key.
     pub fn from_file(path: &Path) -> Result<Self, Error> {
         let published = RwLock::new(Arc::new(read_file(path)?));
         Ok(Self { source: KeySource::File(path.to_owned()), published, fetch_state: Mutex::default() })
     }
 
-    /// Keys that may have signed a token with these names in its header; never none.
+    /// The keys that may have signed a token with these header fields; at least one.
     ///
     /// # Errors
-    /// There is none, as far as can be known now.
+    /// No key is known now.
     pub async fn find(&self, kid: Option<&str>, x5t: Option<&str>) -> Result<Vec<VerifyingKey>, Error> {
         let unknown = || Error::Unknown { kid: shown(kid.or(x5t).unwrap_or("without a name")) };
         let published = self.published();
@@ -148,7 +147,7 @@ impl Keys {
         }
 
         let mut fetch_state = self.fetch_state.lock().await;
-        // While this one waited for its fetch_state, another may have fetched them.
+        // Another caller may have fetched while this one waited for the lock.
         let published = self.published();
         let mut found = published.candidates(kid, x5t);
         if published.is_fresh() && !found.is_empty() {
@@ -158,16 +157,16 @@ impl Keys {
             match fetch(service).await {
                 Ok(new) => {
                     found = new.candidates(kid, x5t);
-                    // A set that was due anyway takes nothing from those who miss a key.
+                    // A fetch that was due anyway does not delay one for a missing key.
                     let for_a_key = published.is_fresh() || found.is_empty();
                     let not_before = for_a_key.then(|| Instant::now() + REFETCH_INTERVAL);
                     self.publish(new);
                     *fetch_state = FetchState { not_before, failure: None };
                 }
                 Err(error) => {
-                    // Whoever gets no key is told; whoever gets a former one would never know. Once for each outage.
+                    // Callers with a key see no error, so log one; once per outage.
                     if !found.is_empty() && fetch_state.failure.is_none() {
-                        tracing::warn!(error = %Chain(&error), "fetch the identity service's keys; the former ones stay");
+                        tracing::warn!(error = %Chain(&error), "cannot fetch the identity service's keys; the old ones stay in use");
                     }
                     fetch_state.not_before = Some(Instant::now() + RETRY_INTERVAL);
                     fetch_state.failure = Some(Arc::new(error));
@@ -181,14 +180,14 @@ impl Keys {
         }
     }
 
-    /// Looks at a file once more, if it was not looked at a moment ago; whether it holds other keys than before.
+    /// Rereads a file, unless that happened recently. Whether its keys have changed.
     pub async fn have_changed(&self) -> bool {
         let KeySource::File(path) = &self.source else { return false };
         let before = self.published();
         self.read_again(path).await.keys != before.keys
     }
 
-    /// The keys of the file as it is now, if it was not looked at a moment ago. One that cannot be used changes nothing.
+    /// The current keys of a file, reread unless that happened recently. An unusable file changes nothing.
     async fn read_again(&self, path: &Path) -> Arc<KeySet> {
         let mut fetch_state = self.fetch_state.lock().await;
         if fetch_state.not_before.is_none_or(|moment| moment <= Instant::now()) {
@@ -196,15 +195,17 @@ impl Keys {
             let path = path.to_owned();
             match tokio::task::spawn_blocking(move || read_file(&path)).await {
                 Ok(Ok(new)) => self.publish(new),
-                Ok(Err(error)) => tracing::warn!(error = %Chain(&error), "the former keys stay"),
-                // The process ends.
+                Ok(Err(error)) => {
+                    tracing::warn!(error = %Chain(&error), "cannot reread the keys; the old ones stay in use")
+                }
+                // The runtime is shutting down.
                 Err(_) => {}
             }
         }
         self.published()
     }
 
-    /// Who issues tokens by the word of the service that published the keys.
+    /// The issuer from the discovery document.
     pub fn issuer(&self) -> Option<String> {
         self.published().issuer.clone()
     }
@@ -226,8 +227,9 @@ impl KeySet {
         self.fetched.is_some_and(|moment| moment.elapsed() < KEY_SET_LIFETIME)
     }
 
-    /// Those by that name; else those without one; all for a token that names none. Which it was is for the signature to
-    /// tell: a name only saves work, and shows when a set is out of date.
+    /// Keys with that name, else keys without a name; all keys for a token without a name. The signature decides: a name only
+    /// saves
+    /// work, and shows that a set is outdated.
     fn candidates(&self, kid: Option<&str>, x5t: Option<&str>) -> Vec<VerifyingKey> {
         let chosen = |choose: &dyn Fn(&VerifyingKey) -> bool| -> Vec<VerifyingKey> {
             self.keys.iter().filter(|key| choose(key)).cloned().collect()
@@ -241,7 +243,7 @@ impl KeySet {
     }
 }
 
-/// What a file holds.
+/// Reads the keys of a file.
 fn read_file(path: &Path) -> Result<KeySet, Error> {
     let wrong = |what: String| Error::File { path: path.to_owned(), what };
     let size = fs::metadata(path).map_err(|error| wrong(error.to_string()))?.len();
@@ -268,14 +270,14 @@ async fn fetch(service: &Identity) -> Result<KeySet, identity::Error> {
     let malformed = |what| identity::Error::Malformed { what };
     let keys = read_set(&body).map_err(malformed)?;
     if keys.is_empty() {
-        return Err(malformed("the key set holds no key that can be used"));
+        return Err(malformed("the key set has no usable key"));
     }
     Ok(KeySet { keys, issuer: discovery.issuer, fetched: Some(Instant::now()) })
 }
 
 fn read_set(body: &[u8]) -> Result<Vec<VerifyingKey>, &'static str> {
     let set: Map<String, Value> =
-        serde_json::from_slice(body).map_err(|_| "the key set is no JSON object")?;
+        serde_json::from_slice(body).map_err(|_| "the key set is not a JSON object")?;
     let entries = set.get("keys").and_then(Value::as_array).ok_or("the key set has no list of keys")?;
     Ok(entries
         .iter()
