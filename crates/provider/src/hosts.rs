@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_named_in_full_or_not_at_all() {
+    fn only_full_host_entries_name_a_host() {
         let policy = HostPolicy::listing(&["api.example.com", "*.example.org"]);
 
         assert!(policy.names(&url("https://api.example.com")));

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_context_is_json_in_ascii_that_reads_back_as_the_company() {
+    fn a_context_is_ascii_json_of_the_company() {
         for id in ["a", "x:7:CM:0f-1", "quo\"te\\", "compañía", "😀\u{7f}\n", "{}", "none"] {
             let header = Context::Company(id).header().unwrap().unwrap();
 
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_keeps_its_values_apart() {
+    fn a_query_encodes_its_values() {
         assert_eq!(query([]), "");
         assert_eq!(
             query([("pageNumber", "1"), ("filter", "lastUpdate gt 2024-01-01 & x='a+b'")]),

@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_body_null_and_an_empty_array_are_lists_without_rows() {
+    fn empty_bodies_null_and_empty_arrays_have_no_rows() {
         for body in ["", "  \n", "null", "[]", "\u{feff}[]", "\u{feff}"] {
             assert!(rows::<&RawValue>(body.as_bytes()).unwrap().is_empty(), "{body:?}");
         }
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_is_told_by_its_place_and_never_by_its_words() {
+    fn a_parse_error_names_the_position_and_never_the_body() {
         for (body, what) in [
             (r#"[{"a":"hunter2"},"#, "the JSON ends too early"),
             (r#"{"a":"hunter2"}"#, "another type"),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_kept_to_the_byte_and_anything_else_refused() {
+    fn an_object_keeps_its_bytes_and_other_json_is_rejected() {
         let body = Bytes::from_static(b"\xEF\xBB\xBF { \"a\" : 1.50 }\n");
 
         assert_eq!(object(&body).unwrap(), "{ \"a\" : 1.50 }");
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_says_it_is_html_is_no_answer_and_an_empty_one_says_nothing() {
+    fn an_html_page_is_rejected_and_an_empty_body_is_not() {
         let headers = |kind: &str| [(CONTENT_TYPE, kind.parse().unwrap())].into_iter().collect::<HeaderMap>();
 
         for kind in
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn an_excerpt_is_the_sentence_for_people_wherever_it_stands() {
+    fn an_excerpt_is_the_message_at_any_depth() {
         for (body, expected) in [
             (r#"{"ok":false,"httpCode":422,"message":"Duplicate code"}"#, Some("Duplicate code")),
             (r#"{"responseState":0,"errors":[{"code":"X","message":"url is wrong"}]}"#, Some("url is wrong")),
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_start_of_a_long_page_is_looked_at_and_no_half_of_a_word() {
+    fn an_excerpt_reads_only_the_start_and_no_cut_word() {
         let secret = Secret::new("a-secret-of-ours");
         let long = "<br>".repeat(MAX_ERROR_BYTES / 4 - 2) + "a-secret-of-ours and more";
         assert_eq!(excerpt(long.as_bytes(), &[&secret]), None);
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn an_excerpt_is_short_and_shows_no_secret_even_where_it_is_cut() {
+    fn a_cut_excerpt_shows_no_part_of_a_secret() {
         let secrets = [&Secret::new("Bearer abc.def"), &Secret::new("pässword")];
         let long = "x y ".repeat(48) + "tok: abc.def pässword";
 

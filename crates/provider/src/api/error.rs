@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_refused_to_the_company_that_was_asked_for_and_otherwise_to_everything() {
+    fn a_rate_limit_reaches_the_company_of_the_call_or_everything() {
         for (status, cause) in [
             (Some(429), (|| Cause::Throttled { again: None }) as fn() -> Cause),
             (None, || Cause::Waited { what: ApiWait::Throttled, left: None }),
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_only_too_early_or_is_one_records_own_is_never_taken_for_a_provider_that_is_away() {
+    fn only_failures_of_the_host_may_be_alone() {
         for (status, cause, may_be_alone) in [
             (Some(503), Cause::Server { again: None }, true),
             (None, Cause::Timeout { limit: Limit::Read }, true),
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_reaches_less_far_because_a_company_was_asked_for() {
+    fn other_failures_reach_as_far_with_a_company_as_without() {
         let waited = |what| Cause::Waited { what, left: None };
         for in_company in [true, false] {
             for (status, cause, reach) in [

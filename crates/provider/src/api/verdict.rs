@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_was_not_done_and_what_failed_may_have_been() {
+    fn only_408_and_5xx_may_have_acted() {
         for (status, expected) in [
             (200, Acted::Yes),
             (204, Acted::Yes),
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_found_in_a_sentence_however_it_is_written() {
+    fn a_wait_is_found_in_any_wording_of_a_message() {
         for (message, seconds) in [
             ("Rate limit is exceeded. Try again in 17 seconds.", Some(17)),
             ("try again in 1 second", Some(1)),

@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_of_address_is_understood_in_every_form_and_in_none() {
+    fn a_url_change_is_read_in_every_shape() {
         let operation = Operation { state: Some(7), webhook: WebhookId::new("w").ok(), errors: Vec::new() };
         let done = changed(br#"{"responseState":7,"webhookId":"w","errors":[]}"#, &[]);
         assert_eq!(done, UrlChange::Operation(operation));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_an_operation_are_short_texts_whatever_they_are() {
+    fn operation_errors_of_any_type_become_short_texts() {
         let result: Outcome = serde_json::from_str(
             r#"{"responseState":0,"errors":[{"code":"A","message":"url is wrong"},"bare",{"x":{"y":"deep"}},7,{}]}"#,
         )
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_refused_operation_says_is_shown_without_the_secrets_it_was_asked_with() {
+    fn errors_of_an_operation_are_redacted() {
         let secrets = [Secret::new("my-signing-secret-2024")];
         let body = r#"{"responseState":0,"errors":["secret 'my-signing-secret-2024' was\u0007 used",
             {"message":"'my-signing-secret-2024'"},["my-signing-secret-2024"]]}"#;
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_success_that_says_nothing_is_one() {
+    fn an_empty_success_is_accepted() {
         let nothing = Operation { state: None, webhook: None, errors: Vec::new() };
 
         assert_eq!(read_operation(&ApiResponse::of("")).unwrap(), nothing);
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn the_secret_of_a_webhook_is_nowhere_in_what_is_read() {
+    fn a_webhook_is_read_without_its_secret() {
         let record =
             br#"{"id":"w","secret":"hunter2","events":[{"semanticName":"Svc.A","secret":"hunter2"}]}"#;
 

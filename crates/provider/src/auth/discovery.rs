@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_is_read_for_the_issuer_and_a_safe_place_of_its_keys() {
+    fn discovery_accepts_only_a_safe_address_of_keys() {
         for (document, expected) in [
             (r#"{"issuer":"https://cloud.example","jwks_uri":"https://id.example/keys"}"#, Some(true)),
             (r#"{"issuer":7,"jwks_uri":"https://id.example/keys"}"#, Some(false)),

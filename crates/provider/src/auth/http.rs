@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_that_resolves_to_this_machine_is_not_reached() {
+    async fn a_name_that_resolves_to_this_machine_is_refused() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://localhost:{}/", listener.local_addr().unwrap().port());
         for (listed, connects) in
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_date_is_read_in_the_one_form_that_servers_send() {
+    fn only_the_imf_fixdate_format_is_read() {
         for (text, expected) in [
             ("Sun, 06 Nov 1994 08:49:37 GMT", Some(784_111_777_000)),
             ("Thu, 01 Jan 1970 00:00:00 GMT", Some(0)),
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_follows_the_dates_of_answers_and_their_age() {
+    fn the_clock_follows_date_and_age_of_responses() {
         let clock = ProviderClock::new(Duration::from_secs(300));
         let other = clock.clone();
         let far = |clock: &ProviderClock, expected: i64| (clock.now_ms() - expected).abs() < 30_000;
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_wait_is_seconds_or_a_date_by_the_providers_clock_and_an_hour_at_most() {
+    fn retry_after_is_seconds_or_a_date_and_an_hour_at_most() {
         let clock = ProviderClock::new(Duration::from_secs(300));
         clock.observe(&headers(&[(DATE, "Sun, 06 Nov 1994 08:49:37 GMT")]));
         let named = |value: &str| retry_after(&headers(&[(RETRY_AFTER, value)]), &clock);
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_is_read_up_to_its_limit_and_not_beyond() {
+    async fn a_body_is_read_up_to_its_limit() {
         assert_eq!(read_bounded(pieces(&["abc", "def"]), 6).await.unwrap(), "abcdef");
         let told = Response::from(http::Response::new("abcdef"));
         for long in [pieces(&["abc", "defg"]), told] {
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_holds_no_certificate_is_told_with_its_setting() {
+    fn a_file_without_certificates_names_its_setting() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("ca.pem");
         assert!(builder(&transport(None)).is_ok());

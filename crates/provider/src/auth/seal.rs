@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_comes_back_whole_and_its_envelope_shows_nothing_of_it() {
+    fn an_opened_grant_is_whole_and_its_envelope_reveals_nothing() {
         let (ring, grant) = (ring(KEY, None), ready("acc"));
 
         let envelope = ring.seal("grant/acc", &grant, 1).unwrap();
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn an_envelope_under_another_name_or_with_one_bit_changed_is_damaged() {
+    fn an_envelope_for_another_record_or_with_a_bit_flip_is_damaged() {
         let ring = ring(KEY, None);
         let envelope = ring.seal("grant/acc", &ready("acc"), 7).unwrap();
         let bent = |bend: fn(&mut Envelope)| {
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn the_previous_key_opens_and_does_not_seal_and_an_unknown_one_is_named() {
+    fn the_previous_key_opens_but_does_not_seal() {
         let (old, new) = ("old key of thirty-two bytes or more", "new key of thirty-two bytes or more");
         let before = ring(old, None).seal("grant/acc", &ready("acc"), 1).unwrap();
         let both = ring(new, Some(old));
@@ -458,14 +458,14 @@ mod tests {
     }
 
     #[test]
-    fn the_same_grant_is_never_sealed_to_the_same_bytes() {
+    fn sealing_a_grant_twice_gives_different_bytes() {
         let (ring, grant) = (ring(KEY, None), ready("acc"));
 
         assert_ne!(ring.seal("grant/acc", &grant, 1).unwrap(), ring.seal("grant/acc", &grant, 1).unwrap());
     }
 
     #[test]
-    fn signatures_hold_for_their_parts_and_keys_alone() {
+    fn a_signature_is_valid_for_its_parts_and_key_only() {
         let (old, new) = ("old key of thirty-two bytes or more", "new key of thirty-two bytes or more");
         let parts = [&b"acme"[..], b"", b"body"];
         let signed = ring(old, None).sign_letter(parts);

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_come_with_time_and_not_beyond_the_burst() {
+    fn tokens_refill_with_time_up_to_the_burst() {
         let start = Instant::now();
         let mut bucket = TokenBucket::new(1.0, start);
         bucket.take();

@@ -93,7 +93,7 @@ fn rates(application: f64, company: f64) -> Rates {
 }
 
 #[test]
-fn requests_leave_at_the_rate_whatever_the_demand() {
+fn requests_leave_at_the_rate_at_any_demand() {
     let mut scene = Scene::new(50.0, 50.0);
     let mut crowd = scene.crowd(Priority::Snapshot, None, 2_000);
 
@@ -103,7 +103,7 @@ fn requests_leave_at_the_rate_whatever_the_demand() {
 }
 
 #[test]
-fn a_higher_priority_goes_first_and_the_lower_ones_share_a_tenth() {
+fn the_highest_priority_leaves_a_tenth_to_the_lower_ones() {
     let mut scene = Scene::new(50.0, 50.0);
     let mut snapshot = scene.crowd(Priority::Snapshot, None, 1_000);
     let mut webhook = scene.crowd(Priority::Webhook, None, 1_000);
@@ -118,7 +118,7 @@ fn a_higher_priority_goes_first_and_the_lower_ones_share_a_tenth() {
 }
 
 #[test]
-fn the_lowest_priority_gets_its_tenth_of_the_middle_one_and_all_that_a_held_company_leaves() {
+fn snapshots_get_a_tenth_and_what_a_held_company_leaves() {
     let mut scene = Scene::new(50.0, 2.0);
     let mut repair = scene.crowd(Priority::Repair, None, 1_000);
     let mut snapshot = scene.crowd(Priority::Snapshot, None, 1_000);
@@ -136,7 +136,7 @@ fn the_lowest_priority_gets_its_tenth_of_the_middle_one_and_all_that_a_held_comp
 }
 
 #[test]
-fn a_company_at_its_limit_holds_up_only_itself() {
+fn a_company_at_its_limit_delays_only_itself() {
     let mut scene = Scene::new(100.0, 2.0);
     let mut busy = scene.crowd(Priority::Webhook, Some("busy"), 500);
     let mut other = scene.crowd(Priority::Snapshot, Some("other"), 5);
@@ -149,7 +149,7 @@ fn a_company_at_its_limit_holds_up_only_itself() {
 }
 
 #[test]
-fn a_refusal_stops_every_priority_for_as_long_as_it_names_and_nothing_gathers_meanwhile() {
+fn a_refusal_pauses_all_priorities_and_adds_no_burst() {
     let mut scene = Scene::new(100.0, 100.0);
     let _first = scene.crowd(Priority::Snapshot, None, 1);
     let refused = scene.run(0.5, Some).remove(0);
@@ -170,7 +170,7 @@ fn a_refusal_stops_every_priority_for_as_long_as_it_names_and_nothing_gathers_me
 }
 
 #[test]
-fn a_pause_beyond_the_end_is_told_at_once() {
+fn a_pause_beyond_the_deadline_fails_at_once() {
     let mut scene = Scene::new(100.0, 100.0);
     let _first = scene.crowd(Priority::Snapshot, None, 1);
     let refused = scene.run(0.5, Some).remove(0);
@@ -183,7 +183,7 @@ fn a_pause_beyond_the_end_is_told_at_once() {
 }
 
 #[test]
-fn the_last_quarter_of_those_on_their_way_is_not_for_the_snapshot() {
+fn snapshots_cannot_use_the_last_quarter_in_flight() {
     let mut scene = Scene::new(10_000.0, 10_000.0);
     let mut snapshot = scene.crowd(Priority::Snapshot, None, IN_FLIGHT);
     let mut kept = scene.run(1.0, Some);
@@ -202,7 +202,7 @@ fn the_last_quarter_of_those_on_their_way_is_not_for_the_snapshot() {
 }
 
 #[test]
-fn only_so_many_are_on_their_way_and_an_ended_one_makes_room_for_the_highest_priority() {
+fn a_freed_in_flight_slot_goes_to_the_highest_priority() {
     let mut scene = Scene::new(10_000.0, 10_000.0);
     let mut repair = scene.crowd(Priority::Repair, None, IN_FLIGHT + 1);
     let mut kept = scene.run(1.0, Some);
@@ -220,7 +220,7 @@ fn only_so_many_are_on_their_way_and_an_ended_one_makes_room_for_the_highest_pri
 }
 
 #[test]
-fn whoever_goes_away_takes_no_turn_and_leaves_nothing_behind() {
+fn a_cancelled_request_uses_no_budget() {
     let mut scene = Scene::new(5.0, 5.0);
     let gone = scene.crowd(Priority::Webhook, None, 100);
     let mut stays = scene.crowd(Priority::Snapshot, None, 3);
@@ -234,7 +234,7 @@ fn whoever_goes_away_takes_no_turn_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_share_of_the_budget_is_so_much_less() {
+fn a_share_scales_the_budget() {
     let mut scene = Scene::new(100.0, 100.0);
     scene.budget.set_share(0.25);
     let mut crowd = scene.crowd(Priority::Snapshot, None, 1_000);
@@ -245,7 +245,7 @@ fn a_share_of_the_budget_is_so_much_less() {
 }
 
 #[tokio::test]
-async fn those_who_wait_are_served_and_those_whose_time_ends_are_told() {
+async fn waiting_requests_are_admitted_or_time_out() {
     let budget = Budget::new(rates(200.0, 200.0));
     let far = Instant::now() + FAR;
     let served = futures::future::join_all((0..30).map(|_| budget.admit(Priority::Repair, None, far))).await;
@@ -260,7 +260,7 @@ async fn those_who_wait_are_served_and_those_whose_time_ends_are_told() {
 }
 
 #[tokio::test]
-async fn who_waited_for_the_company_is_told_so_and_who_for_a_pause_that() {
+async fn a_timeout_names_the_company_or_the_pause() {
     let budget = Budget::new(rates(1_000.0, 0.01));
     let soon = || Instant::now() + Duration::from_millis(50);
     let far = Instant::now() + FAR;
@@ -324,7 +324,7 @@ fn companies(limited: usize, minutes: usize) -> (Vec<usize>, usize, usize, Scene
 }
 
 #[test]
-fn a_company_over_its_own_limit_among_fifty_slows_down_alone() {
+fn a_company_over_its_limit_slows_down_alone() {
     for limited in [1, 2] {
         let (others, passed, refused, scene) = companies(limited, 5);
 
@@ -343,7 +343,7 @@ fn a_company_over_its_own_limit_among_fifty_slows_down_alone() {
 }
 
 #[test]
-fn refusals_of_two_companies_with_nothing_between_are_the_applications() {
+fn refusals_of_two_companies_in_a_row_pause_the_application() {
     let mut scene = Scene::new(100.0, 10.0);
     let _crowds =
         [scene.crowd(Priority::Webhook, Some("a"), 3), scene.crowd(Priority::Webhook, Some("b"), 1)];
@@ -368,7 +368,7 @@ fn refusals_of_two_companies_with_nothing_between_are_the_applications() {
 }
 
 #[test]
-fn what_passes_after_a_refusal_shows_that_it_was_the_companys_own() {
+fn a_passed_request_keeps_a_refusal_to_its_company() {
     let mut scene = Scene::new(100.0, 10.0);
     let _crowds = ["a", "b", "c"].map(|company| scene.crowd(Priority::Webhook, Some(company), 1));
     let permits = scene.run(0.5, Some);
@@ -384,7 +384,7 @@ fn what_passes_after_a_refusal_shows_that_it_was_the_companys_own() {
 }
 
 #[test]
-fn a_turn_that_is_not_used_costs_nothing() {
+fn an_unused_permit_costs_nothing() {
     let mut scene = Scene::new(10.0, 1.0);
     let _crowd = scene.crowd(Priority::Webhook, Some("a"), 50);
 
@@ -402,7 +402,7 @@ fn a_turn_that_is_not_used_costs_nothing() {
 }
 
 #[test]
-fn a_turn_costs_the_same_however_many_wait_for_a_held_company() {
+fn a_held_company_costs_no_work_per_admitted_request() {
     let mut scene = Scene::new(1_000.0, 0.001);
     let _whale = scene.crowd(Priority::Webhook, Some("whale"), 9_000);
     let mut others = scene.crowd(Priority::Snapshot, None, 5_000);
@@ -417,7 +417,7 @@ fn a_turn_costs_the_same_however_many_wait_for_a_held_company() {
 }
 
 #[test]
-fn those_who_have_gone_away_take_no_room_and_a_full_priority_is_full_for_itself() {
+fn cancelled_requests_take_no_room_in_their_queue() {
     let scene = Scene::new(0.001, 0.001);
     let gone = scene.crowd(Priority::Snapshot, None, 10_000);
     let mut now = scene.now;
@@ -434,7 +434,7 @@ fn those_who_have_gone_away_take_no_room_and_a_full_priority_is_full_for_itself(
 }
 
 #[test]
-fn a_share_that_grows_is_used_at_once_and_one_of_nothing_is_a_little() {
+fn a_growing_share_applies_at_once_and_zero_is_raised() {
     let scene = Scene::new(100.0, 100.0);
     scene.budget.set_share(0.5);
     scene.state().adaptive.refused(scene.now, Some(Duration::from_secs(1)), 0);
@@ -451,7 +451,7 @@ fn a_share_that_grows_is_used_at_once_and_one_of_nothing_is_a_little() {
 }
 
 #[test]
-fn one_key_at_one_address_has_one_budget_of_the_largest_wish_of_those_who_are_there() {
+fn a_key_has_one_budget_with_the_largest_requested_rates() {
     let budgets = Budgets::default();
     let [here, there]: [Url; 2] = ["https://here", "https://there"].map(|url| url.parse().unwrap());
     let (key, other) = (Secret::new("key"), Secret::new("other"));

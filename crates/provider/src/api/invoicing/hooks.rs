@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hook_is_what_can_be_found_however_it_is_written() {
+    fn hook_members_are_found_in_any_case() {
         let read = Hook::read(&json!({
             "Id": 7, "uri": "https://a", "Entity": "Customer", "action": null, "isPaused": true,
             "secret": "hunter2", "more": {}
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn hooks_are_the_rows_of_an_array_wherever_it_stands() {
+    fn hooks_are_the_rows_of_the_only_array() {
         let read = |body| read_hooks(&ApiResponse::of(body));
 
         for (body, count) in [

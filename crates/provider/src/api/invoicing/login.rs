@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn many_share_one_login_and_another_comes_shortly_before_its_end() {
+    async fn callers_share_one_login_that_renews_before_its_end() {
         let (method, login, end) = login(|| None);
 
         let shared = futures::future::join_all((0..50).map(|_| login.token(end))).await;
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_login_that_fails_ahead_of_the_end_costs_nothing_before_it() {
+    async fn a_failed_renewal_keeps_the_token_until_its_end() {
         static FAILS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
         let (method, login, end) =
             login(|| FAILS.load(Ordering::Relaxed).then_some(Cause::Server { again: None }));
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_login_goes_on_when_who_asked_for_it_goes_away() {
+    async fn a_login_continues_when_its_caller_leaves() {
         let (method, login, end) = login(|| None);
 
         assert!(futures::FutureExt::now_or_never(login.token(end)).is_none());
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refused_token_is_replaced_by_one_login_and_not_at_the_heels_of_the_last() {
+    async fn a_rejected_token_is_replaced_by_one_login_but_not_at_once() {
         let (method, login, end) = login(|| None);
         let first = login.token(end).await.unwrap();
 
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_wrong_for_good_is_tried_once_and_what_passes_is_tried_again() {
+    async fn a_rejected_password_is_tried_once_and_an_outage_again() {
         let (method, refused, end) = login(|| Some(Cause::Credentials));
         for _ in 0..3 {
             let error = refused.token(end).await.unwrap_err();
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn the_company_is_the_one_set_else_the_usual_else_the_only_one() {
+    fn the_company_is_the_configured_the_default_or_the_only_one() {
         let choice = |id, default| CompanyChoice { id, default };
         let (a, b, usual) = (choice(1, false), choice(2, false), choice(3, true));
 

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_taken_as_given_and_gets_the_word_only_where_it_is_missing() {
+    fn a_missing_scheme_is_added_to_a_token() {
         for (token, header) in [
             ("Bearer abc", "Bearer abc"),
             ("bearer abc", "bearer abc"),

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn an_odd_member_costs_no_token() {
+    fn a_bad_member_costs_no_token() {
         for (text, seconds, scopes) in [
             (r#"{"access_token":"a","refresh_token":"r","expires_in":3600}"#, Some(3_600_000), 0),
             (r#"{"access_token":"a","refresh_token":"r","expires_in":"3600"}"#, Some(3_600_000), 0),
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_a_token_is_none() {
+    fn a_response_without_token_is_rejected() {
         let empty = r#"{"access_token":" "}"#;
         for text in [r#"{"refresh_token":"r"}"#, r#"{"access_token":5}"#, "[]", "null", "\"a\"", empty] {
             assert!(granted(text).is_none(), "{text}");

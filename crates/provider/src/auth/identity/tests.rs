@@ -32,7 +32,7 @@ fn word(outcome: &RefreshOutcome) -> String {
 }
 
 #[tokio::test]
-async fn the_answer_decides_whether_the_provider_may_have_acted() {
+async fn the_response_decides_whether_the_provider_may_have_acted() {
     let stub = Stub::start().await;
     let identity = identity(&stub);
     let long = format!(r#"{{"access_token":"{}"}}"#, "a".repeat(300 * 1024));
@@ -89,7 +89,7 @@ async fn the_answer_decides_whether_the_provider_may_have_acted() {
 }
 
 #[tokio::test]
-async fn a_refresh_says_what_the_provider_wants_to_hear_and_no_more() {
+async fn a_refresh_sends_exactly_the_documented_form() {
     let stub = Stub::start().await;
     stub.on(TOKEN, Act::json(200, GOOD));
 
@@ -102,7 +102,7 @@ async fn a_refresh_says_what_the_provider_wants_to_hear_and_no_more() {
     assert!(head.starts_with("POST /auth/core/connect/token HTTP/1.1\r\n"), "{head}");
     let head = head.to_lowercase();
     assert!(head.contains("content-type: application/x-www-form-urlencoded"), "{head}");
-    // Some services know no other way to tell how long a form is.
+    // Some services require a content length.
     assert!(head.contains(&format!("content-length: {}", body.len())), "{head}");
     assert!(!head.contains("authorization"), "{head}");
     let mut fields: Vec<_> = url::form_urlencoded::parse(body.as_bytes()).collect();
@@ -138,8 +138,8 @@ async fn a_token_is_not_presented_once_the_gate_is_closed() {
 }
 
 #[tokio::test]
-async fn the_gate_is_asked_only_when_the_connection_stands() {
-    // A listener that nobody serves: connections stand, so a TLS handshake never ends.
+async fn the_gate_is_called_only_once_connected() {
+    // A listener that nobody serves: it accepts connections, but the TLS handshake never ends.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = Url::parse(&format!("https://{}", listener.local_addr().unwrap())).unwrap();
     let identity = Identity::new(&provider(&url), ProviderClock::new(Duration::ZERO)).unwrap();
@@ -152,7 +152,7 @@ async fn the_gate_is_asked_only_when_the_connection_stands() {
 }
 
 #[tokio::test]
-async fn a_service_that_is_not_there_was_not_asked() {
+async fn an_unreachable_service_has_not_acted() {
     let url = Url::parse("http://127.0.0.1:1").unwrap();
     let identity = Identity::new(&provider(&url), ProviderClock::new(Duration::ZERO)).unwrap();
 
@@ -162,7 +162,7 @@ async fn a_service_that_is_not_there_was_not_asked() {
 }
 
 #[tokio::test]
-async fn a_service_that_does_not_answer_until_the_end_may_have_acted() {
+async fn a_service_that_never_answers_may_have_acted() {
     let stub = Stub::start().await;
     stub.on(TOKEN, Act::Hang);
     let identity = identity(&stub);
@@ -187,7 +187,7 @@ async fn a_named_wait_comes_with_the_verdict() {
 }
 
 #[tokio::test]
-async fn a_token_ends_by_the_clock_of_the_answer_it_came_with() {
+async fn expires_in_counts_from_the_date_of_its_response() {
     let stub = Stub::start().await;
     let date = "content-type: application/json\r\ndate: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
     stub.on(TOKEN, Act::with_headers(200, date, GOOD));
@@ -200,7 +200,7 @@ async fn a_token_ends_by_the_clock_of_the_answer_it_came_with() {
 }
 
 #[tokio::test]
-async fn no_error_tells_what_the_provider_said() {
+async fn no_error_contains_words_of_the_provider() {
     let stub = Stub::start().await;
     let identity = identity(&stub);
 
@@ -220,7 +220,7 @@ async fn no_error_tells_what_the_provider_said() {
 }
 
 #[tokio::test]
-async fn an_exchange_shows_code_redirect_and_verifier() {
+async fn an_exchange_sends_code_redirect_and_verifier() {
     let stub = Stub::start().await;
     stub.on(TOKEN, Act::json(200, GOOD));
     let redirect = "http://localhost:8400/Callback";

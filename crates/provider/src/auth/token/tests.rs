@@ -22,7 +22,7 @@ fn access() -> Value {
     })
 }
 
-/// The same with one member set, or taken away.
+/// With one member set, or removed.
 fn with(mut payload: Value, name: &str, value: Value) -> Value {
     let members = payload.as_object_mut().unwrap();
     match value {
@@ -32,7 +32,7 @@ fn with(mut payload: Value, name: &str, value: Value) -> Value {
     payload
 }
 
-/// The public half of a key, read from a file as anybody's would be.
+/// The public half of a key, read from a file.
 fn key(signer: &Signer) -> VerifyingKey {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("key.pem");
@@ -120,7 +120,7 @@ fn an_audience_is_one_of_those_that_are_set() {
 }
 
 #[test]
-fn only_the_signature_of_a_known_key_over_exactly_this_text_holds() {
+fn only_a_known_keys_signature_of_this_text_is_accepted() {
     let payload = access().to_string();
     let good = FIRST.sign_text(r#"{"alg":"RS256"}"#, &payload);
     assert_eq!(word(check_access(&good)), "good");
@@ -188,7 +188,7 @@ fn an_identity_token_belongs_to_one_login_and_its_tokens() {
 }
 
 #[test]
-fn claims_are_read_and_the_last_of_two_counts() {
+fn the_last_of_two_equal_claims_counts() {
     let payload = format!(
         r#"{{"$id":"1","$id":"2","iss":"https://cloud.example","aud":"r","exp":{end},"client_id":"client",
         "scope":["openid","a"],"sub":"s","given_name":"Ana","email":"ana@example.com","svc.es.clientid":"t","nbf":{NOW}}}"#,
@@ -226,7 +226,7 @@ fn claim_of_another_type_is_missing() {
 }
 
 #[test]
-fn the_end_that_a_token_tells_is_read_without_trust_and_without_harm() {
+fn the_unverified_expiry_of_any_text_is_read_safely() {
     assert_eq!(unverified_expiry_ms(&SECOND.sign(&access())), Some(NOW_MS + 3_600_000));
     for token in ["", "a", "a.b.c", "a.bnVsbA.c", "..", "a.e30.c"] {
         assert_eq!(unverified_expiry_ms(token), None, "{token}");

@@ -103,7 +103,7 @@ fn share(counts: &[u32], allowed: f64) -> f64 {
 }
 
 #[test]
-fn the_rate_settles_within_a_tenth_of_what_is_allowed_and_a_quiet_time_before_changes_nothing() {
+fn the_rate_settles_within_a_tenth_of_the_limit() {
     for (most, seconds, settle, run) in [
         (50, 1.0, 20, 60),
         (100, 2.0, 30, 90),
@@ -127,7 +127,7 @@ fn the_rate_settles_within_a_tenth_of_what_is_allowed_and_a_quiet_time_before_ch
 }
 
 #[test]
-fn ten_minutes_of_nothing_but_refusals_cut_once_and_are_over_with_the_last() {
+fn ten_minutes_of_refusals_cut_the_rate_once() {
     let mut scene = Run::new(10.0);
     scene.busy(60, &mut |_| Ok(()));
     let mut asked = 0;
@@ -143,7 +143,7 @@ fn ten_minutes_of_nothing_but_refusals_cut_once_and_are_over_with_the_last() {
 }
 
 #[test]
-fn a_burst_of_refusals_is_forgotten_within_a_minute() {
+fn the_rate_recovers_from_a_burst_within_a_minute() {
     for (name, every, told) in [("half", 2, 1), ("one in ten", 10, 2), ("half, long waits", 2, 5)] {
         let mut scene = Run::new(50.0);
         scene.busy(60, &mut |_| Ok(()));
@@ -163,7 +163,7 @@ fn a_burst_of_refusals_is_forgotten_within_a_minute() {
 }
 
 #[test]
-fn a_limit_that_was_raised_tenfold_is_used_after_a_quarter_of_an_hour() {
+fn a_limit_raised_tenfold_is_used_after_15_minutes() {
     let mut window = Window::new(20, 1.0);
     let mut scene = Run::new(200.0);
     scene.busy(120, &mut |now| window.ask(now));
@@ -176,7 +176,7 @@ fn a_limit_that_was_raised_tenfold_is_used_after_a_quarter_of_an_hour() {
 }
 
 #[test]
-fn a_limit_that_was_cut_to_a_tenth_is_kept_to_soon() {
+fn a_limit_cut_to_a_tenth_is_soon_kept() {
     for (most, seconds, settle) in [(500, 1.0, 50), (600, 60.0, 200)] {
         let allowed = f64::from(most) / seconds / 10.0;
         let mut window = Window::new(most, seconds);
@@ -193,7 +193,7 @@ fn a_limit_that_was_cut_to_a_tenth_is_kept_to_soon() {
 }
 
 #[test]
-fn without_a_refusal_the_setting_is_reached_within_seconds_and_never_passed() {
+fn without_a_refusal_the_rate_reaches_the_setting_in_seconds() {
     let start = Instant::now();
     let mut adaptive = AdaptiveRate::new(200.0, start, 1);
     assert!(adaptive.rate <= 10.0);
@@ -207,7 +207,7 @@ fn without_a_refusal_the_setting_is_reached_within_seconds_and_never_passed() {
 }
 
 #[test]
-fn a_long_pause_for_what_others_sent_cuts_no_deeper_than_any_other() {
+fn a_long_pause_without_own_requests_cuts_no_deeper() {
     let start = Instant::now();
     let mut adaptive = AdaptiveRate::new(10.0, start, 1);
     let now = start + Duration::from_secs(9);
@@ -220,7 +220,7 @@ fn a_long_pause_for_what_others_sent_cuts_no_deeper_than_any_other() {
 }
 
 #[test]
-fn a_rate_that_nobody_wants_does_not_grow() {
+fn an_unused_rate_does_not_grow() {
     let start = Instant::now();
     let mut adaptive = AdaptiveRate::new(100.0, start, 1);
     let before = adaptive.rate;
@@ -231,7 +231,7 @@ fn a_rate_that_nobody_wants_does_not_grow() {
 }
 
 #[test]
-fn refusals_of_one_storm_cut_once_and_the_longest_pause_counts() {
+fn refusals_of_one_storm_cut_once_and_pause_for_the_longest() {
     let start = Instant::now();
     let mut adaptive = AdaptiveRate::new(10.0, start, 1);
     adaptive.advance(start + Duration::from_secs(9), true);
@@ -251,7 +251,7 @@ fn refusals_of_one_storm_cut_once_and_the_longest_pause_counts() {
 }
 
 #[test]
-fn a_pause_after_which_nothing_passed_is_doubled_up_to_half_a_minute_and_cuts_nothing() {
+fn a_fruitless_pause_doubles_up_to_30_s_and_cuts_nothing() {
     let mut now = Instant::now();
     let mut adaptive = AdaptiveRate::trusting(10.0, now, 1);
     let second = Duration::from_secs(1);
@@ -272,7 +272,7 @@ fn a_pause_after_which_nothing_passed_is_doubled_up_to_half_a_minute_and_cuts_no
 }
 
 #[test]
-fn another_part_of_the_limit_is_used_at_once_and_another_setting_does_not_raise_what_was_found() {
+fn a_new_share_scales_the_rate_and_a_new_setting_does_not() {
     let now = Instant::now();
     let mut adaptive = AdaptiveRate::trusting(5.0, now, 1);
     adaptive.refused(now, Some(Duration::from_secs(1)), 0);
@@ -288,7 +288,7 @@ fn another_part_of_the_limit_is_used_at_once_and_another_setting_does_not_raise_
 }
 
 #[test]
-fn a_wait_that_is_not_named_doubles_until_something_passes() {
+fn an_unnamed_wait_doubles_until_a_request_passes() {
     let start = Instant::now();
     let mut adaptive = AdaptiveRate::new(10.0, start, 1);
     let whole = |pause: Duration, seconds: u64| {
