@@ -1,4 +1,4 @@
-//! Codes and refresh tokens, as the provider takes and refuses them.
+//! Codes and refresh tokens, accepted and rejected by the provider.
 
 use std::time::Duration;
 
@@ -20,22 +20,22 @@ use super::{REDIRECT, clock, identity, log_in, press, provider, refresh, refresh
 use crate::product::simulator::{ACCOUNTING_SCOPES, Client, PAYROLL_SCOPES, pass, start};
 
 crate::tests! {
-    plain a_login_ends_with_tokens_that_the_apis_take;
+    plain a_login_returns_tokens_that_the_apis_accept;
     plain each_area_has_its_own_scopes;
-    plain a_login_works_over_tls_with_the_certificate_that_is_set;
-    plain pkce_is_used_when_it_is_set_and_only_then;
+    plain a_login_works_over_tls_with_the_configured_authority;
+    plain pkce_is_used_only_if_configured;
     plain a_code_is_redeemed_once;
     plain an_identity_token_in_the_callback_does_no_harm;
-    plain a_rotated_token_follows_the_former_and_the_former_ends_all;
-    plain a_token_that_is_not_rotated_may_be_left_out;
-    plain a_wrong_secret_is_told_apart_from_a_lost_grant;
-    plain a_service_that_is_away_leaves_open_what_became_of_the_token_and_takes_it_later;
-    plain a_service_that_fails_is_left_alone_and_no_token_finds_out_whether_it_answers_again;
-    plain a_refresh_that_is_alone_finds_out_whether_the_service_answers_again;
-    plain a_code_that_is_pasted_ends_the_login_without_a_redirect;
+    plain reusing_a_rotated_token_ends_the_grant;
+    plain a_refresh_token_that_stays_may_be_left_out;
+    plain a_wrong_client_secret_is_not_a_lost_grant;
+    plain a_refresh_during_an_outage_is_unknown_and_works_later;
+    plain a_refresh_is_not_the_probe_of_a_failing_service;
+    plain a_refresh_is_the_probe_if_there_is_no_other_request;
+    plain a_pasted_code_completes_a_login_without_redirect;
 }
 
-async fn a_login_ends_with_tokens_that_the_apis_take() {
+async fn a_login_returns_tokens_that_the_apis_accept() {
     let simulator = start(|_| {}).await;
 
     let entered = log_in(&provider(&simulator), Area::Accounting).await;
@@ -44,7 +44,7 @@ async fn a_login_ends_with_tokens_that_the_apis_take() {
     assert!(!client.companies().await.is_empty());
     assert!(entered.claims.email.is_some());
     assert_eq!(entered.claims.client.as_deref(), Some("simulated-client"));
-    // By the provider's clock, which stands at another day than this machine's.
+    // By the provider's clock, which shows another day than this machine's.
     let left = entered.granted.access_expires_ms.unwrap() - entered.claims.ends_ms;
     assert!(left.abs() < 30_000, "{left} ms apart");
 }
@@ -63,7 +63,7 @@ async fn each_area_has_its_own_scopes() {
     assert_eq!(log_in(&provider, Area::Accounting).await.scopes, narrow);
 }
 
-async fn a_login_works_over_tls_with_the_certificate_that_is_set() {
+async fn a_login_works_over_tls_with_the_configured_authority() {
     let simulator = start(|settings| settings.tls = Tls::Generated).await;
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("ca.pem");
@@ -77,7 +77,7 @@ async fn a_login_works_over_tls_with_the_certificate_that_is_set() {
     refreshed(&identity(&provider), &entered.granted.refresh.unwrap()).await;
 }
 
-async fn pkce_is_used_when_it_is_set_and_only_then() {
+async fn pkce_is_used_only_if_configured() {
     let simulator = start(|_| {}).await;
     let mut provider = provider(&simulator);
 
@@ -99,7 +99,7 @@ async fn pkce_is_used_when_it_is_set_and_only_then() {
     }
 }
 
-/// An access and a refresh token, and a service that has failed so often that it is left alone.
+/// An access and a refresh token of a service that has failed until its circuit opened.
 async fn left_alone(simulator: &Simulator) -> (identity::Identity, Secret, Secret) {
     let provider = provider(simulator);
     let granted = log_in(&provider, Area::Accounting).await.granted;
@@ -116,7 +116,7 @@ async fn left_alone(simulator: &Simulator) -> (identity::Identity, Secret, Secre
     (identity, access, token)
 }
 
-async fn a_service_that_fails_is_left_alone_and_no_token_finds_out_whether_it_answers_again() {
+async fn a_refresh_is_not_the_probe_of_a_failing_service() {
     let simulator = start(|_| {}).await;
     let (identity, access, token) = left_alone(&simulator).await;
     let count = || simulator.provider().identity.exchange_count();
@@ -129,7 +129,7 @@ async fn a_service_that_fails_is_left_alone_and_no_token_finds_out_whether_it_an
     assert!(matches!(error.retry(), Retry::After(_)), "{error:?}");
     assert_eq!(count(), before, "a token was presented to a service that is left alone");
 
-    // The keys are asked for at the same time: that request is the probe, and fails once more.
+    // The keys are requested at the same time: that request is the probe, and fails.
     let faults = vec![IdentityFault {
         on: Endpoint::Discovery,
         effect: Effect::Status(Status::try_from(503).unwrap()),
@@ -157,7 +157,7 @@ async fn a_service_that_fails_is_left_alone_and_no_token_finds_out_whether_it_an
     assert_eq!(count(), before + 1);
 }
 
-async fn a_refresh_that_is_alone_finds_out_whether_the_service_answers_again() {
+async fn a_refresh_is_the_probe_if_there_is_no_other_request() {
     let simulator = start(|_| {}).await;
     let (identity, _, token) = left_alone(&simulator).await;
 
@@ -205,7 +205,7 @@ async fn an_identity_token_in_the_callback_does_no_harm() {
     login.finish(code).await.unwrap();
 }
 
-async fn a_rotated_token_follows_the_former_and_the_former_ends_all() {
+async fn reusing_a_rotated_token_ends_the_grant() {
     let simulator = start(|_| {}).await;
     let provider = provider(&simulator);
     let entered = log_in(&provider, Area::Accounting).await;
@@ -222,7 +222,7 @@ async fn a_rotated_token_follows_the_former_and_the_former_ends_all() {
     assert!(matches!(ended, RefreshOutcome::Refused(OAuthCode::InvalidGrant)), "{ended:?}");
 }
 
-async fn a_token_that_is_not_rotated_may_be_left_out() {
+async fn a_refresh_token_that_stays_may_be_left_out() {
     let simulator = start(|_| {}).await;
     simulator.provider().turn(|knobs| {
         knobs.identity.rotate_absolute = false;
@@ -241,7 +241,7 @@ async fn a_token_that_is_not_rotated_may_be_left_out() {
     assert!(second.access_expires_ms > first.access_expires_ms);
 }
 
-async fn a_wrong_secret_is_told_apart_from_a_lost_grant() {
+async fn a_wrong_client_secret_is_not_a_lost_grant() {
     let simulator = start(|_| {}).await;
     let mut provider = provider(&simulator);
     let token = log_in(&provider, Area::Accounting).await.granted.refresh.unwrap();
@@ -261,7 +261,7 @@ async fn a_wrong_secret_is_told_apart_from_a_lost_grant() {
     assert!(matches!(lost, RefreshOutcome::Refused(OAuthCode::InvalidGrant)), "{lost:?}");
 }
 
-async fn a_service_that_is_away_leaves_open_what_became_of_the_token_and_takes_it_later() {
+async fn a_refresh_during_an_outage_is_unknown_and_works_later() {
     let simulator = start(|_| {}).await;
     let provider = provider(&simulator);
     let token = log_in(&provider, Area::Accounting).await.granted.refresh.unwrap();
@@ -270,16 +270,16 @@ async fn a_service_that_is_away_leaves_open_what_became_of_the_token_and_takes_i
 
     let away = refresh(&identity, &token).await;
 
-    // A proxy may say so after its service has done the work.
+    // A proxy may answer so after its service has done the work.
     assert!(
         matches!(away, RefreshOutcome::Unknown(identity::Error::Unavailable { status: 503, .. })),
         "{away:?}"
     );
-    // Here it had not, and the token is good for another try.
+    // Here it had not, and the token is valid for another try.
     refreshed(&identity, &token).await;
 }
 
-async fn a_code_that_is_pasted_ends_the_login_without_a_redirect() {
+async fn a_pasted_code_completes_a_login_without_redirect() {
     let simulator = start(|_| {}).await;
     let provider = provider(&simulator);
     let login = PendingLogin::begin(&provider, Area::Accounting, login::OUT_OF_BAND, &clock()).unwrap();
