@@ -5,14 +5,12 @@
 //! ```
 //!
 //! - The worker's configuration sets the policy, and connectors cannot widen it. Otherwise every REST user who can create
-//!   connectors
-//! could choose where keys and tokens are sent.
+//!   connectors could choose where keys and tokens are sent.
 //! - Without a list, all public hosts are allowed; private, loopback and link-local ones are not.
 //! - With a list, only listed hosts are allowed. An entry with a full host name also allows private addresses. A `*.suffix` entry
-//! allows public addresses only, because many parties may control the names below a suffix.
+//!   allows public addresses only, because many parties may control the names below a suffix.
 //! - A name is checked twice: as text, and with the addresses that DNS returns for each connection. So a name whose address
-//!   changes in
-//! between (DNS rebinding) reaches no private network.
+//!   changes in between (DNS rebinding) reaches no private network.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},

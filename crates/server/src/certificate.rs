@@ -2,8 +2,7 @@
 //!
 //! - Open connections keep their certificate; the next handshake uses the new one.
 //! - If the files cannot be used, such as halfway through a renewal, the old certificate stays, the log says so once, and the
-//!   next
-//! check reads the files again.
+//!   next check reads the files again.
 //! - The authorities for client certificates ([`Certificates::load_verifying`]) reload together with the pair.
 
 use std::{

@@ -6,15 +6,13 @@
 //! ```
 //!
 //! Each handshake runs in its own task, so a silent client blocks nobody. A stop ends in order: stop accepting, let running
-//! requests
-//! finish until the deadline, then cut the rest.
+//! requests finish until the deadline, then cut the rest.
 //!
 //! - An inactive connection loses its slot: it ends after [`Options::head`] without a byte and without a running handler, whether
-//!   it
-//! sends no request, sends half of one, or does not read its response. Handlers limit how long they wait for a request body.
+//!   it sends no request, sends half of one, or does not read its response. Handlers limit how long they wait for a request body.
 //! - A new connection does not wait for an idle one: when all slots are taken, the connection that has been without a request for
-//! longest is evicted. Connections with a running request are not; if all have one, the new connection waits, and the next ones
-//! wait in the kernel's queue.
+//!   longest is evicted. Connections with a running request are not; if all have one, the new connection waits, and the next ones
+//!   wait in the kernel's queue.
 //! - One address cannot take all slots ([`Options::per_address`]), and one request head takes at most 32 KiB of memory.
 //! - A failing connection ends alone. A failing accept (no descriptors left) is retried after a moment.
 
@@ -71,8 +69,7 @@ pub struct Options {
     /// HTTPS with this configuration, else plain HTTP. Its ALPN list decides whether HTTP/2 is offered.
     pub tls: Option<Arc<rustls::ServerConfig>>,
     /// Open connections, at least one. One more evicts the connection that has been without a request for longest, or waits if
-    /// all
-    /// have one.
+    /// all have one.
     pub connections: usize,
     /// Time limit of a TLS handshake.
     pub handshake: Duration,

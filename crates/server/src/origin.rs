@@ -8,8 +8,7 @@ use ipnet::IpNet;
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// The nearest address that is not a trusted proxy. A client can write anything into `X-Forwarded-For`, but each proxy appends
-/// the
-/// address that it saw, so the right-most address that is no proxy counts. If that entry is not an address, the proxy itself
+/// the address that it saw, so the right-most address that is no proxy counts. If that entry is not an address, the proxy itself
 /// counts.
 pub fn of(peer: IpAddr, headers: &HeaderMap, proxies: &[IpNet]) -> IpAddr {
     let mut nearest = peer.to_canonical();

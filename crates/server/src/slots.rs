@@ -5,8 +5,8 @@
 //! - A connection with a running request is never evicted. If all connections have one, the new connection waits.
 //! - Idle time starts when the last request ended, or when the connection started. Sending a head byte by byte does not reset it.
 //! - No connection is evicted within [`EVICTION_GRACE`] of that moment, so that a burst of new connections cannot evict each
-//!   other
-//! before they send a request. It also bounds the work: each connection is examined once per grace time, and once when it ends.
+//!   other before they send a request. It also bounds the work: each connection is examined once per grace time, and once when it
+//!   ends.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -39,8 +39,7 @@ pub(super) struct Slots {
 struct SlotTable {
     next: u64,
     /// Connections by a lower bound of their idle start. Each request moves the true value, which is read only when the
-    /// connection
-    /// comes first.
+    /// connection comes first.
     order: BTreeMap<(Instant, u64), Arc<Activity>>,
     /// The key of each connection in `order`.
     keys: HashMap<u64, Instant>,
@@ -69,8 +68,7 @@ impl Slots {
     }
 
     /// Evicts the connection that has been idle for longest, if its grace time is over. Returns when to try again if no slot
-    /// becomes
-    /// free until then.
+    /// becomes free until then.
     fn evict_one(&self, now: Instant) -> Instant {
         let mut taken = self.taken.lock();
         while let Some(first) = taken.order.first_entry() {

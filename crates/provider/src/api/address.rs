@@ -21,8 +21,7 @@ pub(super) enum Context<'a> {
 
 impl<'a> Context<'a> {
     /// Contexts to try for reading a company by its id, in this order. The API document names the first for reads after an event;
-    /// other
-    /// material names `none` for records that belong to no company.
+    /// other material names `none` for records that belong to no company.
     pub(super) const fn of_company(company: &'a str) -> [Self; 3] {
         [Self::Company(company), Self::None, Self::Absent]
     }

@@ -50,8 +50,7 @@ pub enum Acted {
 }
 
 /// Who sent an error response. Only the API itself knows that an object is missing or gone; an answer of the gateway or a proxy,
-/// or
-/// an empty page, is about the path to it.
+/// or an empty page, is about the path to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnsweredBy {
     /// The gateway, before it called an API.

@@ -9,7 +9,7 @@
 //! - Only `request` sends. Headers, waiting and the verdict on a response are in that module and nowhere else.
 //! - A call ends by [`CallOptions::deadline`], whatever the provider does.
 //! - The call itself waits out a rate limit and replaces a rejected token once. The caller retries everything else, by
-//! [`Error::retry`].
+//!   [`Error::retry`].
 //! - Ids and filters are opaque: they are encoded, never parsed.
 //! - No error, log line or metric shows a key, token or password, nor more of a response than a short, redacted excerpt.
 //!

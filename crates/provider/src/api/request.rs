@@ -267,8 +267,7 @@ impl Core {
     }
 
     /// Whether another token could help. A token that was valid when the request was sent (`elapsed` ago) was not the reason, and
-    /// the
-    /// provider may have acted.
+    /// the provider may have acted.
     fn is_about_token(&self, call: &Call<'_>, error: &Error, access: &Access, elapsed: Duration) -> bool {
         match error.cause {
             Cause::Token { .. } => !self.quirks.is_for_lack_of_a_right(call, access),

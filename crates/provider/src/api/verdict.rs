@@ -1,8 +1,7 @@
 //! The verdict on an unsuccessful response, by status, headers and body.
 //!
 //! The gateway and the APIs have error bodies of their own: `{"statusCode", "message"}` and `{"ok": false, "httpCode", …}`. Which
-//! of
-//! them answered decides what a 401, 403 or 404 means.
+//! of them answered decides what a 401, 403 or 404 means.
 
 use std::time::Duration;
 
@@ -92,8 +91,7 @@ fn asks_for_key(headers: &HeaderMap) -> bool {
 }
 
 /// The wait that a message names: `17 seconds`, or a time span such as `in 1.02:03:04`. A time without such a word before it may
-/// be
-/// a time of day.
+/// be a time of day.
 fn wait_in(message: &str) -> Option<Duration> {
     let words: Vec<&str> = message
         .split(|character: char| character.is_whitespace() || character == ',')

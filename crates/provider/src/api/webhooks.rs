@@ -164,8 +164,7 @@ impl Accounting {
     }
 
     /// Calls about one webhook. The document shows no body for 404 and 410, so if the origin of such an answer is unknown, the
-    /// event
-    /// names are read: if the resource answers there, its path works and the API itself answered.
+    /// event names are read: if the resource answers there, its path works and the API itself answered.
     async fn ask_about<T>(
         &self,
         resource: AccountingResource,

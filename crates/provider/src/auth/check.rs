@@ -1,8 +1,7 @@
 //! Verifies tokens by a provider's settings: keys, issuers, audiences and clock.
 //!
 //! - Before a token is rejected for its times, the provider's time is fetched if it was not observed recently: this machine's
-//!   clock
-//! may have been wrong from the start.
+//!   clock may have been wrong from the start.
 //! - Before a signature is rejected, a file of keys is read again.
 //!
 //! On failure: [`Error::Rule`] means that the token breaks a rule; [`Error::Keys`] says nothing about the token.

@@ -1,11 +1,9 @@
 //! The discovery document of the identity service: its issuer, and the address of its keys.
 //!
 //! The issuer's host may differ from the service's (it does with this provider), and the keys may be on a third host. That host
-//! must
-//! be allowed by `provider.hosts.allowed`, and must have TLS. Only a service on this machine or in a private network may name a
-//! private host for its keys, and only a service on this machine may name a local host without TLS. The service's configured
-//! address
-//! decides, not the `issuer` in the document.
+//! must be allowed by `provider.hosts.allowed`, and must have TLS. Only a service on this machine or in a private network may
+//! name a private host for its keys, and only a service on this machine may name a local host without TLS. The service's
+//! configured address decides, not the `issuer` in the document.
 
 use serde_json::{Map, Value};
 use url::Url;

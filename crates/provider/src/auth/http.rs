@@ -133,11 +133,11 @@ impl Resolve for GuardedDns {
 /// # Errors
 /// The body exceeds the limit or is incomplete.
 pub(crate) async fn read_bounded(mut response: Response, limit: usize) -> Result<Bytes, ReadError> {
-    let told = response.content_length().and_then(|length| usize::try_from(length).ok());
-    if told.is_some_and(|length| length > limit) {
+    let length = response.content_length().and_then(|length| usize::try_from(length).ok());
+    if length.is_some_and(|length| length > limit) {
         return Err(ReadError::TooLarge { limit });
     }
-    let mut body = BytesMut::with_capacity(told.unwrap_or_default().min(MAX_PREALLOCATED_BYTES));
+    let mut body = BytesMut::with_capacity(length.unwrap_or_default().min(MAX_PREALLOCATED_BYTES));
     while let Some(chunk) = response.chunk().await.map_err(|error| ReadError::Broken(error.without_url()))? {
         if body.len() + chunk.len() > limit {
             return Err(ReadError::TooLarge { limit });
@@ -187,9 +187,9 @@ impl ProviderClock {
         // A cached response has the time of its creation in `Date`, and the time since then in `Age`.
         let age: i64 = text(headers, &AGE).and_then(|age| age.parse::<u32>().ok()).unwrap_or_default().into();
         // `Date` is rounded down to seconds.
-        let told = date.saturating_add(age * 1_000).saturating_add(500);
-        *self.0.observed_ms.write() = Some((told, lapse::now()));
-        self.compare(told.saturating_sub(local_ms()));
+        let observed = date.saturating_add(age * 1_000).saturating_add(500);
+        *self.0.observed_ms.write() = Some((observed, lapse::now()));
+        self.compare(observed.saturating_sub(local_ms()));
     }
 
     /// Milliseconds since 1970.

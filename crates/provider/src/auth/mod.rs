@@ -69,8 +69,7 @@ impl Area {
     }
 
     /// Whether the connector uses tokens of the identity service for this area. For invoicing only if its scopes are set;
-    /// otherwise it
-    /// logs in with mail and password.
+    /// otherwise it logs in with mail and password.
     pub fn is_used(self, oauth: &OAuth) -> bool {
         !self.scopes_of(oauth).is_empty()
     }

@@ -8,12 +8,10 @@
 //! ```
 //!
 //! - Group, serial and revision are in the envelope in plain text and authenticated, so that a reader can tell older envelopes
-//!   from
-//! newer ones, and other groups' from its own. Version 1 has none of them; it is still read, but no longer written.
+//!   from newer ones, and other groups' from its own. Version 1 has none of them; it is still read, but no longer written.
 //! - An envelope opens only under the record key that it was sealed for: a copy under another key is damaged.
 //! - The kid identifies the key without revealing anything about it. With a previous key in the ring both keys open; only the
-//!   current
-//! key seals.
+//!   current key seals.
 //! - Dead letters are signed with another key, so that signatures reveal nothing about the encryption key.
 //! - Nonces are random: at two writes per hour and grant, 2^32 writes under one key are far away.
 //!
@@ -160,8 +158,7 @@ impl Keyring {
     }
 
     /// Signs the parts of a dead letter with the current key (HMAC-SHA256). Each part is prefixed with its length, so that the
-    /// borders
-    /// between parts are signed too.
+    /// borders between parts are signed too.
     pub fn sign_letter<'a>(&self, parts: impl IntoIterator<Item = &'a [u8]>) -> String {
         let tag = self.current.tag(parts);
         format!("{SIGNATURE_VERSION}:{}:{}", self.current.id, BASE64.encode(tag))

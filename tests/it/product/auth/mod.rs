@@ -1,6 +1,5 @@
 //! `tributary auth`, from the printed URL to the grant in the topic, against the simulated provider and a real Kafka. [`login`]
-//! scripts
-//! the browser, so that it can misbehave; [`browser`] uses a real one.
+//! scripts the browser, so that it can misbehave; [`browser`] uses a real one.
 
 mod browser;
 mod login;

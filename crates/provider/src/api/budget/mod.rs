@@ -9,7 +9,7 @@
 //! - A lower priority gets what the higher ones leave, and the lower ones together at least a tenth of the requests.
 //! - A company at its limit delays only its own requests.
 //! - A refusal pauses its company or everything for the time that the provider names, and cuts the rate. `state` decides which of
-//! the two, `adaptive_rate` by how much.
+//!   the two, `adaptive_rate` by how much.
 //! - The last quarter of the in-flight limit is not for snapshots, so that slow pages do not block events.
 //! - A caller that stops waiting uses no budget; dropping a [`Permit`] admits the next request.
 //!

@@ -29,10 +29,8 @@ pub(super) struct Registration {
 
 impl Budgets {
     /// The budget for an address and key. Requested rates combine to the larger values, because the provider sees one caller;
-    /// `None`
-    /// requests nothing, and the defaults apply if all do. A request counts until the returned budget and its clones are dropped,
-    /// so
-    /// shared objects, such as a client, use a budget with `None`.
+    /// `None` requests nothing, and the defaults apply if all do. A request counts until the returned budget and its clones are
+    /// dropped, so shared objects, such as a client, use a budget with `None`.
     pub fn of(&self, base_url: &Url, key: &Secret, rates: Option<Rates>) -> Budget {
         let name: BudgetKey = (base_url.as_str().to_owned(), Sha256::digest(key.reveal()).into());
         let mut budgets = self.0.lock();

@@ -282,8 +282,7 @@ async fn a_timeout_names_the_company_or_the_pause() {
 }
 
 /// Fifty companies; the provider allows the first `limited` ones one request per second and the others all. Returns what the
-/// others
-/// sent in each minute, what the first ones sent and were refused, and the scene.
+/// others sent in each minute, what the first ones sent and were refused, and the scene.
 fn companies(limited: usize, minutes: usize) -> (Vec<usize>, usize, usize, Scene) {
     let mut scene = Scene::new(50.0, 2.0);
     let names: Vec<String> = (0..50).map(|number| format!("company {number}")).collect();

@@ -58,8 +58,7 @@ impl Invoicing {
     }
 
     /// Creates a webhook, through `invoicing.egress.proxy` if it is set: the provider compares the receiver's address with the
-    /// client's.
-    /// The webhook works once its receiver has answered the echo.
+    /// client's. The webhook works once its receiver has answered the echo.
     ///
     /// # Errors
     /// See [`Error`]. Unless [`Error::acted`] is [`crate::api::Acted::No`], a webhook may exist.

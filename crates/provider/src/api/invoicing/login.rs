@@ -7,9 +7,9 @@
 //!
 //! - Callers share one login. It has its own timeout, because the first caller may have a short deadline.
 //! - A token lives for an hour and cannot be renewed. A new login starts shortly before it ends; if that fails, the token is used
-//! until its end.
+//!   until its end.
 //! - A rejected password is not retried: the provider locks users out. A new [`InvoicingTokens`], as a restarted task creates it,
-//! tries again.
+//!   tries again.
 //! - A token that is rejected right after its login does not cause another login.
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -171,8 +171,8 @@ impl Inner {
         }
         // In its own task, so that a caller that leaves does not end it for the others.
         let login = tokio::spawn(Arc::clone(self).log_in());
-        let given_up = |_| Err(("the login was cancelled".to_owned(), Retry::Later));
-        let running = login.map(move |ended| ended.unwrap_or_else(given_up)).boxed().shared();
+        let cancelled = |_| Err(("the login was cancelled".to_owned(), Retry::Later));
+        let running = login.map(move |result| result.unwrap_or_else(cancelled)).boxed().shared();
         (state.running, state.tried) = (Some(running.clone()), Some(Instant::now()));
         Ok(running)
     }

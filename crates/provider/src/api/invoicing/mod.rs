@@ -2,8 +2,7 @@
 //!
 //! A login returns a token for an hour. Selecting one of the user's companies with it returns the token for all other calls
 //! ([`InvoicingTokens`]). The only [`LoginMethod`] so far is [`Password`]. If `invoicing.oauth.scopes` is set, tokens come from
-//! the
-//! identity service instead, and none of this is used.
+//! the identity service instead, and none of this is used.
 
 mod hooks;
 mod login;

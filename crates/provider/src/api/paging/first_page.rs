@@ -12,9 +12,8 @@
 //! | empty | empty | unknown: the list is empty either way |
 //!
 //! 1 needs evidence, because a wrong 1 skips the first page unnoticed. A wrong 0 is noticed: the first two pages are the same,
-//! and
-//! no pass over the list counts. A shorter page 1 begins with the same rows only if no page precedes it, because a preceding page
-//! would shift its first row. One match may be chance while rows move, so it takes two.
+//! and no pass over the list counts. A shorter page 1 begins with the same rows only if no page precedes it, because a preceding
+//! page would shift its first row. One match may be chance while rows move, so it takes two.
 //!
 //! One call at a time learns the number of a path; others wait for it.
 //!

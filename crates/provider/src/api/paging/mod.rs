@@ -2,8 +2,7 @@
 //!
 //! The provider guarantees neither an order nor full pages, and rows move between pages while a list is read. So only emptiness
 //! ends a list: a short or empty page, followed by an empty one. Anomalies are counted ([`Oddities`]), and never end the list
-//! early
-//! or drop a row. `X-Pagination` is passed on, but not relied on.
+//! early or drop a row. `X-Pagination` is passed on, but not relied on.
 //!
 //! The caller reads the pages and remembers the rows. A [`PageWalk`] observes one page after the other and says which one to read
 //! next. It sends nothing, and can be stored and continued elsewhere.
@@ -190,13 +189,13 @@ impl PageWalk {
         match page.total {
             Total::Absent => {}
             Total::Unreadable => odd.header += 1,
-            Total::Reported(told) => {
-                let changed = self.total.is_some_and(|before| before != told.total_count);
+            Total::Reported(pagination) => {
+                let changed = self.total.is_some_and(|before| before != pagination.total_count);
                 let number = u64::from(page.number);
                 let foreign = ![Some(number), page.base.map(|base| number - 1 + u64::from(base))]
-                    .contains(&Some(told.current_page));
+                    .contains(&Some(pagination.current_page));
                 odd.total += u64::from(changed || foreign);
-                self.total = Some(told.total_count);
+                self.total = Some(pagination.total_count);
             }
         }
         let before = self.short;

@@ -12,28 +12,24 @@
 //! ```
 //!
 //! To present the refresh token T(n), a worker first commits an [`Intent`] for serial n. Only then it sends the token, once, and
-//! only
-//! within the intent's window. It commits the response before anybody uses the new tokens.
+//! only within the intent's window. It commits the response before anybody uses the new tokens.
 //!
 //! - Every change names its base: login, serial and intent. A late change with another base gets [`Conflict`] and changes
 //!   nothing.
 //! - A response to T(n) is accepted as long as n is the serial of the same login, even under another worker's intent: it contains
-//! T(n+1), which nobody else has.
+//!   T(n+1), which nobody else has.
 //! - Presenting T(n) again takes a new intent, committed [`GRACE`] after the window of the previous one has closed. The second
-//!   worker
-//! counts that time from when it first saw the previous intent, so no clocks of two machines are compared.
+//!   worker counts that time from when it first saw the previous intent, so no clocks of two machines are compared.
 //! - An intent with an unknown outcome stays open until the outcome is known: withdrawing a later intent does not undo it.
 //! - A login is valid for the origins that were configured when it was made; see [`Login::may_go_to`].
 //! - A login supersedes everything. A token set is identified by its login and serial. Serials continue under the same name,
-//!   unless
-//! the previous record cannot be opened.
+//!   unless the previous record cannot be opened.
 //!
 //! What can be lost: T(n+1), if its only holder dies between the provider's rotation and the commit, or if the response is lost.
 //! Then the intent stays open, T(n) is tried once more, and the grant becomes [`State::Lost`] with the reason. If the provider
-//! ends
-//! a grant whose token is presented twice, the same happens when a holder returns that was frozen, or cut off from the topic, for
-//! longer than the wait: it cannot be told from a dead one. Waiting longer than required before the second try makes that rarer,
-//! but cannot rule it out.
+//! ends a grant whose token is presented twice, the same happens when a holder returns that was frozen, or cut off from the
+//! topic, for longer than the wait: it cannot be told from a dead one. Waiting longer than required before the second try makes
+//! that rarer, but cannot rule it out.
 
 mod record;
 #[cfg(any(test, feature = "samples"))]
@@ -98,8 +94,7 @@ pub struct Login {
     /// The identity service of the tokens. The refresh token is presented only there.
     pub auth_url: String,
     /// Origins that access tokens may be sent to: those of `provider.base.url` at the time of the login. Empty in logins from
-    /// before
-    /// origins were recorded; see [`Login::may_go_to`].
+    /// before origins were recorded; see [`Login::may_go_to`].
     #[serde(default)]
     pub origins: Vec<String>,
 }
@@ -229,8 +224,7 @@ pub fn origin(address: &Url) -> String {
 
 impl Login {
     /// Whether its tokens may be sent to a URL. A login without origins is valid only for hosts that `provider.hosts.allowed`
-    /// lists in
-    /// full, because the login itself does not limit where its tokens go.
+    /// lists in full, because the login itself does not limit where its tokens go.
     #[must_use]
     pub fn may_go_to(&self, address: &Url, hosts: &HostPolicy) -> bool {
         match self.origins.as_slice() {
@@ -298,33 +292,31 @@ impl Grant {
     /// # Errors
     /// There is another intent or none; or its worker may still present the token.
     pub fn recover(&self, orphan: &Base, watched: Duration, intent: Intent) -> Result<Self, Conflict> {
-        let stands = self.standing(orphan).ok_or(Conflict::Changed)?;
-        if watched < stands.patience() {
+        let current = self.intent_of(orphan).ok_or(Conflict::Changed)?;
+        if watched < current.patience() {
             return Err(Conflict::Early);
         }
-        let intent = Intent { cause: Cause::Recovery, origin: stands.origin.clone(), ..intent };
+        let intent = Intent { cause: Cause::Recovery, origin: current.origin.clone(), ..intent };
         Ok(self.with(State::Refreshing { intent }))
     }
 
     /// Withdraws an announcement, because the provider has certainly not accepted the token under it. After a recovery the
-    /// outcome of
-    /// the earlier refresh is still unknown, so the intent stays, and the next worker may recover at once.
+    /// outcome of the earlier refresh is still unknown, so the intent stays, and the next worker may recover at once.
     ///
     /// # Errors
     /// The intent is not current any more.
     pub fn withdraw(&self, base: &Base) -> Result<Self, Conflict> {
-        let stands = self.standing(base).ok_or(Conflict::Changed)?;
-        Ok(match stands.cause {
+        let current = self.intent_of(base).ok_or(Conflict::Changed)?;
+        Ok(match current.cause {
             Cause::Due | Cause::Refused => self.with(State::Ready),
             Cause::Recovery => {
-                self.with(State::Refreshing { intent: Intent { withdrawn: true, ..stands.clone() } })
+                self.with(State::Refreshing { intent: Intent { withdrawn: true, ..current.clone() } })
             }
         })
     }
 
     /// Stores the tokens that the provider issued for the refresh token of the base. Also if another worker's intent is current,
-    /// or
-    /// the grant is lost: see the module head.
+    /// or the grant is lost: see the module head.
     ///
     /// # Errors
     /// The serial or login differs, or somebody has logged out. The tokens are useless.
@@ -343,8 +335,8 @@ impl Grant {
     /// # Errors
     /// The intent is not current any more.
     pub fn lose(&self, base: &Base, reason: &str, at_ms: i64) -> Result<Self, Conflict> {
-        let stands = self.standing(base).ok_or(Conflict::Changed)?;
-        let origin = (stands.cause == Cause::Recovery).then(|| stands.origin.clone());
+        let current = self.intent_of(base).ok_or(Conflict::Changed)?;
+        let origin = (current.cause == Cause::Recovery).then(|| current.origin.clone());
         Ok(self.with(State::Lost { origin, reason: reason.to_owned(), at_ms }))
     }
 
@@ -366,7 +358,7 @@ impl Grant {
     }
 
     /// The current intent, if it is the base's.
-    fn standing(&self, base: &Base) -> Option<&Intent> {
+    fn intent_of(&self, base: &Base) -> Option<&Intent> {
         self.intent().filter(|intent| {
             self.login.id == base.login && self.serial == base.serial && intent.id == base.intent
         })
@@ -386,7 +378,7 @@ impl Intent {
 
 impl TokenPair {
     fn new(issued: Issued, refresh: Secret, scopes: Vec<String>) -> Self {
-        let Issued { access, expires_in, scopes: told, at_ms, .. } = issued;
+        let Issued { access, expires_in, scopes: granted, at_ms, .. } = issued;
         let life = milliseconds(expires_in.unwrap_or(ACCESS_LIFETIME));
         Self {
             access,
@@ -394,7 +386,7 @@ impl TokenPair {
             access_expires_ms: at_ms.saturating_add(life),
             refresh,
             refresh_since_ms: at_ms,
-            scopes: told.unwrap_or(scopes),
+            scopes: granted.unwrap_or(scopes),
         }
     }
 }

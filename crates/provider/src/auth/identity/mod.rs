@@ -5,13 +5,12 @@
 //! ```
 //!
 //! - Each call presents its token at most once: no pooled connection, no retry, no redirect, HTTP/1.1 only. The [`Gate`] is
-//!   called
-//! just before the body is written, so that a process that was frozen while connecting sends nothing.
+//!   called just before the body is written, so that a process that was frozen while connecting sends nothing.
 //! - [`RefreshOutcome`] says whether the provider may have acted; callers never guess it from an error.
 //! - Only the needed members of a response are read. Otherwise a bad member would cost a rotated token.
 //! - Errors hold nothing of a body. `oauth2` keeps bodies in its parse errors; they are dropped unread.
 //! - After repeated failures the service rests ([`circuit`](base::circuit)), for all that share its circuit. A refresh is used as
-//! the probe only if no other request is available.
+//!   the probe only if no other request is available.
 
 mod response;
 mod transport;
@@ -297,7 +296,8 @@ impl Identity {
         redirect: &str,
         verifier: Option<&Secret>,
     ) -> Result<Granted, Error> {
-        let once = TokenRequest::new(&self.0.clients, Arc::new(|| true), Instant::now() + self.0.limit);
+        let token_request =
+            TokenRequest::new(&self.0.clients, Arc::new(|| true), Instant::now() + self.0.limit);
         let mut request = self
             .0
             .client
@@ -307,7 +307,7 @@ impl Identity {
             request = request.set_pkce_verifier(PkceCodeVerifier::new(verifier.reveal().to_owned()));
         }
         let pass = self.0.clients.circuit.pass(Instant::now() + MAX_CIRCUIT_WAIT).await?;
-        let outcome = self.judge(&once, request.request_async(&once).await);
+        let outcome = self.judge(&token_request, request.request_async(&token_request).await);
         report_to_circuit(pass, outcome.error());
         match outcome {
             RefreshOutcome::Granted(granted) => Ok(granted),
@@ -325,17 +325,16 @@ impl Identity {
     }
 
     /// Presents a refresh token once, if `gate` allows it, and waits for the response until `end`. If the future is dropped
-    /// before it
-    /// is done, the outcome is unknown.
+    /// before it is done, the outcome is unknown.
     pub async fn refresh(&self, token: &Secret, gate: Gate, end: Instant) -> RefreshOutcome {
         let pass = match self.0.clients.circuit.enter_last() {
             Ok(pass) => pass,
             Err(stays_open) => return RefreshOutcome::NotSent(stays_open.into()),
         };
-        let once = TokenRequest::new(&self.0.clients, gate, end);
+        let token_request = TokenRequest::new(&self.0.clients, gate, end);
         let token = RefreshToken::new(token.reveal().to_owned());
-        let answer = self.0.client.exchange_refresh_token(&token).request_async(&once).await;
-        let outcome = self.judge(&once, answer);
+        let answer = self.0.client.exchange_refresh_token(&token).request_async(&token_request).await;
+        let outcome = self.judge(&token_request, answer);
         report_to_circuit(pass, outcome.error());
         outcome
     }
@@ -367,41 +366,41 @@ impl Identity {
 
     fn judge(
         &self,
-        once: &TokenRequest<'_>,
+        token_request: &TokenRequest<'_>,
         answer: Result<TokenBody, RequestTokenError<Failure, OAuthErrorBody>>,
     ) -> RefreshOutcome {
         let malformed = |what| Failure { error: Error::Malformed { what }, may_have_acted: true };
         let failure = match answer {
             Ok(answer) => match answer.granted(self.clock().now_ms()) {
                 Some(granted) => {
-                    once.ended(None);
+                    token_request.ended(None);
                     return RefreshOutcome::Granted(granted);
                 }
                 None => malformed("the access token is empty"),
             },
             Err(RequestTokenError::Request(failure)) => failure,
             Err(RequestTokenError::ServerResponse(refusal)) => {
-                match (refusal.error.as_str(), once.status()) {
-                    ("temporarily_unavailable", _) => once.unanswered(false),
-                    ("server_error", _) => once.unanswered(true),
+                match (refusal.error.as_str(), token_request.status()) {
+                    ("temporarily_unavailable", _) => token_request.unanswered(false),
+                    ("server_error", _) => token_request.unanswered(true),
                     (code, Some(status)) if is_refusal(code, status) => {
-                        once.ended(None);
+                        token_request.ended(None);
                         return RefreshOutcome::Refused(OAuthCode::read(code));
                     }
                     // Something between us and the service.
-                    (_, status) => once.unanswered(unread_by_service(status)),
+                    (_, status) => token_request.unanswered(unread_by_service(status)),
                 }
             }
             // Both may hold words of the provider, even a token: dropped unread.
-            Err(RequestTokenError::Parse(..) | RequestTokenError::Other(_)) => match once.status() {
+            Err(RequestTokenError::Parse(..) | RequestTokenError::Other(_)) => match token_request.status() {
                 Some(200) => malformed("it is not JSON with an access_token"),
-                status @ Some(_) => once.unanswered(unread_by_service(status)),
+                status @ Some(_) => token_request.unanswered(unread_by_service(status)),
                 None => {
                     Failure { error: Error::Malformed { what: "no request was made" }, may_have_acted: false }
                 }
             },
         };
-        once.ended(Some(&failure.error));
+        token_request.ended(Some(&failure.error));
         if failure.may_have_acted {
             RefreshOutcome::Unknown(failure.error)
         } else {

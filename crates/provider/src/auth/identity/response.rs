@@ -1,8 +1,7 @@
 //! The token endpoint's response, read only as far as needed.
 //!
 //! These types replace those of `oauth2`, which reject a whole response for one bad member (`"3600"` as a string, a list of
-//! scopes),
-//! and with it the refresh token.
+//! scopes), and with it the refresh token.
 
 use oauth2::{AccessToken, ErrorResponse, RefreshToken, Scope, TokenResponse, basic::BasicTokenType};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -35,7 +34,7 @@ impl TokenBody {
     /// The tokens, at this time of the provider's clock; `None` if the access token is empty.
     pub(super) fn granted(self, now_ms: i64) -> Option<Granted> {
         let access = Some(self.access_token.into_secret()).filter(|text| !text.trim().is_empty())?;
-        let told = self.expires_in.map(|seconds| {
+        let expires_ms = self.expires_in.map(|seconds| {
             let wait_ms = i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1_000);
             now_ms.saturating_add(wait_ms)
         });
@@ -43,7 +42,7 @@ impl TokenBody {
         let secret = |text: String| Some(Secret::new(text)).filter(|token| !token.is_empty());
         Some(Granted {
             // `expires_in` and the token's own `exp` may differ: use the earlier one.
-            access_expires_ms: [told, token::unverified_expiry_ms(&access)].into_iter().flatten().min(),
+            access_expires_ms: [expires_ms, token::unverified_expiry_ms(&access)].into_iter().flatten().min(),
             access: Secret::new(access),
             refresh: self.refresh_token.map(RefreshToken::into_secret).and_then(secret),
             identity: self.id_token.map(AccessToken::into_secret).and_then(secret),

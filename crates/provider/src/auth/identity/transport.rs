@@ -78,12 +78,12 @@ impl HttpClients {
         let is_ours = address.origin() == self.origin;
         let pass =
             if is_ours { Some(self.circuit.pass(Instant::now() + MAX_CIRCUIT_WAIT).await?) } else { None };
-        let begun = Instant::now();
+        let started = Instant::now();
         let fetched = self.try_get(address, limit).await;
         if let Some(pass) = pass {
             report_to_circuit(pass, fetched.as_ref().err());
         }
-        count(fetched.as_ref().err().map_or(ApiOutcome::Ok, outcome), begun.elapsed());
+        count(fetched.as_ref().err().map_or(ApiOutcome::Ok, outcome), started.elapsed());
         fetched
     }
 
@@ -116,7 +116,7 @@ pub(super) struct Failure {
 pub(super) struct TokenRequest<'a> {
     clients: &'a HttpClients,
     gate: Gate,
-    begun: Instant,
+    started: Instant,
     end: Instant,
     guard: Arc<SendGuard>,
     /// Status of the response; 0 before it.
@@ -128,7 +128,7 @@ impl<'a> TokenRequest<'a> {
         Self {
             clients,
             gate,
-            begun: Instant::now(),
+            started: Instant::now(),
             end,
             guard: Arc::new(SendGuard(Mutex::new(SendState::Waiting))),
             status: AtomicU16::new(0),
@@ -149,7 +149,7 @@ impl<'a> TokenRequest<'a> {
     /// Counts the end of the request, with its failure if there is one.
     pub(super) fn ended(&self, failure: Option<&Error>) {
         let outcome = failure.map_or_else(|| self.status().map_or(ApiOutcome::Malformed, by_status), outcome);
-        count(outcome, self.begun.elapsed());
+        count(outcome, self.started.elapsed());
     }
 
     async fn send(&self, request: HttpRequest) -> Result<HttpResponse, Failure> {
@@ -178,8 +178,7 @@ impl<'a> TokenRequest<'a> {
         match status.as_u16() {
             429 => return Err(Failure { error: refusal, may_have_acted: false }),
             // A 503 with a wait comes from the service itself. Without one it may come from a proxy whose service was cut off in
-            // the middle
-            // of its work.
+            // the middle of its work.
             503 => {
                 let may_have_acted = refusal.retry() == Retry::Later;
                 return Err(Failure { error: refusal, may_have_acted });
@@ -193,8 +192,7 @@ impl<'a> TokenRequest<'a> {
         }
         let body = body.map_err(|error| Failure { error: unread(error), may_have_acted: true })?;
         // The content type says little, and rejecting a token for it would lose the token. `oauth2` requires this type, and no
-        // byte order
-        // mark.
+        // byte order mark.
         answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         *answer.body_mut() = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&body).to_vec();
         Ok(answer)

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! - A key set is used for a day. A missing key causes a refetch, at most once a minute, so that a rotation is noticed and forged
-//! tokens do not flood the provider. A file is reread for a missing key, as often.
+//!   tokens do not flood the provider. A file is reread for a missing key, as often.
 //! - Concurrent callers cause one fetch.
 //! - Unusable keys of a set are skipped.
 //!
@@ -228,8 +228,7 @@ impl KeySet {
     }
 
     /// Keys with that name, else keys without a name; all keys for a token without a name. The signature decides: a name only
-    /// saves
-    /// work, and shows that a set is outdated.
+    /// saves work, and shows that a set is outdated.
     fn candidates(&self, kid: Option<&str>, x5t: Option<&str>) -> Vec<VerifyingKey> {
         let chosen = |choose: &dyn Fn(&VerifyingKey) -> bool| -> Vec<VerifyingKey> {
             self.keys.iter().filter(|key| choose(key)).cloned().collect()

@@ -204,8 +204,7 @@ impl PendingLogin {
     }
 
     /// Takes pasted text: the code that the provider shows, or the URL that the browser was redirected to. Only the URL contains
-    /// the
-    /// state; a bare code is trusted because the person brought it.
+    /// the state; a bare code is trusted because the person brought it.
     ///
     /// # Errors
     /// It belongs to another login, or is no code.

@@ -6,13 +6,12 @@
 //!
 //! - Only [`verify`] creates [`Claims`], so they prove that the token was valid at that moment.
 //! - Nothing of a payload is used before its signature is verified, except for `unverified_expiry_ms`, which only decides when to
-//! request the next token.
+//!   request the next token.
 //! - The time is an argument: this module has no clock.
 //! - The last of duplicate members counts: the provider's own tokens have `$id` twice.
 //!
 //! Not `jsonwebtoken`, because all of its validation would have to be off: it uses this machine's clock, takes only whole
-//! seconds,
-//! accepts a token without `iss`, ignores `crit`, and rejects a key set with one unknown key or with keys only in `x5c`.
+//! seconds, accepts a token without `iss`, ignores `crit`, and rejects a key set with one unknown key or with keys only in `x5c`.
 //!
 //! On failure: a [`TokenRule`] names the broken rule and the setting behind it. It never repeats the token.
 
@@ -244,8 +243,8 @@ impl TokenPurpose<'_> {
                 }
                 for (name, what, companion) in [("at_hash", "access token", access), ("c_hash", "code", code)]
                 {
-                    let (Some(told), Some(companion)) = (claims.text(name), companion) else { continue };
-                    if !same(told, &half_hash(companion)) {
+                    let (Some(hash), Some(companion)) = (claims.text(name), companion) else { continue };
+                    if !same(hash, &half_hash(companion)) {
                         return Err(TokenRule::Companion(what));
                     }
                 }

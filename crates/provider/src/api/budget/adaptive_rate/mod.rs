@@ -3,22 +3,18 @@
 //! The rule, for the application and for each company:
 //! 1. Start with a part of the setting and double each second, until the first refusal (429, or 403 for a quota).
 //! 2. A refusal pauses everything for the time that the provider names, or for a growing time if it names none, and cuts the rate
-//!   to
-//! 85% of the refused one.
+//!    to 85% of the refused one.
 //! 3. Return within seconds to 93% of the refused rate, then creep: the creep accelerates while there is no refusal, so that any
-//! distance up to the setting takes minutes. A constant limit is touched about once a minute.
+//!    distance up to the setting takes minutes. A constant limit is touched about once a minute.
 //! 4. If the provider names five seconds or more, its window is long, and what passed in it tells the rate: set it at once.
 //! 5. Refusals in close succession may be a burst. If the rate before them was sustained for [`BURST_OVER_SECONDS`], then after
-//!   that
-//! time without a refusal it doubles every [`RISE_DOUBLING_SECONDS`] until it is back at 93% of the former rate. If that is
-//! refused
-//! too, the lower limit is real, and the rate creeps from there.
+//!    that time without a refusal it doubles every [`RISE_DOUBLING_SECONDS`] until it is back at 93% of the former rate. If that
+//!    is refused too, the lower limit is real, and the rate creeps from there.
 //! 6. A refusal before anything has passed says nothing about the rate: it doubles the last pause and cuts nothing.
 //!
 //! - One pause, one cut: refusals of requests that were sent before the cut only lengthen the pause.
 //! - The rate grows only while requests wait for it, because an unused rate is not known to be allowed. For the same reason,
-//!   passed
-//! requests are counted only while requests wait all the time: a quiet day says nothing about a limit.
+//!   passed requests are counted only while requests wait all the time: a quiet day says nothing about a limit.
 //!
 //! Under endless demand, with a setting ten times the limit, and waits named in whole seconds (this module's tests verify it):
 //!
@@ -31,10 +27,8 @@
 //! | 600 in 60 s | 0.99 | 0.99 |
 //!
 //! After ten minutes of refusals only: 93% of the setting within half a minute. After half a minute in which every second request
-//! is
-//! refused: 93% of the former rate within a minute. A limit raised tenfold is used after 11 minutes. A limit cut to a tenth is
-//! kept
-//! after half a minute, or from the second refusal of a long window.
+//! is refused: 93% of the former rate within a minute. A limit raised tenfold is used after 11 minutes. A limit cut to a tenth is
+//! kept after half a minute, or from the second refusal of a long window.
 
 use std::time::Duration;
 

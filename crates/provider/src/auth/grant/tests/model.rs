@@ -1,9 +1,8 @@
 //! Explores all orders of events of two workers, the provider, the network, kills and time.
 //!
 //! The workers do the steps of the grant refresher on the real [`Grant`]. The topic is one record, which only the last holder of
-//! the
-//! transactional id can write. The clock has four ticks; a window and the grace time take one tick each. A request that is sent
-//! within a window is delivered by the next tick, or never. A worker without a step while the clock advances is frozen.
+//! the transactional id can write. The clock has four ticks; a window and the grace time take one tick each. A request that is
+//! sent within a window is delivered by the next tick, or never. A worker without a step while the clock advances is frozen.
 
 use std::{
     collections::{BTreeSet, HashSet},
