@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! accept ──▶ slot ──▶ its own task: handshake ──▶ HTTP/1.1 or 2 ──▶ router
-//! └─ ends on: idle timeout, eviction, stop, cut
+//!                                                     └─ ends on: idle timeout, eviction, stop, cut
 //! ```
 //!
 //! Each handshake runs in its own task, so a silent client blocks nobody. A stop ends in order: stop accepting, let running

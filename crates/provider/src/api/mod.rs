@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! call ─▶ circuit ─▶ token ─▶ budget: priority, company, application ─▶ send ─▶ read, bounded ─▶ verdict ─▶ typed answer
-//! ▲         ▲ another, once, after 401            ▲ pause and cut after 429, quota        │
-//! └─────────┴──────────────── again ──────────────┴───────────────────────────────────────┘
+//!            ▲         ▲ another, once, after 401            ▲ pause and cut after 429, quota        │
+//!            └─────────┴──────────────── again ──────────────┴───────────────────────────────────────┘
 //! ```
 //!
 //! - Only `request` sends. Headers, waiting and the verdict on a response are in that module and nowhere else.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! person ──▶ login: code ──▶ identity: tokens ──▶ token: verified with keys ──▶ grant (sealed) ──▶ grant store
-//! ▲ refresh                  ▲ discovery
+//!                                 ▲ refresh                  ▲ discovery
 //! API client ◀── Tokens: the current token, or a replacement for a rejected one
 //! ```
 //!

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! setting ──HKDF-SHA256──┬─ info "seal" ──▶ key        grant ──▶ AES-GCM(key, random nonce, AAD) ──▶ Envelope
-//! ├─ info "id" ────▶ kid                              ▲ version, kid, record key,
-//! │                                                    group, serial, revision
-//! └─ info "dead-letters" ──▶ key of [`Keyring::sign_letter`]
+//!                        ├─ info "id" ────▶ kid                              ▲ version, kid, record key,
+//!                        │                                                    group, serial, revision
+//!                        └─ info "dead-letters" ──▶ key of [`Keyring::sign_letter`]
 //! ```
 //!
 //! - Group, serial and revision are in the envelope in plain text and authenticated, so that a reader can tell older envelopes

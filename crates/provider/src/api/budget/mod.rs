@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! request ─▶ priority: webhook ▶ repair ▶ snapshot ─▶ company's bucket ─▶ application's bucket ─▶ in-flight limit ─▶ sent
-//! FIFO; every tenth to a lower one                   ▲ rate: adaptive_rate ◀── 429, quota ◀── response
+//!                  FIFO; every tenth to a lower one                         ▲ rate: adaptive_rate ◀── 429, quota ◀── response
 //! ```
 //!
 //! - The provider counts by subscription key, so all clients of a key in this process share one budget ([`Budgets`]).

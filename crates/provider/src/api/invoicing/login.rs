@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! token wanted ─▶ current token valid? ─▶ use it
-//! └ no: one login at a time: method ─▶ companies ─▶ selection ─▶ token, in memory only
+//!                    └ no: one login at a time: method ─▶ companies ─▶ selection ─▶ token, in memory only
 //! ```
 //!
 //! - Callers share one login. It has its own timeout, because the first caller may have a short deadline.
