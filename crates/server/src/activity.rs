@@ -25,7 +25,8 @@ use tokio_util::io::{InspectReader, InspectWriter};
 /// Activity of one connection.
 #[derive(Debug)]
 pub(super) struct Activity {
-    started: Instant,
+    /// When the connection started.
+    pub(super) started: Instant,
     /// Last activity, in microseconds since `started`.
     touch: AtomicU64,
     /// One lock, so that an evicted connection starts no request and a connection with a request is not evicted.
@@ -49,11 +50,6 @@ impl Activity {
         let started = Instant::now();
         let state = ConnectionState { working: 0, idle_since: started, evicted: false };
         Self { started, touch: AtomicU64::new(0), state: Mutex::new(state), end_requested: Notify::new() }
-    }
-
-    /// When the connection started.
-    pub(super) const fn started(&self) -> Instant {
-        self.started
     }
 
     /// Time since the last activity; zero while there is work.

@@ -154,15 +154,15 @@ impl Certificates {
                     }
                 }
                 Err(error) => {
-                    let told = Chain(&error).to_string();
-                    if told != failing {
+                    let error = Chain(&error).to_string();
+                    if error != failing {
                         metrics::certificate_loaded(false);
                         tracing::error!(
                             certificate = %self.chain.display(),
-                            error = told,
+                            error = error,
                             "cannot use the changed certificate; the previous one stays in use"
                         );
-                        failing = told;
+                        failing = error;
                     }
                 }
             }
@@ -377,8 +377,8 @@ mod tests {
             if let Some(text) = text {
                 fs::write(&authorities, text).unwrap();
             }
-            let told = Chain(&load().unwrap_err()).to_string();
-            assert!(told.starts_with("read the certificates of client authorities: "), "{told}");
+            let error = Chain(&load().unwrap_err()).to_string();
+            assert!(error.starts_with("read the certificates of client authorities: "), "{error}");
         }
         fs::write(&authorities, authority()).unwrap();
 
@@ -403,9 +403,9 @@ mod tests {
         let secret = fs::read_to_string(&key).unwrap();
         let unfit = Certificates::load(&chain, &key).unwrap_err();
 
-        let told = Chain(&missing).to_string();
+        let error = Chain(&missing).to_string();
 
-        assert!(told.contains(&chain.display().to_string()), "{told}");
+        assert!(error.contains(&chain.display().to_string()), "{error}");
         let line = secret.lines().nth(1).unwrap();
         assert!(!format!("{unfit:?} {}", Chain(&unfit)).contains(line));
     }

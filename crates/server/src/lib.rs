@@ -5,7 +5,7 @@
 //!                                                     └─ ends on: idle timeout, eviction, stop, cut
 //! ```
 //!
-//! Each handshake runs in its own task, so a silent client blocks nobody. A stop ends in order: stop accepting, let running
+//! Each handshake runs in its own task, so a silent client blocks no other. A stop ends in order: stop accepting, let running
 //! requests finish until the deadline, then cut the rest.
 //!
 //! - An inactive connection loses its slot: it ends after [`Options::head`] without a byte and without a running handler, whether
@@ -58,7 +58,7 @@ const CUT_TIMEOUT: Duration = Duration::from_secs(1);
 const MAX_STREAMS: u32 = 64;
 /// Size limit of a request head, ten times what our clients send.
 const MAX_HEAD_BYTES: usize = 32 << 10;
-/// The same for HTTP/2, where header compression lets one byte on the wire stand for a whole header in memory.
+/// The same for HTTP/2, where header compression can expand one byte on the wire to a whole header in memory.
 const MAX_HEADER_LIST_BYTES: u32 = 8 << 10;
 /// Reset HTTP/2 streams that were not accepted yet; one more ends the connection.
 const MAX_PENDING_RESETS: usize = 20;
@@ -225,7 +225,7 @@ async fn accept(listener: TcpListener, listener_state: Arc<Listener>) {
                     continue;
                 }
             };
-            // Before taking a slot, so that an address over its limit costs nobody theirs.
+            // Before taking a slot, so that an address over its limit takes no slot.
             let Some(place) = listener_state.addresses.enter(peer.ip()) else {
                 metrics::connection_refused();
                 tracing::debug!(%peer, "refused a connection: the address is at its connection limit");

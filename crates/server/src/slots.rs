@@ -94,7 +94,7 @@ impl Slots {
 
     fn fill(self: &Arc<Self>, permit: OwnedSemaphorePermit) -> Slot {
         let activity = Arc::new(Activity::new());
-        let now = activity.started();
+        let now = activity.started;
         let mut taken = self.taken.lock();
         let id = taken.next;
         taken.next += 1;
@@ -137,17 +137,17 @@ mod tests {
     }
 
     /// Indices of the connections that were evicted.
-    fn told(held: &[Slot]) -> Vec<usize> {
-        let told =
+    fn evicted(held: &[Slot]) -> Vec<usize> {
+        let evicted =
             |(index, slot): (usize, &Slot)| slot.activity.end_requested().now_or_never().map(|_| index);
-        held.iter().enumerate().filter_map(told).collect()
+        held.iter().enumerate().filter_map(evicted).collect()
     }
 
     /// Evicts at now + `later`. Returns the evicted indices and the wait until the next attempt.
     fn room_in(slots: &Slots, held: &[Slot], later: Duration) -> (Vec<usize>, Duration) {
         let now = Instant::now() + later;
         let again = slots.evict_one(now);
-        (told(held), again.saturating_duration_since(now))
+        (evicted(held), again.saturating_duration_since(now))
     }
 
     #[tokio::test]
@@ -171,7 +171,7 @@ mod tests {
 
         let years = (1..1_000)
             .map(|step| room_in(&slots, &held, step * EVICTION_GRACE).0)
-            .find(|told| !told.is_empty());
+            .find(|evicted| !evicted.is_empty());
         assert_eq!(years, None);
         drop(first);
 
@@ -183,15 +183,15 @@ mod tests {
         let slots = Slots::new(1);
         let held = filled(&slots, 1);
 
-        let half = held[0].activity.started() + EVICTION_GRACE / 2;
+        let half = held[0].activity.started + EVICTION_GRACE / 2;
         let again = slots.evict_one(half).saturating_duration_since(half);
-        let early = told(&held);
+        let early = evicted(&held);
         assert!(early.is_empty() && again <= EVICTION_GRACE / 2, "{early:?} {again:?}");
         drop(held[0].activity.work());
         // Due by its start, but not by the end of its request.
-        slots.evict_one(held[0].activity.started() + EVICTION_GRACE);
+        slots.evict_one(held[0].activity.started + EVICTION_GRACE);
 
-        assert_eq!(told(&held), [0; 0]);
+        assert_eq!(evicted(&held), [0; 0]);
         assert_eq!(room_in(&slots, &held, EVICTION_GRACE).0, [0]);
     }
 

@@ -253,7 +253,7 @@ impl Error {
         self
     }
 
-    /// Whether the failure is about this request or about the whole provider cannot be told from it. If other requests succeed
+    /// Whether the failure is about this request or about the whole provider is unclear. If other requests succeed
     /// meanwhile, it is this request. A rate limit is neither.
     pub fn may_be_alone(&self) -> bool {
         use Cause::{NotJson, Server, Timeout, Truncated, Unreachable};

@@ -62,7 +62,7 @@ use crate::{
 /// Order of requests when the budget is short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
-    /// Somebody waits: records behind events, and subscriptions.
+    /// Interactive work: records of events, and subscriptions.
     Webhook,
     /// Repairs of gaps.
     Repair,

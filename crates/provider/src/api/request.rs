@@ -109,7 +109,7 @@ impl AreaClient {
 impl Core {
     pub(super) fn new(options: &Options, budget: Budget, clock: ProviderClock) -> Result<Self, Cause> {
         let hosts = &options.transport.hosts;
-        hosts.check(&options.base_url).map_err(ClientSetupError::new("cannot use provider.base.url"))?;
+        hosts.check(&options.base_url).map_err(ClientSetupError::wrap("cannot use provider.base.url"))?;
         let client = || -> Result<reqwest::ClientBuilder, Cause> {
             let builder = http::builder(&options.transport)?;
             // A load balancer may keep a connection open whose other end is gone.
@@ -121,19 +121,19 @@ impl Core {
             Some(proxy) => {
                 let what = "cannot use invoicing.egress.proxy";
                 // The address may hold a password, which the error would show.
-                let unusable = || ClientSetupError::new(what)("it is not the address of a proxy");
+                let unusable = || ClientSetupError::wrap(what)("it is not the address of a proxy");
                 let address = Url::parse(proxy.reveal()).map_err(|_| unusable())?;
-                hosts.check(&address).map_err(ClientSetupError::new(what))?;
+                hosts.check(&address).map_err(ClientSetupError::wrap(what))?;
                 let proxy = reqwest::Proxy::all(address).map_err(|_| unusable())?;
                 http::build(client()?.proxy(proxy))?
             }
         };
         let mut key_header = HeaderValue::from_str(options.subscription_key.reveal())
-            .map_err(ClientSetupError::new("cannot send provider.subscription.key in a header"))?;
+            .map_err(ClientSetupError::wrap("cannot send provider.subscription.key in a header"))?;
         key_header.set_sensitive(true);
         let version_header = options.api_version.as_deref().map(HeaderValue::from_str).transpose();
-        let version_header =
-            version_header.map_err(ClientSetupError::new("cannot send invoicing.api.version in a header"))?;
+        let version_header = version_header
+            .map_err(ClientSetupError::wrap("cannot send invoicing.api.version in a header"))?;
         Ok(Self {
             http,
             egress,

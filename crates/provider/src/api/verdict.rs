@@ -1,6 +1,6 @@
 //! The verdict on an unsuccessful response, by status, headers and body.
 //!
-//! The gateway and the APIs have error bodies of their own: `{"statusCode", "message"}` and `{"ok": false, "httpCode", …}`. Which
+//! The gateway and the APIs have different error bodies: `{"statusCode", "message"}` and `{"ok": false, "httpCode", …}`. Which
 //! of them answered decides what a 401, 403 or 404 means.
 
 use std::time::Duration;

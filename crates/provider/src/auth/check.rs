@@ -195,6 +195,6 @@ impl TokenVerifier {
         if !self.issuers.is_empty() {
             return self.issuers.clone();
         }
-        self.keys.issuer().into_iter().chain([self.service.root().to_owned()]).collect()
+        self.keys.issuer().into_iter().chain([self.service.0.root.clone()]).collect()
     }
 }

@@ -30,11 +30,11 @@ pub(super) struct Discovery {
 
 /// Fetches the document.
 pub(super) async fn fetch(identity: &Identity) -> Result<Discovery, Error> {
-    let address = format!("{}/.well-known/openid-configuration", identity.root());
+    let address = format!("{}/.well-known/openid-configuration", identity.0.root);
     let address = Url::parse(&address)
-        .map_err(ClientSetupError::new("cannot make the discovery address from provider.auth.url"))?;
+        .map_err(ClientSetupError::wrap("cannot make the discovery address from provider.auth.url"))?;
     let body = identity.fetch(&address, MAX_DOCUMENT_BYTES).await?;
-    read(&body, identity.address(), identity.hosts())
+    read(&body, &identity.0.address, &identity.0.hosts)
 }
 
 fn read(body: &[u8], service: &Url, hosts: &HostPolicy) -> Result<Discovery, Error> {

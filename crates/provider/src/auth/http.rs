@@ -62,7 +62,7 @@ pub(crate) enum ReadError {
 
 impl ClientSetupError {
     /// Adds to an error what was attempted.
-    pub fn new<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
+    pub fn wrap<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
         what: impl Into<String>,
     ) -> impl FnOnce(E) -> Self {
         move |source| Self { what: what.into(), source: source.into() }
@@ -96,7 +96,7 @@ pub fn builder(transport: &Transport) -> Result<reqwest::ClientBuilder, ClientSe
 /// # Errors
 /// TLS cannot be set up.
 pub fn build(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, ClientSetupError> {
-    builder.build().map_err(ClientSetupError::new("cannot set up TLS to the provider"))
+    builder.build().map_err(ClientSetupError::wrap("cannot set up TLS to the provider"))
 }
 
 /// The system's DNS, filtered by the worker's host policy. Each new connection resolves its name again, so a changed address is
@@ -248,7 +248,7 @@ pub(crate) fn milliseconds(duration: Duration) -> i64 {
 }
 
 fn authorities(path: &Path) -> Result<Vec<reqwest::Certificate>, ClientSetupError> {
-    read_authorities(path).map_err(ClientSetupError::new(format!(
+    read_authorities(path).map_err(ClientSetupError::wrap(format!(
         "cannot read the certificates of provider.ssl.ca.location {}",
         path.display()
     )))
@@ -298,8 +298,8 @@ mod tests {
             let connected = tokio::select! {
                 accepted = listener.accept() => accepted.is_ok(),
                 sent = client.get(&address).send() => {
-                    let told = base::retry::Chain(&sent.unwrap_err()).to_string();
-                    assert!(told.contains("provider.hosts.allowed"), "{told}");
+                    let error = base::retry::Chain(&sent.unwrap_err()).to_string();
+                    assert!(error.contains("provider.hosts.allowed"), "{error}");
                     false
                 }
             };
@@ -372,8 +372,8 @@ mod tests {
     #[tokio::test]
     async fn a_body_is_read_up_to_its_limit() {
         assert_eq!(read_bounded(pieces(&["abc", "def"]), 6).await.unwrap(), "abcdef");
-        let told = Response::from(http::Response::new("abcdef"));
-        for long in [pieces(&["abc", "defg"]), told] {
+        let whole = Response::from(http::Response::new("abcdef"));
+        for long in [pieces(&["abc", "defg"]), whole] {
             let limit = 5;
             assert!(matches!(read_bounded(long, limit).await, Err(ReadError::TooLarge { limit: 5 })));
         }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! - A token is used only after its grant was stored durably.
-//! - Expiry follows the provider's clock, which its responses tell; waits follow a monotonic clock.
+//! - Expiry follows the provider's clock, as its responses report it; waits follow a monotonic clock.
 //! - No error and no log line shows a token.
 
 pub mod check;
@@ -43,7 +43,7 @@ const ACCOUNTING_SCOPES: &[&str] = &[
 ];
 const PAYROLL_SCOPES: &[&str] = &["offline_access", "openid", "IDInfo", "SVC.ES.EquipoContex"];
 
-/// The API that a login is for. Each has a grant of its own, because the scopes differ.
+/// The API that a login is for. Each has its own grant, because the scopes differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Area {
@@ -155,14 +155,14 @@ pub enum Error {
     #[error("grant.encryption.key is not set, so no grant can be read: set it, the same on all workers")]
     NoKey,
     /// The grant does not exist.
-    #[error("nobody has logged in for the grant {grant}: run `{command}`")]
+    #[error("no login exists for the grant {grant}: run `{command}`")]
     Absent {
         /// Name of the grant.
         grant: String,
         /// Command to run.
         command: String,
     },
-    /// Somebody has logged out.
+    /// The grant was logged out.
     #[error("the grant {grant} was logged out: run `{command}`")]
     LoggedOut {
         /// Name of the grant.

@@ -7,7 +7,7 @@
 //!                        └─ info "dead-letters" ──▶ key of [`Keyring::sign_letter`]
 //! ```
 //!
-//! - Group, serial and revision are in the envelope in plain text and authenticated, so that a reader can tell older envelopes
+//! - Group, serial and revision are in the envelope in plain text and authenticated, so that a reader can distinguish older envelopes
 //!   from newer ones, and other groups' from its own. Version 1 has none of them; it is still read, but no longer written.
 //! - An envelope opens only under the record key that it was sealed for: a copy under another key is damaged.
 //! - The kid identifies the key without revealing anything about it. With a previous key in the ring both keys open; only the

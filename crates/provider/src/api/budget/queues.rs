@@ -84,7 +84,7 @@ impl Queues {
     /// priorities have reached the in-flight limit.
     ///
     /// # Errors
-    /// When a held line may go on; `None` if only a change can admit a request.
+    /// When a held line may continue; `None` if only a change can admit a request.
     pub(super) fn next(
         &mut self,
         companies: &mut CompanyRates,

@@ -1,6 +1,6 @@
 //! State and decisions of a budget, under one lock, at a moment that the caller names.
 //!
-//! The provider does not document what it counts by. A refusal therefore pauses and cuts its company, and the others go on. If
+//! The provider does not document what it counts by. A refusal therefore pauses and cuts its company, and the others continue. If
 //! another company's request is refused before any later request has passed, the application counts as refused too: everything
 //! pauses and is cut. A request without a company counts for the application at once. A company that was cut because of the
 //! application recovers within seconds, see [`super::adaptive_rate`].

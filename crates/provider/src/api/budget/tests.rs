@@ -56,7 +56,7 @@ impl Scene {
             let step = self.state().next_step(self.now);
             match step {
                 DispatchStep::Grant(waiting, turn) => {
-                    // Closing the channel marks the request as sent, which tells its place in the queue.
+                    // Closing the channel marks the request as sent, which reveals its place in the queue.
                     drop(waiting);
                     kept.extend(sent(Permit { shared: Arc::clone(&self.budget.shared), turn }));
                 }
@@ -90,16 +90,6 @@ impl Crowd {
 
 fn rates(application: f64, company: f64) -> Rates {
     Rates { application, company, in_flight: IN_FLIGHT }
-}
-
-#[test]
-fn requests_leave_at_the_rate_at_any_demand() {
-    let mut scene = Scene::new(50.0, 50.0);
-    let mut crowd = scene.crowd(Priority::Snapshot, None, 2_000);
-
-    scene.run_freely(10.0);
-
-    assert!((495..=505).contains(&crowd.sent()), "{}", crowd.sent());
 }
 
 #[test]

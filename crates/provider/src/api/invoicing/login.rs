@@ -105,7 +105,7 @@ impl InvoicingTokens {
         Self(Arc::new(Inner { client, method, state: Mutex::default() }))
     }
 
-    /// Whether the login was rejected for good.
+    /// Whether the login was rejected and is not retried.
     pub fn is_refused(&self) -> bool {
         self.0.state.lock().refused.is_some()
     }

@@ -48,7 +48,7 @@ fn plain(pages: &[&str]) -> (String, Oddities, Vec<u32>) {
     read(&pages)
 }
 
-fn told(current_page: u64, total_count: u64) -> Total {
+fn reported(current_page: u64, total_count: u64) -> Total {
     Total::Reported(Pagination { current_page, total_pages: 1, total_count })
 }
 
@@ -97,11 +97,12 @@ fn duplicate_rows_are_counted_and_kept() {
 
 #[test]
 fn a_wrong_total_is_counted_and_ends_nothing() {
-    let pages: &[(&[&str], Total)] = &[(&["ab"], told(1, 2)), (&["cd"], told(2, 5)), (&["e"], told(2, 5))];
+    let pages: &[(&[&str], Total)] =
+        &[(&["ab"], reported(1, 2)), (&["cd"], reported(2, 5)), (&["e"], reported(2, 5))];
     let (rows, oddities, asked) = read(pages);
     assert_eq!((rows.as_str(), oddities.total, asked.len()), ("abcde", 2, 4));
 
-    let (rows, oddities, _) = read(&[(&["ab"], told(1, 3)), (&["c"], told(2, 3))]);
+    let (rows, oddities, _) = read(&[(&["ab"], reported(1, 3)), (&["c"], reported(2, 3))]);
     assert_eq!((rows.as_str(), oddities), ("abc", Oddities::default()));
 
     let (rows, oddities, _) = read(&[(&["ab"], Total::Unreadable), (&["c"], Total::Unreadable)]);
@@ -145,8 +146,11 @@ fn x_pagination_is_read_or_unreadable() {
         )
     };
 
-    let told = Pagination { current_page: 2, total_pages: 3, total_count: 5 };
-    assert_eq!(of(r#"{"currentPage":2,"totalPages":3,"totalCount":5,"more":null}"#), Total::Reported(told));
+    let reported = Pagination { current_page: 2, total_pages: 3, total_count: 5 };
+    assert_eq!(
+        of(r#"{"currentPage":2,"totalPages":3,"totalCount":5,"more":null}"#),
+        Total::Reported(reported)
+    );
     for text in [
         "",
         "5",

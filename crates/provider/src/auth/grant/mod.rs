@@ -17,7 +17,7 @@
 //! - Every change names its base: login, serial and intent. A late change with another base gets [`Conflict`] and changes
 //!   nothing.
 //! - A response to T(n) is accepted as long as n is the serial of the same login, even under another worker's intent: it contains
-//!   T(n+1), which nobody else has.
+//!   T(n+1), which is stored nowhere else.
 //! - Presenting T(n) again takes a new intent, committed [`GRACE`] after the window of the previous one has closed. The second
 //!   worker counts that time from when it first saw the previous intent, so no clocks of two machines are compared.
 //! - An intent with an unknown outcome stays open until the outcome is known: withdrawing a later intent does not undo it.
@@ -28,7 +28,7 @@
 //! What can be lost: T(n+1), if its only holder dies between the provider's rotation and the commit, or if the response is lost.
 //! Then the intent stays open, T(n) is tried once more, and the grant becomes [`State::Lost`] with the reason. If the provider
 //! ends a grant whose token is presented twice, the same happens when a holder returns that was frozen, or cut off from the
-//! topic, for longer than the wait: it cannot be told from a dead one. Waiting longer than required before the second try makes
+//! topic, for longer than the wait: it looks like a dead one. Waiting longer than required before the second try makes
 //! that rarer, but cannot rule it out.
 
 mod record;
@@ -58,7 +58,7 @@ pub const GRACE: Duration = Duration::from_secs(10);
 const REFRESH_BEFORE_END_MS: i64 = 300_000;
 /// Random part of that time, so that grants of the same login hour do not refresh together.
 const REFRESH_JITTER: f64 = 0.2;
-/// Lifetime of an access token if the provider does not tell: the documented one.
+/// Lifetime of an access token if the response has none: the documented one.
 const ACCESS_LIFETIME: Duration = Duration::from_secs(3_600);
 
 /// The tokens of one login, and the state of its refresh.
@@ -121,11 +121,11 @@ pub struct TokenPair {
 pub struct Issued {
     /// Access token.
     pub access: Secret,
-    /// Its lifetime, if the provider tells.
+    /// Its lifetime, if the response has it.
     pub expires_in: Option<Duration>,
     /// Refresh token; `None` if the old one stays.
     pub refresh: Option<Secret>,
-    /// Scopes, if the provider tells.
+    /// Scopes, if the response has them.
     pub scopes: Option<Vec<String>>,
     /// When, by the provider's clock, in milliseconds since 1970.
     pub at_ms: i64,
@@ -151,7 +151,7 @@ pub enum State {
         /// When that was found, to show.
         at_ms: i64,
     },
-    /// Somebody has logged out.
+    /// The grant was logged out.
     Out {
         /// When, to show.
         at_ms: i64,
@@ -319,7 +319,7 @@ impl Grant {
     /// or the grant is lost: see the module head.
     ///
     /// # Errors
-    /// The serial or login differs, or somebody has logged out. The tokens are useless.
+    /// The serial or login differs, or the grant was logged out. The tokens are useless.
     pub fn answer(&self, base: &Base, issued: Issued) -> Result<Self, Conflict> {
         if self.login.id != base.login || self.serial != base.serial {
             return Err(Conflict::Changed);

@@ -62,16 +62,18 @@ type Client = oauth2::Client<
 
 /// The identity service for one OAuth client. Clones are cheap.
 #[derive(Debug, Clone)]
-pub struct Identity(Arc<Inner>);
+pub struct Identity(pub(super) Arc<Inner>);
 
 #[derive(Debug)]
-struct Inner {
+pub(super) struct Inner {
     client: Client,
     clients: HttpClients,
-    /// `{auth_url}/auth/core`.
-    root: String,
-    address: Url,
-    hosts: HostPolicy,
+    /// `{auth_url}/auth/core`, the base of the service's paths, which it may also use as its issuer.
+    pub(super) root: String,
+    /// `provider.auth.url`.
+    pub(super) address: Url,
+    /// Hosts that may be reached.
+    pub(super) hosts: HostPolicy,
     /// Timeout of a code exchange.
     limit: Duration,
 }
@@ -102,7 +104,7 @@ pub struct Granted {
     pub refresh: Option<Secret>,
     /// The identity token.
     pub identity: Option<Secret>,
-    /// Granted scopes; empty if the response does not tell, and then they are the requested ones.
+    /// Granted scopes; empty means the requested ones.
     pub scopes: Vec<String>,
 }
 
@@ -253,10 +255,10 @@ impl Identity {
     /// As [`Identity::new`].
     pub fn sharing(provider: &Provider, clock: ProviderClock, circuit: Arc<Circuit>) -> Result<Self, Error> {
         let hosts = provider.transport.hosts.clone();
-        hosts.check(&provider.auth_url).map_err(ClientSetupError::new("cannot use provider.auth.url"))?;
+        hosts.check(&provider.auth_url).map_err(ClientSetupError::wrap("cannot use provider.auth.url"))?;
         let root = format!("{}/auth/core", provider.auth_url.as_str().trim_end_matches('/'));
         let address =
-            || ClientSetupError::new("cannot make the identity service's addresses from provider.auth.url");
+            || ClientSetupError::wrap("cannot make the identity service's addresses from provider.auth.url");
         let client = oauth2::Client::new(ClientId::new(provider.oauth.client_id.clone()))
             .set_client_secret(ClientSecret::new(provider.oauth.client_secret.reveal().to_owned()))
             .set_auth_type(AuthType::RequestBody)
@@ -344,21 +346,6 @@ impl Identity {
         self.0.clients.get(address, limit).await
     }
 
-    /// `provider.auth.url`.
-    pub(super) fn address(&self) -> &Url {
-        &self.0.address
-    }
-
-    /// Hosts that may be reached.
-    pub(super) fn hosts(&self) -> &HostPolicy {
-        &self.0.hosts
-    }
-
-    /// The base of the service's paths, which it may also use as its issuer.
-    pub(super) fn root(&self) -> &str {
-        &self.0.root
-    }
-
     /// The provider's clock.
     pub fn clock(&self) -> &ProviderClock {
         &self.0.clients.clock
@@ -430,7 +417,7 @@ fn unread_by_service(status: Option<u16>) -> bool {
 
 fn redirect_url(redirect: &str) -> Result<RedirectUrl, Error> {
     Ok(RedirectUrl::new(redirect.to_owned())
-        .map_err(ClientSetupError::new("oauth.redirect.uri is not a URL"))?)
+        .map_err(ClientSetupError::wrap("oauth.redirect.uri is not a URL"))?)
 }
 
 /// Reports the end of a request to the circuit.

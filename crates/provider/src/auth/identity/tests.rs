@@ -139,7 +139,7 @@ async fn a_token_is_not_presented_once_the_gate_is_closed() {
 
 #[tokio::test]
 async fn the_gate_is_called_only_once_connected() {
-    // A listener that nobody serves: it accepts connections, but the TLS handshake never ends.
+    // A listener without a server: it accepts connections, but the TLS handshake never ends.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = Url::parse(&format!("https://{}", listener.local_addr().unwrap())).unwrap();
     let identity = Identity::new(&provider(&url), ProviderClock::new(Duration::ZERO)).unwrap();
@@ -213,8 +213,8 @@ async fn no_error_contains_words_of_the_provider() {
             let (RefreshOutcome::Unknown(error) | RefreshOutcome::NotSent(error)) = outcome else {
                 panic!("{outcome:?}")
             };
-            let told = format!("{error:?} {error} {}", base::retry::Chain(&error));
-            assert!(!told.contains("s3cret") && !told.contains("old+refresh"), "{told}");
+            let shown = format!("{error:?} {error} {}", base::retry::Chain(&error));
+            assert!(!shown.contains("s3cret") && !shown.contains("old+refresh"), "{shown}");
         }
     }
 }

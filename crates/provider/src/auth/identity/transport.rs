@@ -210,7 +210,7 @@ impl<'a> TokenRequest<'a> {
 
 impl Drop for TokenRequest<'_> {
     fn drop(&mut self) {
-        // Nobody waits for the response any more, so the request must not be sent.
+        // The caller no longer waits for the response, so the request must not be sent.
         self.guard.decide(|| SendState::Closed);
     }
 }

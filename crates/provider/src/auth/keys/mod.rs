@@ -13,7 +13,7 @@
 //! On failure: the old key set stays in use, so an outage has no effect while the service signs with the same keys.
 
 use std::{
-    fs, mem,
+    fs,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -100,7 +100,7 @@ struct KeySet {
     fetched: Option<Instant>,
 }
 
-/// State of fetching; whoever holds its lock may fetch.
+/// State of fetching; only the holder of its lock fetches.
 #[derive(Debug, Default)]
 struct FetchState {
     not_before: Option<Instant>,
@@ -134,17 +134,16 @@ impl Keys {
         let unknown = || Error::Unknown { kid: shown(kid.or(x5t).unwrap_or("without a name")) };
         let published = self.published();
         let found = published.candidates(kid, x5t);
+        if !found.is_empty() && (published.is_fresh() || matches!(self.source, KeySource::File(_))) {
+            return Ok(found);
+        }
         let service = match &self.source {
             KeySource::Service(service) => service,
-            KeySource::File(_) if !found.is_empty() => return Ok(found),
             KeySource::File(path) => {
                 let found = self.read_again(path).await.candidates(kid, x5t);
                 return if found.is_empty() { Err(unknown()) } else { Ok(found) };
             }
         };
-        if published.is_fresh() && !found.is_empty() {
-            return Ok(found);
-        }
 
         let mut fetch_state = self.fetch_state.lock().await;
         // Another caller may have fetched while this one waited for the lock.
@@ -215,10 +214,7 @@ impl Keys {
     }
 
     fn publish(&self, published: KeySet) {
-        let mut place = self.published.write();
-        let former = mem::replace(&mut *place, Arc::new(published));
-        drop(place);
-        drop(former);
+        *self.published.write() = Arc::new(published);
     }
 }
 

@@ -6,7 +6,7 @@
 //!    to 85% of the refused one.
 //! 3. Return within seconds to 93% of the refused rate, then creep: the creep accelerates while there is no refusal, so that any
 //!    distance up to the setting takes minutes. A constant limit is touched about once a minute.
-//! 4. If the provider names five seconds or more, its window is long, and what passed in it tells the rate: set it at once.
+//! 4. If the provider names five seconds or more, its window is long, and the rate is set at once to what passed in it.
 //! 5. Refusals in close succession may be a burst. If the rate before them was sustained for [`BURST_OVER_SECONDS`], then after
 //!    that time without a refusal it doubles every [`RISE_DOUBLING_SECONDS`] until it is back at 93% of the former rate. If that
 //!    is refused too, the lower limit is real, and the rate creeps from there.
@@ -56,9 +56,9 @@ const BURST_OVER_SECONDS: f64 = 15.0;
 const RISE_DOUBLING_SECONDS: f64 = 4.0;
 /// Up to this long after a pause, the average since then describes the refused rate better than the current rate.
 const AVERAGING_LIMIT: Duration = Duration::from_secs(10);
-/// From this named wait on, the passed requests tell the rate.
+/// From this named wait on, the passed requests determine the rate.
 const LONG_WINDOW: Duration = Duration::from_secs(5);
-/// Fewer requests tell nothing: other callers may have used up the window.
+/// Fewer requests prove nothing: other callers may have used up the window.
 const LONG_WINDOW_MIN_PASSED: u64 = 5;
 /// Margin on what passed in a long window.
 const LONG_MARGIN: f64 = 1.1;

@@ -75,7 +75,7 @@ fn no_recovery_before_the_window_and_the_grace_are_over() {
 
     let stands = again.intent().unwrap();
     assert_eq!((stands.id.as_str(), stands.cause), ("j", Cause::Recovery));
-    assert_eq!(stands.origin.worker, "worker of i", "what is told is who began it");
+    assert_eq!(stands.origin.worker, "worker of i", "the first refresh is named");
     assert_eq!(again.recover(&base, LONG, intent("k")).unwrap_err(), Conflict::Changed);
 }
 

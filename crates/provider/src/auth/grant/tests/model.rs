@@ -328,7 +328,7 @@ fn explore(reuse: Reuse) -> (usize, usize) {
         if world.is_quiet() {
             let newest = format!("refresh-{}", world.provider.good);
             let is_kept = refresh_token(&world.record) == newest && !world.provider.ended;
-            assert!(is_kept || world.excused, "the newest token is nobody's, and nothing excuses it");
+            assert!(is_kept || world.excused, "no worker has the newest token, and nothing excuses it");
             let is_lost = matches!(world.record.state, State::Lost { .. });
             assert!(!is_lost || world.excused, "a grant counts as lost that is not");
             lost += usize::from(is_lost);
