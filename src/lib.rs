@@ -10,23 +10,23 @@
 //! provider    logins, tokens and their check; one request path to the provider                     on base, model
 //! simulator   the provider, written from its document alone                                        on server
 //!
-//! modules of this crate
+//! modules of this crate, lowest first
 //!
-//! config           one declaration per key: parsing, validation, Kafka Connect's answers, the reference
-//!   │
-//! avro             schemas, registry, encode, decode      store    keys to values on this disk
-//! telemetry        logs and metrics of the process        spool    accepted and not in Kafka yet, on this disk
-//!   │                                                     fence    the newest published version of every key
-//!   │                                                       │
-//!   └──────────────┬────────────────────────────────────────┘
-//! pipeline         topics and schemas of a prefix, records as bytes, dead letters, shard transactions
-//!   │
-//! webhooks         deliveries and subscriptions           enrich   the record behind each event
-//!   │                                                     snapshot lists read in full, and the proof that they are complete
-//!   │
-//! worker           connectors, tasks, REST API
-//!   │
-//! cli              the only wiring, and the only module that names the simulator
+//! config       one declaration for each setting: parsing, validation, Kafka Connect's answers, the reference
+//! store        keys and values on this disk
+//! avro         schemas, registry, encode, decode        telemetry   logs and metrics of the process
+//! spool        deliveries that are acknowledged and not yet in Kafka, on this disk
+//! publish      topics and schemas of a prefix, records as bytes, dead letters, transactions of a shard
+//! state        what the topics of a cluster and of a prefix say: configs, offsets, statuses, subscriptions, runs
+//! logins       grants and access tokens, and one client of the provider for each connector
+//! plugin       the interface of a connector class, and what a task is given
+//!
+//! connect              webhooks                  records                      three wings that do not import each other
+//! REST, herder,        receiver, intake,         enrichment, lists,
+//! supervisor           subscriptions             fence
+//!
+//! worker       one worker process: wires the wings, serves health and metrics
+//! cli          the command line, and the only module that names the simulator
 //! ```
 //!
 //! Imports go down only: `tests/it/repository/layering` checks crates and modules, and finds cycles. `cycles` is for tests alone.
@@ -34,13 +34,15 @@
 pub mod avro;
 pub mod cli;
 pub mod config;
+pub mod connect;
 #[cfg(test)]
 mod cycles;
-pub mod enrich;
-pub mod fence;
-pub mod pipeline;
-pub mod snapshot;
+pub mod logins;
+pub mod plugin;
+pub mod publish;
+pub mod records;
 pub mod spool;
+pub mod state;
 pub mod store;
 pub mod telemetry;
 pub mod webhooks;

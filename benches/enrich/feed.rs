@@ -15,12 +15,16 @@ use simulator::{
 };
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
-use tributary::enrich::{Asked, asked};
-use tributary::pipeline::Preparer;
+use tributary::{
+    publish::Preparer,
+    records::enrich::{Asked, asked},
+};
 
-use crate::provider;
-use crate::site::RESOURCE;
-use crate::support::{Error, Result};
+use crate::{
+    provider,
+    site::RESOURCE,
+    support::{Error, Result},
+};
 
 /// Before a queue that was full is tried again.
 const AGAIN: Duration = Duration::from_millis(5);

@@ -13,13 +13,16 @@ use std::time::{Duration, Instant};
 use kafka::{Admin, Shards, TopicSpec, TransactionOptions};
 use model::{Cleanup, CompanyId, EncodedRecord, Epoch, Key, Rank, RecordId, Stamp, Topic, TopicPrefix};
 use serde::{Deserialize, Serialize};
-use tributary::fence::{self, Fences};
-use tributary::pipeline::{ShardBatch, ShardWriter};
+use tributary::{
+    publish::{ShardBatch, ShardWriter},
+    records::fence::{self, Fences},
+};
 
-use crate::machine::Usage;
-use crate::site::RESOURCE;
-use crate::support::process::Process;
-use crate::support::{Error, Result, Shared, prefix, run_directory};
+use crate::{
+    machine::Usage,
+    site::RESOURCE,
+    support::{Error, Result, Shared, prefix, process::Process, run_directory},
+};
 
 /// Set for the process that reads: an [`Order`].
 pub(crate) const RESTORE: &str = "TRIBUTARY_BENCH_RESTORE";

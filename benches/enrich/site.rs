@@ -7,12 +7,19 @@ use kafka::Admin;
 use model::{AccountingResource, Topic, TopicPrefix};
 use simulator::Simulator;
 use tokio::time::{Instant, sleep};
-use tributary::config::{self, Connector, Providers};
-use tributary::pipeline::Layout;
+use tributary::{
+    config::{self, Connector, Providers},
+    publish::Layout,
+};
 
-use crate::feed::Feed;
-use crate::support::place::{Place, chain};
-use crate::support::{Error, Result, Shared, allowed_hosts, prefix, run_directory};
+use crate::{
+    feed::Feed,
+    support::{
+        Error, Result, Shared, allowed_hosts,
+        place::{Place, chain},
+        prefix, run_directory,
+    },
+};
 
 /// The connector that fetches.
 pub(crate) const RECORDS: &str = "records";

@@ -24,15 +24,13 @@ use super::{Failure, Files, Result, client::Format, load::Loaded, remedy, schema
 use crate::{
     avro::Registry,
     config,
-    pipeline::Layout,
+    connect::cluster::Claim,
+    plugin::Plugins,
+    publish::Layout,
     spool,
+    state::{Apply, configs::Configs, topics},
     store::{Fjall, Storage as _},
-    worker::{
-        self,
-        cluster::Claim,
-        plugins::Plugins,
-        state::{Apply, configs::Configs},
-    },
+    worker,
 };
 
 /// How long reading the config topic may take: it is small, but a writer that died may hold its end back for a while.
@@ -82,9 +80,8 @@ async fn look_at_everything(
     ] {
         if let Some(files) = files {
             let shown = files.certificate.display();
-            let served = worker::service::certificate(files, clients);
-            let served =
-                served.map(|_| format!("{shown} and its key fit")).map_err(worker::service::Error::from);
+            let served = worker::certificate(files, clients);
+            let served = served.map(|_| format!("{shown} and its key fit")).map_err(worker::Error::from);
             report.result(subject, served)?;
         }
     }
@@ -127,7 +124,7 @@ async fn look_at_everything(
 
 /// Those of the worker itself are looked at as its start does, which creates what is missing.
 async fn own_topics(worker: &config::Worker, admin: &Admin) -> Result<String, kafka::Error> {
-    let missing = worker::topics::inspect(admin, &worker.topics).await?;
+    let missing = topics::inspect(admin, &worker.topics).await?;
     Ok(match missing.len() {
         0 => "all five exist and fit".to_owned(),
         count => format!("{} exist and fit, {count} would be created: {}", 5 - count, missing.join(", ")),

@@ -5,7 +5,7 @@
 use std::{error::Error, iter};
 
 use super::client::{Refused, Unanswered};
-use crate::{avro, worker::service};
+use crate::{avro, worker};
 
 /// The first that helps, from the error itself down to its causes.
 pub(super) fn of(error: &(dyn Error + 'static)) -> Option<String> {
@@ -29,7 +29,7 @@ fn one(error: &(dyn Error + 'static)) -> Option<String> {
     if let Some(refused) = error.downcast_ref::<Refused>() {
         return refused.remedy().map(str::to_owned);
     }
-    if let Some(service::Error::Listen { .. }) = error.downcast_ref() {
+    if let Some(worker::Error::Listen { .. }) = error.downcast_ref() {
         return Some(
             "end what has the address, or give another with listeners or webhook.listeners".to_owned(),
         );

@@ -8,11 +8,9 @@ use base::durable;
 
 use super::{Result, descriptors, load::Loaded, outside, signals::Signals};
 use crate::{
+    plugin::Plugins,
     telemetry::{Filters, Metrics},
-    worker::{
-        plugins::Plugins,
-        service::{Process, Service},
-    },
+    worker::{Process, Service},
 };
 
 pub(super) async fn run(

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     avro::{self, Registry, Subject, schemas},
-    pipeline::Layout,
+    publish::Layout,
 };
 
 #[derive(Subcommand)]

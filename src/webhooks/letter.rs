@@ -16,7 +16,7 @@
 //! | `tributary.replayed` | of a mark: the letter at this `partition@offset` of the same topic has been replayed |
 //! | `tributary.replayed.topic` | of a mark: that topic, so that a signed mark counts nowhere else |
 //!
-//! [`LetterSigner`]: crate::pipeline::LetterSigner
+//! [`LetterSigner`]: crate::publish::LetterSigner
 //!
 //! - No header of the HTTP request is among them: its trace is in `tributary.delivery`, what it says of type and encoding is
 //!   not believed, and its signature is nobody's business.
@@ -39,7 +39,7 @@ use base::retry::Retry;
 use model::EncodedRecord;
 
 use super::delivery::{Context, Delivery, content_id};
-use crate::pipeline::Failure;
+use crate::publish::Failure;
 
 /// All of a delivery but its body.
 pub const DELIVERY: &str = "tributary.delivery";
@@ -325,7 +325,7 @@ mod tests {
     #[test]
     fn letters_that_differ_in_anything_have_different_ids() {
         let failure = |message: &str| Failure {
-            stage: crate::pipeline::Stage::Produce,
+            stage: crate::publish::Stage::Produce,
             class: "kafka::Error",
             message: message.to_owned(),
             causes: Vec::new(),

@@ -7,10 +7,13 @@
 
 pub mod delivery;
 pub mod hearing;
+pub mod ingest;
 pub mod intake;
 pub mod letter;
 mod memory;
+pub mod plugin;
 pub mod receiver;
 pub mod receivers;
+pub mod reconciler;
 pub mod signature;
 pub mod subscriptions;

@@ -21,7 +21,7 @@ use model::{Certificate, Key, Partitioning, SchemaKind, Topic, TopicPrefix};
 
 use crate::{
     avro::{self, Decoder},
-    worker::herder::{CertificateFilter, Certificates},
+    connect::herder::{CertificateFilter, Certificates},
 };
 
 /// Keys that are kept while reading; some hundred bytes each.
@@ -36,7 +36,7 @@ const STRIDE: usize = 256;
 /// Why certificates cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub(super) enum Error {
     /// Kafka does not answer, or refuses.
     #[error("read the topic of certificates")]
     Kafka(#[from] kafka::Error),
@@ -49,7 +49,7 @@ pub enum Error {
 ///
 /// # Errors
 /// Kafka or the registry does not answer.
-pub async fn read(
+pub(super) async fn read(
     kafka: &Kafka,
     admin: &Admin,
     decoder: &Decoder,

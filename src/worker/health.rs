@@ -28,8 +28,8 @@ use tokio::{sync::watch, time::timeout};
 
 use kafka::Lapse;
 
-use super::{ingest, rest, scrape::Scrape, state::State};
-use crate::config;
+use super::scrape::Scrape;
+use crate::{config, connect::rest, state::State, webhooks::ingest};
 
 /// How long a request waits for a worker that starts: what is left until [`rest::DEADLINE`] is enough for most answers.
 const PATIENCE: Duration = Duration::from_millis(8000);

@@ -1,45 +1,411 @@
-//! The worker: connectors and tasks, shared with other workers through Kafka alone, driven by Kafka Connect's REST API.
+//! One worker, whole: topics, tails, membership, supervisor and the admin listeners, started and stopped in order.
 //!
 //! ```text
-//! REST ─▶ herder ─▶ arbiter ──transaction──▶ config topic ─┐
-//!   ▲        │                                             ├─▶ state (tails of config, offset and status topics)
-//!   │        └── answers from ─────────────────────────────┘        │
-//!   │                                                               ▼
-//!   └── status topic ◀── supervisor ◀── owned partitions ◀── group membership on the work topic
+//! bind: listeners, ingest ─▶ run: config topic is ours? ─▶ topics ─▶ tails ─▶ cluster's record ─▶ group ─▶ supervisor ─▶ API
+//! stop: listeners (what is in flight is answered) ─┬▶ tasks, connectors ─▶ statuses ─▶ group
+//!                                                  └▶ intake ─▶ spool
 //! ```
 //!
-//! - There is no leader and no forwarding: every worker tails the same topics and answers from them; a write is arbitrated
-//!   by Kafka (one transactional id for the config topic), and its own worker answers once the write has come back to it.
-//! - A set of topics belongs to one group of workers, which its config topic names; others are refused.
-//! - A connector belongs to partition `murmur2(name) mod n` of the work topic, its task `i` to the `i`-th after it; who owns
-//!   the partition runs it.
-//! - Two instances of a task may overlap for a moment; what they write is fenced, status records carry the claim of the
-//!   partition (as `generation`), and a lower one is ignored.
-//! - Deliveries are received by every worker with a webhook listener, whoever runs the connector's task, and whether or not
-//!   there is a Kafka: see [`ingest`].
-//! - A panic in a task fails that task. Causes that pass are retried with growing waits; FAILED is for those that need a
-//!   person, and says which and what to do.
+//! - Deliveries are received from the first moment, with what was received last ([`ingest`]), and until the last: neither a
+//!   Kafka that is away nor one that goes away ends that.
+//! - The listeners are there first: while the worker starts `/health` says so, and requests wait for the API for a while.
+//! - Nothing is created or written before the config topic, where there is one, is known to be this cluster's.
+//! - Start-up goes on by itself as long as trying again may help; what needs a person (a topic of another cluster, a wrong
+//!   policy) ends it with the reason.
+//! - Stop is in the order listeners, tasks, producers, offsets, all within `shutdown.timeout.ms`: each task ends its own
+//!   producer, whose last transaction holds its offsets; then the statuses are flushed, and the group is left last, so that
+//!   nobody takes over what is still being written.
+//!
+//! On failure of a part it cannot do without (supervisor, membership, the topics' ownership, the watch over connector files,
+//! the follower of log levels, the keeper of grants) a worker is unhealthy, stops in the same order, and ends with the reason.
 
-pub mod access;
-pub mod arbiter;
-pub mod certificates;
-pub mod classes;
-pub mod cluster;
-pub mod declared;
-mod fresh;
-pub mod grants;
+mod certificates;
+mod classes;
+mod door;
 mod health;
-pub mod herder;
-pub mod ingest;
-pub mod ledger;
-mod parts;
-pub mod plugins;
-pub mod reconciler;
-pub mod records;
-pub mod rest;
+mod listen;
 mod scrape;
-pub mod service;
 pub mod snapshots;
-pub mod state;
-pub mod supervisor;
-pub mod topics;
+mod start;
+
+pub(crate) use self::listen::certificate;
+
+use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+
+use futures::future::join_all;
+use tokio::{
+    sync::watch,
+    task::{JoinHandle, spawn_blocking},
+    time::{Instant, timeout},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use base::{
+    durable,
+    retry::{Chain, Retry},
+};
+use kafka::{Admin, Membership};
+use provider::auth::seal;
+use server::{CertificateError, Certificates, Server};
+
+use self::health::{Health, Phase};
+use crate::{
+    avro, config,
+    connect::{
+        cluster::{self, Foreign},
+        rest::{self, SecurityError},
+        supervisor,
+    },
+    logins::{Files, Grants},
+    plugin::{Plugins, ReceiverFaults, first_ended},
+    publish::LetterSigner,
+    state::{State, configs::Cluster, writer::StatusWriter},
+    telemetry::Filters,
+    webhooks::ingest::{self, Feed, Ingest},
+};
+
+/// Why a worker did not start, or ended.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An address cannot be had.
+    #[error("listen on {listener}")]
+    Listen {
+        /// As configured.
+        listener: String,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// A certificate cannot be served.
+    #[error("set up TLS of the listeners")]
+    Certificate(#[from] CertificateError),
+    /// A password cannot be used.
+    #[error("set up authentication")]
+    Security(#[from] SecurityError),
+    /// Kafka does not allow it.
+    #[error("start on Kafka")]
+    Kafka(#[from] kafka::Error),
+    /// `state.dir` cannot be used, or not without other users.
+    #[error("open state.dir {}", path.display())]
+    StateDirectory {
+        /// The directory.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// No key can be derived from `grant.encryption.key`.
+    #[error("make use of grant.encryption.key")]
+    Key(#[source] seal::Error),
+    /// Deliveries cannot be received.
+    #[error("receive deliveries")]
+    Ingest(#[from] ingest::Error),
+    /// The topics belong to somebody else.
+    #[error(transparent)]
+    Foreign(#[from] Foreign),
+    /// The supervisor cannot go on.
+    #[error("run connectors and tasks")]
+    Supervisor(#[source] supervisor::Error),
+    /// A part that ends only when it is told to has ended.
+    #[error("the {part} has ended by itself; the log says why")]
+    Ended {
+        /// Which.
+        part: &'static str,
+    },
+}
+
+impl From<cluster::Error> for Error {
+    fn from(error: cluster::Error) -> Self {
+        match error {
+            cluster::Error::Foreign(foreign) => Self::Foreign(foreign),
+            cluster::Error::Kafka(source) => Self::Kafka(source),
+        }
+    }
+}
+
+impl Error {
+    /// Whether trying again may help.
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Kafka(error) => error.retry(),
+            Self::Ingest(error) => error.retry(),
+            _ => Retry::Never,
+        }
+    }
+}
+
+/// What the process lends a worker.
+#[derive(Clone)]
+pub struct Process {
+    /// Log levels.
+    pub loggers: Arc<Filters>,
+    /// Metrics in Prometheus' text format.
+    pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
+    /// Classes.
+    pub plugins: Plugins,
+    /// Whether topics of another group become this worker's.
+    pub adopt: bool,
+    /// The cluster in this process, where Kafka is that one: it creates topics by itself only.
+    pub embedded: Option<Arc<kafka::embedded::Cluster>>,
+}
+
+impl Process {
+    /// Topic administration of the cluster the worker is on.
+    pub(super) fn admin(&self, worker: &config::Worker) -> Admin {
+        match &self.embedded {
+            Some(cluster) => Admin::Embedded(Arc::clone(cluster)),
+            None => Admin::Real(worker.kafka.clone()),
+        }
+    }
+}
+
+/// A running worker.
+pub struct Service {
+    worker: Arc<config::Worker>,
+    worker_id: Arc<str>,
+    servers: Vec<Server>,
+    /// What https listeners serve; reloaded while the worker runs.
+    certificates: Option<Certificates>,
+    addresses: Vec<SocketAddr>,
+    health: Arc<Health>,
+    ingest: Option<Ingest>,
+    feed: Option<Feed>,
+    ids: avro::Ids,
+    signer: LetterSigner,
+    /// What keeps connectors from being received.
+    faults: watch::Receiver<ReceiverFaults>,
+    cancel: CancellationToken,
+    tasks: TaskTracker,
+}
+
+/// Makes `state.dir` and keeps other users out of it, and of the grants in it. The spool and the fences do so themselves.
+async fn open_state(path: PathBuf) -> Result<(), Error> {
+    let directory = path.clone();
+    let opened = spawn_blocking(move || {
+        let foreign = durable::state_directory(&directory)?;
+        Files::check(&directory)?;
+        io::Result::Ok(foreign)
+    });
+    let opened = opened.await.unwrap_or_else(|error| Err(io::Error::other(error)));
+    let foreign = opened.map_err(|source| Error::StateDirectory { path: path.clone(), source })?;
+    if let Some(foreign) = foreign {
+        tracing::warn!("state.dir {} {foreign}", path.display());
+    }
+    Ok(())
+}
+
+/// What exists once the start is done.
+#[derive(Debug)]
+struct Running {
+    state: State,
+    statuses: StatusWriter,
+    membership: Membership,
+    /// What the topics' record said at the start.
+    cluster: Cluster,
+    supervising: JoinHandle<Result<(), supervisor::Error>>,
+    /// What else ends only when it is told to, by name.
+    upkeep: Vec<(&'static str, JoinHandle<()>)>,
+    /// What may be under way when it stops.
+    grants: Grants,
+}
+
+impl Service {
+    /// Binds the listeners and receives deliveries from then on; [`Service::run`] does the rest.
+    ///
+    /// # Errors
+    /// An address, certificate or password cannot be used, or there is nowhere to keep deliveries.
+    pub async fn bind(worker: Arc<config::Worker>, process: &Process) -> Result<Self, Error> {
+        let health = Arc::new(Health::new(Arc::clone(&worker), Arc::clone(&process.metrics)));
+        let (servers, certificates) = listen::bind(&worker, &health).await?;
+        let addresses: Vec<SocketAddr> = servers.iter().map(Server::address).collect();
+        let port = match worker.rest.advertised_port {
+            0 => addresses.first().map_or(0, SocketAddr::port),
+            port => port,
+        };
+        let worker_id = Arc::from(format!("{}:{port}", worker.rest.advertised_host));
+        open_state(worker.state_dir.clone()).await?;
+        let registry = avro::Registry::new(&worker.registry).map_err(ingest::Error::Registry)?;
+        let ids = avro::Ids::open(registry, &worker.state_dir).await;
+        let signer = LetterSigner::of(&worker).map_err(Error::Key)?;
+        let write =
+            ingest::Writing { admin: process.admin(&worker), ids: ids.clone(), signer: signer.clone() };
+        let mut ingest = Ingest::start(&worker, &worker_id, write).await?;
+        let mut faults = watch::Sender::default().subscribe();
+        if let Some(ingest) = &mut ingest {
+            listen::receive(&worker, ingest).await?;
+            faults = ingest.watch().faults();
+            health.receive(ingest.watch());
+        }
+        Ok(Self {
+            worker,
+            worker_id,
+            servers,
+            certificates,
+            addresses,
+            health,
+            feed: ingest.as_ref().map(Ingest::feed),
+            ingest,
+            ids,
+            signer,
+            faults,
+            cancel: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+        })
+    }
+
+    /// Where it listens.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Where it receives deliveries.
+    pub fn webhook_addresses(&self) -> Vec<SocketAddr> {
+        self.ingest.as_ref().map(Ingest::addresses).unwrap_or_default()
+    }
+
+    /// Who it is: `host:port`.
+    pub fn worker_id(&self) -> &str {
+        &self.worker_id
+    }
+
+    /// Starts on Kafka and runs until `stop` is cancelled, then stops in order.
+    ///
+    /// # Errors
+    /// It cannot start, and trying again would not help; or a part it cannot do without has ended.
+    pub async fn run(mut self, process: &Process, stop: CancellationToken) -> Result<(), Error> {
+        let mut ingest = self.ingest.take();
+        let mut watching = self.watch_certificates();
+        let started = stop.run_until_cancelled(async {
+            tokio::select! {
+                started = self.start(process) => started,
+                part = part_ended(&mut ingest) => Err(Error::Ended { part }),
+                part = first_ended(&mut watching) => Err(Error::Ended { part }),
+            }
+        });
+        let (running, ended) = match started.await {
+            // Asked to stop while it waited for Kafka: nothing has gone wrong.
+            None => (None, Ok(())),
+            Some(Err(error)) => (None, Err(error)),
+            Some(Ok(mut running)) => {
+                let ended = stop.run_until_cancelled(async {
+                    tokio::select! {
+                        error = self.until_broken(&mut running, process) => error,
+                        part = part_ended(&mut ingest) => Error::Ended { part },
+                        part = first_ended(&mut watching) => Error::Ended { part },
+                    }
+                });
+                let ended = ended.await;
+                (Some(running), ended.map_or(Ok(()), Err))
+            }
+        };
+        match &ended {
+            Ok(()) => self.health.set(Phase::Stopping),
+            Err(error) => {
+                let reason = Chain(error).to_string();
+                if running.is_some() {
+                    tracing::error!(reason, "a part of the worker has ended, and so does the worker");
+                }
+                self.health.set(Phase::Failed(reason));
+            }
+        }
+        self.stop(running, ingest).await;
+        ended
+    }
+
+    /// Follows the certificate of https listeners, where there is one.
+    fn watch_certificates(&mut self) -> Vec<(&'static str, JoinHandle<()>)> {
+        let interval = self.worker.rest.reload_interval;
+        let watch = |certificates: Certificates| {
+            let watch = certificates.watch("rest", interval, self.cancel.clone());
+            ("watch over the REST certificate", self.tasks.spawn(watch))
+        };
+        self.certificates.take().map(watch).into_iter().collect()
+    }
+
+    /// Waits until something has ended that must not.
+    async fn until_broken(&self, running: &mut Running, process: &Process) -> Error {
+        let Running { supervising, membership, state, cluster, upkeep, .. } = running;
+        let claim = start::claim(&self.worker, process);
+        tokio::select! {
+            ended = supervising => match ended {
+                Ok(Err(error)) => Error::Supervisor(error),
+                // Without having been cancelled it only ever ends by an error.
+                Ok(Ok(())) | Err(_) => Error::Ended { part: "supervisor" },
+            },
+            () = membership.ended() => Error::Ended { part: "membership in the group" },
+            part = first_ended(upkeep) => Error::Ended { part },
+            foreign = claim.until_lost(cluster, &state.configs) => Error::Foreign(foreign),
+        }
+    }
+
+    async fn stop(self, running: Option<Running>, ingest: Option<Ingest>) {
+        let begun = Instant::now();
+        let whole = self.worker.shutdown_timeout;
+        let receiving = async {
+            if let Some(ingest) = ingest {
+                ingest.stop(listening_time(whole), begun + whole).await;
+                tracing::info!(after = ?begun.elapsed(), "deliveries are in Kafka or in the spool");
+            }
+        };
+        let worker_id = Arc::clone(&self.worker_id);
+        tokio::join!(receiving, self.stop_working(running, begun));
+        tracing::info!(worker_id = &*worker_id, took = ?begun.elapsed(), "worker stopped");
+    }
+
+    /// Everything but ingest.
+    async fn stop_working(self, running: Option<Running>, begun: Instant) {
+        let left = || (begun + self.worker.shutdown_timeout).saturating_duration_since(Instant::now());
+        let step = |step: &str| tracing::info!(step, after = ?begun.elapsed(), "stopping");
+        step("listeners");
+        let within = listening_time(self.worker.shutdown_timeout);
+        let finished = join_all(self.servers.into_iter().map(|server| server.stop(within))).await;
+        if finished.contains(&false) {
+            tracing::warn!("requests were still under way and were cut");
+        }
+        step("tasks and their producers and offsets");
+        self.cancel.cancel();
+        self.tasks.close();
+        let mut is_ended = timeout(left(), self.tasks.wait()).await.is_ok();
+        if let Some(running) = running.as_ref().filter(|_| !is_ended) {
+            // The answer to a refresh that is under way is one that nobody else will get: it has a limit of its own.
+            let refreshes = (begun + Grants::AT_STOP).saturating_duration_since(Instant::now());
+            if timeout(refreshes, running.grants.at_rest()).await.is_err() {
+                tracing::error!(
+                    "a refresh of a token was left behind: if it is answered, somebody may have to log in again"
+                );
+            }
+            is_ended = self.tasks.is_empty();
+        }
+        if !is_ended {
+            tracing::warn!("tasks did not end in time and were left behind");
+        }
+        if let Some(running) = running {
+            step("statuses");
+            if let Err(error) = running.statuses.flush(left().max(Duration::from_millis(200))).await {
+                tracing::warn!(error = %error, "the last statuses may be missing");
+            }
+            step("group");
+            timeout(left().max(Duration::from_millis(500)), running.membership.leave()).await.ok();
+        }
+    }
+}
+
+/// Waits until a part of ingest has ended, and says which.
+async fn part_ended(ingest: &mut Option<Ingest>) -> &'static str {
+    match ingest {
+        Some(ingest) => ingest.ended().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// How much of a stop requests in flight may take: as long as an answer may, and at most a third.
+fn listening_time(whole: Duration) -> Duration {
+    rest::DEADLINE.min(whole / 3)
+}
+
+/// How much of it tasks and connectors may take. The rest is for statuses and the group.
+fn grace(whole: Duration) -> Duration {
+    let rest = whole.saturating_sub(listening_time(whole) + Duration::from_secs(2));
+    rest.max(Duration::from_millis(500))
+}

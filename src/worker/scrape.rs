@@ -23,15 +23,14 @@ use tokio::time::Instant;
 use base::metrics::live::{self, Live, Page};
 use kafka::{Membership, Rebalances};
 
-use super::{
-    access::Access,
-    ledger::Ledgers,
-    plugins::{
+use crate::{
+    connect::supervisor::{Handle, Id, Running, Startups},
+    logins::access::Access,
+    plugin::{
         Plugins,
         recorder::{Measured, Spread, Totals},
     },
-    state::{State, statuses::RunState},
-    supervisor::{Handle, Id, Running, Startups},
+    state::{State, ledger::Ledgers, statuses::RunState},
 };
 
 /// What is asked at every scrape.
@@ -277,7 +276,7 @@ fn since_1970(at: SystemTime) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::worker::plugins::Recorder;
+    use crate::plugin::Recorder;
 
     fn running(connector: &str, task: Option<u32>, state: RunState) -> Running {
         Running {

@@ -10,15 +10,13 @@ use base::retry::Chain;
 use kafka::{Admin, Kafka};
 use model::{Key, List, TopicPrefix};
 
-use super::{
-    certificates,
-    grants::Grants,
-    herder::{self, CertificateFilter, Certificates, Error, Told},
-    ledger::{self, Handle, Ledgers},
-};
+use super::certificates;
 use crate::{
     avro::{Decoder, Registry},
     config::RecordSource,
+    connect::herder::{self, CertificateFilter, Certificates, Error, Told},
+    logins::Grants,
+    state::ledger::{self, Handle, Ledgers},
 };
 
 /// How long it may take to learn what other workers have written.

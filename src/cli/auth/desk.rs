@@ -20,7 +20,7 @@ use super::{
     keep::{self, Keep},
     page::Page,
 };
-use crate::worker::grants::grant_name;
+use crate::logins::grant_name;
 
 /// What a login takes.
 pub(in crate::cli) struct Desk<'a> {

@@ -26,15 +26,13 @@ use provider::{
 use crate::{
     cli::{Result, problem, until},
     config::{Problem, Worker, worker::Topic},
-    worker::{
-        arbiter::{self, Arbiter},
-        grants::{
-            is_login_of, issued,
-            store::{self, GrantStore},
-            table::{GrantRecord, GrantTable, Owners, grant_key},
-        },
-        state::{Tail, configs},
+    connect::arbiter::{self, Arbiter},
+    logins::{
+        is_login_of, issued,
+        store::{self, GrantStore},
+        table::{GrantRecord, GrantTable, Owners, grant_key},
     },
+    state::{Tail, configs},
 };
 
 /// How long the topic may take to be read, or a write to be taken.

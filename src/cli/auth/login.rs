@@ -18,18 +18,18 @@ use provider::{
 };
 
 #[cfg(feature = "simulator")]
-use super::button;
 use super::{
-    browser, call,
+    browser, button, call,
     callback::{Listener, PATH, Place},
     desk::{self, Desk},
     keep::{Keep, restart_failed},
     paste, status,
 };
+
 use crate::{
     cli::{Environment, Result, load, meant, outside, problem, table::harmless},
     config::{Connector, Problem, Worker},
-    worker::grants::grant_name,
+    logins::grant_name,
 };
 
 #[derive(Args)]
@@ -254,7 +254,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::worker::grants::login_command;
+    use crate::logins::login_command;
 
     #[test]
     fn the_setting_and_the_command_line_say_how_the_person_comes_back() {

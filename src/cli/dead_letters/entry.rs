@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::{
     cli::table::moment,
-    pipeline::{LetterSignature, LetterSigner},
+    publish::{LetterSignature, LetterSigner},
     webhooks::letter::{self, Piece, Place},
 };
 use kafka::Received;

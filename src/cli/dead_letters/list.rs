@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     cli::{Result, outside, table},
-    pipeline::LetterSigner,
+    publish::LetterSigner,
     webhooks::letter::Place,
 };
 

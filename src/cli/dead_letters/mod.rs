@@ -28,7 +28,7 @@ use model::{Moment, Topic, TopicPrefix};
 use super::{Environment, Result, client::Format, failure, load, meant, problem};
 use crate::{
     config::{Problem, Worker},
-    pipeline::LetterSigner,
+    publish::LetterSigner,
     webhooks::letter::Place,
 };
 

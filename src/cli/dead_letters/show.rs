@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     cli::{Result, failure, outside, table::harmless},
-    pipeline::LetterSignature,
+    publish::LetterSignature,
     webhooks::letter::{Joining, Piece, Place, Unusable},
 };
 

@@ -34,7 +34,7 @@ use crate::{
         until,
     },
     config,
-    enrich::{Asked, asked},
+    records::enrich::{Asked, asked},
     telemetry::{Filters, Metrics},
 };
 

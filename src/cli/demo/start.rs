@@ -49,11 +49,9 @@ use crate::{
         table::{harmless, moment},
     },
     config::{Connector, Worker},
+    plugin::Plugins,
     telemetry::{Filters, Metrics},
-    worker::{
-        plugins::Plugins,
-        service::{self, Process, Service},
-    },
+    worker::{self, Process, Service},
 };
 
 /// Where the provider finds the worker. It delivers to port 443 only, so its resolver maps this name to the real address.
@@ -82,7 +80,7 @@ pub(super) struct Ground {
 }
 
 pub(super) struct RunningWorker {
-    pub(super) running: JoinHandle<Result<(), service::Error>>,
+    pub(super) running: JoinHandle<Result<(), worker::Error>>,
     pub(super) stop: CancellationToken,
     /// Where the worker answers.
     pub(super) admin: Url,

@@ -40,7 +40,7 @@ use super::{
     sinks::{Report, Reports, Sinks},
 };
 use crate::{
-    pipeline::{Failure, Stage},
+    publish::{Failure, Stage},
     spool::Entry,
     webhooks::delivery::{Delivery, Part, topic_of},
 };

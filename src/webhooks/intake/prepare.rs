@@ -10,7 +10,7 @@ use bytes::Bytes;
 use model::{EncodedRecord, Error as ModelError, Outgoing};
 
 use crate::{
-    pipeline::{DeadLetters, Failure, Original, Preparer, Stage},
+    publish::{DeadLetters, Failure, Original, Preparer, Stage},
     webhooks::{
         delivery::{Context, Delivery},
         letter::{self, Piece},
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
     use crate::{
         avro, config,
-        pipeline::LetterSigner,
+        publish::LetterSigner,
         webhooks::{delivery::Family, letter::Joining},
     };
 

@@ -24,7 +24,7 @@ use super::{
     lane::Handed,
     prepare::{Kind, Prepared},
 };
-use crate::pipeline::Stage;
+use crate::publish::Stage;
 
 /// Makes producers and uses them: Kafka's, or those of a test.
 pub trait Sinks: Send + Sync + 'static {

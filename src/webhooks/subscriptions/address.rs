@@ -17,7 +17,8 @@ use std::collections::BTreeMap;
 
 use model::{Phase, Subscription, Target};
 
-use super::{Call, Ledger, Plan, Situation, Wanted};
+use super::{Call, Plan, Situation, Wanted};
+use crate::state::subscriptions::Ledger;
 
 /// The line of history of one that the provider refused to make.
 pub(super) const REFUSED: &str = "the provider refused it";

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use model::{AccountingResource, Nonce, Subscription, Target};
 
-use super::Change;
+use crate::state::subscriptions::Change;
 
 /// One thing to do: write `before`, make the call, then [`settle`](super::settle).
 #[derive(Debug, Clone, PartialEq)]

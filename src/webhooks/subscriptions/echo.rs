@@ -9,7 +9,8 @@
 
 use model::{Phase, Subscription, Target};
 
-use super::{Ledger, Situation};
+use super::Situation;
+use crate::state::subscriptions::Ledger;
 
 /// How much older than the intent an echo may be: clocks of workers differ, and of several echoes within a second one is written.
 const SLACK: i64 = 10_000_000;

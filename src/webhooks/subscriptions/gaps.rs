@@ -2,7 +2,8 @@
 
 use model::{Fingerprint, Gap, GapCause, GapState, Repair, Subscription, Target};
 
-use super::{Change, Situation};
+use super::Situation;
+use crate::state::subscriptions::Change;
 
 /// Deliveries of a subscription may be missing since the last one that is durable.
 pub(super) fn open(

@@ -33,7 +33,6 @@ mod address;
 mod call;
 mod echo;
 mod gaps;
-mod ledger;
 mod listed;
 mod needed;
 mod plan;
@@ -54,12 +53,12 @@ use model::{AccountingResource, Fingerprint, Heard, Nonce, Target};
 pub use self::{
     address::address,
     call::{Call, Listed, Outcome, Seen, Step},
-    ledger::{Change, Ledger},
     listed::owner,
     plan::{Plan, plan},
     settle::settle,
-    wanted::{AdvertisedPath, secret_of, wanted},
+    wanted::{AdvertisedPath, fitting, secret_of, wanted},
 };
+pub use crate::state::subscriptions::{Change, Ledger};
 
 /// What a configuration wants of one target.
 #[derive(Debug, Clone, PartialEq, Eq)]

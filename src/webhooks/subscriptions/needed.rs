@@ -5,10 +5,11 @@ use std::{cmp::Reverse, collections::BTreeSet};
 use model::{Fingerprint, Heard, Phase, Subscription, Target};
 
 use super::{
-    Call, Change, Plan, Situation, Wanted, address, gaps,
+    Call, Plan, Situation, Wanted, address, gaps,
     plan::{GIVEN_UP, Misfit, is_due, may_ask, misfit, spread},
     settle::MOVED,
 };
+use crate::state::subscriptions::Change;
 
 /// How often a second subscription is refused before the first is moved.
 const CROWDED: u32 = 2;

@@ -5,9 +5,15 @@ use std::{cmp::Reverse, collections::BTreeSet};
 use model::{Done, Phase, Subscription, Target};
 
 use super::{
-    Call, Change, Situation, Step, Tries, Wanted, address, address::NOT_ASKED, chance, echo::is_effective,
-    gaps, needed::needed, silence, upkeep,
+    Call, Situation, Step, Tries, Wanted,
+    address::{self, NOT_ASKED},
+    chance,
+    echo::is_effective,
+    gaps,
+    needed::needed,
+    silence, upkeep,
 };
+use crate::state::subscriptions::Change;
 
 /// How often an Acknowledge that is awaited is looked for, beside when one is heard of.
 const AWAITED: i64 = 5_000_000;

@@ -5,9 +5,9 @@ use url::Url;
 use model::{AccountingResource, Fingerprint, GapCause, Nonce, Phase, Quote, Subscription, Target};
 
 use super::{
-    Call, Change, Memory, Outcome, Seen, Situation, address::REFUSED, chance, gaps, listed::listed,
-    plan::ENABLE,
+    Call, Memory, Outcome, Seen, Situation, address::REFUSED, chance, gaps, listed::listed, plan::ENABLE,
 };
+use crate::state::subscriptions::Change;
 
 /// What `responseState` says after a success, where the document says so.
 mod state {

@@ -6,7 +6,8 @@
 
 use model::{GapCause, Pace, Target};
 
-use super::{Change, Situation, gaps};
+use super::{Situation, gaps};
+use crate::state::subscriptions::Change;
 
 /// Takes in what was heard, and opens a gap for each silence that is not plausible.
 pub(super) fn observe(situation: &Situation<'_>) -> Vec<Change> {

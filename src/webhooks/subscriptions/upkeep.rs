@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use model::{Phase, Start, Started};
 
-use super::{Change, Plan, Situation};
+use super::{Plan, Situation};
+use crate::state::subscriptions::Change;
 
 /// What has ended long ago is forgotten, and so is what was heard about nobody.
 pub(super) fn forget(situation: &Situation<'_>, plan: &mut Plan) {

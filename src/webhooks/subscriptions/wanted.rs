@@ -1,15 +1,16 @@
 //! What a configuration declares.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use url::Url;
 
 use base::secret::Secret;
-use model::{Fingerprint, Target};
+use model::{Fingerprint, Nonce, Subscription, Target};
 
 use super::{OtherAddress, Wanted};
 use crate::{
     config::{self, connector::webhook::Signature},
+    state::subscriptions::Ledger,
     webhooks::signature::{fingerprints, hook_secret},
 };
 
@@ -106,6 +107,19 @@ pub fn secret_of(source: &config::WebhookSource, target: Target, wanted: &Finger
     }
 }
 
+/// Subscriptions that are what the configuration wants, as far as that can be said without asking which events there are.
+#[must_use]
+pub fn fitting(wanted: &BTreeMap<Target, Wanted>, ledger: &Ledger) -> BTreeSet<Nonce> {
+    let fits = |one: &&Subscription| {
+        wanted.get(&one.target).is_some_and(|wanted| {
+            one.fingerprint == wanted.fingerprint
+                && one.application == wanted.application
+                && wanted.events(&one.events) == one.events
+        }) && super::address::address(ledger, wanted, one.target) == Some(one.url.as_str())
+    };
+    ledger.subscriptions.values().filter(fits).map(|one| one.nonce.clone()).collect()
+}
+
 fn fingerprint(secret: &Secret) -> Fingerprint {
     Fingerprint::of(secret.reveal())
 }
@@ -122,7 +136,7 @@ fn address(base: &str, segments: &[&str]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use model::InvoicingHook;
+    use model::{AccountingResource, InvoicingHook, Phase};
 
     use super::*;
     use crate::config::Providers;
@@ -157,6 +171,58 @@ mod tests {
             assert!(
                 wanted.is_at(&own) && wanted.is_at(&shared) && !wanted.is_at("https://hooks.example.com")
             );
+        }
+    }
+
+    #[test]
+    fn one_that_differs_in_anything_does_not_fit() {
+        type Edit = fn(&mut Subscription);
+        let target = Target::Accounting(AccountingResource::Customers);
+        let secret = Fingerprint::of("0123456789abcdef");
+        let wanted = Wanted {
+            url: "https://hooks.example.com/x".into(),
+            other: None,
+            fingerprint: secret.clone(),
+            known: BTreeSet::from([secret.clone()]),
+            application: "tributary".into(),
+            endings: Some(BTreeSet::from(["Created"])),
+        };
+        let one = Subscription {
+            connector: "hooks".into(),
+            target,
+            nonce: Nonce::new(7),
+            id: Some("id-7".into()),
+            application: wanted.application.clone(),
+            url: wanted.url.clone(),
+            spelled: None,
+            fingerprint: secret,
+            events: BTreeSet::from(["CustomerCreated".to_owned()]),
+            phase: Phase::Active,
+            since: 1,
+            intended_at: 1,
+            acknowledged_at: Some(1),
+            active_since: Some(1),
+            checked_at: Some(1),
+            last_delivery: None,
+            problem: None,
+            history: Vec::new(),
+        };
+        let wanted = BTreeMap::from([(target, wanted)]);
+        let edits: [(&str, bool, Edit); 6] = [
+            ("nothing", true, |_| {}),
+            ("secret", false, |one| one.fingerprint = Fingerprint::of("another")),
+            ("address", false, |one| one.url = "https://elsewhere.example.com/".into()),
+            ("name", false, |one| one.application = "other".into()),
+            ("events", false, |one| one.events = BTreeSet::from(["CustomerDeleted".to_owned()])),
+            ("target", false, |one| one.target = Target::Accounting(AccountingResource::Accounts)),
+        ];
+        for (what, fits, edit) in edits {
+            let mut ledger = Ledger::default();
+            let mut one = one.clone();
+            edit(&mut one);
+            ledger.subscriptions.insert(one.nonce.clone(), one);
+
+            assert_eq!(!fitting(&wanted, &ledger).is_empty(), fits, "{what}");
         }
     }
 }

@@ -1,19 +1,22 @@
 //! The classes of connectors: `WebhookSource`, `RecordSource` and, on request, `TestSource`.
 //!
-//! Each is a [`Plugin`] over a room beside this one: [`reconciler`](super::reconciler) keeps subscriptions,
-//! [`records`](super::records) writes records. Those rooms know the interface in [`plugins`](super::plugins) and not the classes.
+//! Each is a [`Plugin`] over a room beside this one: [`reconciler`](crate::webhooks::reconciler) keeps subscriptions,
+//! [`records`](crate::records::task) writes records. Those rooms know the interface in [`plugins`](crate::plugin) and not the classes.
 
-mod record;
-mod stream;
 mod test_source;
-mod webhook;
 
 use std::sync::Arc;
 
 use self::test_source::TestSource;
-pub use self::{record::RecordSource, webhook::WebhookSource};
-use super::plugins::{Plugin, Plugins};
-use crate::config;
+use crate::{
+    config,
+    plugin::{Plugin, Plugins},
+    records::{fence::Fences, plugin::RecordSource},
+    webhooks::plugin::WebhookSource,
+};
+
+/// The directory of the fences below `state.dir`.
+const FENCE: &str = "fence";
 
 impl Plugins {
     /// The classes of a worker. `TestSource`, which counts and fails on request, is for tests of the lifecycle; a build without
@@ -21,7 +24,10 @@ impl Plugins {
     pub fn of(worker: &config::Worker, with_test_source: bool) -> Self {
         let mut classes: Vec<Arc<dyn Plugin>> = vec![
             Arc::new(WebhookSource { providers: worker.providers.clone() }),
-            Arc::new(RecordSource { providers: worker.providers.clone() }),
+            Arc::new(RecordSource {
+                providers: worker.providers.clone(),
+                fences: Fences::new(worker.state_dir.join(FENCE)),
+            }),
         ];
         if with_test_source && cfg!(feature = "simulator") {
             let (providers, group) = (worker.providers.clone(), worker.group.id.clone());
@@ -34,7 +40,7 @@ impl Plugins {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::worker::plugins::{Depth, samples};
+    use crate::plugin::{Depth, samples};
 
     #[test]
     fn class_is_found_with_and_without_package_and_suffix() {

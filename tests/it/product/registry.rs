@@ -9,12 +9,17 @@ use base::retry::Retry;
 use kafka::embedded;
 use model::{AccountingResource, CompanyId, Meta, Origin, Outgoing, SchemaKind, Topic, Value};
 use serde_json::json;
-use tributary::avro::{Encoder, Ids, Subject};
-use tributary::pipeline::{self, Publisher};
+use tributary::{
+    avro::{Encoder, Ids, Subject},
+    publish::{self, Publisher},
+};
 
-use crate::support::place::{Place, chain};
-use crate::support::topics::LIMIT;
-use crate::support::{Registry, Result, Shared, cycles, ports};
+use crate::support::{
+    Registry, Result, Shared, cycles,
+    place::{Place, chain},
+    ports,
+    topics::LIMIT,
+};
 
 crate::tests! {
     real a_schema_that_breaks_registered_readers_is_refused_and_nothing_written;
@@ -126,7 +131,7 @@ async fn ids_of_an_earlier_run_serve_while_the_registry_is_away() -> Result<()> 
 
     registry.kill();
     let ids = place.ids().await;
-    let opened = pipeline::open(&layout, &place.admin, &ids).await.unwrap();
+    let opened = publish::open(&layout, &place.admin, &ids).await.unwrap();
     let publisher = Publisher::new(opened.preparer, place.producer());
     let away = customer("1");
     publisher.publish(&away).await.unwrap();

@@ -14,11 +14,14 @@ use rdkafka::admin::{
     AdminClient, AdminOptions, ConfigResource, NewTopic, ResourceSpecifier, TopicReplication,
 };
 use rdkafka::client::DefaultClientContext;
-use tributary::pipeline::{self, Layout};
+use tributary::publish::{self, Layout};
 
-use crate::support::broker::tool;
-use crate::support::place::{PARTITIONS, Place, chain};
-use crate::support::{Error, Result, Shared, cycles};
+use crate::support::{
+    Error, Result, Shared,
+    broker::tool,
+    cycles,
+    place::{PARTITIONS, Place, chain},
+};
 
 crate::tests! {
     real every_missing_topic_is_created_as_the_design_has_it;
@@ -140,9 +143,9 @@ async fn workers_that_start_together_create_the_same_topics(shared: &'static Sha
         let (one, other, third) = (place.ids().await, place.ids().await, place.ids().await);
 
         let opened = tokio::join!(
-            pipeline::open(&layout, &place.admin, &one),
-            pipeline::open(&layout, &place.admin, &other),
-            pipeline::open(&layout, &place.admin, &third),
+            publish::open(&layout, &place.admin, &one),
+            publish::open(&layout, &place.admin, &other),
+            publish::open(&layout, &place.admin, &third),
         );
 
         let partitions = [opened.0, opened.1, opened.2].map(|opened| opened.unwrap().preparer.partitions());
@@ -176,14 +179,14 @@ fn names(place: &Place, layout: &Layout) -> Vec<String> {
 async fn open_soon(place: &Place, layout: &Layout) {
     let end = Instant::now() + LIMIT;
     while let Err(error) = place.open(layout).await {
-        let waiting = matches!(error, pipeline::Error::Topics { .. }) && Instant::now() < end;
+        let waiting = matches!(error, publish::Error::Topics { .. }) && Instant::now() < end;
         assert!(waiting, "{}", chain(&error));
     }
 }
 
-fn mismatches<T>(opened: std::result::Result<T, pipeline::Error>) -> Vec<Mismatch> {
+fn mismatches<T>(opened: std::result::Result<T, publish::Error>) -> Vec<Mismatch> {
     match opened.map(drop) {
-        Err(pipeline::Error::Topics { source, .. }) => {
+        Err(publish::Error::Topics { source, .. }) => {
             assert_eq!(source.retry(), Retry::Never);
             match *source {
                 kafka::Error::Topics(mismatches) => mismatches,

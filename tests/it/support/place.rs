@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use model::{Topic, TopicPrefix};
-use tributary::pipeline::{self, Layout, Publisher};
-use tributary::{avro, config};
+use tributary::{
+    avro, config,
+    publish::{self, Layout, Publisher},
+};
 
 use super::{Result, Shared, prefix, run_directory};
 
@@ -58,8 +60,8 @@ impl Place {
     }
 
     /// Opens the layout as a starting worker does, and publishes to Kafka.
-    pub(crate) async fn open(&self, layout: &Layout) -> std::result::Result<Publisher, pipeline::Error> {
-        let opened = pipeline::open(layout, &self.admin, &self.ids().await).await?;
+    pub(crate) async fn open(&self, layout: &Layout) -> std::result::Result<Publisher, publish::Error> {
+        let opened = publish::open(layout, &self.admin, &self.ids().await).await?;
         Ok(Publisher::new(opened.preparer, self.producer()))
     }
 

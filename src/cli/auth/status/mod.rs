@@ -36,7 +36,8 @@ use crate::{
         table::{columns, each, moment, text},
     },
     config::{Connector, Worker},
-    worker::{grants::grant_name, state::configs},
+    logins::grant_name,
+    state::configs,
 };
 
 /// From so long before its end a grant wants a person.

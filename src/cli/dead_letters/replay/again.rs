@@ -18,7 +18,7 @@ use crate::{
         failure, outside,
         scratch::ScratchDirectory,
     },
-    pipeline::{self, Layout, Publisher},
+    publish::{self, Layout, Publisher},
     webhooks::{
         delivery::Delivery,
         letter::{self, Place},
@@ -123,7 +123,7 @@ impl<'a> Again<'a> {
         };
         let admin = Admin::Real(worker.kafka.clone());
         let means = self.means().await?;
-        let opened = pipeline::open(&layout, &admin, &means.ids).await?;
+        let opened = publish::open(&layout, &admin, &means.ids).await?;
         let publisher = Arc::new(Publisher::new(opened.preparer, Arc::clone(&means.producer)));
         self.publishers.insert(topic, Arc::clone(&publisher));
         Ok(publisher)
@@ -165,10 +165,10 @@ fn records(delivery: &Delivery, only: Option<&str>) -> Result<Vec<Outgoing>, Str
 }
 
 /// Whether the record itself is at fault.
-fn is_final(error: &pipeline::Error) -> bool {
+fn is_final(error: &publish::Error) -> bool {
     match error {
-        pipeline::Error::Convert { source, .. } => source.concerns_one_record(),
-        pipeline::Error::Produce { source, .. } => source.refuses_record(),
+        publish::Error::Convert { source, .. } => source.concerns_one_record(),
+        publish::Error::Produce { source, .. } => source.refuses_record(),
         _ => false,
     }
 }

@@ -39,7 +39,7 @@ use super::{
 };
 use crate::{
     cli::{Failure, Result, failure, outside, table::harmless},
-    pipeline::LetterSignature,
+    publish::LetterSignature,
     webhooks::letter::{Joining, Piece, Place, Unusable},
 };
 

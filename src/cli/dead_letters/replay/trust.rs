@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::{
     cli::dead_letters::Owner,
-    pipeline::{LetterSignature, PREFIX},
+    publish::{LetterSignature, PREFIX},
     webhooks::{
         delivery::Context,
         letter::{self, Place},

@@ -25,7 +25,7 @@ use super::broker::Broker;
 use crate::{
     avro::{self, Ids, Registry, embedded::Server},
     config,
-    pipeline::{DeadLetters, LetterSigner, Preparer},
+    publish::{DeadLetters, LetterSigner, Preparer},
     spool::{Options, Spool, fault::Faulty},
     webhooks::{
         delivery::{Context, Delivery, Family},

@@ -14,7 +14,8 @@ use model::{
 };
 
 use self::provider::{Provider, State};
-use super::{Change, Ledger, Memory, Rules, Situation, Wanted, plan, settle};
+use super::{Memory, Rules, Situation, Wanted, plan, settle};
+use crate::state::subscriptions::{Change, Ledger};
 
 const SECOND: i64 = 1_000_000;
 const CUSTOMERS: Target = Target::Accounting(AccountingResource::Customers);

@@ -2,19 +2,22 @@
 
 use base::retry::Retry;
 
-use crate::config::{
-    Key, Problems, Providers,
-    connector::keys as connector,
-    key::{
-        Rule,
-        Type::{Int, Password, String},
-        keys,
+use crate::{
+    config::{
+        Key, Problems, Providers,
+        connector::keys as connector,
+        key::{
+            Rule,
+            Type::{Int, Password, String},
+            keys,
+        },
+        name,
+        reader::Reader,
+        unknown::{self, Dialect},
     },
-    name,
-    reader::Reader,
-    unknown::{self, Dialect},
+    plugin::simple_name,
+    state::configs::Properties,
 };
-use crate::worker::{plugins::simple_name, state::configs::Properties};
 
 keys! {
     "Test" {

@@ -26,10 +26,8 @@ use model::{Cleanup, EncodedRecord};
 use self::keys::Settings;
 use crate::{
     config::{KeyDef, Providers, Validation, connector, definition},
-    worker::{
-        plugins::{Depth, Failure, MOST_TASKS, Past, Plugin, Task, Tools, unusable},
-        state::{configs::Properties, offsets::Edit},
-    },
+    plugin::{Depth, Failure, MOST_TASKS, Past, Plugin, Task, Tools, unusable},
+    state::{configs::Properties, offsets::Edit},
 };
 
 const CLASS: &str = "TestSource";

@@ -1,5 +1,5 @@
 use super::*;
-use crate::worker::plugins::{
+use crate::plugin::{
     Depth,
     samples::{object, properties},
 };

@@ -13,9 +13,9 @@ use provider::{
 use simulator::Simulator;
 use tributary::{
     config::connector::InvoicingLogin,
-    worker::{
+    logins::{
+        Grants, Hosts,
         access::{Access, Party},
-        grants::{Grants, Hosts},
     },
 };
 

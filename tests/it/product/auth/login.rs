@@ -8,10 +8,14 @@ use simulator::knobs::Pkce;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tributary::config;
-use tributary::worker::grants::store::GrantStore;
-use tributary::worker::grants::table::{GrantTable, Owners};
-use tributary::worker::state::Tail;
+use tributary::{
+    config,
+    logins::{
+        store::GrantStore,
+        table::{GrantTable, Owners},
+    },
+    state::Tail,
+};
 
 use super::*;
 use crate::product::simulator::receiver::is_guid;

@@ -6,12 +6,14 @@ use bytes::Bytes;
 use model::{EncodedRecord, Moment, Topic, TopicPrefix};
 use scene::{EVENTS, INVOICING, KEY, Scene, change, signer};
 use serde_json::Value;
-use tributary::pipeline::LetterSigner;
+use tributary::publish::LetterSigner;
 
-use crate::support::Shared;
-use crate::support::command::{stderr, stdout, tributary};
-use crate::support::place::header;
-use crate::support::topics::noise;
+use crate::support::{
+    Shared,
+    command::{stderr, stdout, tributary},
+    place::header,
+    topics::noise,
+};
 
 crate::tests! {
     real letters_are_listed_newest_last_and_pieces_are_one_letter;

@@ -9,12 +9,16 @@ use kafka::Producer;
 use model::{AccountingResource, EncodedRecord, InvoicingAction, InvoicingEntity, InvoicingHook, Topic};
 use provider::auth::seal::Keyring;
 use sha2::{Digest as _, Sha256};
-use tributary::pipeline::{DeadLetters, Failure, LetterSigner, Original, Stage};
-use tributary::webhooks::delivery::{Context, Family};
+use tributary::{
+    publish::{DeadLetters, Failure, LetterSigner, Original, Stage},
+    webhooks::delivery::{Context, Family},
+};
 
-use crate::support::Shared;
-use crate::support::command::tributary;
-use crate::support::place::{PARTITIONS, Place};
+use crate::support::{
+    Shared,
+    command::tributary,
+    place::{PARTITIONS, Place},
+};
 
 /// Where customers' events go.
 pub(super) const EVENTS: Topic = Topic::AccountingEvents(AccountingResource::Customers);

@@ -8,11 +8,15 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tributary::worker::declared::{Options, Watch};
+use tributary::connect::declared::{Options, Watch};
 
-use crate::product::rest::worker::{Answer, Group, Worker, config};
-use crate::support::topics::{content_of, text};
-use crate::support::{prefix, run_directory};
+use crate::{
+    product::rest::worker::{Answer, Group, Worker, config},
+    support::{
+        prefix, run_directory,
+        topics::{content_of, text},
+    },
+};
 
 /// Where what this worker sees of files is told.
 pub(super) const DECLARATIONS: &str = "/admin/declarations";

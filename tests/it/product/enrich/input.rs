@@ -14,12 +14,14 @@ use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::producer::FutureRecord;
 use serde_json::{Value, json};
 use simulator::catalog::{Kind, Resource};
-use tributary::pipeline::{Layout, Preparer};
+use tributary::publish::{Layout, Preparer};
 
-use super::checker::{Spot, check};
-use super::scene::{Options, PARTITIONS, Scene};
-use crate::support::place::Place;
-use crate::support::{Error, Result, Shared, run_directory};
+use super::{
+    checker::{Spot, check},
+    scene::{Options, PARTITIONS, Scene},
+};
+
+use crate::support::{Error, Result, Shared, place::Place, run_directory};
 
 crate::tests! {
     real events_that_cannot_be_used_are_dead_letters_with_a_reason_and_the_rest_flows_on within 240;

@@ -16,7 +16,7 @@ use provider::{
 };
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tributary::worker::grants::{Fault, Issuer, Issuers};
+use tributary::logins::{Fault, Issuer, Issuers};
 
 /// What becomes of the next refreshes.
 #[derive(Debug, Clone)]

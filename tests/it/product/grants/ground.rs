@@ -16,18 +16,26 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tributary::config::{self, Connector, Providers};
-use tributary::worker::arbiter::Arbiter;
-use tributary::worker::grants::store::GrantStore;
-use tributary::worker::grants::table::{GrantTable, Owners};
-use tributary::worker::grants::{Grants, Parts, Watch};
-use tributary::worker::state::configs::{self, Properties};
-use tributary::worker::state::{State, Tail};
-use tributary::worker::topics;
+use tributary::{
+    config::{self, Connector, Providers},
+    connect::arbiter::Arbiter,
+    logins::{
+        Grants, Parts, Watch,
+        store::GrantStore,
+        table::{GrantTable, Owners},
+    },
+    state::{
+        State, Tail,
+        configs::{self, Properties},
+        topics,
+    },
+};
 
 use super::bank::Bank;
-use crate::support::lost::{self, timeout};
-use crate::support::{prefix, traced};
+use crate::support::{
+    lost::{self, timeout},
+    prefix, traced,
+};
 
 /// What a busy machine may need for one call; nothing waits this long when all is well.
 pub(super) const LIMIT: Duration = Duration::from_secs(30);

@@ -68,7 +68,7 @@ impl Scene {
         let needed = [
             ("grant.encryption.key", ENCRYPTION_KEY),
             ("value.converter.schema.registry.url", &*ground.registry),
-            ("log.filter", "info,tributary::worker::grants=debug"),
+            ("log.filter", "info,tributary::logins=debug"),
         ];
         let lines = [&needed[..], properties].concat();
         let workers = (0..count).map(|_| Tributary::start_in(&group, &ground.bootstrap, name, &lines));

@@ -14,15 +14,14 @@ use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
-use tributary::worker::grants::store::GrantStore;
-use tributary::worker::grants::{Files, Pending};
+use tributary::logins::{Files, Pending, store::GrantStore};
 
-use super::bank::Effect;
-use super::ground::{Ground, KEY, LIMIT, OTHER_KEY, provider, provider_with};
-use crate::support::gate::gate;
-use crate::support::lost::timeout;
-use crate::support::topics::record;
-use crate::support::{self, Shared, breakable};
+use super::{
+    bank::Effect,
+    ground::{Ground, KEY, LIMIT, OTHER_KEY, provider, provider_with},
+};
+
+use crate::support::{self, Shared, breakable, gate::gate, lost::timeout, topics::record};
 
 crate::tests! {
     real a_stop_during_a_refresh_waits_for_the_answer within 120;

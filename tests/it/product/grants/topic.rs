@@ -12,13 +12,14 @@ use provider::{
     auth::seal::Keyring,
 };
 use tokio::time::Instant;
-use tributary::worker::grants::table::Owners;
-use tributary::worker::grants::{Files, Pending};
+use tributary::logins::{Files, Pending, table::Owners};
 
-use super::bank::Effect;
-use super::ground::{Ground, KEY, LIMIT, OTHER_KEY};
-use crate::support::Shared;
-use crate::support::lost::timeout;
+use super::{
+    bank::Effect,
+    ground::{Ground, KEY, LIMIT, OTHER_KEY},
+};
+
+use crate::support::{Shared, lost::timeout};
 
 crate::tests! {
     real a_token_that_fifty_requests_are_refused_with_is_refreshed_once within 120;

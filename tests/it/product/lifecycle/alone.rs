@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use tributary::config::connector::TargetState;
-use tributary::worker::state::configs;
-use tributary::worker::state::statuses::RunState;
-use tributary::worker::supervisor::Settings;
+use tributary::{
+    config::connector::TargetState,
+    connect::supervisor::Settings,
+    state::{configs, statuses::RunState},
+};
 
-use super::cluster::Cluster;
-use super::worker::Local;
+use super::{cluster::Cluster, worker::Local};
+
 use crate::support::Shared;
 
 crate::tests! {
@@ -187,8 +188,7 @@ async fn topics_that_were_reset_are_told_again_with_the_next_record(shared: &'st
     cluster.until_states("tells", RunState::Paused, &[RunState::Paused]).await;
 
     let (kafka, own) = (&cluster.config.kafka, &cluster.config.topics.status);
-    let writer =
-        tributary::worker::state::writer::StatusWriter::start(kafka, &own.name, own.partitions).unwrap();
+    let writer = tributary::state::writer::StatusWriter::start(kafka, &own.name, own.partitions).unwrap();
     writer.remove_topic("tells", &topic);
     cluster.until("its topic is forgotten", |statuses| statuses.topics("tells").is_empty()).await;
     cluster.set_target("tells", TargetState::Running).await;

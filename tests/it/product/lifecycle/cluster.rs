@@ -7,16 +7,18 @@ use std::sync::Arc;
 
 use kafka::{Admin, read_to_end};
 use tokio::time::Instant;
-use tributary::config::{self, connector::TargetState};
-use tributary::worker::arbiter::Arbiter;
-use tributary::worker::state::State;
-use tributary::worker::state::configs::{self, Configs, Properties, Write};
-use tributary::worker::state::statuses::{RunState, Status, Statuses};
-use tributary::worker::topics;
+use tributary::{
+    config::{self, connector::TargetState},
+    connect::arbiter::Arbiter,
+    state::{
+        State,
+        configs::{self, Configs, Properties, Write},
+        statuses::{RunState, Status, Statuses},
+        topics,
+    },
+};
 
-use crate::support::lost::timeout;
-use crate::support::prefix;
-use crate::support::topics::LIMIT;
+use crate::support::{lost::timeout, prefix, topics::LIMIT};
 
 /// Of every cluster's work topic.
 pub(super) const WORK_PARTITIONS: usize = 8;

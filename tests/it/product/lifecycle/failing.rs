@@ -3,14 +3,17 @@
 use std::time::Duration;
 
 use base::retry::Policy;
-use tributary::worker::state::configs;
-use tributary::worker::state::statuses::{RunState, Statuses};
-use tributary::worker::supervisor::{Restarting, Settings};
+use tributary::{
+    connect::supervisor::{Restarting, Settings},
+    state::{
+        configs,
+        statuses::{RunState, Statuses},
+    },
+};
 
-use super::cluster::Cluster;
-use super::worker::Local;
-use crate::support::Shared;
-use crate::support::topics::content_of;
+use super::{cluster::Cluster, worker::Local};
+
+use crate::support::{Shared, topics::content_of};
 
 crate::tests! {
     real a_failure_for_good_shows_why_and_what_to_do_and_waits_for_somebody;

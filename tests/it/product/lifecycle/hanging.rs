@@ -13,16 +13,24 @@ use model::EncodedRecord;
 use rdkafka::ClientConfig;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use serde_json::{Map, Value, json};
-use tributary::worker::arbiter::{Arbiter, Changes};
-use tributary::worker::state::configs::{self, Configs};
-use tributary::worker::state::offsets;
-use tributary::worker::supervisor::Settings;
+use tributary::{
+    connect::{
+        arbiter::{Arbiter, Changes},
+        supervisor::Settings,
+    },
+    state::{
+        configs::{self, Configs},
+        offsets,
+    },
+};
 
-use super::cluster::Cluster;
-use super::worker::Local;
-use crate::support::gate::{Gate, gate};
-use crate::support::topics::{LIMIT, record};
-use crate::support::{Result, Shared, breakable};
+use super::{cluster::Cluster, worker::Local};
+
+use crate::support::{
+    Result, Shared, breakable,
+    gate::{Gate, gate},
+    topics::{LIMIT, record},
+};
 
 crate::tests! {
     real a_transaction_somebody_leaves_open_keeps_only_those_waiting_whose_offsets_are_behind_it;
@@ -194,7 +202,7 @@ fn offset(cluster: &Cluster, connector: &str, count: u64) -> EncodedRecord {
     record(&cluster.config.topics.offset.name.as_str().into(), partition, &key, value)
 }
 
-fn is_running(one: &tributary::worker::supervisor::Running, name: &str) -> bool {
-    use tributary::worker::state::statuses::RunState;
+fn is_running(one: &tributary::connect::supervisor::Running, name: &str) -> bool {
+    use tributary::state::statuses::RunState;
     &*one.id.connector == name && one.id.task.is_some() && one.state == RunState::Running
 }

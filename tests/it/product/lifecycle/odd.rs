@@ -6,14 +6,20 @@ use std::time::Instant;
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions};
 use rdkafka::client::DefaultClientContext;
-use tributary::worker::state::statuses::{RunState, Status, Statuses};
-use tributary::worker::state::writer::StatusWriter;
-use tributary::worker::supervisor::{Id, Settings};
+use tributary::{
+    connect::supervisor::{Id, Settings},
+    state::{
+        statuses::{RunState, Status, Statuses},
+        writer::StatusWriter,
+    },
+};
 
-use super::cluster::{Cluster, WORK_PARTITIONS};
-use super::worker::Local;
-use crate::support::Shared;
-use crate::support::topics::LIMIT;
+use super::{
+    cluster::{Cluster, WORK_PARTITIONS},
+    worker::Local,
+};
+
+use crate::support::{Shared, topics::LIMIT};
 
 crate::tests! {
     real a_status_that_cannot_be_or_was_swept_gives_way_to_what_the_owner_says;

@@ -2,11 +2,10 @@
 
 use std::time::Instant;
 
-use tributary::worker::state::statuses::RunState;
-use tributary::worker::supervisor::Settings;
+use tributary::{connect::supervisor::Settings, state::statuses::RunState};
 
-use super::cluster::Cluster;
-use super::worker::Local;
+use super::{cluster::Cluster, worker::Local};
+
 use crate::support::{Result, breakable};
 
 crate::tests! {
@@ -60,7 +59,7 @@ async fn a_worker_that_is_cut_off_is_replaced_and_writes_nothing_any_more() -> R
     broker.proxy()?.stall();
     let successor = Local::start(&cluster.config, "successor:2", Settings::default()).await;
     cut_off.until("nothing runs without a lease", |running| running.is_empty()).await;
-    let replaced = |statuses: &tributary::worker::state::statuses::Statuses| {
+    let replaced = |statuses: &tributary::state::statuses::Statuses| {
         let tasks = statuses.tasks("moves");
         tasks.len() == 2
             && tasks.values().all(|one| one.state == RunState::Running && one.worker_id == "successor:2")

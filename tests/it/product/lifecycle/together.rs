@@ -3,13 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use tributary::worker::state::statuses::{RunState, Statuses};
+use tributary::state::statuses::{RunState, Statuses};
 
-use super::cluster::Cluster;
-use super::worker::Remote;
-use crate::support::topics::LIMIT;
-use crate::support::tries::Tries;
-use crate::support::{Result, Shared, cycles, lost};
+use super::{cluster::Cluster, worker::Remote};
+
+use crate::support::{Result, Shared, cycles, lost, topics::LIMIT, tries::Tries};
 
 crate::tests! {
     real tasks_spread_over_workers_and_move_at_once_when_one_leaves within 180;

@@ -13,25 +13,21 @@ use kafka::{Admin, GroupOptions, Membership};
 use rustix::process::Signal;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tributary::avro::{Ids, Registry};
-use tributary::config;
-use tributary::fence::Fences;
-use tributary::pipeline::LetterSigner;
-use tributary::worker::access::Access;
-use tributary::worker::arbiter::Arbiter;
-use tributary::worker::grants::{Grants, Hosts};
-use tributary::worker::ledger::Ledgers;
-use tributary::worker::plugins::{Plugins, Store};
-use tributary::worker::state::State;
-use tributary::worker::state::statuses::RunState;
-use tributary::worker::state::writer::StatusWriter;
-use tributary::worker::supervisor::{self, Handle, Parts, Running, Settings, Supervisor};
-use tributary::worker::topics;
+use tributary::{
+    avro::{Ids, Registry},
+    config,
+    connect::{
+        arbiter::Arbiter,
+        supervisor::{self, Handle, Parts, Running, Settings, Supervisor},
+    },
+    logins::{Grants, Hosts, access::Access},
+    plugin::{Plugins, Store},
+    publish::LetterSigner,
+    state::{State, ledger::Ledgers, statuses::RunState, topics, writer::StatusWriter},
+};
 
 use super::cluster::{self, Cluster};
-use crate::support::process::Process;
-use crate::support::topics::LIMIT;
-use crate::support::{Result, lost, run_directory};
+use crate::support::{Result, lost, process::Process, run_directory, topics::LIMIT};
 
 /// Set for the copy: where Kafka is.
 pub(crate) const WORKER: &str = "TRIBUTARY_TEST_WORKER";
@@ -110,7 +106,6 @@ impl Local {
             store: Store {
                 ids: Ids::open(Registry::new(&config.registry).unwrap(), &config.state_dir).await,
                 admin: Admin::Real(kafka.clone()),
-                fences: Fences::new(config.state_dir.join("fence")),
                 signer: LetterSigner::default(),
             },
             settings,

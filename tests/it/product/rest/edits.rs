@@ -3,12 +3,10 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tributary::worker::state::configs;
+use tributary::state::configs;
 
 use super::worker::{Group, Outcome, Worker, config};
-use crate::support::lost::timeout;
-use crate::support::tries::Tries;
-use crate::support::{Shared, cycles};
+use crate::support::{Shared, cycles, lost::timeout, tries::Tries};
 
 crate::tests! {
     real what_one_worker_has_done_another_tells_within_a_second;

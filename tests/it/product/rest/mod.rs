@@ -14,13 +14,15 @@ pub(crate) mod worker;
 
 use kafka::{Failure, Shards, TransactionOptions};
 use serde_json::{Value, json};
-use tributary::worker::state::statuses::{RunState, Status};
+use tributary::state::statuses::{RunState, Status};
 
-use self::plugin::writer;
 pub(crate) use self::worker::log_levels;
-use self::worker::{Group, Outcome, SECRET, config};
-use crate::support::Shared;
-use crate::support::harness::Test;
+use self::{
+    plugin::writer,
+    worker::{Group, Outcome, SECRET, config},
+};
+
+use crate::support::{Shared, harness::Test};
 
 pub(crate) fn tests() -> Vec<Test> {
     let parts = [

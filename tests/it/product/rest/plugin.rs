@@ -2,10 +2,14 @@
 
 use async_trait::async_trait;
 use serde_json::{Map, Value};
-use tributary::config::connector::{Class, definitions};
-use tributary::config::{self, KeyDef, Providers, Validation};
-use tributary::worker::plugins::{Depth, Failure, Past, Plugin, Task};
-use tributary::worker::state::configs::Properties;
+use tributary::{
+    config::{
+        self, KeyDef, Providers, Validation,
+        connector::{Class, definitions},
+    },
+    plugin::{Depth, Failure, Past, Plugin, Task},
+    state::configs::Properties,
+};
 
 #[derive(Debug)]
 pub(crate) struct Records;

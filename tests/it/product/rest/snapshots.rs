@@ -12,17 +12,17 @@ use model::{
     Topic,
 };
 use serde_json::{Value, json};
-use tributary::avro::Registry;
-use tributary::config;
-use tributary::pipeline::open_state;
-use tributary::worker::grants::Grants;
-use tributary::worker::ledger::Ledgers;
-use tributary::worker::snapshots::Desk;
+use tributary::{
+    avro::Registry, config, logins::Grants, publish::open_state, state::ledger::Ledgers,
+    worker::snapshots::Desk,
+};
 
 use super::worker::{Answer, Group, Outcome, Worker, config as connector};
-use crate::support::Shared;
-use crate::support::place::{PARTITIONS, Place};
-use crate::support::topics::record;
+use crate::support::{
+    Shared,
+    place::{PARTITIONS, Place},
+    topics::record,
+};
 
 crate::tests! {
     real a_request_is_taken_once_however_often_it_is_sent;

@@ -1,14 +1,22 @@
 //! Subscriptions and gaps over HTTP, from a ledger in memory: members, statuses, and who is told what is wrong.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
+};
 
 use async_trait::async_trait;
-use model::{Gap, GapCause, GapState, TopicPrefix};
+use model::{Gap, GapCause, GapState, Nonce, TopicPrefix};
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use tributary::webhooks::subscriptions::{Change, Ledger};
-use tributary::worker::herder::{Error, Ledgers, PlanInfo, StepInfo, Subscribing};
-use tributary::worker::state::configs::Properties;
+use tributary::{
+    config::WebhookSource,
+    connect::herder::{Error, Ledgers, PlanInfo, StepInfo, Subscribing},
+    state::{
+        configs::Properties,
+        subscriptions::{Change, Ledger},
+    },
+};
 use url::Url;
 
 use super::worker::{Group, Outcome, Worker, config};
@@ -46,6 +54,14 @@ impl Ledgers for Kept {
         let call = if removed { "delete" } else { "subscribe" };
         let step = StepInfo { call, target: None, id: None, why: "there is none".to_owned() };
         Ok(PlanInfo { steps: vec![step], ..PlanInfo::default() })
+    }
+
+    fn fitting(&self, _: &WebhookSource, _: &Ledger) -> Option<BTreeSet<Nonce>> {
+        Some(BTreeSet::new())
+    }
+
+    fn unreachable(&self, _: &WebhookSource) -> Option<String> {
+        None
     }
 
     async fn write(&self, _: &TopicPrefix, _: &str, change: Change) -> Result<(), Error> {

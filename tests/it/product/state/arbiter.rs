@@ -7,12 +7,14 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use futures::poll;
 use kafka::{Received, TransactionOptions};
-use tributary::worker::arbiter::Error;
+use tributary::connect::arbiter::Error;
 
 use super::ground::{Ground, LIMIT, Worker, create};
-use crate::support::gate::{Gate, gate};
-use crate::support::lost::timeout;
-use crate::support::{Shared, cycles};
+use crate::support::{
+    Shared, cycles,
+    gate::{Gate, gate},
+    lost::timeout,
+};
 
 crate::tests! {
     real a_write_is_read_by_its_own_worker_when_it_returns_and_soon_by_others within 120;

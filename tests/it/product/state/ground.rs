@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kafka::{Admin, Kafka, Received, TransactionOptions, read_to_end};
-use tributary::config::worker::{Topic, Topics};
-use tributary::worker::arbiter::Arbiter;
-use tributary::worker::state::State;
-use tributary::worker::state::configs::{self, Configs, Properties, Write};
-use tributary::worker::topics::{self, Partitions};
+use tributary::{
+    config::worker::{Topic, Topics},
+    connect::arbiter::Arbiter,
+    state::{
+        State,
+        configs::{self, Configs, Properties, Write},
+        topics::{self, Partitions},
+    },
+};
 
-use crate::support::lost::timeout;
-use crate::support::prefix;
+use crate::support::{lost::timeout, prefix};
 
 /// What a busy machine may need for one call; nothing waits this long when all is well.
 pub(super) const LIMIT: Duration = Duration::from_secs(30);

@@ -6,19 +6,20 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use kafka::{Admin, Lease, Producer, ProducerOptions, Shards, TransactionOptions};
 use model::EncodedRecord;
-use tributary::config::connector::TargetState;
-use tributary::worker::arbiter::Changes;
-use tributary::worker::state::Tail;
-use tributary::worker::state::configs::{self, Configs};
-use tributary::worker::state::statuses::{RunState, Status};
-use tributary::worker::state::writer::{OffsetRecords, StatusWriter};
-use tributary::worker::topics;
+use tributary::{
+    config::connector::TargetState,
+    connect::arbiter::Changes,
+    state::{
+        Tail,
+        configs::{self, Configs},
+        statuses::{RunState, Status},
+        topics,
+        writer::{OffsetRecords, StatusWriter},
+    },
+};
 
 use super::ground::{Ground, LIMIT, create};
-use crate::support::broker::tool;
-use crate::support::gate::gate;
-use crate::support::lost::timeout;
-use crate::support::{Result, Shared, breakable, cycles};
+use crate::support::{Result, Shared, breakable, broker::tool, cycles, gate::gate, lost::timeout};
 
 crate::tests! {
     real what_a_real_connect_wrote_is_read_from_its_topics;
@@ -31,9 +32,9 @@ crate::tests! {
 async fn what_a_real_connect_wrote_is_read_from_its_topics(shared: &'static Shared) {
     let ground = Ground::create(shared.bootstrap(), "state-connect").await;
     let samples = [
-        (&ground.topics.config.name, include_str!("../../../../src/worker/state/samples/configs.tsv")),
-        (&ground.topics.offset.name, include_str!("../../../../src/worker/state/samples/offsets.tsv")),
-        (&ground.topics.status.name, include_str!("../../../../src/worker/state/samples/statuses.tsv")),
+        (&ground.topics.config.name, include_str!("../../../../src/state/samples/configs.tsv")),
+        (&ground.topics.offset.name, include_str!("../../../../src/state/samples/offsets.tsv")),
+        (&ground.topics.status.name, include_str!("../../../../src/state/samples/statuses.tsv")),
     ];
     let producer = Producer::new(&ground.kafka, &ProducerOptions::default()).unwrap();
     for (topic, file) in samples {

@@ -4,11 +4,10 @@ use std::time::Instant;
 
 use kafka::{Admin, Error, Kafka, TopicSpec};
 use model::Cleanup;
-use tributary::worker::topics::{Partitions, ensure, inspect};
+use tributary::state::topics::{Partitions, ensure, inspect};
 
 use super::ground::{LIMIT, names};
-use crate::support::broker::tool;
-use crate::support::{Result, Shared, prefix};
+use crate::support::{Result, Shared, broker::tool, prefix};
 
 crate::tests! {
     real missing_topics_are_created_compacted_and_found_fit_again;

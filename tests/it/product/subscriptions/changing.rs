@@ -2,7 +2,7 @@
 
 use model::{Fingerprint, Phase, Subscription};
 use simulator::accounting::WebhookState;
-use tributary::webhooks::subscriptions::Ledger;
+use tributary::state::subscriptions::Ledger;
 
 use super::scene::{SECRET, Scene, active};
 use crate::support::{Result, Shared};

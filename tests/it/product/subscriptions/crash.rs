@@ -17,11 +17,10 @@ use simulator::{
     settings::Settings,
 };
 use tokio::time::sleep;
-use tributary::webhooks::subscriptions::Ledger;
+use tributary::state::subscriptions::Ledger;
 
 use super::scene::{CONNECTOR, HOST, LIMIT, Scene, active};
-use crate::support::stage::STEP;
-use crate::support::{Error, Result, Shared, dice, lost};
+use crate::support::{Error, Result, Shared, dice, lost, stage::STEP};
 
 /// Time limit of one case, seconds.
 const CASE_LIMIT: u64 = 60;

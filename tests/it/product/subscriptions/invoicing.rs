@@ -2,7 +2,7 @@
 
 use model::{Gap, GapCause, Phase, Subscription, Target};
 use simulator::knobs::{self, EchoTime, Effect, Fault, ReceiverPaths, Status};
-use tributary::webhooks::subscriptions::Ledger;
+use tributary::state::subscriptions::Ledger;
 
 use super::scene::{CONNECTOR, Scene, active};
 use crate::support::{Result, Shared};

@@ -11,7 +11,7 @@ use simulator::{
     settings::Settings,
 };
 use tokio::time::timeout;
-use tributary::webhooks::subscriptions::Ledger;
+use tributary::state::subscriptions::Ledger;
 
 use super::scene::{HOST, LIMIT, SECRET, Scene, active};
 use crate::support::{Error, Result, Shared};

@@ -12,14 +12,22 @@ use simulator::{
     settings::Settings,
 };
 use tokio::time::sleep;
-use tributary::config;
-use tributary::webhooks::subscriptions::{Change, Ledger};
-use tributary::worker::ledger::{Handle, Ledgers};
+use tributary::{
+    config,
+    state::{
+        ledger::{Handle, Ledgers},
+        subscriptions::{Change, Ledger},
+    },
+};
 
-use crate::product::simulator::{KEY, start};
 pub(super) use crate::support::stage::{HOST, LIMIT};
-use crate::support::stage::{STEP, Stage, delivering};
-use crate::support::{Error, Result, Shared, lost};
+use crate::{
+    product::simulator::{KEY, start},
+    support::{
+        Error, Result, Shared, lost,
+        stage::{STEP, Stage, delivering},
+    },
+};
 
 pub(super) const CONNECTOR: &str = "hooks";
 /// How often the provider is asked how a subscription stands.
@@ -45,7 +53,7 @@ impl Scene {
             ("session.timeout.ms", "2500"),
             ("heartbeat.interval.ms", "500"),
             ("secrets.reload.interval.ms", "1000"),
-            ("log.filter", "info,tributary::worker::reconciler=debug"),
+            ("log.filter", "info,tributary::webhooks::reconciler=debug"),
         ];
         let simulator = start(|settings| {
             delivering(settings);

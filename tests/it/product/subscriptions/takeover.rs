@@ -5,7 +5,7 @@ use std::time::Duration;
 use model::GapCause;
 use simulator::accounting::WebhookState;
 use tokio::time::Instant;
-use tributary::webhooks::subscriptions::Ledger;
+use tributary::state::subscriptions::Ledger;
 
 use super::scene::{Scene, active};
 use crate::support::{Result, Shared, lost};

@@ -7,10 +7,12 @@ use std::path::Path;
 use base::metrics::{self, Kind, live};
 use model::{GapCause, Phase};
 use serde_json::Value;
-use tributary::snapshot::State;
+use tributary::state::runs::State;
 
-use super::queries::{Named, Query};
-use super::rules;
+use super::{
+    queries::{Named, Query},
+    rules,
+};
 
 crate::tests! {
     plain every_query_of_the_board_asks_for_what_there_is;

@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 use reqwest::Method;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
-use tributary::config;
-use tributary::worker::plugins::Plugins;
-use tributary::worker::service::{Process, Service};
+use tributary::{
+    config,
+    plugin::Plugins,
+    worker::{Process, Service},
+};
 
 use super::process::client;
 use crate::support::{lost, run_directory};
@@ -59,7 +61,7 @@ async fn a_worker_without_kafka_says_that_it_starts_and_makes_requests_wait() {
     lost::timeout(Duration::from_secs(30), running).await.unwrap().unwrap().unwrap();
 }
 
-pub(super) type Running = tokio::task::JoinHandle<Result<(), tributary::worker::service::Error>>;
+pub(super) type Running = tokio::task::JoinHandle<Result<(), tributary::worker::Error>>;
 
 /// A worker in this process with these lines of properties, for a Kafka that is nowhere.
 pub(super) async fn start(lines: &str) -> (SocketAddr, CancellationToken, Running) {

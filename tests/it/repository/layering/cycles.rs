@@ -1,4 +1,4 @@
-//! Cycles among modules, of the first level and of the second, such as `worker::herder`.
+//! Cycles among modules, of the first level and of the second, such as `connect::herder`.
 //!
 //! Files → edges between modules with the same parent → strongly connected components. A path counts as it is written, and as what
 //! it stands for where a module has a name by a `use`. One that reaches a sibling through a glob of their parent is no edge.

@@ -11,9 +11,9 @@ pub(super) async fn upward_import_is_found_however_it_is_written() {
         ("src/cycles.rs", "use super::avro;"),
         ("src/cycles.rs", "fn wait() { let error = crate :: avro :: Error; }"),
         ("src/cycles.rs", "#[cfg(test)]\nmod tests {\n    use super::super::avro;\n}"),
-        ("src/avro/mod.rs", "pub(crate) use crate::pipeline::Publisher;"),
-        ("src/avro/mod.rs", "use crate::r#pipeline;"),
-        ("src/avro/mod.rs", "fn all() { for name in crate::pipeline::names() {} }"),
+        ("src/avro/mod.rs", "pub(crate) use crate::publish::Publisher;"),
+        ("src/avro/mod.rs", "use crate::r#publish;"),
+        ("src/avro/mod.rs", "fn all() { for name in crate::publish::names() {} }"),
         ("src/config/mod.rs", "type Text<'a> = &'a str; use crate::avro;"),
     ] {
         let faults = check(path, text);
@@ -24,16 +24,17 @@ pub(super) async fn upward_import_is_found_however_it_is_written() {
 
 pub(super) async fn sideways_import_is_found_unless_it_is_its_own_module() {
     for (path, text) in [
-        ("src/webhooks/receiver.rs", "use crate::enrich::Fetch;"),
-        ("src/spool/mod.rs", "use crate::fence::Shelf;"),
+        ("src/webhooks/receiver.rs", "use crate::records::Fetch;"),
+        ("src/spool/mod.rs", "use crate::avro::Ids;"),
+        ("src/connect/rest/mod.rs", "use crate::webhooks::receiver;"),
         ("src/cli/mod.rs", "use crate::*;"),
         ("src/cli/mod.rs", "use crate::{config, *};"),
     ] {
         assert_eq!(check(path, text).len(), 1, "{path}: {text}");
     }
     for (path, text) in [
-        ("src/fence/mod.rs", "use crate::{config, fence::Shelf, fence::cache, store::Database,};"),
-        ("src/fence/mod.rs", "use kafka::Client;"),
+        ("src/spool/mod.rs", "use crate::{config, spool::Entry, spool::queue, store::Database,};"),
+        ("src/spool/mod.rs", "use kafka::Client;"),
         ("src/cycles.rs", "mod tests {\n    use super::*;\n}"),
         ("src/store/image.rs", "use super::Error;"),
         ("src/main.rs", "use tributary::cli;"),
@@ -59,7 +60,7 @@ pub(super) async fn text_and_comments_are_no_import() {
 
 pub(super) async fn crate_outside_its_home_is_found() {
     for (path, text) in [
-        ("src/pipeline/publisher.rs", "use rdkafka::Message;"),
+        ("src/publish/publisher.rs", "use rdkafka::Message;"),
         ("src/spool/writer.rs", "use fjall::Database;"),
         ("src/worker/mod.rs", "fn send(client: &reqwest::Client) {}"),
         ("src/worker/mod.rs", "use simulator::Provider;"),
@@ -91,19 +92,19 @@ pub(super) async fn module_or_crate_without_a_place_is_found() {
 
 pub(super) async fn super_super_out_of_a_room_is_found() {
     for (path, text) in [
-        ("src/worker/herder/x/y.rs", "use super::super::super::records::Reader;"),
-        ("src/worker/herder/edit.rs", "use super::super::records;"),
-        ("src/worker/herder/edit.rs", "use super::{Herder, super::records};"),
-        ("src/worker/health.rs", "mod tests {\n    use super::super::records;\n}"),
+        ("src/connect/herder/x/y.rs", "use super::super::super::records::Reader;"),
+        ("src/connect/herder/edit.rs", "use super::super::records;"),
+        ("src/connect/herder/edit.rs", "use super::{Herder, super::records};"),
+        ("src/connect/health.rs", "mod tests {\n    use super::super::records;\n}"),
         ("crates/kafka/src/group/poll.rs", "use super::super::served;"),
     ] {
         assert_eq!(check(path, text).len(), 1, "{path}: {text}");
     }
     for (path, text) in [
-        ("src/worker/herder/x/y.rs", "use super::super::edit;"),
-        ("src/worker/herder/edit.rs", "mod tests {\n    use super::super::Herder;\n}"),
-        ("src/worker/herder/edit.rs", "use super::Herder; pub(in super::super) struct Edit;"),
-        ("src/worker/herder/mod.rs", "use super::records;"),
+        ("src/connect/herder/x/y.rs", "use super::super::edit;"),
+        ("src/connect/herder/edit.rs", "mod tests {\n    use super::super::Herder;\n}"),
+        ("src/connect/herder/edit.rs", "use super::Herder; pub(in super::super) struct Edit;"),
+        ("src/connect/herder/mod.rs", "use super::records;"),
         ("crates/kafka/src/group/poll/wait.rs", "use super::super::lease;"),
     ] {
         assert_none(check(path, text));
@@ -146,14 +147,14 @@ pub(super) async fn what_a_crate_does_not_share_is_found() {
 
 pub(super) async fn cycle_is_found_at_each_level() {
     let root = tree(&[
-        ("src/spool/mod.rs", "use crate::fence::Shelf;"),
-        ("src/fence/mod.rs", "fn one() {}\nfn two() { crate::spool::open(); }"),
+        ("src/spool/mod.rs", "use crate::store::Fjall;"),
+        ("src/store/mod.rs", "fn one() {}\nfn two() { crate::spool::open(); }"),
     ]);
     let inner = tree(&[
-        ("src/worker/herder/mod.rs", "use super::{rest::{Answer}, state};"),
-        ("src/worker/state/mod.rs", "use crate::worker::rest;"),
-        ("src/worker/rest/mod.rs", ""),
-        ("src/worker/rest/call.rs", "use super::super::herder;"),
+        ("src/connect/herder/mod.rs", "use super::{rest::{Answer}, state};"),
+        ("src/connect/state/mod.rs", "use crate::connect::rest;"),
+        ("src/connect/rest/mod.rs", ""),
+        ("src/connect/rest/call.rs", "use super::super::herder;"),
     ]);
     let krate = tree(&[
         ("crates/kafka/src/group/mod.rs", "use crate::served;"),
@@ -172,12 +173,12 @@ pub(super) async fn cycle_is_found_at_each_level() {
     for (files, cycle) in [
         (
             root,
-            "tributary: modules form a cycle: fence -> spool (src/fence/mod.rs:2) -> fence (src/spool/mod.rs:1)",
+            "tributary: modules form a cycle: spool -> store (src/spool/mod.rs:1) -> spool (src/store/mod.rs:2)",
         ),
         (
             inner,
-            "tributary: modules form a cycle: worker::herder -> worker::rest (src/worker/herder/mod.rs:1) \
-             -> worker::herder (src/worker/rest/call.rs:1)",
+            "tributary: modules form a cycle: connect::herder -> connect::rest (src/connect/herder/mod.rs:1) \
+             -> connect::herder (src/connect/rest/call.rs:1)",
         ),
         (
             krate,
@@ -198,19 +199,19 @@ pub(super) async fn cycle_is_found_at_each_level() {
         assert_eq!(cycles::check(&files, &[]), [cycle]);
     }
     let parent_and_child = tree(&[
-        ("src/worker/mod.rs", "pub use self::state::State;"),
-        ("src/worker/state/mod.rs", "use super::Worker;"),
+        ("src/connect/mod.rs", "pub use self::state::State;"),
+        ("src/connect/state/mod.rs", "use super::Worker;"),
     ]);
     assert_none(cycles::check(&parent_and_child, &[]));
 }
 
 pub(super) async fn cycle_through_unit_tests_does_not_count() {
     for path in ["tests.rs", "tests/order.rs", "stub.rs", "samples.rs"] {
-        let path = format!("src/worker/state/{path}");
+        let path = format!("src/connect/state/{path}");
         let files = tree(&[
-            ("src/worker/herder/mod.rs", "use super::state;"),
-            ("src/worker/state/mod.rs", "#[cfg(test)]\nmod tests {\n    use crate::worker::herder;\n}"),
-            (&path, "use crate::worker::herder;"),
+            ("src/connect/herder/mod.rs", "use super::state;"),
+            ("src/connect/state/mod.rs", "#[cfg(test)]\nmod tests {\n    use crate::connect::herder;\n}"),
+            (&path, "use crate::connect::herder;"),
         ]);
         assert_none(cycles::check(&files, &[]));
     }

@@ -1,0 +1,168 @@
+//! Writes to the config topic, one at a time across all workers.
+//!
+//! ```text
+//! write ─▶ turn among the edits of this worker ─▶ FencedWriter: take the id, read to the end, decide, commit, read back
+//! ```
+//!
+//! - The transactional id is that of the topic, not of a group: every process that writes this topic is fenced by the next one.
+//! - Edits of one worker take turns in the order in which they came. Each decides on what the edits before it have left, and its
+//!   records are one transaction, with the offsets that it edits along.
+//! - Every call returns within its limit. One that has no turn by then ends with what keeps the call before it from writing.
+//!
+//! On failure nothing is in the topic, except where [`Error::Kafka`] says that the outcome is unknown.
+
+use std::{convert::Infallible, fmt, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use tokio::{
+    sync::{Mutex, MutexGuard},
+    time::{Instant, timeout_at},
+};
+
+pub use kafka::WriteError as Error;
+use kafka::{FencedWriter, Kafka, Place, Shards, TransactionOptions, Trouble, WriterOptions};
+use model::EncodedRecord;
+
+use crate::state::{
+    Tail,
+    configs::{Configs, Write},
+};
+
+/// Time limit for one attempt to take the id: one that was abandoned must not delay the next for long.
+const INIT_LIMIT: Duration = Duration::from_secs(8);
+/// How long open transactions are waited for that the broker may have left hanging.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// The config topic has one partition.
+pub(super) const PARTITION: i32 = 0;
+
+/// Writes the config topic. Cheap to clone.
+#[derive(Clone)]
+pub struct Arbiter {
+    writer: Arc<Mutex<FencedWriter<Configs>>>,
+    transactional_id: Arc<str>,
+    /// For callers whose time ends while they wait for their turn.
+    trouble: Trouble,
+}
+
+/// The records of an edit: nothing is written unless there is one for the config topic.
+#[derive(Debug, Default)]
+pub struct Changes {
+    /// Records of the config topic.
+    pub writes: Vec<Write>,
+    /// Records of other topics, in the same transaction.
+    pub along: Vec<EncodedRecord>,
+}
+
+impl From<Vec<Write>> for Changes {
+    fn from(writes: Vec<Write>) -> Self {
+        Self { writes, along: Vec::new() }
+    }
+}
+
+impl Arbiter {
+    /// For the topic that this table follows; `beside` are the partitions that records of other topics go to. Takes nothing before
+    /// the first write.
+    #[must_use]
+    pub fn new(kafka: &Kafka, configs: Tail<Configs>, beside: Vec<Place>) -> Self {
+        let options = TransactionOptions { init_limit: INIT_LIMIT, ..TransactionOptions::default() };
+        Self::with_options(kafka, configs, beside, options)
+    }
+
+    /// As [`Arbiter::new`], with other limits.
+    #[must_use]
+    pub fn with_options(
+        kafka: &Kafka,
+        configs: Tail<Configs>,
+        beside: Vec<Place>,
+        options: TransactionOptions,
+    ) -> Self {
+        let transactional_id: Arc<str> = format!("{}-arbiter", configs.topic()).into();
+        let owned = WriterOptions {
+            transactional_id: Arc::clone(&transactional_id),
+            lease: Arc::new(|| true),
+            partitions: vec![PARTITION],
+            also: beside,
+            patience: PATIENCE,
+            takes_back: true,
+            must_read_back: true,
+        };
+        let writer = FencedWriter::new(configs, Shards::new(kafka.clone(), options), owned);
+        let trouble = Arc::clone(writer.trouble());
+        Self { writer: Arc::new(Mutex::new(writer)), transactional_id, trouble }
+    }
+
+    /// Writes what `decide` makes of the state that all edits so far have left; nothing if it makes nothing. `decide` may be called
+    /// several times. Returns within the limit, once this worker has read the write.
+    ///
+    /// # Errors
+    /// `decide` refused, rivals kept interfering, or Kafka did not answer.
+    pub async fn write<T, R>(
+        &self,
+        limit: Duration,
+        decide: impl Fn(&Configs) -> Result<(T, Vec<Write>), R> + Send + Sync,
+    ) -> Result<T, Error<R>> {
+        self.change(limit, move |configs| decide(configs).map(|(result, writes)| (result, writes.into())))
+            .await
+    }
+
+    /// As [`Arbiter::write`], with records of other topics in the same transaction. For those it waits until they are committed.
+    ///
+    /// # Errors
+    /// As [`Arbiter::write`].
+    pub async fn change<T, R>(
+        &self,
+        limit: Duration,
+        decide: impl Fn(&Configs) -> Result<(T, Changes), R> + Send + Sync,
+    ) -> Result<T, Error<R>> {
+        let end = Instant::now() + limit;
+        let mut writer = self.turn(end, limit).await.map_err(Error::Kafka)?;
+        let topic = Arc::clone(writer.table().topic());
+        let decide = |configs: &Configs| {
+            let (result, changes) = decide(configs)?;
+            Ok((result, records(&topic, changes)))
+        };
+        writer.write(end, decide).await
+    }
+
+    /// Takes the id again and ends the transactions of it that the broker has left hanging, in the config topic and beside it.
+    ///
+    /// # Errors
+    /// Rivals kept interfering, or Kafka did not answer.
+    pub async fn settle(&self, limit: Duration) -> Result<(), Error<Infallible>> {
+        let end = Instant::now() + limit;
+        let mut writer = self.turn(end, limit).await.map_err(Error::Kafka)?;
+        writer.settle(end).await
+    }
+
+    /// Waits until the edits before this one are written.
+    async fn turn(
+        &self,
+        end: Instant,
+        limit: Duration,
+    ) -> Result<MutexGuard<'_, FencedWriter<Configs>>, kafka::Error> {
+        timeout_at(end, self.writer.lock()).await.map_err(|_| {
+            let action = format!("write with transactional id {}", self.transactional_id);
+            let late = || kafka::Error::Deadline { action, limit };
+            self.trouble.lock().clone().unwrap_or_else(late)
+        })
+    }
+}
+
+impl fmt::Debug for Arbiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Arbiter").field("transactional_id", &self.transactional_id).finish_non_exhaustive()
+    }
+}
+
+/// Records of other topics first: the last record of the config topic ends the transaction.
+fn records(topic: &Arc<str>, changes: Changes) -> Vec<EncodedRecord> {
+    if changes.writes.is_empty() {
+        return Vec::new();
+    }
+    let record = |(key, value): Write| {
+        EncodedRecord::new(topic, PARTITION, key, value.map(|value| Bytes::from(value.to_string())))
+    };
+    let mut records = changes.along;
+    records.extend(changes.writes.into_iter().map(record));
+    records
+}

@@ -1,0 +1,358 @@
+//! Which workers a set of topics belongs to: those of one group on one work topic, and nobody else.
+//!
+//! The first worker that starts writes a record of it into the config topic, through the arbiter; every later one has to
+//! agree with that record. Two groups on the same topics would run everything twice, and neither would know.
+//!
+//! - A config topic that somebody else uses is refused before anything is created or written: one of another group, and one
+//!   without a record that has classes this worker does not have or that Kafka Connect itself has written to. With our own
+//!   record in it, an unknown class is a connector of a newer version, which fails by itself and keeps nobody from starting.
+//! - Things are placed by the count of partitions in the record, whatever the work topic has grown to. With fewer than that
+//!   some would be nobody's, so that is refused.
+//! - `--adopt` rewrites the record instead: for a group or work topic that is renamed while every worker is stopped.
+
+use std::time::Duration;
+
+use super::arbiter::Arbiter;
+use crate::{
+    config,
+    plugin::Plugins,
+    state::{
+        Tail,
+        configs::{self, Cluster, Configs, Write},
+    },
+};
+
+/// The longest the record may take to be written; then the start is tried again.
+const WRITE_LIMIT: Duration = Duration::from_secs(20);
+/// Foreign connectors that are named.
+const NAMED: usize = 5;
+
+/// Why topics cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Foreign {
+    /// They are of other workers.
+    #[error(
+        "{topic} belongs to the workers of group.id={theirs} on work.storage.topic={their_work}, and this one has \
+         group.id={ours} on work.storage.topic={our_work}; a set of topics has one group: correct these two, or set \
+         config.storage.topic, offset.storage.topic, status.storage.topic and grant.storage.topic to topics of its own; if the \
+         group was renamed, stop every worker and start one with --adopt"
+    )]
+    Group {
+        /// The config topic.
+        topic: String,
+        /// The group it belongs to.
+        theirs: String,
+        /// Their work topic.
+        their_work: String,
+        /// This worker's group.
+        ours: String,
+        /// This worker's work topic.
+        our_work: String,
+    },
+    /// They hold connectors this worker could not run.
+    #[error(
+        "{topic} holds connectors of classes this worker does not have ({classes}); it belongs to another Connect cluster: \
+         set config.storage.topic, offset.storage.topic and status.storage.topic to topics of its own"
+    )]
+    Classes {
+        /// The config topic.
+        topic: String,
+        /// Connectors and their classes.
+        classes: String,
+    },
+    /// Kafka Connect works on them.
+    #[error(
+        "{topic} holds the record {key}, which only Kafka Connect writes; it belongs to a Connect cluster: set \
+         config.storage.topic, offset.storage.topic and status.storage.topic to topics of its own"
+    )]
+    Connect {
+        /// The config topic.
+        topic: String,
+        /// The record.
+        key: String,
+    },
+    /// The work topic was made anew with fewer partitions.
+    #[error(
+        "{topic} has {found} partitions and must have at least {recorded}, on which connectors and tasks are placed: give it \
+         as many (kafka-topics.sh --alter --topic {topic} --partitions {recorded}), or stop every worker and start one with \
+         --adopt"
+    )]
+    Shrunk {
+        /// The work topic.
+        topic: String,
+        /// What it has.
+        found: u32,
+        /// What it had.
+        recorded: u32,
+    },
+    /// Somebody has adopted the topics while this worker was running.
+    #[error(
+        "connectors and tasks are placed on {recorded} partitions of {topic} from now on, and this worker places them on \
+         {ours}: the topics were adopted while it was running; start it again"
+    )]
+    Replaced {
+        /// The work topic.
+        topic: String,
+        /// What the record says now.
+        recorded: u32,
+        /// What it said when this worker started.
+        ours: u32,
+    },
+}
+
+/// Why a worker does not know whether topics are its own.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// They are not.
+    #[error(transparent)]
+    Foreign(#[from] Foreign),
+    /// Kafka does not say.
+    #[error("write the cluster's record to the config topic")]
+    Kafka(#[source] kafka::Error),
+}
+
+/// What a worker says of itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Claim<'a> {
+    /// Its configuration.
+    pub worker: &'a config::Worker,
+    /// Its classes.
+    pub plugins: &'a Plugins,
+    /// Whether the topics change hands.
+    pub adopt: bool,
+}
+
+impl Claim<'_> {
+    /// Refuses a config topic that is somebody else's. `work_partitions` is what the work topic has, if it exists.
+    ///
+    /// # Errors
+    /// Whose it is.
+    pub fn verify(&self, configs: &Configs, work_partitions: Option<u32>) -> Result<(), Foreign> {
+        let topic = || self.worker.topics.config.name.clone();
+        let Some(recorded) = configs.cluster() else {
+            if let Some(key) = configs.connect_key() {
+                return Err(Foreign::Connect { topic: topic(), key: key.to_owned() });
+            }
+            let foreign = configs.foreign_classes(|class| self.plugins.find(class).is_some());
+            if foreign.is_empty() {
+                return Ok(());
+            }
+            let named = foreign.iter().take(NAMED).map(|(name, class)| format!("{name}: {class}"));
+            let classes = named.collect::<Vec<_>>().join(", ");
+            return Err(Foreign::Classes { topic: topic(), classes });
+        };
+        if self.adopt {
+            return Ok(());
+        }
+        self.agree(recorded)?;
+        match work_partitions {
+            Some(found) if found < recorded.work_partitions => Err(Foreign::Shrunk {
+                topic: recorded.work_topic.clone(),
+                found,
+                recorded: recorded.work_partitions,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Agrees with the record, and writes it where it is missing or is to change hands.
+    ///
+    /// # Errors
+    /// The topics are somebody else's, or Kafka does not take the record.
+    pub async fn settle(
+        &self,
+        arbiter: &Arbiter,
+        configs: &Tail<Configs>,
+        work_partitions: u32,
+    ) -> Result<Cluster, Error> {
+        let decide = |configs: &Configs| self.decide(configs, work_partitions);
+        let (cluster, writes) = configs.read(decide)?;
+        if writes.is_empty() {
+            return Ok(cluster);
+        }
+        let cluster =
+            arbiter.write(WRITE_LIMIT, decide).await.map_err(|error| match error.passing(WRITE_LIMIT) {
+                Ok(source) => Error::Kafka(source),
+                Err(foreign) => Error::Foreign(foreign),
+            })?;
+        let Cluster { group, work_topic, work_partitions } = &cluster;
+        tracing::info!(group, work_topic, work_partitions, "the topics belong to this group from now on");
+        Ok(cluster)
+    }
+
+    /// Waits until the record says something else than what was `settled` at the start: somebody has adopted the topics.
+    pub async fn until_lost(&self, settled: &Cluster, configs: &Tail<Configs>) -> Foreign {
+        let mut changes = configs.changes();
+        loop {
+            changes.borrow_and_update();
+            if let Err(foreign) = configs.read(|configs| self.keeps(settled, configs)) {
+                return foreign;
+            }
+            if changes.changed().await.is_err() {
+                // The tail lives as long as we do.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    fn keeps(&self, settled: &Cluster, configs: &Configs) -> Result<(), Foreign> {
+        // A topic without the record has been emptied, which is no sign of others.
+        let Some(recorded) = configs.cluster() else { return Ok(()) };
+        self.agree(recorded)?;
+        // Placed by two counts, things would run twice or nowhere.
+        if recorded.work_partitions == settled.work_partitions {
+            return Ok(());
+        }
+        Err(Foreign::Replaced {
+            topic: recorded.work_topic.clone(),
+            recorded: recorded.work_partitions,
+            ours: settled.work_partitions,
+        })
+    }
+
+    fn decide(&self, configs: &Configs, work_partitions: u32) -> Result<(Cluster, Vec<Write>), Foreign> {
+        self.verify(configs, Some(work_partitions))?;
+        let own = Cluster {
+            group: self.worker.group.id.clone(),
+            work_topic: self.worker.topics.work.name.clone(),
+            work_partitions,
+        };
+        match configs.cluster() {
+            Some(recorded) if self.agree(recorded).is_ok() && recorded.work_partitions <= work_partitions => {
+                Ok((recorded.clone(), Vec::new()))
+            }
+            _ => {
+                let record = configs::cluster(&own);
+                Ok((own, vec![record]))
+            }
+        }
+    }
+
+    fn agree(&self, recorded: &Cluster) -> Result<(), Foreign> {
+        let (group, work) = (&self.worker.group.id, &self.worker.topics.work.name);
+        if (&recorded.group, &recorded.work_topic) == (group, work) {
+            return Ok(());
+        }
+        Err(Foreign::Group {
+            topic: self.worker.topics.config.name.clone(),
+            theirs: recorded.group.clone(),
+            their_work: recorded.work_topic.clone(),
+            ours: group.clone(),
+            our_work: work.clone(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        plugin::samples,
+        state::{Apply as _, samples::received},
+    };
+
+    fn configs(records: &[(&str, &str)]) -> Configs {
+        let mut configs = Configs::default();
+        for (offset, (key, value)) in (0..).zip(records) {
+            configs.apply(&received(offset, key, Some(value)));
+        }
+        configs
+    }
+
+    fn record(group: &str, work: &str, partitions: u32) -> String {
+        let cluster =
+            Cluster { group: group.to_owned(), work_topic: work.to_owned(), work_partitions: partitions };
+        configs::cluster(&cluster).1.unwrap().to_string()
+    }
+
+    /// What it is, the records, partitions of the work topic; what is said of a refusal, or the count to place by.
+    type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], u32, Option<&'a str>, Option<u32>);
+
+    #[test]
+    fn the_record_decides_whose_a_topic_is_and_how_many_partitions_it_needs() {
+        let worker = samples::worker();
+        let plugins = Plugins::of(&worker, false);
+        let (group, work) = (&*worker.group.id, &*worker.topics.work.name);
+        let ours = record(group, work, 8);
+        let theirs = r#"{"properties":{"connector.class":"org.example.Theirs"}}"#;
+        let table: [Case<'_>; 11] = [
+            ("a new topic is ours from now on", &[], 8, None, Some(8)),
+            ("our own", &[("tributary-cluster", &ours)], 8, None, Some(8)),
+            ("a grown work topic changes nothing", &[("tributary-cluster", &ours)], 12, None, Some(8)),
+            ("a smaller one", &[("tributary-cluster", &ours)], 7, Some("at least 8"), None),
+            ("another group", &[("tributary-cluster", &record("x", work, 8))], 8, Some("--adopt"), None),
+            (
+                "another work topic",
+                &[("tributary-cluster", &record(group, "x", 8))],
+                8,
+                Some("--adopt"),
+                None,
+            ),
+            ("Kafka Connect's", &[("session-key", "{}")], 8, Some("only Kafka Connect"), None),
+            ("Kafka Connect's too", &[("tasks-fencing-a", "{}")], 8, Some("only Kafka Connect"), None),
+            (
+                "an unknown class without a record",
+                &[("connector-c", theirs)],
+                8,
+                Some("c: org.example.Theirs"),
+                None,
+            ),
+            (
+                "an unknown class of a newer version of ours",
+                &[("connector-c", theirs), ("tributary-cluster", &ours)],
+                8,
+                None,
+                Some(8),
+            ),
+            ("ours, after all", &[("session-key", "{}"), ("tributary-cluster", &ours)], 8, None, Some(8)),
+        ];
+
+        for (case, records, found, refusal, placed) in table {
+            let claim = Claim { worker: &worker, plugins: &plugins, adopt: false };
+            let decided = claim.decide(&configs(records), found);
+
+            let told = decided.as_ref().err().map(ToString::to_string);
+            assert_eq!(told.is_some(), refusal.is_some(), "{case}: {told:?}");
+            assert!(told.unwrap_or_default().contains(refusal.unwrap_or_default()), "{case}: {decided:?}");
+            let count = decided.as_ref().ok().map(|(cluster, _)| cluster.work_partitions);
+            assert_eq!(count, placed, "{case}");
+        }
+    }
+
+    #[test]
+    fn adopting_rewrites_a_record_that_differs_and_takes_no_topic_of_kafka_connect() {
+        let worker = samples::worker();
+        let plugins = Plugins::of(&worker, false);
+        let claim = Claim { worker: &worker, plugins: &plugins, adopt: true };
+        let (group, work) = (&*worker.group.id, &*worker.topics.work.name);
+        let decide = |record: &str| claim.decide(&configs(&[("tributary-cluster", record)]), 4).unwrap();
+
+        let (other, writes) = decide(&record("x", "y", 8));
+        let (shrunk, rewrites) = decide(&record(group, work, 8));
+        let (same, nothing) = decide(&record(group, work, 4));
+
+        assert_eq!((&*other.group, &*other.work_topic, other.work_partitions), (group, work, 4));
+        assert_eq!((writes.len(), rewrites.len(), nothing.len()), (1, 1, 0));
+        assert_eq!((shrunk.work_partitions, same.work_partitions), (4, 4));
+        assert!(claim.decide(&configs(&[("session-key", "{}")]), 4).is_err());
+    }
+
+    #[test]
+    fn a_running_worker_notices_that_its_topics_have_been_adopted_with_another_count() {
+        let worker = samples::worker();
+        let plugins = Plugins::of(&worker, false);
+        let claim = Claim { worker: &worker, plugins: &plugins, adopt: false };
+        let (group, work) = (&*worker.group.id, &*worker.topics.work.name);
+        let settled = Cluster { group: group.to_owned(), work_topic: work.to_owned(), work_partitions: 8 };
+        let keeps = |record: &str| claim.keeps(&settled, &configs(&[("tributary-cluster", record)]));
+
+        let fewer = keeps(&record(group, work, 4)).unwrap_err();
+
+        assert!(fewer.to_string().contains("4 partitions") && fewer.to_string().contains("on 8"), "{fewer}");
+        assert!(keeps(&record("x", work, 8)).is_err());
+        assert!(keeps(&record(group, work, 8)).is_ok());
+        assert!(claim.keeps(&settled, &Configs::default()).is_ok(), "an emptied topic is nobody's");
+    }
+}

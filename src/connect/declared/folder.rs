@@ -1,0 +1,372 @@
+//! The connector files themselves: which there are, and what they say, read again only where they changed.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use crate::{
+    config::{
+        Problem,
+        connector::{Document, declared_twice, files},
+    },
+    connect::herder::Declaration,
+};
+
+/// What the last looks have shown. Looking blocks.
+#[derive(Debug)]
+pub(super) struct Folder {
+    directory: Option<PathBuf>,
+    /// Looked at beside the directory's.
+    files: Vec<PathBuf>,
+    known: BTreeMap<PathBuf, Known>,
+}
+
+/// A file in one look.
+#[derive(Debug, Clone)]
+pub(super) struct Found {
+    /// Connector it declares, as far as it could ever be read.
+    pub(super) name: Option<String>,
+    pub(super) file: String,
+    pub(super) content: Content,
+}
+
+/// What a file is good for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Content {
+    /// It says this.
+    Says(Arc<Declaration>),
+    /// It may be in the middle of being written.
+    Unsettled,
+    /// It cannot be used, for this reason.
+    Unusable(String),
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    stamp: Option<Stamp>,
+    /// It was read at a look that found it as the look before had: what is written within one tick of the file system's
+    /// clock has been seen.
+    is_steady: bool,
+    /// What it said when it could last be read.
+    said: Option<Arc<Declaration>>,
+    /// Why it cannot be used, once two looks have found so.
+    failure: Option<String>,
+    /// Looks in a row that could not read it, since it last was steady.
+    failures: u32,
+    /// The last look did not find it.
+    is_missed: bool,
+}
+
+/// What changes with a file's content. Through links: a mount that swaps them shows other files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Folder {
+    pub(super) fn new(directory: Option<PathBuf>, files: Vec<PathBuf>) -> Self {
+        Self { directory, files, known: BTreeMap::new() }
+    }
+
+    /// Every file there is now, in the order of their paths. One that is missing for the first time counts as it was:
+    /// editors and mounts replace files in two steps.
+    ///
+    /// # Errors
+    /// The directory cannot be read; what was known stays.
+    pub(super) fn look(&mut self) -> Result<Vec<Found>, Problem> {
+        let mut paths: BTreeSet<PathBuf> = self.files.iter().cloned().collect();
+        if let Some(directory) = &self.directory {
+            paths.extend(files(directory)?);
+        }
+        let mut missing: BTreeSet<PathBuf> = self.known.keys().cloned().collect();
+        for path in paths {
+            let stamp = Stamp::of(&path);
+            if stamp.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+                continue;
+            }
+            missing.remove(&path);
+            let known = self.known.entry(path.clone()).or_default();
+            known.is_missed = false;
+            known.refresh(&path, stamp.ok());
+        }
+        for path in missing {
+            match self.known.get_mut(&path) {
+                Some(known) if !known.is_missed => known.is_missed = true,
+                _ => drop(self.known.remove(&path)),
+            }
+        }
+        Ok(self.found())
+    }
+
+    fn found(&self) -> Vec<Found> {
+        let mut declared: BTreeMap<&str, Vec<&Path>> = BTreeMap::new();
+        for (path, known) in self.known.iter().filter(|(_, known)| !known.is_missed) {
+            if let Some(said) = &known.said {
+                declared.entry(&said.document.name).or_default().push(path);
+            }
+        }
+        let found = self.known.iter().filter_map(|(path, known)| {
+            let name = known.said.as_ref().map(|said| said.document.name.as_str());
+            let rival = name
+                .and_then(|name| declared.get(name))
+                .and_then(|paths| paths.iter().find(|other| **other != path.as_path()));
+            let content = match (name, rival) {
+                // It was renamed.
+                (Some(_), Some(_)) if known.is_missed => return None,
+                (Some(name), Some(rival)) => Content::Unusable(declared_twice(name, rival, path).to_string()),
+                _ => known.content(),
+            };
+            Some(Found { name: name.map(str::to_owned), file: file_name(path), content })
+        });
+        found.collect()
+    }
+}
+
+impl Known {
+    /// Reads the file where it may have changed.
+    fn refresh(&mut self, path: &Path, stamp: Option<Stamp>) {
+        let is_same = stamp.is_some() && stamp == self.stamp;
+        if is_same && self.is_steady {
+            return;
+        }
+        if self.is_steady {
+            self.failures = 0;
+        }
+        self.stamp = stamp;
+        self.is_steady = is_same;
+        match Document::load(path) {
+            Ok((document, _)) => {
+                let document = document.named();
+                let declaration = Declaration { file: file_name(path), hash: document.hash(), document };
+                self.said = Some(Arc::new(declaration));
+                self.failure = None;
+                self.failures = 0;
+            }
+            // The first look may have come while somebody was writing.
+            Err(_) if self.failures == 0 => self.failures = 1,
+            Err(problems) => {
+                self.failure = Some(problems.to_string());
+                self.failures = self.failures.saturating_add(1);
+            }
+        }
+    }
+
+    fn content(&self) -> Content {
+        match (&self.failure, &self.said) {
+            (Some(reason), _) => Content::Unusable(reason.clone()),
+            (None, Some(said)) => Content::Says(Arc::clone(said)),
+            (None, None) => Content::Unsettled,
+        }
+    }
+}
+
+impl Stamp {
+    fn of(path: &Path) -> io::Result<Self> {
+        let data = std::fs::metadata(path)?;
+        Ok(Self {
+            device: data.dev(),
+            inode: data.ino(),
+            size: data.size(),
+            modified: (data.mtime(), data.mtime_nsec()),
+            changed: (data.ctime(), data.ctime_nsec()),
+        })
+    }
+}
+
+/// Workers may have the same files at different places.
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use super::*;
+
+    /// A directory of connector files.
+    struct Place(tempfile::TempDir);
+
+    impl Place {
+        fn new() -> (Self, Folder) {
+            let place = Self(tempfile::tempdir().unwrap());
+            let folder = Folder::new(Some(place.0.path().to_owned()), Vec::new());
+            (place, folder)
+        }
+
+        fn path(&self, file: &str) -> PathBuf {
+            self.0.path().join(file)
+        }
+
+        fn write(&self, file: &str, text: &str) {
+            fs::write(self.path(file), text).unwrap();
+        }
+    }
+
+    fn text(name: &str, value: &str) -> String {
+        format!(r#"{{"name": "{name}", "config": {{"k": "{value}"}}}}"#)
+    }
+
+    /// Names with the value of `k`, or why there is none.
+    fn look(folder: &mut Folder) -> Vec<(String, String)> {
+        let found = folder.look().unwrap().into_iter().map(|found| {
+            let told = match found.content {
+                Content::Says(said) => said.document.config["k"].clone(),
+                Content::Unsettled => "unsettled".to_owned(),
+                Content::Unusable(reason) => reason,
+            };
+            (found.name.unwrap_or_else(|| "?".to_owned()), told)
+        });
+        found.collect()
+    }
+
+    fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
+        expected.iter().map(|(name, told)| ((*name).to_owned(), (*told).to_owned())).collect()
+    }
+
+    #[test]
+    fn a_change_is_seen_at_the_next_look_even_of_the_same_size_and_within_one_tick() {
+        let (place, mut folder) = Place::new();
+        place.write("a.json", &text("a", "1"));
+        let first = look(&mut folder);
+
+        place.write("a.json", &text("a", "2"));
+        let second = look(&mut folder);
+
+        assert_eq!(first, pairs(&[("a", "1")]));
+        assert_eq!(second, pairs(&[("a", "2")]));
+    }
+
+    #[test]
+    fn a_file_that_stays_as_it_was_is_read_twice_and_then_no_more() {
+        let (place, mut folder) = Place::new();
+        place.write("a.json", &text("a", "1"));
+        look(&mut folder);
+        look(&mut folder);
+        let said = folder.known[&place.path("a.json")].said.clone().unwrap();
+
+        look(&mut folder);
+
+        let again = folder.known[&place.path("a.json")].said.clone().unwrap();
+        assert!(Arc::ptr_eq(&said, &again));
+    }
+
+    #[test]
+    fn a_half_written_file_is_called_unusable_at_the_second_look_only() {
+        let (place, mut folder) = Place::new();
+        let whole = text("a", "1");
+        place.write("a.json", &whole);
+        look(&mut folder);
+
+        place.write("a.json", &whole[..20]);
+        let at_once = look(&mut folder);
+        let later = look(&mut folder);
+        place.write("a.json", "");
+        let being_mended = look(&mut folder);
+        place.write("a.json", &text("a", "2"));
+        let mended = look(&mut folder);
+        place.write("b.json", "");
+        let fresh = look(&mut folder);
+
+        assert_eq!(at_once, pairs(&[("a", "1")]), "as before");
+        assert_eq!(later[0].0, "a", "its name is known from before");
+        assert!(later[0].1.contains("is not JSON"), "{later:?}");
+        assert_eq!(being_mended, later, "an editor empties a file before it writes");
+        assert_eq!(mended, pairs(&[("a", "2")]));
+        assert_eq!(fresh, pairs(&[("a", "2"), ("?", "unsettled")]));
+    }
+
+    #[test]
+    fn two_files_with_one_name_are_both_unusable_and_name_each_other() {
+        let (place, mut folder) = Place::new();
+        place.write("one.json", &text("a", "1"));
+        place.write("two.json", &text("a", "2"));
+        place.write("three.json", &text("b", "3"));
+
+        let found = look(&mut folder);
+
+        let told: Vec<_> = found.iter().filter(|(name, _)| name == "a").map(|(_, told)| told).collect();
+        assert_eq!(told.len(), 2);
+        for reason in told {
+            assert!(reason.contains("one.json") && reason.contains("two.json"), "{reason}");
+        }
+        assert!(found.contains(&("b".to_owned(), "3".to_owned())));
+    }
+
+    #[test]
+    fn a_file_is_gone_at_the_second_look_without_it_and_a_renamed_one_at_no_look() {
+        let (place, mut folder) = Place::new();
+        place.write("a.json", &text("a", "1"));
+        place.write("b.json", &text("b", "1"));
+        look(&mut folder);
+
+        fs::remove_file(place.path("a.json")).unwrap();
+        fs::rename(place.path("b.json"), place.path("c.json")).unwrap();
+
+        assert_eq!(look(&mut folder), pairs(&[("a", "1"), ("b", "1")]));
+        assert_eq!(look(&mut folder), pairs(&[("b", "1")]));
+    }
+
+    #[test]
+    fn a_mount_that_swaps_its_links_shows_the_new_files_and_a_broken_link_is_a_missing_file() {
+        let (place, mut folder) = Place::new();
+        for (version, value) in [("..1", "1"), ("..2", "2")] {
+            fs::create_dir(place.path(version)).unwrap();
+            place.write(&format!("{version}/a.json"), &text("a", value));
+        }
+        symlink("..1", place.path("..data")).unwrap();
+        symlink("..data/a.json", place.path("a.json")).unwrap();
+        let before = [look(&mut folder), look(&mut folder), look(&mut folder)];
+
+        symlink("..2", place.path("..data_tmp")).unwrap();
+        fs::rename(place.path("..data_tmp"), place.path("..data")).unwrap();
+        let swapped = look(&mut folder);
+        fs::remove_file(place.path("..2/a.json")).unwrap();
+        look(&mut folder);
+        let broken = look(&mut folder);
+
+        assert!(before.iter().all(|found| *found == pairs(&[("a", "1")])), "{before:?}");
+        assert_eq!(swapped, pairs(&[("a", "2")]));
+        assert_eq!(broken, pairs(&[]));
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_read_takes_nothing_away() {
+        let (place, mut folder) = Place::new();
+        let inner = place.path("inner");
+        fs::create_dir(&inner).unwrap();
+        place.write("inner/a.json", &text("a", "1"));
+        folder.directory = Some(inner.clone());
+        look(&mut folder);
+
+        fs::rename(&inner, place.path("away")).unwrap();
+        let refused = [folder.look(), folder.look(), folder.look()];
+        fs::rename(place.path("away"), &inner).unwrap();
+
+        assert!(refused.iter().all(Result::is_err));
+        assert_eq!(look(&mut folder), pairs(&[("a", "1")]));
+    }
+
+    #[test]
+    fn files_of_the_command_line_stand_beside_those_of_the_directory() {
+        let (place, _) = Place::new();
+        fs::create_dir(place.path("dir")).unwrap();
+        place.write("dir/a.json", &text("a", "1"));
+        place.write("alone", &text("b", "2"));
+        let mut folder =
+            Folder::new(Some(place.path("dir")), vec![place.path("alone"), place.path("absent")]);
+
+        let mut found = look(&mut folder);
+
+        found.sort();
+        assert_eq!(found, pairs(&[("a", "1"), ("b", "2")]));
+    }
+}

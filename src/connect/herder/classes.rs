@@ -1,0 +1,162 @@
+//! Classes: which there are, which keys they have, what they say about a configuration, and a configuration read in full.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{Budget, CLASS, Error, Herder, LARGEST_RECORD, PluginInfo};
+use crate::{
+    config::{
+        KeyDef, Problems, Providers, Validation, Warning,
+        connector::{Class, Sole},
+    },
+    plugin::{Depth, Plugin, lines},
+    state::configs::{self, Configs, Connector, Properties},
+};
+
+/// The longest a validation request may take.
+const VALIDATION_LIMIT: Duration = Duration::from_secs(5);
+/// What the worker is busy with while a request waits, and what failed if it panics.
+const VALIDATING: (&str, &str) = ("validating the configuration", "validate the configuration");
+const READING: (&str, &str) = ("reading the configuration", "read the configuration");
+
+/// What configurations may name beside connectors, with Kafka Connect's word for its kind. They have no keys of their own
+/// here: those of the schema registry are the worker's.
+const CONVERTERS: [(&str, &str); 3] = [
+    ("io.confluent.connect.avro.AvroConverter", "converter"),
+    ("org.apache.kafka.connect.storage.StringConverter", "converter"),
+    ("org.apache.kafka.connect.storage.SimpleHeaderConverter", "header_converter"),
+];
+
+impl Herder {
+    /// The classes of connectors, and with `false` those of converters too.
+    pub fn plugins(&self, connectors_only: bool) -> Vec<PluginInfo> {
+        let version = env!("CARGO_PKG_VERSION");
+        let connectors = self.parts.plugins.iter().map(|plugin| (plugin.class(), "source"));
+        let converters = CONVERTERS.into_iter().filter(|_| !connectors_only);
+        connectors.chain(converters).map(|(class, kind)| PluginInfo { class, kind, version }).collect()
+    }
+
+    /// Keys of a class, by its full or simple name.
+    ///
+    /// # Errors
+    /// There is no such class.
+    pub fn plugin_config(&self, name: &str) -> Result<Vec<KeyDef>, Error> {
+        if let Some(plugin) = self.parts.plugins.find(name) {
+            return Ok(plugin.definitions());
+        }
+        match CONVERTERS.iter().any(|(class, _)| simple(class) == simple(name)) {
+            true => Ok(Vec::new()),
+            false => Err(Error::NotFound(format!("Unknown plugin {name}."))),
+        }
+    }
+
+    /// What the class `name` says about a configuration, good or bad.
+    ///
+    /// # Errors
+    /// The configuration names no class, another one, or one that does not exist.
+    pub async fn validate(&self, name: &str, config: Properties, depth: Depth) -> Result<Validation, Error> {
+        if let Some(included) = config.get(CLASS) {
+            let (included_end, name_end) = (without_suffix(included.trim()), without_suffix(name));
+            if name_end.is_empty() || !included_end.ends_with(name_end) {
+                return Err(Error::BadRequest(format!(
+                    "Included connector type {included} does not match request type {name}"
+                )));
+            }
+        }
+        let plugin = self.class_of(&config)?;
+        let budget = Budget::start().at_most(VALIDATION_LIMIT);
+        let turn = self.limits.validations.turn(budget, VALIDATING.0).await?;
+        budget.blocking(VALIDATING, plugin.class(), turn, move || plugin.validate(&config, depth)).await
+    }
+
+    /// Takes a configuration only if its class finds nothing wrong with it.
+    pub(super) async fn accept(&self, config: &Arc<Properties>, budget: Budget) -> Result<(), Error> {
+        let plugin = self.class_of(config)?;
+        let class = plugin.class();
+        let size = configs::connector("", Some(config)).1.map_or(0, |record| record.to_string().len());
+        if size > LARGEST_RECORD {
+            let told =
+                format!("the configuration has {size} bytes where {LARGEST_RECORD} are the most that fit");
+            return Err(Error::Invalid { class: class.to_owned(), errors: vec![told] });
+        }
+        let turn = self.limits.threads.turn(budget, VALIDATING.0).await?;
+        let config = Arc::clone(config);
+        let validate = move || plugin.validate(&config, Depth::Full);
+        let answer = budget.blocking(VALIDATING, class, turn, validate).await?;
+        let errors: Vec<String> = answer.configs.into_iter().flat_map(|entry| entry.value.errors).collect();
+        if errors.is_empty() { Ok(()) } else { Err(Error::Invalid { class: class.to_owned(), errors }) }
+    }
+
+    /// The class a configuration names. The texts are Kafka Connect's, less the configuration it repeats.
+    pub(super) fn class_of(&self, config: &Properties) -> Result<Arc<dyn Plugin>, Error> {
+        let classes =
+            || self.parts.plugins.iter().map(|plugin| plugin.class()).collect::<Vec<_>>().join(", ");
+        let Some(class) = config.get(CLASS) else {
+            let told =
+                format!("Connector config contains no connector type: set {CLASS} to one of {}", classes());
+            return Err(Error::BadRequest(told));
+        };
+        self.parts.plugins.find(class).cloned().ok_or_else(|| {
+            Error::BadRequest(format!(
+                "Failed to find any class that implements Connector and which name matches {class}, available \
+                 connectors are: {}",
+                classes()
+            ))
+        })
+    }
+
+    /// The configuration of a connector of this class, with its secrets. `what` is said of the class where the connector is of
+    /// another.
+    pub(super) async fn source<T: Send + 'static>(
+        &self,
+        name: &str,
+        connector: Connector,
+        wanted: Class,
+        what: &str,
+        parse: Parse<T>,
+        budget: Budget,
+    ) -> Result<T, Error> {
+        let class = self.class_of(&connector.config)?.class();
+        if class != wanted.name() {
+            let message = format!("Connector {name} is a {class}: only a {} {what}", wanted.name());
+            return Err(Error::BadRequest(message));
+        }
+        let turn = self.limits.threads.turn(budget, READING.0).await?;
+        let (name, providers) = (name.to_owned(), self.parts.providers.clone());
+        let parsed = move || parse(&name, &connector.config, &providers);
+        match budget.blocking(READING, class, turn, parsed).await? {
+            Ok((source, _)) => Ok(source),
+            Err(problems) => Err(Error::Invalid { class: class.to_owned(), errors: lines(&problems) }),
+        }
+    }
+
+    /// Refuses a configuration that shares with another connector what each must have for itself. Checked under the lock of
+    /// the config tail.
+    pub(super) fn check_rivals(
+        &self,
+        name: &str,
+        config: &Properties,
+        configs: &Configs,
+    ) -> Result<(), Error> {
+        let providers = &self.parts.providers;
+        let Some(own) = Sole::of(config, providers) else { return Ok(()) };
+        for (other, connector) in configs.connectors().iter().filter(|(other, _)| *other != name) {
+            if Sole::of(&connector.config, providers).as_ref() == Some(&own) {
+                let (rule, remedy) = own.taken(other);
+                let errors = vec![format!("{} {rule}; {remedy}", own.key)];
+                return Err(Error::Invalid { class: own.class.name().to_owned(), errors });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads a flat configuration.
+type Parse<T> = fn(&str, &Properties, &Providers) -> Result<(T, Vec<Warning>), Problems>;
+
+fn simple(class: &str) -> &str {
+    class.trim().rsplit('.').next().unwrap_or_default()
+}
+
+fn without_suffix(class: &str) -> &str {
+    class.strip_suffix("Connector").unwrap_or(class)
+}

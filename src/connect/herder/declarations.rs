@@ -1,0 +1,371 @@
+//! Connectors that files declare: how they get into the config topic, and how they differ from their files since.
+//!
+//! `connector-N` and `declared-N` (the hash of what the file said) are written in one transaction, after the same checks
+//! as any other edit. Where the stored hash is that of the file nothing is written, so of several workers with the same
+//! files one writes, and an edit by REST stays until the file says something else.
+//!
+//! What is told of a declaration never has a value of its configuration in it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde::Serialize;
+
+use super::{Budget, Error, Herder, edit::named};
+use crate::{
+    config::connector::{Document, TargetState},
+    state::configs::{self, Configs, Connector, Write},
+};
+
+/// A connector as a file declares it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Declaration {
+    /// Name of the file.
+    pub file: String,
+    /// What it says, the name in its configuration.
+    pub document: Document,
+    /// Of what it says.
+    pub hash: String,
+}
+
+/// A file as this worker sees it.
+#[derive(Debug, Clone)]
+pub struct Sighting {
+    /// Connector it declares; `None` while it could never be read.
+    pub name: Option<String>,
+    /// Name of the file.
+    pub file: String,
+    /// What this worker makes of it.
+    pub finding: Finding,
+}
+
+impl Sighting {
+    /// Whether it is of the file that declared this connector.
+    fn is_of(&self, name: &str, stored: &configs::Declared) -> bool {
+        self.name.as_ref().map_or(self.file == stored.file, |own| own == name)
+    }
+
+    /// The connector it declares, or probably declares.
+    fn shown_name<'a>(&'a self, configs: &'a Configs) -> &'a str {
+        let stored = || configs.declared().iter().find(|(_, stored)| stored.file == self.file);
+        match &self.name {
+            Some(name) => name,
+            None => stored().map_or_else(|| self.file.trim_end_matches(".json"), |(name, _)| name),
+        }
+    }
+}
+
+/// What a worker makes of a file.
+#[derive(Debug, Clone)]
+pub enum Finding {
+    /// It has been brought into the topic, now or earlier.
+    Applied(Arc<Declaration>),
+    /// It has not been yet, for this reason.
+    Pending(String),
+    /// It cannot be, for this reason; what stood there before stays.
+    Refused(String),
+}
+
+/// How a file and its connector compare.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Drift {
+    /// The connector is as the file says.
+    #[serde(rename = "in sync")]
+    InSync,
+    /// The connector was changed by other means since.
+    #[serde(rename = "edited")]
+    Edited,
+    /// The connector was deleted since.
+    #[serde(rename = "deleted")]
+    Deleted,
+    /// The connector is there, its file no more.
+    #[serde(rename = "file removed")]
+    FileRemoved,
+    /// The file cannot be used.
+    #[serde(rename = "refused")]
+    Refused,
+    /// The file has not been applied yet.
+    #[serde(rename = "pending")]
+    Pending,
+}
+
+/// A declaration as REST shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DeclarationInfo {
+    /// Connector.
+    pub name: String,
+    /// Name of the file.
+    pub file: String,
+    /// How the two compare.
+    pub state: Drift,
+    /// Why, where there is more to say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+impl Herder {
+    /// Every connector that files declare or have declared, and how they compare, as far as this worker sees.
+    ///
+    /// # Errors
+    /// The worker is starting.
+    pub async fn declarations(&self) -> Result<Vec<DeclarationInfo>, Error> {
+        self.ready().await?;
+        let sightings = self.seen();
+        Ok(self.parts.state.configs.read(|configs| compare(sightings.as_deref(), configs)))
+    }
+
+    /// Takes over what this worker sees of files now.
+    pub fn see(&self, sightings: Vec<Sighting>) {
+        self.sight.send_replace(Some(sightings.into()));
+    }
+
+    /// The files this worker sees; `None` while it looks at none. Cloned: its lock is never held together with that of a tail.
+    fn seen(&self) -> Option<Arc<[Sighting]>> {
+        self.sight.borrow().clone()
+    }
+
+    /// Whether the topic already has what this file says, as far as this worker has read.
+    pub fn has_declared(&self, declaration: &Declaration) -> bool {
+        self.parts.state.configs.read(|configs| is_stored(declaration, configs))
+    }
+
+    /// Brings a connector to what its file says, unless that has been done already. Whether anything was written.
+    ///
+    /// # Errors
+    /// The configuration is invalid, or Kafka did not take it.
+    pub async fn declare(&self, declaration: &Declaration) -> Result<bool, Error> {
+        let budget = Budget::start();
+        self.ready().await?;
+        let Document { name, config, initial_state } = &declaration.document;
+        let config = Arc::new(named(name, config.clone())?);
+        self.accept(&config, budget).await?;
+        let decide = |configs: &Configs| {
+            if is_stored(declaration, configs) {
+                return Ok((false, Vec::new()));
+            }
+            let mut writes = Vec::new();
+            let now = configs.connectors().get(name);
+            // One that is as declared already is left alone: a new record would restart its tasks.
+            if now.is_none_or(|now| now.config != config) {
+                self.check_rivals(name, &config, configs)?;
+                writes.push(configs::connector(name, Some(&config)));
+            }
+            if now.is_none() {
+                writes.extend(initial_state.map(|state| configs::target_state(name, Some(state))));
+            }
+            let stored = configs::Declared { hash: declaration.hash.clone(), file: declaration.file.clone() };
+            writes.push(configs::declared(name, Some(&stored)));
+            Ok((true, writes))
+        };
+        Ok(self.parts.arbiter.write(budget.left(), decide).await?)
+    }
+
+    /// Connectors that were declared once and of which neither the connector nor a file is there any more.
+    pub fn forgotten(&self) -> Vec<String> {
+        self.parts.state.configs.read(|configs| {
+            let names = configs.declared().keys().filter(|name| !configs.connectors().contains_key(*name));
+            names.filter(|name| self.has_lost_file(name, configs)).cloned().collect()
+        })
+    }
+
+    /// Removes what is remembered of a declaration, unless its connector is back.
+    ///
+    /// # Errors
+    /// Kafka did not take it.
+    pub async fn forget(&self, name: &str) -> Result<(), Error> {
+        self.ready().await?;
+        let decide = |configs: &Configs| {
+            let is_over = configs.declared().contains_key(name) && !configs.connectors().contains_key(name);
+            let writes = is_over.then(|| configs::declared(name, None));
+            Ok::<_, Error>(((), writes.into_iter().collect()))
+        };
+        Ok(self.parts.arbiter.write(Budget::start().left(), decide).await?)
+    }
+
+    /// What deletes a connector. With its file gone its declaration goes too; else the file would bring it back.
+    pub(super) fn deletion(&self, name: &str, configs: &Configs) -> Vec<Write> {
+        let mut writes = configs.deletion(name);
+        if self.has_lost_file(name, configs) {
+            writes.push(configs::declared(name, None));
+        }
+        writes
+    }
+
+    /// Whether a file has declared it, and this worker, which looks, sees none that does.
+    fn has_lost_file(&self, name: &str, configs: &Configs) -> bool {
+        let Some(stored) = configs.declared().get(name) else { return false };
+        self.seen().is_some_and(|all| !all.iter().any(|sighting| sighting.is_of(name, stored)))
+    }
+}
+
+fn is_stored(declaration: &Declaration, configs: &Configs) -> bool {
+    let stored = configs.declared().get(&declaration.document.name);
+    stored.is_some_and(|stored| stored.hash == declaration.hash)
+}
+
+fn compare(sightings: Option<&[Sighting]>, configs: &Configs) -> Vec<DeclarationInfo> {
+    let mut told = BTreeMap::new();
+    for sighting in sightings.unwrap_or_default() {
+        let name = sighting.shown_name(configs);
+        let connector = configs.connectors().get(name);
+        let (state, message) = match &sighting.finding {
+            Finding::Refused(reason) => (Drift::Refused, Some(reason.clone())),
+            Finding::Pending(reason) => (Drift::Pending, Some(reason.clone())),
+            Finding::Applied(declaration) => match connector {
+                None => (Drift::Deleted, None),
+                Some(connector) if *connector.config == declaration.document.config => (Drift::InSync, None),
+                Some(_) if is_stored(declaration, configs) => (Drift::Edited, None),
+                Some(_) => (Drift::Edited, Some(OTHER_FILE.to_owned())),
+            },
+        };
+        let (name, file) = (name.to_owned(), sighting.file.clone());
+        told.insert((name.clone(), file.clone()), DeclarationInfo { name, file, state, message });
+    }
+    for (name, stored) in configs.declared() {
+        if sightings.unwrap_or_default().iter().any(|sighting| sighting.is_of(name, stored)) {
+            continue;
+        }
+        let state = match configs.connectors().get(name) {
+            None => Drift::Deleted,
+            Some(_) if sightings.is_some() => Drift::FileRemoved,
+            // This worker sees no files at all, so the record has to tell.
+            Some(connector) if is_unchanged(name, connector, &stored.hash) => Drift::InSync,
+            Some(_) => Drift::Edited,
+        };
+        let (name, file) = (name.clone(), stored.file.clone());
+        told.insert((name.clone(), file.clone()), DeclarationInfo { name, file, state, message: None });
+    }
+    told.into_values().collect()
+}
+
+const OTHER_FILE: &str = "a worker that sees another content of this file has applied that one";
+
+/// Whether a hash is that of this configuration; the state it was to be created in is known to the hash alone.
+fn is_unchanged(name: &str, connector: &Connector, hash: &str) -> bool {
+    let states = [None, Some(TargetState::Running), Some(TargetState::Paused), Some(TargetState::Stopped)];
+    states.into_iter().any(|initial_state| {
+        let config = (*connector.config).clone();
+        Document { name: name.to_owned(), config, initial_state }.hash() == hash
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::{Apply, configs::Properties, samples};
+
+    fn declaration(name: &str, value: &str) -> Declaration {
+        let config = Properties::from([("k".to_owned(), value.to_owned())]);
+        let document = Document { name: name.to_owned(), config, initial_state: Some(TargetState::Paused) };
+        let document = document.named();
+        Declaration { file: format!("{name}.json"), hash: document.hash(), document }
+    }
+
+    fn sighting(name: &str, finding: Finding) -> Sighting {
+        Sighting { name: Some(name.to_owned()), file: format!("{name}.json"), finding }
+    }
+
+    fn applied(name: &str, value: &str) -> Sighting {
+        sighting(name, Finding::Applied(Arc::new(declaration(name, value))))
+    }
+
+    /// A topic in which these files were applied, and these connectors then set to a value or deleted.
+    fn topic(files: &[(&str, &str)], edits: &[(&str, Option<&str>)]) -> Configs {
+        let mut writes = Vec::new();
+        for (name, value) in files {
+            let Declaration { file, document, hash } = declaration(name, value);
+            writes.push(configs::connector(name, Some(&document.config)));
+            writes.push(configs::declared(name, Some(&configs::Declared { hash, file })));
+        }
+        for (name, value) in edits {
+            let config = value.map(|value| declaration(name, value).document.config);
+            writes.push(configs::connector(name, config.as_ref()));
+        }
+        let mut configs = Configs::default();
+        for (offset, (key, value)) in (0..).zip(writes) {
+            let value = value.map(|value| value.to_string());
+            configs.apply(&samples::received(offset, &key, value.as_deref()));
+        }
+        configs
+    }
+
+    fn states(sightings: Option<&[Sighting]>, configs: &Configs) -> Vec<(String, Drift)> {
+        compare(sightings, configs).into_iter().map(|info| (info.name, info.state)).collect()
+    }
+
+    fn named_states(expected: &[(&str, Drift)]) -> Vec<(String, Drift)> {
+        expected.iter().map(|(name, state)| ((*name).to_owned(), *state)).collect()
+    }
+
+    #[test]
+    fn every_way_in_which_a_file_and_its_connector_can_differ_is_told() {
+        let files = [("same", "1"), ("edited", "1"), ("deleted", "1"), ("orphan", "1"), ("both-gone", "1")];
+        let configs = topic(&files, &[("edited", Some("2")), ("deleted", None), ("both-gone", None)]);
+        let seen = [
+            applied("same", "1"),
+            applied("edited", "1"),
+            applied("deleted", "1"),
+            sighting("bad", Finding::Refused("why".to_owned())),
+            sighting("new", Finding::Pending("not yet".to_owned())),
+        ];
+
+        let expected = [
+            ("bad", Drift::Refused),
+            ("both-gone", Drift::Deleted),
+            ("deleted", Drift::Deleted),
+            ("edited", Drift::Edited),
+            ("new", Drift::Pending),
+            ("orphan", Drift::FileRemoved),
+            ("same", Drift::InSync),
+        ];
+        assert_eq!(states(Some(&seen), &configs), named_states(&expected));
+    }
+
+    #[test]
+    fn a_worker_without_files_tells_what_the_topic_knows() {
+        let files = [("same", "1"), ("edited", "1"), ("deleted", "1")];
+        let configs = topic(&files, &[("edited", Some("2")), ("deleted", None)]);
+
+        let expected = [("deleted", Drift::Deleted), ("edited", Drift::Edited), ("same", Drift::InSync)];
+        assert_eq!(states(None, &configs), named_states(&expected));
+    }
+
+    #[test]
+    fn a_file_that_could_never_be_read_is_told_under_the_name_it_had_and_is_not_gone() {
+        let configs = topic(&[("a", "1")], &[]);
+        let finding = || Finding::Refused("why".to_owned());
+        let known = Sighting { name: None, file: "a.json".to_owned(), finding: finding() };
+        let unknown = Sighting { name: None, file: "new.json".to_owned(), finding: finding() };
+
+        let told = states(Some(&[known, unknown]), &configs);
+
+        assert_eq!(told, named_states(&[("a", Drift::Refused), ("new", Drift::Refused)]));
+    }
+
+    #[test]
+    fn a_file_that_now_names_another_connector_is_gone_for_the_one_before() {
+        let configs = topic(&[("old", "1"), ("new", "1")], &[]);
+        let renamed = Sighting { file: "old.json".to_owned(), ..applied("new", "1") };
+
+        let told = states(Some(&[renamed]), &configs);
+
+        assert_eq!(told, named_states(&[("new", Drift::InSync), ("old", Drift::FileRemoved)]));
+    }
+
+    #[test]
+    fn a_file_that_another_worker_sees_otherwise_is_told_as_such() {
+        let configs = topic(&[("a", "2")], &[]);
+
+        let told = compare(Some(&[applied("a", "1")]), &configs);
+
+        assert_eq!((told[0].state, told[0].message.as_deref()), (Drift::Edited, Some(OTHER_FILE)));
+    }
+
+    #[test]
+    fn an_entry_has_the_words_tools_look_for_and_a_message_only_where_there_is_one() {
+        let configs = topic(&[("a", "1")], &[]);
+
+        let told = serde_json::to_value(compare(Some(&[]), &configs)).unwrap();
+
+        assert_eq!(told, serde_json::json!([{"name": "a", "file": "a.json", "state": "file removed"}]));
+    }
+}

@@ -1,0 +1,200 @@
+//! Why an operation was not done, in the words and with the status Kafka Connect answers.
+//!
+//! Tools match some of these texts, so messages here begin and end as Kafka Connect's do and not as our other errors do.
+//! None of them repeats a value of a configuration.
+
+use base::retry::{Chain, Retry};
+
+use crate::connect::arbiter;
+
+/// What REST answers instead of a result.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is nothing by that name: 404.
+    #[error("{0}")]
+    NotFound(String),
+    /// The request itself cannot be followed: 400.
+    #[error("{0}")]
+    BadRequest(String),
+    /// The configuration has errors: 400.
+    #[error(
+        "Connector configuration is invalid and contains the following {} error(s):\n{}\nYou can also find the above \
+         list of errors at the endpoint `/connector-plugins/{class}/config/validate`",
+        errors.len(),
+        errors.join("\n")
+    )]
+    Invalid {
+        /// Simple name of the class.
+        class: String,
+        /// A sentence each; not empty.
+        errors: Vec<String>,
+    },
+    /// The name is taken: 409.
+    #[error("Connector {0} already exists")]
+    AlreadyExists(String),
+    /// Something that is there stands against it: 409. Trying again does not help until that has changed.
+    #[error("{0}")]
+    Conflict(String),
+    /// Somebody else changed the same thing while this request ran, or kept writing: 409, trying again helps.
+    #[error(
+        "Cannot complete request momentarily due to stale configuration (typically caused by a concurrent config change)"
+    )]
+    Stale,
+    /// This worker has not read its topics to the end yet: 503.
+    #[error(
+        "this worker is starting: it has not read the topic {topic} to its end yet; try again in a moment"
+    )]
+    Starting {
+        /// The first topic that is not read.
+        topic: &'static str,
+    },
+    /// Kafka did not do its part: 503 where waiting helps, else 500.
+    #[error("{doing}: {}", Chain(&**source))]
+    Kafka {
+        /// What was attempted, and what is known of the outcome.
+        doing: &'static str,
+        /// What Kafka said.
+        #[source]
+        source: Box<kafka::Error>,
+    },
+    /// The schema registry did not do its part: 503.
+    #[error("{doing}: {told}")]
+    Registry {
+        /// What was attempted.
+        doing: &'static str,
+        /// What it said.
+        told: String,
+    },
+    /// The provider could not be asked: 502.
+    #[error("the provider could not be asked: {0}")]
+    Provider(String),
+    /// It took longer than an answer may: 500.
+    #[error("Request timed out. The worker was busy: {doing}")]
+    TimedOut {
+        /// With what.
+        doing: &'static str,
+    },
+    /// A fault of ours: 500. What it was is in the log.
+    #[error("the worker failed to {doing}; its log says why")]
+    Internal {
+        /// What was attempted.
+        doing: &'static str,
+    },
+}
+
+impl Error {
+    /// The HTTP status.
+    pub fn status(&self) -> u16 {
+        self.verdict().0
+    }
+
+    /// Whether the same request may succeed later.
+    pub fn retry(&self) -> Retry {
+        self.verdict().1
+    }
+
+    fn verdict(&self) -> (u16, Retry) {
+        match self {
+            Self::BadRequest(_) | Self::Invalid { .. } => (400, Retry::Never),
+            Self::NotFound(_) => (404, Retry::Never),
+            Self::AlreadyExists(_) | Self::Conflict(_) => (409, Retry::Never),
+            Self::Stale => (409, Retry::Later),
+            Self::Internal { .. } => (500, Retry::Never),
+            Self::TimedOut { .. } => (500, Retry::Later),
+            Self::Provider(_) => (502, Retry::Later),
+            Self::Starting { .. } | Self::Registry { .. } => (503, Retry::Later),
+            Self::Kafka { source, .. } => {
+                let retry = source.retry();
+                (if retry.is_retriable() { 503 } else { 500 }, retry)
+            }
+        }
+    }
+
+    /// That Kafka did not do this.
+    pub(super) fn kafka(doing: &'static str) -> impl FnOnce(kafka::Error) -> Self {
+        move |source| Self::Kafka { doing, source: Box::new(source) }
+    }
+
+    /// For reads of a connector, its config, tasks and offsets, and for its deletion.
+    pub(super) fn no_connector(name: &str) -> Self {
+        Self::NotFound(format!("Connector {name} not found"))
+    }
+}
+
+impl From<arbiter::Error<Self>> for Error {
+    fn from(error: arbiter::Error<Self>) -> Self {
+        match error {
+            arbiter::Error::Refused(refusal) => refusal,
+            // Time was up while others kept taking the way to the topic.
+            arbiter::Error::Conflict { .. } | arbiter::Error::Kafka(kafka::Error::Fenced { .. }) => {
+                Self::Stale
+            }
+            arbiter::Error::Kafka(source) => {
+                let doing = "write the change to the config topic (ask for the connector to see whether it was taken)";
+                Self::kafka(doing)(source)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn every_kind_has_the_status_connect_gives_it() {
+        let deadline =
+            || kafka::Error::Deadline { action: "commit".to_owned(), limit: Duration::from_secs(1) };
+        let stopped = || kafka::Error::Stopped { action: "commit".to_owned() };
+        let table = [
+            (Error::no_connector("a"), 404),
+            (Error::BadRequest(String::new()), 400),
+            (Error::Invalid { class: String::new(), errors: Vec::new() }, 400),
+            (Error::AlreadyExists("a".to_owned()), 409),
+            (Error::Conflict(String::new()), 409),
+            (arbiter::Error::Conflict { attempts: 3 }.into(), 409),
+            (arbiter::Error::Refused(Error::Stale).into(), 409),
+            (arbiter::Error::Kafka(deadline()).into(), 503),
+            (arbiter::Error::Kafka(stopped()).into(), 500),
+            (Error::Starting { topic: "config" }, 503),
+            (Error::TimedOut { doing: "validate" }, 500),
+            (Error::Provider(String::new()), 502),
+        ];
+
+        for (error, status) in table {
+            assert_eq!(error.status(), status, "{error}");
+        }
+    }
+
+    #[test]
+    fn an_invalid_configuration_names_the_count_each_error_and_where_to_find_them() {
+        let errors = vec!["tasks.max must be a number".to_owned(), "topic is required".to_owned()];
+
+        let told = Error::Invalid { class: "TestSource".to_owned(), errors }.to_string();
+
+        let lines: Vec<_> = told.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "Connector configuration is invalid and contains the following 2 error(s):",
+                "tasks.max must be a number",
+                "topic is required",
+                "You can also find the above list of errors at the endpoint \
+                 `/connector-plugins/TestSource/config/validate`",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_kafka_said_is_told_to_its_last_cause() {
+        let cause = kafka::Error::Deadline { action: "commit".to_owned(), limit: Duration::from_secs(7) };
+
+        let told = Error::from(arbiter::Error::Kafka(cause)).to_string();
+
+        assert!(told.starts_with("write the change to the config topic"), "{told}");
+        assert!(told.ends_with("commit: not done within 7s"), "{told}");
+    }
+}

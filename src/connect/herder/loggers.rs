@@ -1,0 +1,227 @@
+//! Log levels: of this worker at once, of all workers through the config topic.
+//!
+//! A level for the whole cluster is a record; every worker applies what its tail brings after it has started. What stood
+//! there before is not applied, as in Kafka Connect: a level somebody raised months ago does not come back with a restart.
+
+use std::collections::BTreeMap;
+
+use parking_lot::Mutex;
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+use tracing::level_filters::LevelFilter;
+
+use super::{Budget, Error, Herder};
+use crate::{
+    state::configs,
+    telemetry::{LoggerError, logger_name},
+};
+
+/// Kafka Connect's words. FATAL and ALL, which we do not have, are read as their neighbors.
+const LEVELS: [(&str, LevelFilter); 8] = [
+    ("OFF", LevelFilter::OFF),
+    ("ERROR", LevelFilter::ERROR),
+    ("WARN", LevelFilter::WARN),
+    ("INFO", LevelFilter::INFO),
+    ("DEBUG", LevelFilter::DEBUG),
+    ("TRACE", LevelFilter::TRACE),
+    ("FATAL", LevelFilter::ERROR),
+    ("ALL", LevelFilter::TRACE),
+];
+
+/// Reads a level in any case.
+fn parse(text: &str) -> Option<LevelFilter> {
+    LEVELS.into_iter().find(|(word, _)| text.eq_ignore_ascii_case(word)).map(|(_, level)| level)
+}
+
+fn word(level: LevelFilter) -> &'static str {
+    LEVELS.into_iter().find(|(_, known)| *known == level).map_or("TRACE", |(word, _)| word)
+}
+
+/// A logger as REST shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct LoggerLevel {
+    /// How much it logs.
+    pub level: &'static str,
+    /// When that was changed last, in milliseconds since 1970; null if never.
+    pub last_modified: Option<i64>,
+}
+
+impl Herder {
+    /// Every logger of this worker.
+    pub fn loggers(&self) -> BTreeMap<String, LoggerLevel> {
+        let shown = self.parts.loggers.levels().into_iter().map(|(name, shown)| {
+            (name, LoggerLevel { level: word(shown.level), last_modified: shown.changed_ms })
+        });
+        shown.collect()
+    }
+
+    /// One logger of this worker.
+    ///
+    /// # Errors
+    /// There is none by that name.
+    pub fn logger(&self, name: &str) -> Result<LoggerLevel, Error> {
+        let mut levels = self.loggers();
+        let found = levels.remove(name).or_else(|| levels.remove(&logger_name(name)));
+        found.ok_or_else(|| Error::NotFound(format!("Logger {name} not found.")))
+    }
+
+    /// Changes a logger of this worker, and names all it changed.
+    ///
+    /// # Errors
+    /// The level does not exist, or the logger cannot be set.
+    pub fn set_logger(&self, name: &str, level: &str) -> Result<Vec<String>, Error> {
+        Ok(self.parts.loggers.set(name, asked(level)?)?)
+    }
+
+    /// Changes a logger of every worker.
+    ///
+    /// # Errors
+    /// The level does not exist, the logger cannot be set, or Kafka did not take it.
+    pub async fn set_cluster_logger(&self, name: &str, level: &str) -> Result<(), Error> {
+        let level = asked(level)?;
+        LoggerError::check(name, [])?;
+        self.ready().await?;
+        let write = configs::logger(name, word(level));
+        let decide = |configs: &configs::Configs| {
+            // The topic keeps every name for ever, so there is a limit to them there too.
+            LoggerError::check(name, configs.loggers().keys().map(String::as_str))?;
+            Ok::<_, Error>(((), vec![write.clone()]))
+        };
+        self.parts.arbiter.write(Budget::start().left(), decide).await?;
+        self.apply_cluster_levels();
+        Ok(())
+    }
+
+    /// Applies what other workers set for all, until cancelled.
+    pub async fn follow_loggers(&self, cancel: CancellationToken) {
+        let configs = &self.parts.state.configs;
+        let mut changes = configs.changes();
+        let follow = async {
+            configs.caught_up().await;
+            let newest = configs.read(|configs| configs.loggers().values().map(|(_, offset)| *offset).max());
+            self.followed.start(newest);
+            // The tail lives as long as this herder, so the wait only ends with a change.
+            while changes.changed().await.is_ok() {
+                self.apply_cluster_levels();
+            }
+        };
+        cancel.run_until_cancelled(follow).await;
+    }
+
+    fn apply_cluster_levels(&self) {
+        let levels: Vec<(String, String, i64)> = self.parts.state.configs.read(|configs| {
+            let each = configs
+                .loggers()
+                .iter()
+                .map(|(name, (level, offset))| (name.clone(), level.clone(), *offset));
+            each.collect()
+        });
+        for (name, level) in self.followed.unseen(levels) {
+            match parse(&level) {
+                Some(level) => match self.parts.loggers.set(&name, level) {
+                    Ok(affected) => {
+                        let (level, affected) = (word(level), affected.len());
+                        tracing::info!(logger = name, level, affected, "log level set for all workers");
+                    }
+                    Err(error) => {
+                        tracing::warn!(logger = name, %error, "a log level for all workers is not set here");
+                    }
+                },
+                None => tracing::warn!(logger = name, "a log level for all workers is none"),
+            }
+        }
+    }
+}
+
+/// Up to where records with levels have been applied.
+#[derive(Debug, Default)]
+pub(super) struct Followed(Mutex<Option<i64>>);
+
+impl Followed {
+    /// What stands at or before this offset is not applied. Once something was, this changes nothing.
+    fn start(&self, newest: Option<i64>) {
+        let mut applied = self.0.lock();
+        *applied = (*applied).max(newest.or(Some(-1)));
+    }
+
+    /// Those that have not been applied, in the order they were written; they count as applied from here on.
+    fn unseen(&self, mut levels: Vec<(String, String, i64)>) -> Vec<(String, String)> {
+        let mut applied = self.0.lock();
+        // Before the start is known, nothing is new.
+        let Some(last) = *applied else { return Vec::new() };
+        levels.retain(|(_, _, offset)| *offset > last);
+        levels.sort_unstable_by_key(|(_, _, offset)| *offset);
+        *applied = levels.last().map_or(Some(last), |(_, _, offset)| Some(*offset));
+        levels.into_iter().map(|(name, level, _)| (name, level)).collect()
+    }
+}
+
+impl From<LoggerError> for Error {
+    fn from(error: LoggerError) -> Self {
+        match error {
+            LoggerError::Gone => Self::Internal { doing: "change what is logged" },
+            refused => Self::BadRequest(refused.to_string()),
+        }
+    }
+}
+
+/// The level that a request names.
+fn asked(level: &str) -> Result<LevelFilter, Error> {
+    parse(level).ok_or_else(|| {
+        // It may be a misplaced value; its length bounds what is repeated.
+        let level: String = level.chars().take(32).collect();
+        Error::NotFound(format!("invalid log level '{level}'."))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn levels(offsets: &[(&str, i64)]) -> Vec<(String, String, i64)> {
+        offsets.iter().map(|(name, offset)| ((*name).to_owned(), "DEBUG".to_owned(), *offset)).collect()
+    }
+
+    fn names(followed: &Followed, offsets: &[(&str, i64)]) -> Vec<String> {
+        followed.unseen(levels(offsets)).into_iter().map(|(name, _)| name).collect()
+    }
+
+    #[test]
+    fn what_stood_there_at_the_start_is_not_applied_and_what_comes_later_is_once() {
+        let followed = Followed::default();
+        let early = names(&followed, &[("a", 3)]);
+        followed.start(Some(3));
+
+        let old = names(&followed, &[("a", 3)]);
+        let new = names(&followed, &[("z", 4), ("a", 5), ("b", 3)]);
+        let again = names(&followed, &[("z", 4), ("a", 5)]);
+
+        assert_eq!((early, old), (Vec::new(), Vec::new()));
+        assert_eq!(new, ["z", "a"], "in the order they were written");
+        assert_eq!(again, Vec::<String>::new());
+    }
+
+    #[test]
+    fn an_empty_topic_starts_before_its_first_record() {
+        let followed = Followed::default();
+        followed.start(None);
+
+        assert_eq!(names(&followed, &[("root", 0)]), ["root"]);
+    }
+
+    #[test]
+    fn levels_are_read_in_connects_words_and_any_case() {
+        let table = [
+            ("debug", Some(LevelFilter::DEBUG)),
+            ("FATAL", Some(LevelFilter::ERROR)),
+            ("All", Some(LevelFilter::TRACE)),
+            ("OFF", Some(LevelFilter::OFF)),
+            ("LOUD", None),
+            ("", None),
+        ];
+
+        for (text, level) in table {
+            assert_eq!(parse(text), level, "{text}");
+        }
+    }
+}

@@ -1,0 +1,386 @@
+//! What the REST API does, without HTTP: reads answered from the tails, writes through the arbiter.
+//!
+//! ```text
+//! read   ──▶ tails (configs, statuses, offsets) ──▶ shapes
+//! change ──▶ validated by the class ──▶ arbiter: decided on the newest state, written, read back ──▶ shapes
+//! ```
+//!
+//! - A read never asks Kafka: it works while the broker is away, with what was read before.
+//! - A change is decided on what stands in the config topic at that moment. Edits of one configuration that overlap in
+//!   time: one is done, the other is [`Error::Stale`]; edits one after the other, on whichever workers, are both done.
+//! - What was changed is seen by the next read on this worker.
+//! - A connector has a status from the moment it has a configuration: UNASSIGNED until its owner says otherwise, so no
+//!   list loses one. Its tasks are those of its configuration, whatever older records the status topic holds.
+//! - What this worker has ended because its lease ran out is UNASSIGNED in its own answers, though the topic cannot be told
+//!   before Kafka is back.
+//! - Every operation ends within [`ANSWER`], done or not. What takes a thread or a client of Kafka's waits for its turn
+//!   (`limits`), so that many requests at once take no more of either than some.
+//!
+//! On failure an [`Error`] has the status and the words Kafka Connect would answer with.
+
+mod classes;
+mod declarations;
+mod edit;
+mod error;
+mod limits;
+mod loggers;
+mod offsets;
+mod shapes;
+mod snapshots;
+mod subscriptions;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use tokio::{sync::watch, time::timeout};
+
+pub use self::{
+    declarations::{Declaration, DeclarationInfo, Drift, Finding, Sighting},
+    edit::Patch,
+    error::Error,
+    loggers::LoggerLevel,
+    shapes::{
+        ConnectorState, Expanded, Info, Message, Offset, Offsets, PluginInfo, ServerInfo, Status, TaskId,
+        TaskInfo, TaskState, TopicNames, Topics,
+    },
+    snapshots::{
+        CertificateFilter, CertificateQuery, Certificates, CertificatesInfo, Collections, RunInfo,
+        RunRequest, RunsInfo, Shards, Snapshots, Told, WaitingList,
+    },
+    subscriptions::{
+        GapInfo, Ledgers, NoteInfo, PlanInfo, RepairInfo, StartInfo, StartedInfo, StepInfo, Subscribing,
+        SubscriptionInfo, SubscriptionsInfo, WishInfo,
+    },
+};
+use self::{
+    limits::{Budget, Limits},
+    loggers::Followed,
+    shapes::task_state,
+    snapshots::Asking,
+};
+use super::{arbiter::Arbiter, supervisor::Handle};
+use crate::{
+    config,
+    plugin::Plugins,
+    state::{
+        State,
+        configs::{Configs, Connector, Properties, Restart},
+        statuses::{RunState, Status as StatusRecord, Statuses},
+        writer::StatusWriter,
+    },
+    telemetry::Filters,
+};
+
+/// The longest an operation may take. Clients give up after ten seconds, and the request itself has to arrive.
+pub const ANSWER: Duration = Duration::from_secs(7);
+/// The longest a request waits for a worker that is starting.
+const START: Duration = Duration::from_secs(5);
+/// The longest it takes to learn what other workers have written, while Kafka is well.
+const FRESH: Duration = Duration::from_secs(3);
+
+/// The most a record may have that an edit writes. What a topic takes at least, less room for what is around the record: its
+/// key, the batch, and what a class adds for its tasks.
+const LARGEST_RECORD: usize = kafka::SMALLEST_LIMIT as usize - (64 << 10);
+
+/// Kafka's release whose REST API this is.
+const KAFKA_VERSION: &str = "4.3.1-tributary";
+
+/// What it takes.
+pub struct Parts {
+    /// The three tails.
+    pub state: State,
+    /// The way to the config topic.
+    pub arbiter: Arbiter,
+    /// The way to the status topic.
+    pub statuses: StatusWriter,
+    /// Takes transactional ids from writers that were left behind.
+    pub shards: kafka::Shards,
+    /// Classes.
+    pub plugins: Plugins,
+    /// How references in configurations are resolved.
+    pub providers: config::Providers,
+    /// Log levels of this process.
+    pub loggers: Arc<Filters>,
+    /// Who this worker is in status records: `host:port`.
+    pub worker_id: String,
+    /// What runs on this worker, for answers about that while Kafka is away.
+    pub running: Handle,
+    /// Where this worker is reached, as in `http://host:port`, for `Location` headers.
+    pub url: String,
+    /// The cluster this worker works on, where the broker told.
+    pub cluster_id: Option<String>,
+    /// What subscriptions and gaps are shown from; `None` where nobody follows them.
+    pub subscriptions: Option<Subscribing>,
+    /// What runs and certificates are shown from; `None` where nobody follows them.
+    pub snapshots: Option<Arc<dyn Snapshots>>,
+}
+
+/// See the module's head. Cheap to clone.
+#[derive(Clone)]
+pub struct Herder {
+    parts: Arc<Parts>,
+    followed: Arc<Followed>,
+    /// Files that declare connectors, as this worker sees them.
+    sight: Arc<watch::Sender<Option<Arc<[Sighting]>>>>,
+    limits: Arc<Limits>,
+    asking: Asking,
+}
+
+/// The commit that this was built from, where the build knows it; else the version.
+const REVISION: &str = {
+    let commit = env!("TRIBUTARY_REVISION");
+    if commit.is_empty() { env!("CARGO_PKG_VERSION") } else { commit }
+};
+
+impl Herder {
+    /// Made of these parts.
+    pub fn new(parts: Parts) -> Self {
+        Self {
+            parts: Arc::new(parts),
+            followed: Arc::default(),
+            sight: Arc::default(),
+            limits: Arc::default(),
+            asking: Arc::default(),
+        }
+    }
+
+    /// Version and cluster.
+    pub fn server(&self) -> ServerInfo {
+        ServerInfo {
+            version: KAFKA_VERSION,
+            commit: REVISION,
+            kafka_cluster_id: self.parts.cluster_id.clone(),
+            tributary_version: env!("CARGO_PKG_VERSION"),
+        }
+    }
+
+    /// Where this worker is reached.
+    pub fn url(&self) -> &str {
+        &self.parts.url
+    }
+
+    /// Names of all connectors.
+    ///
+    /// # Errors
+    /// The worker is starting.
+    pub async fn names(&self) -> Result<Vec<String>, Error> {
+        self.ready().await?;
+        Ok(self.parts.state.configs.read(|configs| configs.connectors().keys().cloned().collect()))
+    }
+
+    /// All connectors, each with what was asked for.
+    ///
+    /// # Errors
+    /// The worker is starting.
+    pub async fn expanded(&self, info: bool, status: bool) -> Result<BTreeMap<String, Expanded>, Error> {
+        self.ready().await?;
+        let state = &self.parts.state;
+        let all: Vec<_> = state.configs.read(|configs| {
+            state.statuses.read(|statuses| {
+                let each = configs.connectors().iter().map(|(name, connector)| {
+                    let info = info.then(|| self.info_of(name, connector));
+                    let status = status.then(|| self.status_of(name, configs, connector, statuses));
+                    (name.clone(), Arc::clone(&connector.config), Expanded { info, status })
+                });
+                each.collect()
+            })
+        });
+        // Told once no lock is held: ledgers have their own.
+        let told = all.into_iter().map(|(name, config, mut expanded)| {
+            if let Some(status) = &mut expanded.status {
+                self.tell_subscriptions(status, &config);
+            }
+            (name, expanded)
+        });
+        Ok(told.collect())
+    }
+
+    /// A connector.
+    ///
+    /// # Errors
+    /// There is none, or the worker is starting.
+    pub async fn info(&self, name: &str) -> Result<Info, Error> {
+        let connector = self.connector(name).await?;
+        Ok(self.info_of(name, &connector))
+    }
+
+    /// Its configuration, to the letter.
+    ///
+    /// # Errors
+    /// As [`Herder::info`].
+    pub async fn config(&self, name: &str) -> Result<Arc<Properties>, Error> {
+        Ok(self.connector(name).await?.config)
+    }
+
+    /// Its state.
+    ///
+    /// # Errors
+    /// As [`Herder::info`].
+    pub async fn status(&self, name: &str) -> Result<Status, Error> {
+        self.ready().await?;
+        self.known_status(name)
+            .ok_or_else(|| Error::NotFound(format!("No status found for connector {name}")))
+    }
+
+    /// Configurations of its tasks.
+    ///
+    /// # Errors
+    /// As [`Herder::info`].
+    pub async fn tasks(&self, name: &str) -> Result<Vec<TaskInfo>, Error> {
+        let connector = self.connector(name).await?;
+        let infos = connector.tasks.iter().zip(0..).map(|(config, task)| TaskInfo {
+            id: TaskId { connector: name.to_owned(), task },
+            config: Arc::clone(config),
+        });
+        Ok(infos.collect())
+    }
+
+    /// State of one task.
+    ///
+    /// # Errors
+    /// There is no such task, or the worker is starting.
+    pub async fn task_status(&self, name: &str, task: u32) -> Result<TaskState, Error> {
+        self.ready().await?;
+        self.known_status(name)
+            .and_then(|status| status.tasks.into_iter().find(|state| state.id == task))
+            .ok_or_else(|| Error::NotFound(format!("No status found for task {name}-{task}")))
+    }
+
+    /// Topics it has written to; none for a connector nobody knows.
+    ///
+    /// # Errors
+    /// The worker is starting.
+    pub async fn topics(&self, name: &str) -> Result<Topics, Error> {
+        self.ready().await?;
+        let mut topics = self.known_topics(name);
+        topics.sort_unstable();
+        Ok(BTreeMap::from([(name.to_owned(), TopicNames { topics })]))
+    }
+
+    /// Waits until the tails have been read to their end once: before that, what is missing may exist.
+    async fn ready(&self) -> Result<(), Error> {
+        let state = &self.parts.state;
+        if state.behind().is_some() {
+            timeout(START, state.caught_up()).await.ok();
+        }
+        state.behind().map_or(Ok(()), |topic| Err(Error::Starting { topic }))
+    }
+
+    async fn connector(&self, name: &str) -> Result<Connector, Error> {
+        self.ready().await?;
+        self.known(name).ok_or_else(|| Error::no_connector(name))
+    }
+
+    fn known(&self, name: &str) -> Option<Connector> {
+        self.parts.state.configs.read(|configs| configs.connectors().get(name).cloned())
+    }
+
+    fn known_topics(&self, name: &str) -> Vec<String> {
+        let statuses = &self.parts.state.statuses;
+        statuses.read(|statuses| statuses.topics(name).into_iter().map(str::to_owned).collect())
+    }
+
+    fn known_status(&self, name: &str) -> Option<Status> {
+        let (mut status, config) = self.parts.state.configs.read(|configs| {
+            let connector = configs.connectors().get(name)?;
+            let status =
+                self.parts.state.statuses.read(|statuses| self.status_of(name, configs, connector, statuses));
+            Some((status, Arc::clone(&connector.config)))
+        })?;
+        self.tell_subscriptions(&mut status, &config);
+        Some(status)
+    }
+
+    fn info_of(&self, name: &str, connector: &Connector) -> Info {
+        let count = u32::try_from(connector.tasks.len()).unwrap_or(u32::MAX);
+        Info {
+            name: name.to_owned(),
+            config: Arc::clone(&connector.config),
+            tasks: (0..count).map(|task| TaskId { connector: name.to_owned(), task }).collect(),
+            kind: self.kind(&connector.config),
+        }
+    }
+
+    fn status_of(&self, name: &str, configs: &Configs, connector: &Connector, statuses: &Statuses) -> Status {
+        let unassigned = || (RunState::Unassigned, self.parts.worker_id.clone(), None);
+        let told = |task: Option<u32>| match statuses.of(name, task) {
+            // The topic could not be told; this worker knows better.
+            Some(status) if self.parts.running.ended(name, task, status) => unassigned(),
+            Some(status) => {
+                let trace = status.trace.clone().filter(|trace| !trace.is_empty());
+                let is_old = configs.restarts(name).any(|restart| precedes(status, restart, task));
+                let state = if is_old { RunState::Restarting } else { status.state };
+                (state, status.worker_id.clone(), trace)
+            }
+            None => unassigned(),
+        };
+        let (state, worker_id, trace) = told(None);
+        let tasks = (0..).zip(connector.tasks.iter()).map(|(id, _)| {
+            let (state, worker_id, trace) = told(Some(id));
+            TaskState { id, state: task_state(state), worker_id, trace }
+        });
+        Status {
+            name: name.to_owned(),
+            connector: ConnectorState {
+                state: state.word(),
+                worker_id,
+                trace,
+                subscriptions: None,
+                gaps: None,
+            },
+            tasks: tasks.collect(),
+            kind: self.kind(&connector.config),
+        }
+    }
+
+    fn kind(&self, config: &Properties) -> &'static str {
+        let class = config.get(CLASS).and_then(|class| self.parts.plugins.find(class));
+        if class.is_some() { "source" } else { "unknown" }
+    }
+}
+
+/// Whether a status is from before this restart, which its instance has yet to serve: the owner may hear of the restart after the
+/// caller who asked for it.
+fn precedes(status: &StatusRecord, restart: &Restart, task: Option<u32>) -> bool {
+    let is_chosen = !restart.only_failed || status.state == RunState::Failed;
+    status.state != RunState::Unassigned
+        && is_chosen
+        && restart.concerns(task)
+        && status.served.is_some_and(|served| served < restart.revision)
+}
+
+/// The key that names a connector's class.
+const CLASS: &str = "connector.class";
+/// The key that names a connector.
+const NAME: &str = "name";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_from_before_a_restart_is_not_shown() {
+        let restart = Restart { revision: 7, include_tasks: true, only_failed: false, task: None };
+        let failed_only = Restart { only_failed: true, ..restart.clone() };
+        let one_task = Restart { task: Some(1), include_tasks: false, ..restart.clone() };
+        let alone = Restart { include_tasks: false, ..restart.clone() };
+        for (state, served, restart, task, is_old) in [
+            (RunState::Running, Some(-1), &restart, None, true),
+            (RunState::Running, Some(6), &restart, Some(0), true),
+            (RunState::Running, Some(7), &restart, Some(0), false),
+            (RunState::Paused, Some(6), &restart, None, true),
+            (RunState::Running, Some(6), &alone, Some(0), false),
+            (RunState::Running, Some(6), &one_task, Some(1), true),
+            (RunState::Running, Some(6), &one_task, Some(0), false),
+            (RunState::Running, Some(6), &failed_only, Some(0), false),
+            (RunState::Failed, Some(6), &failed_only, Some(0), true),
+            // Nobody would serve it.
+            (RunState::Unassigned, Some(6), &restart, None, false),
+            // Another program does not say what it has served.
+            (RunState::Running, None, &restart, None, false),
+        ] {
+            let status = StatusRecord { state, trace: None, worker_id: "w:1".into(), generation: 3, served };
+
+            assert_eq!(precedes(&status, restart, task), is_old, "{status:?} {restart:?} {task:?}");
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Offsets of a connector and the topics it is seen to use: read, changed, forgotten.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _, future::try_join_all, stream};
+
+use kafka::{Place, ShardProducer, Waits};
+use model::EncodedRecord;
+
+use super::{Budget, Error, FRESH, Herder, LARGEST_RECORD, Message, Offset, Offsets};
+use crate::{
+    config::connector::TargetState,
+    connect::arbiter::Changes,
+    plugin::{Past, Plugin},
+    state::{
+        configs::{self, Configs, Connector},
+        offsets::Edit,
+        writer::OffsetRecords,
+    },
+};
+
+type Edits = Vec<Edit>;
+
+/// Transactional ids that are taken at the same time for one request: each is a client of Kafka's with threads of its own.
+const TAKEN_AT_ONCE: usize = 8;
+/// How long transactions in the offset topic, which all tasks write to, are given to end.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+impl Herder {
+    /// Offsets a connector has stored.
+    ///
+    /// # Errors
+    /// There is no such connector, or the worker is starting.
+    pub async fn offsets(&self, name: &str) -> Result<Offsets, Error> {
+        self.connector(name).await?;
+        let offsets = self.parts.state.offsets.read(|offsets| {
+            let each = offsets.of(name).map(|(partition, offset)| Offset {
+                partition: partition.clone(),
+                offset: Some(offset.clone()),
+            });
+            each.collect()
+        });
+        Ok(Offsets { offsets })
+    }
+
+    /// Sets offsets of a stopped connector; `None` as an offset forgets its partition.
+    ///
+    /// # Errors
+    /// Nothing was given, there is no such connector, it is not stopped, its class does not take them, or Kafka did not.
+    pub async fn alter_offsets(&self, name: &str, offsets: Offsets) -> Result<Message, Error> {
+        let budget = Budget::start();
+        if offsets.offsets.is_empty() {
+            let told = "Partitions / offsets need to be provided for an alter offsets request";
+            return Err(Error::BadRequest(told.to_owned()));
+        }
+        let (connector, plugin) = self.editable(name, budget).await?;
+        let edits: Edits = offsets.offsets.into_iter().map(|one| (one.partition, one.offset)).collect();
+        plugin.check_offsets(&edits).map_err(Error::BadRequest)?;
+        let written = OffsetRecords::of(&self.parts.state.offsets, name, &edits);
+        let size = |record: &EncodedRecord| record.key.len() + record.value.as_ref().map_or(0, Bytes::len);
+        if written.records.iter().any(|record| size(record) > LARGEST_RECORD) {
+            let told = format!("A partition and its offset may have {LARGEST_RECORD} bytes at most");
+            return Err(Error::BadRequest(told));
+        }
+        let partitions: BTreeSet<i32> = written.records.iter().map(|record| record.partition).collect();
+        let partitions: Vec<i32> = partitions.into_iter().collect();
+        let mut writers = self.fence_writers(name, &connector, plugin, budget).await?;
+        self.read_offsets(&partitions, &mut writers, budget).await?;
+        self.edit_offsets(name, &connector, &edits, budget).await?;
+        Ok(Message { message: "The offsets for this connector have been altered successfully".to_owned() })
+    }
+
+    /// Forgets every offset of a stopped connector.
+    ///
+    /// # Errors
+    /// There is no such connector, it is not stopped, or Kafka did not take it.
+    pub async fn reset_offsets(&self, name: &str) -> Result<Message, Error> {
+        let budget = Budget::start();
+        let (connector, plugin) = self.editable(name, budget).await?;
+        let mut writers = self.fence_writers(name, &connector, plugin, budget).await?;
+        // What a task wrote last, on whichever worker, has to go too; from here on none can. It may be in any partition.
+        let partitions: Vec<i32> = (0..self.parts.state.offsets.partitions()).collect();
+        let turn = self.limits.clients.turn(budget, "waiting to read the offset topic").await?;
+        self.read_offsets(&partitions, &mut writers, budget).await?;
+        drop(turn);
+        let edits: Edits = self
+            .parts
+            .state
+            .offsets
+            .read(|offsets| offsets.of(name).map(|(partition, _)| (partition.clone(), None)).collect());
+        self.edit_offsets(name, &connector, &edits, budget).await?;
+        Ok(Message { message: "The offsets for this connector have been reset successfully".to_owned() })
+    }
+
+    /// Forgets which topics a connector has written to; the next record of each brings it back.
+    ///
+    /// # Errors
+    /// The worker is starting, or Kafka did not take it.
+    pub async fn reset_topics(&self, name: &str) -> Result<(), Error> {
+        let budget = Budget::start();
+        self.ready().await?;
+        for topic in self.known_topics(name) {
+            self.parts.statuses.remove_topic(name, &topic);
+        }
+        let doing = "write the reset to the status topic";
+        self.parts.statuses.flush(budget.left()).await.map_err(Error::kafka(doing))?;
+        let read = self.parts.state.statuses.read_to_end(budget.left()).await;
+        read.map_err(Error::kafka("read the status topic to its end"))
+    }
+
+    /// A connector whose offsets may be edited: stopped, without tasks, of a class we have.
+    async fn editable(&self, name: &str, budget: Budget) -> Result<(Connector, Arc<dyn Plugin>), Error> {
+        let connector = self.newest(name, budget).await?.ok_or_else(|| Error::no_connector(name))?;
+        if connector.target != TargetState::Stopped || !connector.tasks.is_empty() {
+            return Err(Error::BadRequest(format!(
+                "Connectors must be in the STOPPED state before their offsets can be modified. This can be done for the \
+                 specified connector by issuing a 'PUT' request to the '/connectors/{name}/stop' endpoint"
+            )));
+        }
+        let plugin = self.class_of(&connector.config)?;
+        Ok((connector, plugin))
+    }
+
+    /// Takes the writers' transactional ids, so that no task left behind on a frozen worker can write over an edit.
+    async fn fence_writers(
+        &self,
+        name: &str,
+        connector: &Connector,
+        plugin: Arc<dyn Plugin>,
+        budget: Budget,
+    ) -> Result<Vec<ShardProducer>, Error> {
+        let state = &self.parts.state;
+        let past = Past {
+            tasks: state.configs.read(|configs| configs.highest_task(name)),
+            partitions: state
+                .offsets
+                .read(|offsets| offsets.of(name).map(|(partition, _)| partition.clone()).collect()),
+        };
+        let doing = "take over from tasks of the connector that may still be writing; no offset was changed";
+        let (name, config) = (name.to_owned(), Arc::clone(&connector.config));
+        let ours: kafka::Lease = Arc::new(|| true);
+        let taken = async {
+            // Away from the runtime's threads: references are read from files, which may be slow.
+            let turn = self.limits.threads.turn(budget, doing).await?;
+            let doing_so = (doing, "find the writers of the connector");
+            let writers = budget
+                .blocking(doing_so, plugin.class(), turn, move || plugin.writers(&name, &config, &past))
+                .await?;
+            let taking = stream::iter(writers).map(|id| async {
+                let _turn = self.limits.clients.turn(budget, doing).await?;
+                self.parts.shards.take(id, Arc::clone(&ours)).await.map_err(Error::kafka(doing))
+            });
+            taking.buffer_unordered(TAKEN_AT_ONCE).try_collect::<Vec<_>>().await
+        };
+        budget.within(doing, taken).await
+    }
+
+    /// Reads partitions of the offset topic to their end. What the connector's tasks, or edits before this one, have left
+    /// hanging there is ended.
+    async fn read_offsets(
+        &self,
+        partitions: &[i32],
+        writers: &mut [ShardProducer],
+        budget: Budget,
+    ) -> Result<(), Error> {
+        let doing = "read the offset topic to its end";
+        let tail = &self.parts.state.offsets;
+        let limit = budget.left().min(FRESH);
+        let waits = Waits { also: &[], patience: PATIENCE.min(limit / 2), limit };
+        let open = match tail.read_partitions_to_end(partitions, waits).await {
+            Err(kafka::Error::Undecided { open, .. }) => open,
+            other => return other.map_err(Error::kafka(doing)),
+        };
+        let places: Vec<Place> = open.into_iter().map(|one| (one.topic, one.partition)).collect();
+        let settling = async {
+            for some in writers.chunks_mut(TAKEN_AT_ONCE) {
+                let settled = try_join_all(some.iter_mut().map(|writer| writer.settle(&places))).await;
+                settled.map_err(Error::kafka(doing))?;
+            }
+            Ok(())
+        };
+        budget.within(doing, settling).await?;
+        let settled = self.parts.arbiter.settle(budget.left()).await;
+        settled.map_err(|error| match error.passing(budget.left()) {
+            Ok(source) => Error::kafka(doing)(source),
+            Err(never) => match never {},
+        })?;
+        let read = tail.read_partitions_to_end(partitions, Waits::up_to(budget.left().min(FRESH))).await;
+        read.map_err(Error::kafka(doing))
+    }
+
+    /// Writes an edit, all of it or nothing, in the order of all changes of connectors: whoever resumes the connector does
+    /// so before, and the edit is refused, or after, and its tasks find the edit.
+    async fn edit_offsets(
+        &self,
+        name: &str,
+        seen: &Connector,
+        edits: &[Edit],
+        budget: Budget,
+    ) -> Result<(), Error> {
+        let tail = &self.parts.state.offsets;
+        let written = OffsetRecords::of(tail, name, edits);
+        if written.records.is_empty() {
+            return Ok(());
+        }
+        let decide = |configs: &Configs| {
+            // Resumed and stopped again, or configured anew: its tasks may have written since we looked.
+            let same = configs.connectors().get(name).is_some_and(|now| {
+                let marks = |one: &Connector| (one.target, one.revision, one.task_revision);
+                marks(now) == marks(seen)
+            });
+            if !same {
+                return Err(Error::Stale);
+            }
+            // The state once more: every transaction of the arbiter has a record in the config topic.
+            let writes = vec![configs::target_state(name, Some(seen.target))];
+            Ok(((), Changes { writes, along: written.records.clone() }))
+        };
+        self.parts.arbiter.change(budget.left(), decide).await?;
+        let read = written.read_back(tail, budget.left()).await;
+        read.map_err(Error::kafka("read the offsets back, which have been written"))
+    }
+}

@@ -1,0 +1,379 @@
+//! Runs of a connector that reads lists: asking for one, saying what shall become of it, and what was proved by it.
+//!
+//! ```text
+//! POST snapshots              ──▶ checked against the configuration ──▶ a run in the state topic, read by its shards
+//! GET  snapshots, snapshots/x ──▶ runs, orders and the progress of shards ──▶ view
+//! PUT  …/pause|resume|stop    ──▶ an order in the state topic
+//! GET  certificates           ──▶ the topic of certificates, read now
+//! ```
+//!
+//! - Any worker answers: all of them read the same topic. A request is answered once it stands in the topic, or with the reason
+//!   why it does not: none is lost without a word.
+//! - The same request under the same id is one run, however often it is sent. Requests of this worker are written one after
+//!   the other; of two workers that are sent different requests under one id in the same instant the last is the run, and the
+//!   first shows it.
+//! - What was told to stop stays so.
+
+mod request;
+mod view;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use async_trait::async_trait;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use model::{Certificate, CompanyId, Key, List, Moment, Order, RunId, TopicPrefix, Wanted};
+
+pub use self::{
+    request::RunRequest,
+    view::{CertificatesInfo, Collections, RunInfo, RunsInfo, Shards, WaitingList},
+};
+use super::{Budget, Error, Herder, LARGEST_RECORD};
+use crate::{
+    config::connector::{Class, RecordSource, TargetState},
+    state::runs::Runs,
+};
+
+/// Runs that may wait or run at a time: each is read by every shard, and more would only wait.
+const OPEN: usize = 20;
+/// Certificates in an answer, unless asked for otherwise.
+const CERTIFICATES: usize = 1000;
+/// The most that can be asked for.
+const MOST_CERTIFICATES: usize = 10_000;
+
+const READING: &str = "reading the state topic";
+const WRITING: &str = "writing the request to the state topic";
+
+/// The way to runs and certificates.
+#[async_trait]
+pub trait Snapshots: Send + Sync {
+    /// What the state topic says of a connector's runs, as far as it was read here: also while Kafka is away.
+    ///
+    /// # Errors
+    /// The topic was never read.
+    async fn read(&self, prefix: &TopicPrefix, connector: &str) -> Result<Told, Error>;
+
+    /// The same, with everything in it that was written before this was called.
+    ///
+    /// # Errors
+    /// The topic cannot be read.
+    async fn newest(&self, prefix: &TopicPrefix, connector: &str) -> Result<Told, Error>;
+
+    /// Writes what people have asked for; it is seen by the next read here.
+    ///
+    /// # Errors
+    /// The topic does not take it.
+    async fn write(&self, prefix: &TopicPrefix, key: &Key, value: &Value) -> Result<(), Error>;
+
+    /// Configured lists that wait for a login, each with what to do about it.
+    fn waiting(&self, source: &RecordSource) -> BTreeMap<List, String>;
+
+    /// Certificates that fit, newest of each list, read until `end` at the latest.
+    ///
+    /// # Errors
+    /// The topic or its schemas cannot be read.
+    async fn certificates(
+        &self,
+        prefix: &TopicPrefix,
+        wanted: &CertificateFilter,
+        end: Instant,
+    ) -> Result<Certificates, Error>;
+}
+
+/// What the state topic says of a connector's runs.
+#[derive(Debug, Clone, Default)]
+pub struct Told {
+    /// The runs.
+    pub runs: Runs,
+    /// Shards there are; 0 where the topic is not there.
+    pub shards: i32,
+}
+
+/// Which certificates are wanted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CertificateFilter {
+    /// Of this connector.
+    pub connector: String,
+    /// Of this run.
+    pub run: Option<RunId>,
+    /// Of this list.
+    pub list: Option<List>,
+    /// Of this company.
+    pub company: Option<CompanyId>,
+    /// Only those that prove nothing.
+    pub uncertified: bool,
+}
+
+impl CertificateFilter {
+    /// Whether a certificate is wanted.
+    pub fn takes(&self, certificate: &Certificate) -> bool {
+        certificate.connector == self.connector
+            && self.run.as_ref().is_none_or(|run| certificate.run == *run)
+            && self.list.is_none_or(|list| certificate.list == list.name())
+            && self.company.as_ref().is_none_or(|company| certificate.company_id.as_ref() == Some(company))
+            && !(self.uncertified && certificate.certified)
+    }
+}
+
+/// Certificates that were found.
+#[derive(Debug, Clone, Default)]
+pub struct Certificates {
+    /// Those that fit.
+    pub found: Vec<Certificate>,
+    /// Whether the topic was not read to its end, or has more than are kept.
+    pub truncated: bool,
+}
+
+/// Which certificates a request asks for, as text of its own.
+#[derive(Debug, Clone, Default)]
+pub struct CertificateQuery {
+    /// `run`.
+    pub run: Option<String>,
+    /// `list`.
+    pub list: Option<String>,
+    /// `company`.
+    pub company: Option<String>,
+    /// `uncertified`.
+    pub uncertified: bool,
+    /// `limit`.
+    pub limit: Option<String>,
+}
+
+/// A connector whose runs are asked for.
+struct Subject<'a> {
+    name: &'a str,
+    target: TargetState,
+    source: RecordSource,
+    by: &'a dyn Snapshots,
+}
+
+impl Herder {
+    /// Asks for a run; the same request under the same id is the same run.
+    ///
+    /// # Errors
+    /// There is no such connector, it reads no lists, the request cannot be followed, or the topic does not take it.
+    pub async fn start_run(&self, name: &str, request: RunRequest) -> Result<RunInfo, Error> {
+        let budget = Budget::start();
+        let subject = self.run_subject(name, budget).await?;
+        let now = Moment::now().micros();
+        budget
+            .within(WRITING, async {
+                // One at a time: no other request writes a run between reading that there is none and writing it.
+                let _turn = self.asking.lock().await;
+                subject.start(request, now).await
+            })
+            .await
+    }
+
+    /// A connector's runs, newest first.
+    ///
+    /// # Errors
+    /// There is no such connector, it reads no lists, or the state topic cannot be read.
+    pub async fn runs(&self, name: &str) -> Result<RunsInfo, Error> {
+        let budget = Budget::start();
+        let subject = self.run_subject(name, budget).await?;
+        let told = budget.within(READING, subject.by.read(subject.prefix(), name)).await?;
+        Ok(view::runs(&told, subject.by.waiting(&subject.source)))
+    }
+
+    /// One of them, with the lists that are being read.
+    ///
+    /// # Errors
+    /// As [`Herder::runs`], or there is no such run.
+    pub async fn run(&self, name: &str, id: &str) -> Result<RunInfo, Error> {
+        let budget = Budget::start();
+        let subject = self.run_subject(name, budget).await?;
+        let told = budget.within(READING, subject.by.read(subject.prefix(), name)).await?;
+        let id = subject.known(&told, id)?;
+        subject.shown(&told, &id)
+    }
+
+    /// Says what shall become of a run.
+    ///
+    /// # Errors
+    /// As [`Herder::run`], it is over, or the topic does not take it.
+    pub async fn order_run(&self, name: &str, id: &str, wanted: Wanted) -> Result<RunInfo, Error> {
+        let budget = Budget::start();
+        let subject = self.run_subject(name, budget).await?;
+        let now = Moment::now().micros();
+        budget
+            .within("writing the order to the state topic", async {
+                let _turn = self.asking.lock().await;
+                subject.order(id, wanted, now).await
+            })
+            .await
+    }
+
+    /// What was proved of its lists, newest first.
+    ///
+    /// # Errors
+    /// As [`Herder::runs`], the query names what there is not, or the topic cannot be read.
+    pub async fn certificates(&self, name: &str, query: CertificateQuery) -> Result<CertificatesInfo, Error> {
+        let budget = Budget::start();
+        let subject = self.run_subject(name, budget).await?;
+        let (filter, limit) = subject.filter(query)?;
+        let doing = "reading the topic of certificates";
+        // Each reading is a client of Kafka's.
+        let _turn = self.limits.clients.turn(budget, doing).await?;
+        let reading = subject.by.certificates(subject.prefix(), &filter, budget.0);
+        Ok(view::certificates(budget.within(doing, reading).await?, limit))
+    }
+
+    async fn run_subject<'a>(&'a self, name: &'a str, budget: Budget) -> Result<Subject<'a>, Error> {
+        let connector = self.connector(name).await?;
+        let Some(by) = &self.parts.snapshots else {
+            return Err(Error::NotFound("this worker follows no runs".to_owned()));
+        };
+        let target = connector.target;
+        let what = "reads lists and has snapshots and certificates";
+        let source =
+            self.source(name, connector, Class::RecordSource, what, RecordSource::parse, budget).await?;
+        Ok(Subject { name, target, source, by: &**by })
+    }
+}
+
+impl Subject<'_> {
+    fn shown(&self, told: &Told, id: &RunId) -> Result<RunInfo, Error> {
+        let shown = view::detailed(told, id, self.source.budget_per_second, self.by.waiting(&self.source));
+        shown.ok_or(Error::Internal { doing: "show the run" })
+    }
+
+    fn prefix(&self) -> &TopicPrefix {
+        &self.source.common.topic_prefix
+    }
+
+    async fn start(&self, request: RunRequest, now: i64) -> Result<RunInfo, Error> {
+        let waiting = self.by.waiting(&self.source);
+        let run = request.clone().checked(self.name, &self.source.snapshot, &waiting, now)?;
+        if self.target == TargetState::Stopped {
+            return Err(Error::Conflict(format!(
+                "Connector {} is STOPPED, so nobody would read anything; resume it first",
+                self.name
+            )));
+        }
+        let told = self.newest().await?;
+        if let Some(known) = told.runs.runs.get(&run.id) {
+            let asked = request.beside(known, &run);
+            return if known.asks_the_same(&asked) {
+                self.shown(&told, &run.id)
+            } else {
+                Err(Error::Conflict(request::difference(known, &asked)))
+            };
+        }
+        let open = told.runs.open(told.shards).len();
+        if open >= OPEN {
+            return Err(Error::Conflict(format!(
+                "Connector {} has {open} runs that are not over, and may have {OPEN}; wait for one to end, or stop some \
+                 (PUT /connectors/{}/snapshots/ID/stop)",
+                self.name, self.name
+            )));
+        }
+        let value = request::written(&run)?;
+        if value.to_string().len() > LARGEST_RECORD {
+            return Err(Error::BadRequest(format!(
+                "the request is larger than the {LARGEST_RECORD} bytes that a record may have; name fewer companies in \
+                 each of several requests"
+            )));
+        }
+        self.by.write(self.prefix(), &run.key(), &value).await?;
+        let told = self.newest().await?;
+        let stands = told.runs.runs.get(&run.id);
+        match stands.map(|stands| (stands, request.beside(stands, &run))) {
+            Some((stands, asked)) if !stands.asks_the_same(&asked) => {
+                Err(Error::Conflict(request::difference(stands, &asked)))
+            }
+            _ => self.shown(&told, &run.id),
+        }
+    }
+
+    async fn order(&self, id: &str, wanted: Wanted, now: i64) -> Result<RunInfo, Error> {
+        let told = self.newest().await?;
+        let id = self.known(&told, id)?;
+        let standing = told.runs.standing(&id, told.shards);
+        if standing.state.is_over() {
+            return Err(Error::Conflict(format!(
+                "run {id} of connector {} is over ({}): nothing can be changed about it; ask for another with POST \
+                 /connectors/{}/snapshots",
+                self.name,
+                standing.state.name(),
+                self.name
+            )));
+        }
+        let before = told.runs.wanted(&id);
+        if before == Wanted::Stopped && wanted != Wanted::Stopped {
+            return Err(Error::Conflict(format!(
+                "run {id} of connector {} was told to stop, and stays so; ask for another with POST \
+                 /connectors/{}/snapshots",
+                self.name, self.name
+            )));
+        }
+        // Said again it lets lists go on that wait because too much is missing.
+        if before != wanted || wanted == Wanted::Running {
+            let order = Order { wanted, at: now };
+            let value =
+                serde_json::to_value(order).map_err(|_| Error::Internal { doing: "write the order" })?;
+            self.by.write(self.prefix(), &Order::key(self.name, &id), &value).await?;
+        }
+        let told = self.by.read(self.prefix(), self.name).await?;
+        self.shown(&told, &id)
+    }
+
+    /// Runs as they stand now. There must be a topic to write to.
+    async fn newest(&self) -> Result<Told, Error> {
+        let told = self.by.newest(self.prefix(), self.name).await?;
+        if told.shards > 0 {
+            return Ok(told);
+        }
+        Err(Error::Conflict(format!(
+            "the state topic of prefix {} is not there yet: the tasks of connector {} make it; ask again once they run",
+            self.prefix(),
+            self.name
+        )))
+    }
+
+    /// The id of a run that there is.
+    fn known(&self, told: &Told, id: &str) -> Result<RunId, Error> {
+        let known = RunId::new(id).ok().filter(|id| told.runs.runs.contains_key(id));
+        known.ok_or_else(|| {
+            // What was sent is not repeated at any length.
+            let id: String = id.chars().take(request::LONGEST_ID).collect();
+            Error::NotFound(format!("Connector {} has no run {id}", self.name))
+        })
+    }
+
+    fn filter(&self, query: CertificateQuery) -> Result<(CertificateFilter, usize), Error> {
+        let CertificateQuery { run, list, company, uncertified, limit } = query;
+        let bad = |error: model::Error| Error::BadRequest(error.to_string());
+        let limit = match limit {
+            None => CERTIFICATES,
+            Some(text) => {
+                let number = text.parse().ok().filter(|number| (1..=MOST_CERTIFICATES).contains(number));
+                let told = || format!("limit must be a number from 1 to {MOST_CERTIFICATES}");
+                number.ok_or_else(|| Error::BadRequest(told()))?
+            }
+        };
+        let filter = CertificateFilter {
+            connector: self.name.to_owned(),
+            run: run.map(RunId::new).transpose().map_err(bad)?,
+            list: list.map(|list| request::list(&list)).transpose()?,
+            company: company.map(CompanyId::new).transpose().map_err(bad)?,
+            uncertified,
+        };
+        Ok((filter, limit))
+    }
+}
+
+/// Names of lists, for people.
+fn names(lists: &BTreeSet<List>) -> String {
+    lists.iter().map(|list| list.name()).collect::<Vec<_>>().join(", ")
+}
+
+/// For handlers that are made of parts: shared by all clones.
+pub(super) type Asking = Arc<tokio::sync::Mutex<()>>;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,229 @@
+//! A request for a run, checked against what the connector is configured to read.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use model::{CompanyId, List, Run, RunId, RunKind};
+
+use super::names;
+use crate::{config::connector::Snapshot, connect::herder::Error};
+
+/// Letters of an id.
+pub(super) const LONGEST_ID: usize = 100;
+/// Rows of each list that a sample may have.
+const MOST_SAMPLED: u64 = 100_000;
+/// Companies that are named when two requests differ.
+const NAMED: usize = 3;
+
+/// What somebody asks to be read. What is left out is as configured.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RunRequest {
+    /// What it shall be called.
+    pub id: Option<String>,
+    /// `snapshot` or `verify`.
+    pub kind: Option<String>,
+    /// Names of lists.
+    pub lists: Option<Vec<String>>,
+    /// Ids of companies.
+    pub companies: Option<Vec<String>>,
+    /// Of payroll only what has changed.
+    pub incremental: bool,
+    /// Of each list so many rows at most.
+    pub sample: Option<u64>,
+    /// What differs is mended.
+    pub repair: bool,
+}
+
+impl RunRequest {
+    /// The run it asks for, or what is wrong with it. Lists that are left out are those configured which do not wait for a login.
+    pub(super) fn checked(
+        self,
+        connector: &str,
+        configured: &Snapshot,
+        waiting: &BTreeMap<List, String>,
+        now: i64,
+    ) -> Result<Run, Error> {
+        let bad = |told: String| Err(Error::BadRequest(told));
+        let kind = match self.kind.as_deref() {
+            None | Some("snapshot") => RunKind::Snapshot,
+            Some("verify") => RunKind::Verify,
+            Some(_) => return bad("kind must be snapshot or verify".to_owned()),
+        };
+        let id = match self.id {
+            None => format!("{}-{now}", kind.name()),
+            Some(id) if is_taken(&id) => {
+                return bad(format!(
+                    "id {id} is one that runs have which a connector asks for by itself: leave it out, or choose one that is not \
+                     initial or initial-payroll and does not begin with start- or schedule-"
+                ));
+            }
+            Some(id) if is_id(&id) => id,
+            Some(_) => {
+                return bad(format!(
+                    "id must have 1 to {LONGEST_ID} characters, each a letter or digit of ASCII or one of . _ : -"
+                ));
+            }
+        };
+        let waits = |list: &List| waiting.get(list).filter(|_| configured.lists.contains(list));
+        let lists: BTreeSet<List> = match self.lists {
+            None => {
+                let (waiting, readable): (BTreeSet<List>, BTreeSet<List>) =
+                    configured.lists.iter().partition(|list| waits(list).is_some());
+                // What remains is read, unless it is nothing or not what was asked for.
+                match readable.is_empty() || self.incremental {
+                    true => readable.union(&waiting).copied().collect(),
+                    false => readable,
+                }
+            }
+            Some(lists) => lists.iter().map(|name| list(name)).collect::<Result<_, _>>()?,
+        };
+        if let Some(reason) = lists.iter().find_map(waits) {
+            return Err(Error::Conflict(reason.clone()));
+        }
+        if lists.is_empty() {
+            return bad(format!(
+                "lists is empty, so nothing would be read; name some of snapshot.lists of connector {connector} ({}), or \
+                 leave lists out for all of them",
+                names(&configured.lists)
+            ));
+        }
+        if let Some(list) = lists.difference(&configured.lists).next() {
+            return bad(format!(
+                "list {list} is not in snapshot.lists of connector {connector} ({}); add it there first",
+                names(&configured.lists)
+            ));
+        }
+        let companies = match self.companies {
+            None => configured.companies.clone(),
+            Some(companies) => Some(companies_of(companies, connector, configured)?),
+        };
+        if self.incremental && !lists.contains(&List::Payroll) {
+            return bad(format!(
+                "incremental is for the list payroll, and {} are asked for; add payroll, or leave incremental out",
+                names(&lists)
+            ));
+        }
+        let sample = match self.sample {
+            None => None,
+            Some(rows) if (1..=MOST_SAMPLED).contains(&rows) => u32::try_from(rows).ok(),
+            Some(_) => return bad(format!("sample must be a number from 1 to {MOST_SAMPLED}")),
+        };
+        if kind != RunKind::Verify && (sample.is_some() || self.repair) {
+            return bad(
+                "sample and repair are for the kind verify; a snapshot reads and mends everything".to_owned()
+            );
+        }
+        let Ok(id) = RunId::new(id) else { return bad("id is empty".to_owned()) };
+        Ok(Run {
+            connector: connector.to_owned(),
+            id,
+            kind,
+            lists,
+            companies,
+            // Only gaps ask for what no list has.
+            known: std::collections::BTreeSet::new(),
+            incremental: self.incremental,
+            sample,
+            repair: self.repair,
+            requested_by: "rest".to_owned(),
+            requested_at: now,
+        })
+    }
+
+    /// What it asks for beside a run that has its id: what it leaves out is as that run has it, whatever is configured by now.
+    pub(super) fn beside(&self, known: &Run, asked: &Run) -> Run {
+        let mut asked = asked.clone();
+        if self.lists.is_none() {
+            asked.lists.clone_from(&known.lists);
+        }
+        if self.companies.is_none() {
+            asked.companies.clone_from(&known.companies);
+        }
+        asked
+    }
+}
+
+/// The list of a name.
+pub(super) fn list(name: &str) -> Result<List, Error> {
+    name.parse().map_err(|error: model::Error| Error::BadRequest(error.to_string()))
+}
+
+/// What two requests under one id differ in.
+pub(super) fn difference(known: &Run, asked: &Run) -> String {
+    let mut told = Vec::new();
+    if known.kind != asked.kind {
+        told.push(format!("kind is {}, not {}", known.kind.name(), asked.kind.name()));
+    }
+    if known.lists != asked.lists {
+        told.push(format!("lists are {}, not {}", names(&known.lists), names(&asked.lists)));
+    }
+    if known.companies != asked.companies {
+        told.push(format!("companies are {}, not {}", some(&known.companies), some(&asked.companies)));
+    }
+    if known.incremental != asked.incremental {
+        told.push(format!("incremental is {}, not {}", known.incremental, asked.incremental));
+    }
+    if known.sample != asked.sample {
+        let rows = |sample: Option<u32>| sample.map_or("none".to_owned(), |rows| rows.to_string());
+        told.push(format!("sample is {}, not {}", rows(known.sample), rows(asked.sample)));
+    }
+    if known.repair != asked.repair {
+        told.push(format!("repair is {}, not {}", known.repair, asked.repair));
+    }
+    let (id, connector) = (&known.id, &known.connector);
+    format!(
+        "run {id} of connector {connector} is there and asks for something else: its {}; choose another id",
+        told.join(", its ")
+    )
+}
+
+/// A run as its record has it.
+pub(super) fn written(run: &Run) -> Result<Value, Error> {
+    serde_json::to_value(run).map_err(|error| {
+        tracing::error!(%error, "write a run as JSON");
+        Error::Internal { doing: "write the request" }
+    })
+}
+
+fn companies_of(
+    companies: Vec<String>,
+    connector: &str,
+    configured: &Snapshot,
+) -> Result<BTreeSet<CompanyId>, Error> {
+    if companies.is_empty() {
+        let told = "companies is empty, so nothing would be read; name some, or leave companies out for all";
+        return Err(Error::BadRequest(told.to_owned()));
+    }
+    let companies: BTreeSet<CompanyId> = companies
+        .into_iter()
+        .map(CompanyId::new)
+        .collect::<Result<_, _>>()
+        .map_err(|error| Error::BadRequest(error.to_string()))?;
+    let allowed = configured.companies.as_ref();
+    match allowed.and_then(|allowed| companies.iter().find(|company| !allowed.contains(*company))) {
+        None => Ok(companies),
+        Some(_) => Err(Error::BadRequest(format!(
+            "companies names one that is not in snapshot.companies of connector {connector}; add it there first"
+        ))),
+    }
+}
+
+fn is_id(id: &str) -> bool {
+    let is_letter = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_' | ':' | '-');
+    (1..=LONGEST_ID).contains(&id.len()) && id.chars().all(is_letter)
+}
+
+/// Ids by which a task knows what it has asked for.
+fn is_taken(id: &str) -> bool {
+    matches!(id, "initial" | "initial-payroll") || id.starts_with("start-") || id.starts_with("schedule-")
+}
+
+fn some(companies: &Option<BTreeSet<CompanyId>>) -> String {
+    let Some(companies) = companies else { return "all".to_owned() };
+    let mut named: Vec<String> = companies.iter().take(NAMED).map(ToString::to_string).collect();
+    if companies.len() > NAMED {
+        named.push(format!("{} more", companies.len() - NAMED));
+    }
+    named.join(", ")
+}

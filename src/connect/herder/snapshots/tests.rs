@@ -1,0 +1,347 @@
+use std::collections::BTreeMap;
+
+use parking_lot::Mutex;
+use serde_json::json;
+
+use model::{Method, Progress, Run, RunKind, ShardState};
+
+use super::*;
+use crate::{
+    config::{Providers, connector::Snapshot},
+    plugin::samples::{properties, record_config},
+};
+
+/// Runs of one connector, in memory.
+#[derive(Debug)]
+struct Kept(Mutex<Told>);
+
+impl Kept {
+    fn new(shards: i32) -> Self {
+        Self(Mutex::new(Told { runs: Runs::default(), shards }))
+    }
+
+    fn told<T>(&self, look: impl FnOnce(&mut Told) -> T) -> T {
+        look(&mut self.0.lock())
+    }
+}
+
+#[async_trait]
+impl Snapshots for Kept {
+    async fn read(&self, _: &TopicPrefix, _: &str) -> Result<Told, Error> {
+        Ok(self.told(|told| told.clone()))
+    }
+
+    async fn newest(&self, _: &TopicPrefix, _: &str) -> Result<Told, Error> {
+        Ok(self.told(|told| told.clone()))
+    }
+
+    async fn write(&self, _: &TopicPrefix, key: &Key, value: &Value) -> Result<(), Error> {
+        let parts = Key::parts(key.as_str()).unwrap();
+        let id = RunId::new(&*parts[2]).unwrap();
+        self.told(|told| match parts[0].as_str() {
+            Run::KIND => drop(told.runs.runs.insert(id, serde_json::from_value(value.clone()).unwrap())),
+            Order::KIND => drop(told.runs.orders.insert(id, serde_json::from_value(value.clone()).unwrap())),
+            other => panic!("{other}"),
+        });
+        Ok(())
+    }
+
+    fn waiting(&self, _: &RecordSource) -> BTreeMap<List, String> {
+        BTreeMap::new()
+    }
+
+    async fn certificates(
+        &self,
+        _: &TopicPrefix,
+        _: &CertificateFilter,
+        _: Instant,
+    ) -> Result<Certificates, Error> {
+        Ok(Certificates::default())
+    }
+}
+
+fn source(more: &[(&str, &str)]) -> RecordSource {
+    let mut config = record_config();
+    config.extend(properties(more));
+    RecordSource::parse("records", &config, &Providers::new([])).unwrap().0
+}
+
+fn subject(by: &dyn Snapshots) -> Subject<'_> {
+    Subject { name: "records", target: TargetState::Running, source: source(&[]), by }
+}
+
+fn request(id: &str) -> RunRequest {
+    RunRequest { id: Some(id.to_owned()), ..RunRequest::default() }
+}
+
+fn progress(run: &str, shard: i32, state: ShardState) -> Progress {
+    serde_json::from_value(json!({
+        "connector": "records", "run": run, "shard": shard, "state": state, "lists": 2, "ended": 2, "certified": 2,
+        "requests": 7, "pages": 3, "rows": 4, "published": 5, "vanished": 6, "startedAt": 1_000_000, "updatedAt": 2_000_000,
+        "endedAt": state.is_over().then_some(2_000_000),
+    }))
+    .unwrap()
+}
+
+fn told(result: Result<RunInfo, Error>) -> (u16, String) {
+    let error = result.unwrap_err();
+    (error.status(), error.to_string())
+}
+
+#[test]
+fn what_is_left_out_of_a_request_is_as_configured() {
+    let configured = source(&[("snapshot.companies", "a,b")]).snapshot;
+
+    let run = RunRequest::default().checked("records", &configured, &BTreeMap::new(), 7).unwrap();
+
+    assert_eq!((run.id.as_str(), run.kind, run.incremental), ("snapshot-7", RunKind::Snapshot, false));
+    assert_eq!((&run.lists, &run.companies), (&configured.lists, &configured.companies));
+    assert_eq!((run.requested_by.as_str(), run.requested_at), ("rest", 7));
+}
+
+#[test]
+fn a_request_that_cannot_be_followed_is_told_why_and_what_to_do() {
+    let lists = ("snapshot.lists", "companies,customers,accounts");
+    let configured = source(&[("snapshot.companies", "a,b"), lists]).snapshot;
+    let empty = Snapshot { lists: BTreeSet::new(), ..configured.clone() };
+    let base = RunRequest::default();
+    let some = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect());
+    let table = [
+        (RunRequest { id: Some(String::new()), ..base.clone() }, &configured, "id must have 1 to 100"),
+        (RunRequest { id: Some("x".repeat(101)), ..base.clone() }, &configured, "id must have 1 to 100"),
+        (request("repair/1"), &configured, "id must have 1 to 100"),
+        (request("initial"), &configured, "asks for by itself"),
+        (request("initial-payroll"), &configured, "asks for by itself"),
+        (request("schedule-2026"), &configured, "asks for by itself"),
+        (
+            RunRequest { kind: Some("repair".into()), ..base.clone() },
+            &configured,
+            "kind must be snapshot or verify",
+        ),
+        (
+            RunRequest { lists: some(&["suppliers"]), ..base.clone() },
+            &configured,
+            "companies, customers, accounts",
+        ),
+        (
+            RunRequest { lists: some(&["payroll"]), ..base.clone() },
+            &configured,
+            "list payroll is not in snapshot.lists of connector records (companies, customers, accounts)",
+        ),
+        (RunRequest { lists: some(&[]), ..base.clone() }, &configured, "lists is empty"),
+        (base.clone(), &empty, "lists is empty"),
+        (RunRequest { companies: some(&[]), ..base.clone() }, &configured, "companies is empty"),
+        (RunRequest { companies: some(&["c"]), ..base.clone() }, &configured, "not in snapshot.companies"),
+        (
+            RunRequest { incremental: true, ..base.clone() },
+            &configured,
+            "incremental is for the list payroll",
+        ),
+    ];
+
+    for (request, configured, expected) in table {
+        let error = request.clone().checked("records", configured, &BTreeMap::new(), 7).unwrap_err();
+        assert_eq!(error.status(), 400);
+        assert!(error.to_string().contains(expected), "{request:?}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn the_same_request_is_the_same_run_and_another_under_its_id_is_told_what_differs() {
+    let kept = Kept::new(2);
+    let subject = subject(&kept);
+    let lists = Some(vec!["customers".to_owned()]);
+    let other = RunRequest {
+        kind: Some("verify".to_owned()),
+        lists,
+        companies: Some(["a", "b", "c", "d"].map(str::to_owned).to_vec()),
+        ..request("r")
+    };
+
+    let first = subject.start(request("r"), 1).await.unwrap();
+    let again = subject.start(request("r"), 2).await.unwrap();
+    let refused = told(subject.start(other, 3).await);
+
+    assert_eq!((first.state, first.certified, first.shards.total), ("waiting", None, 2));
+    assert_eq!(first, again);
+    let expected = "run r of connector records is there and asks for something else: its kind is snapshot, not verify, \
+                    its lists are companies, customers, accounts, payroll, not customers, its companies are all, not a, b, c, \
+                    1 more; choose another id";
+    assert_eq!(refused, (409, expected.to_owned()));
+}
+
+#[tokio::test]
+async fn the_same_request_is_the_same_run_also_where_what_it_leaves_out_is_configured_otherwise_since() {
+    let kept = Kept::new(2);
+    let first = subject(&kept).start(request("r"), 1).await.unwrap();
+    let changed = source(&[("snapshot.lists", "customers"), ("snapshot.companies", "a,b")]);
+    let later = Subject { source: changed, ..subject(&kept) };
+    let named = RunRequest { lists: Some(vec!["customers".to_owned()]), ..request("r") };
+
+    let again = later.start(request("r"), 2).await.unwrap();
+    let refused = told(later.start(named, 3).await);
+
+    assert_eq!(again, first);
+    let expected = "run r of connector records is there and asks for something else: its lists are companies, customers, \
+                    accounts, payroll, not customers; choose another id";
+    assert_eq!(refused, (409, expected.to_owned()));
+}
+
+#[tokio::test]
+async fn nobody_can_be_asked_while_the_connector_is_stopped_or_has_no_topic_or_too_many_runs() {
+    let (kept, absent) = (Kept::new(1), Kept::new(0));
+    let running = subject(&kept);
+    let stopped = Subject { target: TargetState::Stopped, ..subject(&kept) };
+
+    assert!(told(stopped.start(request("r"), 1).await).1.starts_with("Connector records is STOPPED"));
+    assert!(told(subject(&absent).start(request("r"), 1).await).1.contains("is not there yet"));
+    for number in 0..OPEN {
+        running.start(request(&format!("r{number}")), 1).await.unwrap();
+    }
+    let one_more = told(running.start(request("more"), 1).await);
+    assert_eq!(one_more.0, 409);
+    assert!(one_more.1.contains("has 20 runs that are not over"), "{one_more:?}");
+    assert!(running.start(request("r3"), 1).await.is_ok(), "it is there already");
+    kept.told(|told| {
+        let ended = progress("r0", 0, ShardState::Ended);
+        told.runs.progress.insert((ended.run.clone(), 0), ended);
+    });
+    assert!(running.start(request("more"), 1).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_run_is_paused_resumed_and_stopped_until_it_is_over() {
+    let kept = Kept::new(1);
+    let subject = subject(&kept);
+    subject.start(request("r"), 1).await.unwrap();
+    let wanted = || kept.told(|told| told.runs.wanted(&RunId::new("r").unwrap()));
+
+    let paused = subject.order("r", Wanted::Paused, 2).await.unwrap();
+    assert_eq!(
+        (wanted(), paused.reason.as_deref()),
+        (Wanted::Paused, Some("told to pause; not every shard has"))
+    );
+    subject.order("r", Wanted::Running, 3).await.unwrap();
+    assert_eq!(wanted(), Wanted::Running);
+    subject.order("r", Wanted::Stopped, 4).await.unwrap();
+    subject.order("r", Wanted::Stopped, 5).await.unwrap();
+    assert_eq!(
+        kept.told(|told| told.runs.orders.values().next().unwrap().at),
+        4,
+        "the same order is not written again"
+    );
+    let resumed = told(subject.order("r", Wanted::Running, 6).await);
+    assert!(resumed.0 == 409 && resumed.1.contains("was told to stop"), "{resumed:?}");
+    kept.told(|told| {
+        let stopped = progress("r", 0, ShardState::Stopped);
+        told.runs.progress.insert((stopped.run.clone(), 0), stopped);
+    });
+    let over = told(subject.order("r", Wanted::Stopped, 7).await);
+    assert!(over.0 == 409 && over.1.contains("is over (stopped)"), "{over:?}");
+    let unknown = told(subject.order("nobody", Wanted::Stopped, 7).await);
+    assert_eq!(unknown, (404, "Connector records has no run nobody".to_owned()));
+}
+
+#[test]
+fn a_run_is_told_with_sums_and_times_as_text() {
+    let mut told = Told { runs: Runs::default(), shards: 1 };
+    let configured = source(&[]).snapshot;
+    for (id, at) in [("old", 1), ("new", 2_000_000)] {
+        let run = request(id).checked("records", &configured, &BTreeMap::new(), at).unwrap();
+        told.runs.runs.insert(run.id.clone(), run);
+    }
+    let ended = progress("new", 0, ShardState::Ended);
+    told.runs.progress.insert((ended.run.clone(), 0), ended);
+
+    let all = serde_json::to_value(view::runs(&told, waiting())).unwrap();
+    let one =
+        serde_json::to_value(view::detailed(&told, &RunId::new("new").unwrap(), 12.5, waiting())).unwrap();
+
+    let expected = json!({
+        "id": "new", "kind": "snapshot", "lists": ["companies", "customers", "accounts", "payroll"], "companies": null,
+        "incremental": false, "sample": null, "repair": false, "requestedBy": "rest", "requestedAt": "1970-01-01T00:00:02.000Z", "state": "ended",
+        "startedAt": "1970-01-01T00:00:01.000Z", "updatedAt": "1970-01-01T00:00:02.000Z",
+        "endedAt": "1970-01-01T00:00:02.000Z", "shards": {"total": 1, "ended": 1},
+        "collections": {"total": 2, "ended": 2, "certified": 2}, "requests": 7, "pages": 3, "rows": 4, "published": 5, "vanished": 6,
+        "differences": {}, "repaired": {}, "contents": 0, "disabled": 0, "unread": 0, "certified": true,
+    });
+    assert_eq!(all["snapshots"][0], expected);
+    assert_eq!(all["snapshots"][1]["id"], "old");
+    assert_eq!((&one["current"], &one["pages"], &one["budget"]), (&json!([]), &json!(3), &json!(12.5)));
+    let waits = json!([{ "list": "payroll", "reason": "log in" }]);
+    assert_eq!((&all["waiting"], &one["waiting"]), (&waits, &waits));
+}
+
+fn waiting() -> BTreeMap<List, String> {
+    BTreeMap::from([(List::Payroll, "log in".to_owned())])
+}
+
+#[test]
+fn a_list_that_waits_for_a_login_is_left_out_unless_it_is_named() {
+    let (all, alone) = (source(&[]).snapshot, source(&[("snapshot.lists", "payroll")]).snapshot);
+    let ask = |request: RunRequest, configured: &Snapshot| {
+        let run = request.checked("records", configured, &waiting(), 7);
+        run.map(|run| run.lists).map_err(|error| (error.status(), error.to_string()))
+    };
+    let payroll = || RunRequest { lists: Some(vec!["payroll".to_owned()]), ..RunRequest::default() };
+    let refused = Err((409, "log in".to_owned()));
+
+    let readable = BTreeSet::from([List::Companies, List::Customers, List::Accounts]);
+    assert_eq!(ask(RunRequest::default(), &all), Ok(readable));
+    assert_eq!(ask(payroll(), &all), refused);
+    assert_eq!(ask(RunRequest { incremental: true, ..RunRequest::default() }, &all), refused);
+    assert_eq!(ask(RunRequest::default(), &alone), refused);
+}
+
+#[test]
+fn certificates_are_told_newest_first_up_to_the_limit() {
+    let one = |company: &str, ended_at: i64| Certificate {
+        ended_at,
+        method: Method::Counting,
+        ..Certificate::of_company(
+            "records",
+            RunId::new("r").unwrap(),
+            "customers",
+            CompanyId::new(company).unwrap(),
+            1,
+        )
+    };
+    let found = || Certificates {
+        found: vec![one("a", 1_000_000), one("b", 3_000_000), one("c", 2_000_000)],
+        truncated: false,
+    };
+
+    let all = view::certificates(found(), 3);
+    let some = view::certificates(found(), 2);
+
+    let companies: Vec<&Value> = all.certificates.iter().map(|one| &one["companyId"]).collect();
+    assert_eq!(companies, [&json!("b"), &json!("c"), &json!("a")]);
+    let first = &all.certificates[0];
+    assert_eq!(
+        (&first["endedAt"], &first["method"]),
+        (&json!("1970-01-01T00:00:03.000Z"), &json!("counting"))
+    );
+    assert_eq!(first["cutAfter"], Value::Null);
+    assert_eq!((all.truncated, some.truncated, some.certificates.len()), (false, true, 2));
+}
+
+#[test]
+fn a_query_for_certificates_names_what_there_is() {
+    let kept = Kept::new(1);
+    let subject = subject(&kept);
+    let limit =
+        |limit: &str| CertificateQuery { limit: Some(limit.to_owned()), ..CertificateQuery::default() };
+
+    let (filter, default) = subject.filter(CertificateQuery::default()).unwrap();
+
+    assert_eq!((filter.connector.as_str(), default), ("records", 1000));
+    assert_eq!(subject.filter(limit("10000")).unwrap().1, 10_000);
+    for bad in ["0", "10001", "-1", "many"] {
+        assert_eq!(
+            subject.filter(limit(bad)).unwrap_err().to_string(),
+            "limit must be a number from 1 to 10000"
+        );
+    }
+    let list = CertificateQuery { list: Some("suppliers".to_owned()), ..CertificateQuery::default() };
+    assert_eq!(subject.filter(list).unwrap_err().status(), 400);
+}

@@ -1,0 +1,227 @@
+//! Runs and certificates as REST answers them: the records with times that people read, summed over shards.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+use serde_json::Value;
+
+use model::{Certificate, CompanyId, List, ListProgress, Run, RunId};
+
+use super::{Certificates, Told};
+use crate::{connect::herder::shapes::time, state::runs::Standing};
+
+/// `GET /connectors/{name}/snapshots`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct RunsInfo {
+    /// Newest first.
+    pub snapshots: Vec<RunInfo>,
+    /// Configured lists that wait for a login.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub waiting: Vec<WaitingList>,
+}
+
+/// A configured list that no run reads for now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct WaitingList {
+    /// Which.
+    pub list: List,
+    /// Why, and what to do about it.
+    pub reason: String,
+}
+
+/// A run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunInfo {
+    /// Which.
+    pub id: RunId,
+    /// `snapshot`, `verify` or `repair`.
+    pub kind: &'static str,
+    /// What is read.
+    pub lists: BTreeSet<List>,
+    /// Of which companies; null for all.
+    pub companies: Option<BTreeSet<CompanyId>>,
+    /// Whether only what has changed.
+    pub incremental: bool,
+    /// Rows of each list that are compared at most; null for all.
+    pub sample: Option<u32>,
+    /// Whether what differs is mended.
+    pub repair: bool,
+    /// Who or what has asked.
+    pub requested_by: String,
+    /// When.
+    pub requested_at: String,
+    /// `waiting`, `running`, `paused`, `stopped` or `ended`.
+    pub state: &'static str,
+    /// Why it waits or has stopped, where that needs words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// When the first shard began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<String>,
+    /// When a shard last said how far it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub updated_at: Option<String>,
+    /// When the last shard ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<String>,
+    /// Shards.
+    pub shards: Shards,
+    /// Lists.
+    pub collections: Collections,
+    /// Requests for pages, and for records that no page shows.
+    pub requests: u64,
+    /// Requests a second that the connector may make, for this and all else; only where one run is asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<f64>,
+    /// Pages that were read.
+    pub pages: u64,
+    /// Rows on them.
+    pub rows: u64,
+    /// Records that were written.
+    pub published: u64,
+    /// Known records that no list shows and that are not there by id.
+    pub vanished: u64,
+    /// By kind, what differs between source and topic and was not mended.
+    pub differences: BTreeMap<String, u64>,
+    /// By kind, what differed and was mended.
+    pub repaired: BTreeMap<String, u64>,
+    /// Rows whose whole content was compared with what the topic holds.
+    pub contents: u64,
+    /// Known records that no list shows and that are disabled: that is no difference.
+    pub disabled: u64,
+    /// Pages of samples that could not be read.
+    pub unread: u64,
+    /// Whether every list that the provider offers is proved complete; null until the run is over.
+    pub certified: Option<bool>,
+    /// Lists that are being read, the first of each shard; only where one run is asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub current: Option<Vec<ListProgress>>,
+    /// Configured lists that wait for a login; only where one run is asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub waiting: Vec<WaitingList>,
+}
+
+/// Shards of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Shards {
+    /// All.
+    pub total: i32,
+    /// Those that are over.
+    pub ended: i32,
+}
+
+/// Lists of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Collections {
+    /// As far as they are known.
+    pub total: u64,
+    /// Those that are over.
+    pub ended: u64,
+    /// Those that are proved complete.
+    pub certified: u64,
+    /// Those of accounts, where the provider does not offer them.
+    #[serde(rename = "notOffered", skip_serializing_if = "is_zero")]
+    pub unoffered: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// `GET /connectors/{name}/certificates`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct CertificatesInfo {
+    /// Newest first; members as in the schema, times as text.
+    pub certificates: Vec<Value>,
+    /// Whether there are, or may be, more.
+    pub truncated: bool,
+}
+
+/// Every run, the one that was asked for last first.
+pub(super) fn runs(told: &Told, waiting: BTreeMap<List, String>) -> RunsInfo {
+    let mut all: Vec<&Run> = told.runs.runs.values().collect();
+    all.sort_by(|one, other| (other.requested_at, &other.id).cmp(&(one.requested_at, &one.id)));
+    let each = all.into_iter().map(|run| info(run, told.runs.standing(&run.id, told.shards), None));
+    RunsInfo { snapshots: each.collect(), waiting: listed(waiting) }
+}
+
+fn listed(waiting: BTreeMap<List, String>) -> Vec<WaitingList> {
+    waiting.into_iter().map(|(list, reason)| WaitingList { list, reason }).collect()
+}
+
+/// One run, with the lists that are being read, of a connector that may make so many requests a second.
+pub(super) fn detailed(
+    told: &Told,
+    id: &RunId,
+    budget: f64,
+    waiting: BTreeMap<List, String>,
+) -> Option<RunInfo> {
+    let run = told.runs.runs.get(id)?;
+    let info = info(run, told.runs.standing(id, told.shards), Some(budget));
+    Some(RunInfo { waiting: listed(waiting), ..info })
+}
+
+/// With `budget` in detail.
+fn info(run: &Run, standing: Standing, budget: Option<f64>) -> RunInfo {
+    let Run { id, kind, lists, companies, incremental, sample, repair, requested_by, requested_at, .. } =
+        run.clone();
+    RunInfo {
+        id,
+        kind: kind.name(),
+        lists,
+        companies,
+        incremental,
+        sample,
+        repair,
+        requested_by,
+        requested_at: time(requested_at),
+        state: standing.state.name(),
+        reason: standing.reason,
+        started_at: standing.started_at.map(time),
+        updated_at: standing.updated_at.map(time),
+        ended_at: standing.ended_at.map(time),
+        shards: Shards { total: standing.shards, ended: standing.shards_ended },
+        collections: Collections {
+            total: standing.lists,
+            ended: standing.lists_ended,
+            certified: standing.lists_certified,
+            unoffered: standing.unoffered,
+        },
+        requests: standing.requests,
+        budget,
+        pages: standing.pages,
+        rows: standing.rows,
+        published: standing.published,
+        vanished: standing.vanished,
+        differences: standing.differences,
+        repaired: standing.repaired,
+        contents: standing.contents,
+        disabled: standing.disabled,
+        unread: standing.unread,
+        certified: standing.certified,
+        current: budget.map(|_| standing.current),
+        waiting: Vec::new(),
+    }
+}
+
+/// The newest so many.
+pub(super) fn certificates(certificates: Certificates, limit: usize) -> CertificatesInfo {
+    let Certificates { mut found, truncated } = certificates;
+    let place = |one: &Certificate| (one.list.clone(), one.company_id.clone(), one.shard);
+    found.sort_by(|one, other| other.ended_at.cmp(&one.ended_at).then_with(|| place(one).cmp(&place(other))));
+    let truncated = truncated || found.len() > limit;
+    found.truncate(limit);
+    CertificatesInfo { certificates: found.iter().map(certificate).collect(), truncated }
+}
+
+fn certificate(certificate: &Certificate) -> Value {
+    // Texts, numbers and lists of texts: nothing in it cannot be written.
+    let mut members = serde_json::to_value(certificate).unwrap_or_default();
+    for name in ["cutAfter", "cutBefore", "startedAt", "endedAt"] {
+        if let Some(micros) = members[name].as_i64() {
+            members[name] = time(micros).into();
+        }
+    }
+    members
+}

@@ -1,0 +1,300 @@
+//! Subscriptions and gaps of a connector: what the state topic says of them, and what people may ask for.
+//!
+//! ```text
+//! GET  subscriptions, gaps ──▶ configuration (what is wanted) + ledger (what there is) ──▶ view
+//! GET  subscriptions/plan  ──▶ the provider is asked, nothing is changed ──▶ view
+//! POST apply, remove       ──▶ a wish in the ledger, done by whoever runs the connector's task
+//! POST gaps/accept         ──▶ the gap in the ledger, accepted
+//! GET  status              ──▶ two sentences, where this worker knows the ledger already
+//! ```
+//!
+//! - Any worker answers: all of them read the same topic.
+//! - Nothing here changes anything at the provider.
+//! - A status waits for nothing: it tells what is known, or leaves it out.
+
+mod view;
+mod words;
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use async_trait::async_trait;
+use tokio::time::Instant;
+use url::Url;
+
+use model::{Accepted, Moment, Nonce, Target, TopicPrefix, Wish};
+
+pub use self::view::{
+    GapInfo, NoteInfo, PlanInfo, RepairInfo, StartInfo, StartedInfo, StepInfo, SubscriptionInfo,
+    SubscriptionsInfo, WishInfo,
+};
+use super::{Budget, Error, Herder, shapes::Status};
+use crate::{
+    config::connector::{Class, Declared, RecordSource, TargetState, WebhookSource},
+    state::{
+        configs::Properties,
+        subscriptions::{Change, Ledger},
+    },
+};
+
+/// The way to ledgers, and through the provider's API to a plan.
+#[async_trait]
+pub trait Ledgers: Send + Sync {
+    /// Shows what is known of a connector by now, without waiting. `false` where its state topic is not followed here,
+    /// or has not been read to its end yet.
+    fn glance(&self, prefix: &TopicPrefix, connector: &str, show: &mut dyn FnMut(&Ledger)) -> bool;
+
+    /// What the state topic says of a connector, as far as it was read here: also while Kafka is away.
+    ///
+    /// # Errors
+    /// The topic was never read.
+    async fn read(&self, prefix: &TopicPrefix, connector: &str) -> Result<Ledger, Error>;
+
+    /// The same, with everything in it that was written before this was called.
+    ///
+    /// # Errors
+    /// The topic cannot be read.
+    async fn newest(&self, prefix: &TopicPrefix, connector: &str) -> Result<Ledger, Error>;
+
+    /// What whoever runs the connector's task would do after an apply or, with `removed`, after a remove. Found before
+    /// `end` by asking the provider, and nothing is changed.
+    ///
+    /// # Errors
+    /// The provider, or the topic, cannot be asked.
+    async fn plan(
+        &self,
+        connector: &str,
+        config: &Arc<Properties>,
+        removed: bool,
+        end: Instant,
+    ) -> Result<PlanInfo, Error>;
+
+    /// Subscriptions in a ledger that are what the configuration wants; `None` where this worker cannot say because it does not
+    /// know where deliveries are received.
+    fn fitting(&self, source: &WebhookSource, ledger: &Ledger) -> Option<BTreeSet<Nonce>>;
+
+    /// Why this worker cannot say where deliveries of a connector are received, and what to do about it.
+    fn unreachable(&self, source: &WebhookSource) -> Option<String>;
+
+    /// Writes a change that people have asked for; what was written is seen by the next read here.
+    ///
+    /// # Errors
+    /// The topic does not take it.
+    async fn write(&self, prefix: &TopicPrefix, connector: &str, change: Change) -> Result<(), Error>;
+}
+
+/// What views of subscriptions are made from.
+#[derive(Clone)]
+pub struct Subscribing {
+    /// What the state topics say.
+    pub ledgers: Arc<dyn Ledgers>,
+    /// `webhook.advertised.url`.
+    pub advertised_url: Option<Url>,
+}
+
+/// A connector whose subscriptions are asked for.
+struct Subject<'a> {
+    name: &'a str,
+    target: TargetState,
+    config: Arc<Properties>,
+    source: WebhookSource,
+    by: &'a Subscribing,
+}
+
+impl Herder {
+    /// A connector's subscriptions; with `all` those that have ended too.
+    ///
+    /// # Errors
+    /// There is no such connector, it has no subscriptions, or the state topic cannot be read.
+    pub async fn subscriptions(&self, name: &str, all: bool) -> Result<SubscriptionsInfo, Error> {
+        let budget = Budget::start();
+        let subject = self.subject(name, budget).await?;
+        let ledger = budget.within("reading the state topic", subject.read()).await?;
+        Ok(subject.view(&ledger, all))
+    }
+
+    /// What an apply or, with `removed`, a remove would do about them; nothing is done.
+    ///
+    /// # Errors
+    /// As [`Herder::subscriptions`], the connector manages none, or the provider cannot be asked.
+    pub async fn subscription_plan(&self, name: &str, removed: bool) -> Result<PlanInfo, Error> {
+        let budget = Budget::start();
+        let subject = self.subject(name, budget).await?;
+        subject.managed()?;
+        let planning = subject.by.ledgers.plan(name, &subject.config, removed, budget.0);
+        budget.within("asking the provider how its subscriptions stand", planning).await
+    }
+
+    /// Asks for all of them to be made as they are declared or, with `removed`, for all to be deleted.
+    ///
+    /// # Errors
+    /// As [`Herder::subscriptions`], or nobody would do it now.
+    pub async fn wish(&self, name: &str, removed: bool) -> Result<WishInfo, Error> {
+        let budget = Budget::start();
+        let subject = self.subject(name, budget).await?;
+        subject.managed()?;
+        subject.runs()?;
+        let now = Moment::now().micros();
+        let wishing = wish(&*subject.by.ledgers, subject.prefix(), name, removed, now);
+        budget.within("writing the request to the state topic", wishing).await
+    }
+
+    /// A connector's own gaps, oldest first; with `all` those that are over too. A `WebhookSource` has those of deliveries, a
+    /// `RecordSource` those of events that it could not read or follow.
+    ///
+    /// # Errors
+    /// There is no such connector, it is of another class, or the state topic cannot be read.
+    pub async fn gaps(&self, name: &str, all: bool) -> Result<Vec<GapInfo>, Error> {
+        let budget = Budget::start();
+        let (by, prefix) = self.gap_subject(name, budget).await?;
+        let ledger = budget.within("reading the state topic", by.ledgers.read(&prefix, name)).await?;
+        Ok(view::gaps(&ledger, all))
+    }
+
+    /// Takes note of a gap that nothing will mend.
+    ///
+    /// # Errors
+    /// As [`Herder::gaps`], there is no such gap, or it still goes on.
+    pub async fn accept_gap(&self, name: &str, id: &str) -> Result<GapInfo, Error> {
+        let budget = Budget::start();
+        let (by, prefix) = self.gap_subject(name, budget).await?;
+        let accepting = accept(&*by.ledgers, &prefix, name, id);
+        budget.within("writing the gap to the state topic", accepting).await
+    }
+
+    /// Puts what is known of a connector's subscriptions into its status.
+    pub(super) fn tell_subscriptions(&self, status: &mut Status, config: &Properties) {
+        let Some(by) = &self.parts.subscriptions else { return };
+        let Some(declared) = Declared::of(config, &self.parts.providers) else { return };
+        let connector = &mut status.connector;
+        by.ledgers.glance(&declared.topic_prefix, &status.name, &mut |ledger| {
+            connector.subscriptions = Some(words::subscriptions(&declared, ledger));
+            connector.gaps = Some(words::gaps(ledger));
+        });
+    }
+
+    fn subscribing(&self) -> Result<&Subscribing, Error> {
+        let by = self.parts.subscriptions.as_ref();
+        by.ok_or_else(|| Error::NotFound("this worker follows no subscriptions".to_owned()))
+    }
+
+    /// Where the gaps of a connector are.
+    async fn gap_subject(&self, name: &str, budget: Budget) -> Result<(&Subscribing, TopicPrefix), Error> {
+        let connector = self.connector(name).await?;
+        let by = self.subscribing()?;
+        let (class, what) = (self.class_of(&connector.config)?.class(), "and a RecordSource have gaps");
+        let prefix = if class == Class::RecordSource.name() {
+            let parse = RecordSource::parse;
+            self.source(name, connector, Class::RecordSource, what, parse, budget).await?.common.topic_prefix
+        } else {
+            let parse = WebhookSource::parse;
+            self.source(name, connector, Class::WebhookSource, what, parse, budget).await?.common.topic_prefix
+        };
+        Ok((by, prefix))
+    }
+
+    async fn subject<'a>(&'a self, name: &'a str, budget: Budget) -> Result<Subject<'a>, Error> {
+        let connector = self.connector(name).await?;
+        let by = self.subscribing()?;
+        let (target, config) = (connector.target, Arc::clone(&connector.config));
+        let what = "has subscriptions";
+        let source =
+            self.source(name, connector, Class::WebhookSource, what, WebhookSource::parse, budget).await?;
+        Ok(Subject { name, target, config, source, by })
+    }
+}
+
+impl Subject<'_> {
+    fn prefix(&self) -> &TopicPrefix {
+        &self.source.common.topic_prefix
+    }
+
+    async fn read(&self) -> Result<Ledger, Error> {
+        self.by.ledgers.read(self.prefix(), self.name).await
+    }
+
+    fn view(&self, ledger: &Ledger, all: bool) -> SubscriptionsInfo {
+        let WebhookSource { accounting, invoicing, manage_subscriptions, .. } = &self.source;
+        let resources = accounting.iter().flat_map(|it| &it.resources).copied().map(Target::Accounting);
+        let hooks = invoicing.iter().flat_map(|it| &it.hooks).copied().map(Target::Invoicing);
+        let targets: BTreeSet<Target> = resources.chain(hooks).collect();
+        let advertised = self.by.advertised_url.as_ref();
+        let fitting = self.by.ledgers.fitting(&self.source, ledger);
+        let declaration = view::Declaration {
+            connector: self.name,
+            manage: *manage_subscriptions,
+            advertised_url: advertised.map(ToString::to_string),
+            targets: &targets,
+            fitting: fitting.as_ref(),
+        };
+        view::subscriptions(&declaration, ledger, all)
+    }
+
+    /// Whether the connector keeps any, and this worker knows where they are received.
+    fn managed(&self) -> Result<(), Error> {
+        if !self.source.manage_subscriptions {
+            return Err(Error::BadRequest(format!(
+                "subscriptions.manage of connector {} is false: its subscriptions are made by other means; set it to \
+                 true to have them kept",
+                self.name
+            )));
+        }
+        self.by.ledgers.unreachable(&self.source).map_or(Ok(()), |why| Err(Error::BadRequest(why)))
+    }
+
+    /// Whether there is anybody who would do what is asked for.
+    fn runs(&self) -> Result<(), Error> {
+        match self.target {
+            TargetState::Running => Ok(()),
+            TargetState::Paused | TargetState::Stopped => Err(Error::BadRequest(format!(
+                "Connector {} is {}, so nobody would do it; resume it first",
+                self.name,
+                self.target.name()
+            ))),
+        }
+    }
+}
+
+/// Writes the next wish.
+async fn wish(
+    ledgers: &dyn Ledgers,
+    prefix: &TopicPrefix,
+    connector: &str,
+    removed: bool,
+    now: i64,
+) -> Result<WishInfo, Error> {
+    let before = ledgers.newest(prefix, connector).await?;
+    // One that was lost together with its topic was perhaps done all the same.
+    let last = before.wish.as_ref().map(|wish| wish.number).max(before.done.map(|done| done.number));
+    let wish = Wish { number: last.unwrap_or(0).saturating_add(1), removed, at: now };
+    ledgers.write(prefix, connector, Change::Wish(wish.clone())).await?;
+    Ok(WishInfo::of(&wish, before.done))
+}
+
+/// Accepts a gap. One that goes on is not accepted: what it will cost nobody knows yet.
+async fn accept(
+    ledgers: &dyn Ledgers,
+    prefix: &TopicPrefix,
+    connector: &str,
+    id: &str,
+) -> Result<GapInfo, Error> {
+    let mut ledger = ledgers.newest(prefix, connector).await?;
+    let Some(gap) = ledger.gaps.get(id) else {
+        return Err(Error::NotFound(format!("Connector {connector} has no gap {id}")));
+    };
+    if gap.state.is_over() {
+        return Ok(view::gap(gap, &ledger));
+    }
+    if gap.to.is_none() {
+        return Err(Error::BadRequest(format!(
+            "gap {id} goes on ({}); mend its cause first: once it has an end it can be accepted",
+            gap.detail
+        )));
+    }
+    let change = Change::Accept(id.to_owned(), Accepted { at: Moment::now().micros() });
+    ledgers.write(prefix, connector, change.clone()).await?;
+    ledger.apply(&change);
+    ledger.gaps.get(id).map(|gap| view::gap(gap, &ledger)).ok_or(Error::Internal { doing: "accept the gap" })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,337 @@
+use std::collections::BTreeMap;
+
+use parking_lot::Mutex;
+use serde_json::json;
+
+use model::{
+    AccountingResource, Acknowledge, Done, Fingerprint, Gap, GapCause, GapState, Heard, InvoicingAction,
+    InvoicingEntity, InvoicingHook, Nonce, Phase, Repair, Start, Started, Subscription, Traffic,
+};
+
+use super::*;
+
+const CUSTOMERS: Target = Target::Accounting(AccountingResource::Customers);
+const ACCOUNTS: Target = Target::Accounting(AccountingResource::Accounts);
+const HOOK: Target =
+    Target::Invoicing(InvoicingHook { entity: InvoicingEntity::Customer, action: InvoicingAction::Created });
+/// 2026-11-15T00:00:00Z.
+const DAY: i64 = 1_794_700_800_000_000;
+
+fn subscription(target: Target, nonce: u64, phase: Phase) -> Subscription {
+    Subscription {
+        connector: "hooks".into(),
+        target,
+        nonce: Nonce::new(nonce),
+        id: Some(format!("id-{nonce}")),
+        application: "tributary".into(),
+        url: address(target),
+        spelled: None,
+        fingerprint: Fingerprint::of("0123456789abcdef"),
+        events: BTreeSet::from(["CustomerCreated".to_owned()]),
+        phase,
+        since: DAY,
+        intended_at: DAY,
+        acknowledged_at: Some(DAY),
+        active_since: Some(DAY),
+        checked_at: Some(DAY),
+        last_delivery: None,
+        problem: None,
+        history: Vec::new(),
+    }
+}
+
+fn address(target: Target) -> String {
+    format!("https://hooks.example.com/{target}")
+}
+
+fn ledger(subscriptions: impl IntoIterator<Item = Subscription>) -> Ledger {
+    let mut ledger = Ledger::default();
+    for one in subscriptions {
+        ledger.apply(&Change::Put(Box::new(one)));
+    }
+    ledger
+}
+
+fn gap(cause: GapCause, opened_at: i64, to: Option<i64>, state: GapState) -> Gap {
+    Gap {
+        connector: "hooks".into(),
+        cause,
+        target: Some(CUSTOMERS),
+        company: None,
+        from: opened_at - 1_000_000,
+        to,
+        detail: "the provider has disabled the subscription".into(),
+        opened_at,
+        worker: "a:1".into(),
+        state,
+    }
+}
+
+fn shown(targets: &[Target], ledger: &Ledger, all: bool) -> SubscriptionsInfo {
+    let fitting = ledger.subscriptions.values().filter(|one| targets.contains(&one.target));
+    let (fitting, targets) =
+        (fitting.map(|one| one.nonce.clone()).collect(), targets.iter().copied().collect());
+    let declaration = view::Declaration {
+        connector: "hooks",
+        manage: true,
+        advertised_url: Some("https://hooks.example.com/".to_owned()),
+        targets: &targets,
+        fitting: Some(&fitting),
+    };
+    view::subscriptions(&declaration, ledger, all)
+}
+
+fn declared(targets: &[Target]) -> Declared {
+    let topic_prefix = TopicPrefix::new("acme").unwrap();
+    Declared { topic_prefix, manage: true, targets: targets.iter().copied().collect() }
+}
+
+#[test]
+fn the_view_has_the_members_that_are_documented_and_times_as_text() {
+    let mut ledger = ledger([subscription(CUSTOMERS, 7, Phase::Active)]);
+    let (later, resource) = (DAY + 1_500_000, Some(AccountingResource::Customers));
+    ledger.acknowledges.insert(
+        "id-7".into(),
+        Acknowledge { webhook_id: "id-7".into(), resource, received_at: later, worker: "a:1".into() },
+    );
+    let traffic = Traffic { resource, last: later, count: 3 };
+    let heard = Heard { webhooks: BTreeMap::from([("id-7".to_owned(), traffic)]), ..Heard::default() };
+    ledger.heard.insert("a:1".into(), heard);
+    let started = Started { nonce: Nonce::new(7), since: DAY };
+    let targets = BTreeMap::from([(CUSTOMERS, started)]);
+    ledger.start = Some(Start { connector: "hooks".into(), at: DAY, targets });
+    ledger.wish = Some(Wish { number: 2, removed: false, at: DAY });
+    ledger.done = Some(Done { number: 1, at: DAY });
+
+    let told = serde_json::to_value(shown(&[CUSTOMERS, HOOK], &ledger, false)).unwrap();
+
+    let day = "2026-11-15T00:00:00.000Z";
+    let later = "2026-11-15T00:00:01.500Z";
+    let expected = json!({
+        "connector": "hooks",
+        "manage": true,
+        "advertisedUrl": "https://hooks.example.com/",
+        "wish": { "number": 2, "removed": false, "at": day, "done": 1 },
+        "start": { "at": day, "targets": { "accounting/customers": { "nonce": "0000000000000007", "since": day } } },
+        "subscriptions": [{
+            "target": "accounting/customers",
+            "id": "id-7",
+            "nonce": "0000000000000007",
+            "phase": "active",
+            "since": day,
+            "url": "https://hooks.example.com/accounting/customers",
+            "fingerprint": Fingerprint::of("0123456789abcdef"),
+            "fits": true,
+            "events": ["CustomerCreated"],
+            "acknowledgedAt": later,
+            "lastDelivery": later,
+            "checkedAt": day,
+            "problem": null,
+            "history": [],
+        }],
+        "missing": ["invoicing/Customer:Created"],
+    });
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn a_worker_without_an_address_does_not_judge_what_fits() {
+    let targets = BTreeSet::from([CUSTOMERS]);
+    let declaration = view::Declaration {
+        connector: "hooks",
+        manage: true,
+        advertised_url: None,
+        targets: &targets,
+        fitting: None,
+    };
+
+    let view = view::subscriptions(&declaration, &ledger([subscription(CUSTOMERS, 7, Phase::Active)]), false);
+
+    assert_eq!((view.subscriptions[0].fits, view.missing.len()), (None, 0));
+}
+
+#[test]
+fn what_has_ended_is_shown_on_request_and_where_it_says_why_there_is_none() {
+    let refused = Subscription {
+        id: None,
+        problem: Some("the provider says: no".into()),
+        ..subscription(CUSTOMERS, 1, Phase::Ended)
+    };
+    let ledger =
+        ledger([refused, subscription(ACCOUNTS, 2, Phase::Ended), subscription(HOOK, 3, Phase::Active)]);
+    let nonces = |all| -> Vec<String> {
+        let view = shown(&[CUSTOMERS, ACCOUNTS, HOOK], &ledger, all);
+        view.subscriptions.iter().map(|one| one.nonce.to_string()).collect()
+    };
+
+    assert_eq!(nonces(false), ["0000000000000001", "0000000000000003"]);
+    assert_eq!(nonces(true).len(), 3);
+    assert_eq!(shown(&[CUSTOMERS, ACCOUNTS, HOOK], &ledger, false).missing, [ACCOUNTS, CUSTOMERS]);
+}
+
+#[test]
+fn nothing_is_missing_and_nothing_fits_once_all_are_to_be_removed() {
+    let mut ledger = ledger([subscription(CUSTOMERS, 7, Phase::Ending)]);
+    ledger.wish = Some(Wish { number: 1, removed: true, at: DAY });
+
+    let view = shown(&[CUSTOMERS, ACCOUNTS], &ledger, false);
+
+    assert_eq!((view.missing.len(), view.subscriptions[0].fits), (0, Some(false)));
+    let told = words::subscriptions(&declared(&[CUSTOMERS, ACCOUNTS]), &ledger);
+    assert_eq!(told, "removed by request: 1 left");
+}
+
+#[test]
+fn a_status_counts_the_active_and_names_what_is_the_matter_with_others() {
+    let active = subscription(CUSTOMERS, 1, Phase::Active);
+    let disabled = subscription(ACCOUNTS, 2, Phase::Disabled);
+    let both = declared(&[CUSTOMERS, ACCOUNTS]);
+    let say = |subscriptions: &[&Subscription]| {
+        words::subscriptions(&both, &ledger(subscriptions.iter().map(|one| (*one).clone())))
+    };
+
+    assert_eq!(say(&[&active, &subscription(ACCOUNTS, 3, Phase::Active)]), "2 of 2 active");
+    assert_eq!(
+        say(&[&active, &disabled]),
+        "1 of 2 active: accounting/accounts disabled since 2026-11-15T00:00:00.000Z"
+    );
+    // One that follows it stands for it.
+    assert_eq!(say(&[&active, &disabled, &subscription(ACCOUNTS, 3, Phase::Active)]), "2 of 2 active");
+    assert_eq!(say(&[]), "0 of 2 active: accounting/accounts missing, accounting/customers missing");
+    let every: Vec<Target> = AccountingResource::all().map(Target::Accounting).collect();
+    assert!(words::subscriptions(&declared(&every), &ledger([])).ends_with(", 16 more"));
+    let unmanaged = Declared { manage: false, ..both };
+    assert_eq!(words::subscriptions(&unmanaged, &ledger([active])), "not managed: 2 declared");
+}
+
+#[test]
+fn a_status_counts_the_gaps_that_somebody_has_to_care_about() {
+    let mut ledger = Ledger::default();
+    assert_eq!(words::gaps(&ledger), "none open");
+    ledger.apply(&Change::Gap(gap(GapCause::Lost, DAY, None, GapState::Closed)));
+    assert_eq!(words::gaps(&ledger), "none open");
+    ledger.apply(&Change::Gap(gap(GapCause::Disabled, DAY + 1_000_000, None, GapState::Open)));
+    ledger.apply(&Change::Gap(gap(GapCause::Disabled, DAY, Some(DAY), GapState::RepairedKnown)));
+    assert_eq!(words::gaps(&ledger), "2 open, oldest 2026-11-15T00:00:00.000Z");
+    ledger.apply(&Change::Gap(gap(GapCause::Spool, DAY + 2_000_000, Some(DAY), GapState::Unrepairable)));
+    assert_eq!(words::gaps(&ledger), "3 open, 1 of them unrepairable, oldest 2026-11-15T00:00:00.000Z");
+}
+
+#[test]
+fn gaps_are_told_oldest_first_with_their_repair_and_those_that_are_over_on_request() {
+    let mut ledger = Ledger::default();
+    let open = gap(GapCause::Disabled, DAY + 5_000_000, Some(DAY + 9_000_000), GapState::Open);
+    ledger.apply(&Change::Repair(Repair::of(&open, DAY + 9_000_000, DAY + 9_000_000)));
+    ledger.apply(&Change::Gap(open));
+    ledger.apply(&Change::Gap(gap(GapCause::Spool, DAY, Some(DAY), GapState::Accepted)));
+
+    let told = serde_json::to_value(view::gaps(&ledger, false)).unwrap();
+
+    let expected = json!([{
+        "id": "hooks/disabled/1794700805000000/accounting%2Fcustomers",
+        "cause": "disabled",
+        "target": "accounting/customers",
+        "company": null,
+        "from": "2026-11-15T00:00:04.000Z",
+        "to": "2026-11-15T00:00:09.000Z",
+        "openedAt": "2026-11-15T00:00:05.000Z",
+        "state": "open",
+        "detail": "the provider has disabled the subscription",
+        "repair": { "state": "requested", "requestedAt": "2026-11-15T00:00:09.000Z" },
+    }]);
+    assert_eq!(told, expected);
+    let causes: Vec<&str> = view::gaps(&ledger, true).iter().map(|gap| gap.cause).collect();
+    assert_eq!(causes, ["spool", "disabled"]);
+}
+
+#[test]
+fn a_plan_has_the_members_that_are_documented() {
+    let why = "there is none".to_owned();
+    let step = StepInfo { call: "subscribe", target: Some(CUSTOMERS), id: None, why };
+    let plan = PlanInfo { steps: vec![step], ..PlanInfo::default() };
+
+    let told = serde_json::to_value(plan).unwrap();
+
+    let expected = json!({ "call": "subscribe", "target": "accounting/customers", "why": "there is none" });
+    assert_eq!(told, json!({ "steps": [expected], "converged": false, "problems": [] }));
+}
+
+/// A ledger in memory.
+#[derive(Debug, Default)]
+struct Kept(Mutex<Ledger>);
+
+impl Kept {
+    fn now(&self) -> Ledger {
+        self.0.lock().clone()
+    }
+}
+
+#[async_trait]
+impl Ledgers for Kept {
+    fn fitting(&self, _: &WebhookSource, _: &Ledger) -> Option<BTreeSet<Nonce>> {
+        None
+    }
+
+    fn unreachable(&self, _: &WebhookSource) -> Option<String> {
+        None
+    }
+
+    fn glance(&self, _: &TopicPrefix, _: &str, show: &mut dyn FnMut(&Ledger)) -> bool {
+        show(&self.now());
+        true
+    }
+
+    async fn read(&self, _: &TopicPrefix, _: &str) -> Result<Ledger, Error> {
+        Ok(self.now())
+    }
+
+    async fn newest(&self, _: &TopicPrefix, _: &str) -> Result<Ledger, Error> {
+        Ok(self.now())
+    }
+
+    async fn plan(&self, _: &str, _: &Arc<Properties>, _: bool, _: Instant) -> Result<PlanInfo, Error> {
+        Ok(PlanInfo::default())
+    }
+
+    async fn write(&self, _: &TopicPrefix, _: &str, change: Change) -> Result<(), Error> {
+        self.0.lock().apply(&change);
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn each_wish_has_the_next_number_and_keeps_which_one_was_done() {
+    let (kept, prefix) = (Kept::default(), TopicPrefix::new("acme").unwrap());
+
+    let first = wish(&kept, &prefix, "hooks", false, DAY).await.unwrap();
+    kept.0.lock().done = Some(Done { number: 1, at: DAY });
+    let second = wish(&kept, &prefix, "hooks", true, DAY).await.unwrap();
+
+    assert_eq!((first.number, first.done), (1, None));
+    assert_eq!((second.number, second.removed, second.done), (2, true, Some(1)));
+    assert_eq!(kept.now().wish, Some(Wish { number: 2, removed: true, at: DAY }));
+}
+
+#[tokio::test]
+async fn a_gap_that_has_ended_can_be_accepted_and_one_that_goes_on_or_is_unknown_cannot() {
+    let (kept, prefix) = (Kept::default(), TopicPrefix::new("acme").unwrap());
+    let ended = gap(GapCause::Disabled, DAY, Some(DAY), GapState::Unrepairable);
+    let ongoing = gap(GapCause::Lost, DAY, None, GapState::Open);
+    for gap in [&ended, &ongoing] {
+        kept.0.lock().apply(&Change::Gap(gap.clone()));
+    }
+
+    let accepted = accept(&kept, &prefix, "hooks", &ended.id()).await.unwrap();
+    let again = accept(&kept, &prefix, "hooks", &ended.id()).await.unwrap();
+    let goes_on = accept(&kept, &prefix, "hooks", &ongoing.id()).await.unwrap_err();
+    let unknown = accept(&kept, &prefix, "hooks", "hooks/spool/1").await.unwrap_err();
+
+    assert_eq!((accepted.state, again.state), ("accepted", "accepted"));
+    assert_eq!(kept.now().gaps[&ended.id()].state, GapState::Accepted);
+    assert!(
+        matches!(&goes_on, Error::BadRequest(told) if told.contains("mend its cause first")),
+        "{goes_on}"
+    );
+    assert_eq!(unknown.status(), 404);
+    assert_eq!(kept.now().gaps[&ongoing.id()].state, GapState::Open);
+}

@@ -1,0 +1,62 @@
+//! How subscriptions stand, in one sentence each: what `GET /connectors/{name}/status` says of them, as text, because a
+//! client in wide use decodes those members as texts.
+
+use std::collections::BTreeSet;
+
+use model::{GapState, Phase, Subscription, Target};
+
+use crate::{config::connector::Declared, connect::herder::shapes::time, state::subscriptions::Ledger};
+
+/// Targets that are named; of further ones only the number is told.
+const NAMED: usize = 3;
+
+/// How many of the declared are active, and what is the matter with those that are not.
+pub(super) fn subscriptions(declared: &Declared, ledger: &Ledger) -> String {
+    if !declared.manage {
+        return format!("not managed: {} declared", declared.targets.len());
+    }
+    if ledger.wish.as_ref().is_some_and(|wish| wish.removed) {
+        let left = ledger.subscriptions.values().filter(|one| one.phase.may_live()).count();
+        return if left == 0 {
+            "removed by request".to_owned()
+        } else {
+            format!("removed by request: {left} left")
+        };
+    }
+    let lacking = |target: &&Target| !ledger.living(**target).any(|one| one.phase == Phase::Active);
+    let lacking: BTreeSet<&Target> = declared.targets.iter().filter(lacking).collect();
+    let (all, active) = (declared.targets.len(), declared.targets.len() - lacking.len());
+    if lacking.is_empty() {
+        return format!("{active} of {all} active");
+    }
+    let mut named: Vec<String> = lacking.iter().take(NAMED).map(|target| matter(**target, ledger)).collect();
+    if lacking.len() > NAMED {
+        named.push(format!("{} more", lacking.len() - NAMED));
+    }
+    format!("{active} of {all} active: {}", named.join(", "))
+}
+
+/// What is the matter with a target that has no active subscription.
+fn matter(target: Target, ledger: &Ledger) -> String {
+    let best = |one: &&Subscription| (one.phase != Phase::Disabled, one.intended_at);
+    match ledger.living(target).min_by_key(best) {
+        Some(one) => format!("{target} {} since {}", one.phase, time(one.since)),
+        None => format!("{target} missing"),
+    }
+}
+
+/// How many gaps there are that nobody has mended or accepted.
+pub(super) fn gaps(ledger: &Ledger) -> String {
+    let open = ledger.gaps.values().filter(|gap| !gap.state.is_over());
+    let (mut count, mut unrepairable, mut oldest) = (0, 0, i64::MAX);
+    for gap in open {
+        count += 1;
+        unrepairable += usize::from(gap.state == GapState::Unrepairable);
+        oldest = oldest.min(gap.opened_at);
+    }
+    match (count, unrepairable) {
+        (0, _) => "none open".to_owned(),
+        (_, 0) => format!("{count} open, oldest {}", time(oldest)),
+        _ => format!("{count} open, {unrepairable} of them unrepairable, oldest {}", time(oldest)),
+    }
+}

@@ -1,0 +1,36 @@
+//! The control plane: connectors and tasks, shared with other workers through Kafka alone, driven by Kafka Connect's REST API.
+//!
+//! ```text
+//! rest ─▶ herder ─▶ arbiter ──transaction──▶ config topic ─┐
+//!   ▲        │                                             ├─▶ state: tables of the config, offset and status topics
+//!   │        └── answers from ─────────────────────────────┘        │
+//!   │                                                               ▼
+//!   └── status topic ◀── supervisor ◀── owned partitions ◀── group membership on the work topic
+//!                            └─▶ plugin: start, pause and stop tasks
+//! ```
+//!
+//! | module | job |
+//! |---|---|
+//! | `rest` | HTTP: routes, authentication, audit |
+//! | `herder` | what the API does: reads from the tables, edits through the arbiter |
+//! | `arbiter`, `fresh` | decides and writes edits of the config topic; reads it to its very end |
+//! | `cluster` | which group of workers the topics belong to |
+//! | `supervisor` | runs the connectors and tasks that this worker owns |
+//! | `declared` | connectors declared by files |
+//!
+//! - There is no leader and no forwarding: every worker follows the same topics and answers from them. Kafka arbitrates writes (one
+//!   transactional id for the config topic), and the worker that writes answers once it has read the write back.
+//! - A connector belongs to partition `murmur2(name) mod n` of the work topic, its task `i` to the `i`-th after it. The owner of
+//!   the partition runs it.
+//! - Two instances of a task may overlap for a moment: their writes are fenced, and a status record carries the claim of the
+//!   partition (`generation`), so a lower one is ignored.
+//! - A panic in a task fails that task. Transient failures are retried with growing waits; FAILED needs a person and says what to do.
+//! - The classes of connectors are known through [`plugin`](crate::plugin) alone.
+
+pub mod arbiter;
+pub mod cluster;
+pub mod declared;
+pub(crate) mod fresh;
+pub mod herder;
+pub mod rest;
+pub mod supervisor;

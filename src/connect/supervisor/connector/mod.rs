@@ -1,0 +1,209 @@
+//! What an instance of a connector runs: it keeps the task configurations in the config topic what they should be.
+//!
+//! While the target is RUNNING the class divides the configuration into tasks, and where the topic has others they are
+//! written through the arbiter, all of them or none. While it is PAUSED tasks stay as they are, and a connector that was
+//! created so has none until it is resumed, as in Kafka Connect; STOPPED it has none, which whoever stops it writes.
+//!
+//! Only the owner of the connector's partition writes, and only for the configuration it has divided: what was edited
+//! meanwhile is left to the next life.
+
+use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
+
+use tokio::{sync::Semaphore, time::timeout};
+
+use super::{
+    Id,
+    keeper::{Body, Run},
+    task, trace,
+};
+use crate::{
+    config::connector::{TargetState, keys},
+    connect::arbiter::{self, Arbiter},
+    plugin::{Depth, Failure, MOST_TASKS, Plugin, Plugins},
+    state::{
+        Tail,
+        configs::{self, Configs, Properties, Write},
+    },
+};
+
+/// How long one write may take.
+const WRITE_LIMIT: Duration = Duration::from_secs(30);
+/// How long dividing a configuration may take: references may be files on a mount that hangs.
+const DIVIDE_LIMIT: Duration = Duration::from_secs(20);
+
+/// Lets each connector be divided once at a time: what blocks cannot be ended, and must not become more with every start.
+#[derive(Debug, Default)]
+pub(super) struct Divisions {
+    running: BTreeMap<Arc<str>, Arc<Semaphore>>,
+}
+
+impl Divisions {
+    /// The turn of a connector.
+    pub(super) fn of(&mut self, connector: &Arc<str>) -> Arc<Semaphore> {
+        // Those nobody holds have nothing under way.
+        self.running.retain(|_, turn| Arc::strong_count(turn) > 1);
+        let turn = self.running.entry(Arc::clone(connector)).or_insert_with(|| Arc::new(Semaphore::new(1)));
+        Arc::clone(turn)
+    }
+}
+
+/// The body of a connector. `may_act` says whether the partition is surely this worker's.
+pub(super) fn body(
+    id: &Id,
+    plugins: &Plugins,
+    arbiter: &Arbiter,
+    configs: &Tail<Configs>,
+    may_act: &kafka::Lease,
+    dividing: Arc<Semaphore>,
+) -> Body {
+    let owner = Owner {
+        name: Arc::clone(&id.connector),
+        plugins: plugins.clone(),
+        arbiter: arbiter.clone(),
+        configs: configs.clone(),
+        may_act: Arc::clone(may_act),
+        dividing,
+        limit: DIVIDE_LIMIT,
+    };
+    Arc::new(move |run: Run| Box::pin(owner.clone().run(run)))
+}
+
+#[derive(Clone)]
+struct Owner {
+    name: Arc<str>,
+    plugins: Plugins,
+    arbiter: Arbiter,
+    configs: Tail<Configs>,
+    may_act: kafka::Lease,
+    /// The connector's turn to be divided.
+    dividing: Arc<Semaphore>,
+    /// How long that may take.
+    limit: Duration,
+}
+
+impl Owner {
+    async fn run(self, mut run: Run) -> Result<(), Failure> {
+        let mut changes = self.configs.changes();
+        let mut divided: Option<Vec<Properties>> = None;
+        loop {
+            changes.borrow_and_update();
+            let target = *run.target.borrow_and_update();
+            // What is stopped is not looked at: it may be wrong for as long as it likes.
+            if target != TargetState::Stopped {
+                let tasks = match divided.take() {
+                    Some(tasks) => tasks,
+                    None => match run.cancel.run_until_cancelled(self.divide(&run.config)).await {
+                        Some(divided) => divided?,
+                        None => return Ok(()),
+                    },
+                };
+                let tasks = divided.insert(tasks);
+                if target == TargetState::Running
+                    && self.configs.read(|configs| differs(configs, &self.name, &run.config, tasks))
+                {
+                    let writing = self.write(&run.config, tasks);
+                    // A write that is given up is either in the topic or not; the next life looks.
+                    match run.cancel.run_until_cancelled(writing).await {
+                        Some(written) => written?,
+                        None => return Ok(()),
+                    }
+                }
+            }
+            run.startup.notify_one();
+            tokio::select! {
+                () = run.cancel.cancelled() => return Ok(()),
+                // Both senders outlive this.
+                _ = run.target.changed() => {}
+                _ = changes.changed() => {}
+            }
+        }
+    }
+
+    /// Checks the configuration and divides it into tasks, away from the runtime's threads: references may be files.
+    async fn divide(&self, config: &Arc<Properties>) -> Result<Vec<Properties>, Failure> {
+        let plugin = task::class(&self.plugins, config)?;
+        timeout(self.limit, self.divide_by(plugin, config)).await.unwrap_or_else(|_| {
+            let message = format!(
+                "the configuration was not checked within {} s; a file it refers to may be on a mount that hangs",
+                self.limit.as_secs()
+            );
+            Err(Failure::passing("TimedOut", message))
+        })
+    }
+
+    async fn divide_by(
+        &self,
+        plugin: Arc<dyn Plugin>,
+        config: &Arc<Properties>,
+    ) -> Result<Vec<Properties>, Failure> {
+        let (name, config) = (Arc::clone(&self.name), Arc::clone(config));
+        let ending = || Failure::passing("Aborted", "the worker is ending");
+        // Nobody closes it.
+        let turn = Arc::clone(&self.dividing).acquire_owned().await.map_err(|_| ending())?;
+        let divide = move || {
+            let _turn = turn;
+            let answer = plugin.validate(&config, Depth::Full);
+            if answer.error_count > 0 {
+                let errors: Vec<&str> =
+                    answer.configs.iter().flat_map(|entry| &entry.value.errors).map(String::as_str).collect();
+                let message = format!("the configuration cannot be used: {}", errors.join(", "));
+                let remedy = "correct the configuration";
+                return Err(Failure::permanent("InvalidConfiguration", message, remedy));
+            }
+            let tasks = plugin.task_configs(&name, &config)?;
+            check_count(&tasks, &config)?;
+            Ok(tasks)
+        };
+        match tokio::task::spawn_blocking(divide).await {
+            Ok(divided) => divided,
+            Err(error) => Err(match error.try_into_panic() {
+                Ok(payload) => trace::panicked(&*payload),
+                Err(_) => ending(),
+            }),
+        }
+    }
+
+    async fn write(&self, config: &Properties, tasks: &[Properties]) -> Result<(), Failure> {
+        let decide = |configs: &Configs| -> Result<((), Vec<Write>), Infallible> {
+            let due = (self.may_act)() && differs(configs, &self.name, config, tasks);
+            Ok(((), if due { configs::tasks(&self.name, tasks) } else { Vec::new() }))
+        };
+        let action = "write the task configurations";
+        match self.arbiter.write(WRITE_LIMIT, decide).await {
+            Ok(()) => Ok(()),
+            Err(arbiter::Error::Kafka(source)) => Err(Failure::kafka(action, source)),
+            Err(error) => Err(Failure::passing("Conflict", format!("{action}: {error}"))),
+        }
+    }
+}
+
+/// Whether the topic has other tasks than these for this configuration. Nothing to write for one that was edited, stopped
+/// or deleted meanwhile.
+fn differs(configs: &Configs, name: &str, config: &Properties, tasks: &[Properties]) -> bool {
+    configs.connectors().get(name).is_some_and(|current| {
+        let same = current.tasks.iter().map(|task| &**task).eq(tasks) && !configs.is_half_written(name);
+        *current.config == *config && current.target == TargetState::Running && !same
+    })
+}
+
+/// Holds a class to `tasks.max`, and to what a worker can bear.
+fn check_count(tasks: &[Properties], config: &Properties) -> Result<(), Failure> {
+    if tasks.len() > MOST_TASKS as usize {
+        let message =
+            format!("the class made {} tasks where {MOST_TASKS} are the most there may be", tasks.len());
+        return Err(Failure::permanent("TooManyTasks", message, "lower tasks.max, and report it"));
+    }
+    let written = config.get(keys::TASKS_MAX.name).map(String::as_str).or(keys::TASKS_MAX.default_value());
+    // One that cannot be read, such as a reference, is the class's to judge.
+    match written.and_then(|text| text.trim().parse::<usize>().ok()) {
+        Some(most) if tasks.len() > most => Err(Failure::permanent(
+            "TooManyTasks",
+            format!("the class made {} tasks where tasks.max allows {most}", tasks.len()),
+            "raise tasks.max, and report it",
+        )),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

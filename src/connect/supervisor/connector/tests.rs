@@ -1,0 +1,156 @@
+//! A class that hangs, as one does whose secrets are files on a mount that is gone.
+
+use std::sync::{
+    Condvar, Mutex,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use async_trait::async_trait;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use kafka::embedded::Cluster;
+
+use super::*;
+use crate::{
+    config::{KeyDef, Validation},
+    plugin::{Past, Task, samples::properties},
+    state::offsets::Edit,
+};
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Hangs in every check until it is let go.
+#[derive(Debug, Default)]
+struct Hanging {
+    entered: AtomicUsize,
+    free: Mutex<bool>,
+    freed: Condvar,
+}
+
+impl Hanging {
+    fn free(&self) {
+        *self.free.lock().unwrap() = true;
+        self.freed.notify_all();
+    }
+
+    /// Waits until a check has begun.
+    async fn was_entered(&self) {
+        let entered = async {
+            while self.entered.load(Ordering::Acquire) == 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(LIMIT, entered).await.unwrap();
+    }
+}
+
+#[async_trait]
+impl Plugin for Hanging {
+    fn class(&self) -> &'static str {
+        "Hanging"
+    }
+
+    fn definitions(&self) -> Vec<KeyDef> {
+        Vec::new()
+    }
+
+    fn validate(&self, _: &Properties, _: Depth) -> Validation {
+        self.entered.fetch_add(1, Ordering::AcqRel);
+        let free = self.free.lock().unwrap();
+        // A test that fails must not leave a thread behind that its runtime waits for.
+        drop(self.freed.wait_timeout_while(free, LIMIT, |free| !*free).unwrap());
+        Validation { name: "Hanging".to_owned(), error_count: 0, groups: Vec::new(), configs: Vec::new() }
+    }
+
+    fn task_configs(&self, _: &str, config: &Properties) -> Result<Vec<Properties>, Failure> {
+        Ok(vec![config.clone()])
+    }
+
+    async fn run(&self, _: Task) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn writers(&self, _: &str, _: &Properties, _: &Past) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn check_offsets(&self, _: &[Edit]) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+struct Scene {
+    _cluster: Cluster,
+    plugin: Arc<Hanging>,
+    owner: Owner,
+    config: Arc<Properties>,
+}
+
+async fn scene(limit: Duration) -> Scene {
+    let cluster = Cluster::start(1).unwrap();
+    cluster.create_topic("configs", 1).unwrap();
+    let kafka = cluster.settings();
+    let configs = Tail::follow(&kafka, "configs", 1).await.unwrap();
+    let plugin = Arc::new(Hanging::default());
+    let owner = Owner {
+        name: "c".into(),
+        plugins: Plugins::new([Arc::clone(&plugin) as Arc<dyn Plugin>]),
+        arbiter: Arbiter::new(&kafka, configs.clone(), Vec::new()),
+        configs,
+        may_act: Arc::new(|| true),
+        dividing: Divisions::default().of(&"c".into()),
+        limit,
+    };
+    let config = Arc::new(properties(&[("connector.class", "Hanging")]));
+    Scene { _cluster: cluster, plugin, owner, config }
+}
+
+#[tokio::test]
+async fn a_check_that_hangs_fails_in_time_and_is_never_begun_twice() {
+    let Scene { plugin, mut owner, config, _cluster } = scene(Duration::from_millis(50)).await;
+
+    for _ in 0..3 {
+        let failure = owner.divide(&config).await.unwrap_err();
+        assert_eq!((failure.kind, failure.retry.is_retriable()), ("TimedOut", true), "{failure}");
+    }
+    // On a busy machine its thread may begin later than all three are given up.
+    plugin.was_entered().await;
+    assert_eq!(plugin.entered.load(Ordering::Acquire), 1, "each start blocks one more thread");
+    plugin.free();
+
+    owner.limit = LIMIT;
+    assert_eq!(owner.divide(&config).await.unwrap(), [(*config).clone()]);
+}
+
+#[tokio::test]
+async fn a_connector_whose_check_hangs_ends_when_it_is_told_to() {
+    let Scene { plugin, owner, config, _cluster } = scene(LIMIT).await;
+    let cancel = CancellationToken::new();
+    let (_target, target) = watch::channel(TargetState::Running);
+    let (_paused, paused) = watch::channel(false);
+    let (startup, rest) = Default::default();
+    let run = Run { config, target, paused, cancel: cancel.clone(), startup, rest };
+    let running = tokio::spawn(owner.run(run));
+    plugin.was_entered().await;
+
+    cancel.cancel();
+
+    let ended = timeout(LIMIT / 2, running).await.expect("it waits for the check").unwrap();
+    assert!(ended.is_ok(), "{ended:?}");
+    plugin.free();
+}
+
+#[test]
+fn a_connector_keeps_its_turn_for_as_long_as_anybody_has_it() {
+    let mut divisions = Divisions::default();
+    let (one, two): (Arc<str>, Arc<str>) = ("one".into(), "two".into());
+    let first = divisions.of(&one);
+
+    assert!(Arc::ptr_eq(&first, &divisions.of(&one)));
+    assert!(!Arc::ptr_eq(&first, &divisions.of(&two)));
+    drop(first);
+    divisions.of(&two);
+
+    assert_eq!(divisions.running.len(), 1, "what nobody has is forgotten");
+}

@@ -1,0 +1,114 @@
+//! Keeping the status topic what it should be: what is left over goes, what was said and is not shown is said again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tokio::time::sleep;
+
+use super::{Duty, READ_LIMIT, READ_PAUSE, UnderWay};
+use crate::{
+    connect::supervisor::{
+        Id,
+        roster::Instance,
+        sweep::{self, Leftover},
+        voice::{Comparison, Shown},
+    },
+    state::State,
+};
+
+impl Duty {
+    /// Looks for what is left over, and if there is something, reads the config topic to its end.
+    pub(super) fn find_leftovers(&mut self) -> UnderWay<(BTreeSet<Leftover>, Result<(), kafka::Error>)> {
+        let at = self.sweepable();
+        if self.swept_at == Some(at.clone()) || self.parts.state.behind().is_some() {
+            return None;
+        }
+        let found = self.leftovers();
+        if found.is_empty() {
+            self.swept_at = Some(at);
+            return None;
+        }
+        let configs = self.parts.state.configs.clone();
+        Some(Box::pin(async move {
+            let read = configs.read_to_end(READ_LIMIT).await;
+            if read.is_err() {
+                sleep(READ_PAUSE).await;
+            }
+            (found, read)
+        }))
+    }
+
+    /// All that a sweep depends on.
+    fn sweepable(&self) -> (u64, u64, BTreeMap<i32, i64>) {
+        let State { configs, statuses, .. } = &self.parts.state;
+        (*configs.changes().borrow(), *statuses.changes().borrow(), self.held.clone())
+    }
+
+    fn leftovers(&self) -> BTreeSet<Leftover> {
+        let state = &self.parts.state;
+        let owns = |id: &Id| self.held.contains_key(&id.partition(self.parts.partitions));
+        state
+            .configs
+            .read(|configs| state.statuses.read(|statuses| sweep::leftovers(statuses, configs, owns)))
+    }
+
+    /// Removes what was left over before the config topic was read to its end, and still is.
+    pub(super) fn sweep(&mut self, found: &BTreeSet<Leftover>, read: Result<(), kafka::Error>) {
+        if let Err(error) = read {
+            tracing::warn!(%error, "statuses of what is gone stay until the config topic can be read");
+            return;
+        }
+        // Before the look: what comes later is looked at again. So is what this changes, once it is in the topic.
+        self.swept_at = Some(self.sweepable());
+        let leftovers = self.leftovers();
+        sweep::remove(found.intersection(&leftovers), &self.parts.statuses);
+        if !leftovers.is_subset(found) {
+            self.swept_at = None;
+        }
+    }
+
+    /// Has every instance that surely is this worker's compare what it said with what the topic shows, and say it again
+    /// where that is due. Forgets what ended without a word where the topic has another by now.
+    pub(super) fn insist(&mut self) {
+        let statuses = &self.parts.state.statuses;
+        if !statuses.is_caught_up() {
+            return;
+        }
+        // Before the look: a change in between is looked at again.
+        self.insisted_at = Some(*statuses.changes().borrow());
+        let speaks = |instance: &Instance| !instance.is_ending() && self.holds(instance);
+        // Said outside the look: nothing is read meanwhile.
+        let mut due = Vec::new();
+        let waits = statuses.read(|statuses| {
+            let mut waits = false;
+            let shadowed: BTreeSet<(&str, Option<u32>)> = statuses.shadowed().collect();
+            for (id, instance) in self.roster.iter().filter(|(_, instance)| speaks(instance)) {
+                let shown = Shown {
+                    status: statuses.of(&id.connector, id.task),
+                    generation: statuses.generation(&id.connector, id.task),
+                    shadowed: shadowed.contains(&(&*id.connector, id.task)),
+                };
+                match instance.voice.compare(shown) {
+                    Comparison::Same => {}
+                    Comparison::Waits => waits = true,
+                    Comparison::Missing { anew } => due.push((&instance.voice, anew)),
+                }
+            }
+            self.handle.forget_ended(|id, generation| {
+                statuses.of(&id.connector, id.task).is_some_and(|status| status.generation <= generation)
+            });
+            waits
+        });
+        // What is said again is looked for again too.
+        self.insisted_at = self.insisted_at.filter(|_| !waits && due.is_empty());
+        for (voice, anew) in due {
+            voice.insist(anew);
+        }
+    }
+
+    /// The same, if there may be something to say: the topic has changed, or something is on its way there.
+    pub(super) fn insist_if_changed(&mut self) {
+        if self.insisted_at != Some(*self.parts.state.statuses.changes().borrow()) {
+            self.insist();
+        }
+    }
+}

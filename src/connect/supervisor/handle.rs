@@ -1,0 +1,301 @@
+//! What runs here: for health, for metrics, and for answers about this worker's own instances.
+//!
+//! The status topic is what everyone sees. While Kafka is away it cannot be written, and this worker knows better: what it
+//! has ended since then it shows as [`Handle::ended`], until the topic has a newer word on it.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::Id;
+use crate::{
+    plugin::Recorder,
+    state::statuses::{RunState, Status},
+};
+
+/// A view of a supervisor. Cheap to clone and to ask.
+#[derive(Debug, Clone, Default)]
+pub struct Handle {
+    known: Arc<Mutex<Known>>,
+}
+
+/// A connector or task this worker runs, at the moment it was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Running {
+    /// Which.
+    pub id: Id,
+    /// What it does. UNASSIGNED before it has started for the first time.
+    pub state: RunState,
+    /// How often it was started, by an order or by itself after a failure.
+    pub starts: u64,
+    /// How long its state has been what it is.
+    pub since: Duration,
+    /// How long this worker has had it: its life, through all its starts.
+    pub age: Duration,
+    /// How much of that it was RUNNING.
+    pub ran: Duration,
+    /// How much of that it was PAUSED.
+    pub paused: Duration,
+}
+
+impl Running {
+    /// The part of its life that it was RUNNING, from 0 to 1: Kafka Connect's `running-ratio`.
+    pub fn running_ratio(&self) -> f64 {
+        ratio(self.ran, self.age)
+    }
+
+    /// The part of its life that it was PAUSED, from 0 to 1: Kafka Connect's `pause-ratio`.
+    pub fn pause_ratio(&self) -> f64 {
+        ratio(self.paused, self.age)
+    }
+}
+
+/// How often something was started, and what came of it. A start that is under way is only an attempt yet, and one that
+/// was given up by an order before it was done stays one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Startups {
+    /// Starts begun.
+    pub attempts: u64,
+    /// Starts that led to something that runs.
+    pub successes: u64,
+    /// Starts that failed before that.
+    pub failures: u64,
+}
+
+impl Handle {
+    /// Everything that runs here, ordered by name and number.
+    pub fn running(&self) -> Vec<Running> {
+        let now = Instant::now();
+        self.known.lock().here.values().map(|entry| entry.at(now)).collect()
+    }
+
+    /// What a task that runs here has measured of itself.
+    pub fn recorder(&self, id: &Id) -> Option<Recorder> {
+        self.known.lock().here.get(id).map(|entry| entry.recorder.clone())
+    }
+
+    /// Starts of connectors on this worker since the process began.
+    pub fn connector_startups(&self) -> Startups {
+        self.known.lock().connectors
+    }
+
+    /// Starts of tasks on this worker since the process began.
+    pub fn task_startups(&self) -> Startups {
+        self.known.lock().tasks
+    }
+
+    /// Whether a status is the word of an instance of this worker that it has ended since then without being able to say
+    /// so, as it does when its lease runs out. Nobody runs it, or somebody whose word has not come yet. The last word may
+    /// not have reached the topic, which then shows an earlier one: that instance has ended all the more.
+    pub fn ended(&self, connector: &str, task: Option<u32>, shown: &Status) -> bool {
+        let known = self.known.lock();
+        // Hardly ever is there anything: not worth an id for each question.
+        !known.ended.is_empty() && {
+            let id = Id { connector: connector.into(), task };
+            known
+                .ended
+                .get(&id)
+                .is_some_and(|end| shown.generation <= end.generation && *end.worker_id == *shown.worker_id)
+        }
+    }
+
+    /// Where a task that is about to run here shall measure.
+    pub(super) fn recorder_of(&self, id: &Id) -> Recorder {
+        self.known.lock().entry(id).recorder.clone()
+    }
+
+    pub(super) fn is(&self, id: &Id, state: RunState) {
+        let mut known = self.known.lock();
+        // What it says from now on is on its way to the topic.
+        known.ended.remove(id);
+        known.entry(id).turn(state, Instant::now());
+    }
+
+    pub(super) fn starts(&self, id: &Id) {
+        let mut known = self.known.lock();
+        known.startups(id).attempts += 1;
+        known.entry(id).shown.starts += 1;
+    }
+
+    pub(super) fn started(&self, id: &Id) {
+        self.known.lock().startups(id).successes += 1;
+    }
+
+    pub(super) fn did_not_start(&self, id: &Id) {
+        self.known.lock().startups(id).failures += 1;
+    }
+
+    /// It has ended, and has said so or has nothing to say.
+    pub(super) fn forget(&self, id: &Id) {
+        self.known.lock().here.remove(id);
+    }
+
+    /// It has ended and could not say so: what it said last still stands in the topic.
+    pub(super) fn forget_unsaid(&self, id: &Id, last: &Status) {
+        let mut known = self.known.lock();
+        known.here.remove(id);
+        let end = Ended { generation: last.generation, worker_id: last.worker_id.as_str().into() };
+        known.ended.insert(id.clone(), end);
+    }
+
+    /// Forgets what ended without a word where `stands` says that the topic no longer shows it.
+    pub(super) fn forget_ended(&self, stands: impl Fn(&Id, i64) -> bool) {
+        self.known.lock().ended.retain(|id, end| stands(id, end.generation));
+    }
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    here: BTreeMap<Id, Entry>,
+    /// What ended without a word, until the topic has another.
+    ended: BTreeMap<Id, Ended>,
+    connectors: Startups,
+    tasks: Startups,
+}
+
+impl Known {
+    fn startups(&mut self, id: &Id) -> &mut Startups {
+        if id.task.is_some() { &mut self.tasks } else { &mut self.connectors }
+    }
+
+    fn entry(&mut self, id: &Id) -> &mut Entry {
+        self.here.entry(id.clone()).or_insert_with(|| Entry::new(id.clone(), Instant::now()))
+    }
+}
+
+#[derive(Debug)]
+struct Ended {
+    generation: i64,
+    worker_id: Arc<str>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// As of the last change of its state; times are added when it is asked for.
+    shown: Running,
+    born: Instant,
+    changed: Instant,
+    recorder: Recorder,
+}
+
+impl Entry {
+    fn new(id: Id, now: Instant) -> Self {
+        let [since, age, ran, paused] = [Duration::ZERO; 4];
+        let shown = Running { id, state: RunState::Unassigned, starts: 0, since, age, ran, paused };
+        Self { shown, born: now, changed: now, recorder: Recorder::default() }
+    }
+
+    fn turn(&mut self, state: RunState, now: Instant) {
+        if state != self.shown.state {
+            self.shown = Running { state, ..self.at(now) };
+            self.changed = now;
+        }
+    }
+
+    fn at(&self, now: Instant) -> Running {
+        let (since, age) =
+            (now.saturating_duration_since(self.changed), now.saturating_duration_since(self.born));
+        let mut shown = Running { since, age, ..self.shown.clone() };
+        match shown.state {
+            RunState::Running => shown.ran += since,
+            RunState::Paused => shown.paused += since,
+            _ => {}
+        }
+        shown
+    }
+}
+
+fn ratio(part: Duration, whole: Duration) -> f64 {
+    if whole.is_zero() { 0.0 } else { part.as_secs_f64() / whole.as_secs_f64() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task() -> Id {
+        Id { connector: "c".into(), task: Some(0) }
+    }
+
+    fn status(generation: i64) -> Status {
+        Status { state: RunState::Running, trace: None, worker_id: "w:1".into(), generation, served: None }
+    }
+
+    #[test]
+    fn ratios_count_what_a_task_did_over_its_whole_life() {
+        let begun = Instant::now();
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        let mut entry = Entry::new(task(), begun);
+        for (second, state) in [
+            (1, RunState::Running),
+            (3, RunState::Running),
+            (5, RunState::Paused),
+            (8, RunState::Restarting),
+            (10, RunState::Running),
+        ] {
+            entry.turn(state, at(second));
+        }
+
+        let seen = entry.at(at(16));
+
+        assert_eq!((seen.running_ratio(), seen.pause_ratio()), (10.0 / 16.0, 3.0 / 16.0), "{seen:?}");
+        assert_eq!((seen.since, seen.age), (Duration::from_secs(6), Duration::from_secs(16)));
+    }
+
+    #[test]
+    fn one_that_has_not_lived_yet_has_ratios_that_can_be_shown() {
+        let now = Instant::now();
+
+        let seen = Entry::new(task(), now).at(now);
+
+        assert_eq!((seen.running_ratio(), seen.pause_ratio()), (0.0, 0.0));
+    }
+
+    #[test]
+    fn every_start_is_counted() {
+        let handle = Handle::default();
+
+        handle.starts(&task());
+        handle.starts(&task());
+        handle.did_not_start(&task());
+        handle.started(&task());
+
+        let seen = handle.running().remove(0);
+        assert_eq!((seen.starts, seen.state), (2, RunState::Unassigned));
+        assert_eq!(handle.task_startups(), Startups { attempts: 2, successes: 1, failures: 1 });
+        assert_eq!(handle.connector_startups(), Startups::default());
+    }
+
+    #[test]
+    fn what_ended_without_a_word_is_known_by_its_last_one_until_it_or_a_successor_speaks() {
+        let handle = Handle::default();
+        handle.is(&task(), RunState::Running);
+        handle.forget_unsaid(&task(), &status(5));
+
+        assert!(handle.running().is_empty());
+        assert!(handle.ended("c", Some(0), &status(5)));
+        assert!(
+            handle.ended("c", Some(0), &status(4)),
+            "the word of its own before that, which had no end either"
+        );
+        assert!(!handle.ended("c", Some(0), &status(6)), "a successor has spoken");
+        assert!(!handle.ended("c", Some(0), &Status { worker_id: "w:2".into(), ..status(5) }));
+        assert!(!handle.ended("c", Some(1), &status(5)) && !handle.ended("c", None, &status(5)));
+
+        handle.is(&task(), RunState::Running);
+        assert!(!handle.ended("c", Some(0), &status(5)), "it runs again, under the same claim");
+    }
+
+    #[test]
+    fn what_the_topic_no_longer_shows_is_forgotten() {
+        let handle = Handle::default();
+        handle.forget_unsaid(&task(), &status(5));
+
+        handle.forget_ended(|id, generation| *id == task() && generation == 5);
+        assert!(handle.ended("c", Some(0), &status(5)));
+        handle.forget_ended(|_, _| false);
+
+        assert!(!handle.ended("c", Some(0), &status(5)));
+    }
+}

@@ -1,0 +1,408 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinHandle,
+    time::timeout,
+};
+
+use base::retry::Policy;
+
+use super::*;
+use crate::{
+    connect::supervisor::{Handle, Startups, voice},
+    plugin::samples::properties,
+    state::statuses::Status,
+};
+
+/// What a busy machine may need; nothing waits this long when all is well.
+const LIMIT: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_millis(5);
+
+/// How a test ends a life of the body.
+enum Ending {
+    Returns(Result<(), Failure>),
+    Panics,
+}
+
+/// One life of the body, as a test sees it.
+struct Seen {
+    config: Arc<Properties>,
+    paused: watch::Receiver<bool>,
+    cancel: CancellationToken,
+    end: oneshot::Sender<Ending>,
+    /// Of a body that leaves it to the test to say that it has started.
+    startup: Option<Arc<Notify>>,
+    rest: Arc<Notify>,
+}
+
+/// A keeper whose body does what the test says.
+struct Stage {
+    lives: mpsc::UnboundedReceiver<Seen>,
+    said: mpsc::UnboundedReceiver<Status>,
+    orders: watch::Sender<Order>,
+    handle: Handle,
+    lease: Arc<AtomicBool>,
+    kept: JoinHandle<()>,
+}
+
+fn order(restarts: Restarts) -> Order {
+    let config = Arc::new(properties(&[("topic", "a")]));
+    Order { config, revision: 0, target: TargetState::Running, restarts, end: None }
+}
+
+fn patient(panics: u32) -> Settings {
+    let policy = Policy { first: SOON, longest: SOON, total: None };
+    let (healthy_after, panic_window) = (LIMIT, LIMIT);
+    let restarting = Restarting { policy, healthy_after, panics, panic_window };
+    Settings { task_grace: LIMIT, lost_grace: SOON, restarting }
+}
+
+impl Stage {
+    fn new(settings: Settings) -> Self {
+        Self::with(settings, order(Restarts::default()), true)
+    }
+
+    /// `obeys`: whether the body ends when it is cancelled.
+    fn with(settings: Settings, order: Order, obeys: bool) -> Self {
+        Self::of(settings, order, obeys, true)
+    }
+
+    /// `starts`: whether the body says by itself that it has started.
+    fn of(settings: Settings, order: Order, obeys: bool, starts: bool) -> Self {
+        let (seen, lives) = mpsc::unbounded_channel();
+        let body: Body = Arc::new(move |run: Run| {
+            let seen = seen.clone();
+            Box::pin(async move {
+                let (end, ending) = oneshot::channel();
+                let (cancel, paused, config) =
+                    (run.cancel.clone(), run.paused.clone(), Arc::clone(&run.config));
+                let startup = if starts {
+                    run.startup.notify_one();
+                    None
+                } else {
+                    Some(run.startup)
+                };
+                seen.send(Seen { config, paused, cancel, end, startup, rest: run.rest }).ok();
+                let ending = tokio::select! {
+                    ending = ending => ending.unwrap(),
+                    () = run.cancel.cancelled(), if obeys => Ending::Returns(Ok(())),
+                };
+                match ending {
+                    Ending::Returns(result) => result,
+                    Ending::Panics => panic!("on request"),
+                }
+            })
+        });
+        let (voice, handle, said) = voice::tests::voice(None);
+        let lease = Arc::new(AtomicBool::new(true));
+        let may_act: kafka::Lease = {
+            let lease = Arc::clone(&lease);
+            Arc::new(move || lease.load(Ordering::Acquire))
+        };
+        let id = Id { connector: "c".into(), task: Some(0) };
+        let keeper = Keeper::new(id, body, Arc::new(voice), may_act, settings);
+        let (orders, heard) = watch::channel(order);
+        let kept = tokio::spawn(keeper.run(heard));
+        Self { lives, said, orders, handle, lease, kept }
+    }
+
+    async fn life(&mut self) -> Seen {
+        timeout(LIMIT, self.lives.recv()).await.expect("no life has begun").unwrap()
+    }
+
+    async fn hears(&mut self, state: RunState) -> Status {
+        let said = timeout(LIMIT, self.said.recv()).await.expect("nothing was said").unwrap();
+        assert_eq!(said.state, state, "{said:?}");
+        said
+    }
+
+    /// What was said that nobody has listened to.
+    fn rest(&mut self) -> Vec<RunState> {
+        std::iter::from_fn(|| self.said.try_recv().ok()).map(|status| status.state).collect()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Order)) {
+        self.orders.send_modify(change);
+    }
+
+    async fn ends(self, told: bool) -> mpsc::UnboundedReceiver<Status> {
+        self.change(|order| order.end = Some(End { by: Instant::now() + LIMIT, told }));
+        timeout(LIMIT, self.kept).await.expect("it has not ended").unwrap();
+        self.said
+    }
+}
+
+fn passing() -> Ending {
+    Ending::Returns(Err(Failure::passing("Flaky", "it rained")))
+}
+
+fn permanent() -> Ending {
+    Ending::Returns(Err(Failure::permanent("Broken", "it broke", "mend it")))
+}
+
+#[tokio::test]
+async fn a_failure_that_passes_shows_restarting_with_its_trace_and_then_runs_again() {
+    let mut stage = Stage::new(patient(0));
+
+    for _ in 0..3 {
+        stage.hears(RunState::Running).await;
+        stage.life().await.end.send(passing()).ok().unwrap();
+        let trace = stage.hears(RunState::Restarting).await.trace.unwrap();
+        assert!(
+            trace.starts_with("Flaky: it rained\n") && trace.contains("Next: it starts again in"),
+            "{trace}"
+        );
+    }
+
+    let running = stage.hears(RunState::Running).await;
+    assert_eq!((running.trace, running.generation), (None, 5));
+    assert_eq!(stage.handle.task_startups().attempts, 4);
+}
+
+#[tokio::test]
+async fn nothing_runs_nor_counts_as_started_before_it_says_so_itself() {
+    let mut stage = Stage::of(patient(0), order(Restarts::default()), true, false);
+
+    for failures in 1..=2 {
+        stage.life().await.end.send(passing()).ok().unwrap();
+        stage.hears(RunState::Restarting).await;
+        let expected = Startups { attempts: failures, successes: 0, failures };
+        let begun = stage.handle.task_startups();
+        assert_eq!(Startups { attempts: failures, ..begun }, expected);
+    }
+    let life = stage.life().await;
+    assert!(stage.rest().is_empty(), "it has not started yet");
+    assert_eq!(stage.handle.running()[0].state, RunState::Restarting);
+    life.startup.as_ref().unwrap().notify_one();
+    life.startup.unwrap().notify_one();
+
+    stage.hears(RunState::Running).await;
+    assert_eq!(stage.handle.task_startups(), Startups { attempts: 3, successes: 1, failures: 2 });
+    assert!(stage.rest().is_empty());
+}
+
+#[tokio::test]
+async fn one_that_is_paused_before_it_has_started_is_paused_once_it_has() {
+    let mut stage = Stage::of(patient(0), order(Restarts::default()), true, false);
+    let mut life = stage.life().await;
+
+    stage.change(|order| order.target = TargetState::Paused);
+    timeout(LIMIT, life.paused.wait_for(|paused| *paused)).await.unwrap().unwrap();
+    assert!(stage.rest().is_empty());
+    life.startup.unwrap().notify_one();
+
+    stage.hears(RunState::Paused).await;
+}
+
+#[tokio::test]
+async fn a_failure_that_outlasts_its_budget_needs_a_person() {
+    let mut settings = patient(0);
+    settings.restarting.policy.total = Some(SOON);
+    let mut stage = Stage::new(settings);
+
+    // The budget is spent after one or two waits, by their jitter.
+    loop {
+        stage.hears(RunState::Running).await;
+        stage.life().await.end.send(passing()).ok().unwrap();
+        match timeout(LIMIT, stage.said.recv()).await.unwrap().unwrap().state {
+            RunState::Restarting => {}
+            RunState::Failed => break,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_failure_for_good_is_failed_with_its_remedy_until_what_failed_is_restarted() {
+    let mut stage = Stage::new(patient(0));
+    stage.hears(RunState::Running).await;
+    stage.life().await.end.send(permanent()).ok().unwrap();
+
+    let failed = stage.hears(RunState::Failed).await;
+    assert!(failed.trace.unwrap().contains("\nRemedy: mend it\n"));
+    stage.change(|order| order.target = TargetState::Paused);
+    stage.change(|order| order.target = TargetState::Running);
+    stage.change(|order| order.restarts.if_failed = 3);
+
+    stage.hears(RunState::Restarting).await;
+    stage.hears(RunState::Running).await;
+    stage.life().await;
+}
+
+#[tokio::test]
+async fn a_panic_is_survived_a_few_times_and_then_is_a_failure_for_good() {
+    let mut stage = Stage::new(patient(2));
+
+    for state in [RunState::Restarting, RunState::Restarting, RunState::Failed] {
+        stage.hears(RunState::Running).await;
+        stage.life().await.end.send(Ending::Panics).ok().unwrap();
+        let trace = stage.hears(state).await.trace.unwrap();
+        assert!(trace.starts_with("Panicked: the program has a fault: on request"), "{trace}");
+    }
+
+    // Somebody who restarts it gives it the same chances again.
+    stage.change(|order| order.restarts.always = 1);
+    stage.hears(RunState::Restarting).await;
+    stage.hears(RunState::Running).await;
+    stage.life().await.end.send(Ending::Panics).ok().unwrap();
+    stage.hears(RunState::Restarting).await;
+}
+
+#[tokio::test]
+async fn a_task_is_paused_once_it_says_that_it_waits_and_not_before() {
+    let mut stage = Stage::new(patient(0));
+    stage.hears(RunState::Running).await;
+    let mut life = stage.life().await;
+
+    stage.change(|order| order.target = TargetState::Paused);
+    timeout(LIMIT, life.paused.wait_for(|paused| *paused)).await.unwrap().unwrap();
+    stage.change(|order| order.target = TargetState::Running);
+    timeout(LIMIT, life.paused.wait_for(|paused| !*paused)).await.unwrap().unwrap();
+    // Too late: it runs again by then. The first word of all this is that it runs.
+    life.rest.notify_one();
+    stage.hears(RunState::Running).await;
+
+    stage.change(|order| order.target = TargetState::Paused);
+    timeout(LIMIT, life.paused.wait_for(|paused| *paused)).await.unwrap().unwrap();
+    life.rest.notify_one();
+    stage.hears(RunState::Paused).await;
+}
+
+#[tokio::test]
+async fn pausing_and_resuming_leave_the_life_as_it_is() {
+    let mut stage = Stage::new(patient(0));
+    stage.hears(RunState::Running).await;
+    let mut life = stage.life().await;
+
+    stage.change(|order| order.target = TargetState::Paused);
+    assert!(*timeout(LIMIT, life.paused.wait_for(|paused| *paused)).await.unwrap().unwrap());
+    life.rest.notify_one();
+    stage.hears(RunState::Paused).await;
+    stage.change(|order| order.target = TargetState::Running);
+    stage.hears(RunState::Running).await;
+    assert!(!*timeout(LIMIT, life.paused.wait_for(|paused| !*paused)).await.unwrap().unwrap());
+
+    assert!(!life.cancel.is_cancelled() && stage.lives.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn only_another_configuration_starts_it_anew_and_with_that() {
+    let mut stage = Stage::new(patient(0));
+    stage.hears(RunState::Running).await;
+    let first = stage.life().await;
+
+    stage.change(|order| (order.config, order.revision) = (Arc::new(properties(&[("topic", "a")])), 1));
+    stage.change(|order| (order.config, order.revision) = (Arc::new(properties(&[("topic", "b")])), 2));
+
+    stage.hears(RunState::Restarting).await;
+    stage.hears(RunState::Running).await;
+    assert!(first.cancel.is_cancelled());
+    assert_eq!(*stage.life().await.config, properties(&[("topic", "b")]));
+    assert!(stage.rest().is_empty());
+}
+
+#[tokio::test]
+async fn a_restart_is_served_once_and_one_from_before_the_start_not_at_all() {
+    let before = Restarts { always: 7, if_failed: 7 };
+    let mut stage = Stage::with(patient(0), order(before), true);
+    stage.hears(RunState::Running).await;
+    stage.life().await;
+
+    stage.change(|order| order.restarts = Restarts { always: 7, if_failed: 9 });
+    stage.change(|order| order.restarts = Restarts { always: 8, if_failed: 9 });
+    stage.hears(RunState::Restarting).await;
+    stage.hears(RunState::Running).await;
+    stage.life().await;
+    stage.change(|order| order.revision += 1);
+
+    // The end comes behind all of that, so whatever it led to has been said.
+    let mut said = stage.ends(true).await;
+    assert_eq!(said.recv().await.unwrap().state, RunState::Unassigned);
+    assert!(said.recv().await.is_none());
+}
+
+#[tokio::test]
+async fn a_restart_of_what_has_failed_does_not_wait_for_what_fails_later() {
+    let mut stage = Stage::new(patient(0));
+    stage.hears(RunState::Running).await;
+    let life = stage.life().await;
+
+    stage.change(|order| (order.restarts.if_failed, order.target) = (3, TargetState::Paused));
+    life.rest.notify_one();
+    stage.hears(RunState::Paused).await;
+    life.end.send(permanent()).ok().unwrap();
+    stage.hears(RunState::Failed).await;
+    stage.change(|order| order.target = TargetState::Running);
+
+    let mut said = stage.ends(false).await;
+    assert!(said.recv().await.is_none(), "it was restarted");
+}
+
+#[tokio::test]
+async fn an_end_that_is_not_to_be_told_is_silent_even_after_a_failure() {
+    let mut stage = Stage::new(patient(0));
+    stage.hears(RunState::Running).await;
+    stage.life().await.end.send(permanent()).ok().unwrap();
+    stage.hears(RunState::Failed).await;
+    let handle = stage.handle.clone();
+    assert_eq!(handle.running().len(), 1);
+
+    let mut said = stage.ends(false).await;
+
+    assert!(said.recv().await.is_none());
+    assert!(handle.running().is_empty());
+}
+
+#[tokio::test]
+async fn what_does_not_end_is_aborted_and_sooner_when_the_partition_is_lost_meanwhile() {
+    let mut stage = Stage::with(patient(0), order(Restarts::default()), false);
+    stage.hears(RunState::Running).await;
+    let life = stage.life().await;
+
+    stage.change(|order| order.end = Some(End { by: Instant::now() + 10 * LIMIT, told: true }));
+    timeout(LIMIT, life.cancel.cancelled()).await.unwrap();
+    stage.change(|order| order.end = Some(End { by: Instant::now(), told: false }));
+
+    timeout(LIMIT, stage.kept).await.expect("it was not aborted").unwrap();
+    assert!(life.end.is_closed(), "the body is still there");
+    assert!(stage.said.recv().await.is_none());
+}
+
+#[tokio::test]
+async fn without_its_lease_it_says_nothing_and_with_it_goes_on() {
+    let mut stage = Stage::new(patient(0));
+    stage.hears(RunState::Running).await;
+    let life = stage.life().await;
+
+    stage.lease.store(false, Ordering::Release);
+    life.end.send(permanent()).ok().unwrap();
+    let next = stage.life().await;
+    stage.lease.store(true, Ordering::Release);
+    next.end.send(permanent()).ok().unwrap();
+
+    stage.hears(RunState::Running).await;
+    stage.hears(RunState::Failed).await;
+}
+
+#[tokio::test]
+async fn a_body_that_ends_by_itself_is_started_again() {
+    let mut stage = Stage::new(patient(0));
+    stage.hears(RunState::Running).await;
+
+    stage.life().await.end.send(Ending::Returns(Ok(()))).ok().unwrap();
+
+    assert!(stage.hears(RunState::Restarting).await.trace.unwrap().starts_with("Ended: "));
+    stage.life().await;
+}
+
+#[tokio::test]
+async fn a_supervisor_that_is_gone_ends_its_instances() {
+    let mut stage = Stage::new(patient(0));
+    stage.hears(RunState::Running).await;
+    stage.life().await;
+
+    drop(stage.orders);
+
+    timeout(LIMIT, stage.kept).await.expect("it has outlived the supervisor").unwrap();
+}

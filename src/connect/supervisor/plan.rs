@@ -1,0 +1,201 @@
+//! What should run here, and what no longer: decided from the config topic and the partitions this worker holds, and from
+//! nothing else.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::{
+    Id,
+    order::{Order, Restarts},
+};
+use crate::{
+    config::connector::TargetState,
+    state::configs::{Configs, Connector},
+};
+
+/// An instance that should run.
+#[derive(Debug, Clone)]
+pub(super) struct Wanted {
+    /// Partition of the work topic it runs by.
+    pub(super) partition: i32,
+    /// The claim on that.
+    pub(super) claim: i64,
+    /// What it is told.
+    pub(super) order: Order,
+}
+
+/// Every instance that should run on a worker with these partitions, out of so many. A connector has an instance whatever
+/// its target; its tasks have one each unless it is stopped.
+pub(super) fn plan(configs: &Configs, held: &BTreeMap<i32, i64>, partitions: u32) -> BTreeMap<Id, Wanted> {
+    let mut wanted = BTreeMap::new();
+    for (name, connector) in configs.connectors() {
+        let name: Arc<str> = name.as_str().into();
+        let count = if connector.target == TargetState::Stopped { 0 } else { connector.tasks.len() };
+        let tasks = (0..u32::try_from(count).unwrap_or(u32::MAX)).map(Some);
+        for task in std::iter::once(None).chain(tasks) {
+            let id = Id { connector: Arc::clone(&name), task };
+            let partition = id.partition(partitions);
+            if let (Some(claim), Some(order)) = (held.get(&partition), order(configs, connector, &id)) {
+                wanted.insert(id, Wanted { partition, claim: *claim, order });
+            }
+        }
+    }
+    wanted
+}
+
+/// Why an instance ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// Somebody else may be running it.
+    Lost,
+    /// Somebody else will.
+    GivenUp,
+    /// Nobody shall.
+    Gone,
+}
+
+/// How an instance stands to its partition.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Standing {
+    /// The claim it was started under.
+    pub(super) claim: i64,
+    /// The claim this worker has on the partition now.
+    pub(super) owned: Option<i64>,
+    /// Whether the partition is surely this worker's.
+    pub(super) holds: bool,
+    /// Whether this worker has a lease on anything.
+    pub(super) leased: bool,
+    /// Whether the instance should run.
+    pub(super) wanted: bool,
+}
+
+impl Standing {
+    /// Why the instance ends, if it does.
+    pub(super) fn ends(self) -> Option<Reason> {
+        match self.owned {
+            Some(claim) if claim == self.claim => match (self.holds, self.wanted) {
+                (false, _) => Some(Reason::Lost),
+                (true, false) => Some(Reason::Gone),
+                (true, true) => None,
+            },
+            // Taken away and given again: somebody else may have had it in between.
+            Some(_) => Some(Reason::Lost),
+            // A member in good standing has given it up; one that was thrown out has no lease either.
+            None if self.leased => Some(Reason::GivenUp),
+            None => Some(Reason::Lost),
+        }
+    }
+}
+
+fn order(configs: &Configs, connector: &Connector, id: &Id) -> Option<Order> {
+    let (config, revision) = match id.task {
+        None => (Arc::clone(&connector.config), connector.revision),
+        Some(task) => (Arc::clone(connector.tasks.get(task as usize)?), connector.task_revision),
+    };
+    let mut restarts = Restarts::default();
+    for restart in configs.restarts(&id.connector).filter(|restart| restart.concerns(id.task)) {
+        let last = if restart.only_failed { &mut restarts.if_failed } else { &mut restarts.always };
+        *last = restart.revision.max(*last);
+    }
+    Some(Order { config, revision, target: connector.target, restarts, end: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        plugin::samples::properties,
+        state::{
+            Apply,
+            configs::{self, Write},
+            samples::received,
+        },
+    };
+
+    /// What these writes add up to, at offsets from 0.
+    fn configs(writes: impl IntoIterator<Item = Write>) -> Configs {
+        let mut configs = Configs::default();
+        for (offset, (key, value)) in (0..).zip(writes) {
+            let value = value.map(|value| value.to_string());
+            configs.apply(&received(offset, &key, value.as_deref()));
+        }
+        configs
+    }
+
+    fn connector(target: TargetState, tasks: usize) -> Vec<Write> {
+        let config = properties(&[("connector.class", "TestSource")]);
+        let mut writes =
+            vec![configs::connector("21", Some(&config)), configs::target_state("21", Some(target))];
+        writes.extend(configs::tasks("21", &vec![config; tasks]));
+        writes
+    }
+
+    fn ids(wanted: &BTreeMap<Id, Wanted>) -> Vec<(Option<u32>, i32, i64)> {
+        wanted.iter().map(|(id, wanted)| (id.task, wanted.partition, wanted.claim)).collect()
+    }
+
+    #[test]
+    fn a_worker_runs_what_belongs_to_its_partitions_under_their_claims() {
+        // The connector belongs to partition 0 of 12.
+        let configs = configs(connector(TargetState::Running, 3));
+
+        assert_eq!(
+            ids(&plan(&configs, &BTreeMap::from([(0, 7), (2, 9)]), 12)),
+            [(None, 0, 7), (Some(0), 0, 7), (Some(2), 2, 9)]
+        );
+        assert!(plan(&configs, &BTreeMap::from([(5, 7)]), 12).is_empty());
+    }
+
+    #[test]
+    fn a_stopped_connector_has_an_instance_and_its_tasks_have_none_while_paused_tasks_stay() {
+        let held = BTreeMap::from([(0, 7), (1, 7)]);
+
+        assert_eq!(ids(&plan(&configs(connector(TargetState::Stopped, 2)), &held, 12)), [(None, 0, 7)]);
+        assert_eq!(plan(&configs(connector(TargetState::Paused, 2)), &held, 12).len(), 3);
+    }
+
+    #[test]
+    fn an_instance_ends_with_its_lease_its_claim_or_its_connector_and_each_in_its_way() {
+        let sound = Standing { claim: 7, owned: Some(7), holds: true, leased: true, wanted: true };
+        let table = [
+            (sound, None),
+            (Standing { wanted: false, ..sound }, Some(Reason::Gone)),
+            (Standing { holds: false, wanted: false, ..sound }, Some(Reason::Lost)),
+            (Standing { owned: Some(9), ..sound }, Some(Reason::Lost)),
+            (Standing { owned: None, holds: false, wanted: false, ..sound }, Some(Reason::GivenUp)),
+            (
+                Standing { owned: None, holds: false, leased: false, wanted: false, ..sound },
+                Some(Reason::Lost),
+            ),
+        ];
+
+        for (standing, reason) in table {
+            assert_eq!(standing.ends(), reason, "{standing:?}");
+        }
+    }
+
+    #[test]
+    fn a_deleted_connector_has_nothing() {
+        let mut writes = connector(TargetState::Running, 2);
+        writes.push(configs::connector("21", None));
+
+        assert!(plan(&configs(writes), &BTreeMap::from([(0, 7), (1, 7)]), 12).is_empty());
+    }
+
+    #[test]
+    fn each_instance_is_told_of_the_restarts_that_concern_it_and_no_request_hides_another() {
+        let mut writes = connector(TargetState::Running, 2);
+        let base = writes.len() as i64;
+        writes.push(configs::restart("21", false, false, Some(1)));
+        writes.push(configs::restart("21", false, false, Some(0)));
+        writes.push(configs::restart("21", true, true, None));
+        writes.push(configs::restart("21", false, false, None));
+
+        let wanted = plan(&configs(writes), &BTreeMap::from([(0, 7), (1, 7)]), 12);
+
+        let told: Vec<_> = wanted
+            .values()
+            .map(|wanted| (wanted.order.restarts.always - base, wanted.order.restarts.if_failed - base))
+            .collect();
+        assert_eq!(told, [(3, 2), (1, 2), (0, 2)]);
+    }
+}

@@ -1,0 +1,155 @@
+//! Statuses that should not be there any more: of deleted connectors, and of tasks a connector no longer has.
+//!
+//! The owner of a connector's partition removes them. It looks at what the topics show and not at what happens, so nothing
+//! is left behind by a worker that died in between, nor by a task that spoke once more after its connector was deleted.
+//! What looks left over is only removed after the config topic has been read to its end: the status may be the news, and
+//! the configuration it belongs to still on its way.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use super::Id;
+use crate::{
+    config::connector::TargetState,
+    state::{configs::Configs, statuses::Statuses, writer::StatusWriter},
+};
+
+/// Something that is left over.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Leftover {
+    /// The status of an instance, last told under this generation.
+    Status {
+        /// Of which instance.
+        id: Id,
+        /// The highest generation known.
+        generation: i64,
+    },
+    /// A topic that a deleted connector has written to.
+    Topic {
+        /// Name of the connector.
+        connector: Arc<str>,
+        /// The topic.
+        topic: String,
+    },
+}
+
+/// Everything left over of connectors this worker owns.
+pub(super) fn leftovers(
+    statuses: &Statuses,
+    configs: &Configs,
+    owns: impl Fn(&Id) -> bool,
+) -> BTreeSet<Leftover> {
+    let mut found = BTreeSet::new();
+    let mut look = |name: &str, task: Option<u32>| {
+        let id = Id { connector: name.into(), task };
+        if !exists(configs, name, task) && owns(&Id { task: None, ..id.clone() }) {
+            let generation = statuses.generation(name, task).unwrap_or_default();
+            found.insert(Leftover::Status { id, generation });
+        }
+    };
+    for name in statuses.names() {
+        if statuses.connector(name).is_some() {
+            look(name, None);
+        }
+        statuses.tasks(name).keys().for_each(|task| look(name, Some(*task)));
+    }
+    // Removed before, but an ignored record behind the removal would come back when the topic is compacted.
+    statuses.shadowed().for_each(|(name, task)| look(name, task));
+    for name in statuses.names().filter(|name| !exists(configs, name, None)) {
+        let connector: Arc<str> = name.into();
+        if owns(&Id { connector: Arc::clone(&connector), task: None }) {
+            let topics = statuses.topics(name).into_iter();
+            found.extend(
+                topics.map(|topic| Leftover::Topic {
+                    connector: Arc::clone(&connector),
+                    topic: topic.to_owned(),
+                }),
+            );
+        }
+    }
+    found
+}
+
+/// Removes them.
+pub(super) fn remove<'a>(leftovers: impl IntoIterator<Item = &'a Leftover>, writer: &StatusWriter) {
+    for leftover in leftovers {
+        match leftover {
+            Leftover::Status { id, generation } => writer.remove(&id.connector, id.task, *generation),
+            Leftover::Topic { connector, topic } => writer.remove_topic(connector, topic),
+        }
+    }
+}
+
+fn exists(configs: &Configs, name: &str, task: Option<u32>) -> bool {
+    let Some(connector) = configs.connectors().get(name) else { return false };
+    match task {
+        None => true,
+        Some(task) => connector.target != TargetState::Stopped && (task as usize) < connector.tasks.len(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        plugin::samples::properties,
+        state::{Apply, configs, samples::received},
+    };
+
+    fn state<S: Apply>(records: &[(String, Option<String>)]) -> S {
+        let mut state = S::default();
+        for (offset, (key, value)) in (0..).zip(records) {
+            state.apply(&received(offset, key, value.as_deref()));
+        }
+        state
+    }
+
+    /// A connector with so many tasks; none that is running if it is stopped.
+    fn configs(name: &str, target: TargetState, tasks: usize) -> Configs {
+        let config = properties(&[("connector.class", "TestSource")]);
+        let mut writes =
+            vec![configs::connector(name, Some(&config)), configs::target_state(name, Some(target))];
+        writes.extend(configs::tasks(name, &vec![config; tasks]));
+        let text = |(key, value): configs::Write| (key, value.map(|value| value.to_string()));
+        state(&writes.into_iter().map(text).collect::<Vec<_>>())
+    }
+
+    fn statuses(keys: &[&str]) -> Statuses {
+        let value = |key: &str| match key.starts_with("status-topic") {
+            true => r#"{"topic":{"name":"t","connector":"c","task":0,"discoverTimestamp":1}}"#,
+            false => r#"{"state":"RUNNING","trace":null,"worker_id":"w:1","generation":7}"#,
+        };
+        state(&keys.iter().map(|key| ((*key).to_owned(), Some(value(key).to_owned()))).collect::<Vec<_>>())
+    }
+
+    fn left(statuses: &Statuses, configs: &Configs) -> Vec<String> {
+        let shown = |leftover: Leftover| match leftover {
+            Leftover::Status { id, generation } => format!("{id} of {generation}"),
+            Leftover::Topic { connector, topic } => format!("topic {topic} of {connector}"),
+        };
+        leftovers(statuses, configs, |_| true).into_iter().map(shown).collect()
+    }
+
+    const ALL: &[&str] =
+        &["status-connector-c", "status-task-c-0", "status-task-c-1", "status-topic-t:connector-c"];
+
+    #[test]
+    fn everything_of_a_deleted_connector_is_left_over_and_of_a_smaller_one_the_last_tasks() {
+        let table = [
+            (Configs::default(), &["connector c of 7", "task c-0 of 7", "task c-1 of 7", "topic t of c"][..]),
+            (configs("c", TargetState::Running, 2), &[]),
+            (configs("c", TargetState::Paused, 1), &["task c-1 of 7"]),
+            (configs("c", TargetState::Stopped, 2), &["task c-0 of 7", "task c-1 of 7"]),
+        ];
+
+        for (configs, expected) in table {
+            assert_eq!(left(&statuses(ALL), &configs), expected);
+        }
+    }
+
+    #[test]
+    fn what_another_worker_owns_is_left_to_it() {
+        let found = leftovers(&statuses(ALL), &Configs::default(), |id| &*id.connector != "c");
+
+        assert!(found.is_empty(), "{found:?}");
+    }
+}

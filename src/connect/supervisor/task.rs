@@ -1,0 +1,85 @@
+//! What an instance of a task runs: its class's own code, with what it needs.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::{
+    Id,
+    keeper::{Body, Run},
+};
+use crate::{
+    plugin::{Failure, Plugin, Plugins, Task, Tools},
+    state::{Tail, configs::Properties, statuses::Statuses, writer::StatusWriter},
+};
+
+/// How long a topic that was told may take to be shown before it is told again.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The body of a task. `may_act` says whether the partition is surely this worker's, under this claim.
+pub(super) fn body(
+    id: &Id,
+    generation: i64,
+    plugins: &Plugins,
+    tools: &Tools,
+    may_act: &kafka::Lease,
+) -> Body {
+    let (connector, number) = (Arc::clone(&id.connector), id.task.unwrap_or_default());
+    let (plugins, tools, may_act) = (plugins.clone(), tools.clone(), Arc::clone(may_act));
+    Arc::new(move |run: Run| {
+        let (plugins, mut tools, may_act) = (plugins.clone(), tools.clone(), Arc::clone(&may_act));
+        let connector = Arc::clone(&connector);
+        Box::pin(async move {
+            let plugin = class(&plugins, &run.config)?;
+            let cancelled = run.cancel.clone();
+            // An instance that was told to end, but has not yet, must not begin anything.
+            tools.lease = Arc::new(move || !cancelled.is_cancelled() && may_act());
+            let task = Task {
+                connector,
+                number,
+                config: run.config,
+                generation,
+                cancel: run.cancel,
+                paused: run.paused,
+                tools,
+                startup: run.startup,
+                rest: run.rest,
+            };
+            plugin.run(task).await
+        })
+    })
+}
+
+/// The class a configuration names.
+pub(super) fn class(plugins: &Plugins, config: &Properties) -> Result<Arc<dyn Plugin>, Failure> {
+    let named = config.get("connector.class").map_or("", String::as_str);
+    plugins.find(named).map(Arc::clone).ok_or_else(|| {
+        let message =
+            format!("Failed to find any class that implements Connector and which name matches {named}");
+        let remedy = "run a version of Tributary that has the class on every worker, or delete the connector";
+        Failure::permanent("UnknownClass", message, remedy)
+    })
+}
+
+/// Tells the status topic which topics a task writes to. What the topic shows already is not told again, so that asking
+/// after every batch is cheap; after a reset it is.
+pub(super) fn uses_topic(
+    id: &Id,
+    writer: &StatusWriter,
+    statuses: &Tail<Statuses>,
+) -> Arc<dyn Fn(&str) + Send + Sync> {
+    let (id, writer, statuses) = (id.clone(), writer.clone(), statuses.clone());
+    let told: Mutex<BTreeMap<String, Instant>> = Mutex::default();
+    Arc::new(move |topic| {
+        if statuses.read(|statuses| statuses.topics(&id.connector).contains(&topic)) {
+            return;
+        }
+        let mut told = told.lock();
+        if told.get(topic).is_some_and(|at| at.elapsed() < PATIENCE) {
+            return;
+        }
+        told.insert(topic.to_owned(), Instant::now());
+        writer.put_topic(&id.connector, id.task.unwrap_or_default(), topic);
+    })
+}

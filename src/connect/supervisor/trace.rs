@@ -1,0 +1,157 @@
+//! Failures as the status topic shows them.
+//!
+//! Line one is `Kind: sentence`, then a `Caused by: Kind: sentence` line for each cause, then what a person can do. Tools
+//! take such texts apart: Redpanda Console drops lines that end in a closing bracket or in `exception`, prefers one with
+//! `Caused by`, and shows what stands behind its first colon. So a line has one sentence and never such an end.
+
+use std::{any::Any, error::Error, io};
+
+use crate::plugin::Failure;
+
+/// Causes shown, at most.
+const DEEPEST: usize = 10;
+/// Bytes of a line shown, at most: a status is read by everyone who follows the topic.
+const LONGEST: usize = 1000;
+
+/// The trace of a failure, with what happens next.
+pub(super) fn of(failure: &Failure, next: &str) -> String {
+    let mut lines = vec![format!("{}: {}", failure.kind, sentence(&failure.message))];
+    let mut cause = failure.source.as_deref().map(|source| source as &(dyn Error + 'static));
+    while let Some(error) = cause.filter(|_| lines.len() <= DEEPEST) {
+        lines.push(format!("Caused by: {}: {}", kind(error), sentence(&error.to_string())));
+        cause = error.source();
+    }
+    lines.extend(failure.remedy.as_deref().map(|remedy| format!("Remedy: {}", sentence(remedy))));
+    lines.push(format!("Next: {}", sentence(next)));
+    lines.join("\n")
+}
+
+/// The failure that a panic is. Its text is only shown where it is a literal of the program: one that was put together
+/// at run time may hold anything, and is left to the log of the worker.
+pub(super) fn panicked(payload: &(dyn Any + Send)) -> Failure {
+    let told = match payload.downcast_ref::<&'static str>() {
+        Some(literal) => format!("the program has a fault: {literal}"),
+        None => "the program has a fault; its words are in the log of this worker".to_owned(),
+    };
+    let remedy = "report it with the worker's log";
+    Failure::permanent("Panicked", told, remedy)
+}
+
+/// One line, bounded, with an end that no tool drops.
+fn sentence(text: &str) -> String {
+    let mut line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if line.len() > LONGEST {
+        let end = (0..=LONGEST).rev().find(|at| line.is_char_boundary(*at)).unwrap_or(0);
+        line.truncate(end);
+        line.push('…');
+    }
+    if line.ends_with(')') || line.to_ascii_lowercase().ends_with("exception") {
+        line.push('.');
+    }
+    line
+}
+
+fn kind(error: &(dyn Error + 'static)) -> &'static str {
+    if error.is::<kafka::Error>() || error.is::<kafka::Failure>() || error.is::<kafka::Cause>() {
+        "KafkaError"
+    } else if error.is::<io::Error>() {
+        "IoError"
+    } else {
+        "Error"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::retry::Retry;
+    use provider::auth;
+
+    use super::*;
+    use crate::plugin::no_access;
+
+    #[test]
+    fn a_trace_names_kind_cause_remedy_and_what_comes_next_a_line_each() {
+        let failure = Failure::kafka("write a batch of numbers", kafka::samples::unauthorised());
+
+        let trace = of(&failure, "nothing until somebody restarts it");
+
+        let lines: Vec<&str> = trace.lines().collect();
+        assert_eq!(lines[0], "KafkaError: write a batch of numbers");
+        assert!(lines[1].starts_with("Caused by: KafkaError: publish to t partition 0"), "{trace}");
+        assert!(lines[2].starts_with("Caused by: KafkaError: "), "{trace}");
+        assert!(lines[3].starts_with("Remedy: put right"), "{trace}");
+        assert_eq!(lines[4], "Next: nothing until somebody restarts it");
+        assert!(!lines.iter().any(|line| line.ends_with(')')), "{trace}");
+    }
+
+    #[test]
+    fn a_trace_says_one_thing_about_restarting() {
+        let absent =
+            auth::Error::Absent { grant: "accounting".into(), command: "tributary auth login".into() };
+        let panic = std::panic::catch_unwind(|| panic!("on request")).unwrap_err();
+        for (failure, next) in [
+            (
+                Failure::kafka("write", kafka::samples::unauthorised()),
+                "nothing happens until it is restarted",
+            ),
+            (no_access(&absent), "it starts again by itself after the login"),
+            (no_access(&auth::Error::NoKey), "it starts again when its worker is started"),
+            (panicked(&*panic), "nothing happens until it is restarted"),
+        ] {
+            let trace = of(&failure, failure.next());
+
+            let speaks = |line: &&str| line.contains("start");
+            assert_eq!(trace.lines().filter(speaks).count(), 1, "{trace}");
+            assert!(trace.contains(&format!("Next: {next}")), "{trace}");
+        }
+    }
+
+    #[test]
+    fn an_offset_behind_somebodys_open_transaction_is_a_cause_that_passes_and_says_what_ends_it() {
+        let open = kafka::OpenTransaction {
+            topic: "offsets".into(),
+            partition: 2,
+            offset: 6,
+            open_for: Some(std::time::Duration::from_secs(83)),
+        };
+        let waited = std::time::Duration::from_secs(27);
+        let error = kafka::Error::Undecided { open: vec![open], waited };
+        let failure = Failure::kafka("read the task's offset", error);
+
+        let trace = of(&failure, "it is tried again");
+
+        assert_eq!(failure.retry, Retry::Later);
+        assert!(trace.contains("offsets partition 2 from offset 6 (for 83 s)"), "{trace}");
+        assert!(trace.contains("kafka-transactions.sh find-hanging"), "{trace}");
+        assert!(trace.contains("abort --topic offsets --partition 2 --start-offset 6\n"), "{trace}");
+    }
+
+    #[test]
+    fn no_line_has_an_end_that_tools_drop_nor_a_length_that_readers_suffer_from() {
+        let failure = Failure {
+            kind: "Odd",
+            message: "one\ntwo (three)".into(),
+            remedy: Some("x".repeat(5000)),
+            retry: Retry::Never,
+            source: Some("a java.lang.Exception".into()),
+        };
+
+        let trace = of(&failure, "");
+
+        assert!(
+            trace.starts_with("Odd: one two (three).\nCaused by: Error: a java.lang.Exception.\n"),
+            "{trace}"
+        );
+        assert!(trace.len() < 1200, "{}", trace.len());
+    }
+
+    #[test]
+    fn a_panic_shows_its_words_only_where_they_are_the_programs_own() {
+        let literal = std::panic::catch_unwind(|| panic!("on request")).unwrap_err();
+        let secret = "hunter2";
+        let made = std::panic::catch_unwind(|| panic!("found {secret}")).unwrap_err();
+
+        assert!(panicked(&*literal).message.contains("on request"));
+        assert!(!panicked(&*made).message.contains("hunter2"));
+    }
+}

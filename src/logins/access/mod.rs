@@ -1,0 +1,287 @@
+//! The provider's APIs for the tasks of this worker: one client for all that reach one provider in the same way.
+//!
+//! ```text
+//! task: Party ─▶ client kept for address, key, transport and proxy ─▶ Accounting, Payroll: tokens of grants
+//!                  │ clock of the identity service                 └▶ Invoicing: tokens of a login that connectors share
+//!                  └ budget of address and key ◀── share: partitions owned here, of all
+//! ```
+//!
+//! - The provider counts requests by subscription key, over all workers: clients with one key share one budget, and each worker
+//!   takes the part of it that it has of the work.
+//! - A connector has one client at a time. One that no connector names any more is forgotten, and so is its budget once the last
+//!   task that holds it has ended.
+//! - A login of the invoicing API that was refused is not tried again by itself; a task that a person starts again tries it once.
+//!
+//! On failure, that is a certificate, proxy or key that cannot be used, nothing is kept, and the next who asks tries again.
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    fmt,
+    sync::Arc,
+};
+
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use base::secret::Secret;
+use kafka::Owned;
+use provider::{
+    Provider,
+    api::{
+        Accounting, Budget, Budgets, Cause, Client, Invoicing, Options, Payroll, Rates,
+        invoicing::{InvoicingTokens, Password},
+    },
+    auth::Area,
+};
+
+use super::{Grants, Host, Hosts};
+use crate::config::connector::InvoicingLogin;
+
+/// The default of `invoicing.api.version`. Connectors that call no invoicing have it too, so that all share a client.
+const API_VERSION: &str = "2.0";
+
+/// Who asks, and how that provider is reached.
+#[derive(Debug, Clone, Copy)]
+pub struct Party<'a> {
+    /// Name of the connector.
+    pub connector: &'a str,
+    /// Its provider.
+    pub provider: &'a Provider,
+    /// Requests a second that it allows, where it says so.
+    pub rates: Option<Rates>,
+    /// `invoicing.api.version`; `None` where the header is not sent.
+    pub api_version: Option<&'a str>,
+    /// `invoicing.egress.proxy`.
+    pub egress_proxy: Option<&'a Secret>,
+}
+
+impl<'a> Party<'a> {
+    /// A connector that says nothing about rates or proxies.
+    pub fn new(connector: &'a str, provider: &'a Provider) -> Self {
+        Self { connector, provider, rates: None, api_version: Some(API_VERSION), egress_proxy: None }
+    }
+}
+
+/// Access to the provider's APIs. Clones share it.
+#[derive(Clone)]
+pub struct Access(Arc<Shared>);
+
+/// Whether there is a connector of this name.
+type Exists = Box<dyn Fn(&str) -> bool + Send + Sync>;
+
+struct Shared {
+    grants: Grants,
+    hosts: Arc<Hosts>,
+    exists: Exists,
+    budgets: Budgets,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// This worker's part of every budget.
+    share: f64,
+    kept: BTreeMap<Key, Kept>,
+}
+
+/// What makes two connectors need two clients.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    base_url: String,
+    /// By its clock tokens end.
+    auth_url: String,
+    transport: String,
+    api_version: Option<String>,
+    /// Of the subscription key and the proxy.
+    secrets: [[u8; 32]; 2],
+}
+
+/// A client and who uses it.
+struct Kept {
+    client: Client,
+    /// Without a wish of its own.
+    budget: Budget,
+    /// Keeps it known to others who ask it.
+    _host: Arc<Host>,
+    connectors: BTreeMap<String, Use>,
+}
+
+/// What a connector has of a client.
+#[derive(Default)]
+struct Use {
+    /// Its wish counts for as long as this is kept.
+    wish: Option<Budget>,
+    /// To the invoicing API, if it has one.
+    login: Option<(Mark, Arc<InvoicingTokens>)>,
+}
+
+/// What makes two logins one: mail, password, company.
+type Mark = (String, [u8; 32], Option<i64>);
+
+impl Access {
+    /// With the tokens of these grants, for the connectors that `exists` knows.
+    pub fn new(
+        grants: Grants,
+        hosts: Arc<Hosts>,
+        exists: impl Fn(&str) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        let state = Mutex::new(State { share: 1.0, kept: BTreeMap::new() });
+        Self(Arc::new(Shared { grants, hosts, exists: Box::new(exists), budgets: Budgets::default(), state }))
+    }
+
+    /// The grants that tokens come from.
+    pub fn grants(&self) -> &Grants {
+        &self.0.grants
+    }
+
+    /// The accounting API and its webhooks, with the connector's grant.
+    ///
+    /// # Errors
+    /// What it takes to reach it is not usable here.
+    pub fn accounting(&self, party: &Party<'_>) -> Result<Accounting, Cause> {
+        let tokens = self.0.grants.tokens(party.provider, Area::Accounting, party.connector);
+        self.with(party, |kept| kept.client.accounting(tokens))
+    }
+
+    /// The payroll API, with the connector's grant.
+    ///
+    /// # Errors
+    /// What it takes to reach it is not usable here.
+    pub fn payroll(&self, party: &Party<'_>) -> Result<Payroll, Cause> {
+        let tokens = self.0.grants.tokens(party.provider, Area::Payroll, party.connector);
+        self.with(party, |kept| kept.client.payroll(tokens))
+    }
+
+    /// The invoicing API, with the connector's grant.
+    ///
+    /// # Errors
+    /// What it takes to reach it is not usable here.
+    pub fn invoicing_by_grant(&self, party: &Party<'_>) -> Result<Invoicing, Cause> {
+        let tokens = self.0.grants.tokens(party.provider, Area::Invoicing, party.connector);
+        self.with(party, |kept| kept.client.invoicing(tokens))
+    }
+
+    /// The invoicing API, with a login that all who have the same share.
+    ///
+    /// # Errors
+    /// What it takes to reach it is not usable here.
+    pub fn invoicing(&self, party: &Party<'_>, login: &InvoicingLogin) -> Result<Invoicing, Cause> {
+        let mark: Mark = (login.mail.clone(), digest(Some(&login.password)), login.company);
+        self.with(party, |kept| {
+            let mut known = kept.connectors.values().filter_map(|used| used.login.as_ref());
+            let known = known.find(|(other, login)| *other == mark && !login.is_refused());
+            let login = known.map(|(_, login)| Arc::clone(login)).unwrap_or_else(|| {
+                let InvoicingLogin { mail, password, company } = login.clone();
+                let way = Arc::new(Password { mail, password, company });
+                Arc::new(InvoicingTokens::new(kept.client.clone(), way))
+            });
+            let used = kept.connectors.entry(party.connector.to_owned()).or_default();
+            used.login = Some((mark, Arc::clone(&login)));
+            kept.client.invoicing(login)
+        })
+    }
+
+    /// Keeps every budget to this worker's part, until cancelled: that of the partitions of the work topic that are its own.
+    pub async fn run(self, mut owned: watch::Receiver<Owned>, partitions: u32, cancel: CancellationToken) {
+        loop {
+            let placed = |partition: &i32| u32::try_from(*partition).is_ok_and(|one| one < partitions);
+            let count = owned.borrow_and_update().keys().filter(|partition| placed(partition)).count();
+            self.set_share(count, partitions);
+            tokio::select! {
+                () = cancel.cancelled() => return,
+                changed = owned.changed() => if changed.is_err() {
+                    return cancel.cancelled().await;
+                }
+            }
+        }
+    }
+
+    /// Puts budgets on a page of metrics: the one that is cut deepest.
+    pub fn measure(&self) {
+        let mut state = self.0.state.lock();
+        state.forget(&self.0.exists);
+        drop(state);
+        self.0.budgets.measure();
+    }
+
+    /// A worker that owns nothing for a moment ends what it has begun with the smallest part.
+    fn set_share(&self, owned: usize, partitions: u32) {
+        let mut state = self.0.state.lock();
+        state.share = (owned.max(1) as f64 / f64::from(partitions.max(1))).min(1.0);
+        for kept in state.kept.values() {
+            kept.budget.set_share(state.share);
+        }
+    }
+
+    /// Does something with the client of a connector.
+    fn with<T>(&self, party: &Party<'_>, then: impl FnOnce(&mut Kept) -> T) -> Result<T, Cause> {
+        let Party { connector, provider, rates, api_version, egress_proxy } = *party;
+        let key = Key::of(party);
+        let mut state = self.0.state.lock();
+        // What it was reached with before its settings changed.
+        for (other, kept) in &mut state.kept {
+            if *other != key {
+                kept.connectors.remove(connector);
+            }
+        }
+        state.forget(&self.0.exists);
+        let budget = |rates| self.0.budgets.of(&provider.base_url, &provider.subscription_key, rates);
+        let wish = budget(rates);
+        wish.set_share(state.share);
+        let kept = match state.kept.entry(key) {
+            Entry::Occupied(kept) => kept.into_mut(),
+            Entry::Vacant(vacant) => {
+                let options = Options {
+                    api_version: api_version.map(str::to_owned),
+                    egress_proxy: egress_proxy.cloned(),
+                    ..Options::from(provider)
+                };
+                let host = self.0.hosts.of(&provider.auth_url);
+                let budget = budget(None);
+                let client = Client::new(&options, budget.clone(), host.clock.clone())?;
+                vacant.insert(Kept { client, budget, _host: host, connectors: BTreeMap::new() })
+            }
+        };
+        kept.connectors.entry(connector.to_owned()).or_default().wish = Some(wish);
+        Ok(then(kept))
+    }
+}
+
+impl fmt::Debug for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.0.state.lock();
+        f.debug_struct("Access").field("clients", &state.kept.len()).finish_non_exhaustive()
+    }
+}
+
+impl State {
+    /// Forgets what no connector names.
+    fn forget(&mut self, exists: &Exists) {
+        self.kept.retain(|_, kept| {
+            kept.connectors.retain(|name, _| exists(name));
+            !kept.connectors.is_empty()
+        });
+    }
+}
+
+impl Key {
+    fn of(party: &Party<'_>) -> Self {
+        let Provider { base_url, auth_url, subscription_key, transport, .. } = party.provider;
+        Self {
+            base_url: base_url.to_string(),
+            auth_url: auth_url.to_string(),
+            transport: format!("{transport:?}"),
+            api_version: party.api_version.map(str::to_owned),
+            secrets: [digest(Some(subscription_key)), digest(party.egress_proxy)],
+        }
+    }
+}
+
+/// What tells two secrets apart without keeping them.
+fn digest(secret: Option<&Secret>) -> [u8; 32] {
+    secret.map(|secret| Sha256::digest(secret.reveal()).into()).unwrap_or_default()
+}

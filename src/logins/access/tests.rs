@@ -1,0 +1,148 @@
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+
+use super::*;
+use crate::{
+    config::{Connector, Providers},
+    plugin::samples::record_config,
+};
+
+/// Access, and the names of the connectors that there are.
+fn access(connectors: &[&str]) -> (Access, Arc<Mutex<BTreeSet<String>>>) {
+    let there: BTreeSet<String> = connectors.iter().map(|name| (*name).to_owned()).collect();
+    let there = Arc::new(Mutex::new(there));
+    let looked = Arc::clone(&there);
+    let hosts = Arc::new(Hosts::new(Duration::from_secs(300)));
+    let access = Access::new(Grants::default(), hosts, move |name| looked.lock().contains(name));
+    (access, there)
+}
+
+/// A provider with some settings changed.
+fn provider(changes: &[(&str, &str)]) -> Provider {
+    let mut config = record_config();
+    for (key, value) in changes {
+        config.insert((*key).to_owned(), (*value).to_owned());
+    }
+    match Connector::parse("c", &config, &Providers::new([])).unwrap().0 {
+        Connector::RecordSource(source) => source.provider,
+        Connector::WebhookSource(_) => unreachable!("it is a RecordSource"),
+    }
+}
+
+fn clients(access: &Access) -> usize {
+    access.0.state.lock().kept.len()
+}
+
+fn budgets(access: &Access) -> Vec<Budget> {
+    access.0.state.lock().kept.values().map(|kept| kept.budget.clone()).collect()
+}
+
+#[tokio::test]
+async fn connectors_that_reach_a_provider_alike_share_a_client_and_those_with_one_key_a_budget() {
+    let (access, _) = access(&["a", "b", "c", "d"]);
+    let slow = provider(&[("provider.read.timeout.ms", "20000")]);
+    let stranger = provider(&[("provider.subscription.key", "another-key-of-somebody")]);
+    let usual = provider(&[]);
+
+    access.accounting(&Party::new("a", &usual)).unwrap();
+    access.payroll(&Party::new("b", &usual)).unwrap();
+    assert_eq!(clients(&access), 1);
+    access.accounting(&Party::new("c", &slow)).unwrap();
+    assert_eq!(clients(&access), 2);
+    let [one, other] = budgets(&access).try_into().unwrap();
+    assert!(one.is_same(&other), "the provider counts by key");
+    access.accounting(&Party::new("d", &stranger)).unwrap();
+
+    let all = budgets(&access);
+    assert_eq!(all.len(), 3);
+    assert_eq!(all.iter().filter(|budget| budget.is_same(&one)).count(), 2, "another key, another budget");
+}
+
+#[tokio::test]
+async fn a_client_goes_with_the_last_connector_that_names_it_and_with_its_settings() {
+    let (access, there) = access(&["a", "b"]);
+    let usual = provider(&[]);
+    access.accounting(&Party::new("a", &usual)).unwrap();
+    access.accounting(&Party::new("b", &usual)).unwrap();
+
+    there.lock().remove("a");
+    access.measure();
+    assert_eq!(clients(&access), 1, "b names it still");
+    let elsewhere = provider(&[("provider.base.url", "https://other.example.com")]);
+    access.accounting(&Party::new("b", &elsewhere)).unwrap();
+    let kept: Vec<String> = access.0.state.lock().kept.keys().map(|key| key.base_url.clone()).collect();
+    assert_eq!(kept, ["https://other.example.com/"], "a connector has one at a time");
+    there.lock().remove("b");
+    access.measure();
+
+    assert_eq!(clients(&access), 0);
+}
+
+#[tokio::test]
+async fn a_worker_takes_its_part_of_every_budget_also_of_those_that_come_later() {
+    let (access, _) = access(&["a", "b"]);
+    let (early, late) = (provider(&[]), provider(&[("provider.subscription.key", "another-key")]));
+    let rates = Some(Rates { application: 1.0, company: 1.0, ..Rates::default() });
+    let ask = |provider, connector| Party { rates, ..Party::new(connector, provider) };
+    access.accounting(&ask(&early, "a")).unwrap();
+    let (owned, watched) = watch::channel(Owned::default());
+    let cancel = CancellationToken::new();
+    let running = tokio::spawn(access.clone().run(watched, 4, cancel.clone()));
+
+    // The fifth carries nothing.
+    owned.send_replace(Arc::new([(0, 7), (3, 7), (4, 7)].into_iter().collect()));
+    let half = async {
+        while access.0.state.lock().share != 0.5 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), half).await.unwrap();
+    access.accounting(&ask(&late, "b")).unwrap();
+
+    for budget in budgets(&access) {
+        assert!(budget.status().rate <= 0.5, "{}", budget.status().rate);
+    }
+    owned.send_replace(Owned::default());
+    let least = async {
+        while access.0.state.lock().share != 0.25 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), least).await.unwrap();
+    cancel.cancel();
+    running.await.unwrap();
+}
+
+#[tokio::test]
+async fn the_wish_of_a_connector_counts_while_it_has_it_and_a_lower_one_takes_its_place() {
+    let (access, there) = access(&["a", "b"]);
+    let usual = provider(&[]);
+    let wishes = |connector, application| {
+        let rates = Some(Rates { application, company: 1.0, ..Rates::default() });
+        access.accounting(&Party { rates, ..Party::new(connector, &usual) }).unwrap();
+        budgets(&access)[0].status().setting
+    };
+
+    assert_eq!((wishes("a", 50.0), wishes("b", 5.0)), (50.0, 50.0), "the larger counts");
+    assert_eq!(wishes("a", 4.0), 5.0, "it was lowered");
+    there.lock().remove("b");
+    access.measure();
+
+    assert_eq!(budgets(&access)[0].status().setting, 4.0);
+}
+
+#[tokio::test]
+async fn the_clock_is_that_of_whoever_else_asks_the_same_identity_service() {
+    let hosts = Hosts::new(Duration::from_secs(300));
+    let (one, other) =
+        ("https://login.example.com".parse().unwrap(), "https://id.example.com".parse().unwrap());
+
+    let (first, again, another) = (hosts.of(&one), hosts.of(&one), hosts.of(&other));
+
+    assert!(Arc::ptr_eq(&first, &again) && !Arc::ptr_eq(&first, &another));
+    let circuit = Arc::downgrade(&first.circuit);
+    drop((first, again));
+    hosts.of(&other);
+    assert!(circuit.upgrade().is_none(), "nobody asks it any more");
+}

@@ -1,0 +1,241 @@
+//! Grants: kept in a topic, refreshed by one worker at a time, read by all.
+//!
+//! ```text
+//! auth login ─▶ GrantWriter ──transaction──▶ grants topic ─▶ GrantTable ─┬─▶ view: opened, checked ─▶ Tokens, Watch, status
+//! (any machine)    ▲                                                     ├─▶ copies: on this disk, for people
+//!                  └── intent, answer ◀── refresh ◀── plan ◀── refresher ┘   acts only on grants of this worker
+//! ```
+//!
+//! | file | job |
+//! |---|---|
+//! | `table` | the topic in memory; refuses old envelopes |
+//! | `store` | opens, decides, seals and writes, under the transactional id of the grant |
+//! | `plan` | what the owner of a grant does next: a pure function |
+//! | `refresher`, `refresh` | one task for each grant that follows the plan; one refresh from intent to commit |
+//! | `view` | what this worker knows of a grant; checks each access token once |
+//! | `tokens` | tokens for the requests of one connector |
+//! | `refusals` | tells the owner that an API has refused a token |
+//! | `clients`, `issuer` | OAuth clients of connectors, and the identity service behind each |
+//! | `files`, `copies` | answers that are not in the topic yet, and copies of grants, on this disk |
+//! | `status` | metrics and health |
+//!
+//! | key | value |
+//! |---|---|
+//! | `grant/{name}` | the grant, encrypted ([`Envelope`](provider::auth::seal::Envelope)) |
+//! | `refused/{name}` | the serial whose access token an API has refused, plain |
+//! | `cluster` | which workers refresh the grants of this topic, plain |
+//!
+//! - One refresh of a grant is under way at a time, across all workers: its owner commits an intent under the grant's own
+//!   transactional id before the token leaves the process. [`grant`](provider::auth::grant) says why only a crash between the
+//!   provider's rotation and our commit can lose a token.
+//! - A token is used only after it is in the topic, and after the worker that uses it has checked it.
+//! - However many requests are refused with one token, it is refreshed once: they write one record and wait for the next serial.
+//! - The topic has no client secret and no subscription key: the owner has them from the connectors that name the grant.
+//! - Workers of another group on the same topic give out nothing and refresh nothing. Nobody refreshes before the topic says which
+//!   group it belongs to.
+//! - A connector gets tokens only of a login that was made with its own client, at its own identity service, and only if its
+//!   `provider.base.url` has an origin that the login is good for.
+//!
+//! On failure: without Kafka or without the identity service, tokens are given out until they end. A disk that does not answer
+//! delays only the files on it. A lost grant shows the command that repairs it; deliveries are received in any case.
+
+pub mod access;
+mod clients;
+mod copies;
+mod files;
+mod issuer;
+mod plan;
+mod refresh;
+mod refresher;
+mod refusals;
+mod shared;
+mod status;
+pub mod store;
+pub mod table;
+mod tasks;
+mod tokens;
+mod view;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use tokio::{
+    sync::{oneshot, watch},
+    time::timeout,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use base::retry::Chain;
+use kafka::Membership;
+use model::List;
+use provider::{
+    Provider,
+    auth::{self, Area},
+};
+
+use self::{
+    clients::{Client, IssuerKey},
+    refusals::RefusalReporter,
+    shared::Shared,
+    store::GrantStore,
+    table::{GrantTable, Owners},
+    tasks::TaskGroup,
+    tokens::Tokens,
+    view::{LocalGrant, View},
+};
+pub use self::{
+    clients::{grant_name, is_login_of, login_command},
+    files::{Files, Pending},
+    issuer::{Fault, Host, Hosts, Issuer, Issuers, issued},
+    tokens::Watch,
+};
+use crate::{
+    config::{self, RecordSource},
+    state::{Tail, configs::Configs},
+};
+
+/// How long the disk may take to say what an earlier run has left, before grants are kept without knowing.
+const LEFT: Duration = Duration::from_secs(5);
+
+/// What grants are made of.
+#[derive(Debug)]
+pub struct Parts {
+    /// The worker's configuration.
+    pub worker: Arc<config::Worker>,
+    /// Partitions of the grants topic.
+    pub partitions: i32,
+    /// What this worker owns.
+    pub membership: Membership,
+    /// Partitions of the work topic among which grants are placed: the same number on every worker of the cluster.
+    pub work_partitions: u32,
+    /// Connectors.
+    pub configs: Tail<Configs>,
+    /// Who this worker is: `host:port`.
+    pub worker_id: Arc<str>,
+    /// Who issues tokens.
+    pub issuers: Arc<dyn Issuers>,
+    /// Whether a topic of another group becomes this worker's.
+    pub adopt: bool,
+}
+
+/// The grants of this worker. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Grants {
+    /// `None` without `grant.encryption.key`.
+    shared: Option<Arc<Shared>>,
+    /// Why there is nothing, where there is a key.
+    fault: Option<Arc<str>>,
+}
+
+impl Grants {
+    /// How long a stop should wait for what is under way, beyond whatever else it waits for: an answer of the provider that comes
+    /// meanwhile is one that nobody else has.
+    pub const AT_STOP: Duration = refresh::AT_STOP;
+
+    /// Follows the topic. Nothing is refreshed before [`Grants::run`].
+    ///
+    /// # Errors
+    /// A client of Kafka cannot be built.
+    pub async fn start(parts: &Parts) -> Result<Self, kafka::Error> {
+        let worker = &parts.worker;
+        let keys = match worker.keyring() {
+            Ok(None) => return Ok(Self::default()),
+            Ok(Some(keys)) => Arc::new(keys),
+            Err(error) => {
+                tracing::error!(error = %Chain(&error), "grants cannot be read");
+                let fault = format!("make use of grant.encryption.key: {}", Chain(&error));
+                return Ok(Self { shared: None, fault: Some(fault.into()) });
+            }
+        };
+        let (blank, topic) = (GrantTable::with_keys(Arc::clone(&keys)), &worker.topics.grant.name);
+        let table = Tail::follow_from(blank, &worker.kafka, topic, parts.partitions).await?;
+        let shared = Shared {
+            store: GrantStore::new(&worker.kafka, table, Arc::clone(&keys)),
+            files: Files::new(&worker.state_dir, keys),
+            membership: parts.membership.clone(),
+            work_partitions: i32::try_from(parts.work_partitions).unwrap_or(i32::MAX),
+            session: worker.group.session_timeout,
+            worker_id: Arc::clone(&parts.worker_id),
+            issuers: Arc::clone(&parts.issuers),
+            clients: watch::Sender::default(),
+            ours: Owners { group: worker.group.id.clone(), work_topic: worker.topics.work.name.clone() },
+            adopting: AtomicBool::new(parts.adopt),
+            grants: Mutex::default(),
+            made: Mutex::default(),
+            making: Mutex::default(),
+            refusals: RefusalReporter::new(&worker.kafka)?,
+            under_way: TaskTracker::new(),
+        };
+        // Closed, a tracker can be waited for whenever nothing is tracked.
+        shared.under_way.close();
+        Ok(Self { shared: Some(Arc::new(shared)), fault: None })
+    }
+
+    /// Keeps them until cancelled. What is under way then is ended first.
+    pub async fn run(self, parts: Parts, cancel: CancellationToken) {
+        let Some(shared) = self.shared else { return cancel.cancelled().await };
+        let Parts { worker, configs, .. } = parts;
+        let mut tasks = TaskGroup::new(&cancel);
+        let (read, known) = oneshot::channel();
+        tasks.add(shared::salvage(Arc::clone(&shared), tasks.stop(), read));
+        let (claiming, stop) = (Arc::clone(&shared), tasks.stop());
+        tasks.add(async move {
+            stop.run_until_cancelled(claiming.claim()).await;
+        });
+        // What is written from here on is not taken for what an earlier run has left.
+        cancel.run_until_cancelled(timeout(LEFT, known)).await;
+        let is_broken = shared.keep(&mut tasks, &configs, &worker.providers, &cancel).await;
+        // A stop has a limit of its own.
+        tasks.end(is_broken.then_some(Self::AT_STOP)).await;
+    }
+
+    /// Waits until nothing is under way.
+    pub async fn at_rest(&self) {
+        if let Some(shared) = &self.shared {
+            shared.under_way.wait().await;
+        }
+    }
+
+    /// The tokens of the grant that a connector uses for an area.
+    pub fn tokens(&self, provider: &Provider, area: Area, connector: &str) -> Arc<dyn auth::Tokens> {
+        Arc::new(self.tokens_of(provider, area, connector))
+    }
+
+    /// What keeps the grant of a connector from being used, if that does not pass within moments; and a signal for changes.
+    pub fn watch(&self, provider: &Provider, area: Area, connector: &str) -> Watch {
+        Watch::new(self.tokens_of(provider, area, connector))
+    }
+
+    fn tokens_of(&self, provider: &Provider, area: Area, connector: &str) -> Tokens {
+        let client = Client { connector: connector.to_owned(), area, provider: Arc::new(provider.clone()) };
+        let local = match &self.shared {
+            Some(shared) => shared.local(client.grant()),
+            None => {
+                let fault = self.fault.as_ref().map(|what| View::Unusable { what: what.to_string() });
+                Arc::new(LocalGrant::new(client.grant(), fault.unwrap_or(View::NoKey)))
+            }
+        };
+        Tokens { shared: self.shared.clone(), local, client, key: IssuerKey::of(provider) }
+    }
+
+    /// Lists of a connector that wait for a login, each with what to do about it. A list of the accounting API never waits: without
+    /// that login the task fails.
+    pub fn waiting(&self, source: &RecordSource) -> BTreeMap<List, String> {
+        let connector = &source.common.name;
+        let login = source.snapshot.lists.contains(&List::Payroll);
+        let login = login.then(|| self.watch(&source.provider, Area::Payroll, connector));
+        let problem = login.and_then(|mut login| login.problem());
+        problem.map(|error| (List::Payroll, payroll_waits(&error))).into_iter().collect()
+    }
+}
+
+/// What people are told about a payroll list that cannot be read without a login.
+pub(crate) fn payroll_waits(error: &auth::Error) -> String {
+    format!(
+        "payroll waits for a login ({error}); other lists are read without it; if payroll is not wanted, remove it from snapshot.lists"
+    )
+}

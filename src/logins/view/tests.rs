@@ -1,0 +1,107 @@
+use provider::{
+    HostPolicy,
+    auth::grant::samples::{login, ready},
+};
+
+use super::*;
+use crate::{
+    config::{Connector, Providers},
+    plugin::samples::record_config,
+};
+
+fn given(id: &str, serial: u64) -> View {
+    let access = Access { header: format!("Bearer {id}-{serial}").into(), serial, expires_ms: None };
+    View::Good(Arc::new(CheckedToken { access, area: Area::Accounting, login: login(id) }))
+}
+
+fn client(changed: &[(&str, &str)], area: Area) -> Client {
+    let mut config = record_config();
+    for (key, value) in changed {
+        config.insert((*key).into(), (*value).into());
+    }
+    let (connector, _) = Connector::parse("staging", &config, &Providers::new([])).unwrap();
+    let Connector::RecordSource(source) = connector else { panic!("it is a RecordSource") };
+    Client { connector: "staging".to_owned(), area, provider: Arc::new(source.provider) }
+}
+
+#[test]
+fn a_connector_gets_no_token_of_another_client_or_identity_service_or_area() {
+    let view = given("first", 1);
+    let problem = |changed: &[(&str, &str)], area| client(changed, area).problem(&view);
+
+    assert!(problem(&[], Area::Accounting).is_none());
+    for (changed, area) in [
+        (&[("oauth.client.id", "staging-client")][..], Area::Accounting),
+        (&[("provider.auth.url", "https://staging.example.com")][..], Area::Accounting),
+        (&[][..], Area::Payroll),
+    ] {
+        let error = problem(changed, area).unwrap();
+        assert!(matches!(error, Error::Distrusted { .. }), "{error}");
+        assert!(error.to_string().contains("oauth.grant") && !error.to_string().contains("staging-client"));
+    }
+}
+
+#[test]
+fn a_connector_gets_no_token_for_another_origin() {
+    let view = given("first", 1);
+    for base in [
+        "https://stranger.example.com",
+        "https://api.example.com:8443",
+        "https://api.example.com.stranger.net",
+        "https://login.example.com",
+    ] {
+        let client = client(&[("provider.base.url", base)], Area::Accounting);
+        let View::Good(token) = &view else { panic!("it is good") };
+
+        let error = client.problem(&view).unwrap();
+
+        assert!(!client.may_have(token), "{base}");
+        assert!(matches!(error, Error::Elsewhere { .. }) && error.retry() == Retry::Never, "{error}");
+        let told = error.to_string();
+        assert!(
+            told.contains("provider.base.url") && told.contains("tributary auth login accounting"),
+            "{told}"
+        );
+        assert!(!told.contains("stranger") && !told.contains("8443"), "{told}");
+    }
+    let same = client(&[("provider.base.url", "https://api.example.com:443/base/")], Area::Accounting);
+    assert!(same.problem(&view).is_none(), "another path is the same origin");
+}
+
+#[test]
+fn a_login_without_origins_needs_its_host_listed_in_full() {
+    let old = Login { origins: Vec::new(), ..login("first") };
+    let access = Access { header: "Bearer old".into(), serial: 1, expires_ms: None };
+    let view = View::Good(Arc::new(CheckedToken { access, area: Area::Accounting, login: old }));
+    for (listed, is_good) in [
+        (&[][..], false),
+        (&["*.example.com"][..], false),
+        (&["api.example.com", "login.example.com"][..], true),
+    ] {
+        let mut client = client(&[], Area::Accounting);
+        Arc::make_mut(&mut client.provider).transport.hosts = HostPolicy::listing(listed);
+
+        assert_eq!(client.problem(&view).is_none(), is_good, "{listed:?}");
+    }
+}
+
+#[test]
+fn tokens_of_another_login_are_others_whatever_their_serial() {
+    assert!(given("first", 1).covers(&given("first", 1)));
+    assert!(!given("first", 1).covers(&given("second", 1)), "a login over a record that nobody could read");
+    let refused = |login: &str| View::Client { code: "x".into(), login: login.into(), serial: 57 };
+    assert!(refused("first").covers(&given("first", 57)));
+    assert!(!refused("first").covers(&given("first", 58)));
+    assert!(!refused("first").covers(&given("second", 1)));
+}
+
+#[test]
+fn what_stood_before_a_login_is_not_held_against_it() {
+    let mended = |view: View| view.is_mended_by(&ready("acc"));
+
+    assert!(mended(View::Absent) && mended(View::Out) && mended(View::Lost { reason: "x".into() }));
+    let distrusted = |login: &str| View::Distrusted { rule: "x".into(), login: login.into() };
+    assert!(mended(distrusted("another")) && !mended(distrusted("first")));
+    let refused = |login: &str| View::Client { code: "x".into(), login: login.into(), serial: 9 };
+    assert!(mended(refused("another")) && !mended(refused("first")));
+}

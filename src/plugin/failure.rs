@@ -1,0 +1,165 @@
+//! Why a connector or task cannot go on, and whether trying again may help.
+
+use std::error::Error;
+
+use base::retry::Retry;
+use provider::auth;
+
+/// Why a connector or task cannot go on. None of its texts holds a value of the configuration: they are shown in the
+/// status topic and in REST answers.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// Kind of failure, as the first word of a trace: `ProviderRefused`.
+    pub kind: &'static str,
+    /// What was attempted and what came of it.
+    pub message: String,
+    /// What a person can do about it. Says nothing of restarts: [`Self::next`] does.
+    pub remedy: Option<String>,
+    /// Whether trying again may help.
+    pub retry: Retry,
+    /// The cause.
+    #[source]
+    pub source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+impl Failure {
+    /// One that needs a person, who is told what to do.
+    pub fn permanent(kind: &'static str, message: impl Into<String>, remedy: impl Into<String>) -> Self {
+        let (message, remedy) = (message.into(), Some(remedy.into()));
+        Self { kind, message, remedy, retry: Retry::Never, source: None }
+    }
+
+    /// When an instance that has failed for good starts again.
+    pub fn next(&self) -> &'static str {
+        match self.kind {
+            LOGIN_NEEDED => "it starts again by itself after the login",
+            GRANTS_UNAVAILABLE => "it starts again when its worker is started with the new configuration",
+            _ => "nothing happens until it is restarted or its configuration is written",
+        }
+    }
+
+    /// One that passes by itself.
+    pub fn passing(kind: &'static str, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), remedy: None, retry: Retry::Later, source: None }
+    }
+
+    /// What Kafka refused or did not answer while `action` was attempted. A writer that was replaced or has lost its
+    /// lease may be made anew by the next instance, so for a task that passes. So does a topic that is not there: it was when the task
+    /// began, a broker that has just come back may not know of it yet, and the next instance says it if it stays away.
+    pub fn kafka(action: impl Into<String>, source: kafka::Error) -> Self {
+        let retry = match &source {
+            kafka::Error::Fenced { .. } | kafka::Error::LeaseEnded { .. } | kafka::Error::Stopped { .. } => {
+                Retry::Later
+            }
+            other if other.lacks_topic() => Retry::Later,
+            other => other.retry(),
+        };
+        let remedy = (!retry.is_retriable()).then(|| KAFKA_REMEDY.to_owned());
+        Self { kind: "KafkaError", message: action.into(), remedy, retry, source: Some(Box::new(source)) }
+    }
+
+    /// What became of a batch. Whatever happened to the writer, the next instance takes a new one.
+    pub fn transaction(action: impl Into<String>, source: kafka::Failure) -> Self {
+        let retry = match &source {
+            kafka::Failure::Aborted { source } => source.retry(),
+            kafka::Failure::Rebuilt { .. } | kafka::Failure::Fenced { .. } | kafka::Failure::Over { .. } => {
+                Retry::Later
+            }
+        };
+        let remedy = (!retry.is_retriable()).then(|| KAFKA_REMEDY.to_owned());
+        Self { kind: "KafkaError", message: action.into(), remedy, retry, source: Some(Box::new(source)) }
+    }
+}
+
+const LOGIN_NEEDED: &str = "LoginNeeded";
+const GRANTS_UNAVAILABLE: &str = "GrantsUnavailable";
+const KAFKA_REMEDY: &str = "put right what Kafka refuses: permissions, topics or settings";
+
+/// Why subscriptions cannot be kept.
+pub(crate) fn no_access(error: &auth::Error) -> Failure {
+    unable("subscriptions cannot be kept", "deliveries are received all the same", error)
+}
+
+/// What cannot be done without access, what happens meanwhile, and why. The remedy depends on who has to act: the owner of
+/// the login, the owner of the connector's or the worker's configuration, or none of them, since it passes.
+pub(crate) fn unable(what: &str, meanwhile: &str, error: &auth::Error) -> Failure {
+    let message = format!("{what}: {error}");
+    let meanwhile_and = |remedy: &str| format!("{meanwhile}; {remedy}");
+    match error {
+        auth::Error::Absent { .. } | auth::Error::LoggedOut { .. } | auth::Error::Lost { .. } => {
+            let remedy = meanwhile_and("run the command that the first line names");
+            Failure::permanent(LOGIN_NEEDED, message, remedy)
+        }
+        // It is tried again by itself, and may have been the provider's fault.
+        auth::Error::Client { .. } => {
+            let remedy = meanwhile_and("correct the client, here or at the provider");
+            Failure { remedy: Some(remedy), ..Failure::passing("ClientRefused", message) }
+        }
+        auth::Error::NoKey | auth::Error::Foreign { .. } => {
+            let remedy = meanwhile_and("correct the configuration of the workers");
+            Failure::permanent(GRANTS_UNAVAILABLE, message, remedy)
+        }
+        other if other.retry() == Retry::Never => {
+            let remedy = meanwhile_and("correct the setting, or what the provider has on record");
+            Failure::permanent("AccessRefused", message, remedy)
+        }
+        _ => Failure::passing("NoAccess", message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replaced_writer_is_no_reason_for_a_person_to_come_but_a_refused_topic_is() {
+        let stopped = || kafka::Error::Stopped { action: "commit".into() };
+
+        assert_eq!(Failure::kafka("write", stopped()).retry, Retry::Later);
+        assert_eq!(
+            Failure::transaction("write", kafka::Failure::Over { source: stopped() }).retry,
+            Retry::Later
+        );
+        assert_eq!(Failure::kafka("read", kafka::samples::unknown_partition()).retry, Retry::Later);
+        let refused = Failure::kafka("write", kafka::samples::unauthorised());
+        assert_eq!(refused.retry, Retry::Never);
+        assert!(refused.remedy.is_some_and(|remedy| remedy.contains("what Kafka refuses")));
+        let aborted = kafka::Failure::Aborted { source: kafka::samples::unauthorised() };
+        assert_eq!(Failure::transaction("write", aborted).retry, Retry::Never);
+    }
+
+    #[test]
+    fn missing_login_needs_a_person_and_an_unreadable_one_does_not() {
+        let (grant, command) = ("accounting".to_owned(), "tributary auth login accounting".to_owned());
+
+        let absent = no_access(&auth::Error::Absent { grant: grant.clone(), command });
+        let unreadable = no_access(&auth::Error::Unreadable { grant, key: "0011223344556677".into() });
+
+        assert_eq!((absent.kind, absent.retry), ("LoginNeeded", Retry::Never));
+        assert!(absent.message.contains("run `tributary auth login accounting`"), "{}", absent.message);
+        assert_eq!((unreadable.kind, unreadable.retry), ("NoAccess", Retry::Later));
+    }
+
+    #[test]
+    fn remedy_names_a_login_only_where_one_helps() {
+        let grant = || "accounting".to_owned();
+        let failures = [
+            (
+                auth::Error::Client { grant: grant(), code: "invalid_client".into() },
+                "ClientRefused",
+                Retry::Later,
+            ),
+            (auth::Error::Distrusted { grant: grant(), rule: "iss".into() }, "AccessRefused", Retry::Never),
+            (auth::Error::Setup { grant: grant(), what: "read".into() }, "NoAccess", Retry::Later),
+            (auth::Error::Foreign { group: "theirs".into() }, "GrantsUnavailable", Retry::Never),
+            (auth::Error::NoKey, "GrantsUnavailable", Retry::Never),
+        ];
+        for (error, kind, retry) in failures {
+            let failure = no_access(&error);
+            assert_eq!((failure.kind, failure.retry), (kind, retry), "{error}");
+            let remedy = failure.remedy.unwrap_or_default();
+            assert!(!remedy.contains("login"), "{error}: {remedy}");
+        }
+    }
+}

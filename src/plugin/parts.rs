@@ -1,0 +1,40 @@
+//! Parts of a worker that end only when they are cancelled.
+
+use futures::{StreamExt as _, stream::FuturesUnordered};
+use tokio::task::JoinHandle;
+
+/// Waits until one of these has ended, by a panic or by itself, and names it.
+pub(crate) async fn first_ended(parts: &mut [(&'static str, JoinHandle<()>)]) -> &'static str {
+    let each = parts.iter_mut().map(|(part, handle)| async move {
+        // The panic hook has logged what a panic said.
+        handle.await.ok();
+        *part
+    });
+    match each.collect::<FuturesUnordered<_>>().next().await {
+        Some(part) => part,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures::FutureExt as _;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn part_that_panics_is_named_and_parts_that_run_are_waited_for() {
+        let lasting = || ("follower", tokio::spawn(std::future::pending::<()>()));
+        let broken = tokio::spawn(async { panic!("a fault of the program") });
+        let (mut sound, mut parts) = (vec![lasting()], vec![lasting(), ("watch", broken)]);
+
+        let first = timeout(Duration::from_secs(30), first_ended(&mut parts)).await;
+
+        assert_eq!(first.unwrap(), "watch");
+        assert!(first_ended(&mut sound).now_or_never().is_none());
+        assert!(first_ended(&mut []).now_or_never().is_none());
+    }
+}

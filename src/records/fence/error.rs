@@ -1,0 +1,83 @@
+//! What can go wrong with fences, and whether trying again helps.
+
+use std::{path::PathBuf, sync::Arc};
+
+use base::retry::Retry;
+
+use crate::store;
+
+/// A failure of any part of [`crate::records::fence`].
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The database can neither be opened nor made.
+    #[error("open the fences in {}: {remedy}", directory.display())]
+    Open {
+        /// The directory.
+        directory: PathBuf,
+        /// What to do.
+        remedy: &'static str,
+        /// Why it failed.
+        #[source]
+        source: Arc<store::Error>,
+    },
+    /// The database could not be read or written to.
+    #[error("use the fences in {}", directory.display())]
+    Store {
+        /// The directory.
+        directory: PathBuf,
+        /// Why it failed.
+        #[source]
+        source: Arc<store::Error>,
+    },
+    /// The database has failed before: the shard has to be taken anew.
+    #[error("use the fences in {}: they have failed and are opened anew with the next shard", directory.display())]
+    Failed {
+        /// The directory.
+        directory: PathBuf,
+    },
+    /// The topic could not be read.
+    #[error("restore fences from {topic} partition {partition}")]
+    Read {
+        /// The topic.
+        topic: String,
+        /// The partition.
+        partition: i32,
+        /// Why it failed.
+        #[source]
+        source: Box<kafka::Error>,
+    },
+    /// A record of the topic is not one that we write.
+    #[error(
+        "restore fences from {topic} partition {partition}: the record at offset {offset} cannot be understood; run the version \
+         that wrote it, or write another record with its key"
+    )]
+    Record {
+        /// The topic.
+        topic: String,
+        /// The partition.
+        partition: i32,
+        /// The record.
+        offset: i64,
+        /// What is wrong with it.
+        #[source]
+        source: Arc<serde_json::Error>,
+    },
+    /// The process is ending.
+    #[error("use the fences: the process is ending")]
+    Stopped,
+}
+
+impl Error {
+    /// Whether taking the shard anew can help.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        match self {
+            // Anything else was removed already, and that did not help.
+            Self::Open { source, .. } if matches!(**source, store::Error::Broken { .. }) => Retry::Never,
+            Self::Open { .. } | Self::Store { .. } | Self::Failed { .. } => Retry::Later,
+            Self::Read { source, .. } => source.retry(),
+            Self::Record { .. } | Self::Stopped => Retry::Never,
+        }
+    }
+}

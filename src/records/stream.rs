@@ -1,0 +1,190 @@
+//! Where the stream starts that lists are read beside: a page is read only once every later change would be delivered.
+//!
+//! ```text
+//! managed WebhookSources of the prefix ─▶ none ─────────────────────────────▶ unverified
+//!                                       └▶ each has its `start/` record ────▶ verified
+//!                                       └▶ not all, and the time is up ─────▶ unverified, for those that have none
+//! ```
+//!
+//! A start is durable and never in memory alone: after a crash the next instance reads the same. It names the current
+//! subscription; a target that was subscribed again starts again.
+
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+use tokio::time::{Instant, sleep, timeout_at};
+
+use model::TopicPrefix;
+
+use crate::{
+    config::connector::{Class, Declared, keys::CONNECTOR_CLASS},
+    plugin::Tools,
+    state::{
+        configs::{Configs, Connector},
+        ledger::Handle,
+    },
+};
+
+/// How often a ledger is looked for that is not followed here yet.
+const LEDGER_POLL: Duration = Duration::from_secs(1);
+
+/// Why a stream is not verified.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Unverified {
+    /// No connector manages subscriptions for this prefix.
+    Unmanaged,
+    /// These connectors had not started when the time was up.
+    Late(Vec<String>),
+}
+
+impl fmt::Display for Unverified {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unmanaged => {
+                f.write_str("no WebhookSource with the same topic.prefix manages subscriptions")
+            }
+            Self::Late(names) => {
+                let names = names.join(", ");
+                write!(f, "subscriptions of {names} were not all active within stream.start.timeout.ms")
+            }
+        }
+    }
+}
+
+/// Waits until the stream of a prefix has started, at most for `limit` (`stream.start.timeout.ms`). Why it is not verified,
+/// if it is not.
+pub(super) async fn started(tools: &Tools, prefix: &TopicPrefix, limit: Duration) -> Option<Unverified> {
+    wait(limit, || starts(tools, prefix), || changed(tools, prefix)).await
+}
+
+/// `starts` has each connector with whether it has started; `changed` returns once it may say something else.
+async fn wait<F: Future<Output = ()>>(
+    limit: Duration,
+    starts: impl Fn() -> BTreeMap<String, bool>,
+    changed: impl Fn() -> F,
+) -> Option<Unverified> {
+    let until = Instant::now().checked_add(limit);
+    let mut is_over = false;
+    loop {
+        let starts = starts();
+        if starts.is_empty() {
+            return Some(Unverified::Unmanaged);
+        }
+        let late: Vec<String> =
+            starts.into_iter().filter(|(_, started)| !started).map(|(name, _)| name).collect();
+        if late.is_empty() {
+            return None;
+        }
+        if is_over {
+            return Some(Unverified::Late(late));
+        }
+        // What came at the last moment counts all the same.
+        match until {
+            Some(until) => is_over = timeout_at(until, changed()).await.is_err(),
+            // Longer than clocks count.
+            None => changed().await,
+        }
+    }
+}
+
+/// Managed `WebhookSource`s of the prefix, each with whether its stream has started, as this worker has read it.
+fn starts(tools: &Tools, prefix: &TopicPrefix) -> BTreeMap<String, bool> {
+    let is_managed = |connector: &Connector| {
+        let class = connector.config.get(CONNECTOR_CLASS.name).and_then(|class| Class::parse(class));
+        class == Some(Class::WebhookSource)
+            && Declared::of(&connector.config, &tools.providers)
+                .is_some_and(|declared| declared.manage && declared.topic_prefix == *prefix)
+    };
+    let names = |configs: &Configs| -> Vec<String> {
+        let managed = configs.connectors().iter().filter(|(_, connector)| is_managed(connector));
+        managed.map(|(name, _)| name.clone()).collect()
+    };
+    let ledger = ledger(tools, prefix);
+    let started =
+        |name: &str| ledger.as_ref().is_some_and(|ledger| ledger.read(name, |one| one.start.is_some()));
+    tools.configs.read(names).into_iter().map(|name| (name.clone(), started(&name))).collect()
+}
+
+async fn changed(tools: &Tools, prefix: &TopicPrefix) {
+    let mut configs = tools.configs.changes();
+    configs.borrow_and_update();
+    let ledger = async {
+        match ledger(tools, prefix) {
+            Some(ledger) => {
+                let mut changes = ledger.changes();
+                changes.borrow_and_update();
+                // What came between the last look and this one is found by the next look, soon.
+                tokio::select! { _ = changes.changed() => {} () = sleep(LEDGER_POLL) => {} }
+            }
+            None => sleep(LEDGER_POLL).await,
+        }
+    };
+    tokio::select! {
+        _ = configs.changed() => {}
+        () = ledger => {}
+    }
+}
+
+fn ledger(tools: &Tools, prefix: &TopicPrefix) -> Option<Handle> {
+    tools.ledgers.known(prefix.as_str()).filter(Handle::is_caught_up)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::RefCell, collections::VecDeque};
+
+    use super::*;
+
+    type Starts = BTreeMap<String, bool>;
+
+    fn known(all: &[(&str, bool)]) -> Starts {
+        all.iter().map(|(name, started)| ((*name).to_owned(), *started)).collect()
+    }
+
+    /// What `wait` says of what is known at first and after each change; no further change ever comes.
+    async fn waited(limit: Duration, first: Starts, changes: &[Starts]) -> Option<Unverified> {
+        let (now, later) = (RefCell::new(first), RefCell::new(VecDeque::from(changes.to_vec())));
+        let changed = || {
+            let (next, now) = (later.borrow_mut().pop_front(), &now);
+            async move {
+                match next {
+                    Some(next) => drop(now.replace(next)),
+                    None => std::future::pending().await,
+                }
+            }
+        };
+        wait(limit, || now.borrow().clone(), changed).await
+    }
+
+    #[tokio::test]
+    async fn prefix_without_managed_subscriptions_is_not_waited_for() {
+        assert_eq!(waited(Duration::MAX, known(&[]), &[]).await, Some(Unverified::Unmanaged));
+    }
+
+    #[tokio::test]
+    async fn stream_is_verified_once_every_connector_of_the_prefix_has_begun() {
+        let changes = [known(&[("a", true), ("b", false)]), known(&[("a", true), ("b", true)])];
+
+        let unverified =
+            waited(Duration::from_secs(600), known(&[("a", false), ("b", false)]), &changes).await;
+
+        assert_eq!(unverified, None);
+    }
+
+    #[tokio::test]
+    async fn connector_that_has_not_begun_in_time_is_named() {
+        let late = waited(Duration::from_millis(5), known(&[("a", true), ("b", false)]), &[]).await.unwrap();
+
+        assert_eq!(late, Unverified::Late(vec!["b".to_owned()]));
+        let words = late.to_string();
+        assert!(words.contains("subscriptions of b") && words.contains("stream.start.timeout.ms"), "{words}");
+    }
+
+    #[tokio::test]
+    async fn without_time_to_wait_what_is_known_decides() {
+        let late = waited(Duration::ZERO, known(&[("a", false)]), &[]).await;
+        let started = waited(Duration::ZERO, known(&[("a", true)]), &[]).await;
+
+        assert_eq!(late, Some(Unverified::Late(vec!["a".to_owned()])));
+        assert_eq!(started, None);
+    }
+}

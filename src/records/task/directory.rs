@@ -1,0 +1,418 @@
+//! Which companies there are: the list, read again and again.
+//!
+//! A company is there while one of the last two readings shows it; it is absent when two readings in a row do not. Rows move
+//! between pages while a list is read, so that one reading alone proves nothing of one that it does not show. A reading that is
+//! empty, or whose pages are odd, proves nothing of companies that it does not show. A provider that gives fewer rows at once than
+//! are asked for is asked for as many as it gives.
+//!
+//! Read at the start, every `companies.refresh.interval.ms`, and soon after somebody has asked for a company that is not there, or
+//! suspects that the provider went back in one: what the list shows of it speaks against that, or does not.
+//!
+//! On failure of a page for its own sake, also if it is refused, it is tried on: companies that are known are read as before, events of
+//! others wait, and somebody is told, by an error now and then and by the age of the list. What concerns everything ends the task,
+//! and so does a list with more rows than `companies.rows.max`.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use tokio::{sync::Notify, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use base::retry::{Backoff, Chain, Policy};
+use model::{Company, CompanyId, SequenceVersion, Version};
+use provider::api::{
+    self, Accounting, CallOptions, NextPage, Page, PageRequest, PageWalk, Priority, row_hash,
+};
+
+use super::{now, refused};
+use crate::{
+    plugin::{Failure, recorder::Recorder},
+    records::enrich::{Companies, Row, Standing},
+};
+
+/// The longest one page may take.
+const PAGE_LIMIT: Duration = Duration::from_secs(60);
+/// Waits after a page that could not be read.
+const AGAIN: Policy =
+    Policy { first: Duration::from_millis(200), longest: Duration::from_secs(30), total: None };
+/// Between two readings, at least.
+const SOON: Duration = Duration::from_secs(1);
+/// Pages that may be the same as the one before, until the list is taken to have no end.
+const REPEATED: u64 = 3;
+/// Failures in a row of one page after which it is told that the list cannot be read; it is tried on.
+const TOLD: u32 = 8;
+/// Readings in a row that prove nothing, after which nobody waits for one that does.
+const ODD: u32 = 2;
+
+/// See the module's head. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(super) struct Directory {
+    known: Arc<Mutex<Known>>,
+    asked: Arc<Notify>,
+    every: Duration,
+    /// `companies.rows.max`.
+    most: usize,
+    page_size: u32,
+    connector: Arc<str>,
+    recorder: Recorder,
+}
+
+/// What has been read.
+#[derive(Debug, Default)]
+struct Known {
+    /// The last two that prove something.
+    readings: VecDeque<Reading>,
+    /// The last that does not, if none has since.
+    odd: Option<Odd>,
+}
+
+/// One reading of the whole list.
+#[derive(Debug, Clone)]
+struct Reading {
+    begun_at: i64,
+    companies: Shown,
+}
+
+/// Companies of a list, with the versions it shows.
+type Shown = HashMap<CompanyId, Option<SequenceVersion>>;
+
+/// A reading that proves nothing of what it does not show.
+#[derive(Debug)]
+struct Odd {
+    /// It, and those before it that were odd, too.
+    count: u32,
+    reading: Reading,
+    why: String,
+}
+
+/// Which companies there are, for whoever reads their lists.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Listed {
+    /// Nobody knows yet.
+    Unread,
+    /// These.
+    Whole(Vec<CompanyId>),
+    /// These at least; and why nobody knows more.
+    Part(Vec<CompanyId>, String),
+}
+
+impl Directory {
+    pub(super) fn new(
+        every: Duration,
+        most: usize,
+        page_size: u32,
+        connector: Arc<str>,
+        recorder: Recorder,
+    ) -> Self {
+        let (known, asked) = (Arc::default(), Arc::default());
+        Self { known, asked, every, most, page_size, connector, recorder }
+    }
+
+    /// Companies that are there, as readings show that began after this: those of one from before may be gone.
+    pub(super) fn listed_since(&self, since: i64) -> Listed {
+        let known = self.known.lock();
+        let mut shown = known.readings.iter();
+        let is_after = |reading: &Reading| reading.begun_at >= since;
+        let is_whole = !known.readings.is_empty() && known.readings.iter().all(is_after);
+        let odd = known.odd.as_ref().filter(|odd| odd.count >= ODD && odd.reading.begun_at >= since);
+        let all = |readings: &mut dyn Iterator<Item = &Reading>| -> Vec<CompanyId> {
+            let all: BTreeSet<&CompanyId> = readings.flat_map(|reading| reading.companies.keys()).collect();
+            all.into_iter().cloned().collect()
+        };
+        // Where the list is odd no better one may come for long: with the one before, the last has all that there are.
+        let is_whole = is_whole || odd.is_some() && known.readings.back().is_some_and(is_after);
+        match odd {
+            _ if is_whole => Listed::Whole(all(&mut shown)),
+            Some(odd) => Listed::Part(all(&mut shown.chain([&odd.reading])), odd.why.clone()),
+            None => Listed::Unread,
+        }
+    }
+
+    /// What the list has shown of a company last, also where it proves nothing of others.
+    pub(super) fn shown(&self, company: &CompanyId) -> Option<Row> {
+        let known = self.known.lock();
+        let readings = known.readings.iter().chain(known.odd.as_ref().map(|odd| &odd.reading));
+        let rows = readings.filter_map(|reading| {
+            let version = reading.companies.get(company)?.as_ref()?;
+            Some((reading.begun_at, version))
+        });
+        let (read_at, version) = rows.max_by_key(|(begun_at, _)| *begun_at)?;
+        Some(Row { version: Version::Sequence(version.clone()), read_at })
+    }
+
+    /// Reads until it is cancelled.
+    ///
+    /// # Errors
+    /// The provider refuses it for good.
+    pub(super) async fn run(self, accounting: Accounting, cancel: CancellationToken) -> Result<(), Failure> {
+        // It has no age before: from now on it grows.
+        self.recorder.companies_read();
+        cancel.run_until_cancelled(self.follow(&accounting)).await.unwrap_or(Ok(()))
+    }
+
+    async fn follow(&self, accounting: &Accounting) -> Result<(), Failure> {
+        loop {
+            let begun = Instant::now();
+            self.read(accounting).await?;
+            // A long list is not read all the time because of somebody who is not there.
+            let least = begun.elapsed().saturating_mul(2).max(SOON);
+            tokio::time::sleep(least).await;
+            tokio::select! {
+                () = self.asked.notified() => {}
+                () = tokio::time::sleep(self.every) => {}
+            }
+        }
+    }
+
+    /// One reading. It proves nothing if it is empty, endless, or has pages that are not what they should be.
+    async fn read(&self, accounting: &Accounting) -> Result<(), Failure> {
+        let mut reading = Reading { begun_at: now(), companies: Shown::new() };
+        let (mut seen, mut walk, mut number) = (HashSet::new(), PageWalk::default(), 1);
+        let mut size = self.page_size;
+        loop {
+            let page = self.page(accounting, PageRequest { number, size }, &reading).await?;
+            let shown = page.rows.iter().filter_map(|row| {
+                let id = CompanyId::new(row.correlation_id.as_deref()?).ok()?;
+                let version = row.sequence_version.as_deref();
+                Some((id, version.and_then(|version| SequenceVersion::parse(version).ok())))
+            });
+            reading.companies.extend(shown);
+            self.check_size(reading.companies.len().max(seen.len()))?;
+            let rows = u32::try_from(page.rows.len()).unwrap_or(u32::MAX);
+            if number == 1 && (1..size).contains(&rows) {
+                // All there is, or as much as the provider gives at once: what is behind it tells.
+                let behind = self.page(accounting, PageRequest { number: 2, size: rows }, &reading).await?;
+                if behind.rows.is_empty() {
+                    self.took(reading);
+                    return Ok(());
+                }
+                (seen, walk, size) = (HashSet::new(), PageWalk::default(), rows);
+                continue;
+            }
+            let mut is_new =
+                |row: &Company| row.correlation_id.as_deref().is_none_or(|id| seen.insert(row_hash(id)));
+            match walk.observe(&page, &mut is_new).next {
+                NextPage::Page(next) | NextPage::Again(next) => number = next,
+                NextPage::End | NextPage::TooLong => {
+                    let odd = walk.oddities;
+                    if reading.companies.is_empty() {
+                        self.is_odd(reading, "it is empty".to_owned());
+                    } else if odd.repeated > 0 || odd.clamped > 0 {
+                        let why = format!(
+                            "{} of its pages repeat another, {} are short",
+                            odd.repeated, odd.clamped
+                        );
+                        self.is_odd(reading, why);
+                    } else {
+                        self.took(reading);
+                    }
+                    return Ok(());
+                }
+            }
+            if walk.oddities.repeated > REPEATED {
+                self.is_odd(reading, "it repeats itself: page numbers are not taken".to_owned());
+                return Ok(());
+            }
+        }
+    }
+
+    /// Fails where a list has more rows than may be kept in memory.
+    fn check_size(&self, rows: usize) -> Result<(), Failure> {
+        if rows <= self.most {
+            return Ok(());
+        }
+        let message = format!("the list of companies has more rows than companies.rows.max ({})", self.most);
+        let remedy = "check that provider.base.url is the provider's; if it is, raise companies.rows.max";
+        Err(Failure::permanent("TooManyCompanies", message, remedy))
+    }
+
+    /// Reads a page, however often that takes.
+    async fn page(
+        &self,
+        accounting: &Accounting,
+        page: PageRequest,
+        reading: &Reading,
+    ) -> Result<Page<Company>, Failure> {
+        let mut backoff = Backoff::new(AGAIN, reading.begun_at.unsigned_abs());
+        let mut failures = 0_u32;
+        loop {
+            let read = accounting.companies(page, &CallOptions::within(Priority::Repair, PAGE_LIMIT)).await;
+            let error = match read {
+                Ok(page) => return Ok(page),
+                Err(error) => error,
+            };
+            // A page that cannot be read for its own sake is tried on: without the list nothing can be told of companies that
+            // are not in it.
+            let verdict = match error.reach() {
+                api::Reach::Record | api::Reach::Company => {
+                    failures += 1;
+                    if failures.is_multiple_of(TOLD) {
+                        tracing::error!(connector = &*self.connector, page = page.number, failures, error = %Chain(&error),
+                            "the list of companies cannot be read: events of companies that it has not shown wait, others flow on");
+                        let why = format!("page {} cannot be read: {}", page.number, Chain(&error));
+                        self.is_odd(reading.clone(), why);
+                    }
+                    base::retry::Retry::Later
+                }
+                api::Reach::Grant | api::Reach::Everything => error.retry(),
+            };
+            let Some(wait) = backoff.next_wait(verdict) else { return Err(refused(&error)) };
+            tracing::warn!(connector = &*self.connector, error = %Chain(&error), ?wait, "the list of companies cannot be read yet");
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    fn took(&self, reading: Reading) {
+        self.recorder.companies_read();
+        let mut known = self.known.lock();
+        known.odd = None;
+        known.readings.push_back(reading);
+        if known.readings.len() > 2 {
+            known.readings.pop_front();
+        }
+    }
+
+    fn is_odd(&self, reading: Reading, why: String) {
+        let found = reading.companies.len();
+        tracing::warn!(
+            connector = &*self.connector,
+            found,
+            why,
+            "the list of companies proves nothing of those it does not show"
+        );
+        let mut known = self.known.lock();
+        let count = known.odd.as_ref().map_or(0, |odd| odd.count).saturating_add(1);
+        known.odd = Some(Odd { count, reading, why });
+    }
+}
+
+impl Companies for Directory {
+    fn standing(&self, company: &CompanyId) -> Standing {
+        let readings = &self.known.lock().readings;
+        if readings.iter().any(|reading| reading.companies.contains_key(company)) {
+            return Standing::Known;
+        }
+        match (readings.front(), readings.len()) {
+            (Some(first), 2) => Standing::Absent { since: first.begun_at },
+            _ => Standing::Unread,
+        }
+    }
+
+    fn ask(&self) {
+        self.asked.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn directory(readings: &[(i64, &[&str])]) -> Directory {
+        let recorder = Recorder::default();
+        let directory = Directory::new(Duration::from_secs(60), 3, 100, "records".into(), recorder);
+        for (begun_at, ids) in readings {
+            directory.took(Reading { begun_at: *begun_at, companies: companies(ids) });
+        }
+        directory
+    }
+
+    #[test]
+    fn a_company_is_absent_only_when_two_readings_in_a_row_do_not_show_it() {
+        let company = CompanyId::new("c").unwrap();
+        for (readings, standing) in [
+            (&[][..], Standing::Unread),
+            (&[(5, &["c"][..])][..], Standing::Known),
+            (&[(5, &["d"][..])], Standing::Unread),
+            (&[(5, &["c"][..]), (9, &["d"][..])], Standing::Known),
+            (&[(5, &["d"][..]), (9, &["c"][..])], Standing::Known),
+            (&[(5, &["d"][..]), (9, &["d"][..])], Standing::Absent { since: 5 }),
+        ] {
+            assert_eq!(directory(readings).standing(&company), standing, "{readings:?}");
+        }
+    }
+
+    #[test]
+    fn a_list_that_is_too_long_fails_the_task() {
+        let directory = directory(&[]);
+
+        assert!(directory.check_size(3).is_ok());
+        let failure = directory.check_size(4).unwrap_err();
+
+        assert_eq!((failure.kind, failure.retry), ("TooManyCompanies", base::retry::Retry::Never));
+        assert!(failure.message.contains("companies.rows.max") && failure.remedy.is_some());
+    }
+
+    fn companies(ids: &[&str]) -> Shown {
+        ids.iter().map(|id| (CompanyId::new(*id).unwrap(), None)).collect()
+    }
+
+    #[test]
+    fn the_last_row_of_a_company_is_told_with_when_its_reading_began_also_of_a_list_that_is_odd() {
+        let (directory, company) = (directory(&[(3, &["c"])]), CompanyId::new("c").unwrap());
+        let reading = |begun_at, version: &str| {
+            let companies = Shown::from([(company.clone(), SequenceVersion::parse(version).ok())]);
+            Reading { begun_at, companies }
+        };
+        let told = |version: &str, read_at| Some(Row { version: version.parse().unwrap(), read_at });
+        assert_eq!(directory.shown(&company), None, "its row had no version");
+
+        directory.took(reading(5, "7"));
+        assert_eq!(directory.shown(&company), told("7", 5));
+        directory.is_odd(reading(6, "8"), "odd".to_owned());
+        assert_eq!(directory.shown(&company), told("8", 6));
+        directory.took(reading(9, "4"));
+        assert_eq!(directory.shown(&company), told("4", 9));
+
+        // One that does not show it says nothing of it.
+        directory.took(Reading { begun_at: 12, companies: companies(&["d"]) });
+        assert_eq!(directory.shown(&company), told("4", 9));
+    }
+
+    #[test]
+    fn a_list_that_proves_nothing_does_not_count_as_read() {
+        let directory = directory(&[]);
+
+        directory.is_odd(Reading { begun_at: 6, companies: companies(&[]) }, "it is empty".to_owned());
+        assert_eq!(directory.recorder.companies_age(Instant::now()), None);
+
+        directory.took(Reading { begun_at: 7, companies: companies(&["a"]) });
+        assert!(directory.recorder.companies_age(Instant::now()).is_some());
+    }
+
+    #[test]
+    fn nobody_waits_for_a_reading_that_proves_something_once_two_in_a_row_have_not() {
+        let listed =
+            |ids: &[&str]| -> Vec<CompanyId> { ids.iter().map(|id| CompanyId::new(*id).unwrap()).collect() };
+        let odd = |directory: &Directory, begun_at, ids: &[&str]| {
+            directory.is_odd(Reading { begun_at, companies: companies(ids) }, "odd".to_owned());
+        };
+        let directory = directory(&[(5, &["a"])]);
+        assert_eq!(directory.listed_since(5), Listed::Whole(listed(&["a"])));
+        assert_eq!(directory.listed_since(6), Listed::Unread);
+
+        odd(&directory, 7, &["b"]);
+        assert_eq!(directory.listed_since(6), Listed::Unread, "once may be chance");
+        odd(&directory, 8, &["c"]);
+        assert_eq!(directory.listed_since(6), Listed::Part(listed(&["a", "c"]), "odd".to_owned()));
+        assert_eq!(directory.listed_since(9), Listed::Unread, "it began before");
+        assert_eq!(directory.listed_since(5), Listed::Whole(listed(&["a"])));
+
+        directory.took(Reading { begun_at: 9, companies: companies(&["d"]) });
+        odd(&directory, 10, &["e"]);
+        assert_eq!(directory.listed_since(5), Listed::Whole(listed(&["a", "d"])));
+        assert_eq!(directory.listed_since(6), Listed::Unread, "a may be gone since");
+        odd(&directory, 10, &["e"]);
+        assert_eq!(
+            directory.listed_since(6),
+            Listed::Whole(listed(&["a", "d"])),
+            "nobody knows when it is said"
+        );
+        directory.took(Reading { begun_at: 11, companies: companies(&["d"]) });
+        assert_eq!(directory.listed_since(6), Listed::Whole(listed(&["d"])));
+        assert_eq!(directory.listed_since(10), Listed::Unread);
+    }
+}

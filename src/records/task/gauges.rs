@@ -1,0 +1,55 @@
+//! What of a shard is shown in the gauges of all.
+
+use base::metrics;
+
+use crate::records::{enrich::Desk, fence::Shelf};
+
+/// What of a shard is shown in the gauges of all.
+#[derive(Default)]
+pub(super) struct Gauges {
+    open: i64,
+    parked: i64,
+    fences: i64,
+}
+
+impl Gauges {
+    pub(super) fn show(&mut self, desk: &Desk, shelf: &Shelf) {
+        let (open, parked) = desk.counts();
+        let signed = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.set(signed(open), signed(parked), i64::try_from(shelf.entries()).unwrap_or(i64::MAX));
+    }
+
+    fn set(&mut self, open: i64, parked: i64, fences: i64) {
+        if (open, parked, fences) != (self.open, self.parked, self.fences) {
+            metrics::enrich_under_way(open - self.open, parked - self.parked);
+            metrics::fences_kept(fences - self.fences);
+            (self.open, self.parked, self.fences) = (open, parked, fences);
+        }
+    }
+}
+
+impl Drop for Gauges {
+    fn drop(&mut self) {
+        self.set(0, 0, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::metrics::ALL;
+    use model::{AccountingResource, List, Origin};
+
+    #[test]
+    fn every_kind_of_record_has_its_series_before_the_first_of_it() {
+        let metric = ALL.iter().find(|metric| metric.name == "tributary_record_changes_total").unwrap();
+        let values = |label: &str| metric.labels.iter().find(|(key, _)| *key == label).unwrap().1;
+
+        for resource in AccountingResource::all() {
+            assert!(values("entity").contains(&resource.name()), "{resource}");
+        }
+        assert!(values("entity").contains(&List::Payroll.name()));
+        for origin in [Origin::Enrichment, Origin::Snapshot, Origin::Repair] {
+            assert!(values("origin").contains(&origin.name()), "{origin:?}");
+        }
+    }
+}

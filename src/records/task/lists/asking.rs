@@ -1,0 +1,410 @@
+//! What is asked for next: pages, and records that no page has shown.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
+
+use futures::{FutureExt, future::BoxFuture};
+
+use model::{AccountingResource, CompanyId, List, Run, RunKind, Wanted};
+use provider::api::{self, CallOptions, row_hash};
+
+use super::{
+    super::{micros, runs, state},
+    Came, Failed, Found, Getting, Got, KNOWN_AT_ONCE, LEAST_JOBS, Lists, MISSING_AT_ONCE, MOST_ASKED,
+    MOST_GROWING, MOST_HELD, MOST_IDLE, MOST_JOBS, MOST_LISTS, MOST_WAITING, Missing, PASSES, Part, Probe,
+    READ_LIMIT, Shared, Stage, What, Written,
+    comparing::Comparing,
+    job::Job,
+    pages, probe,
+    sample::Sample,
+};
+use crate::{
+    config::connector::Rows,
+    records::{
+        enrich::{Companies as _, Desk, Standing, Subject},
+        fence::Shelf,
+        snapshot::{Filter, Reading, Seen, Settings},
+    },
+};
+
+impl Lists {
+    /// Begins what there is to begin.
+    pub(in crate::records::task) fn begin(
+        &mut self,
+        getting: &mut Getting,
+        shelf: &Shelf,
+        desk: &Desk,
+        now: i64,
+    ) {
+        self.begin_jobs(desk, now);
+        self.tell_waiting(now);
+        let (_, parked) = desk.counts();
+        let has_asked_for_too_much = asks_for_too_much(&mut self.jobs, parked, |subject| desk.owes(subject));
+        let is_full = self.waiting_bytes >= MOST_WAITING || has_asked_for_too_much;
+        if now < self.held_until {
+            return;
+        }
+        self.look_for_strangers(getting, shelf, now);
+        let numbers: Vec<u64> = self.jobs.keys().copied().collect();
+        // Of many lists that remember much, the oldest go on, until they are over.
+        let first = self.shared.pages.load.is_much().then(|| self.first_of_pages(now));
+        for number in numbers {
+            if !self.is_compared(number, getting, shelf, now) {
+                continue;
+            }
+            let Some(job) = self.jobs.get_mut(&number) else { continue };
+            let is_wanted = self.runs.get(&job.run.id).is_some_and(|active| active.wanted == Wanted::Running);
+            if !is_wanted {
+                continue;
+            }
+            let priority = job.priority();
+            let waits = job.grows() && first.as_ref().is_some_and(|first| !first.contains(&number));
+            if let Some(asked) = job.wants_page(now).filter(|_| !waits && !is_full) {
+                job.stage = Stage::Asking;
+                getting.push(ask_page(&self.shared, &self.state.probes, number, asked));
+            } else if matches!(job.stage, Stage::Compare) && job.unwritten == 0 && job.due <= now {
+                if !job.waits_for_records(desk, now) {
+                    self.compare(number, getting, shelf, now);
+                }
+            } else if let Stage::Missing(missing) = &mut job.stage {
+                let resource = match &job.what {
+                    What::List(collection) => collection.list.resource(),
+                    What::Known(resource) => Some(*resource),
+                };
+                while missing.open < MISSING_AT_ONCE && job.due <= now {
+                    // Without a read by id nothing waits for one.
+                    let Some(resource) = resource else { break };
+                    let Some((company, id, tries)) = missing.waiting.pop_front() else { break };
+                    missing.open += 1;
+                    // A company's own record belongs to no company, nor does one of the tenant.
+                    let is_company =
+                        !matches!(self.shared.directory.standing(&company), Standing::Absent { .. });
+                    let in_company = resource != AccountingResource::Companies && is_company;
+                    let subject = Subject { resource, company, id, in_company };
+                    getting.push(ask_record(&self.shared, number, subject, priority, tries));
+                }
+                if missing.is_over() && job.unwritten == 0 && !job.waits_for_records(desk, now) {
+                    self.goes_on_or_ends(number, now);
+                }
+            }
+        }
+    }
+
+    /// The oldest lists of companies that grow, and whose pages are read and not only waited for: this shard's part of those that may.
+    fn first_of_pages(&self, now: i64) -> HashSet<u64> {
+        let is_one = |job: &Job| {
+            let is_wanted = self.runs.get(&job.run.id).is_some_and(|active| active.wanted == Wanted::Running);
+            let is_read = match job.stage {
+                Stage::Asking => true,
+                Stage::Pages => job.due <= now,
+                _ => false,
+            };
+            job.grows() && is_wanted && is_read
+        };
+        let part = (MOST_GROWING / self.shared.shards.len().max(1)).max(1);
+        self.jobs.iter().filter(|(_, job)| is_one(job)).map(|(number, _)| *number).take(part).collect()
+    }
+
+    /// All that was missing, or looked up, is read.
+    fn goes_on_or_ends(&mut self, number: u64, now: i64) {
+        let Some(job) = self.jobs.get_mut(&number) else { return };
+        let Some((cursor, again)) = job.take_cursor().zip(job.again()) else { return self.end(number, now) };
+        let kept = (state::cursor(self.shard, &again), Some(state::json(&cursor)));
+        self.put(number, Written::State(vec![kept]), 512);
+    }
+
+    /// Takes lists up, those of one run after those of another.
+    fn begin_jobs(&mut self, desk: &Desk, now: i64) {
+        // Those that wait for a person keep nobody else waiting.
+        let is_active = |job: &Job| {
+            let active = self.runs.get(&job.run.id);
+            active.is_some_and(|active| active.wanted == Wanted::Running)
+                && !matches!(job.stage, Stage::Braked(..))
+        };
+        let mut active = busy(self.jobs.values().filter(|job| is_active(job)), now);
+        let most = (MOST_LISTS / self.shared.shards.len().max(1)).clamp(LEAST_JOBS, MOST_JOBS);
+        while active < most && self.jobs.len() < MOST_HELD {
+            active += 1;
+            let next = self
+                .runs
+                .values_mut()
+                .filter(|active| active.wanted == Wanted::Running && !active.waiting.is_empty())
+                .min_by_key(|active| active.open);
+            let Some(next) = next else { return };
+            let Some(what) = next.waiting.pop_front() else { return };
+            next.open += 1;
+            let (run, number) = (Arc::clone(&next.run), self.numbers);
+            self.numbers += 1;
+            let job = self.job(run, what, desk, now);
+            self.jobs.insert(number, job);
+        }
+    }
+
+    fn job(&mut self, run: Arc<Run>, what: What, desk: &Desk, now: i64) -> Job {
+        let mut job = Job::new(run, what, now);
+        if let Some(again) = job.again() {
+            job.cursor = self.state.cursors.get(&again).cloned().unwrap_or_default();
+        }
+        let What::List(collection) = &job.what else { return job };
+        job.stage = Stage::Pages;
+        if collection.company.is_some() {
+            job.load = self.shared.pages.load.another();
+        }
+        let snapshot = &self.shared.source.snapshot;
+        job.comparing = (job.run.kind == RunKind::Verify).then(Comparing::default);
+        job.sample = job.run.sample.map(|rows| Sample::of(rows, snapshot.page_size, collection));
+        if collection.list == List::Payroll {
+            job.filter = self.runs.get(&job.run.id).and_then(|active| active.progress.filter.clone());
+        }
+        let settings = Settings {
+            page_size: snapshot.page_size,
+            most_passes: PASSES,
+            filter: job.filter.as_deref().map(|filter| match snapshot.payroll_filter.as_deref() {
+                Some(configured) if configured == filter => Filter::Configured,
+                _ => runs::checked_filter(filter),
+            }),
+            clock_skew: micros(self.shared.task.tools.worker.clock_skew_max),
+        };
+        let mut kept = self.state.pages.remove(collection).unwrap_or_default();
+        if job.run.kind == RunKind::Verify {
+            // What was compared is not kept, so that it is compared again.
+            let marks = kept.keys().map(|n| (collection.page(self.shard, *n), None)).collect();
+            self.ready.push_back(Part::of_run(&collection.run, marks));
+            kept.clear();
+        }
+        if let Some(counts) = kept.remove(&0) {
+            job.keeps_counts = true;
+            // What cannot be read was not written by us: it is counted anew.
+            job.counts = serde_json::from_slice(&counts).unwrap_or_default();
+        }
+        if let Some(resource) = collection.list.resource().filter(|_| !kept.is_empty()) {
+            job.asked_for = desk.asked_by_lists(resource, collection.company.as_ref());
+        }
+        let marks = kept.keys().next_back().copied().unwrap_or(0);
+        let seen: Result<Vec<Seen>, String> = kept.values().map(|value| Seen::parse(value)).collect();
+        let restored = seen.and_then(|seen| {
+            let begun = seen.first().map(|seen| seen.sent);
+            job.answered = seen.last().map_or(i64::MIN, |seen| seen.answered);
+            Reading::restore(settings.clone(), seen).map(|reading| (reading, begun))
+        });
+        match restored {
+            Ok((reading, begun)) => {
+                if reading.is_over() {
+                    job.stage = Stage::Compare;
+                }
+                (job.marks, job.started_at) = (marks, begun.unwrap_or(now));
+                job.set_reading(reading);
+            }
+            Err(why) => {
+                tracing::warn!(shard = self.shard, list = %collection.list, why, "a list is read from its first page on again");
+                (job.reading, job.marks) = (Some(Reading::new(settings)), marks);
+                // Whoever is next must not begin with them again.
+                let marks = kept.keys().map(|n| (collection.page(self.shard, *n), None)).collect();
+                self.ready.push_back(Part::of_run(&collection.run, marks));
+            }
+        }
+        job
+    }
+
+    /// Looks for what is known and was not shown.
+    fn compare(&mut self, number: u64, getting: &mut Getting, shelf: &Shelf, now: i64) {
+        let Some(job) = self.jobs.get_mut(&number) else { return };
+        let (topic, company) = match &job.what {
+            What::Known(resource) => (model::Topic::AccountingRecords(*resource), None),
+            What::List(collection) => (collection.list.topic(), collection.company.clone()),
+        };
+        let entries = shelf.entries_of(topic);
+        match job.reading.take() {
+            // Of what is not proved complete, nothing can be said that is missing; of part of a list neither.
+            Some(reading) if !reading.is_proved() || reading.is_filtered() => {
+                job.reading = Some(reading);
+                job.stage = Stage::Missing(Missing::default());
+                self.end(number, now);
+            }
+            Some(reading) => {
+                job.stage = Stage::Comparing;
+                let reading = Arc::new(reading);
+                let shown = Arc::clone(&reading);
+                let known = shelf.known(topic, company.as_ref(), move |id| !shown.has_shown(row_hash(id)));
+                getting.push(
+                    async move {
+                        let found = known.await.map(|(records, _)| Found { records, next: None, entries });
+                        Got::Known(number, Arc::try_unwrap(reading).ok().map(Box::new), found)
+                    }
+                    .boxed(),
+                );
+            }
+            None => {
+                job.stage = Stage::Comparing;
+                let run = Arc::clone(&job.run);
+                let is_wanted = move |company: &CompanyId| {
+                    run.companies.as_ref().is_none_or(|companies| companies.contains(company))
+                };
+                let known = shelf.known_after(topic, job.cursor.after.as_deref(), KNOWN_AT_ONCE, is_wanted);
+                getting.push(
+                    async move {
+                        let found = known.await.map(|(records, next)| Found { records, next, entries });
+                        Got::Known(number, None, found)
+                    }
+                    .boxed(),
+                );
+            }
+        }
+    }
+}
+
+/// Reads a page, and compares some of its rows with their records where nobody knows yet what rows are.
+fn ask_page(
+    shared: &Arc<Shared>,
+    probes: &BTreeMap<List, Probe>,
+    number: u64,
+    asked: pages::Asked,
+) -> BoxFuture<'static, Got> {
+    let shared = Arc::clone(shared);
+    let probes = shared.source.snapshot.rows == Rows::Probe
+        && asked.list.resource().is_some()
+        && !probes.contains_key(&asked.list);
+    async move {
+        let read = shared.pages.read(&asked).await;
+        let read = match read {
+            Ok((page, is_asked)) if probes => {
+                let (list, company) = (asked.list, asked.company.as_ref());
+                let thin = probe::is_thin(&shared.accounting, list, company, &page.rows).await;
+                Ok(Came { page, thin, is_asked })
+            }
+            Ok((page, is_asked)) => Ok(Came { page, thin: None, is_asked }),
+            Err(error) => {
+                let is_alone = error.may_be_alone() && shared.pages.answers(&asked).await;
+                Err(Failed { error, is_alone })
+            }
+        };
+        Got::Page(number, asked.number, read)
+    }
+    .boxed()
+}
+
+fn ask_record(
+    shared: &Arc<Shared>,
+    number: u64,
+    subject: Subject,
+    priority: api::Priority,
+    tries: u32,
+) -> BoxFuture<'static, Got> {
+    let shared = Arc::clone(shared);
+    async move {
+        // Nobody closes it.
+        let slot = shared.page_slots.acquire().await;
+        let ask = CallOptions::within(priority, READ_LIMIT);
+        let read = shared.accounting.record(subject.resource, subject.context(), &subject.id, &ask).await;
+        drop(slot);
+        shared.answers.note(&read);
+        let read = match read {
+            Ok(document) => Ok(document.json),
+            Err(error) => {
+                let list = List::Companies;
+                let other = pages::Asked {
+                    list,
+                    company: None,
+                    number: 1,
+                    size: 1,
+                    filter: None,
+                    requested_at: i64::MIN,
+                    sent_after: i64::MIN,
+                    priority,
+                };
+                let is_alone = error.may_be_alone() && shared.pages.answers(&other).await;
+                Err(Failed { error, is_alone })
+            }
+        };
+        Got::Record(number, subject, tries, read)
+    }
+    .boxed()
+}
+
+/// How many of these lists others wait for.
+fn busy<'a>(jobs: impl Iterator<Item = &'a Job>, now: i64) -> usize {
+    let (mut idle, mut busy) = (0_usize, 0_usize);
+    for job in jobs {
+        *(if job.is_idle(now) { &mut idle } else { &mut busy }) += 1;
+    }
+    busy + idle.saturating_sub(MOST_IDLE)
+}
+
+/// Whether too many records wait to be read because rows have asked for them, where so many are parked. What events have parked are not
+/// among them; and what was read meanwhile, or is settled otherwise, is asked for no more.
+fn asks_for_too_much(jobs: &mut BTreeMap<u64, Job>, parked: usize, owes: impl Fn(&Subject) -> bool) -> bool {
+    let count = |jobs: &BTreeMap<u64, Job>| jobs.values().map(|job| job.asked_for.len()).sum::<usize>();
+    // Nobody has to look at each of them as long as there cannot be so many.
+    if parked <= MOST_ASKED || count(jobs) <= MOST_ASKED {
+        return false;
+    }
+    for job in jobs.values_mut() {
+        job.asked_for.retain(&owes);
+    }
+    count(jobs) > MOST_ASKED
+}
+
+#[cfg(test)]
+mod tests {
+    use model::RecordId;
+
+    use super::*;
+    use crate::records::task::{lists::IDLE_AFTER, state::Collection};
+
+    /// A list whose rows have asked for so many records.
+    fn job(count: usize) -> Job {
+        let run: Run = serde_json::from_value(serde_json::json!({
+            "connector": "records", "id": "r", "lists": ["customers"], "requestedBy": "test", "requestedAt": 1,
+        }))
+        .unwrap();
+        let company = CompanyId::new("c").unwrap();
+        let subject = |number: usize| Subject {
+            resource: AccountingResource::Customers,
+            company: company.clone(),
+            id: RecordId::new(format!("r{number}")).unwrap(),
+            in_company: true,
+        };
+        let asked_for = (0..count).map(subject).collect();
+        let (list, company) = (List::Customers, Some(company));
+        let what = What::List(Collection { run: run.id.clone(), asked_at: 1, list, company });
+        Job { asked_for, ..Job::new(Arc::new(run), what, 0) }
+    }
+
+    #[test]
+    fn what_was_read_meanwhile_is_asked_for_no_more_and_keeps_no_page_waiting() {
+        let mut jobs = BTreeMap::from([(1, job(MOST_ASKED)), (2, job(2))]);
+        assert!(asks_for_too_much(&mut jobs, MOST_ASKED + 1, |_| true), "nothing was read");
+
+        let is_too_much = asks_for_too_much(&mut jobs, MOST_ASKED + 1, |subject| subject.id.as_str() == "r1");
+
+        let left: Vec<usize> = jobs.values().map(|job| job.asked_for.len()).collect();
+        assert_eq!((is_too_much, left), (false, vec![1, 1]));
+    }
+
+    #[test]
+    fn lists_that_wait_long_for_records_keep_no_other_from_being_read_unless_there_are_many() {
+        let now = 1_000 * IDLE_AFTER;
+        let waits = |answered: i64| Job { stage: Stage::Compare, answered, ..job(1) };
+        let count = |jobs: &[Job]| busy(jobs.iter(), now);
+        let long = now - IDLE_AFTER - 1;
+
+        assert_eq!(count(&[waits(long)]), 0);
+        // It waits as every list does whose rows are thin.
+        assert_eq!(count(&[waits(now - IDLE_AFTER)]), 1);
+        // Pages of it are read, or nothing is owed to it.
+        let reads = Job { stage: Stage::Pages, ..waits(long) };
+        let compares = Job { asked_for: Vec::new(), ..waits(long) };
+        assert_eq!(count(&[reads, compares]), 2);
+        let many: Vec<Job> = (0..MOST_IDLE + 2).map(|_| waits(long)).collect();
+        assert_eq!(count(&many), 2, "what proves them is held");
+    }
+
+    #[test]
+    fn deletes_that_are_parked_keep_no_list_from_its_pages() {
+        let mut jobs = BTreeMap::from([(1, job(3))]);
+
+        assert!(!asks_for_too_much(&mut jobs, 20 * MOST_ASKED, |_| true));
+    }
+}

@@ -1,0 +1,335 @@
+//! What becomes of what was asked for.
+
+use std::{collections::HashSet, sync::Arc};
+
+use bytes::Bytes;
+
+use base::{
+    metrics,
+    retry::{Chain, Retry},
+};
+use model::{List, Origin, Progress, RunKind, ShardState};
+use provider::api;
+
+use super::{
+    super::state,
+    Active, BRAKE_COUNT, BRAKE_SHARE, Came, Cursor, Ended, Failed, Found, Got, Lists, Missing, Part, Probe,
+    Stage, What, Written,
+    job::{self, answer},
+    pages::Fetched,
+    rows,
+};
+use crate::{
+    plugin::Failure,
+    records::{enrich::Subject, snapshot::Reading, task::taking::unreadable},
+};
+
+/// Tries after which the wait is the longest.
+const LONG: u32 = 20;
+
+impl Lists {
+    /// Records that nobody will read any more: of a list whose rows asked for one, not every record is published.
+    pub(in crate::records::task) fn given_up(&mut self, subjects: &[Subject]) {
+        for subject in subjects {
+            for job in self.jobs.values_mut().filter(|job| job.asked_for.contains(subject)) {
+                job.count(0, 1);
+            }
+        }
+    }
+
+    /// Records that Kafka does not take: of a list that has shown one, or whose rows asked for it, not every record is published.
+    pub(in crate::records::task) fn refused(&mut self, subject: Option<&Subject>, origin: Origin) {
+        for job in self.jobs.values_mut() {
+            job.refused(subject, origin);
+        }
+    }
+
+    /// Something that was asked for has come.
+    ///
+    /// # Errors
+    /// It needs a person, or the store failed.
+    pub(in crate::records::task) fn got(&mut self, got: Got, now: i64) -> Result<(), Failure> {
+        match got {
+            Got::Page(number, _, Ok(Came { page, thin, is_asked })) => {
+                self.holds = 0;
+                self.count_requests(number, u64::from(is_asked));
+                self.page(number, page, thin, now);
+            }
+            Got::Page(number, page, Err(failed)) => {
+                self.count_requests(number, 1);
+                self.failed(number, page, &failed, now);
+            }
+            Got::Known(number, reading, found) => {
+                let found = found.map_err(unreadable)?;
+                self.known(number, reading.map(|reading| *reading), found, now);
+            }
+            Got::Record(number, subject, tries, read) => {
+                self.count_requests(number, 1);
+                self.record(number, subject, tries, read, now);
+            }
+            Got::Topic(run, list, read) => self.topic_read(run, list, read, now),
+            Got::Counted(number, count) => {
+                let count = count.map_err(unreadable)?;
+                if let Some(job) = self.jobs.get_mut(&number) {
+                    job.sample.iter_mut().for_each(|sample| sample.counted(count));
+                    job.goes_on();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What the run of a list has asked the provider for; it is written with the next part of it.
+    fn count_requests(&mut self, number: u64, count: u64) {
+        let run = self.jobs.get(&number).map(|job| &job.run.id);
+        if let Some(active) = run.and_then(|run| self.runs.get_mut(run)) {
+            active.progress.requests += count;
+        }
+    }
+
+    fn page(&mut self, number: u64, fetched: Arc<Fetched>, probed: Option<bool>, now: i64) {
+        let Some(job) = self.jobs.get_mut(&number) else { return };
+        let Some(collection) = job.collection().cloned() else { return };
+        let run = job.run.id.clone();
+        if let Some(thin) = probed {
+            let probe = Probe { thin, at: now };
+            self.state.probes.insert(collection.list, probe);
+            let kept = (state::probe(self.shard, collection.list), Some(state::json(&probe)));
+            self.ready.push_back(Part::of_run(&run, vec![kept]));
+        }
+        metrics::page_read(collection.list.name(), "read");
+        let is_verify = job.run.kind == RunKind::Verify;
+        let shown = if is_verify { job.shown_of(&fetched) } else { HashSet::new() };
+        if !job.look(&fetched) {
+            // It was asked for too early; clocks may have been set.
+            job.due = now.saturating_add(self.shared.wait(0));
+            return;
+        }
+        job.marks += 1;
+        let mark = (collection.page(self.shard, job.marks), fetched.seen.to_json());
+        let bytes = fetched.rows.iter().map(|row| 512 + row.raw.len()).sum::<usize>() + mark.1.len();
+        self.waiting_bytes += bytes;
+        let what = Written::Page { fetched, mark, shown };
+        self.ready.push_back(Part { run, job: Some(number), what, bytes });
+    }
+
+    fn failed(&mut self, number: u64, page: u32, failed: &Failed, now: i64) {
+        let Failed { error, is_alone } = failed;
+        let Some(job) = self.jobs.get_mut(&number) else { return };
+        let list = job.collection().map_or("", |collection| collection.list.name());
+        metrics::page_read(list, "failed");
+        let status = error.status.map(|status| format!(" answered {status}")).unwrap_or_default();
+        let why = format!("{}{status}: {}", error.endpoint, Chain(&error.cause));
+        job.problem = Some(format!("page {page} of {list}: {why}"));
+        let named = error.retry().named_micros();
+        let reach = if *is_alone { api::Reach::Record } else { error.reach() };
+        match (reach, error.retry()) {
+            // A rate passes by itself, however long that takes.
+            (api::Reach::Record | api::Reach::Company, _) if error.is_rate() => {
+                job.goes_on();
+                job.due = now.saturating_add(named.unwrap_or_else(|| self.shared.wait(job.tries)));
+            }
+            // What is refused for good concerns this list; whether it concerns events as well, those who read records see.
+            (api::Reach::Record | api::Reach::Company, _) | (_, Retry::Never) => {
+                let grown = self.shared.wait(job.tries);
+                let seen = job.fails(page, error, &why, named.unwrap_or(grown), now);
+                if let (Some(seen), Some(collection)) = (seen, job.collection().cloned()) {
+                    // That a pass is void is kept as a page is.
+                    job.marks += 1;
+                    let mark = (collection.page(self.shard, job.marks), seen.to_json());
+                    let fetched = Arc::new(Fetched::without_rows(seen));
+                    let what = Written::Page { fetched, mark, shown: HashSet::new() };
+                    self.put(number, what, 512);
+                }
+            }
+            (api::Reach::Grant | api::Reach::Everything, _) => {
+                job.goes_on();
+                // Payroll is another API with another grant: other lists do not wait for it.
+                let is_payroll = job.list() == Some(List::Payroll);
+                let (connector, shard) = (&*self.shared.task.connector, self.shard);
+                if is_payroll {
+                    tracing::warn!(connector, shard, list, why, "payroll waits");
+                    job.due = now.saturating_add(named.unwrap_or_else(|| self.shared.wait(LONG)));
+                } else {
+                    tracing::warn!(connector, shard, list, why, "lists wait");
+                    self.held_why = Some(why);
+                    self.hold(named, now);
+                }
+            }
+        }
+    }
+
+    /// Reads no list for a while, longer each time.
+    fn hold(&mut self, named: Option<i64>, now: i64) {
+        if now >= self.held_until {
+            self.holds = self.holds.saturating_add(1);
+            let grown = self.shared.wait(self.holds);
+            self.held_until = now.saturating_add(named.unwrap_or(grown).max(1));
+        }
+    }
+
+    fn known(&mut self, number: u64, reading: Option<Reading>, found: Found, now: i64) {
+        let Found { records: found, next, entries } = found;
+        let Some(job) = self.jobs.get_mut(&number) else { return };
+        let listed = reading.as_ref().and_then(Reading::listed).unwrap_or(0);
+        // Of a list that spans companies only the shard's own records can be missing.
+        let own = usize::try_from(entries).unwrap_or(usize::MAX);
+        let listed = usize::try_from(listed).unwrap_or(0).min(own);
+        job.reading = reading;
+        let count = found.len();
+        let is_list = matches!(job.what, What::List(_));
+        let run = job.run.id.clone();
+        let is_payroll = matches!(&job.what, What::List(collection) if collection.list.resource().is_none());
+        let is_verify = job.run.kind == RunKind::Verify;
+        let Cursor { vanished, unreadable, .. } = job.cursor;
+        let mut missing = Missing { vanished_count: vanished, unreadable, next, ..Missing::default() };
+        if is_payroll {
+            // There is no way to ask for one of them: they are named.
+            for (_, id) in found {
+                missing.gone(&id);
+            }
+        } else {
+            missing.waiting = found.into_iter().map(|(company, id)| (company, id, 1)).collect();
+            if let Some(comparing) = &job.comparing {
+                comparing.ask(&mut missing);
+            }
+        }
+        let is_too_much = is_list && !is_verify && count > BRAKE_COUNT.max(listed / BRAKE_SHARE);
+        let is_allowed = |active: &Active| is_released(&active.progress, active.ordered_at, job.answered);
+        let is_allowed = self.runs.get(&run).is_some_and(is_allowed);
+        if !is_too_much || is_allowed {
+            job.stage = Stage::Missing(missing);
+            return;
+        }
+        let told = format!(
+            "{count} known records are not in the list of {}: more than a list loses by itself; look at it, then resume or stop the run",
+            job.collection().map(|one| one.list.name()).unwrap_or_default()
+        );
+        tracing::error!(connector = &*self.shared.task.connector, shard = self.shard, run = %run, told);
+        metrics::snapshot_braked();
+        job.stage = Stage::Braked(now);
+        if let Some(active) = self.runs.get_mut(&run) {
+            active.progress.braked_at = Some(now);
+            (active.progress.state, active.progress.reason) = (ShardState::Paused, Some(told));
+        }
+        self.ready.push_back(Part::standing(&run));
+    }
+
+    fn record(&mut self, number: u64, subject: Subject, tries: u32, read: Result<Bytes, Failed>, now: i64) {
+        let Some(job) = self.jobs.get_mut(&number) else { return };
+        let Stage::Missing(missing) = &mut job.stage else { return };
+        if let Err(Failed { error, is_alone }) = &read {
+            let reach = if *is_alone { api::Reach::Record } else { error.reach() };
+            match (reach, error.retry()) {
+                (api::Reach::Record | api::Reach::Company, _) | (_, Retry::Never) if !error.is_rate() => {}
+                _ => {
+                    missing.open = missing.open.saturating_sub(1);
+                    missing.waiting.push_back((subject.company, subject.id, tries));
+                    self.held_why = Some(error.to_string());
+                    self.hold(error.retry().named_micros(), now);
+                    return;
+                }
+            }
+        }
+        let answer = answer(read.as_ref().map(Bytes::clone).map_err(|failed| &failed.error), tries);
+        if answer == job::Answer::Again {
+            job.due = now.saturating_add(self.shared.wait(tries));
+        }
+        if job.comparing.is_some() {
+            self.looked_up(number, subject, tries, answer);
+            return;
+        }
+        missing.count(subject.company.clone(), subject.id.clone(), tries, &answer);
+        if let job::Answer::There(json) = answer
+            && let Some(entry) = rows::entry_of_record(&job.run, &subject, &json, None)
+        {
+            self.put(number, Written::Record(Box::new(entry)), json.len() + 512);
+        }
+    }
+
+    /// All of a list is read and committed: what is left is its certificate.
+    pub(super) fn end(&mut self, number: u64, now: i64) {
+        let Some(job) = self.jobs.get_mut(&number) else { return };
+        let is_verify = job.run.kind == RunKind::Verify;
+        let is_heard = self.shared.stream.borrow().unwrap_or_default();
+        let certificate = job.certificate(&self.shared.task.connector, self.shard, is_heard, now);
+        let (vanished, unreadable) = match &job.stage {
+            Stage::Missing(missing) => (missing.vanished_count, missing.unreadable),
+            _ => (0, 0),
+        };
+        job.stage = Stage::Ending;
+        let mut kept: Vec<_> = job.kept(self.shard).into_iter().map(|key| (key, None)).collect();
+        // Who compares does so anew.
+        let over = job.collection().filter(|_| !is_verify).map(|collection| collection.over(self.shard));
+        kept.extend(over.map(|key| (key, Some(Bytes::from_static(b"{}")))));
+        if let Some(again) = job.again() {
+            // There is no certificate of it: this says that it is over, as long as the run is not.
+            let over = Cursor { is_over: true, ..job.cursor.clone() };
+            kept = vec![(state::cursor(self.shard, &again), Some(state::json(&over)))];
+        }
+        let is_proved = certificate.as_ref().map_or(unreadable == 0, |one| one.certified);
+        // A sample proves nothing of the list.
+        let certified = u64::from(is_proved && job.sample.is_none());
+        let unread = job.sample.as_ref().map_or(0, |sample| sample.unread);
+        // Where what is known of it is read again beside it, that counts them: all of them, and each once.
+        let is_read_again =
+            job.list().and_then(List::resource).is_some_and(|one| job.run.known.contains(&one));
+        let vanished = if is_read_again { 0 } else { vanished };
+        let absent = u64::from(job.is_absent);
+        let unoffered = u64::from(job.is_unoffered);
+        let ended = Ended { certified, vanished, unread, absent, unoffered };
+        if let (Some(certificate), Some(collection)) = (&certificate, job.collection()) {
+            metrics::list_ended(collection.list.name(), certificate.method.name());
+            if !certificate.certified {
+                tracing::warn!(
+                    connector = &*self.shared.task.connector,
+                    shard = self.shard,
+                    list = certificate.list,
+                    company = certificate.company_id.as_ref().map(tracing::field::display),
+                    reason = certificate.reason.as_deref().unwrap_or_default(),
+                    "a list is uncertified"
+                );
+            }
+        }
+        // What is compared proves nothing of what is published.
+        let certificate = certificate.filter(|_| !is_verify).map(Box::new);
+        self.put(number, Written::End { certificate, state: kept, ended }, 512);
+    }
+}
+
+/// Whether a person has said, once a list of the run was braked and all of this one was read, that it goes on. An order from before
+/// was about something else.
+fn is_released(progress: &Progress, ordered_at: i64, answered: i64) -> bool {
+    ordered_at > answered && progress.braked_at.is_some_and(|since| ordered_at > since)
+}
+
+#[cfg(test)]
+mod tests {
+    use model::Run;
+
+    use super::*;
+
+    #[test]
+    fn only_an_order_from_after_the_brake_and_the_last_page_lets_a_list_go_on() {
+        let run: Run = serde_json::from_value(serde_json::json!({
+            "connector": "records", "id": "r", "lists": ["customers"], "requestedBy": "test", "requestedAt": 1,
+        }))
+        .unwrap();
+        for (braked_at, answered, ordered_at, goes_on) in [
+            // It was paused and resumed, and nobody had seen what is missing.
+            (None, 5, 9, false),
+            (Some(7), 5, 0, false),
+            (Some(7), 5, 6, false),
+            (Some(7), 5, 7, false),
+            (Some(7), 5, 8, true),
+            // It was read anew since.
+            (Some(7), 8, 8, false),
+        ] {
+            let progress = Progress { braked_at, ..Progress::new(&run, 0, ShardState::Paused, 1) };
+
+            let found = is_released(&progress, ordered_at, answered);
+
+            assert_eq!(found, goes_on, "{braked_at:?} {answered} {ordered_at}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What became of the rows of a list, and its certificate.
+
+use bytes::Bytes;
+
+use model::{Certificate, Key, List, Method, Origin};
+
+use super::{Job, Stage};
+use crate::records::{
+    enrich::Subject,
+    task::state::{self, Collection, Counts},
+};
+
+impl Job {
+    /// So many records were written, and so many rows cannot be used.
+    pub(in super::super) fn count(&mut self, published: u64, unusable: u64) {
+        self.counts.published += published;
+        self.counts.unusable += unusable;
+        self.has_counted |= published + unusable > 0;
+    }
+
+    /// Kafka does not take a record. If it has shown it, or its rows have asked for it, it is not published in full. Without a
+    /// subject are those of payroll alone.
+    pub(in super::super) fn refused(&mut self, subject: Option<&Subject>, origin: Origin) {
+        let has = |one: &Collection| match subject {
+            Some(subject) => one.has(subject.resource, &subject.company),
+            None => one.list == List::Payroll,
+        };
+        if subject.is_some_and(|subject| self.asked_for.contains(subject)) {
+            self.count(0, 1);
+        } else if origin != Origin::Enrichment && self.collection().is_some_and(has) {
+            // It was counted as published.
+            self.counts.published = self.counts.published.saturating_sub(1);
+            self.count(0, 1);
+        }
+    }
+
+    /// Whether something has become of its rows that is to be kept. Once it ends that is in its certificate.
+    pub(in super::super) fn has_new_counts(&self) -> bool {
+        self.has_counted && self.collection().is_some() && !matches!(self.stage, Stage::Ending)
+    }
+
+    /// What became of its rows, if that is to be kept now.
+    pub(in super::super) fn take_counts(&mut self, shard: i32) -> Option<(Key, Bytes)> {
+        let key = self.collection().filter(|_| self.has_new_counts())?.page(shard, 0);
+        (self.has_counted, self.keeps_counts) = (false, true);
+        Some((key, state::json(&self.counts)))
+    }
+
+    /// What was proved.
+    pub(in super::super) fn certificate(
+        &self,
+        connector: &str,
+        shard: i32,
+        is_heard: bool,
+        now: i64,
+    ) -> Option<Certificate> {
+        let Collection { run, list, company, .. } = self.collection()?;
+        let (reading, begun) = (self.reading.as_ref()?, self.started_at);
+        let open = match company {
+            Some(company) => {
+                Certificate::of_company(connector, run.clone(), list.name(), company.clone(), begun)
+            }
+            None => Certificate::of_shard(connector, run.clone(), list.name(), shard, begun),
+        };
+        let mut certificate = reading.complete(open)?;
+        certificate.ended_at = now;
+        certificate.filter = self.filter.clone().filter(|_| reading.is_filtered());
+        let Counts { published, unusable } = self.counts;
+        if unusable > 0 && certificate.certified {
+            (certificate.certified, certificate.method) = (false, Method::None);
+            certificate.reason = Some(format!("{unusable} rows cannot be used: see the dead letters"));
+        }
+        certificate.published = i64::try_from(published).unwrap_or(i64::MAX);
+        certificate.requested_by = Some(self.run.requested_by.clone());
+        certificate.stream = Some(if is_heard { "verified" } else { "unverified" }.to_owned());
+        if let Stage::Missing(missing) = &self.stage {
+            let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+            certificate.vanished_count = number(missing.vanished_count);
+            certificate.vanished.clone_from(&missing.vanished);
+            certificate.unlisted = number(missing.unlisted);
+            certificate.unreadable = number(missing.unreadable);
+        }
+        Some(certificate)
+    }
+}

@@ -1,0 +1,158 @@
+//! Pages of a list: which is asked for next, and what follows from one that came, or did not.
+
+use std::collections::HashSet;
+
+use model::{AccountingResource, Key};
+use provider::api;
+
+use super::{
+    super::pages::{Asked, Fetched, Fresh},
+    Job, Stage, TRIES, WENT_BACK,
+};
+use crate::records::{
+    snapshot::{Reading, Seen, Want},
+    task::state::Collection,
+};
+
+/// How often a page is tried that the provider refuses for good.
+const REFUSED: u32 = 2;
+
+impl Job {
+    /// The page to ask for now, if there is one.
+    pub(in super::super) fn wants_page(&self, now: i64) -> Option<Asked> {
+        let Collection { list, company, .. } = self.collection()?;
+        if !matches!(self.stage, Stage::Pages) || self.due > now || self.unwritten > 0 {
+            return None;
+        }
+        let want = match &self.sample {
+            Some(sample) => {
+                let (number, size) = sample.want()?;
+                Want::Page { number, size, filtered: self.filter.is_some(), sent_after: i64::MIN }
+            }
+            None => self.reading.as_ref()?.want(),
+        };
+        let Want::Page { number, size, filtered, sent_after } = want else { return None };
+        let filter = self.filter.clone().filter(|_| filtered);
+        Some(Asked {
+            list: *list,
+            company: company.clone(),
+            number,
+            size,
+            filter,
+            // What another run has read may be from before this one was asked for.
+            sent_after: sent_after.max(self.run.requested_at),
+            requested_at: self.run.requested_at,
+            priority: self.priority(),
+        })
+    }
+
+    /// Rows of a page that one before has shown.
+    pub(in super::super) fn shown_of(&self, page: &Fetched) -> HashSet<Key> {
+        if let Some(sample) = &self.sample {
+            return sample.shown.clone();
+        }
+        let is_shown =
+            |row: &&Fresh| self.reading.as_ref().is_some_and(|reading| reading.has_shown(row.hash));
+        page.rows.iter().filter(is_shown).map(|row| row.key.clone()).collect()
+    }
+
+    /// Looks at a page that was read. Whether it is one that counts: one that does not is asked for again.
+    pub(in super::super) fn look(&mut self, page: &Fetched) -> bool {
+        let is_taken = match (&mut self.sample, &mut self.reading) {
+            (Some(sample), _) => {
+                sample.look(&page.seen);
+                sample.shown.extend(page.rows.iter().map(|row| row.key.clone()));
+                true
+            }
+            (None, Some(reading)) => {
+                let is_taken = reading.look(&page.seen).is_ok();
+                self.load.set(reading.remembered());
+                is_taken
+            }
+            (None, None) => return false,
+        };
+        if is_taken {
+            (self.tries, self.unwritten) = (0, self.unwritten + 1);
+            self.problem = None;
+            self.answered = page.seen.answered;
+        }
+        self.goes_on();
+        is_taken
+    }
+
+    /// The provider went back in a record of it, so that nothing can be counted any more. What is kept of that, where it matters.
+    pub(in super::super) fn went_back(&mut self, now: i64) -> Option<Seen> {
+        // A sample proves nothing anyway.
+        if !matches!(self.stage, Stage::Pages | Stage::Asking) || self.sample.is_some() {
+            return None;
+        }
+        let seen = Seen::end(WENT_BACK, now);
+        self.reading.as_mut()?.look(&seen).ok()?;
+        self.marks += 1;
+        // What was asked for comes, and is of no use.
+        self.goes_on();
+        Some(seen)
+    }
+
+    /// What was asked for has come, or will not: the next page, or all that follows the last.
+    pub(in super::super) fn goes_on(&mut self) {
+        let is_over = match &self.sample {
+            Some(sample) => sample.is_over(),
+            None => self.reading.as_ref().is_some_and(Reading::is_over),
+        };
+        if matches!(self.stage, Stage::Asking | Stage::Pages) {
+            self.stage = if is_over { Stage::Compare } else { Stage::Pages };
+        }
+    }
+
+    /// A page cannot be read, for its own or its company's sake.
+    /// What is kept of that, where it voids the pass.
+    pub(in super::super) fn fails(
+        &mut self,
+        page: u32,
+        error: &api::Error,
+        why: &str,
+        wait: i64,
+        now: i64,
+    ) -> Option<Seen> {
+        self.goes_on();
+        self.tries += 1;
+        let is_refused =
+            matches!(error.status, Some(401 | 403)) && !matches!(error.cause, api::Cause::Quota { .. });
+        // What has answered before is not refused for good: whoever stands between may be changed just now.
+        let is_final = self.marks == 0 && (is_refused || !error.retry().is_retriable());
+        let most = if is_final { REFUSED } else { TRIES };
+        if self.tries < most {
+            self.due = now.saturating_add(wait);
+            return None;
+        }
+        self.tries = 0;
+        if let Some(sample) = &mut self.sample {
+            sample.fails();
+            self.goes_on();
+            return None;
+        }
+        // Its known records are read by id in the same run: of others nothing stands in for the list.
+        let resource = self.collection().and_then(|collection| collection.list.resource());
+        let is_made_up_for = resource.is_some_and(|resource| self.run.known.contains(&resource));
+        let reading = self.reading.as_mut()?;
+        let Want::Page { size, .. } = reading.want() else { return None };
+        let mut kept = None;
+        match error.cause {
+            api::Cause::NotFound { by } | api::Cause::Gone { by } if is_final => {
+                self.is_absent = is_made_up_for;
+                self.is_unoffered =
+                    resource == Some(AccountingResource::Accounts) && by != api::AnsweredBy::Api;
+                reading.end(&format!("not offered: {why}"));
+            }
+            // Another pass would be refused as well, and makes the provider answer us less.
+            _ if is_final && is_refused => reading.end(&format!("refused: {why}")),
+            _ => {
+                let seen = Seen::unreadable(page, size, why, now);
+                kept = reading.look(&seen).is_ok().then_some(seen);
+            }
+        }
+        self.goes_on();
+        kept
+    }
+}

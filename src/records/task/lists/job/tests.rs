@@ -1,0 +1,235 @@
+use model::{CompanyId, Origin, RecordId};
+use provider::api;
+
+use super::{
+    super::pages::{Asked, Fetched},
+    *,
+};
+use crate::records::snapshot::{Row, Seen, Settings};
+
+fn run() -> Arc<Run> {
+    let run = serde_json::json!({
+        "connector": "records", "id": "r", "kind": "repair", "lists": ["customers"], "known": ["charges"],
+        "requestedBy": "test", "requestedAt": 5,
+    });
+    Arc::new(serde_json::from_value(run).unwrap())
+}
+
+fn list() -> Job {
+    list_of(List::Customers)
+}
+
+fn list_of(list: List) -> Job {
+    let run = run();
+    let company = CompanyId::new("c").ok().filter(|_| !list.spans_companies());
+    let collection = Collection { run: run.id.clone(), asked_at: 5, list, company };
+    let settings = Settings { page_size: 2, most_passes: 4, filter: None, clock_skew: 0 };
+    let reading = Some(Reading::new(settings));
+    Job { reading, stage: Stage::Pages, ..Job::new(run, What::List(collection), 7) }
+}
+
+fn page(asked: &Asked, ids: &[u128]) -> Fetched {
+    let rows = ids.iter().map(|id| Row { id: *id, version: 1, changed_at: None }).collect();
+    let sent = asked.sent_after + 1;
+    let seen = Seen {
+        rows,
+        problem: None,
+        content: u128::from(asked.number),
+        answered: sent + 1,
+        ..Seen::unreadable(asked.number, asked.size, "", sent)
+    };
+    Fetched::without_rows(seen)
+}
+
+/// A list of one row that was read to its end, and has published so many records.
+fn proved(list: List, published: u64) -> Job {
+    let mut job = list_of(list);
+    for ids in [&[1][..], &[], &[1]] {
+        let asked = job.wants_page(10).unwrap();
+        job.stage = Stage::Asking;
+        assert!(job.look(&page(&asked, ids)));
+        job.unwritten = 0;
+    }
+    job.count(published, 0);
+    job
+}
+
+#[test]
+fn a_list_of_which_kafka_refuses_a_row_is_not_certified_also_where_rows_have_no_read_by_id() {
+    let (company, id) = (CompanyId::new("c").unwrap(), RecordId::new("1").unwrap());
+    let customer = Subject { resource: AccountingResource::Customers, company, id, in_company: true };
+    let other = Subject { company: CompanyId::new("d").unwrap(), ..customer.clone() };
+    for (list, subject, origin, is_hit) in [
+        (List::Payroll, None, Origin::Snapshot, true),
+        (List::Payroll, None, Origin::Repair, true),
+        (List::Customers, None, Origin::Snapshot, false),
+        (List::Customers, Some(&customer), Origin::Snapshot, true),
+        // An event brought it, and will bring the next.
+        (List::Customers, Some(&customer), Origin::Enrichment, false),
+        (List::Customers, Some(&other), Origin::Snapshot, false),
+        (List::Payroll, Some(&customer), Origin::Snapshot, false),
+    ] {
+        let mut job = proved(list, 2);
+
+        job.refused(subject, origin);
+
+        let certificate = job.certificate("records", 3, true, 20).unwrap();
+        let expected = if is_hit { (false, 1) } else { (true, 2) };
+        let told = (certificate.certified, certificate.published);
+        assert_eq!(told, expected, "{list} {subject:?} {origin:?}");
+        assert_eq!(certificate.reason.is_some(), is_hit);
+    }
+}
+
+#[test]
+fn a_list_that_was_braked_goes_on_after_an_order_that_is_later_and_after_no_other() {
+    let mut job = Job { stage: Stage::Braked(7), ..list() };
+
+    assert!(!job.release(6) && !job.release(7) && matches!(job.stage, Stage::Braked(7)));
+    assert!(job.release(8) && matches!(job.stage, Stage::Compare));
+    assert!(!job.release(9), "it waits for nobody");
+}
+
+#[test]
+fn the_next_page_is_asked_for_once_the_one_before_is_committed() {
+    let mut job = list();
+    let first = job.wants_page(10).unwrap();
+    job.stage = Stage::Asking;
+    assert!(job.look(&page(&first, &[1, 2])));
+
+    assert_eq!((job.unwritten, job.wants_page(10)), (1, None), "a crash now costs one page");
+
+    job.unwritten = 0;
+    assert_eq!(job.wants_page(10).map(|asked| asked.number), Some(2));
+}
+
+#[test]
+fn a_list_whose_provider_went_back_is_over_and_a_page_that_comes_then_is_of_no_use() {
+    let mut job = list();
+    let first = job.wants_page(10).unwrap();
+    job.stage = Stage::Asking;
+
+    let kept = job.went_back(11).unwrap();
+
+    assert!(kept.ends && job.marks == 1 && matches!(job.stage, Stage::Compare));
+    assert!(!job.look(&page(&first, &[1, 2])) && job.went_back(12).is_none());
+    let certificate = job.certificate("records", 3, true, 20).unwrap();
+    assert_eq!((certificate.certified, certificate.reason.as_deref()), (false, Some(WENT_BACK)));
+}
+
+fn not_found() -> api::Error {
+    api::Error {
+        endpoint: api::Endpoint { method: "GET", path: "accounting/api/customers".into() },
+        status: Some(404),
+        cause: api::Cause::NotFound { by: api::AnsweredBy::Gateway },
+        excerpt: None,
+        acted: api::Acted::No,
+        in_company: true,
+    }
+}
+
+#[test]
+fn a_list_that_is_not_offered_is_absent_where_its_known_records_are_read_instead_and_else_only_unproved() {
+    use AccountingResource::{Accounts, Charges};
+    for (list, known, is_absent) in [
+        (List::Accounts, Accounts, true),
+        (List::Accounts, Charges, false),
+        (List::Customers, Accounts, false),
+        (List::Payroll, Accounts, false),
+    ] {
+        let run = Run { known: [known].into(), ..(*run()).clone() };
+        let mut job = Job { run: Arc::new(run), ..list_of(list) };
+
+        for at in 0..TRIES {
+            job.fails(1, &not_found(), "why", 1, i64::from(at));
+        }
+
+        let reading = job.reading.as_ref().unwrap();
+        assert!(reading.is_over() && !reading.is_proved());
+        assert_eq!(job.is_absent, is_absent, "{list} {known}");
+    }
+}
+
+#[test]
+fn only_an_unknown_path_of_accounts_is_not_offered() {
+    for (list, by, is_unoffered) in [
+        (List::Accounts, api::AnsweredBy::Gateway, true),
+        (List::Accounts, api::AnsweredBy::Unknown, true),
+        (List::Accounts, api::AnsweredBy::Api, false),
+        (List::Customers, api::AnsweredBy::Gateway, false),
+    ] {
+        let error = api::Error { cause: api::Cause::NotFound { by }, ..not_found() };
+        let mut job = list_of(list);
+
+        for at in 0..TRIES {
+            job.fails(1, &error, "why", 1, i64::from(at));
+        }
+
+        assert_eq!(job.is_unoffered, is_unoffered, "{list} {by:?}");
+    }
+}
+
+#[test]
+fn what_is_refused_is_so_for_good_only_where_nothing_of_it_was_read() {
+    let error = not_found();
+    for (marks, is_over) in [(0, true), (1, false)] {
+        let mut job = Job { marks, ..list() };
+        let kept: Vec<Seen> =
+            (0..TRIES).filter_map(|at| job.fails(1, &error, "why", 1, i64::from(at))).collect();
+
+        assert_eq!(job.reading.as_ref().unwrap().is_over(), is_over, "{marks}");
+        assert_eq!(kept.len(), usize::from(!is_over), "that the pass is void is kept");
+    }
+}
+
+#[test]
+fn what_became_of_rows_is_kept_once_it_has_changed_and_forgotten_with_the_pages() {
+    let mut job = list();
+    job.marks = 1;
+    let collection = job.collection().unwrap().clone();
+    let [counts, page] = [0, 1].map(|n| collection.page(3, n));
+    job.count(0, 0);
+    assert_eq!((job.take_counts(3), job.kept(3)), (None, vec![page.clone()]));
+
+    job.count(2, 1);
+    let (key, value) = job.take_counts(3).unwrap();
+
+    assert_eq!((&key, &value[..]), (&counts, &br#"{"published":2,"unusable":1}"#[..]));
+    assert_eq!((job.take_counts(3), job.kept(3)), (None, vec![counts, page]));
+    job.count(1, 0);
+    assert!(job.take_counts(3).is_some());
+}
+
+#[test]
+fn what_is_counted_is_to_be_kept_at_once_and_not_any_more_once_the_list_ends() {
+    let mut job = list();
+    assert!(!job.has_new_counts());
+    job.count(0, 1);
+    assert!(job.has_new_counts() && job.take_counts(3).is_some() && !job.has_new_counts());
+
+    // Its keys are removed with its certificate: nothing comes after them.
+    job.stage = Stage::Ending;
+    job.count(0, 1);
+    assert!(!job.has_new_counts() && job.take_counts(3).is_none());
+
+    // There is no page to keep them beside.
+    let mut known = Job::new(run(), What::Known(AccountingResource::Charges), 7);
+    known.count(1, 0);
+    assert!(!known.has_new_counts() && known.take_counts(3).is_none());
+}
+
+#[test]
+fn known_records_are_read_part_by_part_and_it_is_kept_how_far() {
+    let mut job = Job::new(run(), What::Known(AccountingResource::Charges), 7);
+    assert_eq!(job.again(), Some((job.run.id.clone(), 5, AccountingResource::Charges)));
+    let next = Some("accounting.charges/c/1".to_owned());
+    job.stage = Stage::Missing(Missing { next: next.clone(), unreadable: 3, ..Missing::default() });
+
+    let cursor = job.take_cursor().unwrap();
+
+    assert_eq!(cursor, Cursor { after: next, vanished: 0, unreadable: 3, is_over: false });
+    assert!(matches!(job.stage, Stage::Compare) && job.cursor == cursor);
+    // The last part has nothing behind it.
+    job.stage = Stage::Missing(Missing::default());
+    assert_eq!(job.take_cursor(), None);
+}

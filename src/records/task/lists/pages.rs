@@ -1,0 +1,529 @@
+//! Pages of lists, read from the provider: what a reading wants of each, and the rows to publish.
+//!
+//! A list that spans companies is read by every shard of a task, and each keeps its own rows. So that the provider is not asked once
+//! for each of them, the last pages are remembered: a shard gets one that was asked for after the moment it names, which is what its
+//! proof needs, or it is asked for anew. Shards that began together go on together; one that is behind reads for itself.
+//!
+//! A page of one company's list takes [`Room`] from before it is asked for until it is committed, as much as a large one of the last
+//! had. So what a task holds of pages is bounded however many shards, lists and slots it has: where they are large, fewer are
+//! asked for at once. Those that are remembered are few, and held by several at once.
+//!
+//! What proves a list grows with it ([`Load`]), and is held until its end. Where all that are under way remember much, only the oldest
+//! of each shard go on growing, so that lists end one after the other instead of all growing beside each other.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use bytes::Bytes;
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
+
+use model::{AccountingResource, CompanyId, Error, Key, List, RecordId, Value, Version};
+use provider::api::{
+    self, Accounting, CallOptions, Page, PageRequest, Payroll, PayrollRequest, Priority, Total, row_hash,
+};
+
+use super::refusals::Refusals;
+use crate::records::{
+    enrich::{Content, Subject},
+    snapshot::{Row, Seen},
+};
+
+/// The longest one page may take.
+const LIMIT: Duration = Duration::from_secs(60);
+/// Pages of a list that are remembered: neighbours are at most one apart.
+const REMEMBERED: usize = 3;
+/// What a task may hold of pages, in KiB of their JSON. Compared, encoded and in the producer's queue they are several times as much.
+const ROOM: u32 = 4 << 10;
+/// Rows that lists of companies may remember for their proofs, over all shards of a task; each costs about 100 bytes.
+const MOST_REMEMBERED: u64 = 100_000;
+/// What a page is taken to need before one was read, in KiB.
+const UNKNOWN: u32 = 512;
+/// How much a smaller page changes what the next is taken to need: one part in so many.
+const INERTIA: u32 = 8;
+/// The state of accounts that are no records: they have no id.
+const TEMPLATE: &str = "Template";
+
+/// A page to read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Asked {
+    pub(super) list: List,
+    pub(super) company: Option<CompanyId>,
+    pub(super) number: u32,
+    pub(super) size: u32,
+    /// `filter`, for payroll.
+    pub(super) filter: Option<String>,
+    /// It is of no use if it was asked for before.
+    pub(super) sent_after: i64,
+    /// When its run was asked for: a filter that was refused since then is not tried again.
+    pub(super) requested_at: i64,
+    pub(super) priority: Priority,
+}
+
+/// A page that was read.
+#[derive(Debug)]
+pub(in crate::records::task) struct Fetched {
+    pub(super) rows: Vec<Fresh>,
+    pub(super) seen: Seen,
+    /// Given back with the page.
+    pub(super) room: Option<Taken>,
+}
+
+impl Fetched {
+    /// A page without rows, or one that could not be read.
+    pub(super) fn without_rows(seen: Seen) -> Self {
+        Self { rows: Vec::new(), seen, room: None }
+    }
+}
+
+/// What one task may hold of pages, in KiB of their JSON.
+#[derive(Debug)]
+struct Room {
+    size: u32,
+    free: Arc<Semaphore>,
+    /// What pages have needed: the largest, forgotten slowly.
+    usual: AtomicU32,
+}
+
+/// Part of a [`Room`].
+pub(super) type Taken = OwnedSemaphorePermit;
+
+impl Room {
+    fn new(size: u32) -> Self {
+        Self { size, free: Arc::new(Semaphore::new(size as usize)), usual: AtomicU32::new(UNKNOWN) }
+    }
+
+    /// Waits until there is as much as a page may need.
+    async fn reserve(&self) -> Option<Taken> {
+        let wanted = self.usual.load(Ordering::Relaxed).clamp(1, self.size);
+        // Nobody closes it.
+        Arc::clone(&self.free).acquire_many_owned(wanted).await.ok()
+    }
+
+    /// The page needs so much: what is left of its part is given back. What it lacks it takes where there is some, and does not wait
+    /// for: whoever holds a part and waits for another may wait for ever.
+    fn settle(&self, taken: &mut Taken, bytes: usize) {
+        let needed = u32::try_from(bytes / 1024).unwrap_or(u32::MAX).clamp(1, self.size);
+        let usual = self.usual.load(Ordering::Relaxed);
+        let moved =
+            (u64::from(usual) * u64::from(INERTIA - 1) + u64::from(needed)).div_ceil(u64::from(INERTIA));
+        // Up at once: until an average had followed, all that are asked for meanwhile would be held on too little.
+        let moved = moved.max(u64::from(needed));
+        // Two at once: one of them goes without saying.
+        self.usual.store(u32::try_from(moved).unwrap_or(needed), Ordering::Relaxed);
+        let has = u32::try_from(taken.num_permits()).unwrap_or(u32::MAX);
+        if has > needed {
+            drop(taken.split((has - needed) as usize));
+        } else if let Ok(more) = Arc::clone(&self.free).try_acquire_many_owned(needed - has) {
+            taken.merge(more);
+        }
+    }
+}
+
+/// How many rows the lists of a task remember.
+#[derive(Debug, Default)]
+pub(super) struct Load {
+    all: Arc<AtomicU64>,
+    own: u64,
+}
+
+impl Load {
+    /// Another list that remembers nothing yet.
+    pub(super) fn another(&self) -> Self {
+        Self { all: Arc::clone(&self.all), own: 0 }
+    }
+
+    /// It remembers so many.
+    pub(super) fn set(&mut self, rows: u64) {
+        self.all.fetch_add(rows, Ordering::Relaxed);
+        self.all.fetch_sub(std::mem::replace(&mut self.own, rows), Ordering::Relaxed);
+    }
+
+    /// Whether all together remember so much that they should end one after the other.
+    pub(super) fn is_much(&self) -> bool {
+        self.all.load(Ordering::Relaxed) >= MOST_REMEMBERED
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+/// A row that is a record: what it is compared by, and its JSON. Its value takes several times as much, and rows
+/// wait for their turn; most of those that are read again are never written.
+#[derive(Debug, Clone)]
+pub(in crate::records::task) struct Fresh {
+    /// How it can be read by id.
+    pub(super) subject: Option<Subject>,
+    /// Its id, as readings remember it.
+    pub(super) hash: u128,
+    pub(super) key: Key,
+    /// `None` where it cannot be compared.
+    pub(super) version: Option<Version>,
+    pub(super) raw: Bytes,
+}
+
+impl Fresh {
+    /// What is kept of a row; `None` where it is no record.
+    pub(super) fn new(value: &Value, raw: Bytes) -> Option<Self> {
+        let (key, id) = (value.key().ok()?, value.record_id()?);
+        let version = value.version().ok().flatten();
+        Some(Self { subject: subject(value, &id), hash: row_hash(&id), key, version, raw })
+    }
+
+    /// Its value, as it was when the page was read.
+    ///
+    /// # Errors
+    /// Never: it was read before.
+    pub(super) fn value(&self) -> Result<Arc<Value>, Error> {
+        self.content().value(self.subject.as_ref())
+    }
+
+    /// What is written of it.
+    pub(super) fn content(&self) -> Content {
+        Content::Json(self.raw.clone())
+    }
+}
+
+/// The record that a row shows, where it can be read by id.
+fn subject(value: &Value, id: &str) -> Option<Subject> {
+    let id = RecordId::new(id).ok()?;
+    let (resource, company) = match value {
+        Value::Company(_) => (AccountingResource::Companies, CompanyId::new(id.as_str()).ok()?),
+        Value::Customer(customer) => (AccountingResource::Customers, customer.company_id.clone()),
+        Value::Account(account) => (AccountingResource::Accounts, account.company_id.clone()),
+        _ => return None,
+    };
+    Some(Subject { in_company: resource != AccountingResource::Companies, resource, company, id })
+}
+
+/// The lists of a task.
+pub(in crate::records::task) struct Pages {
+    accounting: Accounting,
+    payroll: Option<Payroll>,
+    order_by: String,
+    remembered: HashMap<List, Mutex<Remembered>>,
+    /// Pages that may be asked for at once.
+    slots: Arc<Semaphore>,
+    room: Room,
+    refusals: Refusals,
+    /// What readings of lists of companies remember.
+    pub(super) load: Load,
+}
+
+type Remembered = VecDeque<(Asked, Arc<Fetched>)>;
+
+impl Pages {
+    pub(in crate::records::task) fn new(
+        accounting: Accounting,
+        payroll: Option<Payroll>,
+        order_by: String,
+        slots: Arc<Semaphore>,
+    ) -> Self {
+        let spanning = List::ALL.into_iter().filter(|list| list.spans_companies());
+        let remembered = spanning.map(|list| (list, Mutex::default())).collect();
+        Self {
+            accounting,
+            payroll,
+            order_by,
+            remembered,
+            slots,
+            room: Room::new(ROOM),
+            refusals: Refusals::default(),
+            load: Load::default(),
+        }
+    }
+
+    /// Reads a page, or gives one that was read; whether the provider was asked.
+    pub(super) async fn read(&self, asked: &Asked) -> Result<(Arc<Fetched>, bool), api::Error> {
+        let Some(remembered) = self.remembered.get(&asked.list) else {
+            let mut room = self.room.reserve().await;
+            let mut page = self.fetch(asked).await?;
+            if let Some(room) = &mut room {
+                self.room.settle(room, page.rows.iter().map(|row| row.raw.len()).sum());
+            }
+            page.room = room;
+            return Ok((Arc::new(fit(page, asked.sent_after)), true));
+        };
+        // Held meanwhile: whoever waits for the same page gets this one.
+        let mut remembered = remembered.lock().await;
+        let is_same = |known: &Asked| {
+            (known.number, known.size, &known.filter) == (asked.number, asked.size, &asked.filter)
+        };
+        let known = remembered
+            .iter()
+            .find(|(known, page)| is_same(known) && page.seen.sent >= asked.sent_after)
+            .map(|(_, page)| Arc::clone(page));
+        if let Some(page) = known {
+            return Ok((page, false));
+        }
+        if let Some(refused) = self.refusals.get(asked) {
+            return Ok((Arc::new(refused), false));
+        }
+        let page = self.refusals.note(asked, self.fetch(asked).await)?;
+        let is_early = page.seen.sent < asked.sent_after;
+        let page = Arc::new(fit(page, asked.sent_after));
+        if is_early {
+            return Ok((page, true));
+        }
+        remembered.retain(|(known, _)| !is_same(known));
+        if remembered.len() == REMEMBERED {
+            remembered.pop_front();
+        }
+        remembered.push_back((asked.clone(), Arc::clone(&page)));
+        Ok((page, true))
+    }
+
+    /// Whether the provider answers, if not to this: the shortest page of the same list, or of another, can be read.
+    pub(super) async fn answers(&self, asked: &Asked) -> bool {
+        let is_answer = |read: Result<(), api::Error>| match read {
+            Ok(()) => true,
+            Err(error) => matches!(error.reach(), api::Reach::Record | api::Reach::Company),
+        };
+        let shortest = Asked { number: 1, size: 1, filter: None, ..asked.clone() };
+        if is_answer(self.fetch(&shortest).await.map(drop)) {
+            return true;
+        }
+        let companies = Asked { list: List::Companies, company: None, ..shortest };
+        // Payroll is elsewhere.
+        asked.list != List::Payroll && is_answer(self.fetch(&companies).await.map(drop))
+    }
+
+    /// Reads a page.
+    async fn fetch(&self, asked: &Asked) -> Result<Fetched, api::Error> {
+        // Nobody closes it.
+        let _slot = self.slots.acquire().await;
+        let page = PageRequest { number: asked.number, size: asked.size };
+        let ask = CallOptions::within(asked.priority, LIMIT);
+        match (asked.list, &asked.company) {
+            (List::Customers, Some(company)) => {
+                self.accounting.customers(company, page, &ask).await.map(fetched)
+            }
+            (List::Accounts, Some(company)) => {
+                self.accounting.accounts(company, page, &ask).await.map(fetched)
+            }
+            (List::Payroll, _) => {
+                let Some(payroll) = &self.payroll else {
+                    // The list is not read without its grant: see where runs are planned.
+                    let seen = Seen::unreadable(page.number, page.size, "no grant", 0);
+                    return Ok(Fetched::without_rows(seen));
+                };
+                let (filter, order_by) = (asked.filter.as_deref(), Some(self.order_by.as_str()));
+                payroll.companies(PayrollRequest { page, filter, order_by }, &ask).await.map(fetched)
+            }
+            (List::Companies | List::Customers | List::Accounts, _) => {
+                self.accounting.companies(page, &ask).await.map(fetched)
+            }
+        }
+    }
+}
+
+/// A page that was asked for just now is later than what was read before, also where another machine's clock, which was ahead, has
+/// written when that was.
+fn fit(mut page: Fetched, sent_after: i64) -> Fetched {
+    let early = sent_after.saturating_sub(page.seen.sent).max(0);
+    page.seen.sent = page.seen.sent.saturating_add(early);
+    page.seen.answered = page.seen.answered.saturating_add(early);
+    page
+}
+
+/// What a reading has to know of a page, and its rows.
+fn fetched<T: Into<Value>>(page: Page<T>) -> Fetched {
+    let Page { number, asked, rows, raw, total, times, base, widest } = page;
+    let content = api::page_hash(&raw);
+    let mut seen = Seen {
+        number,
+        asked,
+        rows: Arc::default(),
+        problem: None,
+        base,
+        widest,
+        total: match total {
+            Total::Reported(told) => Some(told.total_count),
+            Total::Absent | Total::Unreadable => None,
+        },
+        content,
+        sent: micros(times.sent),
+        answered: micros(times.answered),
+        date: times.date.map(micros),
+        cached: times.age.is_some(),
+        ends: false,
+    };
+    let (mut fresh, mut kept) = (Vec::with_capacity(rows.len()), Vec::with_capacity(rows.len()));
+    for (place, (row, raw)) in rows.into_iter().zip(raw).enumerate() {
+        let value: Value = row.into();
+        let changed_at = changed_at(&value);
+        let hash = |version: Option<&Version>| version.map_or(0, |one| row_hash(&one.to_string()) as u64);
+        if let Some(row) = Fresh::new(&value, raw.clone()) {
+            kept.push(Row { id: row.hash, version: hash(row.version.as_ref()), changed_at });
+            fresh.push(row);
+        } else if is_template(&value) {
+            // Nothing to publish, and a row of the list all the same.
+            let (text, version) = (String::from_utf8_lossy(&raw), value.version().ok().flatten());
+            let id = row_hash(&format!("{TEMPLATE}/{text}"));
+            kept.push(Row { id, version: hash(version.as_ref()), changed_at });
+        } else {
+            let problem = format!("row {} of page {number} has no id", place + 1);
+            seen.problem.get_or_insert(problem);
+        }
+    }
+    seen.rows = kept.into();
+    Fetched { rows: fresh, seen, room: None }
+}
+
+fn is_template(value: &Value) -> bool {
+    // An empty id counts as none.
+    matches!(value, Value::Account(account)
+        if value.record_id().is_none() && account.state.as_deref() == Some(TEMPLATE))
+}
+
+fn changed_at(value: &Value) -> Option<i64> {
+    match value {
+        Value::Company(company) => company.version_at,
+        Value::Customer(customer) => customer.version_at,
+        Value::Account(account) => account.version_at,
+        Value::PayrollCompany(company) => company.last_update_at,
+        _ => None,
+    }
+}
+
+fn micros(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use model::{Account, Company, Customer, PayrollCompany};
+
+    use super::*;
+
+    fn reserve(room: &Room) -> Option<Taken> {
+        room.reserve().now_or_never().flatten()
+    }
+
+    /// A page of one row, as the provider sends it.
+    fn page<T: Into<Value>>(json: &'static str, read: impl Fn(&[u8]) -> Result<T, Error>) -> Page<T> {
+        let raw = Bytes::from_static(json.as_bytes());
+        let times = api::ReadTimes { sent: UNIX_EPOCH, answered: UNIX_EPOCH, date: None, age: None };
+        let rows = vec![read(&raw).unwrap()];
+        Page {
+            number: 1,
+            asked: 10,
+            rows,
+            raw: vec![raw],
+            total: Total::Absent,
+            times,
+            base: Some(1),
+            widest: 0,
+        }
+    }
+
+    #[test]
+    fn a_row_is_written_as_what_it_was_when_its_page_was_read_and_known_by_what_readings_remember() {
+        let company = CompanyId::new("c:1").unwrap();
+        let account = r#"{"correlationId":"a/\u0062","sequenceVersion":7,"state":"Enabled","other":{"a":[1]},"other":2}"#;
+        let customer = r#"{"name":"N","correlationId":"b","sequenceVersion":"0012","unknown":null}"#;
+        let own = r#"{"correlationId":"c:1","sequenceVersion":"9","name":"C"}"#;
+        let payroll = r#"{"companyCode":17,"lastUpdate":"2026-01-01T00:00:00","more":1.50}"#;
+        let pages = [
+            (
+                fetched(page(account, |row| Account::from_json(row, &company))),
+                Account::from_json(account.as_bytes(), &company).unwrap().into(),
+            ),
+            (
+                fetched(page(customer, |row| Customer::from_json(row, &company))),
+                Customer::from_json(customer.as_bytes(), &company).unwrap().into(),
+            ),
+            (fetched(page(own, Company::from_json)), Company::from_json(own.as_bytes()).unwrap().into()),
+            (
+                fetched(page(payroll, PayrollCompany::from_json)),
+                PayrollCompany::from_json(payroll.as_bytes()).unwrap().into(),
+            ),
+        ];
+        for (page, value) in pages {
+            let value: Value = value;
+            let [row] = &page.rows[..] else { panic!("one row: {page:?}") };
+
+            assert_eq!(*row.value().unwrap(), value);
+            assert_eq!(row.key, value.key().unwrap());
+            assert_eq!(row.version, value.version().unwrap());
+            assert_eq!(row.hash, page.seen.rows[0].id);
+            assert_eq!(row.hash, row_hash(&value.record_id().unwrap()));
+            let is_payroll = matches!(value, Value::PayrollCompany(_));
+            assert_eq!(row.subject.is_none(), is_payroll, "only payroll cannot be read by id");
+            if let Some(subject) = &row.subject {
+                assert_eq!((subject.key(), subject.topic()), (row.key.clone(), value.topic()));
+            }
+        }
+    }
+
+    #[test]
+    fn a_page_is_not_asked_for_until_there_is_room_for_one_like_the_last() {
+        let room = Room::new(2 * UNKNOWN);
+        let (first, second) = (reserve(&room), reserve(&room));
+
+        assert!(first.is_some() && second.is_some(), "there was room");
+        assert!(reserve(&room).is_none(), "there was none for it");
+
+        drop(first);
+        assert!(reserve(&room).is_some(), "there is room again");
+    }
+
+    #[test]
+    fn what_lists_remember_is_counted_until_each_is_over() {
+        let task = Load::default();
+        let (mut one, mut other) = (task.another(), task.another());
+
+        one.set(MOST_REMEMBERED - 1);
+        one.set(MOST_REMEMBERED / 2);
+        other.set(MOST_REMEMBERED / 2 - 1);
+        assert!(!task.is_much());
+        other.set(MOST_REMEMBERED / 2);
+        assert!(task.is_much());
+
+        drop(one);
+        assert!(!task.is_much());
+        assert_eq!(task.all.load(Ordering::Relaxed), MOST_REMEMBERED / 2);
+    }
+
+    #[test]
+    fn a_page_that_is_smaller_gives_back_what_it_does_not_need_and_the_next_take_less() {
+        let room = Room::new(UNKNOWN);
+        let mut first = reserve(&room).unwrap();
+        assert!(reserve(&room).is_none());
+
+        for _ in 0..50 {
+            room.settle(&mut first, 10 << 10);
+        }
+
+        let others: Vec<Taken> = std::iter::from_fn(|| reserve(&room)).collect();
+        assert!(others.len() > 20, "{} pages of 10 KiB in {UNKNOWN}", others.len());
+    }
+
+    #[test]
+    fn a_page_that_is_larger_waits_for_nobody_and_keeps_others_from_being_asked_for() {
+        let room = Room::new(3 * UNKNOWN);
+        let (mut first, mut second) = (reserve(&room).unwrap(), reserve(&room).unwrap());
+
+        room.settle(&mut first, (2 * UNKNOWN as usize) << 10);
+        room.settle(&mut second, 1 << 40);
+
+        assert_eq!(first.num_permits(), 2 * UNKNOWN as usize);
+        assert_eq!(second.num_permits(), UNKNOWN as usize, "more than there is");
+        assert!(reserve(&room).is_none());
+        drop(second);
+        assert!(reserve(&room).is_none(), "pages are known to be large by now");
+        drop(first);
+        assert!(reserve(&room).is_some());
+    }
+}

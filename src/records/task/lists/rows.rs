@@ -1,0 +1,590 @@
+//! Rows against the fence: what of a page is written.
+
+use std::{collections::HashMap, sync::Arc};
+
+use bytes::Bytes;
+
+use model::{Comparison, Difference, Key, List, Origin, Rank, Run, RunKind, SequenceVersion, Stamp, Version};
+
+use super::{
+    comparing::{Suspect, difference},
+    pages::Fresh,
+    topic::{Holds, View, digest},
+};
+use crate::{
+    plugin,
+    publish::{Failure, Original, Stage},
+    records::enrich::{Batch, Cause, Change, Content, Desk, Entry, Event, Parked, Source, Subject, Wanted},
+};
+
+/// Rows of one page below the fence that are looked at by id.
+const MOST_BELOW: usize = 20;
+
+/// What a row is read for.
+#[derive(Clone, Copy)]
+pub(super) struct Context<'a> {
+    pub(super) run: &'a Run,
+    pub(super) list: List,
+    /// A row is less than its record.
+    pub(super) is_thin: bool,
+    pub(super) now: i64,
+    /// What waits already.
+    pub(super) desk: &'a Desk,
+    /// What the topic holds, for who compares.
+    pub(super) view: Option<&'a View>,
+    /// Rows that may be looked at again.
+    pub(super) room: usize,
+}
+
+/// What became of the rows of a page.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub(super) rows: u64,
+    pub(super) published: u64,
+    /// Rows that seem to differ, for who compares.
+    pub(super) suspects: Vec<(Key, Suspect)>,
+    /// What differs for sure, and what of it is mended.
+    pub(super) differences: Vec<(Difference, bool)>,
+    /// Rows whose content was compared.
+    pub(super) contents: u64,
+    /// Rows that nobody can compare.
+    pub(super) unusable: u64,
+    /// Records that are to be read by id.
+    pub(super) parked: Vec<Parked>,
+    /// Records of which more was published than the row shows.
+    pub(super) below: Vec<(Wanted, Event)>,
+    /// Records that reads have shown less of than was published, and of which the row does not.
+    pub(super) not_below: Vec<Subject>,
+}
+
+/// What the batch itself writes comes before what the fence has.
+pub(super) struct Compared<'a> {
+    written: HashMap<Key, Stamp>,
+    stored: &'a Stored<'a>,
+}
+
+/// Finds what the fence has for a key.
+pub(super) type Stored<'a> = dyn Fn(&Key) -> Result<Option<Stamp>, plugin::Failure> + 'a;
+
+impl<'a> Compared<'a> {
+    /// After what is in the batch.
+    pub(super) fn new(batch: &Batch, stored: &'a Stored<'a>) -> Self {
+        let stamps = batch.entries.iter().filter_map(|entry| {
+            let subject = entry.subject.as_ref()?;
+            Some((subject.fence_key(), entry.stamp()?.clone()))
+        });
+        Self { written: stamps.collect(), stored }
+    }
+
+    /// What guards a key from now on.
+    pub(super) fn put(&mut self, key: Key, stamp: Stamp) {
+        self.written.insert(key, stamp);
+    }
+
+    pub(super) fn stored(&self, key: &Key) -> Result<Option<Stamp>, plugin::Failure> {
+        match self.written.get(key) {
+            Some(stamp) => Ok(Some(stamp.clone())),
+            None => (self.stored)(key),
+        }
+    }
+
+    /// Adds a record that was read by id, if it is newer.
+    pub(super) fn add_record(&mut self, batch: &mut Batch, mut entry: Entry) -> Result<(), plugin::Failure> {
+        let Some(subject) = &entry.subject else { return Ok(()) };
+        let key = subject.fence_key();
+        let before = self.stored(&key)?;
+        for change in &mut entry.changes {
+            if let Change::Publish { stamp, .. } = change {
+                *stamp = Stamp::reading(stamp.version.clone(), stamp.rank, before.as_ref());
+            }
+        }
+        entry.compare_again(before.as_ref());
+        if let Some(stamp) = entry.stamp() {
+            self.written.insert(key, stamp.clone());
+            batch.entries.push(entry);
+        }
+        Ok(())
+    }
+
+    /// Asks the desk to read a record that does not tell its version, where it is not what was published. What a list has read may be
+    /// older than what an event has led to since, and nothing would say so; the desk reads one thing of a record at a time.
+    pub(super) fn ask_for(&self, entry: &Entry, now: i64) -> Result<Option<Parked>, plugin::Failure> {
+        let (Some(subject), Some(stamp)) = (&entry.subject, entry.stamp()) else { return Ok(None) };
+        let before = self.stored(&subject.fence_key())?;
+        // Of one that tells its own version, or is deleted, nothing can be told.
+        let is_news = before.is_none_or(|before| {
+            let is_untold = matches!(before.version, Version::Content { .. }) && !before.deleted;
+            is_untold && !stamp.version.has_content_of(&before.version)
+        });
+        Ok(is_news.then(|| listed(subject.clone(), None, Event::clone(&entry.event), now)))
+    }
+
+    /// Whether a record was read by id as far as it was published at least.
+    pub(super) fn reaches(&self, entry: &Entry) -> Result<bool, plugin::Failure> {
+        let (Some(subject), Some(stamp)) = (&entry.subject, entry.stamp()) else { return Ok(false) };
+        let before = self.stored(&subject.fence_key())?;
+        Ok(before.is_some_and(|before| stamp.version.reaches(&before)))
+    }
+
+    /// Adds the rows that are newer.
+    pub(super) fn add_rows<'r>(
+        &mut self,
+        batch: &mut Batch,
+        context: Context<'_>,
+        rows: impl Iterator<Item = &'r Fresh>,
+    ) -> Result<Tally, plugin::Failure> {
+        let mut tally = Tally::default();
+        for row in rows {
+            tally.rows += 1;
+            self.add_row(batch, context, row, &mut tally)?;
+        }
+        Ok(tally)
+    }
+
+    fn add_row(
+        &mut self,
+        batch: &mut Batch,
+        context: Context<'_>,
+        row: &Fresh,
+        tally: &mut Tally,
+    ) -> Result<(), plugin::Failure> {
+        let is_compared = context.run.kind == RunKind::Verify;
+        let Some(version) = row.version.clone() else {
+            tally.unusable += 1;
+            if is_compared {
+                tally.differences.push((Difference::Unversioned, false));
+            } else {
+                batch.entries.push(unversioned(context, row));
+            }
+            return Ok(());
+        };
+        let key = Key::fence(context.list.topic(), &row.key);
+        let before = self.stored(&key)?;
+        let stamp = Stamp::reading(version, Rank::List, before.as_ref());
+        let comparison = stamp.against(before.as_ref());
+        // Whatever it was read for: who compares writes nothing, and has seen it all the same.
+        if before.as_ref().is_some_and(|before| stamp.version.reaches(before))
+            && let Some(subject) = row.subject.as_ref().filter(|subject| context.desk.is_suspected(subject))
+        {
+            tally.not_below.push(subject.clone());
+        }
+        if is_compared && !tally.compare(context, row, &stamp, before.as_ref()) {
+            return Ok(());
+        }
+        match comparison {
+            comparison if comparison.publishes() && context.is_thin => {
+                if let Some(parked) = parked(context, row, &stamp).map(|parked| context.desk.merged(parked)) {
+                    batch.entries.push(entry_of_parked(parked.clone()));
+                    tally.parked.push(parked);
+                    // A second row of it asks for no less.
+                    self.written.insert(key, stamp);
+                }
+            }
+            comparison if comparison.publishes() => {
+                batch.entries.push(entry_of_row(context, row, stamp.clone()));
+                self.written.insert(key, stamp);
+                tally.published += 1;
+            }
+            Comparison::Older | Comparison::BehindDelete => {
+                base::metrics::row_was_old();
+                if tally.below.len() < MOST_BELOW
+                    && let Some(subject) = row.subject.clone()
+                {
+                    let floor = stamp.version.number().cloned();
+                    let wanted = Wanted { subject, floor, is_delete: false };
+                    tally.below.push((wanted, Arc::new(source(context, &alone(row)))));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl Tally {
+    /// Takes down how a row differs. Whether it is to be written: not before it was looked at again, unless there are too many.
+    fn compare(&mut self, context: Context<'_>, row: &Fresh, stamp: &Stamp, before: Option<&Stamp>) -> bool {
+        let holds = context.view.map_or(Holds::Unknown, |view| view.get(&row.key));
+        let value = if context.is_thin { None } else { row.value().ok() };
+        let digest = value.map(|value| digest(&value));
+        let is_content = digest.is_some() && holds != Holds::Unknown;
+        let Some(kind) = difference(stamp, digest, before, holds) else {
+            self.contents += u64::from(is_content);
+            return false;
+        };
+        if self.suspects.len() < context.room {
+            self.contents += u64::from(is_content);
+            let subject = row.subject.clone();
+            let kept = subject.is_none().then(|| Box::new(alone(row)));
+            let stamp = stamp.clone();
+            let suspect = Suspect { kind, stamp, digest, subject, row: kept, stored: None, written_at: None };
+            self.suspects.push((row.key.clone(), suspect));
+            return false;
+        }
+        let comparison = stamp.against(before);
+        if comparison == Comparison::Same {
+            // The topic may have it by now: nothing is said of it.
+            return false;
+        }
+        let mends = context.run.repair && comparison.publishes();
+        self.differences.push((kind, mends));
+        mends
+    }
+}
+
+/// What an entry of a row writes.
+pub(super) fn entry_of_row(context: Context<'_>, row: &Fresh, stamp: Stamp) -> Entry {
+    let change = Change::Publish { value: row.content(), stamp, size: row.raw.len(), over: None };
+    let event = Arc::new(source(context, row));
+    Entry::new(row.subject.clone(), event, vec![change], Vec::new())
+}
+
+/// What an entry of a record that was read by id writes, if it can be used. `told` is the version that its row tells, where there
+/// is one: that counts for a record that does not tell its own.
+pub(super) fn entry_of_record(
+    run: &Run,
+    subject: &Subject,
+    json: &Bytes,
+    told: Option<&SequenceVersion>,
+) -> Option<Entry> {
+    let value = subject.record(json).ok()??;
+    let stamp = Stamp::reading(value.version_or(told), Rank::ById, None);
+    let key = Bytes::copy_from_slice(subject.key().as_str().as_bytes());
+    let event = Arc::new(Source {
+        original: Original { key, value: json.clone(), place: None },
+        id: format!("{}/{}", run.id, subject.fence_key()),
+        trace: None,
+        received_at: run.requested_at,
+        happened_at: run.requested_at,
+        origin: origin(run),
+    });
+    let value = Content::Value(Arc::new(value));
+    let change = Change::Publish { value, stamp, size: json.len(), over: None };
+    Some(Entry::new(Some(subject.clone()), event, vec![change], Vec::new()))
+}
+
+/// What an entry writes of a record that is to be read by id.
+pub(super) fn entry_of_parked(parked: Parked) -> Entry {
+    let (subject, event) = (parked.subject.clone(), Event::clone(&parked.event));
+    Entry::new(Some(subject), event, vec![Change::Park(Box::new(parked))], Vec::new())
+}
+
+fn origin(run: &Run) -> Origin {
+    match run.kind {
+        RunKind::Verify if run.repair => Origin::Repair,
+        RunKind::Repair => Origin::Repair,
+        RunKind::Snapshot | RunKind::Verify => Origin::Snapshot,
+    }
+}
+
+/// Where a row comes from, as the headers of its record say.
+fn source(context: Context<'_>, row: &Fresh) -> Source {
+    Source {
+        original: Original {
+            key: Bytes::copy_from_slice(row.key.as_str().as_bytes()),
+            value: row.raw.clone(),
+            place: None,
+        },
+        id: format!("{}/{}/{}", context.run.id, context.list, row.key),
+        trace: None,
+        received_at: context.now,
+        happened_at: context.now,
+        origin: origin(context.run),
+    }
+}
+
+/// A row that may wait for long, and must not keep its whole page meanwhile.
+fn alone(row: &Fresh) -> Fresh {
+    Fresh { raw: Bytes::copy_from_slice(&row.raw), ..row.clone() }
+}
+
+fn parked(context: Context<'_>, row: &Fresh, stamp: &Stamp) -> Option<Parked> {
+    let event = Arc::new(source(context, &alone(row)));
+    Some(listed(row.subject.clone()?, stamp.version.number().cloned(), event, context.now))
+}
+
+/// A record that a list shows and the desk is to read, from now on.
+fn listed(subject: Subject, floor: Option<SequenceVersion>, event: Event, now: i64) -> Parked {
+    Parked {
+        subject,
+        floor,
+        deleted: None,
+        cause: Cause::Listed,
+        since: now,
+        due: now,
+        gone_since: None,
+        below_since: None,
+        event,
+    }
+}
+
+/// A row whose version cannot be compared is kept, and told of.
+fn unversioned(context: Context<'_>, row: &Fresh) -> Entry {
+    let message = match row.value().and_then(|value| value.version()) {
+        Err(error) => error.to_string(),
+        Ok(_) => "the row has no version, so that nobody can tell whether it is the newest".to_owned(),
+    };
+    let class = "model::Error::Unversioned";
+    let failure = Failure { stage: Stage::Read, class, message, causes: Vec::new() };
+    Entry::new(None, Arc::new(source(context, row)), vec![Change::DeadLetter(failure)], Vec::new())
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{CompanyId, Customer, Epoch, Value};
+
+    use super::*;
+
+    fn run(kind: RunKind) -> Run {
+        serde_json::from_value(serde_json::json!({
+            "connector": "records", "id": "r", "kind": kind.name(), "lists": ["customers"],
+            "requestedBy": "test", "requestedAt": 1,
+        }))
+        .unwrap()
+    }
+
+    fn row(id: &str, version: &str) -> Fresh {
+        let raw = format!(r#"{{"correlationId":"{id}","sequenceVersion":{version}}}"#);
+        let company = CompanyId::new("c").unwrap();
+        let value: Value = Customer::from_json(raw.as_bytes(), &company).unwrap().into();
+        Fresh::new(&value, raw.into()).unwrap()
+    }
+
+    fn stamp(version: &str, rank: Rank, deleted: bool) -> Stamp {
+        Stamp { epoch: Epoch(3), version: version.parse().unwrap(), rank, deleted }
+    }
+
+    /// With nothing on it.
+    fn desk() -> Desk {
+        Desk::new(crate::records::enrich::rules())
+    }
+
+    fn context<'a>(run: &'a Run, is_thin: bool, desk: &'a Desk) -> Context<'a> {
+        Context { run, list: List::Customers, is_thin, now: 7, desk, view: None, room: 1 }
+    }
+
+    /// What is stored of record `a`, and what becomes of a row of it.
+    fn add(kind: RunKind, is_thin: bool, stored: Option<&Stamp>, rows: &[Fresh]) -> (Batch, Tally) {
+        let (run, mut batch) = (run(kind), Batch::default());
+        let desk = desk();
+        let context = context(&run, is_thin, &desk);
+        let stored = |_: &Key| Ok(stored.cloned());
+        let tally = Compared::new(&batch, &stored).add_rows(&mut batch, context, rows.iter()).unwrap();
+        (batch, tally)
+    }
+
+    fn writes_nothing(batch: &Batch) -> bool {
+        let Batch { entries, offsets, first, state, certificates } = batch;
+        entries.is_empty()
+            && offsets.is_empty()
+            && first.is_empty()
+            && state.is_empty()
+            && certificates.is_empty()
+    }
+
+    #[test]
+    fn only_a_row_that_is_newer_is_written_and_in_the_epoch_that_stands() {
+        let table = [
+            (None, 1),
+            (Some(stamp("8", Rank::ById, false)), 1),
+            (Some(stamp("8", Rank::ById, true)), 1),
+            (Some(stamp("9", Rank::List, false)), 0),
+            (Some(stamp("9", Rank::ById, false)), 0),
+            (Some(stamp("10", Rank::ById, false)), 0),
+            (Some(stamp("9", Rank::ById, true)), 0),
+        ];
+        for (stored, published) in table {
+            let (batch, tally) = add(RunKind::Snapshot, false, stored.as_ref(), &[row("a", r#""9""#)]);
+
+            assert_eq!((batch.entries.len() as u64, tally.published), (published, published), "{stored:?}");
+            let epoch = stored.as_ref().map_or(Epoch(0), |stored| stored.epoch);
+            assert!(batch.entries.iter().all(|entry| entry.stamp().unwrap().epoch == epoch));
+            assert!(batch.entries.iter().all(|entry| entry.event.origin == Origin::Snapshot));
+        }
+    }
+
+    #[test]
+    fn of_two_rows_of_one_record_the_newer_is_written_last_whatever_their_order() {
+        for (rows, published) in
+            [([row("a", r#""8""#), row("a", r#""9""#)], 2), ([row("a", r#""9""#), row("a", r#""8""#)], 1)]
+        {
+            let (batch, tally) = add(RunKind::Snapshot, false, None, &rows);
+
+            assert_eq!(tally.published, published);
+            let last = batch.entries.last().unwrap().stamp().unwrap();
+            assert_eq!(last.version.to_string(), "9");
+        }
+    }
+
+    #[test]
+    fn a_row_that_is_newer_than_what_its_batch_writes_comes_after_it_and_an_older_one_not_at_all() {
+        let (run, mut batch) = (run(RunKind::Snapshot), Batch::default());
+        let subject = row("a", r#""9""#).subject.unwrap();
+        let json = Bytes::from_static(br#"{"correlationId":"a","sequenceVersion":"9"}"#);
+        batch.entries.push(entry_of_record(&run, &subject, &json, None).unwrap());
+        let desk = desk();
+        let context = context(&run, false, &desk);
+        let none = |_: &Key| Ok(None);
+
+        let rows = [row("a", r#""8""#), row("a", r#""9""#), row("a", r#""10""#)];
+        let tally = Compared::new(&batch, &none).add_rows(&mut batch, context, rows.iter()).unwrap();
+
+        assert_eq!((tally.published, batch.entries.len()), (1, 2));
+        assert_eq!(batch.entries[1].stamp().unwrap().version.to_string(), "10");
+    }
+
+    #[test]
+    fn a_thin_row_that_is_newer_asks_for_its_record() {
+        let (batch, tally) = add(RunKind::Snapshot, true, None, &[row("a", r#""9""#)]);
+
+        assert_eq!((tally.published, tally.parked.len()), (0, 1));
+        assert!(matches!(&batch.entries[0].changes[..], [Change::Park(parked)]
+            if parked.cause == Cause::Listed && parked.floor == SequenceVersion::parse("9").ok()));
+    }
+
+    /// One that waits to see whether the provider went back in a record.
+    fn suspecting(subject: &Subject) -> Desk {
+        let (run, mut desk) = (run(RunKind::Snapshot), desk());
+        let event = Arc::new(source(context(&run, false, &desk), &row("a", r#""5""#)));
+        desk.adopt(Parked {
+            subject: subject.clone(),
+            floor: SequenceVersion::parse("5").ok(),
+            deleted: None,
+            cause: Cause::Below,
+            since: 1,
+            due: 2,
+            gone_since: None,
+            below_since: Some(1),
+            event,
+        });
+        desk
+    }
+
+    #[test]
+    fn a_row_that_shows_what_was_published_clears_a_suspicion_whatever_it_was_read_for() {
+        let suspected = row("a", r#""9""#).subject.unwrap();
+        let desk = suspecting(&suspected);
+        for kind in [RunKind::Snapshot, RunKind::Verify, RunKind::Repair] {
+            for (version, deleted, is_cleared) in [
+                (r#""8""#, false, false),
+                (r#""9""#, false, true),
+                (r#""10""#, false, true),
+                (r#""9""#, true, false),
+                (r#""10""#, true, true),
+            ] {
+                let (run, mut batch) = (run(kind), Batch::default());
+                let stored = |_: &Key| Ok(Some(stamp("9", Rank::ById, deleted)));
+                let rows = [row("a", version), row("b", version)];
+
+                let context = context(&run, false, &desk);
+                let tally =
+                    Compared::new(&batch, &stored).add_rows(&mut batch, context, rows.iter()).unwrap();
+
+                let cleared: &[Subject] = if is_cleared { std::slice::from_ref(&suspected) } else { &[] };
+                assert_eq!(tally.not_below, cleared, "{kind:?} {version} {deleted}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_record_that_was_read_by_id_for_a_list_is_held_against_what_was_published() {
+        let run = run(RunKind::Repair);
+        let subject = row("a", r#""9""#).subject.unwrap();
+        let json = Bytes::from_static(br#"{"correlationId":"a","sequenceVersion":"9"}"#);
+        let entry = entry_of_record(&run, &subject, &json, None).unwrap();
+        let reached = |stored: &Stored<'_>| Compared::new(&Batch::default(), stored).reaches(&entry).unwrap();
+
+        for (stored, reaches) in [("8", true), ("9", true), ("10", false)] {
+            let stored = |_: &Key| Ok(Some(stamp(stored, Rank::ById, false)));
+
+            assert_eq!(reached(&stored), reaches);
+        }
+        assert!(!reached(&|_: &Key| Ok(None)), "nothing was published");
+    }
+
+    #[test]
+    fn a_known_record_without_version_is_read_again_only_if_it_differs() {
+        let run = run(RunKind::Repair);
+        let subject = row("a", r#""9""#).subject.unwrap();
+        let entry =
+            |json: &'static [u8]| entry_of_record(&run, &subject, &Bytes::from_static(json), None).unwrap();
+        let (one, other) = (entry(br#"{"tradeName":"one"}"#), entry(br#"{"tradeName":"other"}"#));
+        let untold = one.stamp().unwrap().clone();
+        for (stored, entry, is_asked) in [
+            (None, &one, true),
+            (Some(untold.clone()), &one, false),
+            (Some(untold.clone()), &other, true),
+            (Some(Stamp { deleted: true, ..untold }), &other, false),
+            // It tells its own version: nothing tells whether the other is newer.
+            (Some(stamp("9", Rank::ById, false)), &other, false),
+        ] {
+            let guard = |_: &Key| Ok(stored.clone());
+            let found = Compared::new(&Batch::default(), &guard).ask_for(entry, 7);
+
+            assert_eq!(found.unwrap().is_some(), is_asked, "{stored:?}");
+        }
+    }
+
+    #[test]
+    fn a_row_that_waits_to_be_read_by_id_does_not_keep_its_page_in_memory() {
+        let alone = row("a", r#""9""#);
+        // As rows come: each is a piece of its page.
+        let page = Bytes::from([&alone.raw[..], &[b' '; 1_000]].concat());
+        let row = Fresh { raw: page.slice(..alone.raw.len()), ..alone };
+        let newer = stamp("10", Rank::ById, false);
+
+        let (_, below) = add(RunKind::Snapshot, false, Some(&newer), std::slice::from_ref(&row));
+        let (_, thin) = add(RunKind::Snapshot, true, None, std::slice::from_ref(&row));
+
+        let (below, parked) = (below.below.first().unwrap(), thin.parked.first().unwrap());
+        for event in [&below.1, &parked.event] {
+            let kept = &event.original.value;
+            assert_eq!(kept, &row.raw);
+            assert!(!page.as_ptr_range().contains(&kept.as_ptr()), "it holds all of its page");
+        }
+    }
+
+    #[test]
+    fn a_comparison_writes_nothing_and_keeps_what_seems_to_differ() {
+        use Difference::{Ahead, Behind, Deleted, Missing};
+        let table = [
+            (None, Some(Missing)),
+            (Some(stamp("8", Rank::ById, false)), Some(Behind)),
+            (Some(stamp("9", Rank::ById, false)), None),
+            (Some(stamp("10", Rank::ById, false)), Some(Ahead)),
+            (Some(stamp("9", Rank::ById, true)), Some(Deleted)),
+        ];
+        for (stored, kind) in table {
+            let (batch, tally) = add(RunKind::Verify, false, stored.as_ref(), &[row("a", r#""9""#)]);
+
+            assert!(writes_nothing(&batch) && tally.differences.is_empty());
+            assert_eq!(tally.suspects.first().map(|(_, suspect)| suspect.kind), kind, "{stored:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_too_much_to_be_looked_at_again_is_counted_at_once_and_mended_if_that_is_wanted() {
+        let rows = [row("a", r#""9""#), row("b", r#""9""#)];
+        let (batch, tally) = add(RunKind::Verify, false, None, &rows);
+        assert_eq!((tally.suspects.len(), &tally.differences[..]), (1, &[(Difference::Missing, false)][..]));
+        assert!(writes_nothing(&batch));
+
+        let (run, mut batch) = (Run { repair: true, ..run(RunKind::Verify) }, Batch::default());
+        let (desk, none) = (desk(), |_: &Key| Ok(None));
+        let mut compared = Compared::new(&batch, &none);
+        let tally = compared.add_rows(&mut batch, context(&run, false, &desk), rows.iter()).unwrap();
+
+        assert_eq!((tally.suspects.len(), &tally.differences[..]), (1, &[(Difference::Missing, true)][..]));
+        assert_eq!((tally.published, batch.entries.len()), (1, 1));
+        assert_eq!(batch.entries[0].event.origin, Origin::Repair);
+    }
+
+    #[test]
+    fn a_row_without_a_version_that_can_be_compared_is_a_dead_letter() {
+        for version in ["null", r#""x""#] {
+            let (batch, _) = add(RunKind::Snapshot, false, None, &[row("a", version)]);
+
+            assert!(matches!(&batch.entries[0].changes[..], [Change::DeadLetter(_)]), "{version}");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! What a run waits for: in its progress, which `snapshots show` prints, and in the log.
+
+use std::collections::BTreeMap;
+
+use model::{AccountingResource, ShardState, Wanted};
+
+use super::{Active, Job, Lists, Part, Stage};
+
+/// How often runs are looked at, and for how long a list waits before it is named; microseconds.
+const EVERY: i64 = 10_000_000;
+/// How often a run that still waits is logged again; microseconds.
+const LOGGED_EVERY: i64 = 60_000_000;
+/// Reasons that are named.
+const NAMED: usize = 3;
+
+/// When runs were last looked at, and logged.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    looked_at: Option<i64>,
+    logged_at: Option<i64>,
+}
+
+impl Lists {
+    /// Says of each run what it waits for, or that it goes on.
+    pub(super) fn tell_waiting(&mut self, now: i64) {
+        if self.told.looked_at.is_some_and(|at| now < at.saturating_add(EVERY)) {
+            return;
+        }
+        self.told.looked_at = Some(now);
+        let is_logged = self.told.logged_at.is_none_or(|at| now >= at.saturating_add(LOGGED_EVERY));
+        let held = (now < self.held_until).then_some(self.held_why.as_deref()).flatten();
+        for (run, active) in &mut self.runs {
+            if active.wanted != Wanted::Running || active.progress.state != ShardState::Running {
+                continue;
+            }
+            let jobs = self.jobs.values().filter(|job| job.run.id == *run);
+            let failures = self.shared.failures.all();
+            let reason =
+                held.map(|why| format!("all lists wait: {why}")).or_else(|| reason(jobs, &failures, now));
+            let has_changed = reason != active.progress.reason;
+            log(&self.shared.task.connector, self.shard, active, reason.as_deref(), has_changed, is_logged);
+            if has_changed {
+                active.progress.reason = reason;
+                self.ready.push_back(Part::standing(run));
+            }
+        }
+        if is_logged {
+            self.told.logged_at = Some(now);
+        }
+    }
+}
+
+fn log(connector: &str, shard: i32, active: &Active, reason: Option<&str>, changed: bool, again: bool) {
+    let run = &active.run.id;
+    match (reason, &active.progress.reason) {
+        (Some(reason), before) if again || changed && before.is_none() => {
+            tracing::warn!(connector, shard, %run, reason, "a run waits");
+        }
+        (None, Some(_)) => tracing::info!(connector, shard, %run, "a run goes on"),
+        _ => {}
+    }
+}
+
+/// Why lists of a run do not go on; `None` where none waits.
+fn reason<'a>(
+    jobs: impl Iterator<Item = &'a Job>,
+    failures: &BTreeMap<AccountingResource, String>,
+    now: i64,
+) -> Option<String> {
+    let mut records: BTreeMap<AccountingResource, usize> = BTreeMap::new();
+    let mut reasons = Vec::new();
+    for job in jobs {
+        let is_long = now.saturating_sub(job.answered.max(job.started_at)) >= EVERY;
+        match &job.stage {
+            Stage::Compare if is_long => {
+                for subject in &job.asked_for {
+                    *records.entry(subject.resource).or_default() += 1;
+                }
+            }
+            Stage::Pages | Stage::Asking if is_long => reasons.extend(job.problem.clone()),
+            _ => {}
+        }
+    }
+    let waits = records.into_iter().map(|(resource, count)| {
+        let why = failures.get(&resource).map(|why| format!(": {why}")).unwrap_or_default();
+        format!("{count} records of {resource} that rows of its lists show have to be read by id{why}")
+    });
+    let mut all: Vec<String> = waits.chain(reasons).collect();
+    let more = all.len().saturating_sub(NAMED);
+    all.truncate(NAMED);
+    if more > 0 {
+        all.push(format!("and {more} more"));
+    }
+    (!all.is_empty()).then(|| format!("waits: {}", all.join("; ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use model::{CompanyId, List, RecordId, Run};
+
+    use super::{
+        super::{super::state::Collection, What},
+        *,
+    };
+    use crate::records::enrich::Subject;
+
+    fn job(stage: Stage) -> Job {
+        let run: Run = serde_json::from_value(serde_json::json!({
+            "connector": "records", "id": "r", "lists": ["customers"], "requestedBy": "test", "requestedAt": 1,
+        }))
+        .unwrap();
+        let company = CompanyId::new("c").unwrap();
+        let collection = Collection {
+            run: run.id.clone(),
+            asked_at: 1,
+            list: List::Customers,
+            company: Some(company.clone()),
+        };
+        let resource = AccountingResource::Customers;
+        let subject = Subject { resource, company, id: RecordId::new("r").unwrap(), in_company: true };
+        let job = Job::new(Arc::new(run), What::List(collection), 0);
+        Job { stage, asked_for: vec![subject], problem: Some("page 3 answered 500".to_owned()), ..job }
+    }
+
+    #[test]
+    fn a_run_says_what_it_waits_for_and_why() {
+        let failures = BTreeMap::from([(AccountingResource::Customers, "answered 403".to_owned())]);
+        for (stage, now, expected) in [
+            (Stage::Compare, EVERY - 1, None),
+            (
+                Stage::Compare,
+                EVERY,
+                Some(
+                    "waits: 1 records of customers that rows of its lists show have to be read by id: answered 403",
+                ),
+            ),
+            (Stage::Pages, EVERY, Some("waits: page 3 answered 500")),
+            (Stage::Ending, EVERY, None),
+        ] {
+            assert_eq!(reason([job(stage)].iter(), &failures, now).as_deref(), expected);
+        }
+    }
+
+    #[test]
+    fn a_reason_names_a_few_lists() {
+        let jobs: Vec<Job> = (0..5).map(|_| job(Stage::Pages)).collect();
+
+        let reason = reason(jobs.iter(), &BTreeMap::new(), EVERY).unwrap();
+
+        assert!(reason.ends_with("; and 2 more"), "{reason}");
+    }
+}

@@ -1,0 +1,334 @@
+//! What is committed of lists with the batch of their shard, and what follows from that.
+
+use std::{collections::HashSet, sync::Arc};
+
+use bytes::Bytes;
+
+use base::metrics;
+use model::{Difference, Key, List, Progress, RunId, RunKind, ShardState, Version};
+
+use super::{
+    Active, Ended, FORGOTTEN_AT_ONCE, LOOK, Lists, NAMED, Part, Stage, Written,
+    comparing::{Comparing, Finding, Looked},
+    job::Answer,
+    rows::{self, Compared},
+    topic::Holds,
+};
+use crate::{
+    config::connector::Rows,
+    plugin::Failure,
+    records::{
+        enrich::{Batch, Desk},
+        fence::Shelf,
+        task::{
+            micros,
+            state::{self, Collection},
+            taking::unreadable,
+        },
+    },
+};
+
+impl Lists {
+    /// Adds what there is to a batch, at most so many bytes of it.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub(in crate::records::task) fn add_to(
+        &mut self,
+        batch: &mut Batch,
+        (shelf, desk): (&Shelf, &Desk),
+        room: usize,
+        now: i64,
+    ) -> Result<(), Failure> {
+        let stored = |key: &Key| shelf.get(key).map_err(unreadable);
+        let mut compared = Compared::new(batch, &stored);
+        let mut taken = 0;
+        let mut runs: Vec<RunId> = Vec::new();
+        while let Some(part) = self.ready.front() {
+            if taken > 0 && taken + part.bytes > room {
+                break;
+            }
+            taken += part.bytes;
+            let Some(part) = self.ready.pop_front() else { break };
+            self.waiting_bytes = self.waiting_bytes.saturating_sub(part.bytes);
+            self.add_part(batch, &part, &mut compared, desk, now)?;
+            if !runs.contains(&part.run) {
+                runs.push(part.run.clone());
+            }
+            self.committing.push(part);
+        }
+        let forgotten = take_forgotten(&mut self.forgotten, self.ready.is_empty());
+        batch.state.extend(forgotten.into_iter().map(|key| (key, None)));
+        for run in runs {
+            let current: Vec<_> = self.jobs.values().filter(|job| job.run.id == run).collect();
+            let current = current.iter().filter_map(|job| job.progress()).take(NAMED).collect();
+            let Some(active) = self.runs.get_mut(&run) else { continue };
+            (active.progress.updated_at, active.progress.current) = (now, current);
+            if active.progress.state.is_over() {
+                active.progress.current.clear();
+            }
+            batch.state.push((active.progress.key(), Some(state::json(&active.progress))));
+        }
+        Ok(())
+    }
+
+    /// Adds what became of rows. Of what is given up that is in the batch that says so, or before: whoever goes on with a list must not
+    /// take it for published.
+    pub(in crate::records::task) fn add_counts(&mut self, batch: &mut Batch) {
+        let counted = self.jobs.values_mut().filter_map(|job| job.take_counts(self.shard));
+        batch.state.extend(counted.map(|(key, counts)| (key, Some(counts))));
+    }
+
+    fn add_part(
+        &mut self,
+        batch: &mut Batch,
+        part: &Part,
+        compared: &mut Compared<'_>,
+        desk: &Desk,
+        now: i64,
+    ) -> Result<(), Failure> {
+        let Some(active) = self.runs.get_mut(&part.run) else { return Ok(()) };
+        let run = Arc::clone(&active.run);
+        let mut shown = Vec::new();
+        match &part.what {
+            Written::State(records) => batch.state.extend(records.iter().cloned()),
+            Written::Record(entry) => {
+                let tells_version =
+                    !entry.stamp().is_some_and(|stamp| matches!(stamp.version, Version::Content { .. }));
+                if !tells_version {
+                    let parked = compared.ask_for(entry, now)?.map(|parked| desk.merged(parked));
+                    if let Some(parked) = parked {
+                        batch.entries.push(rows::entry_of_parked(parked.clone()));
+                        let job = part.job.and_then(|number| self.jobs.get_mut(&number));
+                        job.into_iter().for_each(|job| job.asked_for.push(parked.subject.clone()));
+                        self.adopting.push(parked);
+                    }
+                    return Ok(());
+                }
+                let suspected = entry.subject.as_ref().filter(|subject| desk.is_suspected(subject));
+                if let Some(subject) = suspected
+                    && compared.reaches(entry)?
+                {
+                    self.not_below.push(subject.clone());
+                }
+                let before = batch.entries.len();
+                compared.add_record(batch, (**entry).clone())?;
+                let published = (batch.entries.len() - before) as u64;
+                active.progress.published += published;
+                if let Some(job) = part.job.and_then(|number| self.jobs.get_mut(&number)) {
+                    job.count(published, 0);
+                }
+            }
+            Written::End { certificate, state, ended } => {
+                batch.state.extend(state.iter().cloned());
+                let asked_at = run.requested_at;
+                batch.certificates.extend(certificate.as_deref().map(|one| (one.clone(), asked_at)));
+                // With its certificate, and not before: it must not be counted twice.
+                let Ended { certified, vanished, unread, absent, unoffered } = *ended;
+                active.progress.ended += 1;
+                active.progress.certified += certified;
+                active.progress.vanished += vanished;
+                active.progress.unread += unread;
+                active.progress.absent += absent;
+                active.progress.unoffered += unoffered;
+                let list = part.job.and_then(|number| self.jobs.get(&number)?.list());
+                active.progress.accounts_proved |= list == Some(List::Accounts) && certified > 0;
+                active.progress.companies_proved |= list == Some(List::Companies) && certified > 0;
+                if run.kind == RunKind::Verify {
+                    Difference::Vanished.count(&mut active.progress.differences, vanished);
+                }
+            }
+            Written::Found(suspects) => {
+                let Some(list) = part.job.and_then(|number| self.jobs.get(&number)?.list()) else {
+                    return Ok(());
+                };
+                let context =
+                    rows::Context { run: &run, list, is_thin: false, now, desk, view: None, room: 0 };
+                let before = batch.entries.len();
+                for suspect in suspects {
+                    compared.add_found(batch, context, suspect)?.count(&mut active.progress);
+                }
+                active.progress.published += (batch.entries.len() - before) as u64;
+            }
+            Written::Looked(looked) => {
+                let Some(job) = part.job.and_then(|number| self.jobs.get_mut(&number)) else { return Ok(()) };
+                let (subject, answer) = &**looked;
+                if let Answer::There(json) = answer
+                    && desk.is_suspected(subject)
+                    && let Some(entry) = rows::entry_of_record(&run, subject, json, None)
+                    && compared.reaches(&entry)?
+                {
+                    self.not_below.push(subject.clone());
+                }
+                let view = job.list().and_then(|list| self.views.get(&(run.id.clone(), list)));
+                let holds = view.map_or(Holds::Unknown, |view| view.get(&subject.key()));
+                let Some(comparing) = &mut job.comparing else { return Ok(()) };
+                let may_wait = comparing.may_wait(micros(self.shared.source.enrich.park_after), now);
+                let suspect = comparing.suspect(&subject.key());
+                let looked = Looked { suspect, subject, answer, holds, may_wait };
+                let before = batch.entries.len();
+                let found = compared.add_looked(batch, &run, &looked)?;
+                found.count(&mut active.progress);
+                active.progress.published += (batch.entries.len() - before) as u64;
+                if let (Finding::Again, Stage::Missing(missing)) = (found, &mut job.stage) {
+                    missing.waiting.push_back((subject.company.clone(), subject.id.clone(), 1));
+                    job.due = now.saturating_add(LOOK);
+                }
+            }
+            Written::Page { fetched, mark, shown: compared_before } => {
+                let Some(job) = part.job.and_then(|number| self.jobs.get_mut(&number)) else { return Ok(()) };
+                let Some(collection) = job.collection().cloned() else { return Ok(()) };
+                let is_thin = match self.shared.source.snapshot.rows {
+                    Rows::Thin => collection.list.resource().is_some(),
+                    Rows::Full => false,
+                    // What nobody could compare may be less than its record.
+                    Rows::Probe => {
+                        let probe = self.state.probes.get(&collection.list);
+                        collection.list.resource().is_some() && probe.is_none_or(|probe| probe.thin)
+                    }
+                };
+                let is_own =
+                    |key: &Key| !collection.list.spans_companies() || self.shared.shard_of(key) == self.shard;
+                let view = self.views.get(&(run.id.clone(), collection.list));
+                let room = job.comparing.as_ref().map_or(0, Comparing::room);
+                let context =
+                    rows::Context { run: &run, list: collection.list, is_thin, now, desk, view, room };
+                let own = fetched.rows.iter().filter(|row| is_own(&row.key));
+                if collection.list == List::Companies {
+                    let companies = own.clone().filter_map(|row| Some(&row.subject.as_ref()?.company));
+                    shown.extend(companies.filter(|company| active.plan.show(company)).cloned());
+                }
+                let own = own.filter(|row| !compared_before.contains(&row.key));
+                let tally = compared.add_rows(batch, context, own)?;
+                job.count(tally.published, tally.unusable);
+                active.progress.pages += 1;
+                active.progress.rows += tally.rows;
+                active.progress.published += tally.published;
+                active.progress.contents += tally.contents;
+                for (kind, is_mended) in tally.differences {
+                    let progress = &mut active.progress;
+                    kind.count(if is_mended { &mut progress.repaired } else { &mut progress.differences }, 1);
+                }
+                if let Some(comparing) = &mut job.comparing {
+                    comparing.add(tally.suspects);
+                }
+                metrics::list_rows(collection.list.name(), tally.rows);
+                job.asked_for.extend(tally.parked.iter().map(|parked| parked.subject.clone()));
+                self.adopting.extend(tally.parked);
+                self.looking_back.extend(tally.below);
+                self.not_below.extend(tally.not_below);
+                batch.state.push((mark.0.clone(), Some(mark.1.clone())));
+            }
+        }
+        if run.kind != RunKind::Verify {
+            // Who compares does so from the first page on, whatever was read before.
+            let kept = shown.iter().map(|company| active.plan.shown_as(company).page(self.shard, 0));
+            batch.state.extend(kept.map(|key| (key, Some(Bytes::from_static(b"{}")))));
+        }
+        self.plan_companies(&run.id, shown);
+        Ok(())
+    }
+
+    /// The batch is committed.
+    pub(in crate::records::task) fn committed(&mut self, desk: &mut Desk, now: i64) {
+        for parked in self.adopting.drain(..) {
+            desk.adopt_row(parked, now);
+        }
+        for (wanted, event) in self.looking_back.drain(..) {
+            desk.look_back(wanted, event, now);
+        }
+        for subject in self.not_below.drain(..) {
+            desk.not_below(&subject);
+        }
+        for part in std::mem::take(&mut self.committing) {
+            let Some(number) = part.job else {
+                self.end_if_done(&part.run, now);
+                continue;
+            };
+            let Some(job) = self.jobs.get_mut(&number) else { continue };
+            job.unwritten = job.unwritten.saturating_sub(1);
+            if let Written::End { .. } = part.what {
+                let collection = job.collection().cloned();
+                self.jobs.remove(&number);
+                if let Some(active) = self.runs.get_mut(&part.run) {
+                    active.open = active.open.saturating_sub(1);
+                }
+                self.state.over.extend(collection);
+                self.end_if_done(&part.run, now);
+            }
+        }
+    }
+
+    /// A run whose last list is over is over, once that is written.
+    pub(super) fn end_if_done(&mut self, run: &RunId, now: i64) {
+        let Some(active) = self.runs.get_mut(run) else { return };
+        if active.progress.state.is_over() {
+            // It is written: that was the last of it.
+            let is_written = !self.ready.iter().any(|part| part.run == *run);
+            if is_written && let Some(active) = self.runs.remove(run) {
+                self.state.over.retain(|collection| collection.run != *run);
+                self.state.progress.insert(run.clone(), active.progress);
+            }
+            return;
+        }
+        if active.is_read() && active.strangers.is_empty() {
+            (active.progress.state, active.progress.ended_at) = (ShardState::Ended, Some(now));
+            if let Some(why) = active.plan.unknown(active.progress.companies_proved) {
+                // As one list that is not proved: nobody knows how many there are.
+                active.progress.lists += 1;
+                active.progress.ended += 1;
+                active.progress.reason = Some(format!(
+                    "lists of companies that nobody knows of were not read; the list of companies cannot be relied on: {why}"
+                ));
+            }
+            if active.progress.unoffered > 0 && active.progress.reason.is_none() {
+                active.progress.reason = Some(
+                    "the provider does not offer the list of accounts: nothing is proved of accounts"
+                        .to_owned(),
+                );
+            }
+            self.forgotten.extend(kept_of(active, &self.state.over, self.shard));
+            let Progress { lists, certified, rows, published, .. } = active.progress;
+            tracing::info!(connector = &*self.shared.task.connector, shard = self.shard, %run, lists, certified, rows,
+                published, "a run is over in this shard");
+            self.ready.push_back(Part::standing(run));
+        }
+    }
+}
+
+/// What the state topic has of a run beside what it has of its lists.
+pub(super) fn kept_of(active: &Active, done: &HashSet<Collection>, shard: i32) -> Vec<Key> {
+    let run = &active.run;
+    let is_kept = run.kind != RunKind::Verify;
+    let shown = active.plan.kept().filter(|_| is_kept).map(|collection| collection.page(shard, 0));
+    let over = done.iter().filter(|one| is_kept && one.run == run.id).map(|one| one.over(shard));
+    let again = run.known.iter().map(|resource| (run.id.clone(), run.requested_at, *resource));
+    let cursors = again.map(|again| state::cursor(shard, &again));
+    shown.chain(over).chain(cursors).collect()
+}
+
+/// Keys that are removed with a batch: none before all else is in it, since that nobody needs them any more has to be written, too.
+/// Otherwise whoever has the shard next would go on with a run of which something is missing.
+fn take_forgotten(forgotten: &mut Vec<Key>, is_all_written: bool) -> Vec<Key> {
+    let count = if is_all_written { forgotten.len().min(FORGOTTEN_AT_ONCE) } else { 0 };
+    forgotten.drain(..count).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_run_has_kept_is_removed_with_the_word_that_it_is_over_and_not_before() {
+        let keys: Vec<Key> =
+            (0..=FORGOTTEN_AT_ONCE).map(|number| Key::state("page", &[&number.to_string()])).collect();
+        let mut forgotten = keys.clone();
+
+        assert_eq!(take_forgotten(&mut forgotten, false), [], "a part waits: it may be that word");
+        let first = take_forgotten(&mut forgotten, true);
+        let rest = take_forgotten(&mut forgotten, true);
+
+        assert_eq!((first.len(), rest.len()), (FORGOTTEN_AT_ONCE, 1), "a batch has its bounds");
+        assert_eq!([first, rest].concat(), keys);
+    }
+}

@@ -1,0 +1,454 @@
+//! A task of a `RecordSource`: the shards it owns, what they read, and the one transaction in which all of it becomes visible.
+//!
+//! ```text
+//! event topics ─▶ Reader ─▶ Shard: Desk ─▶ read by id ─▶ fence ─▶ one transaction: values, fences, parked, offsets, batch id
+//!   one consumer      └──▶ Shard: …          │ slots of the task
+//!                                            └ Directory: which companies there are
+//! ```
+//!
+//! Task `i` of `n` has the shards `s` with `s mod n = i`; a shard is a partition number, the same of every topic of the prefix.
+//!
+//! - A shard is written by the one who has taken its transactional id last; the broker refuses everybody before.
+//! - What a shard knows is what can be read of it: offsets, fences and state are read to their end once the id is taken. The
+//!   store on this disk is a cache of the fences.
+//! - What was fetched and not committed is forgotten with the instance; its events are read again.
+//! - A task that is paused lets go of all its shards.
+//!
+//! On failure of one shard all of the task's end with it, and the supervisor begins anew: what passes by itself is tried again, what
+//! needs a person is told with the remedy.
+
+mod committing;
+mod directory;
+mod encoding;
+mod gauges;
+mod lists;
+mod proof;
+mod reader;
+mod runs;
+mod shard;
+mod state;
+mod taking;
+mod turns;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use parking_lot::Mutex;
+use tokio::{
+    sync::{OnceCell, Semaphore, watch},
+    task::JoinSet,
+};
+use tokio_util::sync::CancellationToken;
+
+use base::retry::Chain;
+use kafka::partition_of;
+use model::{AccountingResource, Key, List, Moment, Partitioning};
+use provider::{
+    api::{self, Accounting, Rates},
+    auth::Area,
+};
+
+use self::{
+    directory::Directory,
+    lists::{Orders, Pages},
+    proof::Proofs,
+    reader::{InHand, Reader},
+    runs::Follower,
+    shard::Shard,
+};
+
+use crate::{
+    avro,
+    config::{
+        Connector, RecordSource,
+        connector::{Mode, record::MOST_SHARDS},
+    },
+    logins::access::Party,
+    plugin::{Failure, Task, unable},
+    publish::{self, DeadLetters, Layout, Preparer},
+    records::{enrich::Rules, fence::Fences},
+    state::ledger::Handle,
+};
+
+/// Records of one task under way, over all its shards; each may have [`LEAST_OPEN`].
+const MOST_OPEN: usize = 20_000;
+const LEAST_OPEN: usize = 100;
+/// Records of one task that may be parked; each shard may have ten times [`LEAST_OPEN`].
+const MOST_PARKED: usize = 200_000;
+/// Shards that are taken at the same time.
+const TAKING: usize = 8;
+/// How often one record is looked back at.
+const LOOK_BACK: Duration = Duration::from_secs(3_600);
+
+/// What all shards of a task share.
+struct Shared {
+    task: Arc<Task>,
+    source: RecordSource,
+    preparer: Preparer,
+    dead_letters: DeadLetters,
+    accounting: Accounting,
+    answers: Answers,
+    failures: Failures,
+    proofs: Proofs,
+    directory: Directory,
+    decoder: avro::Decoder,
+    /// The newest published version of each key, on this disk.
+    fences: Fences,
+    in_hand: InHand,
+    /// Reads of this task at once.
+    slots: Arc<Semaphore>,
+    /// Cloned by every shard that reads nothing and waits for a slot.
+    starving: Arc<()>,
+    /// Pages, and reads for their sake, at once: events have the last quarter for themselves.
+    page_slots: Arc<Semaphore>,
+    pages: Pages,
+    /// Runs that are asked for.
+    orders: watch::Receiver<Orders>,
+    /// Once pages may be read: whether every change after them is heard of, or nobody could say so in time.
+    stream: watch::Receiver<Option<bool>>,
+    /// Shards of this task.
+    shards: Vec<i32>,
+    /// Where records have been published, once somebody has looked.
+    published: OnceCell<BTreeSet<(AccountingResource, i32)>>,
+}
+
+/// What the accounting API has answered to whoever of a task has asked it for a record: who fails meanwhile fails alone. Lists do not
+/// count: what serves them may be there while all reads by id fail.
+#[derive(Debug, Default)]
+struct Answers(AtomicU64);
+
+impl Answers {
+    /// Something that was asked for has come, or not. Also one that says no to what was asked for answers.
+    fn note<T>(&self, asked: &Result<T, api::Error>) {
+        let is_answer = match asked {
+            Ok(_) => true,
+            // What cannot be asked for was not.
+            Err(api::Error { cause: api::Cause::Unaddressable, .. }) => false,
+            Err(error) => error.reach() == api::Reach::Record,
+        };
+        if is_answer {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Why the last read by id of each resource failed, for those who wait for it.
+#[derive(Debug, Default)]
+struct Failures(Mutex<BTreeMap<AccountingResource, String>>);
+
+impl Failures {
+    /// A record of a resource was read, or not.
+    fn note<T>(&self, resource: AccountingResource, read: &Result<T, api::Error>) {
+        let mut failures = self.0.lock();
+        match read {
+            Ok(_) => drop(failures.remove(&resource)),
+            Err(error) => drop(failures.insert(resource, Chain(error).to_string())),
+        }
+    }
+
+    fn all(&self) -> BTreeMap<AccountingResource, String> {
+        self.0.lock().clone()
+    }
+}
+
+/// Runs a task until it is cancelled. `tasks` is how many the connector has.
+///
+/// # Errors
+/// Why it cannot go on.
+pub(super) async fn run(
+    task: Task,
+    source: RecordSource,
+    tasks: u32,
+    stream: watch::Receiver<Option<bool>>,
+    fences: Fences,
+) -> Result<(), Failure> {
+    let mut paused = task.paused.clone();
+    let task = Arc::new(task);
+    while task.resumed(&mut paused).await {
+        let stop = task.cancel.child_token();
+        let mut working = pin!(work(&task, &source, tasks, &stream, &fences, &stop));
+        tokio::select! {
+            ended = &mut working => return ended,
+            // Where the supervisor is gone nobody pauses it any more, and it works on.
+            Ok(()) = paused.changed() => stop.cancel(),
+        }
+        // What is being committed ends; nothing else begins.
+        working.await?;
+    }
+    Ok(())
+}
+
+async fn work(
+    task: &Arc<Task>,
+    source: &RecordSource,
+    tasks: u32,
+    stream: &watch::Receiver<Option<bool>>,
+    fences: &Fences,
+    stop: &CancellationToken,
+) -> Result<(), Failure> {
+    let (orders, followed) = watch::channel(Orders::default());
+    let beginning = begin(task, source, tasks, stream.clone(), fences, followed);
+    let Some(begun) = stop.run_until_cancelled(beginning).await else { return Ok(()) };
+    let Some((shared, shards, handle)) = begun? else {
+        // There are more tasks than shards.
+        task.started();
+        stop.cancelled().await;
+        return Ok(());
+    };
+    task.started();
+    let ending = stop.child_token();
+    let mut parts: JoinSet<Result<(), Failure>> = JoinSet::new();
+    let (reader, inboxes) = Reader::new(Arc::clone(&shared), &shards);
+    // Only what lists show is wanted, once: nothing that happens later.
+    if source.snapshot.mode != Mode::InitialOnly {
+        parts.spawn(reader.run(ending.clone()));
+    }
+    // Where nothing is asked for without a person, nothing waits for a login either.
+    let payroll = source.snapshot.lists.contains(&List::Payroll) && source.snapshot.mode != Mode::NoData;
+    let grants = task.tools.access.grants();
+    let payroll = payroll.then(|| grants.watch(&source.provider, Area::Payroll, &task.connector));
+    let follower = Follower {
+        task: Arc::clone(task),
+        source: source.clone(),
+        handle,
+        orders,
+        begun_at: now(),
+        payroll,
+        waits: None,
+    };
+    parts.spawn(follower.run(ending.clone()));
+    // Companies are read with the login for accounting.
+    if !source.is_payroll_only() {
+        parts.spawn(shared.directory.clone().run(shared.accounting.clone(), ending.clone()));
+    }
+    for (shard, inbox) in shards.into_iter().zip(inboxes) {
+        parts.spawn(shard.run(inbox, ending.clone()));
+    }
+    let mut ended: Result<(), Failure> = Ok(());
+    while let Some(part) = parts.join_next().await {
+        let part = part.unwrap_or_else(|error| {
+            Err(Failure::passing("Panicked", format!("a part of the task ended by itself: {error}")))
+        });
+        // The first says why, and what needs a person does so before all that passes; the others end because of it.
+        let is_worse = |failure: &Failure| match &ended {
+            Ok(()) => true,
+            Err(known) => known.retry.is_retriable() && !failure.retry.is_retriable(),
+        };
+        if let Err(failure) = part
+            && is_worse(&failure)
+        {
+            ended = Err(failure);
+        }
+        ending.cancel();
+    }
+    task.tools.recorder.lags_no_more();
+    ended
+}
+
+/// Everything a task needs before its first event; `None` where no shard is its own.
+async fn begin(
+    task: &Arc<Task>,
+    source: &RecordSource,
+    tasks: u32,
+    stream: watch::Receiver<Option<bool>>,
+    fences: &Fences,
+    orders: watch::Receiver<Orders>,
+) -> Result<Option<(Arc<Shared>, Vec<Shard>, Handle)>, Failure> {
+    let tools = &task.tools;
+    let store = &tools.store;
+    // Whoever reads payroll beside accounting goes on without a login for payroll: that list waits.
+    let area = if source.is_payroll_only() { Area::Payroll } else { Area::Accounting };
+    let mut login = tools.access.grants().watch(&source.provider, area, &task.connector);
+    if login.problem().is_some() {
+        login.catch_up().await;
+        if let Some(error) = login.problem() {
+            return Err(unable("records cannot be read", "events wait until it can go on", &error));
+        }
+    }
+    let connector = Connector::RecordSource(Box::new(source.clone()));
+    let layout = Layout { create: tools.worker.topic_creation, ..Layout::of(&connector) };
+    let opened = publish::open(&layout, &store.admin, &store.ids).await.map_err(unopened)?;
+    let partitions = opened.preparer.partitions();
+    if partitions > MOST_SHARDS {
+        let message = format!(
+            "the topics of this prefix have {partitions} partitions, and at most {MOST_SHARDS} can be kept"
+        );
+        return Err(Failure::permanent("TooManyPartitions", message, "use another topic.prefix"));
+    }
+    let number = i32::try_from(task.number).unwrap_or(i32::MAX);
+    let tasks = i32::try_from(tasks).unwrap_or(i32::MAX).max(1);
+    let own: Vec<i32> = (0..partitions).filter(|shard| shard % tasks == number).collect();
+    if own.is_empty() {
+        return Ok(None);
+    }
+    let party = Party { rates: Some(Rates::from(source)), ..Party::new(&task.connector, &source.provider) };
+    let unusable = |cause: api::Cause| {
+        let remedy = "correct provider.*, or what it refers to on this worker";
+        Failure::permanent("InvalidConfiguration", cause.to_string(), remedy)
+    };
+    let accounting = tools.access.accounting(&party).map_err(unusable)?;
+    let payroll = match source.snapshot.lists.contains(&List::Payroll) {
+        true => Some(tools.access.payroll(&party).map_err(unusable)?),
+        false => None,
+    };
+    let followed = tools.ledgers.of(&source.common.topic_prefix).await;
+    let followed = followed.map_err(|error| Failure {
+        retry: error.retry(),
+        ..Failure::passing("NotFollowed", Chain(&error).to_string())
+    })?;
+    let Some(handle) = followed else {
+        return Err(Failure::passing("NotFollowed", "the state topic of the prefix is not there yet"));
+    };
+    let page_slots = Arc::new(Semaphore::new((source.requests_in_flight * 3 / 4).max(1)));
+    let order_by = source.snapshot.payroll_order_by.clone();
+    let pages = Pages::new(accounting.clone(), payroll, order_by, Arc::clone(&page_slots));
+    let shared = Arc::new(Shared {
+        task: Arc::clone(task),
+        source: source.clone(),
+        // Never optional: an acknowledged event must not be lost because its record cannot be published.
+        dead_letters: opened.dead_letters_of(
+            &source.common.name,
+            task.number,
+            source.common.errors.logged,
+            &store.signer,
+        ),
+        preparer: opened.preparer,
+        accounting,
+        directory: Directory::new(
+            source.companies_refresh,
+            source.companies_max,
+            source.snapshot.page_size,
+            Arc::clone(&task.connector),
+            tools.recorder.clone(),
+        ),
+        answers: Answers::default(),
+        failures: Failures::default(),
+        proofs: Proofs::default(),
+        decoder: avro::Decoder::new(store.ids.registry().clone()),
+        fences: fences.clone(),
+        in_hand: InHand::of(&own),
+        slots: Arc::new(Semaphore::new(source.requests_in_flight.max(1))),
+        starving: Arc::default(),
+        page_slots,
+        pages,
+        orders,
+        stream,
+        shards: own.clone(),
+        published: OnceCell::new(),
+    });
+    let taking = own.into_iter().map(|shard| Shard::take(Arc::clone(&shared), shard));
+    // Each reads several topics: not all at once.
+    let mut shards: Vec<Shard> = futures::stream::iter(taking).buffer_unordered(TAKING).try_collect().await?;
+    shards.sort_by_key(Shard::number);
+    Ok(Some((shared, shards, handle)))
+}
+
+impl Shared {
+    /// The shard that a key belongs to.
+    fn shard_of(&self, key: &Key) -> i32 {
+        match key.partitioning() {
+            Partitioning::By(bytes) => partition_of(bytes, self.preparer.partitions()),
+            Partitioning::Shard(shard) => shard,
+        }
+    }
+
+    /// How long what could not be read waits, by how often it was tried.
+    fn wait(&self, tries: u32) -> i64 {
+        let (first, longest) = (micros(self.source.enrich.retry), micros(self.source.enrich.retry_max));
+        first.saturating_mul(1 << tries.min(20)).min(longest).max(1)
+    }
+
+    fn rules(&self) -> Rules {
+        let enrich = &self.source.enrich;
+        Rules {
+            window: micros(enrich.window),
+            retry_first: micros(enrich.retry),
+            retry_longest: micros(enrich.retry_max),
+            park_after: micros(enrich.park_after),
+            parked_first: micros(enrich.parked),
+            parked_longest: micros(enrich.parked_max),
+            horizon: micros(enrich.horizon),
+            tombstone_confirm: micros(self.source.tombstone_confirm),
+            epoch_confirm: micros(self.source.epoch_confirm),
+            look_back: micros(LOOK_BACK.min(self.source.epoch_confirm)),
+            most_open: (MOST_OPEN / self.shards.len().max(1)).max(LEAST_OPEN),
+            most_parked: (MOST_PARKED / self.shards.len().max(1)).max(10 * LEAST_OPEN),
+            // What would only wait for the company's own rate takes no slot, and half of them are left for others.
+            company_reads: (self.source.company_budget_per_second.ceil() as usize)
+                .clamp(1, self.source.requests_in_flight.div_ceil(2)),
+            brake_count: self.source.brake_count.into(),
+            brake_share: self.source.brake_percent / 100.0,
+        }
+    }
+}
+
+fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
+}
+
+fn now() -> i64 {
+    Moment::now().micros()
+}
+
+fn unopened(error: publish::Error) -> Failure {
+    let (message, retry) = (Chain(&error).to_string(), error.retry());
+    if retry.is_retriable() {
+        return Failure { retry, ..Failure::passing("NotOpened", message) };
+    }
+    let remedy = "put right what Kafka or the registry refuses";
+    Failure::permanent("NotOpened", message, remedy)
+}
+
+/// What the provider refuses for good.
+fn refused(error: &api::Error) -> Failure {
+    if let api::Cause::Access(error) = &error.cause {
+        return unable("records cannot be read", "events wait until it can go on", error);
+    }
+    let message = format!("records cannot be read: {}", Chain(error));
+    let remedy = "events wait until it can go on; correct what the provider refuses";
+    Failure::permanent("ProviderRefused", message, remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_of_what_was_asked_for_is_an_answer_and_neither_an_outage_nor_what_was_never_sent_is_one() {
+        let answers = Answers::default();
+        let error = |status, cause| {
+            let endpoint = api::Endpoint { method: "GET", path: "x".into() };
+            Err(api::Error {
+                endpoint,
+                status,
+                cause,
+                excerpt: None,
+                acted: api::Acted::No,
+                in_company: true,
+            })
+        };
+        for (asked, count) in [
+            (Ok(()), 1),
+            (error(Some(404), api::Cause::NotFound { by: api::AnsweredBy::Api }), 2),
+            (error(Some(503), api::Cause::Server { again: None }), 2),
+            (error(Some(403), api::Cause::Forbidden { by: api::AnsweredBy::Api }), 2),
+            (error(None, api::Cause::Unaddressable), 2),
+        ] {
+            answers.note(&asked);
+
+            assert_eq!(answers.count(), count, "{asked:?}");
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! Reads the event topics of all shards of a task with one consumer, and hands each event to its shard.
+//!
+//! - Events of a partition are handed over in their order, and a shard that has enough is not read for.
+//! - An offset that the broker has no more is told to the shard as a gap, and reading goes on with what there is.
+//!
+//! On failure: a registry that is away is waited for in place, so that order holds; what cannot be decoded is the shard's, as a dead
+//! letter.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    sync::mpsc,
+    time::{MissedTickBehavior, interval, sleep},
+};
+use tokio_util::sync::CancellationToken;
+
+use base::retry::{Backoff, Chain, Policy};
+use kafka::{Assignment, Consumer, ConsumerOptions, Received, Start};
+use model::{AccountingEvent, AccountingResource, GapCause, Origin, SchemaKind, Topic};
+
+use super::{Shared, now, shard::Shard};
+use crate::{
+    plugin::Failure,
+    publish::Original,
+    records::enrich::{Asked, Event, GapFound, Source, asked},
+};
+
+/// Events that may wait for a shard.
+const INBOX: usize = 512;
+/// Room that is left when no more is read for it: what was fetched already still comes.
+const RESERVE: usize = FETCHED + 44;
+/// Events that are fetched and not handed over yet.
+const FETCHED: usize = 256;
+/// Waits for a registry that is away.
+const REGISTRY: Policy =
+    Policy { first: Duration::from_millis(200), longest: Duration::from_secs(10), total: None };
+/// How often it is looked whether shards have room again.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What the reader hands to a shard: an event, or what replaces lost ones.
+#[derive(Debug)]
+pub(super) struct Input {
+    /// The resource whose topic it is from.
+    pub(super) lane: AccountingResource,
+    /// The offset behind it.
+    pub(super) next: i64,
+    pub(super) asked: Asked,
+    pub(super) event: Event,
+}
+
+/// When the event came that the reader has in its hand, and that its shard does not know of yet; by shard. It stays there while the
+/// registry is away.
+#[derive(Debug)]
+pub(super) struct InHand(BTreeMap<i32, AtomicI64>);
+
+impl InHand {
+    /// Nothing is later than all that comes.
+    const NOTHING: i64 = i64::MAX;
+
+    pub(super) fn of(shards: &[i32]) -> Self {
+        Self(shards.iter().map(|shard| (*shard, AtomicI64::new(Self::NOTHING))).collect())
+    }
+
+    /// When the one of a shard came, in microseconds since 1970.
+    pub(super) fn of_shard(&self, shard: i32) -> Option<i64> {
+        let came_at = self.0.get(&shard)?.load(Ordering::Relaxed);
+        (came_at != Self::NOTHING).then_some(came_at)
+    }
+
+    fn take(&self, shard: i32, came_at: i64) {
+        if let Some(place) = self.0.get(&shard) {
+            place.store(came_at, Ordering::Relaxed);
+        }
+    }
+
+    fn hand_on(&self, shard: i32) {
+        self.take(shard, Self::NOTHING);
+    }
+}
+
+/// A topic and shard.
+type Lane = (AccountingResource, i32);
+
+/// See the module's head.
+pub(super) struct Reader {
+    shared: Arc<Shared>,
+    inboxes: BTreeMap<i32, mpsc::Sender<Input>>,
+    /// Where each is read next.
+    positions: BTreeMap<Lane, Start>,
+    topics: BTreeMap<Arc<str>, AccountingResource>,
+    /// Shards that have enough.
+    paused: Vec<i32>,
+}
+
+impl Reader {
+    /// For these shards, and where each of them hears it.
+    pub(super) fn new(shared: Arc<Shared>, shards: &[Shard]) -> (Self, Vec<mpsc::Receiver<Input>>) {
+        let mut heard = Vec::new();
+        let (mut inboxes, mut positions) = (BTreeMap::new(), BTreeMap::new());
+        for shard in shards {
+            let (sender, receiver) = mpsc::channel(INBOX);
+            inboxes.insert(shard.number(), sender);
+            heard.push(receiver);
+            positions.extend(shard.starts().iter().map(|(lane, start)| ((*lane, shard.number()), *start)));
+        }
+        let topic = |resource| shared.preparer.topic_name(Topic::AccountingEvents(resource));
+        let resources = &shared.source.enrich_resources;
+        let topics = resources.iter().map(|resource| (topic(*resource), *resource)).collect();
+        (Self { shared, inboxes, positions, topics, paused: Vec::new() }, heard)
+    }
+
+    /// Reads until it is cancelled.
+    ///
+    /// # Errors
+    /// Kafka refuses it for good.
+    pub(super) async fn run(mut self, cancel: CancellationToken) -> Result<(), Failure> {
+        if self.positions.is_empty() {
+            cancel.cancelled().await;
+            return Ok(());
+        }
+        cancel.run_until_cancelled(self.read()).await.unwrap_or(Ok(()))
+    }
+
+    async fn read(&mut self) -> Result<(), Failure> {
+        loop {
+            let mut consumer = self.consumer().await?;
+            // Not begun anew with every record: there may be no lull.
+            let mut look = interval(LOOK);
+            look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            let error = loop {
+                let next = tokio::select! {
+                    next = consumer.next() => next,
+                    _ = look.tick(), if !self.paused.is_empty() => {
+                        self.resume(&consumer);
+                        continue;
+                    }
+                };
+                match next {
+                    Ok(kafka::Event::Record(record)) => self.hand_over(record, &consumer).await?,
+                    Ok(kafka::Event::End { .. }) => {}
+                    Err(error) => break error,
+                }
+            };
+            consumer.stop().await;
+            self.paused.clear();
+            match error {
+                kafka::Error::OffsetOutOfRange { ref topic, partition, offset, .. } => {
+                    self.lost(topic, partition, offset).await?;
+                }
+                error => return Err(Failure::kafka("read events", error)),
+            }
+        }
+    }
+
+    async fn consumer(&self) -> Result<Consumer, Failure> {
+        let assignment = |((resource, shard), start): (&Lane, &Start)| Assignment {
+            topic: self.shared.preparer.topic_name(Topic::AccountingEvents(*resource)),
+            partition: *shard,
+            start: *start,
+        };
+        let assignments = self.positions.iter().map(assignment).collect();
+        let options = ConsumerOptions {
+            buffer_records: FETCHED,
+            fetch_wait: ConsumerOptions::RESUME_WAIT,
+            ..ConsumerOptions::default()
+        };
+        let assigned = Consumer::assign(&self.shared.task.tools.kafka, assignments, &options).await;
+        assigned.map_err(|error| Failure::kafka("read events", error))
+    }
+
+    async fn hand_over(&mut self, record: Received, consumer: &Consumer) -> Result<(), Failure> {
+        let Some(&lane) = self.topics.get(&record.topic) else { return Ok(()) };
+        let (shard, next) = (record.partition, record.offset + 1);
+        self.positions.insert((lane, shard), Start::Offset(next));
+        let came_at = record.timestamp_ms.map_or_else(now, |millis| millis.saturating_mul(1_000));
+        self.shared.in_hand.take(shard, came_at);
+        let decoded = self.decode(&record).await;
+        let event = Arc::new(source(record, &decoded));
+        let asked = match decoded {
+            Ok(event) => self.placed(asked(event), shard),
+            Err(message) => Asked::Unusable("avro::Error", message),
+        };
+        self.send(shard, Input { lane, next, asked, event }).await?;
+        self.shared.in_hand.hand_on(shard);
+        let is_low = self.inboxes.get(&shard).is_some_and(|inbox| inbox.capacity() < RESERVE);
+        if is_low && !self.paused.contains(&shard) {
+            for resource in self.topics.keys() {
+                consumer.pause(resource, shard);
+            }
+            self.paused.push(shard);
+        }
+        Ok(())
+    }
+
+    /// What is in another partition than its company's is another shard's to write: two would write one key.
+    fn placed(&self, asked: Asked, shard: i32) -> Asked {
+        let Asked::Wanted(wanted) = &asked else { return asked };
+        let own = self.shared.shard_of(&wanted.subject.key());
+        if own == shard {
+            return asked;
+        }
+        let what =
+            format!("the event is in partition {shard}, and events of its company belong in partition {own}");
+        Asked::Unusable("enrich::Misplaced", what)
+    }
+
+    async fn send(&self, shard: i32, input: Input) -> Result<(), Failure> {
+        let Some(inbox) = self.inboxes.get(&shard) else { return Ok(()) };
+        // A shard that has ended says itself why.
+        inbox.send(input).await.map_err(|_| Failure::passing("Ended", format!("shard {shard} has ended")))
+    }
+
+    fn resume(&mut self, consumer: &Consumer) {
+        let (inboxes, topics) = (&self.inboxes, &self.topics);
+        self.paused.retain(|shard| {
+            let has_room = inboxes.get(shard).is_none_or(|inbox| inbox.capacity() > INBOX - 64);
+            if has_room {
+                for topic in topics.keys() {
+                    consumer.resume(topic, *shard);
+                }
+            }
+            !has_room
+        });
+    }
+
+    /// The event, or what is wrong with it.
+    async fn decode(&self, record: &Received) -> Result<AccountingEvent, String> {
+        let Some(value) = &record.value else { return Err("the event has no value".to_owned()) };
+        let mut backoff = Backoff::new(REGISTRY, record.offset.unsigned_abs());
+        loop {
+            let decoded = self.shared.decoder.decode_as(SchemaKind::AccountingEvent, value).await;
+            let error = match decoded {
+                Ok((_, event)) => return Ok(event),
+                Err(error) => error,
+            };
+            match backoff.next_wait(error.retry()) {
+                Some(wait) => {
+                    tracing::warn!(error = %Chain(&error), ?wait, "events wait for their schema");
+                    sleep(wait).await;
+                }
+                None => return Err(Chain(&error).to_string()),
+            }
+        }
+    }
+
+    /// What was there is not any more: the shard notes it, and reading goes on with the first there is.
+    async fn lost(&mut self, topic: &Arc<str>, partition: i32, offset: i64) -> Result<(), Failure> {
+        let Some(&lane) = self.topics.get(topic) else { return Ok(()) };
+        let kafka = &self.shared.task.tools.kafka;
+        let limit = Duration::from_secs(30);
+        let marks = kafka::watermarks(kafka, topic, &[partition], limit).await;
+        let marks = marks.map_err(|error| Failure::kafka("find where events begin", error))?;
+        let (low, high) = marks.get(&partition).copied().unwrap_or((0, 0));
+        if (low..=high).contains(&offset) {
+            // It is there again, or was not out of range but for a moment.
+            return Ok(());
+        }
+        let next = low;
+        tracing::error!(%topic, partition, offset, low, high, "events were removed before they were followed: a gap is opened");
+        let gap = GapFound {
+            cause: GapCause::Retention,
+            resource: lane,
+            company: None,
+            from: 0,
+            detail: format!(
+                "{topic} partition {partition}: offset {offset} was to be read, and there are {low} to {high}"
+            ),
+        };
+        let original =
+            Original { place: Some((topic.to_string(), partition, offset)), ..Original::default() };
+        let origin = Origin::Enrichment;
+        let at = now();
+        let source =
+            Source { original, id: String::new(), trace: None, received_at: at, happened_at: at, origin };
+        self.positions.insert((lane, partition), Start::Offset(next));
+        let (asked, event) = (Asked::Lost(gap), Arc::new(source));
+        self.send(partition, Input { lane, next, asked, event }).await
+    }
+}
+
+/// What is kept of a record.
+fn source(record: Received, event: &Result<AccountingEvent, String>) -> Source {
+    let header = |name: &str| {
+        let found = record.headers.iter().find(|(known, _)| known == name);
+        found.and_then(|(_, value)| std::str::from_utf8(value).ok())
+    };
+    let place = (record.topic.to_string(), record.partition, record.offset);
+    let id = header("tributary.id").map(str::to_owned);
+    let id = id.unwrap_or_else(|| format!("{}/{}/{}", place.0, place.1, place.2));
+    let trace = header("traceparent").and_then(|trace| trace.parse().ok());
+    let (received_at, happened_at) = match event {
+        Ok(event) => (event.received_at, event.happened_at()),
+        Err(_) => {
+            let at = record.timestamp_ms.unwrap_or_default().saturating_mul(1_000);
+            (at, at)
+        }
+    };
+    let original = Original {
+        key: record.key.clone().unwrap_or_default(),
+        value: record.value.clone().unwrap_or_default(),
+        place: Some(place),
+    };
+    Source { original, id, trace, received_at, happened_at, origin: Origin::Enrichment }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_reader_has_in_its_hand_is_known_to_its_shard_until_it_is_handed_on() {
+        let in_hand = InHand::of(&[0, 3]);
+        assert_eq!(in_hand.of_shard(3), None);
+
+        in_hand.take(3, 5);
+        in_hand.take(7, 5);
+        assert_eq!([0, 3, 7].map(|shard| in_hand.of_shard(shard)), [None, Some(5), None]);
+
+        in_hand.hand_on(3);
+        assert_eq!(in_hand.of_shard(3), None);
+    }
+}

@@ -1,0 +1,509 @@
+//! Which runs are asked for: the task follows them for its shards, and the first task of a connector asks for those that nobody asks
+//! for by hand.
+//!
+//! ```text
+//! state topic ─▶ runs and orders ─▶ Orders ─▶ the shards of this task
+//!        ▲           └─ first task: snapshot.mode, snapshot.schedule, gaps ─┐
+//!        └──────────────────────────────────────────── put ◀────────────────┘
+//! ```
+//!
+//! Payroll has a login of its own. While it cannot be used, runs are asked for without that list, so that they are certified for what
+//! can be read; once it can, a run of payroll alone makes up for the one that was asked for without it.
+//!
+//! What the first task asks for has an id that follows from its cause: so whoever is the first task next, or at the same time,
+//! asks for the same and nothing is read twice. A gap is closed only by what was proved of lists that were read after it ended;
+//! where no list has what it may have cost, all that is known is read again, and a person has to take note.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use serde_json::json;
+use tokio::{sync::watch, time::sleep};
+use tokio_util::sync::CancellationToken;
+
+use base::retry::Chain;
+use model::{
+    AccountingResource, Gap, GapState, Key, List, Moment, Order, Progress, Repair, RepairState, Run, RunId,
+    RunKind, Target,
+};
+
+use super::{
+    lists::{Ordered, Orders},
+    now,
+};
+use crate::{
+    config::{RecordSource, connector::Mode},
+    logins::{Watch, payroll_waits},
+    plugin::{Failure, Task},
+    records::snapshot::Filter,
+    state::{
+        ledger::{self, Handle},
+        runs::{Runs, State},
+        subscriptions::Ledger,
+    },
+};
+
+/// How often it is looked whether something is due that nobody tells of.
+const LOOK: Duration = Duration::from_secs(5);
+/// Nothing is looked at more often.
+const SHORTEST: Duration = Duration::from_millis(100);
+/// Runs for gaps that may be under way; other gaps wait, and may be closed by the same.
+const MOST_REPAIRS: usize = 4;
+/// Runs that are over and kept.
+const KEPT: usize = 50;
+/// Ends the id of a run that reads payroll after the run of the same cause was asked for without it.
+const PAYROLL_LATER: &str = "-payroll";
+/// What an incremental run reads once more; microseconds.
+const OVERLAP: i64 = 86_400_000_000;
+
+/// See the module's head.
+pub(super) struct Follower {
+    pub(super) task: Arc<Task>,
+    pub(super) source: RecordSource,
+    pub(super) handle: Handle,
+    pub(super) orders: watch::Sender<Orders>,
+    pub(super) begun_at: i64,
+    /// The login that payroll needs, where it is configured.
+    pub(super) payroll: Option<Watch>,
+    /// Why payroll waits, as it was logged last.
+    pub(super) waits: Option<String>,
+}
+
+impl Follower {
+    /// Follows until it is cancelled. What cannot be written is tried again.
+    ///
+    /// # Errors
+    /// None so far.
+    pub(super) async fn run(mut self, cancel: CancellationToken) -> Result<(), Failure> {
+        let mut changes = self.handle.changes();
+        let mut scheduled = self.begun_at;
+        loop {
+            changes.borrow_and_update();
+            self.tell();
+            if self.task.number == 0
+                && let Some(Err(error)) = cancel.run_until_cancelled(self.ask(&mut scheduled)).await
+            {
+                tracing::warn!(connector = &*self.task.connector, error = %Chain(&error), "a run cannot be asked for yet");
+            }
+            // Shards tell often how far they are.
+            if cancel.run_until_cancelled(sleep(SHORTEST)).await.is_none() {
+                return Ok(());
+            }
+            tokio::select! {
+                () = cancel.cancelled() => return Ok(()),
+                changed = changes.changed() => if changed.is_err() { sleep(LOOK).await },
+                () = logged_in(&mut self.payroll) => {}
+                () = sleep(LOOK) => {}
+            }
+        }
+    }
+
+    /// Configured lists that can be read now; `None` while it is not known whether somebody has logged in.
+    fn readable(&mut self) -> Option<BTreeSet<List>> {
+        let mut lists = self.source.snapshot.lists.clone();
+        let Some(login) = &mut self.payroll else { return Some(lists) };
+        if !login.is_known() {
+            return None;
+        }
+        let waits = login.problem().as_ref().map(payroll_waits);
+        if waits.is_some() {
+            lists.remove(&List::Payroll);
+        }
+        if waits != self.waits {
+            match &waits {
+                Some(why) => tracing::warn!(connector = &*self.task.connector, "{why}"),
+                None => {
+                    tracing::info!(connector = &*self.task.connector, "payroll has its login and is read")
+                }
+            }
+            self.waits = waits;
+        }
+        Some(lists)
+    }
+
+    /// Tells the shards what is asked for.
+    fn tell(&self) {
+        let shards = self.handle.shards();
+        let orders = self.handle.read_runs(&self.task.connector, |runs| orders(runs, shards, &self.source));
+        let what = |one: &Ordered| (one.run.id.clone(), one.wanted, one.at, one.filter.clone());
+        self.orders.send_if_modified(|known| {
+            let is_new = !known.iter().map(what).eq(orders.iter().map(what));
+            if is_new {
+                *known = Arc::new(orders);
+            }
+            is_new
+        });
+    }
+
+    async fn ask(&mut self, scheduled: &mut i64) -> Result<(), ledger::Error> {
+        let runs = self.handle.runs(&self.task.connector);
+        let shards = self.handle.shards();
+        if let Some(lists) = self.readable() {
+            self.ask_by_mode(&runs, shards, &lists).await?;
+            self.ask_by_schedule(&runs, shards, &lists, scheduled).await?;
+        }
+        self.repair(&runs, shards).await?;
+        self.forget(&runs, shards).await
+    }
+
+    async fn ask_by_mode(
+        &self,
+        runs: &Runs,
+        shards: i32,
+        lists: &BTreeSet<List>,
+    ) -> Result<(), ledger::Error> {
+        let id = match self.source.snapshot.mode {
+            Mode::Initial | Mode::InitialOnly | Mode::WhenNeeded => "initial".to_owned(),
+            // One that is under way is enough.
+            Mode::Always if runs.open(shards).iter().any(|run| run.requested_by == "start") => return Ok(()),
+            Mode::Always => format!("start-{}", self.task.generation),
+            Mode::NoData => return Ok(()),
+        };
+        let mode = id.split('-').next().unwrap_or_default().to_owned();
+        let (id, lists) = due_by_mode(runs, id, lists);
+        self.ask_for(runs, &id, &mode, lists).await
+    }
+
+    async fn ask_by_schedule(
+        &self,
+        runs: &Runs,
+        shards: i32,
+        lists: &BTreeSet<List>,
+        scheduled: &mut i64,
+    ) -> Result<(), ledger::Error> {
+        let Some(schedule) = &self.source.snapshot.schedule else { return Ok(()) };
+        // One that fell into a restart is made up for.
+        let last =
+            runs.runs.values().filter(|run| run.requested_by == "schedule").map(|run| run.requested_at);
+        if let Some(last) = last.max().filter(|_| *scheduled == self.begun_at) {
+            *scheduled = last;
+        }
+        let Some(due) = schedule.next(*scheduled).filter(|due| *due <= now()) else {
+            return Ok(());
+        };
+        if let Some(open) = runs.open(shards).iter().find(|run| run.requested_by == "schedule") {
+            tracing::warn!(connector = &*self.task.connector, run = %open.id, "the run before is not over: one of the schedule is left out");
+        } else {
+            let id = format!("schedule-{}", Moment::from_micros(due));
+            self.ask_for(runs, &id, "schedule", lists.clone()).await?;
+        }
+        // Those that were due meanwhile are made up for by one.
+        *scheduled = now();
+        Ok(())
+    }
+
+    async fn ask_for(
+        &self,
+        runs: &Runs,
+        id: &str,
+        by: &str,
+        lists: BTreeSet<List>,
+    ) -> Result<(), ledger::Error> {
+        let Ok(id) = RunId::new(id) else { return Ok(()) };
+        if runs.runs.contains_key(&id) || lists.is_empty() {
+            return Ok(());
+        }
+        let run = Run {
+            connector: self.task.connector.to_string(),
+            id,
+            kind: RunKind::Snapshot,
+            lists,
+            companies: self.source.snapshot.companies.clone(),
+            known: BTreeSet::new(),
+            incremental: false,
+            sample: None,
+            repair: false,
+            requested_by: by.to_owned(),
+            requested_at: now(),
+        };
+        tracing::info!(connector = &*self.task.connector, run = %run.id, "a run is asked for");
+        self.handle.put(&run.key(), Some(&json!(run))).await
+    }
+
+    /// Has read again what gaps may have cost, and says how well.
+    async fn repair(&self, runs: &Runs, shards: i32) -> Result<(), ledger::Error> {
+        let ledgers = self.handle.ledgers();
+        // Those that wait for a person keep no other waiting.
+        let is_busy =
+            |run: &&Run| run.kind == RunKind::Repair && runs.standing(&run.id, shards).state != State::Paused;
+        let mut open = runs.open(shards).into_iter().filter(is_busy).count();
+        for (ledger, gap) in open_gaps(&ledgers) {
+            let Some(repair) = ledger.repairs.get(&gap.id()) else { continue };
+            match judge(gap, repair, runs, shards, &self.source) {
+                Step::Wait => {}
+                Step::Settle(state) => self.settle(gap, repair, state).await?,
+                Step::Read(run) if open < MOST_REPAIRS => {
+                    open += 1;
+                    let mut run = *run;
+                    run.connector = self.task.connector.to_string();
+                    tracing::info!(connector = &*self.task.connector, run = %run.id, "what a gap may have cost is read again");
+                    self.handle.put(&run.key(), Some(&json!(run))).await?;
+                    let repair = Repair { state: RepairState::Running, ..repair.clone() };
+                    self.handle.put(&repair.key(), Some(&json!(repair))).await?;
+                }
+                Step::Read(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn settle(&self, gap: &Gap, repair: &Repair, state: GapState) -> Result<(), ledger::Error> {
+        tracing::info!(
+            connector = &*self.task.connector,
+            gap = gap.id(),
+            state = state.name(),
+            "a gap was looked after"
+        );
+        let gap = Gap { state, ..gap.clone() };
+        self.handle.put(&gap.key(), Some(&json!(gap))).await?;
+        let repair = Repair { state: RepairState::Done, ..repair.clone() };
+        self.handle.put(&repair.key(), Some(&json!(repair))).await
+    }
+
+    /// Forgets the oldest of many runs that are over.
+    async fn forget(&self, runs: &Runs, shards: i32) -> Result<(), ledger::Error> {
+        for key in surplus(runs, shards).into_iter().flat_map(|run| keys_of(run, shards)) {
+            self.handle.put(&key, None).await?;
+        }
+        Ok(())
+    }
+}
+
+/// What a start asks for under an id: these lists, or payroll alone where the run of that id was asked for before payroll could be
+/// read.
+fn due_by_mode(runs: &Runs, id: String, lists: &BTreeSet<List>) -> (String, BTreeSet<List>) {
+    let payroll = BTreeSet::from([List::Payroll]);
+    let asked = RunId::new(id.as_str()).ok().and_then(|id| runs.runs.get(&id));
+    match asked {
+        Some(run) if lists.is_superset(&payroll) && run.lists.is_disjoint(&payroll) => {
+            (id + PAYROLL_LATER, payroll)
+        }
+        _ => (id, lists.clone()),
+    }
+}
+
+/// Returns when the login stands otherwise; never where none is needed.
+async fn logged_in(login: &mut Option<Watch>) {
+    match login {
+        Some(login) => login.changed().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// All records of a run, in the order in which they are removed: the run first, since without some of its progress it would seem not
+/// to be over. What an interruption leaves is small.
+fn keys_of(run: &Run, shards: i32) -> Vec<Key> {
+    let (connector, id) = (&run.connector, &run.id);
+    let progress = (0..shards).map(|shard| Progress::key_of(shard, connector, id));
+    [run.key(), Order::key(connector, id)].into_iter().chain(progress).collect()
+}
+
+/// The oldest of many runs that are over.
+fn surplus(runs: &Runs, shards: i32) -> Vec<&Run> {
+    let stands = |run: &Run| runs.standing(&run.id, shards);
+    let mut over: Vec<&Run> = runs.runs.values().filter(|run| stands(run).state.is_over()).collect();
+    // The last verification is what its metric shows.
+    let verified = over.iter().filter(|run| run.kind == RunKind::Verify);
+    let verified = verified.filter(|run| stands(run).state == State::Ended);
+    let last = verified.max_by_key(|run| stands(run).ended_at).map(|run| run.id.clone());
+    // The initial one says that there was one, and so does the last of a start; each may have a run of payroll behind it.
+    let cause = |id: &RunId| id.as_str().strip_suffix(PAYROLL_LATER).unwrap_or(id.as_str()).to_owned();
+    let started = over.iter().filter(|run| run.requested_by == "start").max_by_key(|run| run.requested_at);
+    let started = started.map(|run| cause(&run.id));
+    let is_kept = |id: &RunId| {
+        let cause = cause(id);
+        cause == "initial" || last.as_ref() == Some(id) || started.as_ref() == Some(&cause)
+    };
+    over.retain(|run| !is_kept(&run.id));
+    over.sort_by_key(|run| run.requested_at);
+    over.truncate(over.len().saturating_sub(KEPT));
+    over
+}
+
+/// Runs that are not over, the oldest first.
+fn orders(runs: &Runs, shards: i32, source: &RecordSource) -> Vec<Ordered> {
+    let ordered = |run: &Run| Ordered {
+        run: Arc::new(run.clone()),
+        wanted: runs.wanted(&run.id),
+        at: runs.orders.get(&run.id).map_or(0, |order| order.at),
+        filter: payroll_filter(runs, run, shards, source),
+    };
+    runs.open(shards).into_iter().map(ordered).collect()
+}
+
+/// How the filter of an incremental run begins.
+const CHANGED: &str = "lastUpdate gt ";
+
+/// What of payroll a run reads: all, what is configured, or what has changed since the last certified run of the whole list.
+fn payroll_filter(runs: &Runs, run: &Run, shards: i32, source: &RecordSource) -> Option<String> {
+    if let Some(filter) = &source.snapshot.payroll_filter {
+        return Some(filter.clone());
+    }
+    if !run.incremental {
+        return None;
+    }
+    let before = runs.runs.values().filter(|one| {
+        one.lists.contains(&List::Payroll)
+            && one.kind != RunKind::Verify
+            && (one.companies.is_none() || one.companies == run.companies)
+            && one.requested_at < run.requested_at
+    });
+    let begun = |one: &Run| {
+        let standing = runs.standing(&one.id, shards);
+        standing.started_at.filter(|_| standing.certified == Some(true))
+    };
+    let filters = |one: &Run| {
+        let progress = (0..shards).filter_map(|shard| runs.progress.get(&(one.id.clone(), shard)));
+        progress.filter_map(|progress| progress.filter.clone()).collect::<BTreeSet<String>>()
+    };
+    // Only a run that read the whole list counts: what the filter of an incremental run left out by mistake is let through again.
+    let whole = before.filter(|one| !one.incremental && filters(one).is_empty()).filter_map(begun).max()?;
+    let since = Moment::from_micros(whole.saturating_sub(OVERLAP)).to_string();
+    // A date alone is what is known to be understood.
+    since.get(..10).map(|date| format!("{CHANGED}{date}"))
+}
+
+/// What a filter has to let through, as far as that can be known.
+pub(super) fn checked_filter(filter: &str) -> Filter {
+    let date = filter.strip_prefix(CHANGED).map(|date| format!("{date}T00:00:00Z"));
+    let moment = date.and_then(|date| Moment::parse(&date));
+    moment.map_or(Filter::Configured, |at| Filter::Changed { after: at.micros(), margin: OVERLAP })
+}
+
+/// Gaps that somebody has to care about, whoever has them.
+fn open_gaps(ledgers: &BTreeMap<String, Ledger>) -> impl Iterator<Item = (&Ledger, &Gap)> {
+    ledgers.values().flat_map(|ledger| ledger.gaps.values().map(move |gap| (ledger, gap))).filter(
+        |(_, gap)| {
+            // One that goes on is not repaired before it has ended.
+            gap.to.is_some() && matches!(gap.state, GapState::Open | GapState::RepairedUncertified)
+        },
+    )
+}
+
+/// What is to be done about a gap.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    Wait,
+    Settle(GapState),
+    Read(Box<Run>),
+}
+
+fn judge(gap: &Gap, repair: &Repair, runs: &Runs, shards: i32, source: &RecordSource) -> Step {
+    let Some((lists, known)) = reach(gap, source) else { return Step::Settle(GapState::Unrepairable) };
+    if lists.is_empty() && known.is_empty() {
+        // Nothing of it is published here.
+        return Step::Settle(GapState::Unrepairable);
+    }
+    let ended = gap.to.unwrap_or(repair.to);
+    let covers = |run: &&Run| {
+        let of_company = match (&run.companies, &gap.company) {
+            (None, None) => run.kind == RunKind::Repair || source.snapshot.companies.is_none(),
+            (Some(companies), Some(company)) => companies.contains(company),
+            // Whether a run of all companies has read this one, it does not say: the company may have left their list.
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        run.kind != RunKind::Verify
+            && !run.incremental
+            && run.requested_at >= ended
+            && run.lists.is_superset(&lists)
+            && of_company
+    };
+    // What a list proves, it proves of all of its records; of what no list has only that it was known.
+    let only_known: BTreeSet<AccountingResource> =
+        known.iter().copied().filter(|resource| List::of(*resource).is_none()).collect();
+    let is_proved = |run: &&Run| {
+        let standing = runs.standing(&run.id, shards);
+        let is_offered = standing.unoffered == 0 || !lists.contains(&List::Accounts);
+        standing.certified == Some(true) && is_offered
+    };
+    if only_known.is_empty() && runs.runs.values().filter(covers).any(|run| is_proved(&run)) {
+        return Step::Settle(GapState::Closed);
+    }
+    // Where there is no list, what is known was read again all the same.
+    let outcome = |run: &Run| {
+        let standing = runs.standing(&run.id, shards);
+        let is_read = standing.lists_certified.saturating_add(standing.absent) >= standing.lists;
+        match (is_read && covers(&run), only_known.is_empty() && standing.absent == 0) {
+            (true, true) => GapState::Closed,
+            (true, false) => GapState::RepairedKnown,
+            (false, _) => GapState::RepairedUncertified,
+        }
+    };
+    let Ok(id) = RunId::new(format!("repair/{}", gap.id())) else { return Step::Wait };
+    let Some(run) = runs.runs.get(&id) else {
+        // What another gap is repaired by serves this one as well: there may be one for every record of a company.
+        let others =
+            runs.runs.values().filter(|run| run.kind == RunKind::Repair && run.known.is_superset(&known));
+        for other in others.filter(covers) {
+            match runs.standing(&other.id, shards).state {
+                State::Ended if gap.state == GapState::Open => match outcome(other) {
+                    GapState::RepairedUncertified => {}
+                    state => return Step::Settle(state),
+                },
+                State::Ended | State::Stopped => {}
+                _ => return Step::Wait,
+            }
+        }
+        // What was read before a gap has ended, margin and all, proves nothing of it.
+        if gap.state == GapState::RepairedUncertified || now() < ended {
+            return Step::Wait;
+        }
+        let companies = gap.company.clone().map(|company| BTreeSet::from([company]));
+        return Step::Read(Box::new(Run {
+            connector: String::new(),
+            id,
+            kind: RunKind::Repair,
+            lists,
+            companies,
+            known,
+            incremental: false,
+            sample: None,
+            repair: false,
+            requested_by: format!("gap {}", gap.id()),
+            requested_at: now(),
+        }));
+    };
+    let standing = runs.standing(&id, shards);
+    match standing.state {
+        State::Ended if gap.state == GapState::Open => Step::Settle(outcome(run)),
+        State::Stopped if gap.state == GapState::Open => Step::Settle(GapState::RepairedUncertified),
+        _ => Step::Wait,
+    }
+}
+
+/// What is read again because of a gap: lists, and resources whose known records are; `None` where there is nothing to read it from.
+fn reach(gap: &Gap, source: &RecordSource) -> Option<(BTreeSet<List>, BTreeSet<AccountingResource>)> {
+    let resources: Vec<AccountingResource> = match gap.target {
+        Some(Target::Invoicing(_)) => return None,
+        Some(Target::Accounting(resource)) => vec![resource],
+        None => AccountingResource::all().collect(),
+    };
+    let (mut lists, mut known) = (BTreeSet::new(), BTreeSet::new());
+    for resource in resources {
+        let list = List::of(resource);
+        let is_published =
+            source.enrich_resources.contains(&resource) || list.is_some_and(|list| source.publishes(list));
+        if !is_published {
+            continue;
+        }
+        lists.extend(list);
+        // The list of accounts is not one that every provider has.
+        if list.is_none() || list == Some(List::Accounts) {
+            known.insert(resource);
+        }
+    }
+    if gap.company.is_none()
+        && source.publishes(List::Companies)
+        && lists.iter().any(|list| !list.spans_companies())
+    {
+        // Lists of all companies prove something only where it is proved which there are.
+        lists.insert(List::Companies);
+    }
+    Some((lists, known))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,301 @@
+use model::{CompanyId, GapCause, ShardState, Wanted};
+
+use super::*;
+use crate::{config::Providers, plugin::samples::record_config};
+
+const CUSTOMERS: Target = Target::Accounting(AccountingResource::Customers);
+const CHARGES: Target = Target::Accounting(AccountingResource::Charges);
+
+fn source() -> RecordSource {
+    RecordSource::parse("records", &record_config(), &Providers::new([])).unwrap().0
+}
+
+fn gap(target: Target) -> (Gap, Repair) {
+    let gap = Gap {
+        connector: "hooks".into(),
+        cause: GapCause::Disabled,
+        target: Some(target),
+        company: None,
+        from: 1,
+        to: Some(100),
+        detail: String::new(),
+        opened_at: 5,
+        worker: "w".into(),
+        state: GapState::Open,
+    };
+    let repair = Repair::of(&gap, 100, 101);
+    (gap, repair)
+}
+
+const CUSTOMERS_OF_ALL: [List; 2] = [List::Companies, List::Customers];
+
+/// A run that is over in both of two shards.
+fn over(runs: &mut Runs, run: Run, certified: bool) {
+    for shard in 0..2 {
+        let progress = Progress {
+            lists: 1,
+            ended: 1,
+            certified: u64::from(certified),
+            pages: 1,
+            rows: 1,
+            ended_at: Some(run.requested_at),
+            ..Progress::new(&run, shard, ShardState::Ended, run.requested_at)
+        };
+        runs.progress.insert((run.id.clone(), shard), progress);
+    }
+    runs.runs.insert(run.id.clone(), run);
+}
+
+fn asked(gap: &Gap, repair: &Repair, runs: &Runs) -> Run {
+    match judge(gap, repair, runs, 2, &source()) {
+        Step::Read(run) => *run,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_gap_is_closed_by_what_was_proved_of_its_list_after_it_ended_and_by_nothing_else() {
+    let (gap, repair) = gap(CUSTOMERS);
+    let mut runs = Runs::default();
+    let run = asked(&gap, &repair, &runs);
+    let both = BTreeSet::from([List::Companies, List::Customers]);
+    assert_eq!(
+        (run.lists.clone(), run.known.is_empty()),
+        (both, true),
+        "which companies there are is proved, too"
+    );
+
+    let settled = |runs: &Runs| judge(&gap, &repair, runs, 2, &source());
+    let of = |requested_at, lists: &[List], companies: Option<&str>, kind| Run {
+        requested_at,
+        lists: lists.iter().copied().collect(),
+        companies: companies.map(|one| BTreeSet::from([CompanyId::new(one).unwrap()])),
+        kind,
+        id: RunId::new("other").unwrap(),
+        ..run.clone()
+    };
+    for (other, certified) in [
+        (of(99, &CUSTOMERS_OF_ALL, None, RunKind::Snapshot), true),
+        (of(100, &[List::Companies, List::Accounts], None, RunKind::Snapshot), true),
+        (of(100, &[List::Customers], None, RunKind::Snapshot), true),
+        (of(100, &CUSTOMERS_OF_ALL, Some("c"), RunKind::Snapshot), true),
+        (of(100, &CUSTOMERS_OF_ALL, None, RunKind::Verify), true),
+        (of(100, &CUSTOMERS_OF_ALL, None, RunKind::Snapshot), false),
+    ] {
+        let mut runs = Runs::default();
+        over(&mut runs, other.clone(), certified);
+        assert!(matches!(settled(&runs), Step::Read(_)), "{other:?}");
+    }
+    over(&mut runs, of(100, &CUSTOMERS_OF_ALL, None, RunKind::Snapshot), true);
+    assert_eq!(settled(&runs), Step::Settle(GapState::Closed));
+}
+
+#[test]
+fn a_repair_says_how_well_it_went() {
+    for (target, certified, state) in [
+        (CUSTOMERS, true, GapState::Closed),
+        (CUSTOMERS, false, GapState::RepairedUncertified),
+        (CHARGES, true, GapState::RepairedKnown),
+        (CHARGES, false, GapState::RepairedUncertified),
+        (Target::Accounting(AccountingResource::Accounts), true, GapState::Closed),
+        (Target::Accounting(AccountingResource::Accounts), false, GapState::RepairedUncertified),
+    ] {
+        let (gap, repair) = gap(target);
+        let mut runs = Runs::default();
+        let run = Run { connector: "records".into(), ..asked(&gap, &repair, &runs) };
+        runs.runs.insert(run.id.clone(), run.clone());
+        assert_eq!(judge(&gap, &repair, &runs, 2, &source()), Step::Wait);
+
+        over(&mut runs, run, certified);
+
+        assert_eq!(judge(&gap, &repair, &runs, 2, &source()), Step::Settle(state), "{target}");
+    }
+}
+
+#[test]
+fn a_gap_of_one_company_is_not_closed_by_a_run_of_all_that_may_not_have_read_it() {
+    let (one, repair) = gap(CUSTOMERS);
+    let gap = Gap { company: Some(CompanyId::new("c").unwrap()), ..one };
+    let own = asked(&gap, &repair, &Runs::default());
+    let mut runs = Runs::default();
+    let all = Run { id: RunId::new("all").unwrap(), kind: RunKind::Snapshot, companies: None, ..own.clone() };
+    over(&mut runs, all, true);
+    assert!(matches!(judge(&gap, &repair, &runs, 2, &source()), Step::Read(_)));
+
+    over(&mut runs, Run { id: RunId::new("its").unwrap(), kind: RunKind::Snapshot, ..own }, true);
+    assert_eq!(judge(&gap, &repair, &runs, 2, &source()), Step::Settle(GapState::Closed));
+}
+
+#[test]
+fn a_list_that_is_not_there_is_made_up_for_by_known_records_that_were_read() {
+    for (absent, state) in [(0, GapState::RepairedUncertified), (1, GapState::RepairedKnown)] {
+        let (gap, repair) = gap(Target::Accounting(AccountingResource::Accounts));
+        let mut runs = Runs::default();
+        let run = asked(&gap, &repair, &runs);
+        over(&mut runs, run, false);
+        for progress in runs.progress.values_mut() {
+            progress.absent = absent;
+        }
+
+        assert_eq!(judge(&gap, &repair, &runs, 2, &source()), Step::Settle(state), "{absent}");
+    }
+}
+
+#[test]
+fn what_was_read_for_one_gap_serves_all_that_had_ended_by_then() {
+    let (first, repair) = gap(CHARGES);
+    let (second, third) = (Gap { opened_at: 6, ..first.clone() }, Gap { opened_at: 7, ..first.clone() });
+    let mut runs = Runs::default();
+    let run = asked(&first, &repair, &runs);
+    let later = Gap { to: Some(run.requested_at + 1), ..third };
+    runs.runs.insert(run.id.clone(), run.clone());
+    assert_eq!(judge(&second, &repair, &runs, 2, &source()), Step::Wait, "it is being read");
+
+    over(&mut runs, run.clone(), true);
+    assert_eq!(judge(&second, &repair, &runs, 2, &source()), Step::Settle(GapState::RepairedKnown));
+    assert!(!matches!(judge(&later, &repair, &runs, 2, &source()), Step::Settle(_)), "it ended after that");
+
+    over(&mut runs, run, false);
+    assert!(matches!(judge(&second, &repair, &runs, 2, &source()), Step::Read(_)), "it tries for itself");
+}
+
+#[test]
+fn a_gap_whose_margin_is_not_over_is_not_read_again_yet() {
+    let (gap, repair) = gap(CUSTOMERS);
+    let gap = Gap { to: Some(now() + 60_000_000), ..gap };
+
+    assert_eq!(judge(&gap, &repair, &Runs::default(), 2, &source()), Step::Wait);
+}
+
+#[test]
+fn what_could_not_be_proved_waits_for_a_run_that_is_and_is_not_read_again_by_itself() {
+    let (gap, repair) = gap(CUSTOMERS);
+    let gap = Gap { state: GapState::RepairedUncertified, ..gap };
+
+    assert_eq!(judge(&gap, &repair, &Runs::default(), 2, &source()), Step::Wait);
+}
+
+#[test]
+fn there_is_nothing_to_read_a_gap_of_invoicing_from() {
+    let hook = "invoicing/Customer:Created".parse().unwrap();
+    let (gap, repair) = gap(hook);
+
+    assert_eq!(judge(&gap, &repair, &Runs::default(), 2, &source()), Step::Settle(GapState::Unrepairable));
+}
+
+#[test]
+fn payroll_is_read_since_the_last_certified_whole_run_less_a_day() {
+    let (one, repair) = gap(CUSTOMERS);
+    let plain = asked(&one, &repair, &Runs::default());
+    let run = |id: &str, at, incremental| Run {
+        id: RunId::new(id).unwrap(),
+        kind: RunKind::Snapshot,
+        lists: BTreeSet::from([List::Payroll]),
+        requested_at: at,
+        incremental,
+        ..plain.clone()
+    };
+    let day = OVERLAP;
+    let mut runs = Runs::default();
+    let wanted = run("now", 30 * day, true);
+    assert_eq!(payroll_filter(&runs, &wanted, 2, &source()), None, "nothing was certified before");
+    over(&mut runs, run("first", 10 * day, false), true);
+    over(&mut runs, run("second", 20 * day, false), false);
+
+    assert_eq!(payroll_filter(&runs, &wanted, 2, &source()).as_deref(), Some("lastUpdate gt 1970-01-10"));
+    assert_eq!(payroll_filter(&runs, &run("full", 30 * day, false), 2, &source()), None);
+
+    let filtered = |runs: &mut Runs, id: &str, filter: &str| {
+        let all = runs.progress.iter_mut().filter(|((run, _), _)| run.as_str() == id);
+        all.for_each(|(_, progress)| progress.filter = Some(filter.to_owned()));
+    };
+    over(&mut runs, run("changed", 12 * day, true), true);
+    filtered(&mut runs, "changed", "lastUpdate gt 1970-01-10");
+    let since = payroll_filter(&runs, &wanted, 2, &source());
+    assert_eq!(since.as_deref(), Some("lastUpdate gt 1970-01-10"), "an incremental run does not count");
+
+    for (id, incremental) in [("some", false), ("some-changed", true)] {
+        over(&mut runs, run(id, 15 * day, incremental), true);
+        filtered(&mut runs, id, "country eq 'PT'");
+    }
+    let since = payroll_filter(&runs, &wanted, 2, &source());
+    assert_eq!(since.as_deref(), Some("lastUpdate gt 1970-01-10"), "others were left out of these");
+    filtered(&mut runs, "first", "country eq 'PT'");
+    assert_eq!(payroll_filter(&runs, &wanted, 2, &source()), None, "all was never read");
+}
+
+#[test]
+fn payroll_follows_the_run_that_was_asked_for_without_it() {
+    let (one, repair) = gap(CUSTOMERS);
+    let plain = asked(&one, &repair, &Runs::default());
+    let all = BTreeSet::from(List::ALL);
+    let payroll = BTreeSet::from([List::Payroll]);
+    let without: BTreeSet<List> = all.difference(&payroll).copied().collect();
+    for (read, readable, id, lists) in [
+        (None, &all, "initial", &all),
+        (None, &without, "initial", &without),
+        (Some(&without), &without, "initial", &without),
+        (Some(&without), &all, "initial-payroll", &payroll),
+        (Some(&all), &all, "initial", &all),
+    ] {
+        let mut runs = Runs::default();
+        if let Some(read) = read {
+            let run = Run { id: RunId::new("initial").unwrap(), lists: read.clone(), ..plain.clone() };
+            runs.runs.insert(run.id.clone(), run);
+        }
+
+        assert_eq!(due_by_mode(&runs, "initial".to_owned(), readable), (id.to_owned(), lists.clone()));
+    }
+}
+
+#[test]
+fn of_many_runs_the_oldest_are_forgotten_but_the_first_and_the_last_verification_are_not() {
+    let (one, repair) = gap(CUSTOMERS);
+    let plain = asked(&one, &repair, &Runs::default());
+    let run =
+        |id: &str, at, kind| Run { id: RunId::new(id).unwrap(), kind, requested_at: at, ..plain.clone() };
+    let mut runs = Runs::default();
+    over(&mut runs, run("initial", 1, RunKind::Snapshot), true);
+    over(&mut runs, run("initial-payroll", 1, RunKind::Snapshot), true);
+    over(&mut runs, run("verified", 2, RunKind::Verify), true);
+    over(&mut runs, run("verified-before", 1, RunKind::Verify), true);
+    for (place, id) in ["start-1", "start-2", "start-2-payroll"].into_iter().enumerate() {
+        let started = run(id, 3 + place as i64, RunKind::Snapshot);
+        over(&mut runs, Run { requested_by: "start".to_owned(), ..started }, true);
+    }
+    for number in 0..KEPT as i64 {
+        over(&mut runs, run(&format!("later-{number}"), 10 + number, RunKind::Snapshot), true);
+    }
+
+    let forgotten: Vec<&str> = surplus(&runs, 2).into_iter().map(|run| run.id.as_str()).collect();
+
+    assert_eq!(forgotten, ["verified-before", "start-1"]);
+}
+
+#[test]
+fn a_run_that_is_forgotten_is_never_open_again_wherever_that_is_interrupted() {
+    let (one, repair) = gap(CUSTOMERS);
+    let plain = asked(&one, &repair, &Runs::default());
+    let run = Run { connector: "records".into(), id: RunId::new("old").unwrap(), ..plain };
+    let mut runs = Runs::default();
+    over(&mut runs, run.clone(), true);
+    runs.orders.insert(run.id.clone(), Order { wanted: Wanted::Running, at: 1 });
+    let keys = keys_of(&run, 2);
+    assert_eq!(keys.len(), 4, "the run, its order, and the progress of both shards");
+
+    for key in keys {
+        assert_eq!(runs.open(2), Vec::<&Run>::new(), "before {key}");
+        let parts = Key::parts(key.as_str()).unwrap();
+        let is_there = match parts[0].as_str() {
+            Run::KIND => runs.runs.remove(&run.id).is_some(),
+            Order::KIND => runs.orders.remove(&run.id).is_some(),
+            Progress::KIND => {
+                runs.progress.remove(&(run.id.clone(), parts[1].parse::<i32>().unwrap())).is_some()
+            }
+            other => panic!("{other}"),
+        };
+        assert!(is_there, "{key}");
+    }
+
+    assert!(runs.is_empty());
+}

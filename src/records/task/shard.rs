@@ -1,0 +1,533 @@
+//! One shard: its desk, and the loop that does what the desk decides.
+//!
+//! ```text
+//! inbox ─▶ Desk ─▶ read by id (a slot each) ─▶ Desk ─▶ batch ─▶ Commit ─▶ fence, Desk
+//!           ▲ due ───────────────────────────────┘        one at a time; what settles meanwhile is the next
+//! ```
+//!
+//! - A transaction costs the same for one record as for many. So while more is being read, one begins at most every
+//!   `enrich.commit.interval.ms`; what is read last, or alone, waits for nothing.
+//! - A shard keeps its share of the task's slots from read to read, as long as no other that reads nothing waits for one.
+//! - Fences are kept on this disk once their batch is committed, and reads go on meanwhile; the next batch begins after that.
+//! - Events come before lists, which have their turn all the same: see [`Turns`].
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use tokio::{
+    sync::{OwnedSemaphorePermit, mpsc},
+    time::{Instant, MissedTickBehavior, interval, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+
+use base::{failpoint, metrics, retry::Chain};
+use kafka::Start;
+use model::{AccountingResource, Key, List, Origin, Stamp};
+use provider::api::{self, CallOptions};
+
+use super::{
+    Shared,
+    committing::{Commit, Ended, Written},
+    encoding::Moments,
+    gauges::Gauges,
+    lists::{Getting, Lists},
+    now, proof,
+    reader::Input,
+    refused,
+    taking::unreadable,
+    turns::Turns,
+};
+use crate::{
+    plugin::Failure,
+    records::{
+        enrich::{self, Around, Change, Companies as _, Desk, Stop, Subject},
+        fence::Shelf,
+    },
+};
+
+/// The longest a read may take, with all it waits for.
+const READ_LIMIT: Duration = Duration::from_secs(60);
+/// Records of one transaction, and their bytes, at most.
+const BATCH_RECORDS: usize = 500;
+const BATCH_BYTES: usize = 8 << 20;
+/// How often it is looked for events that hold back their offset for too long.
+const LATE: Duration = Duration::from_secs(1);
+/// What has come already is taken in one turn, so much at most.
+const AT_ONCE: usize = 64;
+/// The shortest wait for what is due: nothing is looked at more often.
+const SHORTEST: Duration = Duration::from_millis(5);
+
+/// A shard that is this task's.
+pub(super) struct Shard {
+    shared: Arc<Shared>,
+    number: i32,
+    desk: Desk,
+    shelf: Shelf,
+    starts: BTreeMap<AccountingResource, Start>,
+    lists: Lists,
+    turns: Turns,
+    /// `None` while a batch is being committed.
+    commit: Option<Commit>,
+    /// When the delivery came whose event was taken last.
+    taken: Option<i64>,
+    gauges: Gauges,
+}
+
+/// A read that has ended, whether its path is known to be served, and the slot that it had.
+type Read = (Subject, Result<Bytes, api::Error>, bool, OwnedSemaphorePermit);
+
+impl Shard {
+    /// Takes it over: once this returns nobody who had it before can write.
+    ///
+    /// # Errors
+    /// It cannot be taken, or what is known of it cannot be read.
+    pub(super) async fn take(shared: Arc<Shared>, number: i32) -> Result<Self, Failure> {
+        let begun = Instant::now();
+        let mut writer = shared.take_writer(number).await?;
+        let starts = shared.starts(number, writer.producer()).await?;
+        let mut known = shared.known(number).await?;
+        let shelf = shared.shelf(number, &known, &mut writer).await?;
+        let mut desk = Desk::new(shared.rules());
+        let parked = known.parked.len();
+        // What is followed no more waits until it is again.
+        let own = std::mem::take(&mut known.parked).into_values();
+        let own = own.filter(|one| shared.source.enrich_resources.contains(&one.subject.resource));
+        own.for_each(|parked| desk.adopt(parked));
+        known.paths.drain(..).for_each(|resource| desk.adopt_path(resource));
+        for (resource, since, count) in known.brakes.drain(..) {
+            desk.adopt_brake(resource, since, count);
+        }
+        tracing::info!(
+            connector = &*shared.task.connector,
+            shard = number,
+            parked,
+            fences = shelf.entries(),
+            took = ?begun.elapsed(),
+            "took a shard"
+        );
+        let (last, moments) = (known.batch.take(), Moments::default());
+        let lists = Lists::new(Arc::clone(&shared), number, known);
+        let commit = Some(Commit { shared: Arc::clone(&shared), shard: number, writer, last, moments });
+        let (turns, gauges) = (Turns::default(), Gauges::default());
+        Ok(Self { shared, number, desk, shelf, starts, lists, turns, commit, taken: None, gauges })
+    }
+
+    pub(super) fn number(&self) -> i32 {
+        self.number
+    }
+
+    /// Where each event topic is read on.
+    pub(super) fn starts(&self) -> &BTreeMap<AccountingResource, Start> {
+        &self.starts
+    }
+
+    /// Does what there is to do until it is cancelled; what is being committed then ends.
+    ///
+    /// # Errors
+    /// Why it cannot go on.
+    pub(super) async fn run(
+        mut self,
+        mut inbox: mpsc::Receiver<Input>,
+        cancel: CancellationToken,
+    ) -> Result<(), Failure> {
+        let mut reads: FuturesUnordered<BoxFuture<'static, Read>> = FuturesUnordered::new();
+        let mut committing: Option<BoxFuture<'static, Ended>> = None;
+        let mut gathers_until = Instant::now();
+        let mut held: Vec<OwnedSemaphorePermit> = Vec::new();
+        // Kept from turn to turn: whoever asks anew stands at the end of the line.
+        let mut slot: Option<BoxFuture<'static, Option<OwnedSemaphorePermit>>> = None;
+        let mut starving: Option<Arc<()>> = None;
+        let mut getting = Getting::new();
+        let (mut orders, mut stream) = (self.shared.orders.clone(), self.shared.stream.clone());
+        self.lists.look(now());
+        let mut late = interval(LATE);
+        late.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let ended = loop {
+            let is_starved = self.begin_reads(&mut reads, &mut held);
+            // Before lists look whom they still wait for.
+            self.lists.given_up(&self.desk.take_given_up());
+            self.lists.begin(&mut getting, &self.shelf, &self.desk, now());
+            let begun = Instant::now();
+            let gathers = self.gathers(reads.len()) && begun < gathers_until;
+            let has_more = self.desk.ready() > 0 || self.lists.has_parts() || self.lists.has_counts();
+            if committing.is_none() && !gathers && has_more {
+                gathers_until = begun + self.shared.source.enrich.commit;
+                match self.begin_commit() {
+                    Ok(begun) => committing = begun,
+                    Err(failure) => break Err(failure),
+                }
+            }
+            self.gauges.show(&self.desk, &self.shelf);
+            if !is_starved {
+                slot = None;
+            } else if slot.is_none() {
+                let slots = Arc::clone(&self.shared.slots);
+                slot = Some(slots.acquire_owned().map(Result::ok).boxed());
+            }
+            // Others give back what they could keep.
+            let is_starving = slot.is_some() && reads.is_empty();
+            if is_starving != starving.is_some() {
+                starving = is_starving.then(|| Arc::clone(&self.shared.starving));
+            }
+            // What is due waits for a slot, or for what is to be committed first.
+            let is_held = is_starved || self.turns.are_due();
+            let wake = if is_held { Instant::now() + LATE } else { self.wake() };
+            let step = tokio::select! {
+                () = cancel.cancelled() => break Ok(()),
+                ended = next(&mut committing) => {
+                    committing = None;
+                    self.ended(ended).map(|more| committing = more)
+                }
+                Some(read) = reads.next() => self.read_all(read, &mut reads, &mut held),
+                Some(got) = getting.next() => self.lists.got(got, now()),
+                () = Lists::changed(&mut orders, &mut stream) => {
+                    self.lists.look(now());
+                    Ok(())
+                }
+                input = inbox.recv(), if !self.desk.is_full() && !self.turns.are_due() => match input {
+                    Some(input) => self.take_all(input, &mut inbox),
+                    None => break Ok(()),
+                },
+                given = next(&mut slot) => {
+                    held.extend(given);
+                    slot = None;
+                    Ok(())
+                }
+                () = sleep_until(wake) => Ok(()),
+                () = sleep_until(gathers_until), if gathers && committing.is_none() => Ok(()),
+                _ = late.tick() => {
+                    self.look(!inbox.is_empty());
+                    Ok(())
+                }
+            };
+            if let Err(failure) = step {
+                break Err(failure);
+            }
+        };
+        // Whether it is committed decides what the next owner finds; nothing is left half done.
+        let mut committed = Ok(());
+        while let Some(waiting) = committing.take() {
+            let ended = self.ended(waiting.await);
+            committed = ended.map(|more| committing = more);
+        }
+        ended.and(committed)
+    }
+
+    /// What is looked at every so often; whether there are events that are not taken.
+    fn look(&mut self, is_behind: bool) {
+        let now = now();
+        // Companies become known, and nobody tells.
+        self.lists.look(now);
+        self.desk.park_late(now);
+        let told = self.desk.take_told();
+        metrics::stale_reads(told.stale_reads);
+        for (resource, count) in told.braked {
+            metrics::tombstones_braked(count);
+            tracing::error!(connector = &*self.shared.task.connector, shard = self.number, %resource, count,
+                "too much is deleted at once: deletes wait until somebody has looked and raises tombstones.brake.count or \
+                 tombstones.brake.percent");
+        }
+        // Those that are not taken came after the last that was.
+        let behind = self.taken.filter(|_| is_behind);
+        let in_hand = self.shared.in_hand.of_shard(self.number);
+        self.shared.task.tools.recorder.lags(self.number, lag([self.desk.oldest(), behind, in_hand], now));
+    }
+
+    /// Begins as many reads as there are slots; whether it wants more than there are.
+    fn begin_reads(
+        &mut self,
+        reads: &mut FuturesUnordered<BoxFuture<'static, Read>>,
+        held: &mut Vec<OwnedSemaphorePermit>,
+    ) -> bool {
+        if self.turns.are_due() {
+            // Others may use them meanwhile.
+            held.clear();
+            return false;
+        }
+        loop {
+            let slot = match held.pop() {
+                Some(slot) => slot,
+                None => match Arc::clone(&self.shared.slots).try_acquire_owned() {
+                    Ok(slot) => slot,
+                    Err(_) => return self.desk.has_reads(now()),
+                },
+            };
+            let Some(ask) = self.desk.next_read(&self.shared.directory, now()) else {
+                held.clear();
+                return false;
+            };
+            reads.push(self.begin_read(ask, slot));
+        }
+    }
+
+    fn begin_read(&self, ask: enrich::Ask, slot: OwnedSemaphorePermit) -> BoxFuture<'static, Read> {
+        let shared = Arc::clone(&self.shared);
+        let enrich::Ask { subject, priority, trace, is_delete } = ask;
+        let looks = is_delete && shared.may_prove(subject.resource);
+        let known = looks.then(|| proof::neighbors(&self.shelf, &subject));
+        async move {
+            let (asked_at, ask) =
+                (Instant::now(), CallOptions { trace, ..CallOptions::within(priority, READ_LIMIT) });
+            let accounting = &shared.accounting;
+            let read = accounting.record(subject.resource, subject.context(), &subject.id, &ask).await;
+            let (read, is_proved) = match read {
+                Err(error) if is_delete && error.missing().is_some() => {
+                    let (error, is_proved) = shared.attribute(&subject, error, asked_at, known, &ask).await;
+                    (Err(error), is_proved)
+                }
+                read => (read, false),
+            };
+            let path_answers = is_proved || accounting.answered_at(subject.resource).is_some();
+            (subject, read.map(|document| document.json), path_answers, slot)
+        }
+        .boxed()
+    }
+
+    fn stored(&self, subject: &Subject) -> Result<Option<Stamp>, Failure> {
+        self.shelf.get(&subject.fence_key()).map_err(unreadable)
+    }
+
+    fn take_all(&mut self, first: Input, inbox: &mut mpsc::Receiver<Input>) -> Result<(), Failure> {
+        self.take_in(first)?;
+        for _ in 1..AT_ONCE {
+            if self.desk.is_full() {
+                break;
+            }
+            let Ok(input) = inbox.try_recv() else { break };
+            self.take_in(input)?;
+        }
+        Ok(())
+    }
+
+    fn take_in(&mut self, Input { lane, next, asked, event }: Input) -> Result<(), Failure> {
+        self.shared.task.tools.recorder.polled(1, Duration::ZERO);
+        let stored = match &asked {
+            enrich::Asked::Wanted(wanted) => self.stored(&wanted.subject)?,
+            _ => None,
+        };
+        if !matches!(asked, enrich::Asked::Lost(_)) {
+            self.taken = Some(event.received_at);
+        }
+        self.desk.take(lane, next, asked, event, stored.as_ref(), now());
+        Ok(())
+    }
+
+    fn read_all(
+        &mut self,
+        first: Read,
+        reads: &mut FuturesUnordered<BoxFuture<'static, Read>>,
+        held: &mut Vec<OwnedSemaphorePermit>,
+    ) -> Result<(), Failure> {
+        // A slot that goes from shard to shard lies idle until the next one has its turn: each keeps those that are its share.
+        let share = self.shared.source.requests_in_flight / self.shared.shards.len().max(1);
+        let (mut next, mut taken) = (Some(first), 0);
+        while let Some((subject, reading, path_answers, slot)) = next {
+            let is_kept = Arc::strong_count(&self.shared.starving) == 1;
+            if is_kept && reads.len() + held.len() < share {
+                held.push(slot);
+            }
+            self.read(&subject, reading, path_answers)?;
+            taken += 1;
+            next = if taken < AT_ONCE { reads.next().now_or_never().flatten() } else { None };
+        }
+        Ok(())
+    }
+
+    fn read(
+        &mut self,
+        subject: &Subject,
+        reading: Result<Bytes, api::Error>,
+        path_answers: bool,
+    ) -> Result<(), Failure> {
+        if let Err(error) = &reading {
+            tracing::debug!(record = %subject.key(), resource = %subject.resource, error = %Chain(error), "a record was not read");
+            let path_answers = path_answers || self.desk.knows_path(subject.resource);
+            self.shared.warn_unproved(subject, error, path_answers);
+        }
+        self.shared.answers.note(&reading);
+        self.shared.failures.note(subject.resource, &reading);
+        let stored = self.stored(subject)?;
+        let entries = self.shelf.entries_of(subject.topic());
+        // Rows of other lists come with runs, and are told of as they are committed; this list is read all the time.
+        let directory = &self.shared.directory;
+        let is_company = subject.resource == AccountingResource::Companies;
+        let row = if is_company { directory.shown(&subject.company) } else { None };
+        let answers = self.shared.answers.count();
+        let around = Around { stored: stored.as_ref(), entries, answers, row: row.as_ref(), path_answers };
+        let read = self.desk.read(subject, reading, around, now());
+        if is_company && self.desk.is_suspected(subject) {
+            directory.ask();
+        }
+        read.map_err(|Stop(error)| refused(&error))
+    }
+
+    fn wake(&self) -> Instant {
+        let soon = Instant::now() + SHORTEST;
+        let at = self.desk.wake_at().into_iter().chain(self.lists.wake_at(now())).min();
+        let Some(at) = at else { return soon + Duration::from_secs(3_600) };
+        let left = u64::try_from(at.saturating_sub(now())).unwrap_or(0);
+        soon.max(Instant::now() + Duration::from_micros(left).min(Duration::from_secs(3_600)))
+    }
+
+    /// Whether more may come soon for the next transaction, which costs the same for one record as for many. Pages are many.
+    fn gathers(&self, reads: usize) -> bool {
+        let ready = self.desk.ready();
+        ready > 0 && ready < BATCH_RECORDS && reads > 0 && !self.lists.has_parts()
+    }
+
+    fn begin_commit(&mut self) -> Result<Option<BoxFuture<'static, Ended>>, Failure> {
+        let Some(commit) = self.commit.take() else { return Ok(None) };
+        let mut batch = self.desk.batch(BATCH_RECORDS, BATCH_BYTES);
+        let (shelf, lists) = (&self.shelf, &self.lists);
+        let stored = |key: &Key| shelf.get(key).map_err(unreadable);
+        let gone_back = batch.compare_again(stored, |subject, stored| lists.shows(subject, stored))?;
+        batch.first = self.lists.went_back(&gone_back, now());
+        // What the desk has decided comes first: whoever shows a record after it is compared with that.
+        if self.turns.begin(self.desk.ready(), self.lists.has_parts()) {
+            self.lists.add_to(&mut batch, (&self.shelf, &self.desk), BATCH_BYTES / 2, now())?;
+        }
+        self.lists.add_counts(&mut batch);
+        Ok(Some(commit.write(batch).boxed()))
+    }
+
+    /// What was committed is kept on this disk next, and then it is over. Meanwhile reads go on: what they show is compared when
+    /// their own batch begins, which is not before that.
+    fn ended(&mut self, (commit, written): Ended) -> Result<Option<BoxFuture<'static, Ended>>, Failure> {
+        let mut written = match written {
+            Ok(written) => written,
+            Err(failure) => {
+                self.commit = Some(commit);
+                return Err(failure);
+            }
+        };
+        if written.is_kept {
+            failpoint::reach("records.kept");
+            self.commit = Some(commit);
+            self.committed(&written);
+            return Ok(None);
+        }
+        self.tell_epochs(&written.fences);
+        let kept = self.shelf.put(std::mem::take(&mut written.fences), written.behind);
+        written.is_kept = true;
+        let keeping = async move {
+            let kept = kept.await.map_err(unreadable);
+            (commit, kept.map(|()| written))
+        };
+        Ok(Some(keeping.boxed()))
+    }
+
+    fn committed(&mut self, written: &Written) {
+        let Written { batches, took, .. } = written;
+        let tools = &self.shared.task.tools;
+        let (mut published, mut told, mut dropped) = (0, 0, 0);
+        // Series are looked for once in a batch, not for each of its records.
+        let (mut changed, mut topics, mut refused) = (BTreeMap::new(), BTreeSet::new(), Vec::new());
+        let at = now();
+        for entry in batches.iter().flat_map(|batch| &batch.entries) {
+            for outcome in &entry.outcomes {
+                metrics::event_enriched(outcome.label());
+            }
+            let is_event = entry.event.origin == Origin::Enrichment;
+            dropped += entry.outcomes.len() as u64;
+            let entity = entry.subject.as_ref().map_or(List::Payroll.name(), |one| one.resource.name());
+            for change in &entry.changes {
+                match change {
+                    Change::Publish { .. } | Change::Tombstone { .. } => {
+                        let is_deleted = matches!(change, Change::Tombstone { .. });
+                        published += 1;
+                        told += u64::from(is_event);
+                        topics.insert(entry.subject.as_ref().map_or(List::Payroll.topic(), Subject::topic));
+                        *changed.entry((entry.event.origin.name(), entity, is_deleted)).or_insert(0) += 1;
+                        if let Some(first_at) = entry.first_at {
+                            metrics::end_to_end(at.saturating_sub(first_at), is_deleted);
+                        }
+                        if is_deleted {
+                            metrics::tombstone_written();
+                        }
+                    }
+                    Change::DeadLetter(failure) => {
+                        tools.recorder.dead_letter(true);
+                        metrics::dead_letter_written(failure.stage, failure.class);
+                    }
+                    Change::Gap(gap) => metrics::gap_written(gap.cause.name()),
+                    _ => {}
+                }
+            }
+            if entry.is_refused {
+                self.lists.refused(entry.subject.as_ref(), entry.event.origin);
+                refused.extend(entry.subject.clone());
+            }
+        }
+        for ((origin, entity, is_deleted), count) in changed {
+            metrics::records_changed(origin, entity, is_deleted, count, at);
+        }
+        tools.recorder.written(published);
+        // What lists show was not polled: of events alone some are dropped.
+        tools.recorder.dropped(dropped.saturating_sub(told));
+        tools.recorder.committed(published, *took);
+        for topic in topics {
+            (tools.uses_topic)(&self.shared.preparer.topic_name(topic));
+        }
+        let shelf = &self.shelf;
+        // An entry that cannot be read is found so by whoever takes the next event of it.
+        self.desk.committed(&refused, &|subject| shelf.get(&subject.fence_key()).ok().flatten(), at);
+        self.lists.committed(&mut self.desk, at);
+    }
+
+    /// The provider itself has gone back: that is told, and loudly.
+    fn tell_epochs(&self, fences: &[(Key, Stamp)]) {
+        let is_raised = |(key, stamp): &&(Key, Stamp)| {
+            let before = || self.shelf.get(key).ok().flatten();
+            stamp.epoch.0 > 0 && before().is_some_and(|before| before.epoch < stamp.epoch)
+        };
+        let raised: Vec<&(Key, Stamp)> = fences.iter().filter(is_raised).collect();
+        if let Some((key, stamp)) = raised.first() {
+            metrics::epochs_raised(raised.len() as u64);
+            tracing::error!(connector = &*self.shared.task.connector, records = raised.len(), first = %key,
+                epoch = stamp.epoch.0, version = %stamp.version,
+                "the provider went back: records are published under the next epoch");
+        }
+    }
+}
+
+/// How long ago the oldest of these came; microseconds since 1970.
+fn lag(came_at: [Option<i64>; 3], now: i64) -> Duration {
+    let oldest = came_at.into_iter().flatten().min();
+    let lag = oldest.map_or(0, |oldest| now.saturating_sub(oldest));
+    Duration::from_micros(u64::try_from(lag).unwrap_or_default())
+}
+
+/// What is waited for, if anything is.
+async fn next<T>(waiting: &mut Option<BoxFuture<'static, T>>) -> T {
+    match waiting {
+        Some(waiting) => waiting.await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shard_lags_as_far_as_the_oldest_event_that_waits_wherever_it_waits() {
+        for (came_at, lags) in [
+            ([None, None, None], 0),
+            ([Some(70), None, None], 30),
+            ([None, Some(90), None], 10),
+            // The registry is away, and nothing else is under way.
+            ([None, None, Some(40)], 60),
+            ([Some(70), Some(90), Some(40)], 60),
+            ([Some(70), Some(20), Some(40)], 80),
+            // Another machine's clock is ahead.
+            ([None, None, Some(300)], 0),
+        ] {
+            assert_eq!(lag(came_at, 100), Duration::from_micros(lags), "{came_at:?}");
+        }
+    }
+}

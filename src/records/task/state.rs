@@ -1,0 +1,426 @@
+//! What a shard keeps of itself in the state topic, beside what is parked: one type for each, written and read here alone.
+//!
+//! | key | value |
+//! |---|---|
+//! | `batch/{shard}` | [`Mark`]: the last batch |
+//! | `path/{shard}/{resource}` | [`Path`]: a by-id path has answered |
+//! | `brake/{shard}/{resource}` | [`Brake`]: deletes of the day |
+//! | `rebuild/{shard}` | fences are being made anew |
+//! | `probe/{shard}/{list}` | [`Probe`]: whether its rows are whole records |
+//! | `page/{shard}/{run}/{asked at}/{list}/{n}` and, of one company, `…/{list}/{company}/{n}` | what was read of a list |
+//! | the same with 0 for `n` | [`Counts`]: what became of its rows |
+//! | `page/{shard}/{run}/{asked at}/companies/{company}/0` | the run's own list of companies has shown this one |
+//! | `over/{shard}/{run}/{asked at}/{list}` and, of one company, `…/{list}/{company}` | a list is over, and its run is not |
+//! | `known/{shard}/{run}/{asked at}/{resource}` | [`Cursor`]: how far known records are read again |
+//! | `progress/{shard}/{connector}/{run}` | [`Progress`] |
+
+use std::collections::{BTreeMap, HashSet, btree_map};
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use model::{AccountingResource, CompanyId, Key, List, Progress, RunId};
+
+use crate::records::enrich::Parked;
+
+const BATCH: &str = "batch";
+const PATH: &str = "path";
+const BRAKE: &str = "brake";
+const REBUILD: &str = "rebuild";
+const PROBE: &str = "probe";
+const PAGE: &str = "page";
+const OVER: &str = "over";
+const KNOWN: &str = "known";
+
+/// The last batch that was committed.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Mark {
+    pub(super) id: String,
+}
+
+/// A by-id path has answered, to whoever has this grant.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Path {
+    pub(super) grant: String,
+    #[serde(default)]
+    pub(super) at: i64,
+}
+
+/// Deletes since then.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Brake {
+    pub(super) since: i64,
+    pub(super) count: u64,
+}
+
+/// Whether the rows of a list are whole records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Probe {
+    pub(super) thin: bool,
+    #[serde(default)]
+    pub(super) at: i64,
+}
+
+/// What became of the rows of a list so far, whoever has read them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Counts {
+    /// Records that were written.
+    pub(super) published: u64,
+    /// Rows that nobody can use.
+    pub(super) unusable: u64,
+}
+
+/// How far the known records of a resource are read again, in the order of their keys.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Cursor {
+    /// All up to this key of the fences are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) after: Option<String>,
+    pub(super) vanished: u64,
+    pub(super) unreadable: u64,
+    /// There are no others.
+    #[serde(default)]
+    pub(super) is_over: bool,
+}
+
+/// The known records of which resource are read again in which run.
+pub(super) type Again = (RunId, i64, AccountingResource);
+
+/// Which list of which company is read in which run.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Collection {
+    pub(super) run: RunId,
+    /// When the run was asked for: one that was forgotten may have had the same id.
+    pub(super) asked_at: i64,
+    pub(super) list: List,
+    /// None where the list spans companies.
+    pub(super) company: Option<CompanyId>,
+}
+
+impl Collection {
+    /// The id of a certificate: no other run has made it.
+    pub(super) fn certificate_id(run: &RunId, asked_at: i64) -> String {
+        format!("{run}@{asked_at}")
+    }
+
+    /// The one that parts of a key name.
+    fn parse(run: &str, asked_at: &str, list: &str, company: &[&str]) -> Result<Self, String> {
+        let broken = |error: model::Error| error.to_string();
+        let company = match company {
+            [] => None,
+            [one] => Some(CompanyId::new(*one).map_err(broken)?),
+            _ => return Err("its key has too many parts".to_owned()),
+        };
+        let (run, list) = (RunId::new(run).map_err(broken)?, list.parse::<List>().map_err(broken)?);
+        let asked_at = asked_at.parse().map_err(|_| format!("{asked_at} is no time"))?;
+        Ok(Self { run, asked_at, list, company })
+    }
+
+    /// Whether records of this resource and company are in it.
+    pub(super) fn has(&self, resource: AccountingResource, company: &CompanyId) -> bool {
+        self.list.resource() == Some(resource) && self.company.as_ref().is_none_or(|own| own == company)
+    }
+
+    /// The key of what was read of it as the n-th.
+    pub(super) fn page(&self, shard: i32, n: u64) -> Key {
+        self.key(PAGE, shard, Some(n.to_string().as_str()))
+    }
+
+    /// The key of the mark that it is over. It is written with its certificate, and removed once its run is over: certificates are
+    /// known by their lists alone, so that one of another run may take the place of this one's.
+    pub(super) fn over(&self, shard: i32) -> Key {
+        self.key(OVER, shard, None)
+    }
+
+    fn key(&self, kind: &str, shard: i32, last: Option<&str>) -> Key {
+        let asked_at = self.asked_at.to_string();
+        let mut parts = vec![self.run.as_str(), &asked_at, self.list.name()];
+        parts.extend(self.company.as_ref().map(CompanyId::as_str));
+        parts.extend(last);
+        Key::shard_state(kind, shard, &parts)
+    }
+}
+
+pub(super) fn batch(shard: i32) -> Key {
+    Key::shard_state(BATCH, shard, &[])
+}
+
+pub(super) fn path(shard: i32, resource: AccountingResource) -> Key {
+    Key::shard_state(PATH, shard, &[resource.name()])
+}
+
+pub(super) fn brake(shard: i32, resource: AccountingResource) -> Key {
+    Key::shard_state(BRAKE, shard, &[resource.name()])
+}
+
+pub(super) fn rebuild(shard: i32) -> Key {
+    Key::shard_state(REBUILD, shard, &[])
+}
+
+pub(super) fn probe(shard: i32, list: List) -> Key {
+    Key::shard_state(PROBE, shard, &[list.name()])
+}
+
+pub(super) fn cursor(shard: i32, (run, asked_at, resource): &Again) -> Key {
+    Key::shard_state(KNOWN, shard, &[run.as_str(), &asked_at.to_string(), resource.name()])
+}
+
+/// Its value.
+pub(super) fn json(value: &impl Serialize) -> Bytes {
+    serde_json::json!(value).to_string().into()
+}
+
+/// What the state topic says of a shard.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// By key.
+    pub(super) parked: BTreeMap<String, Parked>,
+    pub(super) paths: Vec<AccountingResource>,
+    pub(super) brakes: Vec<(AccountingResource, i64, u64)>,
+    /// The last batch that was committed.
+    pub(super) batch: Option<String>,
+    /// Its fences are being made anew.
+    pub(super) rebuilds: bool,
+    pub(super) probes: BTreeMap<List, Probe>,
+    /// What was read of lists, in order.
+    pub(super) pages: BTreeMap<Collection, BTreeMap<u64, Bytes>>,
+    /// Lists that are over.
+    pub(super) over: HashSet<Collection>,
+    /// How far known records are read again.
+    pub(super) cursors: BTreeMap<Again, Cursor>,
+    /// How far its runs are.
+    pub(super) progress: BTreeMap<RunId, Progress>,
+}
+
+impl Known {
+    /// Takes a record over; says what is strange about it. `grant` is the one that is read with, `connector` whose runs count.
+    pub(super) fn apply(
+        &mut self,
+        shard: i32,
+        key: &str,
+        value: Option<&Bytes>,
+        grant: &str,
+        connector: &str,
+    ) -> Result<(), String> {
+        if Parked::subject(shard, key)?.is_some() {
+            match value.map(|value| Parked::parse(shard, key, value)).transpose()?.flatten() {
+                Some(parked) => drop(self.parked.insert(key.to_owned(), parked)),
+                None => drop(self.parked.remove(key)),
+            }
+            return Ok(());
+        }
+        let parts = Key::parts(key).map_err(|error| error.to_string())?;
+        let own = shard.to_string();
+        let [kind, number, rest @ ..] = &parts[..] else { return Ok(()) };
+        if *number != own {
+            return Ok(());
+        }
+        let rest: Vec<&str> = rest.iter().map(String::as_str).collect();
+        match (kind.as_str(), &rest[..], value) {
+            (BATCH, [], Some(value)) => self.batch = Some(read::<Mark>(value)?.id),
+            (PATH, [resource], Some(value)) => {
+                let is_own = read::<Path>(value)?.grant == grant;
+                self.paths.extend(resource.parse::<AccountingResource>().ok().filter(|_| is_own));
+            }
+            (BRAKE, [resource], Some(value)) => {
+                let Brake { since, count } = read(value)?;
+                let resource = resource.parse::<AccountingResource>().ok();
+                self.brakes.extend(resource.map(|resource| (resource, since, count)));
+            }
+            (REBUILD, [], value) => self.rebuilds = value.is_some(),
+            (PROBE, [list], value) => {
+                let Ok(list) = list.parse::<List>() else { return Ok(()) };
+                put(&mut self.probes, list, value)?;
+            }
+            (PAGE, [run, asked_at, list, company @ .., n], value) => {
+                self.page(Collection::parse(run, asked_at, list, company)?, n, value)?;
+            }
+            (OVER, [run, asked_at, list, company @ ..], value) => {
+                let collection = Collection::parse(run, asked_at, list, company)?;
+                match value {
+                    Some(_) => drop(self.over.insert(collection)),
+                    None => drop(self.over.remove(&collection)),
+                }
+            }
+            (KNOWN, [run, asked_at, resource], value) => {
+                let Ok(resource) = resource.parse::<AccountingResource>() else { return Ok(()) };
+                let run = RunId::new(*run).map_err(|error| error.to_string())?;
+                let again = (run, asked_at.parse().map_err(|_| format!("{asked_at} is no time"))?, resource);
+                put(&mut self.cursors, again, value)?;
+            }
+            (Progress::KIND, [of, run], value) if *of == connector => {
+                let run = RunId::new(*run).map_err(|error| error.to_string())?;
+                put(&mut self.progress, run, value)?;
+            }
+            // Records of other writers.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn page(&mut self, collection: Collection, n: &str, value: Option<&Bytes>) -> Result<(), String> {
+        let n: u64 = n.parse().map_err(|_| format!("{n} is no number of a page"))?;
+        match value {
+            Some(value) => drop(self.pages.entry(collection).or_default().insert(n, value.clone())),
+            None => {
+                if let btree_map::Entry::Occupied(mut pages) = self.pages.entry(collection) {
+                    pages.get_mut().remove(&n);
+                    if pages.get().is_empty() {
+                        pages.remove();
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes out what was read for runs that this connector does not go on with: those that are over, and those of connectors that
+    /// are gone. The keys of it.
+    pub(super) fn take_left_over(&mut self, shard: i32) -> Vec<Key> {
+        let progress = &self.progress;
+        // What was read of a run is never without how far that is.
+        let is_over = |run: &RunId| progress.get(run).is_none_or(|progress| progress.state.is_over());
+        let pages = self.pages.extract_if(.., |collection, _| is_over(&collection.run));
+        let pages =
+            pages.flat_map(|(collection, pages)| pages.into_keys().map(move |n| collection.page(shard, n)));
+        let over = self.over.extract_if(|collection| is_over(&collection.run));
+        let over = over.map(|collection| collection.over(shard));
+        let cursors = self.cursors.extract_if(.., |(run, ..), _| is_over(run));
+        let cursors = cursors.map(|(again, _)| cursor(shard, &again));
+        pages.chain(over).chain(cursors).collect()
+    }
+}
+
+/// Puts the JSON of a record under its key; a tombstone removes it.
+fn put<K: Ord, V: DeserializeOwned>(
+    map: &mut BTreeMap<K, V>,
+    key: K,
+    value: Option<&Bytes>,
+) -> Result<(), String> {
+    match value {
+        Some(value) => drop(map.insert(key, read(value)?)),
+        None => drop(map.remove(&key)),
+    }
+    Ok(())
+}
+
+fn read<T: DeserializeOwned>(value: &[u8]) -> Result<T, String> {
+    serde_json::from_slice(value).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn apply(known: &mut Known, key: &Key, value: Option<&str>) -> Result<(), String> {
+        let value = value.map(|value| Bytes::copy_from_slice(value.as_bytes()));
+        known.apply(3, key.as_str(), value.as_ref(), "grant", "records")
+    }
+
+    #[test]
+    fn what_was_read_of_a_list_is_kept_by_collection_and_order_and_forgotten_with_its_last_page() {
+        let mut known = Known::default();
+        let run = RunId::new("repair/h/x").unwrap();
+        let asked_at = 5;
+        let all = Collection { run: run.clone(), asked_at, list: List::Companies, company: None };
+        let one = Collection { run, asked_at, list: List::Customers, company: CompanyId::new("a/b").ok() };
+        for (collection, n) in [(&all, 1), (&one, 10), (&one, 9)] {
+            apply(&mut known, &collection.page(3, n), Some("{}")).unwrap();
+        }
+
+        let numbers: Vec<u64> = known.pages[&one].keys().copied().collect();
+        assert_eq!((known.pages.len(), numbers), (2, vec![9, 10]));
+
+        apply(&mut known, &all.page(3, 1), None).unwrap();
+        assert_eq!(known.pages.keys().collect::<Vec<_>>(), [&one]);
+        apply(&mut known, &one.page(4, 11), Some("{}")).unwrap();
+        assert_eq!(known.pages[&one].len(), 2, "of another shard");
+    }
+
+    #[test]
+    fn what_was_read_for_a_run_that_nobody_goes_on_with_is_left_over() {
+        let mut known = Known::default();
+        let mut expected = Vec::new();
+        for (run, state) in [("open", Some("running")), ("over", Some("ended")), ("of nobody", None)] {
+            let run = RunId::new(run).unwrap();
+            let list = List::Customers;
+            let collection =
+                Collection { run: run.clone(), asked_at: 5, list, company: CompanyId::new("c").ok() };
+            let again = (run.clone(), 5, AccountingResource::Charges);
+            let written = Cursor { after: Some("k".to_owned()), vanished: 1, unreadable: 2, is_over: false };
+            let over = Collection { list: List::Accounts, ..collection.clone() }.over(3);
+            let keys = [collection.page(3, 0), collection.page(3, 1), over, cursor(3, &again)];
+            for key in &keys[..3] {
+                apply(&mut known, key, Some("{}")).unwrap();
+            }
+            let value = String::from_utf8(json(&written).to_vec()).unwrap();
+            apply(&mut known, &keys[3], Some(&value)).unwrap();
+            assert_eq!(known.cursors[&again], written);
+            if let Some(state) = state {
+                let progress = format!(
+                    r#"{{"connector":"records","run":"{run}","shard":3,"state":"{state}","lists":0,"ended":0,"certified":0,
+                        "pages":0,"rows":0,"published":0,"vanished":0,"startedAt":1,"updatedAt":1}}"#
+                );
+                apply(&mut known, &Progress::key_of(3, "records", &run), Some(&progress)).unwrap();
+            }
+            if state != Some("running") {
+                expected.extend(keys);
+            }
+        }
+
+        let mut left = known.take_left_over(3);
+
+        left.sort_by(|one, other| one.as_str().cmp(other.as_str()));
+        expected.sort_by(|one: &Key, other| one.as_str().cmp(other.as_str()));
+        assert_eq!(left, expected);
+        assert_eq!((known.pages.len(), known.over.len(), known.cursors.len()), (1, 1, 1));
+        assert!(known.take_left_over(3).is_empty());
+    }
+
+    #[test]
+    fn a_list_is_over_in_the_run_that_says_so_whatever_other_runs_have_proved_of_it() {
+        let (mut known, asked_at) = (Known::default(), 5);
+        let [long, beside] = ["repair/h/x", "beside"].map(|id| RunId::new(id).unwrap());
+        let company = CompanyId::new("a/b").ok();
+        let all = Collection { run: long.clone(), asked_at, list: List::Companies, company: None };
+        let one = Collection { run: long, asked_at, list: List::Customers, company };
+        let other = Collection { run: beside, ..one.clone() };
+        let earlier = Collection { asked_at: 4, ..one.clone() };
+        for collection in [&all, &one, &other, &earlier] {
+            apply(&mut known, &collection.over(3), Some("{}")).unwrap();
+        }
+        apply(&mut known, &one.over(4), None).unwrap();
+        assert_eq!(known.over, HashSet::from([&all, &one, &other, &earlier].map(Clone::clone)));
+
+        // The other run is over, and so is the one that had the same id.
+        apply(&mut known, &other.over(3), None).unwrap();
+        apply(&mut known, &earlier.over(3), None).unwrap();
+
+        assert_eq!(known.over, HashSet::from([all, one]));
+        assert!(known.pages.is_empty(), "it is no page");
+        assert!(apply(&mut known, &Key::shard_state(OVER, 3, &["r", "x", "customers"]), Some("{}")).is_err());
+    }
+
+    #[test]
+    fn each_kind_reads_back_as_it_is_written_and_what_is_broken_is_told() {
+        let mut known = Known::default();
+        let charges = AccountingResource::Charges;
+        let text = |value: Bytes| String::from_utf8(value.to_vec()).unwrap();
+        let mark = text(json(&Mark { id: "b-1".into() }));
+        apply(&mut known, &batch(3), Some(&mark)).unwrap();
+        for grant in ["grant", "another"] {
+            let value = text(json(&Path { grant: grant.into(), at: 1 }));
+            apply(&mut known, &path(3, charges), Some(&value)).unwrap();
+        }
+        apply(&mut known, &brake(3, charges), Some(&text(json(&Brake { since: 5, count: 2 })))).unwrap();
+        apply(&mut known, &rebuild(3), Some("{}")).unwrap();
+        apply(&mut known, &probe(3, List::Customers), Some(&text(json(&Probe { thin: true, at: 7 }))))
+            .unwrap();
+
+        assert_eq!((known.batch.as_deref(), known.rebuilds), (Some("b-1"), true));
+        assert_eq!((&known.paths[..], &known.brakes[..]), (&[charges][..], &[(charges, 5, 2)][..]));
+        assert_eq!(known.probes[&List::Customers], Probe { thin: true, at: 7 });
+        assert!(apply(&mut known, &batch(3), Some("{")).is_err());
+        assert!(apply(&mut known, &brake(3, charges), Some("{}")).is_err());
+    }
+}

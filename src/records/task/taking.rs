@@ -1,0 +1,196 @@
+//! Taking a shard: its transactional id, and then all that is known of it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use base::{metrics, random, retry::Chain};
+use kafka::{Place, ShardProducer, Start};
+use model::{AccountingResource, Key, Stamp, Topic};
+
+use super::{
+    Shared,
+    state::{self, Known},
+};
+use crate::{
+    plugin::Failure,
+    publish::{self, ShardBatch, ShardWriter},
+    records::fence::{self, Shelf},
+};
+
+/// How long reading one topic of a shard to its end may take before the task begins anew.
+const READ_LIMIT: Duration = Duration::from_secs(120);
+/// The same for fences, of which there may be many.
+const FENCE_LIMIT: Duration = Duration::from_secs(900);
+
+/// Fences that are written at once when they are made anew.
+const CHUNK: usize = 5_000;
+
+impl Shared {
+    /// Everything a shard writes to, apart from dead letters and gaps, which are single records.
+    pub(super) fn places(&self, shard: i32) -> Vec<Place> {
+        let values = self.source.enrich_resources.iter().map(|resource| Topic::AccountingRecords(*resource));
+        let topics = values.chain([Topic::State, Topic::Fences]);
+        topics.map(|topic| (self.preparer.topic_name(topic), shard)).collect()
+    }
+
+    pub(super) async fn take_writer(&self, shard: i32) -> Result<ShardWriter, Failure> {
+        let tools = &self.task.tools;
+        let id = format!("tributary-{}-shard-{shard}", self.source.common.topic_prefix);
+        let producer = tools.shards.take(id, Arc::clone(&tools.lease)).await;
+        let producer = producer.map_err(|error| Failure::kafka(format!("take shard {shard}"), error))?;
+        Ok(ShardWriter::new(producer))
+    }
+
+    /// Where each event topic is read on, once nothing of the id can be under way any more.
+    pub(super) async fn starts(
+        &self,
+        shard: i32,
+        producer: &mut ShardProducer,
+    ) -> Result<BTreeMap<AccountingResource, Start>, Failure> {
+        let resources = &self.source.enrich_resources;
+        let partitions: Vec<_> =
+            resources.iter().map(|resource| self.source_partition(*resource, shard)).collect();
+        let stored = self.task.stored_offsets(producer, &partitions, &self.places(shard)).await?;
+        let start = |stored: Option<serde_json::Map<String, serde_json::Value>>| {
+            let offset = stored.and_then(|offset| offset.get("offset")?.as_i64());
+            offset.map_or(Start::Earliest, Start::Offset)
+        };
+        Ok(resources.iter().copied().zip(stored.into_iter().map(start)).collect())
+    }
+
+    /// What the fences of a shard say. Where the topic has been lost, they are made anew of the values' headers.
+    pub(super) async fn shelf(
+        &self,
+        shard: i32,
+        known: &Known,
+        writer: &mut ShardWriter,
+    ) -> Result<Shelf, Failure> {
+        let tools = &self.task.tools;
+        let begun = Instant::now();
+        let prefix = &self.source.common.topic_prefix;
+        let mut shelf = self.fences.shard(prefix, shard).await.map_err(unreadable)?;
+        let topic = self.preparer.topic_name(Topic::Fences);
+        let mut restored = shelf.restore(&tools.kafka, &topic, FENCE_LIMIT).await.map_err(unreadable)?;
+        if restored.birth.is_none() || known.rebuilds {
+            self.rebuild(shard, restored.birth.is_none(), writer).await?;
+            restored = shelf.restore(&tools.kafka, &topic, FENCE_LIMIT).await.map_err(unreadable)?;
+        }
+        metrics::fence_restored(begun.elapsed(), restored.records);
+        Ok(shelf)
+    }
+
+    /// The first to take a shard says so in its fences, before all else; and what was published of it before stands there too.
+    /// Until all of it does, the state topic says that it is under way.
+    async fn rebuild(&self, shard: i32, is_first: bool, writer: &mut ShardWriter) -> Result<(), Failure> {
+        let values: Vec<(Key, Stamp)> = self.published(shard).await?.into_iter().collect();
+        let mark = state::rebuild(shard);
+        let mut batch = ShardBatch::default();
+        if is_first {
+            let birth = random::guid().map_err(|error| Failure::passing("NoRandom", error.to_string()))?;
+            let (key, value) = fence::birth_record(shard, &birth);
+            batch.add(self.record(Topic::Fences, &key, Some(value)));
+        }
+        if !values.is_empty() {
+            tracing::warn!(shard, records = values.len(), "fences are made anew of what was published");
+            batch.add(self.preparer.state(&mark, Some(Bytes::from_static(b"{}"))));
+        }
+        let write = async |writer: &mut ShardWriter, batch| {
+            let written = writer.commit(batch).await;
+            written.map(drop).map_err(|error| unwritten("write the fences of a shard", error))
+        };
+        write(writer, batch).await?;
+        for chunk in values.chunks(CHUNK) {
+            let mut batch = ShardBatch::default();
+            for (key, stamp) in chunk {
+                let (_, value) = fence::record(key, stamp);
+                batch.add(self.record(Topic::Fences, key, Some(value)));
+            }
+            write(writer, batch).await?;
+        }
+        if !values.is_empty() {
+            let mut batch = ShardBatch::default();
+            batch.add(self.preparer.state(&mark, None));
+            write(writer, batch).await?;
+        }
+        Ok(())
+    }
+
+    /// The stamps of all that was published of a shard, by what guards it. One topic after the other: there may be much of it.
+    async fn published(&self, shard: i32) -> Result<HashMap<Key, Stamp>, Failure> {
+        let mut stamps = HashMap::new();
+        let places = self.published.get_or_try_init(|| self.find_published()).await?;
+        for (resource, _) in places.iter().filter(|(_, place)| *place == shard) {
+            let topic = Topic::AccountingRecords(*resource);
+            let name = self.preparer.topic_name(topic);
+            let each = |record: kafka::Received| stamps.extend(fence::of_value(topic, &record));
+            let read = kafka::read_to_end(&self.task.tools.kafka, &name, &[shard], FENCE_LIMIT, each).await;
+            read.map_err(|error| Failure::kafka("read what was published", error))?;
+        }
+        Ok(stamps)
+    }
+
+    /// Where there are records, of whatever resource: also of one that is not followed any more, or not yet.
+    async fn find_published(&self) -> Result<BTreeSet<(AccountingResource, i32)>, Failure> {
+        let failed = |error| Failure::kafka("find what was published", error);
+        let name = |resource| self.preparer.topic_name(Topic::AccountingRecords(resource));
+        let names: Vec<_> = AccountingResource::all().map(name).collect();
+        let names: Vec<&str> = names.iter().map(|name| &**name).collect();
+        let there = self.task.tools.store.admin.partition_counts(&names).await.map_err(failed)?;
+        let topics = AccountingResource::all().map(|one| (Arc::<str>::from(&*name(one)), one));
+        let topics: BTreeMap<_, _> = topics.filter(|(topic, _)| there.contains_key(&**topic)).collect();
+        let shards = |topic: &Arc<str>| {
+            self.shards.iter().map(|shard| (Arc::clone(topic), *shard)).collect::<Vec<_>>()
+        };
+        let places: Vec<kafka::Place> = topics.keys().flat_map(shards).collect();
+        let marks =
+            kafka::watermarks_of(&self.task.tools.kafka, &places, READ_LIMIT).await.map_err(failed)?;
+        let filled = marks.into_iter().filter(|(_, (low, high))| high > low);
+        Ok(filled.filter_map(|((topic, shard), _)| Some((*topics.get(&topic)?, shard))).collect())
+    }
+
+    /// What the state topic says of a shard.
+    pub(super) async fn known(&self, shard: i32) -> Result<Known, Failure> {
+        let mut known = Known::default();
+        let topic = self.preparer.topic_name(Topic::State);
+        let grant = &self.source.provider.oauth.accounting_grant;
+        let mut strange = BTreeMap::new();
+        let each = |record: kafka::Received| {
+            let (key, value) = (record.key.as_deref(), record.value.as_ref());
+            let Some(Ok(key)) = key.map(std::str::from_utf8) else { return };
+            match known.apply(shard, key, value, grant, &self.task.connector) {
+                Ok(()) => drop(strange.remove(key)),
+                Err(what) => drop(strange.insert(key.to_owned(), (record.offset, what))),
+            }
+        };
+        let read = kafka::read_to_end(&self.task.tools.kafka, &topic, &[shard], READ_LIMIT, each).await;
+        read.map_err(|error| Failure::kafka("read the state of a shard", error))?;
+        match strange.into_iter().next() {
+            None => Ok(known),
+            // Its offset has moved on long ago: left out, it would be lost.
+            Some((key, (offset, what))) => Err(Failure::permanent(
+                "UnreadableState",
+                format!("{topic} partition {shard} offset {offset}, {key}, cannot be read: {what}"),
+                "run the version of Tributary that wrote it, or write a tombstone for that key and know that its event is lost",
+            )),
+        }
+    }
+}
+
+/// The store on this disk cannot be used.
+pub(super) fn unreadable(error: fence::Error) -> Failure {
+    Failure { retry: error.retry(), ..Failure::passing("FenceUnavailable", Chain(&error).to_string()) }
+}
+
+/// What became of a batch that was not committed.
+pub(super) fn unwritten(action: &str, error: publish::Error) -> Failure {
+    match error {
+        publish::Error::Transaction { source, .. } => Failure::transaction(action, *source),
+        error => super::unopened(error),
+    }
+}

@@ -1,0 +1,321 @@
+//! What a state topic says of subscriptions and runs, by connector.
+
+use std::collections::BTreeMap;
+
+use serde::de::DeserializeOwned;
+
+use kafka::Received;
+use model::{Key, Nonce, Order, Paces, Progress, Run, RunId};
+
+use crate::state::{Apply, runs::Runs, subscriptions::Ledger};
+
+/// All of a state topic that is about subscriptions and runs. What else is in it is passed over.
+#[derive(Debug, Clone, Default)]
+pub struct Book {
+    connectors: BTreeMap<String, Ledger>,
+    runs: BTreeMap<String, Runs>,
+}
+
+impl Book {
+    /// What is said of a connector.
+    #[must_use]
+    pub fn of(&self, connector: &str) -> Option<&Ledger> {
+        self.connectors.get(connector)
+    }
+
+    /// Every connector that anything is said of.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Ledger)> {
+        self.connectors.iter().map(|(name, ledger)| (name.as_str(), ledger))
+    }
+
+    /// What is said of a connector's runs.
+    #[must_use]
+    pub fn runs_of(&self, connector: &str) -> Option<&Runs> {
+        self.runs.get(connector)
+    }
+
+    /// Every connector that has a run.
+    pub fn iter_runs(&self) -> impl Iterator<Item = (&str, &Runs)> {
+        self.runs.iter().map(|(name, runs)| (name.as_str(), runs))
+    }
+
+    /// Takes a record over; says what is strange about it.
+    fn take(&mut self, key: &str, value: Option<&[u8]>) -> Result<(), String> {
+        let parts = Key::parts(key).map_err(|error| error.to_string())?;
+        let texts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        match texts[..] {
+            [Run::KIND | Order::KIND, connector, run] => self.take_run(texts[0], connector, run, None, value),
+            // The second part is the shard: these are in its partition.
+            [Progress::KIND, shard, connector, run] => {
+                let shard = shard.parse().map_err(|_| "its key has no number of a shard".to_owned())?;
+                self.take_run(texts[0], connector, run, Some(shard), value)
+            }
+            [kind, connector, ref rest @ ..] => self.take_subscription(key, kind, connector, rest, value),
+            _ => Ok(()),
+        }
+    }
+
+    fn take_run(
+        &mut self,
+        kind: &str,
+        connector: &str,
+        run: &str,
+        shard: Option<i32>,
+        value: Option<&[u8]>,
+    ) -> Result<(), String> {
+        let id = RunId::new(run).map_err(|error| error.to_string())?;
+        let runs = self.runs.entry(connector.to_owned()).or_default();
+        let taken = match (kind, shard) {
+            (Progress::KIND, Some(shard)) => put(&mut runs.progress, (id, shard), value),
+            (Order::KIND, _) => put(&mut runs.orders, id, value),
+            _ => put(&mut runs.runs, id, value),
+        };
+        if runs.is_empty() {
+            self.runs.remove(connector);
+        }
+        taken
+    }
+
+    fn take_subscription(
+        &mut self,
+        key: &str,
+        kind: &str,
+        connector: &str,
+        rest: &[&str],
+        value: Option<&[u8]>,
+    ) -> Result<(), String> {
+        let ledger = self.connectors.entry(connector.to_owned()).or_default();
+        let taken = match (kind, rest) {
+            ("subscription", [nonce]) => {
+                let nonce = nonce.parse::<Nonce>().map_err(|error| error.to_string());
+                nonce.and_then(|nonce| put(&mut ledger.subscriptions, nonce, value))
+            }
+            ("acknowledge", [id]) => put(&mut ledger.acknowledges, (*id).to_owned(), value),
+            ("echo", [] | [_]) => {
+                let hook = rest.first().copied().unwrap_or_default().to_owned();
+                put(&mut ledger.echoes, hook, value)
+            }
+            ("heard", [worker]) => put(&mut ledger.heard, (*worker).to_owned(), value),
+            ("pace", []) => read::<Paces>(value).map(|paces| ledger.paces = paces.unwrap_or_default()),
+            ("gap", [_, _] | [_, _, _]) => {
+                let id = key.strip_prefix("gap/").unwrap_or_default().to_owned();
+                read(value).map(|gap| ledger.put_gap(id, gap))
+            }
+            ("run", [gap]) => put(&mut ledger.repairs, (*gap).to_owned(), value),
+            ("start", []) => read(value).map(|start| ledger.start = start),
+            ("done", []) => read(value).map(|done| ledger.done = done),
+            ("accepted", [gap]) => read(value).map(|accepted| ledger.accept((*gap).to_owned(), accepted)),
+            ("wish", []) => read(value).map(|wish| ledger.wish = wish),
+            // Records of other writers, or of a later version.
+            _ => Ok(()),
+        };
+        if *ledger == Ledger::default() {
+            self.connectors.remove(connector);
+        }
+        taken
+    }
+}
+
+impl Apply for Book {
+    fn apply(&mut self, record: &Received) {
+        let key = record.key.as_deref().and_then(|key| std::str::from_utf8(key).ok());
+        let taken = match key {
+            Some(key) => self.take(key, record.value.as_deref()),
+            None => Err("it has no key that is text".to_owned()),
+        };
+        if let Err(what) = taken {
+            let Received { topic, partition, offset, .. } = record;
+            tracing::warn!(%topic, partition, offset, what, "left out a record of a state topic");
+        }
+    }
+}
+
+/// Puts the JSON of a record under its key; a tombstone removes it.
+fn put<K: Ord, V: DeserializeOwned>(
+    map: &mut BTreeMap<K, V>,
+    key: K,
+    value: Option<&[u8]>,
+) -> Result<(), String> {
+    match read(value)? {
+        Some(value) => drop(map.insert(key, value)),
+        None => drop(map.remove(&key)),
+    }
+    Ok(())
+}
+
+fn read<T: DeserializeOwned>(value: Option<&[u8]>) -> Result<Option<T>, String> {
+    value.map(serde_json::from_slice).transpose().map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{
+        Accepted, AccountingResource, Done, Fingerprint, Gap, GapCause, GapState, Pace, Phase, Repair,
+        RepairState, Start, Subscription, Target, Wish,
+    };
+
+    use super::*;
+    use crate::state::{samples::received, subscriptions::Change};
+
+    fn changes() -> Vec<Change> {
+        let target = Target::Accounting(AccountingResource::Customers);
+        let subscription = Subscription {
+            connector: "a/b".into(),
+            target,
+            nonce: Nonce::new(7),
+            id: Some("w-1".into()),
+            application: "tributary".into(),
+            url: "https://hooks.example.com/x".into(),
+            spelled: None,
+            fingerprint: Fingerprint::of("0123456789abcdef"),
+            events: ["a.b".to_owned()].into(),
+            phase: Phase::Active,
+            since: 2,
+            intended_at: 1,
+            acknowledged_at: Some(2),
+            active_since: Some(2),
+            checked_at: Some(3),
+            last_delivery: None,
+            problem: None,
+            history: Vec::new(),
+        };
+        let gap = Gap {
+            connector: "a/b".into(),
+            cause: GapCause::Disabled,
+            target: Some(target),
+            company: None,
+            from: 1,
+            to: None,
+            detail: "disabled".into(),
+            opened_at: 5,
+            worker: "w:1".into(),
+            state: GapState::Open,
+        };
+        let pace = Pace { since: 1, last: 2, longest: [1, 0], span: 1 };
+        vec![
+            Change::Put(Box::new(subscription)),
+            Change::Paces(Paces { targets: [(target, pace)].into() }),
+            Change::Gap(gap.clone()),
+            Change::Repair(Repair { state: RepairState::Requested, ..Repair::of(&gap, 9, 10) }),
+            Change::Start(Start { connector: "a/b".into(), at: 3, targets: BTreeMap::new() }),
+            Change::Wish(Wish { number: 1, removed: false, at: 4 }),
+            Change::Done(Done { number: 1, at: 5 }),
+            Change::Accept(gap.id(), Accepted { at: 6 }),
+        ]
+    }
+
+    fn apply(book: &mut Book, key: &str, value: Option<&str>) {
+        book.apply(&received(0, key, value));
+    }
+
+    #[test]
+    fn what_a_change_writes_reads_back_as_what_it_makes_of_a_ledger() {
+        let (mut book, mut ledger) = (Book::default(), Ledger::default());
+
+        for change in changes() {
+            let value = change.value().map(|value| value.to_string());
+            apply(&mut book, change.key("a/b").as_str(), value.as_deref());
+            ledger.apply(&change);
+        }
+
+        assert_eq!(book.of("a/b"), Some(&ledger));
+        assert_eq!(ledger.gaps.len() + ledger.repairs.len() + ledger.subscriptions.len(), 3);
+    }
+
+    /// The records of a run of `a/b`, with their keys.
+    fn run_records() -> Vec<(Key, String)> {
+        let id = RunId::new("2026/1").unwrap();
+        let run =
+            r#"{"connector":"a/b","id":"2026/1","lists":["payroll"],"requestedBy":"rest","requestedAt":1}"#;
+        let progress = |shard: i32| {
+            format!(
+                r#"{{"connector":"a/b","run":"2026/1","shard":{shard},"state":"running","lists":1,"ended":0,
+                "certified":0,"pages":1,"rows":2,"published":3,"vanished":0,"startedAt":4,"updatedAt":5}}"#
+            )
+        };
+        vec![
+            (Run::key_of("a/b", &id), run.to_owned()),
+            (Order::key("a/b", &id), r#"{"wanted":"paused","at":2}"#.to_owned()),
+            (Progress::key_of(0, "a/b", &id), progress(0)),
+            (Progress::key_of(3, "a/b", &id), progress(3)),
+        ]
+    }
+
+    #[test]
+    fn a_run_an_order_and_the_progress_of_each_shard_are_the_connectors() {
+        let mut book = Book::default();
+
+        for (key, value) in run_records() {
+            apply(&mut book, key.as_str(), Some(&value));
+        }
+
+        let runs = book.runs_of("a/b").unwrap();
+        let id = RunId::new("2026/1").unwrap();
+        assert_eq!(runs.runs.keys().collect::<Vec<_>>(), [&id]);
+        assert_eq!(runs.wanted(&id), model::Wanted::Paused);
+        assert_eq!(runs.progress.keys().map(|(_, shard)| *shard).collect::<Vec<_>>(), [0, 3]);
+        assert_eq!(
+            (book.iter().count(), book.iter_runs().count()),
+            (0, 1),
+            "no shard is taken for a connector"
+        );
+    }
+
+    #[test]
+    fn a_connector_whose_runs_are_removed_has_none() {
+        let mut book = Book::default();
+        for (key, value) in run_records() {
+            apply(&mut book, key.as_str(), Some(&value));
+        }
+
+        for (key, _) in run_records() {
+            apply(&mut book, key.as_str(), None);
+        }
+
+        assert_eq!(book.iter_runs().count(), 0);
+    }
+
+    #[test]
+    fn a_connector_of_which_everything_is_removed_is_not_there_any_more() {
+        let mut book = Book::default();
+        let all = changes();
+        for change in &all {
+            apply(
+                &mut book,
+                change.key("a/b").as_str(),
+                change.value().map(|value| value.to_string()).as_deref(),
+            );
+        }
+
+        for change in &all {
+            apply(&mut book, change.key("a/b").as_str(), None);
+        }
+
+        assert_eq!(book.iter().count(), 0);
+    }
+
+    #[test]
+    fn what_is_about_something_else_or_cannot_be_read_changes_nothing() {
+        let mut book = Book::default();
+
+        for (key, value) in [
+            ("offset/0/x", Some("{}")),
+            ("cursor", Some("{}")),
+            ("subscription/h/zz", Some("{}")),
+            ("subscription/h/0000000000000007", Some("{")),
+            ("gap/h/spool/5", Some("[]")),
+            ("%zz", Some("{}")),
+            ("run/h/schedule/5", Some("{}")),
+            ("progress/h/3/r", Some("{}")),
+            ("progress/3/h/r", Some("{}")),
+            ("progress/3/h", Some("{}")),
+            ("snapshot/h/r", Some("{}")),
+            ("snapshot/h/", Some("{}")),
+            ("order/h/r", Some(r#"{"wanted":"else","at":1}"#)),
+        ] {
+            apply(&mut book, key, value);
+        }
+
+        assert_eq!((book.iter().count(), book.iter_runs().count()), (0, 0), "{book:?}");
+    }
+}

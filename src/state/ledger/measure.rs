@@ -1,0 +1,168 @@
+//! What a scrape shows of a ledger: the same on every worker that follows it.
+
+use base::metrics::live::{self, Page};
+use model::{Difference, GapCause, Phase, Run, RunKind, Subscription};
+
+use crate::state::{
+    runs::{Runs, Standing, State},
+    subscriptions::Ledger,
+};
+
+/// Subscriptions by phase and open gaps by cause.
+pub(super) fn subscriptions(page: &mut Page, connector: &str, ledger: &Ledger, now: i64) {
+    for family in ["accounting", "invoicing"] {
+        for phase in Phase::ALL.into_iter().filter(|phase| phase.may_live()) {
+            let is_one = |one: &&Subscription| one.target.family() == family && one.phase == phase;
+            let count = ledger.subscriptions.values().filter(is_one).count();
+            page.put(&live::SUBSCRIPTIONS, &[connector, family, phase.name()], count as f64);
+        }
+    }
+    for cause in GapCause::ALL {
+        let open = ledger.gaps.values().filter(|gap| gap.cause == cause && !gap.state.is_over());
+        let opened: Vec<i64> = open.map(|gap| gap.opened_at).collect();
+        let Some(oldest) = opened.iter().min() else { continue };
+        page.put(&live::GAPS_OPEN, &[connector, cause.name()], opened.len() as f64);
+        let age = now.saturating_sub(*oldest).max(0) as f64 / 1e6;
+        page.put(&live::GAP_OPEN_SECONDS, &[connector, cause.name()], age);
+    }
+}
+
+/// Runs by state, lists of those that are not over, and what the last verification that has ended found.
+///
+/// Every series is there from the first run on, those of a verification from the first that has ended, with 0 where there is
+/// nothing: an alert needs a series to look at.
+pub(super) fn runs(page: &mut Page, connector: &str, runs: &Runs, shards: i32) {
+    let told = |run: &Run| ((run.kind, run.sample.is_some()), runs.standing(&run.id, shards));
+    let all: Vec<((RunKind, bool), Standing)> = runs.runs.values().map(told).collect();
+    if all.is_empty() {
+        return;
+    }
+    for state in State::ALL {
+        let count = all.iter().filter(|(_, standing)| standing.state == state).count();
+        page.put(&live::SNAPSHOT_STATE, &[connector, state.name()], count as f64);
+    }
+    let open = || all.iter().map(|(_, standing)| standing).filter(|standing| !standing.state.is_over());
+    let lists: u64 = open().map(|standing| standing.lists).sum();
+    let ended: u64 = open().map(|standing| standing.lists_ended).sum();
+    page.put(&live::SNAPSHOT_COLLECTIONS, &[connector], lists as f64);
+    page.put(&live::SNAPSHOT_COLLECTIONS_REMAINING, &[connector], lists.saturating_sub(ended) as f64);
+    let verified = |((kind, _), standing): &&((RunKind, bool), Standing)| {
+        *kind == RunKind::Verify && standing.state == State::Ended
+    };
+    let last = all.iter().filter(verified).max_by_key(|(_, standing)| standing.ended_at);
+    let Some(((_, is_sample), last)) = last else { return };
+    for kind in Difference::ALL {
+        let count = last.differences.get(kind.name()).copied().unwrap_or_default();
+        page.put(&live::RECONCILE_MISMATCHES, &[connector, kind.name()], count as f64);
+    }
+    page.put(&live::RECONCILE_COMPARED, &[connector], last.rows as f64);
+    // A sample is there to prove nothing.
+    let unproved =
+        if *is_sample { 0 } else { last.lists.saturating_sub(last.lists_certified + last.unoffered) };
+    page.put(&live::RECONCILE_UNPROVED, &[connector], unproved as f64);
+    let ended = last.ended_at.unwrap_or_default();
+    page.put(&live::RECONCILE_ENDED, &[connector], ended as f64 / 1e6);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use model::{List, Progress, RunId, ShardState};
+
+    use super::*;
+
+    fn put(
+        runs: &mut Runs,
+        name: &str,
+        kind: RunKind,
+        state: Option<ShardState>,
+        ended_at: i64,
+        missing: u64,
+    ) {
+        let id = RunId::new(name).unwrap();
+        let run = Run {
+            connector: "c".to_owned(),
+            id: id.clone(),
+            kind,
+            lists: BTreeSet::from([List::Customers]),
+            companies: None,
+            known: std::collections::BTreeSet::new(),
+            incremental: false,
+            sample: None,
+            repair: false,
+            requested_by: "rest".to_owned(),
+            requested_at: 1,
+        };
+        runs.runs.insert(id.clone(), run.clone());
+        let Some(state) = state else { return };
+        let progress = Progress {
+            lists: 5,
+            ended: 2,
+            certified: 2,
+            rows: 40,
+            differences: BTreeMap::from([("missing".to_owned(), missing)]),
+            updated_at: ended_at,
+            ended_at: state.is_over().then_some(ended_at),
+            ..Progress::new(&run, 0, state, 1)
+        };
+        runs.progress.insert((id, 0), progress);
+    }
+
+    #[test]
+    fn a_page_counts_runs_lists_that_are_left_and_what_the_last_verification_found() {
+        let mut all = Runs::default();
+        put(&mut all, "a", RunKind::Snapshot, Some(ShardState::Running), 10, 0);
+        put(&mut all, "b", RunKind::Verify, Some(ShardState::Ended), 20_000_000, 7);
+        put(&mut all, "c", RunKind::Verify, Some(ShardState::Ended), 15, 9);
+        put(&mut all, "d", RunKind::Verify, Some(ShardState::Stopped), 30, 11);
+        put(&mut all, "e", RunKind::Snapshot, None, 0, 0);
+        let mut page = Page::default();
+
+        runs(&mut page, "r", &all, 1);
+
+        let text = page.to_string();
+        let samples: BTreeSet<&str> =
+            text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).collect();
+        let none = Difference::ALL.map(Difference::name).into_iter().filter(|kind| *kind != "missing");
+        let none = none
+            .map(|kind| format!(r#"tributary_reconcile_mismatch_records{{connector="r",kind="{kind}"}} 0"#));
+        let none: Vec<String> = none.collect();
+        let expected = [
+            r#"tributary_reconcile_compared_records{connector="r"} 40"#,
+            r#"tributary_reconcile_ended_timestamp_seconds{connector="r"} 20"#,
+            r#"tributary_reconcile_mismatch_records{connector="r",kind="missing"} 7"#,
+            r#"tributary_reconcile_unproved_lists{connector="r"} 3"#,
+            r#"tributary_snapshot_collections_remaining{connector="r"} 3"#,
+            r#"tributary_snapshot_collections{connector="r"} 5"#,
+            r#"tributary_snapshot_state{connector="r",state="ended"} 2"#,
+            r#"tributary_snapshot_state{connector="r",state="paused"} 0"#,
+            r#"tributary_snapshot_state{connector="r",state="running"} 1"#,
+            r#"tributary_snapshot_state{connector="r",state="stopped"} 1"#,
+            r#"tributary_snapshot_state{connector="r",state="waiting"} 1"#,
+        ];
+        let expected = expected.into_iter().chain(none.iter().map(String::as_str));
+        assert_eq!(samples, expected.collect());
+    }
+
+    #[test]
+    fn a_sample_leaves_no_list_unproved() {
+        let mut all = Runs::default();
+        put(&mut all, "s", RunKind::Verify, Some(ShardState::Ended), 20, 0);
+        all.runs.values_mut().for_each(|run| run.sample = Some(100));
+        let mut page = Page::default();
+
+        runs(&mut page, "r", &all, 1);
+
+        assert!(page.to_string().contains(r#"tributary_reconcile_unproved_lists{connector="r"} 0"#));
+    }
+
+    #[test]
+    fn a_connector_without_runs_has_no_series() {
+        let mut page = Page::default();
+
+        runs(&mut page, "r", &Runs::default(), 1);
+
+        assert_eq!(page.to_string(), "");
+    }
+}

@@ -1,0 +1,396 @@
+//! What `{prefix}.state` says of subscriptions and runs, for everybody on this worker, and the two ways to write it.
+//!
+//! ```text
+//! {prefix}.state ─▶ Tail<Book> ─▶ Handle: read, read_runs, changes ─▶ reconciler, REST, metrics
+//!        ▲                           ├─ writer: transactions, fenced ◀── the reconciler, one of each connector
+//!        └───────────────────────────┴─ put: single records ◀── people, by REST on any worker
+//! ```
+//!
+//! - Followed from the start are the prefixes of all `WebhookSource` and `RecordSource` connectors that are not stopped, up to
+//!   [`EAGER`]; others once somebody asks. A topic that is not there yet is looked for again; nobody but the task creates it.
+//! - A wish, an accepted gap, a run and an order about it are written by a plain producer, acknowledged by all copies: the transactional id is the
+//!   reconciler's, and whoever took it for one record would fence that. One record is whole or not there by itself.
+//! - Every worker reads the same, so every worker shows the same.
+//!
+//! On failure: while Kafka is away what was read before is shown; a prefix that cannot be followed is tried again.
+
+mod book;
+mod measure;
+mod writer;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep},
+};
+use tokio_util::sync::CancellationToken;
+
+use base::metrics::live::Page;
+use kafka::{Admin, PlainWriter, partition_of};
+use model::{EncodedRecord, Key, Moment, Partitioning, Topic, TopicPrefix};
+
+pub use self::{book::Book, writer::Writer};
+use super::{
+    Tail,
+    configs::{Configs, Properties},
+};
+use crate::{
+    config::{
+        self, Connector,
+        connector::{Class, TargetState, keys},
+    },
+    publish::{self, Layout, open_state},
+    state::{runs::Runs, subscriptions::Ledger},
+};
+
+/// Prefixes that are followed before anybody asks.
+pub const EAGER: usize = 64;
+/// Others that are followed at a time because somebody has asked.
+const ON_DEMAND: usize = 16;
+/// How often topics are looked for that are not there yet.
+const LOOK: Duration = Duration::from_secs(3);
+/// The longest a single record may take to be written and read back.
+const PUT_LIMIT: Duration = Duration::from_secs(5);
+/// Room for single records.
+const QUEUE_BYTES: usize = 4 << 20;
+
+/// Why a ledger cannot be had or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Kafka does not answer, or refuses.
+    #[error("reach the state topic of prefix {prefix}")]
+    Kafka {
+        /// The prefix.
+        prefix: String,
+        /// What it says.
+        #[source]
+        source: kafka::Error,
+    },
+    /// The topic is not what it must be.
+    #[error("open the state topic")]
+    Topic(#[source] publish::Error),
+}
+
+impl Error {
+    /// Whether trying again may help.
+    #[must_use]
+    pub fn retry(&self) -> base::retry::Retry {
+        match self {
+            Self::Kafka { source, .. } => source.retry(),
+            Self::Topic(source) => source.retry(),
+        }
+    }
+}
+
+/// The ledgers of a worker. Cheap to clone.
+#[derive(Clone)]
+pub struct Ledgers(Arc<Inner>);
+
+struct Inner {
+    worker: Arc<config::Worker>,
+    admin: Admin,
+    slots: Mutex<BTreeMap<String, Slot>>,
+    /// Only one is opened at a time, so that nobody follows a topic twice.
+    opening: tokio::sync::Mutex<()>,
+}
+
+struct Slot {
+    handle: Handle,
+    /// When somebody last asked for it.
+    used: Instant,
+    /// Whether a connector is there that wants it.
+    wanted: bool,
+}
+
+impl Ledgers {
+    /// Nothing is followed yet.
+    #[must_use]
+    pub fn new(worker: Arc<config::Worker>, admin: Admin) -> Self {
+        let (slots, opening) = (Mutex::default(), tokio::sync::Mutex::default());
+        Self(Arc::new(Inner { worker, admin, slots, opening }))
+    }
+
+    /// The ledger of a prefix, if this worker follows it already.
+    #[must_use]
+    pub fn known(&self, prefix: &str) -> Option<Handle> {
+        let mut slots = self.0.slots.lock();
+        let slot = slots.get_mut(prefix)?;
+        slot.used = Instant::now();
+        Some(slot.handle.clone())
+    }
+
+    /// The ledger of a prefix, read to its end; `None` where the topic is not there.
+    ///
+    /// # Errors
+    /// Kafka does not answer.
+    pub async fn of(&self, prefix: &TopicPrefix) -> Result<Option<Handle>, Error> {
+        let topic = Topic::State.name(prefix);
+        let handle = match self.known(prefix.as_str()) {
+            Some(handle) => handle,
+            None => {
+                let failed = |source| Error::Kafka { prefix: prefix.to_string(), source };
+                let counts = self.0.admin.partition_counts(&[&topic]).await.map_err(failed)?;
+                let Some(partitions) = counts.get(&topic) else { return Ok(None) };
+                self.follow(prefix, *partitions, false).await?
+            }
+        };
+        handle.caught_up().await;
+        Ok(Some(handle))
+    }
+
+    /// The same for who is to write it: the topic is created where it is missing and that is allowed.
+    ///
+    /// # Errors
+    /// The topic is not what it must be, or Kafka does not answer.
+    pub async fn open(&self, source: &config::WebhookSource) -> Result<Handle, Error> {
+        let prefix = source.common.topic_prefix.clone();
+        let handle = match self.known(prefix.as_str()) {
+            Some(handle) => handle,
+            None => {
+                let connector = Connector::WebhookSource(Box::new(source.clone()));
+                let layout = Layout { create: self.0.worker.topic_creation, ..Layout::of(&connector) };
+                let partitions = open_state(&layout, &self.0.admin).await.map_err(Error::Topic)?;
+                self.follow(&prefix, partitions, true).await?
+            }
+        };
+        handle.caught_up().await;
+        Ok(handle)
+    }
+
+    /// Follows what connectors want until cancelled.
+    pub async fn run(self, configs: Tail<Configs>, cancel: CancellationToken) {
+        let mut changes = configs.changes();
+        loop {
+            changes.borrow_and_update();
+            let wanted = wanted(&configs.read(sources));
+            let missing = match cancel.run_until_cancelled(self.catch_up(&wanted)).await {
+                None => return,
+                Some(Ok(missing)) => missing,
+                Some(Err(error)) => {
+                    tracing::debug!(error = %base::retry::Chain(&error), "ledgers cannot be followed yet");
+                    true
+                }
+            };
+            tokio::select! {
+                () = cancel.cancelled() => return,
+                // The sender lives as long as the tail here.
+                _ = changes.changed() => {}
+                () = sleep(LOOK), if missing => {}
+            }
+        }
+    }
+
+    /// Puts subscriptions, gaps and runs on a page of metrics, by connector.
+    pub fn measure(&self, page: &mut Page) {
+        let handles: Vec<Handle> = self.0.slots.lock().values().map(|slot| slot.handle.clone()).collect();
+        let now = Moment::now().micros();
+        for handle in handles {
+            handle.tail.read(|book| {
+                for (connector, ledger) in book.iter() {
+                    measure::subscriptions(page, connector, ledger, now);
+                }
+                for (connector, runs) in book.iter_runs() {
+                    measure::runs(page, connector, runs, handle.shards());
+                }
+            });
+        }
+    }
+
+    /// Follows those that are there. Whether some are not.
+    async fn catch_up(&self, wanted: &BTreeSet<TopicPrefix>) -> Result<bool, Error> {
+        {
+            let mut slots = self.0.slots.lock();
+            for (prefix, slot) in &mut *slots {
+                slot.wanted = wanted.iter().any(|wanted| wanted.as_str() == prefix);
+            }
+            limit(&mut slots);
+        }
+        let missing: Vec<&TopicPrefix> =
+            wanted.iter().filter(|prefix| !self.0.slots.lock().contains_key(prefix.as_str())).collect();
+        if missing.is_empty() {
+            return Ok(false);
+        }
+        let topics: Vec<String> = missing.iter().map(|prefix| Topic::State.name(prefix)).collect();
+        let names: Vec<&str> = topics.iter().map(String::as_str).collect();
+        let failed = |source| Error::Kafka { prefix: missing[0].to_string(), source };
+        let counts = self.0.admin.partition_counts(&names).await.map_err(failed)?;
+        for (prefix, topic) in missing.iter().zip(&topics) {
+            if let Some(partitions) = counts.get(topic) {
+                self.follow(prefix, *partitions, true).await?;
+            }
+        }
+        Ok(counts.len() < topics.len())
+    }
+
+    async fn follow(&self, prefix: &TopicPrefix, partitions: i32, wanted: bool) -> Result<Handle, Error> {
+        let _opening = self.0.opening.lock().await;
+        if let Some(handle) = self.known(prefix.as_str()) {
+            return Ok(handle);
+        }
+        let failed = |source| Error::Kafka { prefix: prefix.to_string(), source };
+        let topic = Topic::State.name(prefix);
+        let tail = Tail::follow(&self.0.worker.kafka, &topic, partitions).await.map_err(failed)?;
+        let plain = Arc::new(PlainWriter::new(&self.0.worker.kafka, QUEUE_BYTES));
+        let handle = Handle { prefix: prefix.as_str().into(), tail, plain };
+        let mut slots = self.0.slots.lock();
+        slots.insert(
+            prefix.as_str().to_owned(),
+            Slot { handle: handle.clone(), used: Instant::now(), wanted },
+        );
+        limit(&mut slots);
+        Ok(handle)
+    }
+}
+
+impl fmt::Debug for Ledgers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let prefixes: Vec<String> = self.0.slots.lock().keys().cloned().collect();
+        f.debug_struct("Ledgers").field("prefixes", &prefixes).finish_non_exhaustive()
+    }
+}
+
+/// Configurations of every connector that is not stopped and has a state topic, in the order of their names.
+fn sources(configs: &Configs) -> Vec<Arc<Properties>> {
+    let wants = |connector: &&crate::state::configs::Connector| {
+        let class = connector.config.get(keys::CONNECTOR_CLASS.name);
+        let class = class.and_then(|class| Class::parse(class));
+        matches!(class, Some(Class::WebhookSource | Class::RecordSource))
+            && connector.target != TargetState::Stopped
+    };
+    configs.connectors().values().filter(wants).map(|connector| Arc::clone(&connector.config)).collect()
+}
+
+/// The prefixes that configurations name, the first `EAGER` of them.
+fn wanted(sources: &[Arc<Properties>]) -> BTreeSet<TopicPrefix> {
+    let mut wanted = BTreeSet::new();
+    for text in sources.iter().filter_map(|config| config.get(keys::TOPIC_PREFIX.name)) {
+        if wanted.len() < EAGER {
+            wanted.extend(TopicPrefix::new(text.trim()).ok());
+        }
+    }
+    wanted
+}
+
+/// Lets go of what nobody wants and nobody has asked for lately.
+fn limit(slots: &mut BTreeMap<String, Slot>) {
+    while slots.values().filter(|slot| !slot.wanted).count() > ON_DEMAND {
+        let oldest = slots.iter().filter(|(_, slot)| !slot.wanted).min_by_key(|(_, slot)| slot.used);
+        let Some(prefix) = oldest.map(|(prefix, _)| prefix.clone()) else { return };
+        slots.remove(&prefix);
+    }
+}
+
+/// The ledger of one prefix. Cheap to clone; it is followed for as long as there is one.
+#[derive(Clone)]
+pub struct Handle {
+    prefix: Arc<str>,
+    tail: Tail<Book>,
+    /// For single records.
+    plain: Arc<PlainWriter>,
+}
+
+impl Handle {
+    /// Looks at what is said of a connector, which is nothing where nobody has written anything.
+    pub fn read<T>(&self, connector: &str, look: impl FnOnce(&Ledger) -> T) -> T {
+        self.tail.read(|book| match book.of(connector) {
+            Some(ledger) => look(ledger),
+            None => look(&Ledger::default()),
+        })
+    }
+
+    /// All that is said of a connector.
+    #[must_use]
+    pub fn ledger(&self, connector: &str) -> Ledger {
+        self.read(connector, Ledger::clone)
+    }
+
+    /// All that is said of every connector of the prefix.
+    #[must_use]
+    pub fn ledgers(&self) -> BTreeMap<String, Ledger> {
+        self.tail.read(|book| book.iter().map(|(name, ledger)| (name.to_owned(), ledger.clone())).collect())
+    }
+
+    /// Looks at what is said of a connector's runs, which is nothing where nobody has asked for any.
+    pub fn read_runs<T>(&self, connector: &str, look: impl FnOnce(&Runs) -> T) -> T {
+        self.tail.read(|book| match book.runs_of(connector) {
+            Some(runs) => look(runs),
+            None => look(&Runs::default()),
+        })
+    }
+
+    /// All that is said of a connector's runs.
+    #[must_use]
+    pub fn runs(&self, connector: &str) -> Runs {
+        self.read_runs(connector, Runs::clone)
+    }
+
+    /// Shards there are: partitions of the state topic.
+    #[must_use]
+    pub fn shards(&self) -> i32 {
+        self.tail.partitions()
+    }
+
+    /// A number that rises with every change of the topic.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.tail.changes()
+    }
+
+    /// Whether the topic was read to its end once.
+    #[must_use]
+    pub fn is_caught_up(&self) -> bool {
+        self.tail.is_caught_up()
+    }
+
+    /// Waits for that.
+    pub async fn caught_up(&self) {
+        self.tail.caught_up().await;
+    }
+
+    /// Reads everything that was written until now.
+    ///
+    /// # Errors
+    /// Kafka did not answer in time.
+    pub async fn read_to_end(&self, limit: Duration) -> Result<(), Error> {
+        let failed = |source| Error::Kafka { prefix: self.prefix.to_string(), source };
+        self.tail.read_to_end(limit).await.map_err(failed)
+    }
+
+    /// Writes a single record that needs no fence, and waits until it has been read: what people wish, ask for or have taken
+    /// note of. Without a value what stands under the key is removed.
+    ///
+    /// # Errors
+    /// Kafka did not take it in time. It may be there all the same; reading the ledger tells.
+    pub async fn put(&self, key: &Key, value: Option<&Value>) -> Result<(), Error> {
+        let failed = |source| Error::Kafka { prefix: self.prefix.to_string(), source };
+        let end = Instant::now() + PUT_LIMIT;
+        let ack = self.plain.write(self.encoded(key, value), end).await.map_err(failed)?;
+        let left = end.saturating_duration_since(Instant::now());
+        self.tail.read_past(ack.partition, ack.offset, left).await.map_err(failed)
+    }
+
+    fn encoded(&self, key: &Key, value: Option<&Value>) -> EncodedRecord {
+        let partition = match key.partitioning() {
+            Partitioning::By(bytes) => partition_of(bytes, self.tail.partitions()),
+            Partitioning::Shard(shard) => shard,
+        };
+        let value = value.map(|value| Bytes::from(value.to_string()));
+        EncodedRecord::new(self.tail.topic(), partition, key.as_str().to_owned(), value)
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").field("prefix", &self.prefix).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,78 @@
+//! The one writer of a connector's subscriptions.
+
+use std::{convert::Infallible, fmt, sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
+use kafka::{FencedWriter, Lease, Shards, WriteError, WriterOptions};
+
+use super::{Handle, book::Book};
+use crate::state::subscriptions::Change;
+
+/// Time limit for taking the id and reading the topic to its end.
+const TAKE_LIMIT: Duration = Duration::from_secs(30);
+/// Time limit for one write.
+const WRITE_LIMIT: Duration = Duration::from_secs(60);
+/// Transactions of others in the same partitions that are open for longer were left hanging.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Writes the subscriptions of a connector until a successor has taken over.
+///
+/// - A write is one transaction, and has been read back when it returns: the next read shows it.
+/// - A successor takes the same id; from then on every write of this one fails, before its next call to the provider.
+/// - Decisions of people, which another way leads to the topic, have other keys.
+pub struct Writer {
+    handle: Handle,
+    connector: Arc<str>,
+    writer: FencedWriter<Book>,
+}
+
+impl Writer {
+    /// Takes over as the one writer of a connector's subscriptions: from here on the broker refuses every earlier one.
+    ///
+    /// # Errors
+    /// The lease has ended, or Kafka does not answer.
+    pub async fn take(
+        handle: Handle,
+        connector: &str,
+        shards: &Shards,
+        lease: Lease,
+    ) -> Result<Self, kafka::Error> {
+        let options = WriterOptions {
+            transactional_id: format!("tributary-{}-subscriptions-{connector}", handle.prefix).into(),
+            lease,
+            partitions: (0..handle.tail.partitions()).collect(),
+            also: Vec::new(),
+            patience: PATIENCE,
+            takes_back: false,
+            must_read_back: true,
+        };
+        let mut writer = FencedWriter::new(handle.tail.clone(), shards.clone(), options);
+        writer.take(Instant::now() + TAKE_LIMIT).await?;
+        Ok(Self { handle, connector: connector.into(), writer })
+    }
+
+    /// Writes these changes in one transaction.
+    ///
+    /// # Errors
+    /// A successor has taken over, or Kafka does not take it.
+    pub async fn commit(&mut self, changes: &[Change]) -> Result<(), kafka::Error> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let record =
+            |change: &Change| self.handle.encoded(&change.key(&self.connector), change.value().as_ref());
+        let decide = |_: &Book| Ok::<_, Infallible>(((), changes.iter().map(record).collect()));
+        let written = self.writer.write(Instant::now() + WRITE_LIMIT, decide).await;
+        written.map_err(|error| match error {
+            WriteError::Kafka(source) => source,
+            other => other.into_error(WRITE_LIMIT),
+        })
+    }
+}
+
+impl fmt::Debug for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writer").field("connector", &self.connector).finish_non_exhaustive()
+    }
+}

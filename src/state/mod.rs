@@ -1,0 +1,121 @@
+//! What the three topics say, as this worker has read them: configs, offsets, statuses. Configs and, for edits through
+//! REST, offsets are written by the [`crate::connect::arbiter`] alone; statuses by their own writer.
+//!
+//! ```text
+//! config topic ─▶ Tail<Configs>       offset topic ─▶ Tail<Offsets> ◀── OffsetRecords (made here, written by the arbiter)
+//! status topic ─▶ Tail<Statuses>
+//!      ▲
+//!      └── StatusWriter (latest of each key, for ever)
+//! ```
+//!
+//! Keys and JSON are Kafka Connect's, so that its tools can read and mend these topics. What cannot be understood is
+//! logged and left out, and never stops anything.
+
+pub mod configs;
+mod java;
+pub mod ledger;
+pub mod offsets;
+pub mod runs;
+pub mod statuses;
+pub mod subscriptions;
+pub mod topics;
+pub mod writer;
+
+pub use kafka::{Apply, Table as Tail};
+
+use kafka::Kafka;
+
+use self::{configs::Configs, offsets::Offsets, statuses::Statuses, topics::Partitions};
+
+use crate::config::worker;
+
+/// The three tails. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct State {
+    /// Connector configurations, target states, task configurations, commands.
+    pub configs: Tail<Configs>,
+    /// Source offsets.
+    pub offsets: Tail<Offsets>,
+    /// States of connectors and tasks, and the topics they use.
+    pub statuses: Tail<Statuses>,
+}
+
+impl State {
+    /// Starts to follow the three topics.
+    ///
+    /// # Errors
+    /// The client cannot be built.
+    pub async fn follow(
+        kafka: &Kafka,
+        topics: &worker::Topics,
+        partitions: &Partitions,
+    ) -> Result<Self, kafka::Error> {
+        Ok(Self {
+            configs: Tail::follow(kafka, &topics.config.name, partitions.config).await?,
+            offsets: Tail::follow(kafka, &topics.offset.name, partitions.offset).await?,
+            statuses: Tail::follow(kafka, &topics.status.name, partitions.status).await?,
+        })
+    }
+
+    /// Waits until all three have been read to their end once.
+    pub async fn caught_up(&self) {
+        tokio::join!(self.configs.caught_up(), self.offsets.caught_up(), self.statuses.caught_up());
+    }
+
+    /// The first topic that has not been read to its end; `None` once all three have been.
+    #[must_use]
+    pub fn behind(&self) -> Option<&'static str> {
+        let tails = [
+            (self.configs.is_caught_up(), "config"),
+            (self.offsets.is_caught_up(), "offset"),
+            (self.statuses.is_caught_up(), "status"),
+        ];
+        tails.into_iter().find(|(caught_up, _)| !caught_up).map(|(_, topic)| topic)
+    }
+}
+
+/// Records as they come, for the tests of what they add up to.
+#[cfg(test)]
+pub(crate) mod samples {
+    use bytes::Bytes;
+
+    use kafka::Received;
+
+    use super::Apply;
+
+    /// What Kafka Connect 4.3.1 wrote: lines of partition, offset, key and value.
+    pub(super) fn records(file: &str) -> Vec<Received> {
+        let line = |line: &str| {
+            let fields: Vec<&str> = line.split('\t').collect();
+            let [partition, offset, key, value] = fields[..] else { panic!("{line}") };
+            let value = (value != "null").then_some(value);
+            Received {
+                partition: partition.parse().unwrap(),
+                ..received(offset.parse().unwrap(), key, value)
+            }
+        };
+        file.lines().map(line).collect()
+    }
+
+    pub(crate) fn received(offset: i64, key: &str, value: Option<&str>) -> Received {
+        let bytes = |text: &str| Bytes::copy_from_slice(text.as_bytes());
+        Received {
+            topic: "topic".into(),
+            partition: 0,
+            offset,
+            key: Some(bytes(key)),
+            value: value.map(bytes),
+            headers: Vec::new(),
+            timestamp_ms: None,
+        }
+    }
+
+    /// What records with these keys and values add up to, at offsets from 0.
+    pub(super) fn state<S: Apply>(records: &[(&str, Option<&str>)]) -> S {
+        let mut state = S::default();
+        for (offset, (key, value)) in (0..).zip(records) {
+            state.apply(&received(offset, key, *value));
+        }
+        state
+    }
+}

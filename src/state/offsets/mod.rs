@@ -1,0 +1,124 @@
+//! The offset topic: `["connector", {partition}]` → `{offset}`, byte-compatible with Kafka Connect.
+//!
+//! Compaction knows a key by its bytes, readers know a partition by its content. Ours are written in one way ([`record`]);
+//! where somebody else has written the same partition in another order of members, both stand in the topic, ours counts,
+//! and an edit through REST leaves only ours. A null value resets.
+//!
+//! On failure: a record that cannot be understood is logged and left out.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use serde_json::{Map, Value};
+
+use kafka::Received;
+
+use super::{Apply, java};
+
+/// A partition and the offset it shall have; `None` resets it.
+pub type Edit = (Map<String, Value>, Option<Map<String, Value>>);
+
+/// Source offsets of every connector.
+#[derive(Debug, Default)]
+pub struct Offsets {
+    /// Connector → partition as we write its key → what stands there.
+    connectors: BTreeMap<String, BTreeMap<Bytes, Stored>>,
+}
+
+impl Offsets {
+    /// Partition and offset of everything a connector has stored, in a stable order.
+    pub fn of(&self, connector: &str) -> impl Iterator<Item = (&Map<String, Value>, &Map<String, Value>)> {
+        let stored = self.connectors.get(connector).into_iter().flatten();
+        stored.filter_map(|(ours, stored)| Some((&stored.partition, stored.offset(ours)?)))
+    }
+
+    /// The offset a connector has stored for a partition.
+    #[must_use]
+    pub fn get(&self, connector: &str, partition: &Map<String, Value>) -> Option<&Map<String, Value>> {
+        let ours = key(connector, partition);
+        self.connectors.get(connector)?.get(&ours)?.offset(&ours)
+    }
+
+    /// Keys under which a partition stands in the topic, ours among them or not.
+    pub(crate) fn keys(&self, connector: &str, partition: &Map<String, Value>) -> Vec<Bytes> {
+        let stored = self.connectors.get(connector).and_then(|all| all.get(&key(connector, partition)));
+        stored.into_iter().flat_map(|stored| stored.offsets.keys().cloned()).collect()
+    }
+}
+
+impl Apply for Offsets {
+    fn apply(&mut self, record: &Received) {
+        match parse(record) {
+            Ok(Parsed { connector, partition, key: written, offset }) => {
+                let ours = key(&connector, &partition);
+                let all = self.connectors.entry(connector.clone()).or_default();
+                let stored =
+                    all.entry(ours.clone()).or_insert_with(|| Stored { partition, offsets: BTreeMap::new() });
+                match offset {
+                    Some(offset) => drop(stored.offsets.insert(written, offset)),
+                    None => drop(stored.offsets.remove(&written)),
+                }
+                if stored.offsets.is_empty() {
+                    all.remove(&ours);
+                    if all.is_empty() {
+                        self.connectors.remove(&connector);
+                    }
+                }
+            }
+            Err(reason) => {
+                let (topic, partition, offset) = (&*record.topic, record.partition, record.offset);
+                tracing::warn!(topic, partition, offset, reason, "record of the offset topic left out");
+            }
+        }
+    }
+}
+
+/// Key and value of an offset record, as Kafka Connect's converter writes them; `None` resets.
+#[must_use]
+pub fn record(
+    connector: &str,
+    partition: &Map<String, Value>,
+    offset: Option<&Map<String, Value>>,
+) -> (Vec<u8>, Option<Vec<u8>>) {
+    (key(connector, partition).into(), offset.map(|offset| java::object(offset).into_bytes()))
+}
+
+/// What stands in the topic for one partition.
+#[derive(Debug)]
+struct Stored {
+    partition: Map<String, Value>,
+    /// By the key as written; more than one only where somebody writes keys in another way.
+    offsets: BTreeMap<Bytes, Map<String, Value>>,
+}
+
+impl Stored {
+    /// The one that counts: ours, else the first of the others, so that all workers say the same.
+    fn offset(&self, ours: &Bytes) -> Option<&Map<String, Value>> {
+        self.offsets.get(ours).or_else(|| self.offsets.values().next())
+    }
+}
+
+fn key(connector: &str, partition: &Map<String, Value>) -> Bytes {
+    format!("[{},{}]", java::string(connector), java::object(partition)).into()
+}
+
+struct Parsed {
+    connector: String,
+    partition: Map<String, Value>,
+    key: Bytes,
+    offset: Option<Map<String, Value>>,
+}
+
+fn parse(record: &Received) -> Result<Parsed, &'static str> {
+    let key = record.key.clone().ok_or("it has no key")?;
+    let (connector, partition) =
+        serde_json::from_slice(&key).map_err(|_| "its key is not a connector and a partition")?;
+    let offset = match record.value.as_deref() {
+        None => None,
+        Some(value) => serde_json::from_slice(value).map_err(|_| "its value is no offset")?,
+    };
+    Ok(Parsed { connector, partition, key, offset })
+}

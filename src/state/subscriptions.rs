@@ -1,0 +1,196 @@
+//! What the state topic says of one connector's subscriptions, and what may be changed about it.
+
+use std::collections::BTreeMap;
+
+use model::{
+    Accepted, Acknowledge, Done, Echo, Gap, GapState, Heard, Key, Nonce, Paces, Phase, Repair, Start,
+    Subscription, Target, Traffic, Wish,
+};
+
+/// What the state topic says of one connector's subscriptions.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Ledger {
+    /// By nonce.
+    pub subscriptions: BTreeMap<Nonce, Subscription>,
+    /// By webhook.
+    pub acknowledges: BTreeMap<String, Acknowledge>,
+    /// By slug of the hook whose own address was asked; the empty text for the shared address.
+    pub echoes: BTreeMap<String, Echo>,
+    /// By worker.
+    pub heard: BTreeMap<String, Heard>,
+    /// How often deliveries come.
+    pub paces: Paces,
+    /// By [`Gap::id`].
+    pub gaps: BTreeMap<String, Gap>,
+    /// By the gap they mend.
+    pub repairs: BTreeMap<String, Repair>,
+    /// Where the stream begins.
+    pub start: Option<Start>,
+    /// What people want.
+    pub wish: Option<Wish>,
+    /// What was done of that.
+    pub done: Option<Done>,
+    /// Gaps that people have taken note of, by [`Gap::id`]; each is [`GapState::Accepted`] in `gaps`.
+    pub accepted: BTreeMap<String, Accepted>,
+}
+
+/// Something to be written to the state topic.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Change {
+    /// A subscription stands so.
+    Put(Box<Subscription>),
+    /// It is remembered no longer.
+    Forget(Nonce),
+    /// Neither is an Acknowledge.
+    ForgetAcknowledge(String),
+    /// Nor what a worker has heard.
+    ForgetHeard(String),
+    /// How often deliveries come.
+    Paces(Paces),
+    /// A gap stands so.
+    Gap(Gap),
+    /// A repair is asked for.
+    Repair(Repair),
+    /// The stream begins here.
+    Start(Start),
+    /// There is no stream any more.
+    ForgetStart,
+    /// People want something.
+    Wish(Wish),
+    /// A wish is done.
+    Done(Done),
+    /// People have taken note of a gap.
+    Accept(String, Accepted),
+}
+
+impl Change {
+    /// Where it is written.
+    #[must_use]
+    pub fn key(&self, connector: &str) -> Key {
+        match self {
+            Self::Put(subscription) => subscription.key(),
+            Self::Forget(nonce) => Key::state("subscription", &[connector, nonce.as_str()]),
+            Self::ForgetAcknowledge(id) => Acknowledge::key(connector, id),
+            Self::ForgetHeard(worker) => Heard::key(connector, worker),
+            Self::Paces(_) => Paces::key(connector),
+            Self::Gap(gap) => gap.key(),
+            Self::Repair(repair) => repair.key(),
+            Self::Start(_) | Self::ForgetStart => Start::key(connector),
+            Self::Wish(_) => Wish::key(connector),
+            Self::Done(_) => Done::key(connector),
+            Self::Accept(gap, _) => Accepted::key(connector, gap),
+        }
+    }
+
+    /// What is written; `None` removes the key.
+    #[must_use]
+    pub fn value(&self) -> Option<serde_json::Value> {
+        let value = match self {
+            Self::Put(subscription) => serde_json::to_value(subscription),
+            Self::Forget(_) | Self::ForgetAcknowledge(_) | Self::ForgetHeard(_) | Self::ForgetStart => {
+                return None;
+            }
+            Self::Paces(paces) => serde_json::to_value(paces),
+            Self::Gap(gap) => serde_json::to_value(gap),
+            Self::Repair(repair) => serde_json::to_value(repair),
+            Self::Start(start) => serde_json::to_value(start),
+            Self::Wish(wish) => serde_json::to_value(wish),
+            Self::Done(done) => serde_json::to_value(done),
+            Self::Accept(_, accepted) => serde_json::to_value(accepted),
+        };
+        // Plain data with texts as keys: it always becomes JSON.
+        value.ok()
+    }
+}
+
+impl Ledger {
+    /// Takes a change over, as reading it back from the topic would.
+    pub fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Put(one) => drop(self.subscriptions.insert(one.nonce.clone(), (**one).clone())),
+            Change::Forget(nonce) => drop(self.subscriptions.remove(nonce)),
+            Change::ForgetAcknowledge(id) => drop(self.acknowledges.remove(id)),
+            Change::ForgetHeard(worker) => drop(self.heard.remove(worker)),
+            Change::Paces(paces) => self.paces = paces.clone(),
+            Change::Gap(gap) => self.put_gap(gap.id(), Some(gap.clone())),
+            Change::Repair(repair) => drop(self.repairs.insert(repair.gap.clone(), repair.clone())),
+            Change::Start(start) => self.start = Some(start.clone()),
+            Change::ForgetStart => self.start = None,
+            Change::Wish(wish) => self.wish = Some(wish.clone()),
+            Change::Done(done) => self.done = Some(*done),
+            Change::Accept(gap, accepted) => self.accept(gap.clone(), Some(*accepted)),
+        }
+    }
+
+    /// A gap stands so, unless people have taken note of it; `None` where nobody knows of it any more.
+    pub fn put_gap(&mut self, id: String, gap: Option<Gap>) {
+        let Some(mut gap) = gap else { return drop(self.gaps.remove(&id)) };
+        if self.accepted.contains_key(&id) && !gap.state.is_over() {
+            gap.state = GapState::Accepted;
+        }
+        self.gaps.insert(id, gap);
+    }
+
+    /// People have taken note of a gap.
+    pub fn accept(&mut self, id: String, accepted: Option<Accepted>) {
+        let Some(accepted) = accepted else {
+            self.accepted.remove(&id);
+            return;
+        };
+        if let Some(gap) = self.gaps.get_mut(&id).filter(|gap| !gap.state.is_over()) {
+            gap.state = GapState::Accepted;
+        }
+        self.accepted.insert(id, accepted);
+    }
+
+    /// Whether the last wish is done.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        let done = self.done.map(|done| done.number);
+        self.wish.as_ref().is_none_or(|wish| done >= Some(wish.number))
+    }
+
+    /// Those of a target that may be at the provider.
+    pub fn living(&self, target: Target) -> impl Iterator<Item = &Subscription> {
+        self.subscriptions.values().filter(move |one| one.target == target && one.phase.may_live())
+    }
+
+    /// Those of a target that the provider sends deliveries of.
+    pub(crate) fn active(&self, target: Target) -> impl Iterator<Item = &Subscription> {
+        self.living(target).filter(|one| one.phase == Phase::Active)
+    }
+
+    /// The subscription with this id of the provider's, if it is or was one of ours.
+    #[must_use]
+    pub fn by_id(&self, id: &str) -> Option<&Subscription> {
+        self.subscriptions.values().find(|one| one.id.as_deref() == Some(id))
+    }
+
+    /// What was heard of a subscription, by all workers.
+    #[must_use]
+    pub fn traffic(&self, subscription: &Subscription) -> Option<Traffic> {
+        let of = |heard: &Heard| match subscription.target {
+            Target::Accounting(_) => heard.webhooks.get(subscription.id.as_deref()?).copied(),
+            target @ Target::Invoicing(_) => heard.hooks.get(&target).copied(),
+        };
+        let all = self.heard.values().filter_map(of);
+        all.reduce(|one, other| Traffic {
+            resource: one.resource.or(other.resource),
+            last: one.last.max(other.last),
+            count: one.count + other.count,
+        })
+    }
+
+    /// When a delivery of a subscription was last durable.
+    #[must_use]
+    pub fn last_delivery(&self, subscription: &Subscription) -> Option<i64> {
+        self.traffic(subscription).map(|traffic| traffic.last).max(subscription.last_delivery)
+    }
+
+    /// Whether another of the same target has been active since before a moment: then nothing is missing of it.
+    #[must_use]
+    pub fn is_covered(&self, target: Target, except: &Nonce, since: i64) -> bool {
+        self.active(target)
+            .any(|other| other.nonce != *except && other.active_since.is_some_and(|active| active <= since))
+    }
+}

@@ -1,0 +1,52 @@
+//! The offset topic's records, for edits through REST.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use kafka::{WriteMark, partition_of};
+use model::EncodedRecord;
+
+use crate::state::{
+    Tail,
+    offsets::{self, Edit, Offsets},
+};
+
+/// Edits of offsets as records that belong into one transaction.
+#[derive(Debug, Clone)]
+pub struct OffsetRecords {
+    /// The records, in the order they are to be written.
+    pub records: Vec<EncodedRecord>,
+    mark: WriteMark,
+}
+
+impl OffsetRecords {
+    /// The records of these edits: one for each, and tombstones for what others have written for it in another way.
+    #[must_use]
+    pub fn of(tail: &Tail<Offsets>, connector: &str, edits: &[Edit]) -> Self {
+        let mut records: Vec<EncodedRecord> =
+            edits.iter().flat_map(|edit| encoded(tail, connector, edit)).collect();
+        let mark = WriteMark::put(&mut records, tail.topic());
+        Self { records, mark }
+    }
+
+    /// Waits until this worker has read them, once they are committed.
+    ///
+    /// # Errors
+    /// It had not within the limit.
+    pub async fn read_back(&self, tail: &Tail<Offsets>, limit: Duration) -> Result<(), kafka::Error> {
+        tail.read_back(&self.mark, limit).await
+    }
+}
+
+fn encoded(tail: &Tail<Offsets>, connector: &str, (partition, offset): &Edit) -> Vec<EncodedRecord> {
+    let (key, value) = offsets::record(connector, partition, offset.as_ref());
+    let mut keys = tail.read(|offsets| offsets.keys(connector, partition));
+    keys.retain(|other| *other != key);
+    let record = |key: Bytes, value: Option<Bytes>| {
+        EncodedRecord::new(tail.topic(), partition_of(&key, tail.partitions()), key, value)
+    };
+    let mut records: Vec<EncodedRecord> = keys.into_iter().map(|other| record(other, None)).collect();
+    records.push(record(key.into(), value.map(Bytes::from)));
+    records
+}

@@ -1,0 +1,168 @@
+//! `receivers.json`: who was received when Kafka was last heard of, for a start while it is away.
+//!
+//! It holds every `WebhookSource` as the config topic has it, references unresolved, and what it should be doing. The ids of
+//! schemas have a file of their own ([`avro::Ids`](crate::avro::Ids)).
+
+use std::{
+    collections::BTreeMap,
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use serde::{Deserialize, Serialize};
+
+use base::durable;
+
+use super::table::Listed;
+use crate::{config::connector::TargetState, state::configs::Properties};
+
+const FILE: &str = "receivers.json";
+/// Thousands of connectors fit; a larger file is not ours.
+const LARGEST: u64 = 64 << 20;
+/// The one format there is.
+const FORMAT: u32 = 1;
+
+/// The file.
+#[derive(Debug)]
+pub(super) struct Cache {
+    path: PathBuf,
+    /// What it holds, where it was written or read by us.
+    written: Option<BTreeMap<String, Listed>>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Content {
+    format: u32,
+    connectors: BTreeMap<String, Entry>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Entry {
+    config: Arc<Properties>,
+    target: String,
+}
+
+impl Cache {
+    /// Reads what an earlier run left; what cannot be used is warned about and left out. Blocks.
+    pub(super) fn load(state_dir: &Path) -> (Self, BTreeMap<String, Listed>) {
+        let path = state_dir.join(FILE);
+        let found = match read(&path) {
+            Ok(found) => found,
+            Err(error) => {
+                let path = path.display();
+                tracing::warn!(%path, %error, "receivers of an earlier run cannot be read; Kafka tells them");
+                None
+            }
+        };
+        let listed = found.clone().unwrap_or_default();
+        (Self { path, written: found }, listed)
+    }
+
+    /// Keeps this for the next start. Whether it is kept: a failure is logged, and to be tried again.
+    pub(super) async fn save(&mut self, listed: &BTreeMap<String, Listed>) -> bool {
+        if self.written.as_ref() == Some(listed) {
+            return true;
+        }
+        let path = self.path.clone();
+        let entry = |(name, one): (&String, &Listed)| {
+            (name.clone(), Entry { config: Arc::clone(&one.config), target: one.target.name().to_owned() })
+        };
+        let content = Content { format: FORMAT, connectors: listed.iter().map(entry).collect() };
+        let write = move || durable::replace(&path, &serde_json::to_vec_pretty(&content)?);
+        match durable::off_runtime(write).await {
+            Ok(()) => self.written = Some(listed.clone()),
+            Err(error) => {
+                // Not in doubt twice: the rename may have happened.
+                let first = self.written.take().is_some();
+                let path = self.path.display();
+                if first {
+                    tracing::error!(%path, %error, "receivers are not kept: a start without Kafka would not know them");
+                } else {
+                    tracing::debug!(%path, %error, "receivers are still not kept");
+                }
+            }
+        }
+        self.written.is_some()
+    }
+}
+
+fn read(path: &Path) -> io::Result<Option<BTreeMap<String, Listed>>> {
+    let Some(content) = durable::read(path, LARGEST)? else { return Ok(None) };
+    let content: Content = serde_json::from_slice(&content)?;
+    if content.format != FORMAT {
+        return Err(io::Error::other(format!("format {} is of another version", content.format)));
+    }
+    let listed = |(name, entry): (String, Entry)| {
+        let target = TargetState::parse(&entry.target)?;
+        Some((name, Listed { config: entry.config, target }))
+    };
+    content
+        .connectors
+        .into_iter()
+        .map(listed)
+        .collect::<Option<_>>()
+        .map(Some)
+        .ok_or_else(|| io::Error::other("a target state is none of Kafka Connect's"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn listed(secret: &str) -> BTreeMap<String, Listed> {
+        let config = Properties::from([("accounting.secret".to_owned(), secret.to_owned())]);
+        let one = |target| Listed { config: Arc::new(config.clone()), target };
+        BTreeMap::from([
+            ("a".to_owned(), one(TargetState::Paused)),
+            ("b".to_owned(), one(TargetState::Running)),
+        ])
+    }
+
+    #[tokio::test]
+    async fn what_was_kept_comes_back_with_its_references_and_an_older_file_gives_way() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut cache, none) = Cache::load(directory.path());
+
+        assert!(cache.save(&listed("${env:ONE}")).await);
+        assert!(cache.save(&listed("${env:TWO}")).await);
+
+        assert!(none.is_empty());
+        assert_eq!(Cache::load(directory.path()).1, listed("${env:TWO}"));
+    }
+
+    #[tokio::test]
+    async fn what_is_no_cache_of_ours_is_left_out_and_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        for content in [
+            "",
+            "{}",
+            "{\"format\":2,\"connectors\":{}}",
+            "{\"format\":1,\"connectors\":{\"a\":{\"config\":{},\"target\":\"?\"}}}",
+        ] {
+            fs::write(directory.path().join(FILE), content).unwrap();
+
+            let (mut cache, found) = Cache::load(directory.path());
+
+            assert!(found.is_empty(), "{content}");
+            assert!(cache.save(&listed("x")).await, "{content}");
+            assert_eq!(Cache::load(directory.path()).1, listed("x"), "{content}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_could_not_be_kept_is_kept_once_it_can_be() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().join("state");
+        let (mut cache, _) = Cache::load(&place);
+
+        let refused = cache.save(&listed("x")).await;
+        fs::create_dir(&place).unwrap();
+
+        assert!(!refused);
+        assert!(cache.save(&listed("x")).await);
+        assert_eq!(Cache::load(&place).1, listed("x"));
+    }
+}

@@ -1,0 +1,105 @@
+//! What `/health` says of ingest: who is received, what waits in the spool, and whether anybody is turned away.
+
+use std::{collections::BTreeSet, path::PathBuf};
+
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use base::retry::Chain;
+use model::Moment;
+
+use super::openings::Prefixes;
+use crate::plugin::ReceiverFaults;
+use crate::{
+    spool::{Outside, Spool},
+    webhooks::{
+        intake::{Intake, Producers, Trouble},
+        receivers::{Receivers, Taking},
+    },
+};
+
+/// Looks at ingest. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Watch {
+    pub(super) receivers: Receivers,
+    pub(super) spool: Spool,
+    pub(super) intake: Intake<Producers>,
+    pub(super) prefixes: Prefixes,
+    pub(super) faults: watch::Receiver<ReceiverFaults>,
+}
+
+impl Watch {
+    /// What keeps connectors from being received as they are configured.
+    pub(crate) fn faults(&self) -> watch::Receiver<ReceiverFaults> {
+        self.faults.clone()
+    }
+
+    /// Why deliveries are refused; `None` while none is. Without room in the spool that is so as soon as something waits in it:
+    /// what comes after has to wait behind it.
+    pub(crate) fn refuses(&self) -> Option<String> {
+        let refusal = self.spool.refuses()?;
+        let entries = self.spool.totals().entries;
+        (entries > 0)
+            .then(|| format!("Deliveries are answered 503: {}, {entries} wait in it", Chain(&refusal)))
+    }
+
+    /// What Kafka does not take, by connector. Of those that are gone only as long as something of anybody waits.
+    fn troubles(&self) -> impl Iterator<Item = (String, String)> {
+        let known: BTreeSet<String> =
+            self.receivers.all().iter().map(|receiver| receiver.connector.to_string()).collect();
+        let waits = self.spool.totals().entries > 0;
+        let troubles = self.intake.troubles().into_iter();
+        let troubles = troubles.filter(move |trouble| waits || known.contains(&trouble.connector));
+        troubles.map(|Trouble { connector, topic, since, cause }| {
+            let since = Moment::from(since);
+            (connector, format!("{topic} is not published to since {since} because: {cause}"))
+        })
+    }
+
+    /// All there is to say.
+    pub(crate) fn report(&self) -> Value {
+        let receivers: serde_json::Map<String, Value> = self
+            .receivers
+            .all()
+            .iter()
+            .map(|receiver| {
+                let state = match receiver.state {
+                    Taking::All => "RUNNING",
+                    Taking::SpoolOnly => "PAUSED",
+                    Taking::Nothing => "STOPPED",
+                };
+                (receiver.connector.to_string(), state.into())
+            })
+            .collect();
+        let totals = self.spool.totals();
+        let Outside { unopened, aside } = self.spool.outside();
+        let mut faults: serde_json::Map<String, Value> =
+            self.prefixes.faults().into_iter().map(|(name, fault)| (name, fault.into())).collect();
+        for (name, told) in self.troubles() {
+            match faults.get_mut(&name) {
+                Some(Value::String(fault)) => *fault = format!("{fault}; {told}"),
+                _ => drop(faults.insert(name, told.into())),
+            }
+        }
+        faults.extend(self.faults.borrow().iter().map(|(name, fault)| (name.clone(), fault.clone().into())));
+        json!({
+            "receivers": receivers,
+            "faults": faults,
+            "intake": { "lanes_behind": self.intake.behind(), "memory_bytes": self.intake.memory_used() },
+            "spool": {
+                "entries": totals.entries,
+                "bytes": totals.bytes,
+                "oldest_seconds": totals.oldest_age.map(|age| age.as_secs()),
+                // Taken up by a restart; counted above by nothing.
+                "unopened": folders(&unopened),
+                "moved_aside": folders(&aside),
+                "of_other_versions": { "entries": totals.foreign.entries, "bytes": totals.foreign.bytes },
+                "refuses": self.spool.refuses().map(|error| Chain(&error).to_string()),
+            },
+        })
+    }
+}
+
+fn folders(folders: &[PathBuf]) -> Vec<String> {
+    folders.iter().map(|folder| folder.display().to_string()).collect()
+}

@@ -1,0 +1,442 @@
+//! What it takes to write for each connector that is received, and for those whose deliveries are still in the spool.
+//!
+//! ```text
+//! connectors ─▶ one opening each: topics, ids of schemas ─ tried until it works ─▶ Ready ─▶ the intake
+//! spool (a connector that is gone, or was another) ─▶ an opening of what the prefix has ┘
+//! ```
+//!
+//! - Nothing is produced before its topic is known to be there: producers create none.
+//! - An opening is of one connector, prefix and dead-letter topic. One that has changed is opened anew, and its deliveries wait
+//!   in the spool meanwhile: with the topics of before they would be taken for foreign.
+//! - A connector that is paused has none: its deliveries stay in the spool.
+//!
+//! On failure: a topic or schema that does not fit, or a Kafka that is away, is logged once and tried again for as long as the
+//! opening is wanted; somebody may mend it.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    time::Duration,
+};
+
+use parking_lot::RwLock;
+use tokio::{sync::watch, time::sleep};
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+
+use base::retry::{Backoff, Chain, Policy, Retry};
+use kafka::Admin;
+use model::{AccountingResource, InvoicingEntity, Topic, TopicPrefix};
+
+use super::Writing;
+use crate::{
+    publish::{self, Layout, Opened, Preparer},
+    spool::Spool,
+    webhooks::{
+        delivery::{self, Context},
+        intake::{Openings, Ready},
+    },
+};
+
+/// Waits between two tries to open.
+const OPEN_BACKOFF: Policy =
+    Policy { first: Duration::from_millis(250), longest: Duration::from_secs(10), total: None };
+/// Between two looks for ids that the registry has not confirmed.
+const CONFIRM: Duration = Duration::from_secs(30);
+
+/// Whose topics and schemas are opened, and how.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Opening {
+    pub(super) connector: String,
+    pub(super) layout: Layout,
+    /// Whether each dead letter is worth a line in the log.
+    pub(super) logged: bool,
+    pub(super) kind: Kind,
+}
+
+/// Whose topics they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Those of a configuration.
+    Configured,
+    /// Those that a prefix has: the configuration is not known any more.
+    Former,
+}
+
+/// See the module's head. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Prefixes(Arc<Inner>);
+
+struct Inner {
+    write: Writing,
+    spool: Spool,
+    /// Whether missing topics of connectors that are gone are created.
+    create: bool,
+    state: RwLock<State>,
+    /// Rises whenever something was opened, or is not paused any more.
+    changed: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct State {
+    /// By connector: nearly always one.
+    slots: HashMap<String, Vec<Slot>>,
+    paused: HashSet<String>,
+}
+
+struct Slot {
+    opening: Arc<Opening>,
+    ready: Option<Arc<Ready>>,
+    /// Why it is not open yet.
+    fault: Option<String>,
+    /// Opens it; ends with it.
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Prefixes {
+    pub(super) fn new(write: Writing, spool: Spool, create: bool) -> Self {
+        let (state, changed) = (RwLock::default(), watch::Sender::new(0));
+        Self(Arc::new(Inner { write, spool, create, state, changed }))
+    }
+
+    /// From now on these connectors are received. What they had before and do not want any more is closed.
+    pub(super) fn set(&self, openings: Vec<Opening>, paused: HashSet<String>) {
+        let mut state = self.0.state.write();
+        let mut before = std::mem::take(&mut state.slots);
+        state.paused = paused;
+        for opening in openings {
+            let slots = before.remove(&opening.connector).unwrap_or_default();
+            let kept = slots.into_iter().find(|slot| *slot.opening == opening);
+            let connector = opening.connector.clone();
+            state.slots.insert(connector, vec![kept.unwrap_or_else(|| self.slot(opening))]);
+        }
+        drop(state);
+        // What was paused may be drained now.
+        self.changed();
+    }
+
+    /// How records of this prefix are made, once anything of it is open.
+    pub(super) fn preparer(&self, prefix: &str) -> Option<Preparer> {
+        let state = self.0.state.read();
+        let mut slots =
+            state.slots.values().flatten().filter(|slot| slot.opening.layout.prefix.as_str() == prefix);
+        slots.find_map(|slot| Some(slot.ready.as_ref()?.preparer.clone()))
+    }
+
+    /// What is not open, and why as far as that is known.
+    pub(super) fn faults(&self) -> Vec<(String, String)> {
+        let state = self.0.state.read();
+        let slots = state.slots.iter().flat_map(|(name, slots)| slots.iter().map(move |slot| (name, slot)));
+        slots.filter_map(|(name, slot)| Some((name.clone(), slot.fault.clone()?))).collect()
+    }
+
+    /// Told when that may have changed.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.0.changed.subscribe()
+    }
+
+    /// Asks the registry, once it is back, for ids that it has not confirmed, until it is cancelled.
+    pub(super) async fn confirm_ids(self, cancel: CancellationToken) {
+        while cancel.run_until_cancelled(sleep(CONFIRM)).await.is_some() {
+            if self.0.write.ids.unconfirmed() > 0
+                && let Some(Err(error)) = cancel.run_until_cancelled(self.0.write.ids.refresh()).await
+            {
+                tracing::debug!(error = %Chain(&error), "ids of schemas are still not confirmed");
+            }
+        }
+    }
+
+    /// Gives up what is not open yet.
+    pub(super) fn close(&self) {
+        self.0.state.write().slots.clear();
+    }
+
+    fn slot(&self, opening: impl Into<Arc<Opening>>) -> Slot {
+        let opening = opening.into();
+        let task = tokio::spawn(Arc::clone(&opening).run(self.clone()));
+        Slot { opening, ready: None, fault: None, _task: AbortOnDropHandle::new(task) }
+    }
+
+    /// Opens for a connector that is gone, or that had another prefix when it received this.
+    fn open_former(&self, context: &Context) {
+        let Ok(prefix) = TopicPrefix::new(&*context.prefix) else { return };
+        let layout = Layout {
+            dead_letters: context.dead_letters.to_string(),
+            create: self.0.create,
+            ..Layout::new(prefix, [])
+        };
+        let mut state = self.0.state.write();
+        let slots = state.slots.entry(context.connector.to_string()).or_default();
+        // Another thread may have been here first.
+        if !slots.iter().any(|slot| slot.is_for(context)) {
+            let connector = context.connector.to_string();
+            slots.push(self.slot(Opening { connector, layout, logged: true, kind: Kind::Former }));
+        }
+    }
+
+    /// Changes the slot of an opening, if it is still wanted.
+    fn settle(&self, opening: &Arc<Opening>, change: impl FnOnce(&mut Slot)) {
+        let mut state = self.0.state.write();
+        let mut slots = state.slots.get_mut(&opening.connector).into_iter().flatten();
+        if let Some(slot) = slots.find(|slot| Arc::ptr_eq(&slot.opening, opening)) {
+            change(slot);
+        }
+    }
+
+    fn changed(&self) {
+        self.0.changed.send_modify(|count| *count += 1);
+    }
+}
+
+impl Openings for Prefixes {
+    fn ready(&self, context: &Context) -> Option<Arc<Ready>> {
+        {
+            let state = self.0.state.read();
+            if state.paused.contains(&*context.connector) {
+                return None;
+            }
+            let mut slots = state.slots.get(&*context.connector).into_iter().flatten();
+            if let Some(slot) = slots.find(|slot| slot.is_for(context)) {
+                return slot.ready.clone();
+            }
+        }
+        self.open_former(context);
+        None
+    }
+
+    fn doubt(&self, context: &Context) {
+        let mut state = self.0.state.write();
+        let slots = state.slots.get_mut(&*context.connector).into_iter().flatten();
+        // One that is being opened is in doubt already.
+        for slot in slots.filter(|slot| slot.is_for(context) && slot.ready.is_some()) {
+            tracing::warn!(
+                connector = &*context.connector,
+                "topics of the connector are gone, and are opened again"
+            );
+            *slot = self.slot(Arc::clone(&slot.opening));
+        }
+    }
+
+    fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        let mut changes = self.changes();
+        Box::pin(async move {
+            // The sender lives as long as we do.
+            changes.changed().await.ok();
+        })
+    }
+}
+
+impl Slot {
+    fn is_for(&self, context: &Context) -> bool {
+        let layout = &self.opening.layout;
+        layout.prefix.as_str() == &*context.prefix && layout.dead_letters == *context.dead_letters
+    }
+}
+
+impl Opening {
+    async fn run(self: Arc<Self>, prefixes: Prefixes) {
+        let mut backoff = Backoff::new(OPEN_BACKOFF, u64::from(kafka::murmur2(self.connector.as_bytes())));
+        let mut told = None;
+        let opened = loop {
+            let error = match self.open(&prefixes.0).await {
+                Ok(opened) => break opened,
+                Err(error) => Chain(&error).to_string(),
+            };
+            if told.as_ref() == Some(&error) {
+                tracing::debug!(connector = self.connector, error, "topics and schemas are still not ready");
+            } else {
+                tracing::warn!(
+                    connector = self.connector,
+                    error,
+                    "topics or schemas are not ready; deliveries are kept in the spool until they are"
+                );
+            }
+            prefixes.settle(&self, |slot| slot.fault = Some(error.clone()));
+            told = Some(error);
+            sleep(backoff.next_wait(Retry::Later).unwrap_or(OPEN_BACKOFF.longest)).await;
+        };
+        let signer = &prefixes.0.write.signer;
+        let dead_letters = opened.dead_letters_of(&self.connector, 0, self.logged, signer);
+        let ready = Arc::new(Ready { preparer: opened.preparer, dead_letters });
+        prefixes.settle(&self, |slot| (slot.ready, slot.fault) = (Some(ready), None));
+        prefixes.changed();
+    }
+
+    async fn open(&self, inner: &Inner) -> Result<Opened, publish::Error> {
+        let Writing { admin, ids, .. } = &inner.write;
+        let mut layout = self.layout.clone();
+        layout.topics.extend(self.spooled(&inner.spool).await);
+        if self.kind == Kind::Former {
+            layout.topics.extend(self.existing(admin).await?);
+            layout.topics.insert(Topic::State);
+        }
+        publish::open(&layout, admin, ids).await
+    }
+
+    /// Topics that deliveries in the spool are for, whatever is configured now.
+    async fn spooled(&self, spool: &Spool) -> BTreeSet<Topic> {
+        // Only a spool that is closed does not tell, and then nothing is published any more.
+        let lanes = spool.lanes().await.unwrap_or_default();
+        let names: HashSet<&str> = lanes.iter().map(|lane| delivery::topic_of(&lane.lane)).collect();
+        events().filter(|topic| names.contains(topic.name(&self.layout.prefix).as_str())).collect()
+    }
+
+    /// Topics of events that the prefix has.
+    async fn existing(&self, admin: &Admin) -> Result<BTreeSet<Topic>, publish::Error> {
+        let prefix = &self.layout.prefix;
+        let names: Vec<String> = events().map(|topic| topic.name(prefix)).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let failed = |source| publish::Error::Topics { prefix: prefix.to_string(), source: Box::new(source) };
+        let counts = admin.partition_counts(&names).await.map_err(failed)?;
+        Ok(events().filter(|topic| counts.contains_key(&topic.name(prefix))).collect())
+    }
+}
+
+/// Every topic that deliveries become records of.
+fn events() -> impl Iterator<Item = Topic> {
+    AccountingResource::all()
+        .map(Topic::AccountingEvents)
+        .chain(InvoicingEntity::all().map(Topic::InvoicingEvents))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+
+    use kafka::embedded::Cluster;
+
+    use super::*;
+    use crate::{
+        avro::{self, Registry},
+        config,
+        publish::LetterSigner,
+        spool::{Entry, Lane, Options},
+        webhooks::delivery::Family,
+    };
+
+    const CUSTOMERS: Topic = Topic::AccountingEvents(AccountingResource::Customers);
+
+    /// A cluster and a registry in this process.
+    struct Bench {
+        prefixes: Prefixes,
+        cluster: Arc<Cluster>,
+        spool: Spool,
+        _registry: avro::embedded::Server,
+        _state: tempfile::TempDir,
+    }
+
+    impl Bench {
+        async fn start() -> Self {
+            let state = tempfile::tempdir().unwrap();
+            let cluster = Arc::new(Cluster::start(1).unwrap());
+            let server = avro::embedded::Server::start().await.unwrap();
+            let registry = Registry::new(&config::Registry::open(server.url().clone())).unwrap();
+            let ids = avro::Ids::open(registry, state.path()).await;
+            let spool = Spool::open(Options::new(state.path().join("spool"), 1 << 20)).unwrap().spool;
+            let admin = Admin::Embedded(Arc::clone(&cluster));
+            let write = Writing { admin, ids, signer: LetterSigner::default() };
+            let prefixes = Prefixes::new(write, spool.clone(), true);
+            Self { prefixes, cluster, spool, _registry: server, _state: state }
+        }
+
+        fn set(&self, topics: &[Topic], paused: bool) {
+            let layout = Layout { partitions: Some(1), ..Layout::new(prefix(), topics.iter().copied()) };
+            let connector = "hooks".to_owned();
+            let opening = Opening { connector, layout, logged: false, kind: Kind::Configured };
+            let paused = if paused { [opening.connector.clone()].into() } else { HashSet::new() };
+            self.prefixes.set(vec![opening], paused);
+        }
+
+        /// Waits until this can be written.
+        async fn ready(&self, context: &Context) -> Arc<Ready> {
+            let mut changes = self.prefixes.changes();
+            let ready = async {
+                loop {
+                    if let Some(ready) = self.prefixes.ready(context) {
+                        return ready;
+                    }
+                    changes.changed().await.unwrap();
+                }
+            };
+            timeout(Duration::from_secs(30), ready).await.unwrap()
+        }
+    }
+
+    fn prefix() -> TopicPrefix {
+        TopicPrefix::new("p").unwrap()
+    }
+
+    fn context(connector: &str) -> Context {
+        Context {
+            connector: connector.into(),
+            prefix: "p".into(),
+            dead_letters: "p.dead-letters".into(),
+            received_at: 1,
+            traceparent: None,
+            content_ids: true,
+            family: Family::Accounting { resource: None },
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connector_is_ready_once_its_topics_are_there_and_never_while_it_is_paused() {
+        let bench = Bench::start().await;
+        let admin = Admin::Embedded(Arc::clone(&bench.cluster));
+
+        bench.set(&[CUSTOMERS], false);
+        let ready = bench.ready(&context("hooks")).await;
+        let counts =
+            admin.partition_counts(&["p.accounting.customers.events", "p.dead-letters"]).await.unwrap();
+        bench.set(&[CUSTOMERS], true);
+        let paused = bench.prefixes.ready(&context("hooks"));
+        bench.set(&[CUSTOMERS], false);
+        let resumed = bench.prefixes.ready(&context("hooks"));
+
+        assert_eq!(counts.len(), 2);
+        assert_eq!(
+            (&*ready.dead_letters.topic, ready.dead_letters.connector.as_str()),
+            ("p.dead-letters", "hooks")
+        );
+        assert!(paused.is_none());
+        assert!(Arc::ptr_eq(&resumed.unwrap(), &ready), "it was opened anew for nothing");
+    }
+
+    #[tokio::test]
+    async fn one_that_has_changed_is_not_ready_before_its_new_topics_are() {
+        let bench = Bench::start().await;
+        bench.set(&[CUSTOMERS], false);
+        bench.ready(&context("hooks")).await;
+        bench.cluster.set_reachable(false).unwrap();
+
+        bench.set(&[CUSTOMERS, Topic::AccountingEvents(AccountingResource::Accounts)], false);
+        let at_once = bench.prefixes.ready(&context("hooks"));
+        bench.cluster.set_reachable(true).unwrap();
+
+        assert!(at_once.is_none());
+        bench.ready(&context("hooks")).await;
+        let admin = Admin::Embedded(Arc::clone(&bench.cluster));
+        assert_eq!(admin.partition_counts(&["p.accounting.accounts.events"]).await.unwrap().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn what_a_connector_that_is_gone_has_left_is_written_to_the_topics_there_are_and_those_it_needs() {
+        let bench = Bench::start().await;
+        bench.set(&[CUSTOMERS], false);
+        bench.ready(&context("hooks")).await;
+        let lane = Lane { topic: "p.accounting.suppliers.events".into(), number: 0 };
+        bench.spool.append(Entry { lane, sequence: 1, payload: "x".into() }).await.unwrap();
+
+        bench.prefixes.set(Vec::new(), HashSet::new());
+        let at_once = bench.prefixes.ready(&context("hooks"));
+        let ready = bench.ready(&context("hooks")).await;
+
+        assert!(at_once.is_none());
+        assert_eq!(ready.preparer.partitions(), 1, "as the prefix has it");
+        let admin = Admin::Embedded(Arc::clone(&bench.cluster));
+        let names = ["p.accounting.suppliers.events", "p.accounting.accounts.events"];
+        let counts = admin.partition_counts(&names).await.unwrap();
+        assert_eq!(counts.keys().collect::<Vec<_>>(), [names[0]], "only what is needed is created");
+        assert!(bench.prefixes.preparer("p").is_some() && bench.prefixes.preparer("q").is_none());
+    }
+}

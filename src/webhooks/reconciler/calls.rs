@@ -1,0 +1,403 @@
+//! Calls to the provider, and what their answers mean to a plan.
+//!
+//! What comes back is an [`Outcome`] in any case. Where the failure is about more than the one thing that was asked for, it is also a
+//! [`Stop`]: the whole loop waits, or a person has to come.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
+use base::{
+    metrics, random,
+    retry::{Chain, Retry},
+    secret::Secret,
+};
+use model::{InvoicingHook, Target, WebhookId};
+use provider::{
+    api::{
+        Accounting, Acted, AnsweredBy, CallOptions, Cause, Error, Invoicing, Operation, Priority, Reach,
+        SubscribeRequest, UrlChange, Webhook, invoicing,
+    },
+    auth::Area,
+};
+
+use crate::{
+    config::WebhookSource,
+    logins::access::{Access, Party},
+    plugin::{Failure, no_access},
+    webhooks::subscriptions::{Call, Listed, Outcome, Seen, owner, secret_of},
+};
+
+/// Why nothing else should be asked for now.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// It passes.
+    Wait(Retry),
+    /// A person has to mend it, or the next instance may have more luck.
+    Fail(Failure),
+}
+
+/// The provider, as one configuration reaches it. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Calls {
+    source: Arc<WebhookSource>,
+    accounting: Option<Accounting>,
+    invoicing: Option<Invoicing>,
+}
+
+impl Calls {
+    /// Of a connector that keeps subscriptions.
+    ///
+    /// # Errors
+    /// What it takes to reach the provider is not usable here.
+    pub(super) fn new(access: &Access, connector: &str, source: &WebhookSource) -> Result<Self, Failure> {
+        let mut calls = Self { source: Arc::new(source.clone()), accounting: None, invoicing: None };
+        let Some(provider) = source.provider.as_ref().filter(|_| source.manage_subscriptions) else {
+            return Ok(calls);
+        };
+        let invoicing = source.invoicing.as_ref();
+        let egress_proxy = invoicing.and_then(|invoicing| invoicing.egress_proxy.as_ref());
+        let api_version = invoicing.and_then(|invoicing| invoicing.api_version.as_deref());
+        let party = Party { api_version, egress_proxy, ..Party::new(connector, provider) };
+        let unusable = |cause: Cause| refused(&Chain(&cause).to_string());
+        // Also where no resource is declared any more: there may be some to delete.
+        calls.accounting = Some(access.accounting(&party).map_err(unusable)?);
+        calls.invoicing = match invoicing.and_then(|invoicing| invoicing.login.as_ref()) {
+            Some(login) => Some(access.invoicing(&party, login).map_err(unusable)?),
+            None if Area::Invoicing.is_used(&provider.oauth) => {
+                Some(access.invoicing_by_grant(&party).map_err(unusable)?)
+            }
+            None => None,
+        };
+        Ok(calls)
+    }
+
+    /// Of a provider that nobody can ask.
+    #[cfg(test)]
+    pub(super) fn nobody(source: &WebhookSource) -> Self {
+        Self { source: Arc::new(source.clone()), accounting: None, invoicing: None }
+    }
+
+    /// Makes a call, which ends by then.
+    pub(super) async fn make(&self, call: &Call, end: Instant) -> (Outcome, Option<Stop>) {
+        let ask = CallOptions { priority: Priority::Webhook, deadline: end, trace: None };
+        let made = match is_invoicing(call) {
+            true => self.invoicing(call, &ask).await,
+            false => self.accounting(call, &ask).await,
+        };
+        let (outcome, stop) = match made {
+            Ok(outcome) => (outcome, None),
+            Err(Trouble::Unable(words)) => (Outcome::Failed { words, acted: false, refused: false }, None),
+            Err(Trouble::Api(error)) => {
+                let outcome = outcome(call, &error);
+                match self.waits_alone(call) {
+                    true => (waiting(outcome, &error), None),
+                    false => (outcome, stop(*error)),
+                }
+            }
+        };
+        metrics::subscription_called(call.name(), label(&outcome));
+        (outcome, stop)
+    }
+
+    /// Whether a failure is about invoicing alone: beside accounting, its targets wait by themselves.
+    fn waits_alone(&self, call: &Call) -> bool {
+        is_invoicing(call) && self.source.accounting.is_some()
+    }
+
+    async fn accounting(&self, call: &Call, ask: &CallOptions) -> Result<Outcome, Trouble> {
+        let Some(api) = &self.accounting else {
+            return Err(unable("the connector names no provider to ask"));
+        };
+        Ok(match call {
+            Call::Names(resource) => {
+                Outcome::Names(api.event_names(*resource, ask).await?.into_iter().collect())
+            }
+            Call::Identify { resource, id } => seen(api.webhook(*resource, &webhook_id(id)?, ask).await?),
+            Call::Subscribe(one) => {
+                let resource = resource(one)?;
+                let subscription = SubscribeRequest {
+                    application: one.registered_name(),
+                    url: one.url.clone(),
+                    secret: self.secret(one)?,
+                    events: one.events.iter().cloned().collect(),
+                };
+                done(api.subscribe(resource, &subscription, ask).await?)
+            }
+            Call::Read(one) => seen(api.webhook(resource(one)?, &id_of(one)?, ask).await?),
+            Call::Enable(one) => done(api.set_enabled(resource(one)?, &id_of(one)?, true, ask).await?),
+            Call::Move(one) => match api.change_url(resource(one)?, &id_of(one)?, &one.url, ask).await? {
+                UrlChange::Operation(operation) => done(operation),
+                UrlChange::Webhook(webhook) => seen(*webhook),
+                UrlChange::Nothing => Outcome::Done { state: None, id: None, errors: Vec::new() },
+            },
+            Call::Delete(one) => done(api.delete_webhook(resource(one)?, &id_of(one)?, ask).await?),
+            Call::List { .. } => return Err(unable("accounting webhooks cannot be listed")),
+        })
+    }
+
+    async fn invoicing(&self, call: &Call, ask: &CallOptions) -> Result<Outcome, Trouble> {
+        let Some(api) = &self.invoicing else {
+            return Err(unable(
+                "the invoicing API cannot be asked: name a hook in invoicing.hooks and set invoicing.login.mail and \
+                 invoicing.login.password or invoicing.oauth.scopes, or delete the hook by other means",
+            ));
+        };
+        Ok(match call {
+            Call::List { .. } => Outcome::Listed(api.hooks(ask).await?.into_iter().map(listed).collect()),
+            Call::Subscribe(one) => {
+                let Target::Invoicing(hook) = one.target else { return Err(unable("it is no hook")) };
+                let new = invoicing::NewHook {
+                    uri: one.url.clone(),
+                    hook,
+                    secret: self.secret(one)?,
+                    is_paused: false,
+                    application_name: one.registered_name(),
+                    description: format!("{}{}", owner(&one.connector), one.registered_name()),
+                };
+                let made = api.create_hook(&new, ask).await?;
+                Outcome::Done { state: None, id: made.and_then(|hook| hook.id), errors: Vec::new() }
+            }
+            Call::Delete(one) => {
+                let id = one.id.as_deref().ok_or_else(|| unable(NO_ID))?;
+                api.delete_hook(id, ask).await?;
+                Outcome::Done { state: None, id: None, errors: Vec::new() }
+            }
+            _ => return Err(unable("the invoicing API has no such call")),
+        })
+    }
+
+    /// What deliveries of a subscription are to be signed with. Where nobody verifies them it is something that nobody knows.
+    fn secret(&self, one: &model::Subscription) -> Result<Secret, Trouble> {
+        if let Some(secret) = secret_of(&self.source, one.target, &one.fingerprint) {
+            return Ok(secret);
+        }
+        if matches!(one.target, Target::Invoicing(_)) && one.fingerprint == model::Fingerprint::of("") {
+            return random::hex::<24>().map(Secret::from).map_err(|error| unable(&error.to_string()));
+        }
+        Err(unable("its secret is not configured any more"))
+    }
+}
+
+const NO_ID: &str = "the provider has not told its id";
+
+/// Why there is no answer.
+enum Trouble {
+    /// It was not even asked for.
+    Unable(String),
+    Api(Box<Error>),
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        Self::Api(Box::new(error))
+    }
+}
+
+fn unable(words: &str) -> Trouble {
+    Trouble::Unable(words.to_owned())
+}
+
+fn resource(one: &model::Subscription) -> Result<model::AccountingResource, Trouble> {
+    one.target.resource().ok_or_else(|| unable("it is no accounting resource"))
+}
+
+fn id_of(one: &model::Subscription) -> Result<WebhookId, Trouble> {
+    webhook_id(one.id.as_deref().ok_or_else(|| unable(NO_ID))?)
+}
+
+fn webhook_id(id: &str) -> Result<WebhookId, Trouble> {
+    WebhookId::new(id).map_err(|error| unable(&error.to_string()))
+}
+
+fn done(operation: Operation) -> Outcome {
+    let Operation { state, webhook, errors } = operation;
+    Outcome::Done { state, id: webhook.map(|id| id.as_str().to_owned()), errors }
+}
+
+fn seen(webhook: Webhook) -> Outcome {
+    Outcome::Seen(Seen {
+        name: webhook.application,
+        url: webhook.url,
+        active: webhook.active,
+        deleted: webhook.deleted.unwrap_or(false),
+        events: webhook.events.into_iter().filter_map(|event| event.semantic_name).collect(),
+    })
+}
+
+fn listed(hook: invoicing::Hook) -> Listed {
+    let entity = hook.entity.as_deref().and_then(|entity| entity.parse().ok());
+    let action = hook.action.as_deref().and_then(|action| action.parse().ok());
+    let target =
+        entity.zip(action).map(|(entity, action)| Target::Invoicing(InvoicingHook { entity, action }));
+    Listed {
+        id: hook.id,
+        target,
+        url: hook.uri,
+        paused: hook.is_paused,
+        name: hook.application_name,
+        description: hook.description,
+    }
+}
+
+/// What a failed call means for what was asked for.
+fn outcome(call: &Call, error: &Error) -> Outcome {
+    if let Cause::NotFound { by: AnsweredBy::Api } | Cause::Gone { by: AnsweredBy::Api } = error.cause {
+        return Outcome::Gone;
+    }
+    let is_refused = matches!(error.cause, Cause::Refused) && error.acted == Acted::No;
+    let mut words = Chain(error).to_string();
+    if let (Call::Subscribe(one), true) = (call, is_refused)
+        && matches!(one.target, Target::Invoicing(_))
+    {
+        words += "; the provider wants the request to come from the receiver's own host: set invoicing.egress.proxy to a \
+                  proxy there, and see that webhook.advertised.url names that host. Where it refuses the hook's own address, \
+                  the connector registers the shared one next; invoicing.hook.address=shared skips the attempt";
+    }
+    Outcome::Failed { words, acted: error.acted != Acted::No, refused: is_refused }
+}
+
+/// Whether a call goes to the invoicing API.
+fn is_invoicing(call: &Call) -> bool {
+    matches!(call, Call::List { .. }) || matches!(call.target(), Some(Target::Invoicing(_)))
+}
+
+/// Adds the remedy to a failure of the invoicing login.
+fn waiting(outcome: Outcome, error: &Error) -> Outcome {
+    match outcome {
+        Outcome::Failed { words, acted, refused } if error.reach() == Reach::Grant => {
+            let words = format!(
+                "invoicing waits for its login ({words}); accounting goes on without it; run the login that is named, or \
+                 correct invoicing.login.mail and invoicing.login.password and restart the task; if invoicing is not wanted, \
+                 leave invoicing.hooks empty"
+            );
+            Outcome::Failed { words, acted, refused }
+        }
+        other => other,
+    }
+}
+
+/// What a failed call means for everything else.
+fn stop(error: Error) -> Option<Stop> {
+    if error.reach() < Reach::Grant {
+        return None;
+    }
+    let (verdict, words) = (error.retry(), Chain(&error).to_string());
+    if verdict != Retry::Never {
+        return Some(Stop::Wait(verdict));
+    }
+    Some(Stop::Fail(match error.cause {
+        Cause::Access(error) => no_access(&error),
+        // It was good a moment ago, and its successor may be.
+        Cause::Token { .. } => Failure::passing("AccessRefused", told(&words)),
+        _ => refused(&words),
+    }))
+}
+
+fn told(words: &str) -> String {
+    format!("subscriptions cannot be kept: {words}")
+}
+
+fn refused(words: &str) -> Failure {
+    let remedy = "deliveries are received all the same; correct the setting, or what the provider has on record, then restart the \
+                  task";
+    Failure::permanent("AccessRefused", told(words), remedy)
+}
+
+/// As the metric counts it.
+const fn label(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Gone => "gone",
+        Outcome::Failed { refused: true, .. } => "refused",
+        Outcome::Failed { .. } => "failed",
+        Outcome::Done { errors, .. } if !errors.is_empty() => "refused",
+        Outcome::Names(_) | Outcome::Done { .. } | Outcome::Seen(_) | Outcome::Listed(_) => "done",
+    }
+}
+
+/// How long is waited where the provider names a time that is none of anybody's business to wait for.
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+
+#[cfg(test)]
+mod tests {
+    use provider::{api::Endpoint, auth};
+
+    use super::*;
+
+    fn error(cause: Cause, acted: Acted) -> Error {
+        let endpoint = Endpoint { method: "POST", path: "x".into() };
+        Error { endpoint, status: None, cause, excerpt: None, acted, in_company: false }
+    }
+
+    #[test]
+    fn only_the_api_itself_can_say_that_something_is_gone() {
+        let meant = |cause| outcome(&Call::List { planned: 0 }, &error(cause, Acted::No));
+
+        assert_eq!(meant(Cause::Gone { by: AnsweredBy::Api }), Outcome::Gone);
+        assert_eq!(meant(Cause::NotFound { by: AnsweredBy::Api }), Outcome::Gone);
+        for by in [AnsweredBy::Gateway, AnsweredBy::Unknown] {
+            assert!(
+                matches!(meant(Cause::NotFound { by }), Outcome::Failed { refused: false, .. }),
+                "{by:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_one_only_where_the_provider_certainly_did_nothing() {
+        let meant = |acted| outcome(&Call::List { planned: 0 }, &error(Cause::Refused, acted));
+
+        assert!(matches!(meant(Acted::No), Outcome::Failed { acted: false, refused: true, .. }));
+        assert!(matches!(meant(Acted::Unknown), Outcome::Failed { acted: true, refused: false, .. }));
+    }
+
+    #[test]
+    fn invoicing_waits_alone_only_beside_accounting() {
+        use crate::{config::Providers, plugin::samples::webhook_config};
+        let mut config = webhook_config();
+        config.extend(
+            [
+                ("invoicing.hooks", "Customer:Created"),
+                ("invoicing.secret", "0123456789abcdef0123456789abcdef"),
+                ("invoicing.login.mail", "me@example.com"),
+                ("invoicing.login.password", "a password"),
+            ]
+            .map(|(key, value)| (key.to_owned(), value.to_owned())),
+        );
+        let calls = |config: &std::collections::BTreeMap<String, String>| {
+            let (source, _) = WebhookSource::parse("hooks", config, &Providers::new([])).unwrap();
+            Calls::nobody(&source)
+        };
+        let (list, names) = (Call::List { planned: 0 }, Call::Names(model::AccountingResource::Customers));
+
+        let both = calls(&config);
+        config.insert("accounting.resources".into(), String::new());
+        let invoicing = calls(&config);
+
+        assert!(both.waits_alone(&list) && !both.waits_alone(&names));
+        assert!(!invoicing.waits_alone(&list));
+    }
+
+    #[test]
+    fn a_refused_invoicing_login_names_the_remedy() {
+        let list = Call::List { planned: 0 };
+        let refused = auth::Error::Login { area: "invoicing", source: "no".into(), retry: Retry::Never };
+        for (cause, names_it) in [(refused.into(), true), (Cause::Server { again: None }, false)] {
+            let error = error(cause, Acted::No);
+            let Outcome::Failed { words, .. } = waiting(outcome(&list, &error), &error) else { panic!() };
+            assert_eq!(words.contains("accounting goes on without it"), names_it, "{words}");
+        }
+    }
+
+    #[test]
+    fn what_is_about_one_subscription_stops_nothing_else_and_a_lost_login_everything() {
+        assert!(stop(error(Cause::Refused, Acted::No)).is_none());
+        let throttled = stop(error(Cause::Throttled { again: None }, Acted::No));
+        assert!(matches!(throttled, Some(Stop::Wait(Retry::Later))), "{throttled:?}");
+        let lost = auth::Error::Absent { grant: "a".into(), command: "tributary auth login a".into() };
+        let Some(Stop::Fail(failure)) = stop(error(lost.into(), Acted::No)) else { panic!("it goes on") };
+        assert_eq!((failure.kind, failure.retry), ("LoginNeeded", Retry::Never));
+        let Some(Stop::Fail(failure)) = stop(error(Cause::Key, Acted::No)) else { panic!("it goes on") };
+        assert_eq!((failure.kind, failure.retry), ("AccessRefused", Retry::Never));
+    }
+}

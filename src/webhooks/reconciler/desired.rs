@@ -1,0 +1,175 @@
+//! What a configuration asks for, with what it refers to resolved.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use url::Url;
+
+use model::Target;
+
+use crate::{
+    config::{self, Providers, WebhookSource, connector::webhook::Subscriptions},
+    plugin::{Failure, unusable},
+    state::configs::Properties,
+    webhooks::subscriptions::{AdvertisedPath, Rules, Wanted, micros, wanted},
+};
+
+/// How often names of events are asked for: new ones are rare.
+const NAMES: Duration = Duration::from_secs(3_600);
+/// What an intent is given beyond the longest request: the provider may act on one that nobody waits for any more.
+const BEYOND: Duration = Duration::from_secs(1);
+/// A worker that has not been heard of for so long counts for nothing; each tells of itself three times as often.
+const STALE: Duration = Duration::from_secs(60);
+/// How long what has ended is remembered: deliveries of it may come late.
+const REMEMBER: Duration = Duration::from_secs(7 * 86_400);
+/// The longest request where nobody says: without a provider none is made.
+const REQUEST: Duration = Duration::from_secs(30);
+
+/// See the module's head.
+#[derive(Debug, Clone)]
+pub(super) struct Desired {
+    pub(super) source: WebhookSource,
+    /// Nothing where subscriptions are somebody else's.
+    pub(super) wanted: BTreeMap<Target, Wanted>,
+    pub(super) rules: Rules,
+    /// The longest a call may take.
+    pub(super) request: Duration,
+}
+
+impl Desired {
+    /// Reads a configuration. Blocks: references may be files.
+    ///
+    /// # Errors
+    /// It cannot be used, or this worker does not say where deliveries are received.
+    pub(super) fn read(
+        connector: &str,
+        config: &Properties,
+        providers: &Providers,
+        advertised: Option<&Url>,
+    ) -> Result<Self, Failure> {
+        let (source, _) = config::WebhookSource::parse(connector, config, providers).map_err(unusable)?;
+        let wanted = match (source.manage_subscriptions, advertised) {
+            (false, _) => BTreeMap::new(),
+            (true, Some(advertised)) => wanted(&source, advertised).map_err(|path| pathed(&path))?,
+            (true, None) => return Err(nowhere()),
+        };
+        let request = source.provider.as_ref().map_or(REQUEST, |provider| provider.transport.request);
+        let rules = rules(&source.subscriptions, request);
+        Ok(Self { source, wanted, rules, request })
+    }
+
+    /// Whether another reading asks for the same.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let reached = |one: &Self| {
+            let provider = one.source.provider.as_ref();
+            let key = provider.map(|one| (one.subscription_key.reveal().to_owned(), one.base_url.clone()));
+            let invoicing = one.source.invoicing.as_ref();
+            let login = invoicing.and_then(|one| one.login.as_ref());
+            let login = login.map(|login| (login.mail.clone(), login.password.reveal().to_owned()));
+            let proxy = invoicing.and_then(|one| one.egress_proxy.as_ref());
+            (key, login, proxy.map(|proxy| proxy.reveal().to_owned()))
+        };
+        self.wanted == other.wanted && reached(self) == reached(other)
+    }
+}
+
+/// Nobody could be told where to deliver to.
+fn nowhere() -> Failure {
+    Failure::permanent(
+        "InvalidConfiguration",
+        "webhook.advertised.url is not set on this worker, so the provider cannot be told where to deliver to",
+        "set webhook.advertised.url on every worker to the https address at which the provider reaches them, or set \
+         subscriptions.manage=false on the connector and subscribe by other means",
+    )
+}
+
+/// The provider would refuse the address of every hook.
+fn pathed(path: &AdvertisedPath) -> Failure {
+    let message = format!("webhook.advertised.url of this worker {path}");
+    Failure::permanent("InvalidConfiguration", message, AdvertisedPath::REMEDY)
+}
+
+fn rules(settings: &Subscriptions, request: Duration) -> Rules {
+    Rules {
+        poll: micros(settings.poll),
+        names: micros(NAMES.max(settings.poll)),
+        acknowledge: micros(settings.acknowledge),
+        intent: micros(request.saturating_add((request / 2).max(BEYOND))),
+        ready: micros(settings.ready),
+        stale: micros(STALE),
+        overlap: micros(settings.overlap),
+        remember: micros(REMEMBER),
+        margin: micros(settings.gap_margin),
+        silence: settings.silence,
+        learning: micros(settings.silence_learning),
+        quiet: micros(settings.silence_min),
+        backoff: (micros(settings.backoff.0), micros(settings.backoff.1)),
+        move_in_place: settings.move_in_place,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plugin::samples::webhook_config;
+
+    #[test]
+    fn a_worker_that_names_no_address_of_its_own_says_which_key_to_set_and_where() {
+        let mut config = webhook_config();
+
+        let managed = Desired::read("hooks", &config, &Providers::new([]), None).unwrap_err();
+        config.insert("subscriptions.manage".into(), "false".into());
+        let unmanaged = Desired::read("hooks", &config, &Providers::new([]), None).unwrap();
+
+        assert!(managed.message.starts_with("webhook.advertised.url is not set"), "{}", managed.message);
+        assert!(managed.remedy.unwrap().contains("subscriptions.manage=false"));
+        assert!(unmanaged.wanted.is_empty());
+    }
+
+    #[test]
+    fn invoicing_hooks_refuse_an_advertised_path() {
+        let hooks = [("invoicing.hooks", "Customer:Created"), ("invoicing.login.mail", "me@example.com")];
+        let secrets = [
+            ("invoicing.secret", "0123456789abcdef0123456789abcdef"),
+            ("invoicing.login.password", "a password"),
+        ];
+        for (url, has_hooks, manages, refused) in [
+            ("https://hooks.example.com/base", true, true, true),
+            ("https://hooks.example.com/", true, true, false),
+            ("https://hooks.example.com", true, true, false),
+            ("https://hooks.example.com/base", false, true, false),
+            ("https://hooks.example.com/base", true, false, false),
+        ] {
+            let mut config = webhook_config();
+            if has_hooks {
+                config
+                    .extend(hooks.into_iter().chain(secrets).map(|(key, value)| (key.into(), value.into())));
+            }
+            config.insert("subscriptions.manage".into(), manages.to_string());
+
+            let read = Desired::read("hooks", &config, &Providers::new([]), Some(&Url::parse(url).unwrap()));
+
+            assert_eq!(read.is_err(), refused, "{url} {has_hooks} {manages}");
+            let Err(failure) = read else { continue };
+            assert!(failure.message.starts_with("webhook.advertised.url of this worker has the path /base"));
+            assert!(failure.message.contains("invoicing.hooks"), "{}", failure.message);
+            assert!(failure.remedy.unwrap().contains("without a path"));
+        }
+    }
+
+    #[test]
+    fn another_secret_is_another_wish_and_an_intent_outlives_every_request() {
+        let advertised = Url::parse("https://hooks.example.com").unwrap();
+        let read = |secret: &str| {
+            let mut config = webhook_config();
+            config.insert("accounting.secret".into(), secret.into());
+            config.insert("provider.request.timeout.ms".into(), "7000".into());
+            Desired::read("hooks", &config, &Providers::new([]), Some(&advertised)).unwrap()
+        };
+
+        let (one, same, other) =
+            (read("0123456789abcdef-1"), read("0123456789abcdef-1"), read("0123456789abcdef-2"));
+
+        assert!(one.is_same(&same) && !one.is_same(&other));
+        assert!(one.rules.intent > micros(one.request) && one.request == Duration::from_secs(7));
+    }
+}

@@ -1,0 +1,312 @@
+//! What the reconciler would do, found out without doing it: on any worker, whoever runs the task.
+//!
+//! The plan is made as the task makes it, on a copy of the ledger. What only asks is asked once; of what would change something it
+//! is assumed that the provider does as its document says. Where the plan would wait, time is moved on, until everything is as
+//! it is wanted or nothing more comes of it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use model::{Moment, Nonce, Target};
+
+use super::{Desired, Failure, Stop, calls::Calls, draw, no_ledger, read, want_since};
+use crate::{
+    config,
+    logins::access::Access,
+    state::{configs::Properties, ledger::Ledgers, subscriptions::Ledger},
+    webhooks::subscriptions::{
+        Call, Listed, Memory, Outcome, Plan, Rules, Seen, Situation, Wanted, plan, settle,
+    },
+};
+
+/// Plans one after the other, at most.
+const PLANS: u32 = 256;
+/// Steps that are shown, at most.
+const STEPS: usize = 1_000;
+
+/// A time that does not come, in microseconds; and one that nobody looks ahead for.
+const NEVER: i64 = i64::MAX / 8;
+const FAR: i64 = 400 * 86_400 * 1_000_000;
+
+/// What it takes to look.
+#[derive(Debug, Clone, Copy)]
+pub struct Desk<'a> {
+    /// The worker's configuration.
+    pub worker: &'a Arc<config::Worker>,
+    /// Who it is.
+    pub worker_id: &'a str,
+    /// The provider's APIs.
+    pub access: &'a Access,
+    /// The ledgers.
+    pub ledgers: &'a Ledgers,
+}
+
+/// What the reconciler would do.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Look {
+    /// In this order, as far as order matters; nothing that only asks.
+    pub steps: Vec<Planned>,
+    /// Whether everything is as it is wanted already.
+    pub converged: bool,
+    /// What keeps it from being so after these steps, in words.
+    pub problems: Vec<String>,
+}
+
+/// A call that would be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Planned {
+    /// [`Call::name`].
+    pub call: &'static str,
+    /// What it is about.
+    pub target: Option<Target>,
+    /// The provider's id, where there is one.
+    pub id: Option<String>,
+    /// Why, for people.
+    pub why: String,
+}
+
+/// Asks the provider how things stand and says what would be done, all before `end`. Changes nothing. `removed` is whether people
+/// want everything removed, whatever they have wished before.
+///
+/// # Errors
+/// The configuration cannot be used here, or the provider or Kafka cannot be asked.
+pub async fn look(
+    desk: Desk<'_>,
+    connector: &str,
+    config: &Arc<Properties>,
+    removed: bool,
+    end: Instant,
+) -> Result<Look, Failure> {
+    let desired = read(connector, config, &desk.worker.providers, desk.worker).await?;
+    if !desired.source.manage_subscriptions {
+        return Ok(Look { converged: true, ..Look::default() });
+    }
+    let calls = Calls::new(desk.access, connector, &desired.source)?;
+    let handle = desk.ledgers.of(&desired.source.common.topic_prefix).await;
+    let handle = handle.map_err(|error| no_ledger("read the ledger of subscriptions", error))?;
+    let ledger = handle.map(|handle| handle.ledger(connector)).unwrap_or_default();
+    let answers = Answers { calls, desired: &desired, ledger: &ledger, end, asked: BTreeMap::new() };
+    let wanted = if removed { BTreeMap::new() } else { desired.wanted.clone() };
+    let scratch = Scratch::new(connector, desk.worker_id, &desired, wanted, ledger.clone());
+    scratch.run(answers).await
+}
+
+/// A copy of everything that a plan follows from.
+struct Scratch<'a> {
+    connector: &'a str,
+    worker_id: &'a str,
+    wanted: BTreeMap<Target, Wanted>,
+    rules: Rules,
+    ledger: Ledger,
+    memory: Memory,
+    now: i64,
+}
+
+impl<'a> Scratch<'a> {
+    fn new(
+        connector: &'a str,
+        worker_id: &'a str,
+        desired: &Desired,
+        wanted: BTreeMap<Target, Wanted>,
+        mut ledger: Ledger,
+    ) -> Self {
+        let (mut memory, now) = (Memory::default(), Moment::now().micros());
+        want_since(&mut memory, desired, now);
+        // Each is asked about once, whenever it was last, and never again.
+        for one in ledger.subscriptions.values_mut() {
+            one.checked_at = None;
+        }
+        let rules = Rules { poll: NEVER, names: NEVER, ..desired.rules.clone() };
+        Self { connector, worker_id, wanted, rules, ledger, memory, now }
+    }
+
+    async fn run(mut self, mut answers: Answers<'_>) -> Result<Look, Failure> {
+        let mut look = Look { converged: true, ..Look::default() };
+        let (mut problems, mut stands) = (BTreeSet::new(), true);
+        for _ in 0..PLANS {
+            let Plan { changes, steps, again_at, converged, problems: told } = plan(&self.situation());
+            stands = converged;
+            problems.extend(told);
+            for change in &changes {
+                self.ledger.apply(change);
+            }
+            if steps.is_empty() && changes.is_empty() {
+                // Wanting nothing more is the end; waiting for something is not, as long as it comes.
+                match again_at.filter(|at| !converged && at.saturating_sub(self.now) < FAR) {
+                    Some(at) if look.steps.len() < STEPS => self.now = at.max(self.now + 1),
+                    _ => break,
+                }
+                continue;
+            }
+            for step in steps {
+                for change in &step.before {
+                    self.ledger.apply(change);
+                }
+                if !step.call.only_asks() {
+                    look.steps.push(planned(&step.call, step.why));
+                }
+                let outcome = answers.of(&step.call, &self.ledger).await?;
+                if let Outcome::Failed { words, .. } = &outcome {
+                    problems.insert(words.clone());
+                }
+                let (changes, memory) = settle(&self.situation(), &step.call, &outcome);
+                self.memory = memory;
+                for change in &changes {
+                    self.ledger.apply(change);
+                }
+            }
+            if !problems.is_empty() && look.steps.is_empty() && converged {
+                break;
+            }
+        }
+        look.converged = stands && look.steps.is_empty() && problems.is_empty();
+        look.problems = problems.into_iter().collect();
+        Ok(look)
+    }
+
+    fn situation(&self) -> Situation<'_> {
+        Situation {
+            connector: self.connector,
+            worker: self.worker_id,
+            now: self.now,
+            began: self.now,
+            wanted: &self.wanted,
+            ledger: &self.ledger,
+            memory: &self.memory,
+            rules: &self.rules,
+            draw: &draw,
+        }
+    }
+}
+
+fn planned(call: &Call, why: String) -> Planned {
+    let id = match call {
+        Call::Enable(one) | Call::Move(one) | Call::Delete(one) => one.id.clone(),
+        _ => None,
+    };
+    Planned { call: call.name(), target: call.target(), id, why }
+}
+
+/// What the provider says, or would.
+struct Answers<'a> {
+    calls: Calls,
+    desired: &'a Desired,
+    /// As it stands for everybody: what is not in it was only assumed.
+    ledger: &'a Ledger,
+    end: Instant,
+    /// Asked once each.
+    asked: BTreeMap<String, Outcome>,
+}
+
+impl Answers<'_> {
+    async fn of(&mut self, call: &Call, scratch: &Ledger) -> Result<Outcome, Failure> {
+        if !call.only_asks() {
+            return Ok(assumed(call));
+        }
+        if let Call::Read(one) = call
+            && self.ledger.subscriptions.get(&one.nonce) != Some(&**one)
+            && let Some(outcome) = self.assumed_of(&one.nonce, scratch)
+        {
+            return Ok(outcome);
+        }
+        let name = match call {
+            Call::Read(one) => format!("read {}", one.nonce),
+            Call::Identify { id, .. } => format!("identify {id}"),
+            Call::Names(resource) => format!("names {}", resource.name()),
+            _ => call.name().to_owned(),
+        };
+        let known = match self.asked.get(&name) {
+            Some(known) => known.clone(),
+            None => {
+                let limit = Instant::now() + self.desired.request.max(Duration::from_millis(1));
+                let (outcome, stop) = self.calls.make(call, limit.min(self.end)).await;
+                if let Some(Stop::Fail(failure)) = stop {
+                    return Err(failure);
+                }
+                if let (Some(Stop::Wait(_)), Outcome::Failed { words, .. }) = (stop, &outcome) {
+                    return Err(Failure::passing(
+                        "NoAccess",
+                        format!("the provider cannot be asked: {words}"),
+                    ));
+                }
+                self.asked.insert(name, outcome.clone());
+                outcome
+            }
+        };
+        Ok(match known {
+            Outcome::Listed(hooks) => Outcome::Listed(self.with_assumed(hooks, scratch)),
+            known => known,
+        })
+    }
+
+    /// How one stands about which something was assumed; `None` where nothing was.
+    fn assumed_of(&self, nonce: &Nonce, scratch: &Ledger) -> Option<Outcome> {
+        let one = scratch.subscriptions.get(nonce)?;
+        let before = self.ledger.subscriptions.get(nonce);
+        let is_touched = before.is_none_or(|before| {
+            // Only a step that changes something puts such a line there.
+            let lines = |one: &model::Subscription| {
+                one.history.iter().filter(|note| ASSUMED.contains(&&*note.what)).map(|note| note.at).max()
+            };
+            lines(before) != lines(one)
+        });
+        is_touched.then(|| {
+            Outcome::Seen(Seen {
+                name: Some(one.registered_name()),
+                url: Some(one.url.clone()),
+                active: Some(true),
+                deleted: false,
+                events: one.events.clone(),
+            })
+        })
+    }
+
+    /// The list as it would be by then.
+    fn with_assumed(&self, hooks: Vec<Listed>, scratch: &Ledger) -> Vec<Listed> {
+        let ended = |id: &str| scratch.by_id(id).is_some_and(|one| !one.phase.may_live());
+        let mut hooks: Vec<Listed> =
+            hooks.into_iter().filter(|hook| !hook.id.as_deref().is_some_and(ended)).collect();
+        let made = scratch.subscriptions.values().filter(|one| {
+            let is_new = !self.ledger.subscriptions.contains_key(&one.nonce);
+            is_new && one.phase.may_live() && matches!(one.target, Target::Invoicing(_))
+        });
+        for one in made.filter(|one| !hooks.iter().any(|hook| hook.id == one.id)).collect::<Vec<_>>() {
+            hooks.push(Listed {
+                id: one.id.clone(),
+                target: Some(one.target),
+                url: Some(one.url.clone()),
+                paused: Some(false),
+                name: Some(one.registered_name()),
+                description: None,
+            });
+        }
+        hooks
+    }
+}
+
+/// Lines of history that only a step leaves which changes something.
+const ASSUMED: [&str; 3] = ["enabled", "moved to another address", "the move was answered"];
+
+/// What the document says of a success.
+fn assumed(call: &Call) -> Outcome {
+    let state = match (call, call.target()) {
+        (_, Some(Target::Invoicing(_))) => None,
+        (Call::Subscribe(_), _) => Some(3),
+        (Call::Delete(_), _) => Some(5),
+        (Call::Enable(_), _) => Some(7),
+        _ => None,
+    };
+    let id = match call {
+        Call::Subscribe(one) => Some(format!("of {}", one.nonce)),
+        _ => None,
+    };
+    Outcome::Done { state, id, errors: Vec::new() }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,222 @@
+//! From listeners alone to a whole worker.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::{Instant, sleep};
+
+use base::retry::{Backoff, Chain, Policy, Retry};
+use kafka::{Admin, GroupOptions, Membership, Shards, TransactionOptions};
+
+use super::{Error, Process, Running, Service, door::Door, grace};
+use crate::{
+    config,
+    connect::{
+        arbiter::Arbiter,
+        cluster::Claim,
+        declared,
+        fresh::read_configs,
+        herder::{Herder, Parts as HerderParts, Subscribing},
+        rest,
+        supervisor::{Parts, Settings, Supervisor},
+    },
+    logins::{Grants, Hosts, Parts as GrantParts, access::Access},
+    plugin::Store,
+    state::{State, Tail, configs::Configs, ledger::Ledgers, topics, writer::StatusWriter},
+    worker::{health::Phase, scrape::Scrape, snapshots},
+};
+
+/// Waits between attempts to start while Kafka is away.
+const STARTING: Policy =
+    Policy { first: Duration::from_millis(250), longest: Duration::from_secs(5), total: None };
+/// How long brokers may take to be as many as topics are to have copies; then the configuration is taken to be wrong.
+const BROKERS: Duration = Duration::from_secs(60);
+
+/// How long reading the config topic to its very end may take before `/health` says why it does not.
+const CONFIG_LIMIT: Duration = Duration::from_secs(10);
+
+/// What a worker says of itself to whom the topics may belong.
+pub(super) fn claim<'a>(worker: &'a config::Worker, process: &'a Process) -> Claim<'a> {
+    Claim { worker, plugins: &process.plugins, adopt: process.adopt }
+}
+
+impl Service {
+    /// Tries until it is started, or until trying again would not help.
+    pub(super) async fn start(&self, process: &Process) -> Result<Running, Error> {
+        let mut backoff = Backoff::new(STARTING, u64::from(kafka::murmur2(self.worker_id.as_bytes())));
+        let begun = Instant::now();
+        loop {
+            let error = match self.try_start(process).await {
+                Ok(running) => return Ok(running),
+                Err(error) => error,
+            };
+            let verdict = match &error {
+                // Others of a cluster that has just been started may still be on their way.
+                Error::Kafka(error) if error.lacks_brokers() && begun.elapsed() < BROKERS => Retry::Later,
+                error => error.retry(),
+            };
+            let Some(wait) = backoff.next_wait(verdict) else { return Err(error) };
+            tracing::warn!(error = %Chain(&error), ?wait, "Kafka is not ready, trying again");
+            self.health.set(Phase::Starting(Chain(&error).to_string()));
+            sleep(wait).await;
+        }
+    }
+
+    async fn try_start(&self, process: &Process) -> Result<Running, Error> {
+        let worker = &self.worker;
+        let admin = process.admin(worker);
+        let (state, partitions) = self.open(&admin, process).await?;
+        // Before anything else can fail: what is received depends on nothing more.
+        if let Some(feed) = &self.feed {
+            feed.follow(state.configs.clone());
+        }
+        let arbiter = Arbiter::new(&worker.kafka, state.configs.clone(), state.offsets.places());
+        // Being at the end of what can be read is not enough: an open write hides what was committed behind it.
+        let topic = &worker.topics.config.name;
+        self.health.set(Phase::Starting(format!("waiting until every write to {topic} is decided")));
+        read_configs(&state.configs, &arbiter, CONFIG_LIMIT).await?;
+        let work_partitions = u32::try_from(partitions.work).unwrap_or_default();
+        let cluster = claim(worker, process).settle(&arbiter, &state.configs, work_partitions).await?;
+
+        let statuses = StatusWriter::start(&worker.kafka, &worker.topics.status.name, partitions.status)?;
+        let options = GroupOptions {
+            group: worker.group.id.clone(),
+            topic: worker.topics.work.name.clone(),
+            session: worker.group.session_timeout,
+            heartbeat: worker.group.heartbeat_interval,
+            member: self.worker_id.to_string(),
+        };
+        let (membership, cluster_id) =
+            tokio::try_join!(Membership::join(&worker.kafka, options), admin.cluster_id())?;
+        let hosts = Arc::new(Hosts::new(worker.clock_skew_max));
+        let grant_parts = GrantParts {
+            worker: Arc::clone(worker),
+            partitions: partitions.grant,
+            membership: membership.clone(),
+            work_partitions: cluster.work_partitions,
+            configs: state.configs.clone(),
+            worker_id: Arc::clone(&self.worker_id),
+            issuers: Arc::<Hosts>::clone(&hosts),
+            adopt: process.adopt,
+        };
+        let grants = Grants::start(&grant_parts).await?;
+        let configs = state.configs.clone();
+        let exists = move |name: &str| configs.read(|configs| configs.connectors().contains_key(name));
+        let access = Access::new(grants.clone(), hosts, exists);
+        let ledgers = Ledgers::new(Arc::clone(worker), admin.clone());
+        let supervisor = Supervisor::new(Parts {
+            plugins: process.plugins.clone(),
+            state: state.clone(),
+            arbiter: arbiter.clone(),
+            statuses: statuses.clone(),
+            membership: membership.clone(),
+            partitions: cluster.work_partitions,
+            worker_id: Arc::clone(&self.worker_id),
+            worker: Arc::clone(worker),
+            faults: self.faults.clone(),
+            access: access.clone(),
+            ledgers: ledgers.clone(),
+            store: Store { ids: self.ids.clone(), admin: admin.clone(), signer: self.signer.clone() },
+            settings: Settings::default(),
+        });
+        let handle = supervisor.handle();
+        let scheme = if worker.rest.advertised_tls { "https" } else { "http" };
+        let herder = Herder::new(HerderParts {
+            state: state.clone(),
+            arbiter,
+            statuses: statuses.clone(),
+            shards: Shards::new(worker.kafka.clone(), TransactionOptions::default()),
+            plugins: process.plugins.clone(),
+            providers: worker.providers.clone(),
+            loggers: Arc::clone(&process.loggers),
+            worker_id: self.worker_id.to_string(),
+            url: format!("{scheme}://{}", self.worker_id),
+            cluster_id,
+            running: handle.clone(),
+            subscriptions: Some(Subscribing {
+                ledgers: Arc::new(Door {
+                    worker: Arc::clone(worker),
+                    worker_id: Arc::clone(&self.worker_id),
+                    access: access.clone(),
+                    ledgers: ledgers.clone(),
+                }),
+                advertised_url: worker.webhook.advertised_url.clone(),
+            }),
+            snapshots: Some(snapshots::Desk::new(
+                ledgers.clone(),
+                grants.clone(),
+                worker.kafka.clone(),
+                admin.clone(),
+                self.ids.registry().clone(),
+            )),
+        });
+        let (follower, cancel) = (herder.clone(), self.cancel.clone());
+        let following = self.tasks.spawn(async move { follower.follow_loggers(cancel).await });
+        let keeping = self.tasks.spawn(grants.clone().run(grant_parts, self.cancel.clone()));
+        let sharing = access.clone().run(membership.owned(), cluster.work_partitions, self.cancel.clone());
+        let sharing = self.tasks.spawn(sharing);
+        let ledgers_kept = ledgers.clone().run(state.configs.clone(), self.cancel.clone());
+        let ledgers_kept = self.tasks.spawn(ledgers_kept);
+        let mut upkeep = vec![
+            ("follower of log levels", following),
+            ("keeper of grants", keeping),
+            ("keeper of budgets", sharing),
+            ("follower of ledgers", ledgers_kept),
+        ];
+        let supervising =
+            self.tasks.spawn(supervisor.run(self.cancel.clone(), grace(worker.shutdown_timeout)));
+        let scrape = Scrape {
+            handle,
+            state: state.clone(),
+            membership: membership.clone(),
+            plugins: process.plugins.clone(),
+            access,
+            ledgers,
+        };
+        self.health.serve(rest::router(herder.clone()), scrape);
+        if let Some(options) = declared::Options::of(worker) {
+            let watching = self.tasks.spawn(declared::Watch::new(herder, options).run(self.cancel.clone()));
+            upkeep.push(("watch over connector files", watching));
+        }
+        tracing::info!(worker_id = &*self.worker_id, group = worker.group.id, "worker started");
+        Ok(Running { state, statuses, membership, cluster, supervising, upkeep, grants })
+    }
+
+    /// Makes sure that the topics are there and this cluster's, and reads them. Where the config topic is somebody else's
+    /// nothing has been created.
+    async fn open(&self, admin: &Admin, process: &Process) -> Result<(State, topics::Partitions), Error> {
+        let (kafka, own) = (&self.worker.kafka, &self.worker.topics);
+        let claim = claim(&self.worker, process);
+        let mut wanted = own.clone();
+        let mut configs = None;
+        let found = admin.partition_counts(&[&own.config.name, &own.work.name]).await?;
+        if found.contains_key(&own.config.name) {
+            topics::inspect(admin, own).await?;
+            let tail: Tail<Configs> = Tail::follow(kafka, &own.config.name, 1).await?;
+            self.health.set(Phase::Starting(format!("reading {}", own.config.name)));
+            tail.caught_up().await;
+            let work = found.get(&own.work.name).map(|count| count.unsigned_abs());
+            let recorded = tail.read(|configs| {
+                claim.verify(configs, work)?;
+                Ok::<_, Error>(configs.cluster().map(|cluster| cluster.work_partitions))
+            })?;
+            // A work topic that was lost is made again as it was: things are placed on as many partitions.
+            if let (None, Some(count), false) = (work, recorded, claim.adopt) {
+                wanted.work.partitions = i32::try_from(count).unwrap_or(i32::MAX);
+            }
+            configs = Some(tail);
+        }
+        let partitions = topics::ensure(admin, &wanted).await?;
+        self.health.set(Phase::Starting("reading the config, offset and status topics".to_owned()));
+        let configs = match configs {
+            Some(configs) => configs,
+            None => Tail::follow(kafka, &own.config.name, partitions.config).await?,
+        };
+        let state = State {
+            configs,
+            offsets: Tail::follow(kafka, &own.offset.name, partitions.offset).await?,
+            statuses: Tail::follow(kafka, &own.status.name, partitions.status).await?,
+        };
+        state.caught_up().await;
+        Ok((state, partitions))
+    }
+}
