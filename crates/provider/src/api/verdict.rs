@@ -3,8 +3,9 @@
 //! The gateway and the APIs have different error bodies: `{"statusCode", "message"}` and `{"ok": false, "httpCode", …}`. Which
 //! of them answered decides what a 401, 403 or 404 means.
 
-use std::time::Duration;
+use std::{sync::LazyLock, time::Duration};
 
+use regex::{Captures, Regex};
 use reqwest::header::{HeaderMap, WWW_AUTHENTICATE};
 use serde_json::Value;
 
@@ -90,52 +91,28 @@ fn asks_for_key(headers: &HeaderMap) -> bool {
     })
 }
 
-/// The wait that a message names: `17 seconds`, or a time span such as `in 1.02:03:04`. A time without such a word before it may
-/// be a time of day.
+/// Waits in messages: `17 seconds`, and a time span of .NET such as `in 1.02:03:04`. A time without such a word before it may be a
+/// time of day.
+static WAITS: LazyLock<Option<[Regex; 2]>> = LazyLock::new(|| {
+    let count = r"([0-9]+)[.();]*[\s,]+[.();]*(?:(minut[eo])|s\b|sec\b|second|segundo)";
+    let span = r"(?:in|en|for|after)[.();]*[\s,]+[.();]*(?:([0-9]{1,9})\.)?([0-9]{1,9}):([0-5]?[0-9]):([0-5]?[0-9])(?:\.[^\s,]*)?[.();]*(?:[\s,]|$)";
+    let word = |pattern| Regex::new(&format!(r"(?i)(?:^|[\s,])[.();]*{pattern}")).ok();
+    Some([word(count)?, word(span)?])
+});
+
+/// The wait that a message names.
 fn wait_in(message: &str) -> Option<Duration> {
-    let words: Vec<&str> = message
-        .split(|character: char| character.is_whitespace() || character == ',')
-        .map(|word| word.trim_matches(|character: char| matches!(character, '.' | '(' | ')' | ';')))
-        .collect();
-    let counted = words.windows(2).find_map(|pair| {
-        let unit = pair[1].to_ascii_lowercase();
-        let seconds = match unit.as_str() {
-            "s" | "sec" => 1,
-            _ if unit.starts_with("second") || unit.starts_with("segundo") => 1,
-            _ if unit.starts_with("minute") || unit.starts_with("minuto") => 60,
-            _ => return None,
-        };
-        let count: u64 = digits(pair[0])?;
-        Some(Duration::from_secs(count.saturating_mul(seconds)))
-    });
-    let span = || {
-        let announced =
-            |word: &str| ["in", "en", "for", "after"].contains(&word.to_ascii_lowercase().as_str());
-        words.windows(2).filter(|pair| announced(pair[0])).find_map(|pair| time_span(pair[1]))
+    let [count, span] = WAITS.as_ref()?;
+    let number = |found: &Captures<'_>, group: usize| -> Option<u64> {
+        found.get(group).map_or(Some(0), |digits| digits.as_str().parse().ok())
     };
-    counted.or_else(span)
-}
-
-/// `hh:mm:ss` or `d.hh:mm:ss`, the format of .NET.
-fn time_span(word: &str) -> Option<Duration> {
-    let (days, clock) = match word.split_once('.') {
-        Some((days, rest)) if rest.contains(':') => (digits(days)?, rest),
-        _ => (0, word),
-    };
-    // Fractions of a second do not matter.
-    let clock = clock.split('.').next().unwrap_or(clock);
-    let mut parts = clock.split(':');
-    let (hours, minutes, seconds) = (digits(parts.next()?)?, digits(parts.next()?)?, digits(parts.next()?)?);
-    if parts.next().is_some() || minutes > 59 || seconds > 59 {
-        return None;
+    if let Some(found) = count.captures(message) {
+        let unit = if found.get(2).is_some() { 60 } else { 1 };
+        return Some(Duration::from_secs(number(&found, 1)?.saturating_mul(unit)));
     }
-    let hours = days.saturating_mul(24).saturating_add(hours);
-    Some(Duration::from_secs(hours.saturating_mul(3_600).saturating_add(minutes * 60 + seconds)))
-}
-
-fn digits(text: &str) -> Option<u64> {
-    let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    if plain { text.parse().ok() } else { None }
+    let found = span.captures(message)?;
+    let hours = number(&found, 1)? * 24 + number(&found, 2)?;
+    Some(Duration::from_secs((hours * 60 + number(&found, 3)?) * 60 + number(&found, 4)?))
 }
 
 #[cfg(test)]
