@@ -46,22 +46,23 @@ impl Accounting {
     ) -> Result<Page<Company>, Error> {
         let known = self.0.core.quirks.facts.lock().none_for_companies;
         let none = known.unwrap_or(false);
-        match self.companies_with(none, page, options).await {
+        let read = async |none| {
+            let context = if none { Context::None } else { Context::Absent };
+            let read = self
+                .numbered(AccountingResource::Companies, context, page, options, &Company::from_json)
+                .await;
+            if read.is_ok() {
+                self.0.core.quirks.facts.lock().none_for_companies = Some(none);
+            }
+            read
+        };
+        match read(none).await {
             // Page 0 is read only after page 1 was answered, and may be rejected for its number.
             Err(error) if page.number > 0 && may_be_about_context(&error, known.is_some()) => {
-                let second = self.companies_with(!none, page, options).await;
-                if second.is_ok() {
-                    self.0.core.quirks.facts.lock().none_for_companies = Some(!none);
-                }
                 // If both fail, the first refusal is the relevant one.
-                second.map_err(|other| if other.status == error.status { error } else { other })
+                read(!none).await.map_err(|other| if other.status == error.status { error } else { other })
             }
-            first => {
-                if first.is_ok() {
-                    self.0.core.quirks.facts.lock().none_for_companies = Some(none);
-                }
-                first
-            }
+            first => first,
         }
     }
 
@@ -136,21 +137,20 @@ impl Accounting {
         let known = self.0.core.quirks.facts.lock().company_context;
         let first = known.unwrap_or_default();
         let forms = Context::of_company(id.as_str());
-        let mut refused = match self.record_with(resource, forms[first], id, options).await {
-            Err(error) if may_be_about_context(&error, known.is_some()) => error,
-            read => {
-                if read.is_ok() {
-                    self.0.core.quirks.facts.lock().company_context = Some(first);
-                }
-                return read;
+        let read = async |form: usize| {
+            let read = self.record_with(resource, forms[form], id, options).await;
+            if read.is_ok() {
+                self.0.core.quirks.facts.lock().company_context = Some(form);
             }
+            read
         };
-        for (form, context) in forms.into_iter().enumerate().filter(|(form, _)| *form != first) {
-            match self.record_with(resource, context, id, options).await {
-                Ok(record) => {
-                    self.0.core.quirks.facts.lock().company_context = Some(form);
-                    return Ok(record);
-                }
+        let mut refused = match read(first).await {
+            Err(error) if may_be_about_context(&error, known.is_some()) => error,
+            read => return read,
+        };
+        for form in (0..forms.len()).filter(|form| *form != first) {
+            match read(form).await {
+                Ok(record) => return Ok(record),
                 // This context is a guess, so the first refusal stands unless a retry can help.
                 Err(error) if !may_be_about_context(&error, false) => {
                     return Err(if error.retry() == Retry::Never { refused } else { error });
@@ -181,16 +181,6 @@ impl Accounting {
                 Ok(Document { json: body::object(answer.documented()?)?, times: answer.times })
             })
             .await
-    }
-
-    async fn companies_with(
-        &self,
-        none: bool,
-        page: PageRequest,
-        options: &CallOptions,
-    ) -> Result<Page<Company>, Error> {
-        let context = if none { Context::None } else { Context::Absent };
-        self.numbered(AccountingResource::Companies, context, page, options, &Company::from_json).await
     }
 
     /// A page of a company's list.

@@ -35,6 +35,9 @@ const MAX_RETRY_AFTER: Duration = Duration::from_secs(3_600);
 /// Upper bound of the memory that is allocated before a body arrives.
 const MAX_PREALLOCATED_BYTES: usize = 64 * 1024;
 
+/// Any error.
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
 /// The client cannot be set up.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
@@ -43,7 +46,7 @@ pub struct ClientSetupError {
     what: String,
     /// The cause.
     #[source]
-    source: Box<dyn std::error::Error + Send + Sync>,
+    source: BoxError,
 }
 
 /// Why a body was not read completely.
@@ -62,9 +65,7 @@ pub(crate) enum ReadError {
 
 impl ClientSetupError {
     /// Adds to an error what was attempted.
-    pub fn wrap<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
-        what: impl Into<String>,
-    ) -> impl FnOnce(E) -> Self {
+    pub fn wrap<E: Into<BoxError>>(what: impl Into<String>) -> impl FnOnce(E) -> Self {
         move |source| Self { what: what.into(), source: source.into() }
     }
 }
@@ -254,9 +255,7 @@ fn authorities(path: &Path) -> Result<Vec<reqwest::Certificate>, ClientSetupErro
     )))
 }
 
-fn read_authorities(
-    path: &Path,
-) -> Result<Vec<reqwest::Certificate>, Box<dyn std::error::Error + Send + Sync>> {
+fn read_authorities(path: &Path) -> Result<Vec<reqwest::Certificate>, BoxError> {
     if fs::metadata(path)?.len() > MAX_PEM_BYTES {
         return Err(format!("it is larger than {MAX_PEM_BYTES} bytes").into());
     }
