@@ -11,8 +11,8 @@ use aws_lc_rs::{
 use base64::{Engine as _, engine::general_purpose::STANDARD, engine::general_purpose::URL_SAFE_NO_PAD};
 use futures::executor::block_on;
 use provider::{
-    auth::token::{Claims, Parts, Purpose, Rule, Rules, verify},
-    auth::{key::Key, keys::Keys},
+    auth::token::{Claims, TokenParts, TokenPurpose, TokenRule, TokenRules, verify},
+    auth::{key::VerifyingKey, keys::Keys},
 };
 use serde_json::{Map, Value};
 
@@ -31,7 +31,7 @@ static SIGNER: LazyLock<Signer> = LazyLock::new(Signer::new);
 
 struct Signer {
     pair: KeyPair,
-    keys: Vec<Key>,
+    keys: Vec<VerifyingKey>,
 }
 
 impl Signer {
@@ -97,10 +97,10 @@ fn signed(header: &str, payload: &str) -> bool {
                 let at = token.len() - 3;
                 let other = if token.as_bytes()[at] == b'A' { "B" } else { "A" };
                 let forged = format!("{}{other}{}", &token[..at], &token[at + 1..]);
-                assert_eq!(check(&forged, purpose).err(), Some(Rule::Signature));
+                assert_eq!(check(&forged, purpose).err(), Some(TokenRule::Signature));
             }
             Err(rule) => {
-                assert_ne!(rule, Rule::Signature, "our own signature was refused");
+                assert_ne!(rule, TokenRule::Signature, "our own signature was refused");
                 is_brief(&rule);
             }
         }
@@ -109,7 +109,7 @@ fn signed(header: &str, payload: &str) -> bool {
 }
 
 /// The rules that the identity service documents, read from the claims once more.
-fn keeps_the_rules(purpose: Purpose<'_>, header: &Map<String, Value>, payload: &Map<String, Value>) {
+fn keeps_the_rules(purpose: TokenPurpose<'_>, header: &Map<String, Value>, payload: &Map<String, Value>) {
     let text = |name: &str| payload.get(name).and_then(Value::as_str);
     let milliseconds = |name: &str| payload.get(name).and_then(Value::as_f64).map(|seconds| seconds * 1e3);
     let leeway = LEEWAY_MS as f64;
@@ -122,12 +122,12 @@ fn keeps_the_rules(purpose: Purpose<'_>, header: &Map<String, Value>, payload: &
             || milliseconds("nbf").is_some_and(|begin| begin - leeway <= NOW_MS as f64)
     );
     match purpose {
-        Purpose::Access { .. } => assert_eq!(text("client_id"), Some(CLIENT)),
-        Purpose::Identity { .. } => assert_eq!(text("nonce"), Some(NONCE)),
+        TokenPurpose::Access { .. } => assert_eq!(text("client_id"), Some(CLIENT)),
+        TokenPurpose::Identity { .. } => assert_eq!(text("nonce"), Some(NONCE)),
     }
 }
 
-fn is_brief(rule: &Rule) {
+fn is_brief(rule: &TokenRule) {
     let message = rule.to_string();
     assert!(
         message.chars().count() <= MESSAGE_CHARS && !message.chars().any(char::is_control),
@@ -135,21 +135,21 @@ fn is_brief(rule: &Rule) {
     );
 }
 
-fn check(token: &str, purpose: Purpose<'_>) -> Result<Claims, Rule> {
+fn check(token: &str, purpose: TokenPurpose<'_>) -> Result<Claims, TokenRule> {
     let issuers = [ISSUER.to_owned()];
-    let rules = Rules { issuers: &issuers, leeway_ms: LEEWAY_MS, purpose };
-    verify(&Parts::read(token)?, &SIGNER.keys, &rules, NOW_MS)
+    let rules = TokenRules { issuers: &issuers, leeway_ms: LEEWAY_MS, purpose };
+    verify(&TokenParts::read(token)?, &SIGNER.keys, &rules, NOW_MS)
 }
 
-fn purposes() -> [Purpose<'static>; 2] {
+fn purposes() -> [TokenPurpose<'static>; 2] {
     [
-        Purpose::Access { client: CLIENT, audiences: &[] },
-        Purpose::Identity { client: CLIENT, nonce: NONCE, access: Some("access"), code: Some("code") },
+        TokenPurpose::Access { client: CLIENT, audiences: &[] },
+        TokenPurpose::Identity { client: CLIENT, nonce: NONCE, access: Some("access"), code: Some("code") },
     ]
 }
 
 /// The keys of a file with this content, if it has any.
-fn keys(content: &[u8]) -> Option<Vec<Key>> {
+fn keys(content: &[u8]) -> Option<Vec<VerifyingKey>> {
     let mut file = tempfile::NamedTempFile::new().expect("a file");
     file.write_all(content).expect("written");
     let keys = Keys::from_file(file.path()).ok()?;

@@ -21,10 +21,10 @@ use base::{
 use provider::{
     Provider,
     auth::{
-        check::{self, Check},
+        check::{self, TokenVerifier},
         grant::Issued,
-        http::ProviderClock,
-        identity::{self, Gate, Granted, Identity, Outcome},
+        http::{ClientSetupError, ProviderClock},
+        identity::{self, Gate, Granted, Identity, RefreshOutcome},
         keys,
     },
 };
@@ -61,7 +61,7 @@ pub trait Issuer: fmt::Debug + Send + Sync {
     }
 
     /// Presents a refresh token, once, if the gate still allows it when the request is about to be written; listens until `end`.
-    async fn refresh(&self, token: &Secret, gate: Gate, end: Instant) -> Outcome;
+    async fn refresh(&self, token: &Secret, gate: Gate, end: Instant) -> RefreshOutcome;
 
     /// Checks an access token; when it ends by the provider's clock, in milliseconds since 1970, if it says so.
     async fn check(&self, access: &Secret) -> Result<Option<i64>, Fault>;
@@ -122,10 +122,8 @@ impl Issuers for Hosts {
     fn issuer(&self, provider: &Provider) -> Result<Arc<dyn Issuer>, identity::Error> {
         let host = self.of(&provider.auth_url);
         let identity = Identity::sharing(provider, host.clock.clone(), Arc::clone(&host.circuit))?;
-        let check = Check::new(&identity, &provider.oauth).map_err(|error| identity::Error::Setup {
-            what: Chain(&error).to_string(),
-            source: Box::new(error),
-        })?;
+        let check = TokenVerifier::new(&identity, &provider.oauth)
+            .map_err(|error| ClientSetupError::wrap(Chain(&error).to_string())(error))?;
         Ok(Arc::new(Service { identity, check, _host: host }))
     }
 }
@@ -134,7 +132,7 @@ impl Issuers for Hosts {
 #[derive(Debug)]
 struct Service {
     identity: Identity,
-    check: Check,
+    check: TokenVerifier,
     /// Keeps it known to others who ask it.
     _host: Arc<Host>,
 }
@@ -150,7 +148,7 @@ impl Issuer for Service {
         })
     }
 
-    async fn refresh(&self, token: &Secret, gate: Gate, end: Instant) -> Outcome {
+    async fn refresh(&self, token: &Secret, gate: Gate, end: Instant) -> RefreshOutcome {
         self.identity.refresh(token, gate, end).await
     }
 

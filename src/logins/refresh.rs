@@ -42,7 +42,7 @@ use kafka::Lease;
 use provider::auth::{
     Area,
     grant::{Base, Cause, Conflict, Grant, Intent, Origin, State},
-    identity::{self, Gate, OAuthCode, Outcome},
+    identity::{self, Gate, OAuthCode, RefreshOutcome},
 };
 
 use super::{
@@ -183,8 +183,10 @@ impl Attempt<'_> {
         }
     }
 
-    async fn present(&self, begun: &Begun) -> Outcome {
-        let Some(tokens) = &begun.grant.tokens else { return Outcome::NotSent(identity::Error::Silent) };
+    async fn present(&self, begun: &Begun) -> RefreshOutcome {
+        let Some(tokens) = &begun.grant.tokens else {
+            return RefreshOutcome::NotSent(identity::Error::Silent);
+        };
         let name = self.name.to_owned();
         let (lease, end, sent) = (Arc::clone(&self.lease), begun.end, Arc::new(AtomicBool::new(false)));
         let (passed, store, base) = (Arc::clone(&sent), self.shared.store.clone(), begun.base.clone());
@@ -204,15 +206,15 @@ impl Attempt<'_> {
         let presented = timeout_at(listen + SPARE, presented).await;
         match presented {
             Ok(outcome) => outcome,
-            Err(_) if sent.load(Ordering::SeqCst) => Outcome::Unknown(identity::Error::Silent),
-            Err(_) => Outcome::NotSent(identity::Error::Silent),
+            Err(_) if sent.load(Ordering::SeqCst) => RefreshOutcome::Unknown(identity::Error::Silent),
+            Err(_) => RefreshOutcome::NotSent(identity::Error::Silent),
         }
     }
 
-    async fn conclude(&self, writer: &mut GrantWriter, begun: Begun, outcome: Outcome) -> Ended {
+    async fn conclude(&self, writer: &mut GrantWriter, begun: Begun, outcome: RefreshOutcome) -> Ended {
         let (name, Begun { base, cause, start, .. }) = (self.name, begun);
         match outcome {
-            Outcome::Granted(granted) => {
+            RefreshOutcome::Granted(granted) => {
                 failpoint::reach("grants.rotated");
                 let refresh = if cause == Cause::Recovery { Refresh::Recovered } else { Refresh::Refreshed };
                 let issued = issued(granted, self.issuer.now_ms());
@@ -231,7 +233,7 @@ impl Attempt<'_> {
                 keep_answer(self.shared, writer, pending, refresh, Some(disk)).await;
                 Ended::Stands
             }
-            Outcome::Refused(code @ OAuthCode::InvalidGrant) => {
+            RefreshOutcome::Refused(code @ OAuthCode::InvalidGrant) => {
                 metrics::token_refreshed(Refresh::Lost);
                 let (at_ms, code) = (wall_ms(), code.to_string());
                 let lose = |grant: &Grant| grant.lose(&base, &code, at_ms);
@@ -249,19 +251,19 @@ impl Attempt<'_> {
                 }
                 Ended::Stands
             }
-            Outcome::Refused(code) => {
+            RefreshOutcome::Refused(code) => {
                 metrics::token_refreshed(Refresh::Refused);
                 tracing::error!(grant = name, %code, "the identity service refuses the OAuth client");
                 insist(writer, name, |grant| grant.withdraw(&base)).await.ok();
                 Ended::Client(code.to_string())
             }
-            Outcome::NotSent(error) => {
+            RefreshOutcome::NotSent(error) => {
                 metrics::token_refreshed(Refresh::NotSent);
                 tracing::warn!(grant = name, error = %Chain(&error), "a refresh has not reached the identity service");
                 insist(writer, name, |grant| grant.withdraw(&base)).await.ok();
                 Ended::Again(error.retry())
             }
-            Outcome::Unknown(error) => {
+            RefreshOutcome::Unknown(error) => {
                 metrics::token_refreshed(Refresh::Unknown);
                 tracing::warn!(
                     grant = name,

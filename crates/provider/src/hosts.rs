@@ -1,16 +1,16 @@
-//! Which hosts a connector may name for the provider, its identity service and the egress proxy: `provider.hosts.allowed`.
+//! `provider.hosts.allowed`: the hosts that a connector may use for the provider, its identity service and the egress proxy.
 //!
 //! ```text
 //! connector ─▶ URL ─▶ check: listed, or public ─▶ client ─▶ DNS ─▶ admits: every address ─▶ connect
 //! ```
 //!
-//! - The worker's configuration sets the policy and a connector cannot widen it: otherwise every REST user who may create
-//!   connectors would choose where keys and tokens go.
-//! - Without a list, every public host is allowed, and private, loopback and link-local ones are not.
-//! - With a list, only listed hosts are allowed. An entry that names a host in full also allows private addresses. A `*.suffix`
-//!   entry allows public addresses only, because many parties may control the names below a suffix.
-//! - A name is checked twice: as text, and again with the addresses that DNS returns for each connection. So a name that changes
-//!   its address between the two (DNS rebinding) reaches no private network.
+//! - The worker's configuration sets the policy, and connectors cannot widen it. Otherwise every REST user who can create
+//!   connectors could choose where keys and tokens are sent.
+//! - Without a list, all public hosts are allowed; private, loopback and link-local ones are not.
+//! - With a list, only listed hosts are allowed. An entry with a full host name also allows private addresses. A `*.suffix` entry
+//!   allows public addresses only, because many parties may control the names below a suffix.
+//! - A name is checked twice: as text, and with the addresses that DNS returns for each connection. So a name whose address
+//!   changes in between (DNS rebinding) reaches no private network.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -19,28 +19,28 @@ use std::{
 
 use url::{Host, Url};
 
-/// Hosts that connectors may name. Cheap to clone; the default allows every public host.
+/// Hosts that connectors may use. Cheap to clone; the default allows all public hosts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostPolicy {
     /// `None` without a list.
     allowed: Option<Arc<[Pattern]>>,
 }
 
-/// One entry of the list.
+/// An entry of the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Pattern {
-    /// A host, in the form of [`normal`].
+    /// The host in the form of [`normal`].
     host: String,
-    /// Whether it stands for every host below this domain, but not for the domain itself.
+    /// Whether it matches all hosts below this domain, but not the domain itself.
     is_suffix: bool,
-    /// `None` for any.
+    /// `None` for any port.
     port: Option<u16>,
 }
 
-/// Why a host is not allowed. It names the rule and the remedy, never the host.
+/// Why a host is not allowed. Names the rule and the remedy, never the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HostRefused {
-    /// There is a list, and the host is not on it.
+    /// The host is not on the list.
     #[error("must name a host that provider.hosts.allowed in the worker's configuration lists")]
     NotListed,
     /// There is no list, and the host is not public.
@@ -58,23 +58,22 @@ impl HostRefused {
 }
 
 impl HostPolicy {
-    /// A policy that allows these entries and nothing else; the default where there are none. Entries of another form than the
-    /// key's rule demands are left out.
+    /// A policy with these entries; the default if there are none. Skips malformed entries, which the setting's rule rejects.
     pub fn listing<T: AsRef<str>>(entries: &[T]) -> Self {
         let patterns = entries.iter().filter_map(|entry| Pattern::parse(entry.as_ref()));
         Self { allowed: (!entries.is_empty()).then(|| patterns.collect()) }
     }
 
-    /// Checks the host and port of an address as text, before any name is resolved.
+    /// Checks the host and port of a URL as text, without resolving the name.
     ///
     /// # Errors
-    /// The address may not be used.
+    /// The host is not allowed.
     pub fn check(&self, url: &Url) -> Result<(), HostRefused> {
         let Some(allowed) = &self.allowed else {
             return if is_private(url) { Err(HostRefused::NotPublic) } else { Ok(()) };
         };
         let Some(host) = url.host() else { return Err(HostRefused::NotListed) };
-        // Only a name can be below a suffix.
+        // Only names match a suffix.
         let is_name = matches!(host, Host::Domain(_));
         let (host, port) = (normal(&host), url.port_or_known_default());
         let mut listed = allowed.iter().filter(|pattern| pattern.fits(port) && pattern.names(&host));
@@ -90,7 +89,7 @@ impl HostPolicy {
         listed.any(|pattern| is_public(address) || !pattern.is_suffix)
     }
 
-    /// Whether the list names the host of an address in full.
+    /// Whether the list has the full host of this URL.
     #[must_use]
     pub fn names(&self, url: &Url) -> bool {
         let (Some(allowed), Some(host)) = (&self.allowed, url.host()) else { return false };
@@ -102,7 +101,7 @@ impl HostPolicy {
 impl Pattern {
     fn parse(text: &str) -> Option<Self> {
         let (is_suffix, rest) = text.strip_prefix("*.").map_or((false, text), |rest| (true, rest));
-        // The colons of an IPv6 address are no end of the host, with or without brackets around it.
+        // The colons of an IPv6 address do not end the host, with or without brackets.
         let (host, port) = match rest.rsplit_once(':') {
             Some((host, port)) if host.ends_with(']') || !host.contains(':') => (host, Some(port)),
             _ => (rest, None),
@@ -122,12 +121,12 @@ impl Pattern {
         }
     }
 
-    /// Whether it is about this port.
+    /// Whether the entry matches this port.
     fn fits(&self, port: Option<u16>) -> bool {
         self.port.is_none() || self.port == port
     }
 
-    /// Whether it is about this host, whatever the port.
+    /// Whether the entry matches this host, whatever its port.
     fn names(&self, host: &str) -> bool {
         match host.strip_suffix(self.host.as_str()) {
             Some(rest) if self.is_suffix => rest.len() > 1 && rest.ends_with('.'),
@@ -136,12 +135,12 @@ impl Pattern {
     }
 }
 
-/// Whether a text is an entry of [`HostPolicy::listing`]: a host, `host:port` or `*.suffix`.
+/// Whether a text is a valid entry: a host, `host:port` or `*.suffix`.
 pub fn is_host_pattern(text: &str) -> bool {
     Pattern::parse(text).is_some()
 }
 
-/// Whether an address names a host that only this machine or its own networks reach, as far as its text tells.
+/// Whether a URL's host is local or private, as far as its text shows.
 pub(crate) fn is_private(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => {
@@ -154,17 +153,17 @@ pub(crate) fn is_private(url: &Url) -> bool {
     }
 }
 
-/// One text for one host.
+/// One spelling for each host.
 fn normal<S: AsRef<str>>(host: &Host<S>) -> String {
     bare(&host.to_string())
 }
 
-/// A name in lower case, without the dot that may end it.
+/// The name in lower case, without a trailing dot.
 fn bare(name: &str) -> String {
     name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
 }
 
-/// Whether an address is one of the open Internet. Every range that IANA reserves for something else is not.
+/// Whether an address is public: not in any range that IANA reserves for another purpose.
 fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
@@ -179,12 +178,12 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
         || address.is_link_local()
         || address.is_multicast()
         || address.is_documentation()
-        // This network, and broadcast with all that is reserved before it.
+        // This network; broadcast and the reserved range before it.
         || first == 0
         || first >= 240
         // Carrier-grade NAT.
         || (first == 100 && (64..128).contains(&second))
-        // IETF protocol assignments, and benchmarks.
+        // IETF protocol assignments; benchmarks.
         || (first == 192 && second == 0 && third == 0)
         || (first == 198 && (18..20).contains(&second)))
 }
@@ -196,14 +195,14 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
         is_public_v4(Ipv4Addr::new(a, b, c, d))
     };
     match segments {
-        // IPv4-mapped and IPv4-compatible, which have loopback and unspecified among them.
+        // IPv4-mapped and IPv4-compatible, including loopback and unspecified.
         [0, 0, 0, 0, 0, 0 | 0xffff, high, low] => embedded(high, low),
-        // NAT64 and 6to4 lead to the IPv4 address inside.
+        // NAT64 and 6to4 embed an IPv4 address.
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] => embedded(high, low),
         [0x2002, high, low, ..] => embedded(high, low),
-        // NAT64 of a local network, discard, Teredo and other protocols, documentation.
+        // Local NAT64, discard, Teredo and other protocols, documentation.
         [0x64, 0xff9b, 1, ..] | [0x100, 0, 0, 0, ..] | [0x2001, 0..=0x1ff, ..] | [0x2001, 0xdb8, ..] => false,
-        // Global unicast is 2000::/3. Unique local, link-local and multicast are outside.
+        // Global unicast is 2000::/3, which excludes unique local, link-local and multicast.
         [first, ..] => (0x2000..0x4000).contains(&first),
     }
 }
@@ -314,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_named_in_full_or_not_at_all() {
+    fn only_full_host_entries_name_a_host() {
         let policy = HostPolicy::listing(&["api.example.com", "*.example.org"]);
 
         assert!(policy.names(&url("https://api.example.com")));

@@ -1,10 +1,10 @@
-//! Calls the provider: logins and tokens ([`auth`]), and every request ([`api`]).
+//! The provider client: logins and tokens ([`auth`]), and all requests ([`api`]).
 //!
 //! ```text
 //! auth: login, grants, tokens ──▶ api: circuit, token, budget, request, verdict, typed answer
 //! ```
 //!
-//! [`Provider`], [`Transport`] and [`OAuth`] are what a connector configures; a [`HostPolicy`] says which hosts it may name.
+//! [`Provider`], [`Transport`] and [`OAuth`] are a connector's settings; [`HostPolicy`] restricts the hosts in them.
 
 pub mod api;
 pub mod auth;

@@ -1,4 +1,4 @@
-//! Provider addresses, OAuth client and timeouts, as a connector configures them.
+//! Provider settings of a connector: addresses, OAuth client and timeouts.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -7,7 +7,7 @@ use url::Url;
 
 use crate::HostPolicy;
 
-/// Where the provider is and who we are there.
+/// Addresses and credentials of the provider.
 #[derive(Debug, Clone)]
 pub struct Provider {
     /// `provider.base.url`.
@@ -18,11 +18,11 @@ pub struct Provider {
     pub subscription_key: Secret,
     /// The OAuth client.
     pub oauth: OAuth,
-    /// How it is reached.
+    /// Timeouts, certificates and allowed hosts.
     pub transport: Transport,
 }
 
-/// How the provider is reached, and how long that may take.
+/// Timeouts and limits of connections to the provider.
 #[derive(Debug, Clone)]
 pub struct Transport {
     /// `provider.connect.timeout.ms`.
@@ -39,10 +39,10 @@ pub struct Transport {
     pub hosts: HostPolicy,
 }
 
-/// The value of `oauth.audiences` that switches the check off.
+/// The value of `oauth.audiences` that accepts every audience.
 pub const ANY_AUDIENCE: &str = "any";
 
-/// The OAuth client and what it asks for.
+/// The OAuth client and its scopes.
 #[derive(Debug, Clone)]
 pub struct OAuth {
     /// `oauth.client.id`.
@@ -55,29 +55,29 @@ pub struct OAuth {
     pub payroll_grant: String,
     /// `invoicing.oauth.grant`.
     pub invoicing_grant: String,
-    /// `accounting.oauth.scopes`, else `oauth.scopes`; empty for the documented ones.
+    /// `accounting.oauth.scopes`, else `oauth.scopes`; empty for the documented scopes.
     pub accounting_scopes: Vec<String>,
-    /// `payroll.oauth.scopes`, else `oauth.scopes`; empty for the documented ones.
+    /// `payroll.oauth.scopes`, else `oauth.scopes`; empty for the documented scopes.
     pub payroll_scopes: Vec<String>,
-    /// `invoicing.oauth.scopes`; empty where the invoicing API is entered by mail and password.
+    /// `invoicing.oauth.scopes`; empty if the invoicing API is used with mail and password.
     pub invoicing_scopes: Vec<String>,
-    /// `oauth.redirect.uri`, to the letter: the provider compares it so.
+    /// `oauth.redirect.uri`, unchanged, because the provider compares it as text.
     pub redirect_uri: Option<String>,
     /// `oauth.pkce`.
     pub pkce: bool,
     /// `oauth.issuers`; empty for the identity service's own.
     pub issuers: Vec<String>,
-    /// `oauth.audiences`; empty for those that follow from the issuers, `ANY_AUDIENCE` alone for no check.
+    /// `oauth.audiences`; empty derives them from the issuers, `ANY_AUDIENCE` alone accepts all.
     pub audiences: Vec<String>,
-    /// `oauth.keys.location`; `None` for the keys that the identity service publishes.
+    /// `oauth.keys.location`; `None` for the published keys.
     pub keys: Option<PathBuf>,
-    /// `oauth.login.lifetime.days`; `None` for ever.
+    /// `oauth.login.lifetime.days`; `None` for no limit.
     pub login_lifetime: Option<Duration>,
-    /// `oauth.idle.lifetime.days`; `None` for ever.
+    /// `oauth.idle.lifetime.days`; `None` for no limit.
     pub idle_lifetime: Option<Duration>,
 }
 
-/// Whether an address stays on this machine, as the simulator's does: then it needs no TLS.
+/// Whether an address is on this machine, like the simulator's, and therefore needs no TLS.
 pub fn is_local(url: &Url) -> bool {
     match url.host() {
         Some(url::Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),

@@ -1,7 +1,6 @@
-//! What moves on a connection: its bytes, the handlers at work for it, and answers that wait for their own content.
+//! Activity of one connection: bytes that move, running handlers, and response bodies that wait for their source.
 //!
-//! The watch over a connection asks how long nothing has happened, and whoever needs its slot since when nobody has worked for
-//! it; everything here feeds those answers.
+//! The idle timeout reads how long a connection has been inactive; slot eviction reads since when it has had no work.
 
 use std::{
     pin::Pin,
@@ -23,117 +22,115 @@ use tokio::{
 };
 use tokio_util::io::{InspectReader, InspectWriter};
 
-/// How busy one connection is.
+/// Activity of one connection.
 #[derive(Debug)]
 pub(super) struct Activity {
-    born: Instant,
-    /// The last movement, in microseconds after birth.
-    moved: AtomicU64,
-    /// Under a lock, so that no request begins on a connection that gives way, and none that has one does.
-    standing: Mutex<Standing>,
-    /// Rung when the connection is told to end.
-    told: Notify,
+    /// When the connection started.
+    pub(super) started: Instant,
+    /// Last activity, in microseconds since `started`.
+    touch: AtomicU64,
+    /// One lock, so that an evicted connection starts no request and a connection with a request is not evicted.
+    state: Mutex<ConnectionState>,
+    /// Notified when the connection has to end.
+    end_requested: Notify,
 }
 
 #[derive(Debug)]
-struct Standing {
-    /// Handlers at work and answers that wait for their content.
+struct ConnectionState {
+    /// Running handlers, and responses that wait for their source.
     working: usize,
-    /// When the last of them ended, or the connection began.
-    rests_since: Instant,
-    /// It was told to end, to make room for another.
-    gave_way: bool,
+    /// When the last work ended, or the connection started.
+    idle_since: Instant,
+    /// Whether the connection lost its slot to a new one.
+    evicted: bool,
 }
 
 impl Activity {
     pub(super) fn new() -> Self {
-        let born = Instant::now();
-        let standing = Standing { working: 0, rests_since: born, gave_way: false };
-        Self { born, moved: AtomicU64::new(0), standing: Mutex::new(standing), told: Notify::new() }
+        let started = Instant::now();
+        let state = ConnectionState { working: 0, idle_since: started, evicted: false };
+        Self { started, touch: AtomicU64::new(0), state: Mutex::new(state), end_requested: Notify::new() }
     }
 
-    /// When the connection began.
-    pub(super) const fn born(&self) -> Instant {
-        self.born
-    }
-
-    /// How long nothing has happened; zero while somebody works.
-    pub(super) fn quiet(&self) -> Duration {
-        if self.standing.lock().working > 0 {
+    /// Time since the last activity; zero while there is work.
+    pub(super) fn idle_for(&self) -> Duration {
+        if self.state.lock().working > 0 {
             return Duration::ZERO;
         }
-        self.born.elapsed().saturating_sub(Duration::from_micros(self.moved.load(Ordering::Relaxed)))
+        self.started.elapsed().saturating_sub(Duration::from_micros(self.touch.load(Ordering::Relaxed)))
     }
 
-    /// Work for as long as the result is kept; `None` once the connection gives way to another.
-    pub(super) fn work(self: &Arc<Self>) -> Option<Work> {
-        let mut standing = self.standing.lock();
-        if standing.gave_way {
+    /// Counts as work until the result is dropped. `None` if the connection was evicted.
+    pub(super) fn work(self: &Arc<Self>) -> Option<WorkGuard> {
+        let mut state = self.state.lock();
+        if state.evicted {
             return None;
         }
-        standing.working += 1;
-        Some(Work(Arc::clone(self)))
+        state.working += 1;
+        Some(WorkGuard(Arc::clone(self)))
     }
 
-    /// Tells the connection to end, where nobody has worked for it since this moment. Otherwise since when nobody does, or
-    /// `None` while somebody does.
-    pub(super) fn give_way(&self, since: Instant) -> Result<(), Option<Instant>> {
-        let mut standing = self.standing.lock();
-        if standing.working > 0 {
+    /// Evicts the connection if it has been without work since exactly `since`.
+    ///
+    /// # Errors
+    /// Since when it has been without work, or `None` while there is work.
+    pub(super) fn evict(&self, since: Instant) -> Result<(), Option<Instant>> {
+        let mut state = self.state.lock();
+        if state.working > 0 {
             return Err(None);
         }
-        if standing.rests_since != since {
-            return Err(Some(standing.rests_since));
+        if state.idle_since != since {
+            return Err(Some(state.idle_since));
         }
-        standing.gave_way = true;
-        self.told.notify_one();
+        state.evicted = true;
+        self.end_requested.notify_one();
         Ok(())
     }
 
-    /// The answer of now is the last.
-    pub(super) fn had_its_last(&self) {
-        self.told.notify_one();
+    /// Ends the connection after the current response.
+    pub(super) fn end_after_response(&self) {
+        self.end_requested.notify_one();
     }
 
-    /// Waits until the connection is told to end, and says whether at once, to make room for another, or after what it is doing.
-    /// For one to wait for: whoever has waited has heard it.
-    pub(super) async fn told(&self) -> End {
-        self.told.notified().await;
-        if self.standing.lock().gave_way { End::Now } else { End::Gracefully }
+    /// Waits until the connection has to end: at once if it was evicted, otherwise gracefully. One waiter only: it consumes the
+    /// notification.
+    pub(super) async fn end_requested(&self) -> EndMode {
+        self.end_requested.notified().await;
+        if self.state.lock().evicted { EndMode::Now } else { EndMode::Gracefully }
     }
 
-    /// Something has just happened.
-    pub(super) fn moved(&self) {
-        let now = u64::try_from(self.born.elapsed().as_micros()).unwrap_or(u64::MAX);
-        self.moved.store(now, Ordering::Relaxed);
+    /// Records activity now.
+    pub(super) fn touch(&self) {
+        let now = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.touch.store(now, Ordering::Relaxed);
     }
 }
 
-/// How a connection is to end.
+/// How a connection has to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
-    /// Its slot is needed.
+pub(super) enum EndMode {
+    /// At once: a new connection needs its slot.
     Now,
-    /// What it is doing comes first.
+    /// After the current work.
     Gracefully,
 }
 
-/// Somebody works for a connection.
+/// Work on a connection, until dropped.
 #[derive(Debug)]
-pub(super) struct Work(Arc<Activity>);
+pub(super) struct WorkGuard(Arc<Activity>);
 
-impl Drop for Work {
+impl Drop for WorkGuard {
     fn drop(&mut self) {
-        // The moment first: without it a long piece of work would look like a long silence.
-        self.0.moved();
-        let mut standing = self.0.standing.lock();
-        standing.working -= 1;
-        standing.rests_since = Instant::now();
+        // Touch first, or the idle timeout would count a long request as inactivity.
+        self.0.touch();
+        let mut state = self.0.state.lock();
+        state.working -= 1;
+        state.idle_since = Instant::now();
     }
 }
 
-/// A stream whose movements are noticed.
-pub(super) fn moving<T: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+/// A stream that records every read and write as activity.
+pub(super) fn track_io<T: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: T,
     activity: &Arc<Activity>,
 ) -> impl AsyncRead + AsyncWrite + Unpin + Send + use<T> {
@@ -141,28 +138,28 @@ pub(super) fn moving<T: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         let activity = Arc::clone(activity);
         move |bytes: &[u8]| {
             if !bytes.is_empty() {
-                activity.moved();
+                activity.touch();
             }
         }
     };
     InspectWriter::new(InspectReader::new(stream, notice()), notice())
 }
 
-/// An answer's body. While it waits for its own content that is work; while it waits for the client to read it is not.
+/// A response body. Waiting for its own source is work; waiting for the client to read is not.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct TrackedBody {
     body: Body,
     activity: Arc<Activity>,
-    waiting: Option<Work>,
+    waiting: Option<WorkGuard>,
 }
 
-impl Answer {
+impl TrackedBody {
     pub(super) const fn new(body: Body, activity: Arc<Activity>) -> Self {
         Self { body, activity, waiting: None }
     }
 }
 
-impl http_body::Body for Answer {
+impl http_body::Body for TrackedBody {
     type Data = Bytes;
     type Error = axum::Error;
 

@@ -1,4 +1,4 @@
-//! How many connections each address has, so that none takes the place of all others.
+//! Limits the connections of one client address, so that no address takes all slots.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -11,24 +11,24 @@ use parking_lot::Mutex;
 
 use super::origin::{is_proxy, network};
 
-/// See the module's head. An address of IPv6 stands for its /64: that is what one host is given.
+/// Counts open connections by address. An IPv6 address counts as its /64, which one host owns.
 #[derive(Debug)]
-pub(super) struct Addresses {
+pub(super) struct AddressLimit {
     most: usize,
-    /// Who may have any number: the proxies in front of us, behind which everybody is.
+    /// Networks without a limit: trusted proxies, which carry many clients.
     exempt: Vec<IpNet>,
     connections: Mutex<HashMap<IpAddr, usize>>,
 }
 
-impl Addresses {
+impl AddressLimit {
     pub(super) fn new(most: usize, exempt: Vec<IpNet>) -> Arc<Self> {
         Arc::new(Self { most, exempt, connections: Mutex::default() })
     }
 
-    /// Counts a connection for as long as the result is kept; `None` where the address has too many already.
-    pub(super) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
+    /// Counts a connection until the result is dropped. `None` if the address is at its limit.
+    pub(super) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<CountedConnection> {
         if is_proxy(address, &self.exempt) {
-            return Some(Place { of: None });
+            return Some(CountedConnection { counted_in: None });
         }
         let host = network(address);
         let mut connections = self.connections.lock();
@@ -37,23 +37,23 @@ impl Addresses {
             return None;
         }
         connections.insert(host, count + 1);
-        Some(Place { of: Some((Arc::clone(self), host)) })
+        Some(CountedConnection { counted_in: Some((Arc::clone(self), host)) })
     }
 }
 
-/// A connection that is counted.
+/// One counted connection.
 #[derive(Debug)]
-pub(super) struct Place {
-    of: Option<(Arc<Addresses>, IpAddr)>,
+pub(super) struct CountedConnection {
+    counted_in: Option<(Arc<AddressLimit>, IpAddr)>,
 }
 
-impl Drop for Place {
+impl Drop for CountedConnection {
     fn drop(&mut self) {
-        let Some((addresses, host)) = &self.of else { return };
+        let Some((addresses, host)) = &self.counted_in else { return };
         let mut connections = addresses.connections.lock();
         if let Entry::Occupied(mut count) = connections.entry(*host) {
             *count.get_mut() -= 1;
-            // Who has none left is forgotten: the table is never longer than there are connections.
+            // Removing empty entries bounds the table by the number of open connections.
             if *count.get() == 0 {
                 count.remove();
             }
@@ -65,13 +65,13 @@ impl Drop for Place {
 mod tests {
     use super::*;
 
-    fn enter(addresses: &Arc<Addresses>, address: &str) -> Option<Place> {
+    fn enter(addresses: &Arc<AddressLimit>, address: &str) -> Option<CountedConnection> {
         addresses.enter(address.parse().unwrap())
     }
 
     #[test]
-    fn an_address_has_its_number_and_gets_a_place_back_when_one_ends() {
-        let addresses = Addresses::new(2, Vec::new());
+    fn an_address_is_limited_and_gets_a_closed_slot_back() {
+        let addresses = AddressLimit::new(2, Vec::new());
         let first = enter(&addresses, "192.0.2.1");
         let second = enter(&addresses, "::ffff:192.0.2.1");
         assert!(first.is_some() && second.is_some());
@@ -84,8 +84,8 @@ mod tests {
     }
 
     #[test]
-    fn the_addresses_of_one_ipv6_network_count_together() {
-        let addresses = Addresses::new(1, Vec::new());
+    fn addresses_of_one_ipv6_network_count_together() {
+        let addresses = AddressLimit::new(1, Vec::new());
         let _one = enter(&addresses, "2001:db8::1").unwrap();
 
         assert!(enter(&addresses, "2001:db8::ffff:2").is_none());
@@ -94,15 +94,15 @@ mod tests {
 
     #[test]
     fn a_proxy_may_have_any_number() {
-        let addresses = Addresses::new(0, vec!["10.0.0.0/8".parse().unwrap()]);
+        let addresses = AddressLimit::new(0, vec!["10.0.0.0/8".parse().unwrap()]);
 
         assert!(enter(&addresses, "10.1.2.3").is_some() && enter(&addresses, "::ffff:10.1.2.3").is_some());
         assert!(enter(&addresses, "11.1.2.3").is_none());
     }
 
     #[test]
-    fn who_has_no_connection_left_takes_no_memory() {
-        let addresses = Addresses::new(1, Vec::new());
+    fn an_address_without_connections_takes_no_memory() {
+        let addresses = AddressLimit::new(1, Vec::new());
 
         let place = enter(&addresses, "192.0.2.1");
         assert!(enter(&addresses, "192.0.2.1").is_none());

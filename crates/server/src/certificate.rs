@@ -1,9 +1,9 @@
-//! Certificates of listeners: PEM in, a TLS configuration out, and another certificate in it once the files change.
+//! Server certificates: reads PEM files into a TLS configuration, and reloads them when the files change.
 //!
-//! - A connection keeps what it shook hands with; the next one gets what is there then.
-//! - A pair that cannot be served, such as half of a renewal, changes nothing: the one before stays, the log says so once, and
-//!   the files are looked at again.
-//! - The certificates of client authorities ([`Certificates::load_verifying`]) reload together with the pair.
+//! - Open connections keep their certificate; the next handshake uses the new one.
+//! - If the files cannot be used, such as halfway through a renewal, the old certificate stays, the log says so once, and the
+//!   next check reads the files again.
+//! - The authorities for client certificates ([`Certificates::load_verifying`]) reload together with the pair.
 
 use std::{
     path::{Path, PathBuf},
@@ -26,12 +26,12 @@ use zeroize::Zeroizing;
 
 use base::{metrics, retry::Chain};
 
-use super::clients::{Clients, trusting};
+use super::clients::{ReloadableVerifier, client_verifier};
 
-/// The files are looked at no more often than this.
-const OFTENEST: Duration = Duration::from_millis(1);
+/// Lower bound of the check interval.
+const MIN_WATCH_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Why a certificate cannot be served.
+/// A certificate that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
 pub struct CertificateError {
@@ -54,14 +54,14 @@ struct Unreadable {
 /// TLS 1.2 and 1.3 with this chain and key, for HTTP/2 and HTTP/1.1.
 ///
 /// # Errors
-/// The texts are no PEM, or chain and key do not fit each other.
+/// The PEM is invalid, or the key does not match the chain.
 pub fn tls(chain: &str, key: &str) -> Result<Arc<ServerConfig>, CertificateError> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let certified = certified(chain, key, &provider)?;
     configuration(provider, Arc::new(SingleCertAndKey::from(certified)), None)
 }
 
-/// When the first certificate of a chain ends, in seconds since 1970. `None` where that cannot be read.
+/// When the first certificate of a chain expires, in seconds since 1970. `None` if a certificate cannot be parsed.
 fn expiry(chain: &str) -> Option<i64> {
     let chain = CertificateDer::pem_slice_iter(chain.as_bytes());
     let ends = chain.map(|one| {
@@ -72,34 +72,34 @@ fn expiry(chain: &str) -> Option<i64> {
     ends.collect::<Option<Vec<i64>>>()?.into_iter().min()
 }
 
-/// A certificate and its key in two files, which may change while they are served. See the module's head.
+/// A certificate and its key in files that may change. See the module head.
 #[derive(Debug)]
 pub struct Certificates {
     chain: PathBuf,
     key: PathBuf,
-    /// PEM file of the client authorities, and the verifier that follows it.
-    clients: Option<(PathBuf, Arc<Clients>)>,
+    /// The PEM file of the client authorities, and its verifier.
+    clients: Option<(PathBuf, Arc<ReloadableVerifier>)>,
     provider: Arc<CryptoProvider>,
-    current: Arc<Current>,
+    current: Arc<CurrentCertificate>,
     expiry: Option<i64>,
-    /// Of the contents that were last looked at.
+    /// Digest of the files that were read last.
     seen: [u8; 32],
 }
 
 impl Certificates {
-    /// Reads them.
+    /// Reads the files.
     ///
     /// # Errors
-    /// A file cannot be read, is no PEM, or the two do not fit each other.
+    /// A file cannot be read or is not PEM, or the key does not match the chain.
     pub fn load(chain: &Path, key: &Path) -> Result<Self, CertificateError> {
         Self::read(chain, key, None)
     }
 
-    /// The same, and asks clients for a certificate that an authority in a PEM file has issued. A client that shows another one
-    /// is refused in the handshake; a client that shows none only where certificates are `required`.
+    /// Like [`Certificates::load`], and verifies client certificates against the authorities in a PEM file. A client with another
+    /// certificate fails the handshake; a client without one fails only if `required`.
     ///
     /// # Errors
-    /// As [`Certificates::load`]; or the file of authorities cannot be read, or holds no certificate.
+    /// As [`Certificates::load`]; or the authorities cannot be read or are empty.
     pub fn load_verifying(
         chain: &Path,
         key: &Path,
@@ -111,57 +111,58 @@ impl Certificates {
 
     fn read(chain: &Path, key: &Path, clients: Option<(&Path, bool)>) -> Result<Self, CertificateError> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let contents = Contents::read(chain, key, clients.map(|(authorities, _)| authorities))?;
-        let current = Arc::new(Current(RwLock::new(Arc::new(contents.certified(&provider)?))));
-        let clients =
-            clients.zip(contents.trusting(&provider)?).map(|((authorities, required), trusting)| {
-                (authorities.to_owned(), Arc::new(Clients::new(trusting, required)))
-            });
-        let (expiry, seen) = (expiry(&contents.chain), contents.digest());
+        let files = CertificateFiles::read(chain, key, clients.map(|(authorities, _)| authorities))?;
+        let current = Arc::new(CurrentCertificate(RwLock::new(Arc::new(files.certified(&provider)?))));
+        let clients = clients.zip(files.client_verifier(&provider)?).map(
+            |((authorities, required), client_verifier)| {
+                (authorities.to_owned(), Arc::new(ReloadableVerifier::new(client_verifier, required)))
+            },
+        );
+        let (expiry, seen) = (expiry(&files.chain), files.digest());
         Ok(Self { chain: chain.to_owned(), key: key.to_owned(), clients, provider, current, expiry, seen })
     }
 
-    /// TLS 1.2 and 1.3 with whatever was taken up last, for HTTP/2 and HTTP/1.1.
+    /// TLS 1.2 and 1.3 with the current certificate, for HTTP/2 and HTTP/1.1.
     ///
     /// # Errors
-    /// The TLS library refuses its own defaults.
+    /// The TLS library rejects its own defaults.
     pub fn tls(&self) -> Result<Arc<ServerConfig>, CertificateError> {
-        let current: Arc<dyn ResolvesServerCert> = Arc::<Current>::clone(&self.current);
+        let current: Arc<dyn ResolvesServerCert> = Arc::<CurrentCertificate>::clone(&self.current);
         let clients = self.clients.as_ref().map(|(_, clients)| {
-            let clients: Arc<dyn ClientCertVerifier> = Arc::<Clients>::clone(clients);
+            let clients: Arc<dyn ClientCertVerifier> = Arc::<ReloadableVerifier>::clone(clients);
             clients
         });
         configuration(Arc::clone(&self.provider), current, clients)
     }
 
-    /// Looks at the files this often and takes up what has changed, until it is told to stop. `listener` is `rest` or `webhook`,
-    /// as metrics name it.
+    /// Checks the files at this interval and reloads changed ones, until `stop`. `listener` is the metric label `rest` or
+    /// `webhook`.
     pub async fn watch(mut self, listener: &'static str, every: Duration, stop: CancellationToken) {
-        let mut ticks = interval(every.max(OFTENEST));
+        let mut ticks = interval(every.max(MIN_WATCH_INTERVAL));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // One line for each failure, however often it is met.
+        // Logs each failure once, however often it repeats.
         let mut failing = String::new();
         self.report_expiry(listener);
         while stop.run_until_cancelled(ticks.tick()).await.is_some() {
-            match self.look().await {
+            match self.reload().await {
                 Ok(changed) => {
                     failing.clear();
                     if changed {
                         metrics::certificate_loaded(true);
                         self.report_expiry(listener);
-                        tracing::info!(certificate = %self.chain.display(), "a changed certificate was taken up");
+                        tracing::info!(certificate = %self.chain.display(), "reloaded the changed certificate");
                     }
                 }
                 Err(error) => {
-                    let told = Chain(&error).to_string();
-                    if told != failing {
+                    let error = Chain(&error).to_string();
+                    if error != failing {
                         metrics::certificate_loaded(false);
                         tracing::error!(
                             certificate = %self.chain.display(),
-                            error = told,
-                            "a changed certificate cannot be served, the one before stays"
+                            error = error,
+                            "cannot use the changed certificate; the previous one stays in use"
                         );
-                        failing = told;
+                        failing = error;
                     }
                 }
             }
@@ -172,46 +173,47 @@ impl Certificates {
         metrics::certificate_expires(listener, self.expiry.unwrap_or_default());
     }
 
-    /// Takes up what is in the files. Whether that was new.
-    async fn look(&mut self) -> Result<bool, CertificateError> {
+    /// Reads the files; whether they have changed.
+    async fn reload(&mut self) -> Result<bool, CertificateError> {
         let (chain, key) = (self.chain.clone(), self.key.clone());
         let authorities = self.clients.as_ref().map(|(file, _)| file.clone());
-        let read = tokio::task::spawn_blocking(move || Contents::read(&chain, &key, authorities.as_deref()));
-        let contents = read.await.map_err(failed("read the certificate and key"))??;
-        let digest = contents.digest();
+        let read =
+            tokio::task::spawn_blocking(move || CertificateFiles::read(&chain, &key, authorities.as_deref()));
+        let files = read.await.map_err(failed("read the certificate and key"))??;
+        let digest = files.digest();
         if digest == self.seen {
             return Ok(false);
         }
-        // Both are sound before either is replaced.
-        let certified = Arc::new(contents.certified(&self.provider)?);
-        let trusting = contents.trusting(&self.provider)?;
+        // Check both before replacing either.
+        let certified = Arc::new(files.certified(&self.provider)?);
+        let client_verifier = files.client_verifier(&self.provider)?;
         *self.current.0.write() = certified;
-        if let (Some((_, clients)), Some(trusting)) = (&self.clients, trusting) {
-            clients.replace(trusting);
+        if let (Some((_, clients)), Some(client_verifier)) = (&self.clients, client_verifier) {
+            clients.replace(client_verifier);
         }
-        (self.seen, self.expiry) = (digest, expiry(&contents.chain));
+        (self.seen, self.expiry) = (digest, expiry(&files.chain));
         Ok(true)
     }
 }
 
-/// The certificate of the moment.
+/// The certificate in use.
 #[derive(Debug)]
-struct Current(RwLock<Arc<CertifiedKey>>);
+struct CurrentCertificate(RwLock<Arc<CertifiedKey>>);
 
-impl ResolvesServerCert for Current {
+impl ResolvesServerCert for CurrentCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(Arc::clone(&self.0.read()))
     }
 }
 
-/// What is in the files.
-struct Contents {
+/// Contents of the files.
+struct CertificateFiles {
     chain: String,
     key: Zeroizing<String>,
     authorities: Option<String>,
 }
 
-impl Contents {
+impl CertificateFiles {
     fn read(chain: &Path, key: &Path, authorities: Option<&Path>) -> Result<Self, CertificateError> {
         let read = |path: &Path| {
             let unreadable = |source| Unreadable { path: path.to_owned(), source };
@@ -237,13 +239,15 @@ impl Contents {
         certified(&self.chain, &self.key, provider)
     }
 
-    /// A verifier of clients that trusts the authorities, where there is a file of them.
-    fn trusting(
+    /// A verifier for the client authorities, if they are configured.
+    fn client_verifier(
         &self,
         provider: &Arc<CryptoProvider>,
     ) -> Result<Option<Arc<dyn ClientCertVerifier>>, CertificateError> {
         let Some(pem) = &self.authorities else { return Ok(None) };
-        trusting(pem, provider).map(Some).map_err(|source| CertificateError { what: AUTHORITIES, source })
+        client_verifier(pem, provider)
+            .map(Some)
+            .map_err(|source| CertificateError { what: AUTHORITIES, source })
     }
 }
 
@@ -272,7 +276,7 @@ fn configuration(
     };
     let mut config = builder.with_cert_resolver(certificates);
     if verifies_clients {
-        // A resumed session is not verified again: it would outlive the authority that let the client in.
+        // A resumed session skips verification and would outlive the authority that admitted the client.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
     }
@@ -292,7 +296,7 @@ mod tests {
 
     use super::*;
 
-    /// Writes another certificate with its key, or with that of somebody else.
+    /// Writes a new certificate with its own key, or with a key that does not match.
     fn renew(directory: &Path, fits: bool) {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         let other = rcgen::KeyPair::generate().unwrap();
@@ -306,34 +310,34 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_changed_is_taken_up_once_and_what_cannot_be_served_not_at_all() {
+    async fn changed_files_reload_once_and_unusable_files_do_not() {
         let directory = tempfile::tempdir().unwrap();
         let (chain, key) = (directory.path().join("chain"), directory.path().join("key"));
         renew(directory.path(), true);
         let mut certificates = Certificates::load(&chain, &key).unwrap();
         let first = served(&certificates);
-        assert!(!certificates.look().await.unwrap());
+        assert!(!certificates.reload().await.unwrap());
 
         renew(directory.path(), true);
-        assert!(certificates.look().await.unwrap());
-        assert!(!certificates.look().await.unwrap());
+        assert!(certificates.reload().await.unwrap());
+        assert!(!certificates.reload().await.unwrap());
         let second = served(&certificates);
         assert_ne!(first, second);
         renew(directory.path(), false);
-        assert!(certificates.look().await.is_err());
+        assert!(certificates.reload().await.is_err());
         fs::write(&chain, "no certificate").unwrap();
-        assert!(certificates.look().await.is_err());
+        assert!(certificates.reload().await.is_err());
         fs::remove_file(&chain).unwrap();
-        assert!(certificates.look().await.is_err());
+        assert!(certificates.reload().await.is_err());
         assert_eq!(served(&certificates), second);
 
         renew(directory.path(), true);
-        assert!(certificates.look().await.unwrap());
+        assert!(certificates.reload().await.unwrap());
         assert_ne!(served(&certificates), second);
     }
 
     #[tokio::test]
-    async fn a_chain_ends_with_the_first_of_its_certificates_and_with_the_one_that_is_taken_up() {
+    async fn a_chain_expires_with_its_first_certificate() {
         let ends = |year: i32| {
             let mut parameters = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
             parameters.not_after = rcgen::date_time_ymd(year, 3, 1);
@@ -354,10 +358,10 @@ mod tests {
         let mut certificates = Certificates::load(&chain_file, &key_file).unwrap();
         assert_eq!(certificates.expiry, Some(of_early));
         fs::write(&chain_file, late).unwrap();
-        assert!(certificates.look().await.is_err(), "the key does not fit");
+        assert!(certificates.reload().await.is_err(), "the key does not fit");
         assert_eq!(certificates.expiry, Some(of_early));
         fs::write(&key_file, other).unwrap();
-        assert!(certificates.look().await.unwrap());
+        assert!(certificates.reload().await.unwrap());
         assert_eq!(certificates.expiry, Some(of_late));
     }
 
@@ -373,19 +377,19 @@ mod tests {
             if let Some(text) = text {
                 fs::write(&authorities, text).unwrap();
             }
-            let told = Chain(&load().unwrap_err()).to_string();
-            assert!(told.starts_with("read the certificates of client authorities: "), "{told}");
+            let error = Chain(&load().unwrap_err()).to_string();
+            assert!(error.starts_with("read the certificates of client authorities: "), "{error}");
         }
         fs::write(&authorities, authority()).unwrap();
 
         let mut certificates = load().unwrap();
-        assert!(!certificates.look().await.unwrap());
+        assert!(!certificates.reload().await.unwrap());
         fs::write(&authorities, authority() + &authority()).unwrap();
-        assert!(certificates.look().await.unwrap());
+        assert!(certificates.reload().await.unwrap());
         let before = served(&certificates);
         renew(directory.path(), true);
         fs::write(&authorities, "").unwrap();
-        assert!(certificates.look().await.is_err());
+        assert!(certificates.reload().await.is_err());
 
         assert_eq!(served(&certificates), before, "all files reload or none does");
     }
@@ -399,9 +403,9 @@ mod tests {
         let secret = fs::read_to_string(&key).unwrap();
         let unfit = Certificates::load(&chain, &key).unwrap_err();
 
-        let told = Chain(&missing).to_string();
+        let error = Chain(&missing).to_string();
 
-        assert!(told.contains(&chain.display().to_string()), "{told}");
+        assert!(error.contains(&chain.display().to_string()), "{error}");
         let line = secret.lines().nth(1).unwrap();
         assert!(!format!("{unfit:?} {}", Chain(&unfit)).contains(line));
     }

@@ -1,4 +1,4 @@
-//! Client certificates: a verifier whose authorities can change while it is in use.
+//! Client certificates: a verifier whose authorities can be reloaded while it is in use.
 
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ use rustls::{
     },
 };
 
-/// A verifier that trusts the certificates of a PEM file.
+/// A verifier that trusts the authorities in `pem`.
 ///
 /// # Errors
-/// The text is no PEM, or holds no certificate that can be an authority's.
-pub(super) fn trusting(
+/// `pem` is invalid, or has no usable authority certificate.
+pub(super) fn client_verifier(
     pem: &str,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, Box<dyn std::error::Error + Send + Sync>> {
@@ -30,19 +30,19 @@ pub(super) fn trusting(
     Ok(builder.build()?)
 }
 
-/// The verifier of a listener: it follows the file of authorities, and knows whether a client may come without a certificate.
+/// The client verifier of a listener. Its authorities reload; whether a certificate is required does not.
 #[derive(Debug)]
-pub(super) struct Clients {
+pub(super) struct ReloadableVerifier {
     required: bool,
     current: RwLock<Arc<dyn ClientCertVerifier>>,
 }
 
-impl Clients {
+impl ReloadableVerifier {
     pub(super) fn new(verifier: Arc<dyn ClientCertVerifier>, required: bool) -> Self {
         Self { required, current: RwLock::new(verifier) }
     }
 
-    /// Trusts other authorities from the next handshake on.
+    /// Replaces the authorities, from the next handshake on.
     pub(super) fn replace(&self, verifier: Arc<dyn ClientCertVerifier>) {
         *self.current.write() = verifier;
     }
@@ -52,12 +52,12 @@ impl Clients {
     }
 }
 
-impl ClientCertVerifier for Clients {
+impl ClientCertVerifier for ReloadableVerifier {
     fn client_auth_mandatory(&self) -> bool {
         self.required
     }
 
-    /// None: they would have to live as long as the listener. A client then shows the certificate that it has.
+    /// Empty, because the hints would have to outlive a reload. Clients then present the certificate that they have.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }

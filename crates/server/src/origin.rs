@@ -1,4 +1,4 @@
-//! Where a request comes from: the peer, or the address that a trusted proxy forwards.
+//! The client address of a request: the peer, or the address that a trusted proxy forwards.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -7,8 +7,9 @@ use ipnet::IpNet;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The address nearest to us that is no trusted proxy. A sender can write anything into the header, but each proxy appends the
-/// address that it saw, so the right-most one that is no proxy counts. Where that is no address, it is the proxy's own.
+/// The nearest address that is not a trusted proxy. A client can write anything into `X-Forwarded-For`, but each proxy appends
+/// the address that it saw, so the right-most address that is no proxy counts. If that entry is not an address, the proxy itself
+/// counts.
 pub fn of(peer: IpAddr, headers: &HeaderMap, proxies: &[IpNet]) -> IpAddr {
     let mut nearest = peer.to_canonical();
     let values: Vec<_> = headers.get_all(FORWARDED_FOR).iter().collect();
@@ -24,13 +25,13 @@ pub fn of(peer: IpAddr, headers: &HeaderMap, proxies: &[IpNet]) -> IpAddr {
     nearest
 }
 
-/// Whether the address is a trusted proxy.
+/// Whether an address belongs to a trusted proxy.
 pub fn is_proxy(address: IpAddr, proxies: &[IpNet]) -> bool {
     let address = address.to_canonical();
     proxies.iter().any(|network| network.contains(&address))
 }
 
-/// What one client has for itself, so that limits per address count it once: with IPv6 a /64.
+/// The network that limits per client count as one: the /64 of an IPv6 address, an IPv4 address as it is.
 pub fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
@@ -38,7 +39,7 @@ pub fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// An address, as some write it with its port.
+/// An address, with or without a port.
 fn address(text: &[u8]) -> Option<IpAddr> {
     let text = str::from_utf8(text).ok()?.trim();
     let with_port = || text.parse().ok().map(|address: SocketAddr| address.ip());
@@ -59,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_cannot_say_it_is_somebody_else() {
+    fn only_a_proxy_can_forward_an_address() {
         assert_eq!(origin("192.0.2.1", &["198.51.100.7"]), "192.0.2.1");
         assert_eq!(origin("192.0.2.1", &["10.0.0.1, 10.0.0.2"]), "192.0.2.1");
     }
@@ -76,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_not_believed_and_hides_what_is_left_of_it() {
+    fn a_forwarded_non_address_ends_the_search() {
         assert_eq!(origin("10.0.0.1", &[]), "10.0.0.1");
         assert_eq!(origin("10.0.0.1", &[""]), "10.0.0.1");
         assert_eq!(origin("10.0.0.1", &["198.51.100.7, unknown"]), "10.0.0.1");

@@ -1,12 +1,12 @@
-//! Slots for connections: a bounded number, and where all are taken, the one that nobody works on gives way.
+//! Connection slots: a fixed number. When all are taken, the idle connection that waited longest loses its slot.
 //!
-//! accepted ─▶ [`Slots::take`] ─▶ a free slot, or that of the connection whose last request is longest ago
+//! accepted ─▶ [`Slots::take`] ─▶ a free slot, or the slot of the connection that has been without a request for longest
 //!
-//! - A connection with a request at work is never closed for another. Where all have one, the newcomer waits.
-//! - What counts is when the last request ended, or the connection began: who sends its head one byte at a time is not
-//!   younger for it.
-//! - Nobody is closed within [`GRACE`] of that, so that a burst of newcomers does not push each other out before they could
-//!   ask for anything. This also bounds the work: each connection is looked at once in that time, and once when it is closed.
+//! - A connection with a running request is never evicted. If all connections have one, the new connection waits.
+//! - Idle time starts when the last request ended, or when the connection started. Sending a head byte by byte does not reset it.
+//! - No connection is evicted within [`EVICTION_GRACE`] of that moment, so that a burst of new connections cannot evict each
+//!   other before they send a request. It also bounds the work: each connection is examined once per grace time, and once when it
+//!   ends.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -24,42 +24,42 @@ use base::metrics;
 
 use super::activity::Activity;
 
-/// How long a connection may be without a request before it can be closed for another. Enough for a handshake and a head over
-/// a long line, and a fifth of what the provider waits for its answer.
-const GRACE: Duration = Duration::from_secs(1);
+/// How long a connection may be without a request before it can be evicted. Enough for a handshake and a request head on a slow
+/// line, and a fifth of the time that the provider waits for a response.
+const EVICTION_GRACE: Duration = Duration::from_secs(1);
 
-/// See the module's head.
+/// See the module head.
 #[derive(Debug)]
 pub(super) struct Slots {
     free: Arc<Semaphore>,
-    taken: Mutex<Taken>,
+    taken: Mutex<SlotTable>,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
+struct SlotTable {
     next: u64,
-    /// Each by a moment since which it may have been at rest: never later than the true one, which moves on with every
-    /// request and is only asked for when its turn comes.
+    /// Connections by a lower bound of their idle start. Each request moves the true value, which is read only when the
+    /// connection comes first.
     order: BTreeMap<(Instant, u64), Arc<Activity>>,
-    /// The moment under which each is in the order.
+    /// The key of each connection in `order`.
     keys: HashMap<u64, Instant>,
 }
 
 impl Slots {
-    /// So many, at least one.
+    /// `most` slots, at least one.
     pub(super) fn new(most: usize) -> Arc<Self> {
         let free = Arc::new(Semaphore::new(most.clamp(1, Semaphore::MAX_PERMITS)));
         Arc::new(Self { free, taken: Mutex::default() })
     }
 
-    /// A slot for a connection that begins now. `None` is never seen: only who has the semaphore could close it.
+    /// Waits for a slot. `None` only if the semaphore is closed, which never happens.
     pub(super) async fn take(self: &Arc<Self>) -> Option<Slot> {
         if let Ok(permit) = Arc::clone(&self.free).try_acquire_owned() {
             return Some(self.fill(permit));
         }
         let mut freed = std::pin::pin!(Arc::clone(&self.free).acquire_owned());
         loop {
-            let look_again = self.make_room(Instant::now());
+            let look_again = self.evict_one(Instant::now());
             tokio::select! {
                 permit = freed.as_mut() => return Some(self.fill(permit.ok()?)),
                 () = sleep_until(look_again) => {}
@@ -67,34 +67,34 @@ impl Slots {
         }
     }
 
-    /// Tells the connection that is longest without a request to end, if one has been for long enough. When to look again
-    /// where no slot becomes free.
-    fn make_room(&self, now: Instant) -> Instant {
+    /// Evicts the connection that has been idle for longest, if its grace time is over. Returns when to try again if no slot
+    /// becomes free until then.
+    fn evict_one(&self, now: Instant) -> Instant {
         let mut taken = self.taken.lock();
         while let Some(first) = taken.order.first_entry() {
             let (since, id) = *first.key();
-            if now.saturating_duration_since(since) < GRACE {
-                return since + GRACE;
+            if now.saturating_duration_since(since) < EVICTION_GRACE {
+                return since + EVICTION_GRACE;
             }
             let activity = first.remove();
-            let rests_since = match activity.give_way(since) {
+            let idle_since = match activity.evict(since) {
                 Ok(()) => {
                     taken.keys.remove(&id);
                     metrics::connection_gave_way();
-                    // It is gone in a moment; if not, because its thread is held up, another is.
-                    return now + GRACE;
+                    // It ends in a moment. If a blocked thread delays it, the next attempt evicts another one.
+                    return now + EVICTION_GRACE;
                 }
-                Err(rests_since) => rests_since.unwrap_or(now),
+                Err(idle_since) => idle_since.unwrap_or(now),
             };
-            taken.keys.insert(id, rests_since);
-            taken.order.insert((rests_since, id), activity);
+            taken.keys.insert(id, idle_since);
+            taken.order.insert((idle_since, id), activity);
         }
-        now + GRACE
+        now + EVICTION_GRACE
     }
 
     fn fill(self: &Arc<Self>, permit: OwnedSemaphorePermit) -> Slot {
         let activity = Arc::new(Activity::new());
-        let now = activity.born();
+        let now = activity.started;
         let mut taken = self.taken.lock();
         let id = taken.next;
         taken.next += 1;
@@ -105,10 +105,10 @@ impl Slots {
     }
 }
 
-/// The slot of one connection, for as long as it is kept.
+/// The slot of one connection, until dropped.
 #[derive(Debug)]
 pub(super) struct Slot {
-    /// What moves on that connection.
+    /// Activity of that connection.
     pub(super) activity: Arc<Activity>,
     id: u64,
     of: Arc<Slots>,
@@ -130,85 +130,87 @@ mod tests {
 
     use super::*;
 
-    /// So many connections, begun one after the other.
+    /// `count` connections, started one after the other.
     fn filled(slots: &Arc<Slots>, count: usize) -> Vec<Slot> {
         let fill = |_| slots.take().now_or_never().flatten().unwrap();
         (0..count).map(fill).collect()
     }
 
-    /// Which of them were told to end.
-    fn told(held: &[Slot]) -> Vec<usize> {
-        let told = |(index, slot): (usize, &Slot)| slot.activity.told().now_or_never().map(|_| index);
-        held.iter().enumerate().filter_map(told).collect()
+    /// Indices of the connections that were evicted.
+    fn evicted(held: &[Slot]) -> Vec<usize> {
+        let evicted =
+            |(index, slot): (usize, &Slot)| slot.activity.end_requested().now_or_never().map(|_| index);
+        held.iter().enumerate().filter_map(evicted).collect()
     }
 
-    /// Makes room so long from now. Who was told to end, and how long after that to look again.
+    /// Evicts at now + `later`. Returns the evicted indices and the wait until the next attempt.
     fn room_in(slots: &Slots, held: &[Slot], later: Duration) -> (Vec<usize>, Duration) {
         let now = Instant::now() + later;
-        let again = slots.make_room(now);
-        (told(held), again.saturating_duration_since(now))
+        let again = slots.evict_one(now);
+        (evicted(held), again.saturating_duration_since(now))
     }
 
     #[tokio::test]
-    async fn the_one_whose_last_request_is_longest_ago_gives_way() {
+    async fn the_longest_idle_connection_is_evicted() {
         let slots = Slots::new(4);
         let held = filled(&slots, 4);
         let worked = |index: usize| drop(held[index].activity.work().unwrap());
         worked(2);
         worked(0);
 
-        let order: Vec<_> = (0..5).map(|_| room_in(&slots, &held, GRACE).0).collect();
+        let order: Vec<_> = (0..5).map(|_| room_in(&slots, &held, EVICTION_GRACE).0).collect();
 
         assert_eq!(order, [vec![1], vec![3], vec![2], vec![0], vec![]]);
     }
 
     #[tokio::test]
-    async fn one_with_a_request_at_work_never_gives_way_however_long_that_takes() {
+    async fn a_connection_with_a_request_is_never_evicted() {
         let slots = Slots::new(2);
         let held = filled(&slots, 2);
         let [first, _second] = [0, 1].map(|index| held[index].activity.work().unwrap());
 
-        let years =
-            (1..1_000).map(|step| room_in(&slots, &held, step * GRACE).0).find(|told| !told.is_empty());
+        let years = (1..1_000)
+            .map(|step| room_in(&slots, &held, step * EVICTION_GRACE).0)
+            .find(|evicted| !evicted.is_empty());
         assert_eq!(years, None);
         drop(first);
 
-        assert_eq!(room_in(&slots, &held, 2_000 * GRACE).0, [0]);
+        assert_eq!(room_in(&slots, &held, 2_000 * EVICTION_GRACE).0, [0]);
     }
 
     #[tokio::test]
-    async fn nobody_gives_way_before_it_could_ask_and_the_next_look_is_when_it_could_have() {
+    async fn no_connection_is_evicted_within_its_grace_time() {
         let slots = Slots::new(1);
         let held = filled(&slots, 1);
 
-        let half = held[0].activity.born() + GRACE / 2;
-        let again = slots.make_room(half).saturating_duration_since(half);
-        let early = told(&held);
-        assert!(early.is_empty() && again <= GRACE / 2, "{early:?} {again:?}");
+        let half = held[0].activity.started + EVICTION_GRACE / 2;
+        let again = slots.evict_one(half).saturating_duration_since(half);
+        let early = evicted(&held);
+        assert!(early.is_empty() && again <= EVICTION_GRACE / 2, "{early:?} {again:?}");
         drop(held[0].activity.work());
-        // Due by when it began, and not by when its request ended.
-        slots.make_room(held[0].activity.born() + GRACE);
+        // Due by its start, but not by the end of its request.
+        slots.evict_one(held[0].activity.started + EVICTION_GRACE);
 
-        assert_eq!(told(&held), [0; 0]);
-        assert_eq!(room_in(&slots, &held, GRACE).0, [0]);
+        assert_eq!(evicted(&held), [0; 0]);
+        assert_eq!(room_in(&slots, &held, EVICTION_GRACE).0, [0]);
     }
 
     #[tokio::test]
-    async fn who_gave_way_begins_nothing_more() {
+    async fn an_evicted_connection_starts_no_request() {
         let slots = Slots::new(1);
         let held = filled(&slots, 1);
         assert!(held[0].activity.work().is_some());
 
-        room_in(&slots, &held, 2 * GRACE);
+        room_in(&slots, &held, 2 * EVICTION_GRACE);
 
         assert!(held[0].activity.work().is_none());
     }
 
     #[tokio::test]
-    async fn who_has_ended_leaves_a_slot_and_takes_no_memory() {
+    async fn an_ended_connection_frees_its_slot_and_memory() {
         let slots = Slots::new(2);
         let mut held = filled(&slots, 2);
-        room_in(&slots, &held, GRACE);
+        room_in(&slots, &held, EVICTION_GRACE);
 
         assert!(slots.take().now_or_never().is_none(), "a third slot");
         held.clear();

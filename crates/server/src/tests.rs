@@ -22,15 +22,15 @@ use tokio::{
 
 use super::*;
 
-/// Long enough never to matter in a test.
+/// A limit that no test reaches.
 const LONG: Duration = Duration::from_secs(60);
-/// Short enough to be waited for.
+/// A limit that tests wait for.
 const SHORT: Duration = Duration::from_millis(50);
-/// The same for a silence, and long enough for a client to ask before it counts as one.
+/// An idle limit that tests wait for; long enough for a client to send its request.
 const QUIET: Duration = Duration::from_secs(1);
 
 #[tokio::test]
-async fn both_versions_are_spoken_with_and_without_tls_and_the_peer_is_known() {
+async fn http_1_and_2_work_with_and_without_tls() {
     let peer = |ConnectInfo(peer): ConnectInfo<SocketAddr>| async move { peer.ip().to_string() };
     let router = Router::new().route("/", get(peer));
     let (tls, certificate) = tls();
@@ -53,7 +53,7 @@ async fn both_versions_are_spoken_with_and_without_tls_and_the_peer_is_known() {
 }
 
 #[tokio::test]
-async fn a_hang_up_is_an_error_to_the_client_and_hurts_no_other_request() {
+async fn a_hang_up_fails_one_request_only() {
     let router = Router::new()
         .route("/hang-up", get(|| async { (Extension(HangUp), "never sent").into_response() }))
         .route("/", get(|| async { "fine" }));
@@ -85,10 +85,10 @@ async fn a_hang_up_ends_the_connection_without_a_byte() {
 }
 
 #[tokio::test]
-async fn a_last_answer_is_given_and_ends_its_connection() {
+async fn close_after_sends_the_response_and_ends_the_connection() {
     let port = |ConnectInfo(peer): ConnectInfo<SocketAddr>| async move { peer.port().to_string() };
     let last = |ConnectInfo(peer): ConnectInfo<SocketAddr>| async move {
-        (Extension(Last), peer.port().to_string()).into_response()
+        (Extension(CloseAfter), peer.port().to_string()).into_response()
     };
     let router = Router::new().route("/", get(port)).route("/last", get(last));
     let server = start(router, options()).await;
@@ -102,7 +102,7 @@ async fn a_last_answer_is_given_and_ends_its_connection() {
         };
 
         let (first, second, last) = (ask("").await, ask("").await, ask("last").await);
-        // The client may not have noticed the end yet, and then asks on another connection all the same.
+        // The client may not have seen the end yet, and then uses another connection anyway.
         let next = ask("").await;
 
         assert_eq!((&first, &first), (&second, &last), "a connection is used again and again");
@@ -116,14 +116,14 @@ async fn a_last_answer_is_given_and_ends_its_connection() {
 }
 
 #[tokio::test]
-async fn a_client_that_never_shakes_hands_holds_up_nobody_and_is_let_go() {
+async fn a_silent_handshake_blocks_nobody_and_times_out() {
     let (tls, certificate) = tls();
     let router = Router::new().route("/", get(|| async { "fine" }));
     let server = start(router, Options { tls: Some(tls), handshake: SHORT, ..options() }).await;
     let mut silent = TcpStream::connect(server.address()).await.unwrap();
 
     let client = client().tls_certs_only([certificate]).build().unwrap();
-    // Its handshake has no more time than the other's: where the machine is busy, it asks again.
+    // Its own handshake has the same short limit: retry on a busy machine.
     let answered = async {
         loop {
             if let Ok(answer) = client.get(url("https", &server)).send().await {
@@ -161,7 +161,7 @@ async fn a_stop_waits_for_running_requests_and_takes_no_new_ones() {
 }
 
 #[tokio::test]
-async fn a_stop_cuts_what_runs_beyond_its_deadline() {
+async fn a_stop_cuts_requests_at_its_deadline() {
     for http2 in [false, true] {
         let (server, mut started, mut release) = start_held().await;
         let client = if http2 { client().http2_prior_knowledge() } else { client() }.build().unwrap();
@@ -172,7 +172,7 @@ async fn a_stop_cuts_what_runs_beyond_its_deadline() {
 
         assert!(!finished, "http2: {http2}");
         assert!(running.await.unwrap().is_err(), "http2: {http2}");
-        // The handler is gone too, not only its connection.
+        // The handler ends too, not only its connection.
         release.closed().await;
     }
 }
@@ -184,7 +184,7 @@ async fn a_stop_without_requests_ends_idle_connections_at_once() {
 
     let finished = server.stop(LONG).await;
     let mut read = Vec::new();
-    // A connection the kernel had, but the server not yet, is reset.
+    // A connection that the server has not accepted yet is reset.
     silent.read_to_end(&mut read).await.ok();
 
     assert!(finished);
@@ -204,7 +204,7 @@ async fn dropping_the_server_cuts_everything() {
 }
 
 #[tokio::test]
-async fn no_more_connections_are_served_at_once_than_allowed() {
+async fn open_connections_stay_within_the_limit() {
     let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let release = Arc::new(Semaphore::new(0));
     let (events, mut started) = mpsc::channel(8);
@@ -220,13 +220,13 @@ async fn no_more_connections_are_served_at_once_than_allowed() {
     };
     let server = start(Router::new().route("/", get(handler)), Options { connections: 2, ..options() }).await;
 
-    // All have asked before any is let go, so a third slot would show.
+    // All clients ask before any request is released, so a third slot would show.
     let mut clients = Vec::new();
     for number in 0..8 {
         let mut client = TcpStream::connect(server.address()).await.unwrap();
         client.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
         clients.push(client);
-        // With their requests at work these two give way to no newcomer.
+        // The running requests of these two keep them from being evicted.
         if number < 2 {
             started.recv().await.unwrap();
         }
@@ -246,17 +246,17 @@ async fn no_more_connections_are_served_at_once_than_allowed() {
 }
 
 #[tokio::test]
-async fn connections_without_a_request_give_way_to_a_newcomer_in_the_order_they_came() {
+async fn idle_connections_are_evicted_oldest_first() {
     let (tls, certificate) = tls();
     let router = Router::new().route("/", get(|| async { "fine" }));
     for tls in [None, Some(tls)] {
         let (scheme, half) = match tls {
             None => ("http", &b"GET / HTTP/1.1\r\nhost:"[..]),
-            // The beginning of the first message of a handshake.
+            // The start of the first handshake message.
             Some(_) => ("https", &b"\x16\x03\x01\x02\x00\x01"[..]),
         };
         let server = start(router.clone(), Options { tls, connections: 3, ..options() }).await;
-        // Nothing, half of something, and a request that was answered.
+        // Nothing, half of a message, and a request that was answered.
         let mut silent = TcpStream::connect(server.address()).await.unwrap();
         let mut halfway = TcpStream::connect(server.address()).await.unwrap();
         halfway.write_all(half).await.unwrap();
@@ -264,7 +264,7 @@ async fn connections_without_a_request_give_way_to_a_newcomer_in_the_order_they_
         let mut ask = async || {
             let client = client().tls_certs_only([certificate.clone()]).build().unwrap();
             let answer = client.get(url(scheme, &server)).send().await.unwrap().text().await.unwrap();
-            // Its connection stays open.
+            // Keeps its connection open.
             kept.push(client);
             answer
         };
@@ -279,13 +279,13 @@ async fn connections_without_a_request_give_way_to_a_newcomer_in_the_order_they_
 }
 
 #[tokio::test]
-async fn a_connection_with_a_request_at_work_gives_way_to_nobody() {
+async fn a_connection_with_a_running_request_is_not_evicted() {
     for http2 in [false, true] {
         let (events, mut started) = mpsc::channel(8);
         let release = Arc::new(Semaphore::new(0));
         let handler = {
             let release = Arc::clone(&release);
-            // It reads its body to the end, as a delivery does.
+            // Reads its whole body, as the delivery handler does.
             |body: Bytes| async move {
                 events.send(()).await.unwrap();
                 release.acquire().await.unwrap().forget();
@@ -303,7 +303,7 @@ async fn a_connection_with_a_request_at_work_gives_way_to_nobody() {
         let head = b"POST /held HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 4\r\n\r\nha";
         reading.write_all(head).await.unwrap();
 
-        // Nobody gives way, for much longer than one without a request could stay.
+        // Wait for much longer than an idle connection could stay.
         let ask = || reqwest::Client::builder().no_proxy().build().unwrap().get(url("http", &server)).send();
         let kept_out = timeout(Duration::from_secs(3), ask()).await;
         reading.write_all(b"lf").await.unwrap();
@@ -319,14 +319,14 @@ async fn a_connection_with_a_request_at_work_gives_way_to_nobody() {
 }
 
 #[tokio::test]
-async fn an_address_with_too_many_connections_is_told_so_and_others_are_served() {
+async fn an_address_at_its_limit_is_refused_and_others_are_served() {
     let options = Options { per_address: 2, exempt: vec!["127.0.0.3/32".parse().unwrap()], ..options() };
     let server = start(Router::new().route("/", get(|| async { "fine" })), options).await;
     let ask = async |host: u8| {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
         socket.bind(SocketAddr::from(([127, 0, 0, host], 0))).unwrap();
         let mut stream = socket.connect(server.address()).await.unwrap();
-        // Whoever is not served may be gone before this is sent.
+        // A refused connection may be closed before this is sent.
         stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.ok();
         let served = timeout(LONG / 2, stream.read(&mut [0; 1])).await.unwrap().is_ok_and(|read| read == 1);
         served.then_some(stream)
@@ -344,7 +344,7 @@ async fn an_address_with_too_many_connections_is_told_so_and_others_are_served()
 }
 
 #[tokio::test]
-async fn a_connection_without_a_whole_request_ends() {
+async fn a_connection_without_a_whole_request_times_out() {
     let server = start(Router::new(), Options { head: SHORT, ..options() }).await;
     let preface_and_settings = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
@@ -362,7 +362,7 @@ async fn a_connection_without_a_whole_request_ends() {
 }
 
 #[tokio::test]
-async fn a_handler_and_an_answer_may_take_longer_than_a_silence_may() {
+async fn a_slow_handler_or_body_is_not_inactivity() {
     let (events, mut started) = mpsc::channel(4);
     let (release, held) = mpsc::channel::<()>(4);
     let held = Arc::new(tokio::sync::Mutex::new(held));
@@ -385,7 +385,7 @@ async fn a_handler_and_an_answer_may_take_longer_than_a_silence_may() {
 
     for _ in ["the handler", "the body"] {
         timeout(LONG, started.recv()).await.unwrap().unwrap();
-        // Two silences one after the other are longer than the one allowed, whenever the handler began.
+        // Two idle times in a row exceed the limit, whenever the handler started.
         silence(address).await;
         silence(address).await;
         release.send(()).await.unwrap();
@@ -395,7 +395,7 @@ async fn a_handler_and_an_answer_may_take_longer_than_a_silence_may() {
 }
 
 #[tokio::test]
-async fn a_client_that_reads_no_answer_is_let_go() {
+async fn a_client_that_reads_no_response_times_out() {
     let (gone, was_dropped) = oneshot::channel::<()>();
     let gone = Arc::new(Mutex::new(Some(gone)));
     let handler = || async move {
@@ -414,7 +414,7 @@ async fn a_client_that_reads_no_answer_is_let_go() {
 }
 
 #[tokio::test]
-async fn one_connection_carries_one_request_after_another() {
+async fn a_connection_is_reused_for_further_requests() {
     let peers = Arc::new(Mutex::new(BTreeSet::new()));
     let seen = Arc::clone(&peers);
     let handler = |ConnectInfo(peer): ConnectInfo<SocketAddr>| async move {
@@ -430,14 +430,13 @@ async fn one_connection_carries_one_request_after_another() {
     assert_eq!(peers.lock().len(), 1);
 }
 
-/// Waits until a connection that says nothing has ended: so much time has passed.
+/// Waits for the idle time: until a silent connection was ended.
 async fn silence(address: SocketAddr) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     timeout(LONG / 4, stream.read_to_end(&mut Vec::new())).await.unwrap().unwrap();
 }
 
-/// A server whose only handler tells that it has started and answers once released. The release is closed when the
-/// handler is gone.
+/// A server whose only handler reports its start and answers once released. The release channel closes when the handler is gone.
 async fn start_held() -> (Server, mpsc::Receiver<()>, oneshot::Sender<()>) {
     let (events, started) = mpsc::channel(1);
     let (release, held) = oneshot::channel::<()>();
@@ -468,7 +467,7 @@ fn url(scheme: &str, server: &Server) -> String {
     format!("{scheme}://{}/", server.address())
 }
 
-/// A configuration that offers both versions, and the certificate to trust.
+/// A TLS configuration that offers both versions, and its certificate.
 fn tls() -> (Arc<rustls::ServerConfig>, reqwest::Certificate) {
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let certificate = made.cert.der().clone();

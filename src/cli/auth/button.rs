@@ -10,7 +10,7 @@ use url::Url;
 
 use provider::{
     Provider,
-    auth::{grant::Grant, http, login::Login},
+    auth::{grant::Grant, http, login::PendingLogin},
 };
 
 use super::{callback::Listener, desk::Desk};
@@ -22,7 +22,7 @@ const PRESS: (&str, &str) = ("auto", "1");
 /// Logs in at `listener`, to which `redirect` leads.
 pub(in crate::cli) async fn log_in(
     desk: &Desk<'_>,
-    login: Login,
+    login: PendingLogin,
     listener: Listener,
     redirect: &str,
     limit: Duration,

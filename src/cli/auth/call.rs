@@ -11,7 +11,7 @@ use base::{
 };
 use provider::{
     Provider,
-    api::{Ask, Budget, Client, Error, Options, PageAsk, PayrollAsk, Priority, Rates},
+    api::{Budget, CallOptions, Client, Error, Options, PageRequest, PayrollRequest, Priority, Rates},
     auth::{self, Access, Area, Tokens, grant::Grant, http::ProviderClock},
 };
 
@@ -20,7 +20,7 @@ use crate::cli::table::harmless;
 /// The longest that it may take: the person waits for it.
 const LIMIT: Duration = Duration::from_secs(20);
 /// One row is proof enough.
-const FIRST: PageAsk = PageAsk { number: 1, size: 1 };
+const FIRST: PageRequest = PageRequest { number: 1, size: 1 };
 
 /// Asks the area's API for the first company. What came of it, in one line for the person.
 pub(super) async fn first_company(
@@ -52,14 +52,14 @@ async fn listed(area: Area, client: &Client, grant: &Grant) -> Result<Option<Str
     let header = Secret::new(format!("Bearer {}", tokens.access.reveal()));
     let access = Access { header, serial: grant.serial, expires_ms: Some(tokens.access_expires_ms) };
     let tokens = Arc::new(Given { area, access });
-    let ask = Ask::within(Priority::Webhook, LIMIT);
+    let ask = CallOptions::within(Priority::Webhook, LIMIT);
     match area {
         Area::Accounting => {
             let page = client.accounting(tokens).companies_numbered(FIRST, &ask).await?;
             Ok(page.rows.into_iter().find_map(|company| company.vat_name))
         }
         Area::Payroll => {
-            let wanted = PayrollAsk { page: FIRST, filter: None, order_by: None };
+            let wanted = PayrollRequest { page: FIRST, filter: None, order_by: None };
             let page = client.payroll(tokens).companies_numbered(wanted, &ask).await?;
             Ok(page.rows.into_iter().find_map(|company| company.company_name))
         }

@@ -11,7 +11,7 @@ use provider::{
         Area,
         grant::Grant,
         http::ProviderClock,
-        login::{self, CallbackError, Code, Login},
+        login::{self, CallbackCode, CallbackError, PendingLogin},
     },
 };
 
@@ -59,14 +59,14 @@ impl<'a> Desk<'a> {
     }
 
     /// A login that comes back to this address.
-    pub(in crate::cli) fn begin(&self, redirect: &str) -> Result<Login, login::Error> {
-        Login::begin(self.provider, self.area, redirect, &self.clock)
+    pub(in crate::cli) fn begin(&self, redirect: &str) -> Result<PendingLogin, login::Error> {
+        PendingLogin::begin(self.provider, self.area, redirect, &self.clock)
     }
 
     /// Waits for the browser, and shows it how the login went.
     pub(in crate::cli) async fn receive(
         &self,
-        login: Login,
+        login: PendingLogin,
         mut listener: Listener,
         limit: Duration,
     ) -> Result<Grant, Error> {
@@ -81,8 +81,8 @@ impl<'a> Desk<'a> {
     /// Redeems the code and keeps what comes for it.
     pub(in crate::cli) async fn finish(
         &self,
-        login: Login,
-        code: Result<Code, CallbackError>,
+        login: PendingLogin,
+        code: Result<CallbackCode, CallbackError>,
     ) -> Result<Grant, Error> {
         let entered = login.finish(code.map_err(Error::Callback)?).await.map_err(Error::Login)?;
         let kept = self.keep.log_in(self.grant, self.area, self.provider, &self.clock, &entered).await;

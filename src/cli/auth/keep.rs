@@ -18,7 +18,7 @@ use provider::{
         Area,
         grant::{Grant, Issued, Login, origin},
         http::ProviderClock,
-        login::Entered,
+        login::CompletedLogin,
         seal::{self, Envelope, Keyring},
     },
 };
@@ -198,7 +198,7 @@ impl Keep {
         area: Area,
         provider: &Provider,
         clock: &ProviderClock,
-        entered: &Entered,
+        entered: &CompletedLogin,
     ) -> Result<Grant, Error> {
         let id = random::hex::<16>().map_err(|_| Error::Random)?;
         let at_ms = clock.now_ms();

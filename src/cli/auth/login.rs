@@ -13,7 +13,7 @@ use provider::{
     auth::{
         Area,
         grant::Grant,
-        login::{Login, OUT_OF_BAND},
+        login::{OUT_OF_BAND, PendingLogin},
     },
 };
 
@@ -161,7 +161,7 @@ impl Terminal<'_> {
         self.tell(self.desk.finish(login, code).await?, out).await
     }
 
-    fn begin(&self, redirect: &str, out: &mut dyn Write) -> Result<Login> {
+    fn begin(&self, redirect: &str, out: &mut dyn Write) -> Result<PendingLogin> {
         let Desk { area, grant, .. } = self.desk;
         let login = self.desk.begin(redirect)?;
         writeln!(out, "To log in for {area} (grant {grant}), open:\n\n  {}\n", login.address())?;

@@ -34,7 +34,7 @@ use provider::{
     Provider,
     api::{
         Accounting, Budget, Budgets, Cause, Client, Invoicing, Options, Payroll, Rates,
-        invoicing::{Login, Password},
+        invoicing::{InvoicingTokens, Password},
     },
     auth::Area,
 };
@@ -116,7 +116,7 @@ struct Use {
     /// Its wish counts for as long as this is kept.
     wish: Option<Budget>,
     /// To the invoicing API, if it has one.
-    login: Option<(Mark, Arc<Login>)>,
+    login: Option<(Mark, Arc<InvoicingTokens>)>,
 }
 
 /// What makes two logins one: mail, password, company.
@@ -177,7 +177,7 @@ impl Access {
             let login = known.map(|(_, login)| Arc::clone(login)).unwrap_or_else(|| {
                 let InvoicingLogin { mail, password, company } = login.clone();
                 let way = Arc::new(Password { mail, password, company });
-                Arc::new(Login::new(kept.client.clone(), way))
+                Arc::new(InvoicingTokens::new(kept.client.clone(), way))
             });
             let used = kept.connectors.entry(party.connector.to_owned()).or_default();
             used.login = Some((mark, Arc::clone(&login)));

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use base::retry::{Chain, Retry};
 use model::{Comparison, Ending, Epoch, Rank, SequenceVersion, Stamp, Value, Version};
-use provider::api::{self, By, Reach};
+use provider::api::{self, AnsweredBy, Reach};
 
 use super::{Cause, Change, Content, Outcome, Rules, Subject, work::Work};
 
@@ -183,8 +183,10 @@ fn failed(judge: Judge<'_>, error: api::Error) -> Verdict {
     // Without the provider's own words: it may be copied to headers and gaps.
     let status = error.status.map(|status| format!(" answered {status}")).unwrap_or_default();
     let why = format!("{}{status}: {}", error.endpoint, Chain(&error.cause));
-    let is_gone =
-        matches!(error.cause, api::Cause::NotFound { by: By::Api } | api::Cause::Gone { by: By::Api });
+    let is_gone = matches!(
+        error.cause,
+        api::Cause::NotFound { by: AnsweredBy::Api } | api::Cause::Gone { by: AnsweredBy::Api }
+    );
     if is_gone {
         return gone(judge, why);
     }

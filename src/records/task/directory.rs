@@ -24,7 +24,9 @@ use tokio_util::sync::CancellationToken;
 
 use base::retry::{Backoff, Chain, Policy};
 use model::{Company, CompanyId, SequenceVersion, Version};
-use provider::api::{self, Accounting, Ask, Next, Page, PageAsk, Priority, Walk, row_hash};
+use provider::api::{
+    self, Accounting, CallOptions, NextPage, Page, PageRequest, PageWalk, Priority, row_hash,
+};
 
 use super::{now, refused};
 use crate::{
@@ -169,10 +171,10 @@ impl Directory {
     /// One reading. It proves nothing if it is empty, endless, or has pages that are not what they should be.
     async fn read(&self, accounting: &Accounting) -> Result<(), Failure> {
         let mut reading = Reading { begun_at: now(), companies: Shown::new() };
-        let (mut seen, mut walk, mut number) = (HashSet::new(), Walk::default(), 1);
+        let (mut seen, mut walk, mut number) = (HashSet::new(), PageWalk::default(), 1);
         let mut size = self.page_size;
         loop {
-            let page = self.page(accounting, PageAsk { number, size }, &reading).await?;
+            let page = self.page(accounting, PageRequest { number, size }, &reading).await?;
             let shown = page.rows.iter().filter_map(|row| {
                 let id = CompanyId::new(row.correlation_id.as_deref()?).ok()?;
                 let version = row.sequence_version.as_deref();
@@ -183,19 +185,19 @@ impl Directory {
             let rows = u32::try_from(page.rows.len()).unwrap_or(u32::MAX);
             if number == 1 && (1..size).contains(&rows) {
                 // All there is, or as much as the provider gives at once: what is behind it tells.
-                let behind = self.page(accounting, PageAsk { number: 2, size: rows }, &reading).await?;
+                let behind = self.page(accounting, PageRequest { number: 2, size: rows }, &reading).await?;
                 if behind.rows.is_empty() {
                     self.took(reading);
                     return Ok(());
                 }
-                (seen, walk, size) = (HashSet::new(), Walk::default(), rows);
+                (seen, walk, size) = (HashSet::new(), PageWalk::default(), rows);
                 continue;
             }
             let mut is_new =
                 |row: &Company| row.correlation_id.as_deref().is_none_or(|id| seen.insert(row_hash(id)));
-            match walk.look(&page, &mut is_new).next {
-                Next::Page(next) | Next::Again(next) => number = next,
-                Next::End | Next::Endless => {
+            match walk.observe(&page, &mut is_new).next {
+                NextPage::Page(next) | NextPage::Again(next) => number = next,
+                NextPage::End | NextPage::TooLong => {
                     let odd = walk.oddities;
                     if reading.companies.is_empty() {
                         self.is_odd(reading, "it is empty".to_owned());
@@ -232,13 +234,13 @@ impl Directory {
     async fn page(
         &self,
         accounting: &Accounting,
-        page: PageAsk,
+        page: PageRequest,
         reading: &Reading,
     ) -> Result<Page<Company>, Failure> {
         let mut backoff = Backoff::new(AGAIN, reading.begun_at.unsigned_abs());
         let mut failures = 0_u32;
         loop {
-            let read = accounting.companies(page, &Ask::within(Priority::Repair, PAGE_LIMIT)).await;
+            let read = accounting.companies(page, &CallOptions::within(Priority::Repair, PAGE_LIMIT)).await;
             let error = match read {
                 Ok(page) => return Ok(page),
                 Err(error) => error,

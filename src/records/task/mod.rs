@@ -441,9 +441,9 @@ mod tests {
         };
         for (asked, count) in [
             (Ok(()), 1),
-            (error(Some(404), api::Cause::NotFound { by: api::By::Api }), 2),
+            (error(Some(404), api::Cause::NotFound { by: api::AnsweredBy::Api }), 2),
             (error(Some(503), api::Cause::Server { again: None }), 2),
-            (error(Some(403), api::Cause::Forbidden { by: api::By::Api }), 2),
+            (error(Some(403), api::Cause::Forbidden { by: api::AnsweredBy::Api }), 2),
             (error(None, api::Cause::Unaddressable), 2),
         ] {
             answers.note(&asked);

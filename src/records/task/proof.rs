@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use model::{AccountingResource, CompanyId, RecordId};
-use provider::api::{self, Ask, By, Reach};
+use provider::api::{self, AnsweredBy, CallOptions, Reach};
 
 use super::Shared;
 use crate::records::{
@@ -72,7 +72,7 @@ pub(super) fn neighbors(
 }
 
 /// What an answer is like, without what differs from request to request.
-fn kind(error: &api::Error) -> (Option<u16>, Option<By>, Option<char>) {
+fn kind(error: &api::Error) -> (Option<u16>, Option<AnsweredBy>, Option<char>) {
     let first = error.excerpt.as_deref().and_then(|words| words.trim_start().chars().next());
     // JSON, a page, or text.
     let first = first.map(|first| if matches!(first, '{' | '[' | '<') { first } else { 'a' });
@@ -100,10 +100,10 @@ impl Shared {
         error: api::Error,
         asked_at: Instant,
         known: Option<impl Future<Output = Result<Vec<(CompanyId, RecordId)>, fence::Error>>>,
-        ask: &Ask,
+        ask: &CallOptions,
     ) -> (api::Error, bool) {
         let resource = subject.resource;
-        let by_gateway = error.missing() == Some(By::Gateway);
+        let by_gateway = error.missing() == Some(AnsweredBy::Gateway);
         // The gateway may have lost a path that it knew before: only an answer of just now or later speaks against that.
         let recent = self.source.enrich.retry_max;
         let is_served = self
@@ -142,7 +142,9 @@ impl Shared {
     /// A record is not there, and nothing proves that the API says so: a person is told, now and then.
     pub(super) fn warn_unproved(&self, subject: &Subject, error: &api::Error, path_answers: bool) {
         let Some(by) = error.missing() else { return };
-        if (by == By::Api && path_answers) || !is_time(&self.proofs.warned, subject.resource, WARN_EVERY) {
+        if (by == AnsweredBy::Api && path_answers)
+            || !is_time(&self.proofs.warned, subject.resource, WARN_EVERY)
+        {
             return;
         }
         tracing::warn!(

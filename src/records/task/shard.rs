@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use base::{failpoint, metrics, retry::Chain};
 use kafka::Start;
 use model::{AccountingResource, Key, List, Origin, Stamp};
-use provider::api::{self, Ask};
+use provider::api::{self, CallOptions};
 
 use super::{
     Shared,
@@ -288,7 +288,8 @@ impl Shard {
         let looks = is_delete && shared.may_prove(subject.resource);
         let known = looks.then(|| proof::neighbors(&self.shelf, &subject));
         async move {
-            let (asked_at, ask) = (Instant::now(), Ask { trace, ..Ask::within(priority, READ_LIMIT) });
+            let (asked_at, ask) =
+                (Instant::now(), CallOptions { trace, ..CallOptions::within(priority, READ_LIMIT) });
             let accounting = &shared.accounting;
             let read = accounting.record(subject.resource, subject.context(), &subject.id, &ask).await;
             let (read, is_proved) = match read {

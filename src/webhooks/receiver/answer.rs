@@ -6,7 +6,7 @@ use axum::{body::Body, response::Response};
 use http::{HeaderValue, StatusCode, Version, header};
 
 use base::metrics::Refusal;
-use server::Last;
+use server::CloseAfter;
 
 /// Most that is added to `Retry-After`, in seconds.
 const SPREAD: u64 = 2;
@@ -57,7 +57,7 @@ pub(super) fn refused(
         Refusal::Slow => empty(StatusCode::REQUEST_TIMEOUT),
     };
     if ends {
-        response.extensions_mut().insert(Last);
+        response.extensions_mut().insert(CloseAfter);
     }
     // HTTP/2 has no such header; there a rest ends its stream.
     if (rest || ends) && version < Version::HTTP_2 {

@@ -15,8 +15,8 @@ use base::{
 use model::{InvoicingHook, Target, WebhookId};
 use provider::{
     api::{
-        Accounting, Acted, Ask, By, Cause, Changed, Error, Invoicing, Operation, Priority, Reach,
-        Subscription, Webhook, invoicing,
+        Accounting, Acted, AnsweredBy, CallOptions, Cause, Error, Invoicing, Operation, Priority, Reach,
+        SubscribeRequest, UrlChange, Webhook, invoicing,
     },
     auth::Area,
 };
@@ -80,7 +80,7 @@ impl Calls {
 
     /// Makes a call, which ends by then.
     pub(super) async fn make(&self, call: &Call, end: Instant) -> (Outcome, Option<Stop>) {
-        let ask = Ask { priority: Priority::Webhook, end, trace: None };
+        let ask = CallOptions { priority: Priority::Webhook, deadline: end, trace: None };
         let made = match is_invoicing(call) {
             true => self.invoicing(call, &ask).await,
             false => self.accounting(call, &ask).await,
@@ -105,7 +105,7 @@ impl Calls {
         is_invoicing(call) && self.source.accounting.is_some()
     }
 
-    async fn accounting(&self, call: &Call, ask: &Ask) -> Result<Outcome, Trouble> {
+    async fn accounting(&self, call: &Call, ask: &CallOptions) -> Result<Outcome, Trouble> {
         let Some(api) = &self.accounting else {
             return Err(unable("the connector names no provider to ask"));
         };
@@ -116,7 +116,7 @@ impl Calls {
             Call::Identify { resource, id } => seen(api.webhook(*resource, &webhook_id(id)?, ask).await?),
             Call::Subscribe(one) => {
                 let resource = resource(one)?;
-                let subscription = Subscription {
+                let subscription = SubscribeRequest {
                     application: one.registered_name(),
                     url: one.url.clone(),
                     secret: self.secret(one)?,
@@ -127,16 +127,16 @@ impl Calls {
             Call::Read(one) => seen(api.webhook(resource(one)?, &id_of(one)?, ask).await?),
             Call::Enable(one) => done(api.set_enabled(resource(one)?, &id_of(one)?, true, ask).await?),
             Call::Move(one) => match api.change_url(resource(one)?, &id_of(one)?, &one.url, ask).await? {
-                Changed::Operation(operation) => done(operation),
-                Changed::Webhook(webhook) => seen(*webhook),
-                Changed::Nothing => Outcome::Done { state: None, id: None, errors: Vec::new() },
+                UrlChange::Operation(operation) => done(operation),
+                UrlChange::Webhook(webhook) => seen(*webhook),
+                UrlChange::Nothing => Outcome::Done { state: None, id: None, errors: Vec::new() },
             },
             Call::Delete(one) => done(api.delete_webhook(resource(one)?, &id_of(one)?, ask).await?),
             Call::List { .. } => return Err(unable("accounting webhooks cannot be listed")),
         })
     }
 
-    async fn invoicing(&self, call: &Call, ask: &Ask) -> Result<Outcome, Trouble> {
+    async fn invoicing(&self, call: &Call, ask: &CallOptions) -> Result<Outcome, Trouble> {
         let Some(api) = &self.invoicing else {
             return Err(unable(
                 "the invoicing API cannot be asked: name a hook in invoicing.hooks and set invoicing.login.mail and \
@@ -242,7 +242,7 @@ fn listed(hook: invoicing::Hook) -> Listed {
 
 /// What a failed call means for what was asked for.
 fn outcome(call: &Call, error: &Error) -> Outcome {
-    if let Cause::NotFound { by: By::Api } | Cause::Gone { by: By::Api } = error.cause {
+    if let Cause::NotFound { by: AnsweredBy::Api } | Cause::Gone { by: AnsweredBy::Api } = error.cause {
         return Outcome::Gone;
     }
     let is_refused = matches!(error.cause, Cause::Refused) && error.acted == Acted::No;
@@ -333,9 +333,9 @@ mod tests {
     fn only_the_api_itself_can_say_that_something_is_gone() {
         let meant = |cause| outcome(&Call::List { planned: 0 }, &error(cause, Acted::No));
 
-        assert_eq!(meant(Cause::Gone { by: By::Api }), Outcome::Gone);
-        assert_eq!(meant(Cause::NotFound { by: By::Api }), Outcome::Gone);
-        for by in [By::Gateway, By::Unknown] {
+        assert_eq!(meant(Cause::Gone { by: AnsweredBy::Api }), Outcome::Gone);
+        assert_eq!(meant(Cause::NotFound { by: AnsweredBy::Api }), Outcome::Gone);
+        for by in [AnsweredBy::Gateway, AnsweredBy::Unknown] {
             assert!(
                 matches!(meant(Cause::NotFound { by }), Outcome::Failed { refused: false, .. }),
                 "{by:?}"

@@ -8,56 +8,61 @@ use base::retry::Retry;
 use model::{Account, AccountingResource, Company, CompanyId, Customer, RecordId};
 
 use super::{
-    Ask, Cut, Error, Page, PageAsk,
+    CallOptions, Error, Page, PageRequest, ReadTimes,
     address::Context,
     body,
     call::Call,
-    error::{By, Cause},
+    error::{AnsweredBy, Cause},
     paging,
-    request::Caller,
+    request::AreaClient,
 };
 
 /// The accounting API with one grant.
 #[derive(Debug, Clone)]
-pub struct Accounting(pub(super) Caller);
+pub struct Accounting(pub(super) AreaClient);
 
-/// A record as it was read.
+/// A record as the provider returned it.
 #[derive(Debug, Clone)]
 pub struct Document {
-    /// One JSON object, to the byte.
+    /// One JSON object, byte for byte.
     pub json: Bytes,
     /// When it was read.
-    pub cut: Cut,
+    pub times: ReadTimes,
 }
 
 impl Accounting {
-    /// A page of the companies of the grant.
-    pub async fn companies(&self, page: PageAsk, ask: &Ask) -> Result<Page<Company>, Error> {
+    /// A page of the grant's companies.
+    pub async fn companies(&self, page: PageRequest, options: &CallOptions) -> Result<Page<Company>, Error> {
         let path = AccountingResource::Companies.path();
-        let numbered = |page| self.companies_numbered(page, ask);
-        paging::first_page::read(&self.0.core.learnt, &path, page, numbered, numbered).await
+        let numbered = |page| self.companies_numbered(page, options);
+        paging::first_page::read(&self.0.core.quirks, &path, page, numbered, numbered).await
     }
 
-    /// A page of the companies by the provider's own number.
-    pub async fn companies_numbered(&self, page: PageAsk, ask: &Ask) -> Result<Page<Company>, Error> {
-        let known = self.0.core.learnt.facts.lock().none_for_companies;
+    /// A page of companies by the provider's own page number.
+    pub async fn companies_numbered(
+        &self,
+        page: PageRequest,
+        options: &CallOptions,
+    ) -> Result<Page<Company>, Error> {
+        let known = self.0.core.quirks.facts.lock().none_for_companies;
         let none = known.unwrap_or(false);
-        match self.companies_with(none, page, ask).await {
-            // Page 0 is asked for once page 1 was answered, and may be refused for its number.
+        let read = async |none| {
+            let context = if none { Context::None } else { Context::Absent };
+            let read = self
+                .numbered(AccountingResource::Companies, context, page, options, &Company::from_json)
+                .await;
+            if read.is_ok() {
+                self.0.core.quirks.facts.lock().none_for_companies = Some(none);
+            }
+            read
+        };
+        match read(none).await {
+            // Page 0 is read only after page 1 was answered, and may be rejected for its number.
             Err(error) if page.number > 0 && may_be_about_context(&error, known.is_some()) => {
-                let second = self.companies_with(!none, page, ask).await;
-                if second.is_ok() {
-                    self.0.core.learnt.facts.lock().none_for_companies = Some(!none);
-                }
-                // If neither is taken, what was refused first is what is wrong.
-                second.map_err(|other| if other.status == error.status { error } else { other })
+                // If both fail, the first refusal is the relevant one.
+                read(!none).await.map_err(|other| if other.status == error.status { error } else { other })
             }
-            first => {
-                if first.is_ok() {
-                    self.0.core.learnt.facts.lock().none_for_companies = Some(none);
-                }
-                first
-            }
+            first => first,
         }
     }
 
@@ -65,92 +70,92 @@ impl Accounting {
     pub async fn customers(
         &self,
         company: &CompanyId,
-        page: PageAsk,
-        ask: &Ask,
+        page: PageRequest,
+        options: &CallOptions,
     ) -> Result<Page<Customer>, Error> {
-        self.list(AccountingResource::Customers, company, page, ask, Customer::from_json).await
+        self.list(AccountingResource::Customers, company, page, options, Customer::from_json).await
     }
 
-    /// A page of a company's accounts; templates have no id.
+    /// A page of a company's accounts. Templates have no id.
     pub async fn accounts(
         &self,
         company: &CompanyId,
-        page: PageAsk,
-        ask: &Ask,
+        page: PageRequest,
+        options: &CallOptions,
     ) -> Result<Page<Account>, Error> {
-        self.list(AccountingResource::Accounts, company, page, ask, Account::from_json).await
+        self.list(AccountingResource::Accounts, company, page, options, Account::from_json).await
     }
 
-    /// A record by its id; of no company where it belongs to none. A company's own record is read with the form of `context` that
-    /// the provider takes, so `company` does not count for it.
+    /// A record by its id; `company` is `None` for records without one, and is ignored for a company's own record, which uses the
+    /// `context` that the provider accepts.
     ///
     /// # Errors
-    /// See [`Error`]. A 404 or 410 on a path that has answered with a record before is the API's own, whatever its body says, unless
-    /// that is the gateway's.
+    /// See [`Error`]. On a path that has returned a record before, a 404 or 410 of unknown origin counts as the API's.
     pub async fn record(
         &self,
         resource: AccountingResource,
         company: Option<&CompanyId>,
         id: &RecordId,
-        ask: &Ask,
+        options: &CallOptions,
     ) -> Result<Document, Error> {
         let read = if resource == AccountingResource::Companies {
-            self.company(id, ask).await
+            self.company(id, options).await
         } else {
             let context = company.map_or(Context::None, |company| Context::Company(company.as_str()));
-            self.record_with(resource, context, id, ask).await
+            self.record_with(resource, context, id, options).await
         };
         match read {
             Ok(record) => {
                 let answered = (Instant::now(), company.cloned(), id.clone());
-                self.0.core.learnt.facts.lock().paths.insert(resource, answered);
+                self.0.core.quirks.facts.lock().paths.insert(resource, answered);
                 Ok(record)
             }
-            Err(error) if error.missing() == Some(By::Unknown) && self.answered_at(resource).is_some() => {
+            Err(error)
+                if error.missing() == Some(AnsweredBy::Unknown) && self.answered_at(resource).is_some() =>
+            {
                 Err(error.by_api())
             }
             Err(error) => Err(error),
         }
     }
 
-    /// When the by-id path of a resource last answered with a record, since this worker started.
+    /// When the by-id path of a resource last returned a record, since this worker started.
     pub fn answered_at(&self, resource: AccountingResource) -> Option<Instant> {
-        self.0.core.learnt.facts.lock().paths.get(&resource).map(|(at, ..)| *at)
+        self.0.core.quirks.facts.lock().paths.get(&resource).map(|(at, ..)| *at)
     }
 
-    /// The record that the by-id path of a resource last answered with, since this worker started, and its company.
+    /// The last record that the by-id path of a resource returned, since this worker started, with its company.
     pub fn last_record(&self, resource: AccountingResource) -> Option<(Option<CompanyId>, RecordId)> {
-        let facts = self.0.core.learnt.facts.lock();
+        let facts = self.0.core.quirks.facts.lock();
         facts.paths.get(&resource).map(|(_, company, id)| (company.clone(), id.clone()))
     }
 
-    /// A company by its id, with the form of `context` that has worked before. A refusal that may be about it leads to the other
-    /// forms, once.
-    async fn company(&self, id: &RecordId, ask: &Ask) -> Result<Document, Error> {
+    /// A company by its id, with the `context` that worked before. If a refusal may be about the context, the others are tried
+    /// once.
+    async fn company(&self, id: &RecordId, options: &CallOptions) -> Result<Document, Error> {
         let resource = AccountingResource::Companies;
-        let known = self.0.core.learnt.facts.lock().company_context;
+        let known = self.0.core.quirks.facts.lock().company_context;
         let first = known.unwrap_or_default();
         let forms = Context::of_company(id.as_str());
-        let mut refused = match self.record_with(resource, forms[first], id, ask).await {
-            Err(error) if may_be_about_context(&error, known.is_some()) => error,
-            read => {
-                if read.is_ok() {
-                    self.0.core.learnt.facts.lock().company_context = Some(first);
-                }
-                return read;
+        let read = async |form: usize| {
+            let read = self.record_with(resource, forms[form], id, options).await;
+            if read.is_ok() {
+                self.0.core.quirks.facts.lock().company_context = Some(form);
             }
+            read
         };
-        for (form, context) in forms.into_iter().enumerate().filter(|(form, _)| *form != first) {
-            match self.record_with(resource, context, id, ask).await {
-                Ok(record) => {
-                    self.0.core.learnt.facts.lock().company_context = Some(form);
-                    return Ok(record);
-                }
-                // This form is a guess and may be refused for that alone, so the first refusal stands unless a retry can help.
+        let mut refused = match read(first).await {
+            Err(error) if may_be_about_context(&error, known.is_some()) => error,
+            read => return read,
+        };
+        for form in (0..forms.len()).filter(|form| *form != first) {
+            match read(form).await {
+                Ok(record) => return Ok(record),
+                // This context is a guess, so the first refusal stands unless a retry can help.
                 Err(error) if !may_be_about_context(&error, false) => {
                     return Err(if error.retry() == Retry::Never { refused } else { error });
                 }
-                // The first refusal counts, unless it is about the request and this one is about the record.
+                // The first refusal stands, unless it is about the request and this one is about the record.
                 Err(error) => {
                     if known.is_none() && refused.status == Some(400) && error.missing().is_some() {
                         refused = error;
@@ -166,53 +171,48 @@ impl Accounting {
         resource: AccountingResource,
         context: Context<'_>,
         id: &RecordId,
-        ask: &Ask,
+        options: &CallOptions,
     ) -> Result<Document, Error> {
         let call = self.0.call(Method::GET, format!("{}/{{id}}", resource.path()));
         let call = Call { id: id.as_str().into(), context, ..call };
         self.0
             .core
-            .call(&call, ask, |answer| {
-                Ok(Document { json: body::object(answer.documented()?)?, cut: answer.cut })
+            .call(&call, options, |answer| {
+                Ok(Document { json: body::object(answer.documented()?)?, times: answer.times })
             })
             .await
     }
 
-    async fn companies_with(&self, none: bool, page: PageAsk, ask: &Ask) -> Result<Page<Company>, Error> {
-        let context = if none { Context::None } else { Context::Absent };
-        self.numbered(AccountingResource::Companies, context, page, ask, &Company::from_json).await
-    }
-
-    /// A page of a list of a company.
+    /// A page of a company's list.
     async fn list<T>(
         &self,
         resource: AccountingResource,
         company: &CompanyId,
-        page: PageAsk,
-        ask: &Ask,
+        page: PageRequest,
+        options: &CallOptions,
         row: fn(&[u8], &CompanyId) -> Result<T, model::Error>,
     ) -> Result<Page<T>, Error> {
         let (context, row) = (Context::Company(company.as_str()), |json: &[u8]| row(json, company));
-        let numbered = |page| self.numbered(resource, context, page, ask, &row);
-        paging::first_page::read(&self.0.core.learnt, &resource.path(), page, numbered, numbered).await
+        let numbered = |page| self.numbered(resource, context, page, options, &row);
+        paging::first_page::read(&self.0.core.quirks, &resource.path(), page, numbered, numbered).await
     }
 
-    /// A page by the provider's own number.
+    /// A page by the provider's own page number.
     async fn numbered<T>(
         &self,
         resource: AccountingResource,
         context: Context<'_>,
-        page: PageAsk,
-        ask: &Ask,
+        page: PageRequest,
+        options: &CallOptions,
         row: &impl Fn(&[u8]) -> Result<T, model::Error>,
     ) -> Result<Page<T>, Error> {
         let call = Call { query: page.query(&[]), context, ..self.0.call(Method::GET, resource.path()) };
-        self.0.core.call(&call, ask, |answer| paging::read_page(answer, page, row)).await
+        self.0.core.call(&call, options, |answer| paging::read_page(answer, page, row)).await
     }
 }
 
-/// Whether the company list, or a company, may have been refused for its `context`. How the provider says so is not documented, so
-/// until one form has worked it may be any answer that is not certainly about something else.
+/// Whether a refusal may be about `context`. The provider does not document how it says so, so until one context has worked this
+/// may be any answer that is not clearly about something else.
 fn may_be_about_context(error: &Error, known: bool) -> bool {
     let elsewhere = matches!(
         error.cause,

@@ -1,4 +1,4 @@
-//! What goes into the address and the `context` of a request: opaque texts, encoded.
+//! Paths, queries and the `context` header of requests. Their values are opaque texts, which are encoded.
 
 use std::fmt::Write as _;
 
@@ -8,27 +8,27 @@ use serde_json::json;
 
 use super::error::Cause;
 
-/// What a request's `context` says.
+/// The `context` header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Context<'a> {
-    /// Nothing: it is not sent.
+    /// Not sent.
     Absent,
-    /// `none`.
+    /// The value `none`.
     None,
     /// A company, by its correlation id.
     Company(&'a str),
 }
 
 impl<'a> Context<'a> {
-    /// The forms that a read of a company by its id may want, in the order they are tried. The document names the first for reads
-    /// after an event; other material names `none` for what belongs to no company.
+    /// Contexts to try for reading a company by its id, in this order. The API document names the first for reads after an event;
+    /// other material names `none` for records that belong to no company.
     pub(super) const fn of_company(company: &'a str) -> [Self; 3] {
         [Self::Company(company), Self::None, Self::Absent]
     }
 }
 
 impl Context<'_> {
-    /// The header's value.
+    /// The header value.
     pub(super) fn header(self) -> Result<Option<HeaderValue>, Cause> {
         let text = match self {
             Self::Absent => return Ok(None),
@@ -39,18 +39,18 @@ impl Context<'_> {
     }
 }
 
-/// An id as one segment of a path.
+/// An id as one path segment.
 pub(super) fn segment(id: &str) -> Result<String, Cause> {
-    // However they are written, every parser of addresses takes them for a step up or none at all.
+    // URL parsers resolve these as path steps, in every spelling.
     if matches!(id, "" | "." | "..") { Err(Cause::Unaddressable) } else { Ok(encoded(id)) }
 }
 
-/// A query of these parameters, with its question mark.
+/// A query with its question mark; empty without parameters.
 pub(super) fn query<'a>(parameters: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
     let mut query = String::new();
     for (name, value) in parameters {
         query.push(if query.is_empty() { '?' } else { '&' });
-        // `%20` and not `+`: a plus is a space to some and a plus to others.
+        // `%20`, because servers disagree on whether `+` is a space.
         query.push_str(&format!("{}={}", encoded(name), encoded(value)));
     }
     query
@@ -61,7 +61,7 @@ fn encoded(text: &str) -> String {
     utf8_percent_encode(text, ENCODED).to_string()
 }
 
-/// JSON as a header can carry it. What is not ASCII stands only inside texts, where it may be escaped.
+/// JSON in ASCII, for a header. Other characters occur only inside strings, where JSON can escape them.
 fn ascii(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for character in json.chars() {
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_context_is_json_in_ascii_that_reads_back_as_the_company() {
+    fn a_context_is_ascii_json_of_the_company() {
         for id in ["a", "x:7:CM:0f-1", "quo\"te\\", "compañía", "😀\u{7f}\n", "{}", "none"] {
             let header = Context::Company(id).header().unwrap().unwrap();
 
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_keeps_its_values_apart() {
+    fn a_query_encodes_its_values() {
         assert_eq!(query([]), "");
         assert_eq!(
             query([("pageNumber", "1"), ("filter", "lastUpdate gt 2024-01-01 & x='a+b'")]),

@@ -1,4 +1,4 @@
-//! Bodies of answers: JSON as the endpoints promise it, and of errors a few words that give nothing away.
+//! Response bodies: JSON as the endpoints document it, and redacted excerpts of error bodies.
 
 use bytes::{Bytes, BytesMut};
 use regex::Regex;
@@ -15,16 +15,16 @@ use model::{QUOTE_LIMIT, is_printable};
 
 use super::error::Cause;
 
-/// How much of an error's body is looked at.
-pub(super) const ERROR_BYTES: usize = 64 * 1024;
-/// How much of it an error shows.
-const SHOWN_CHARACTERS: usize = QUOTE_LIMIT;
-/// A shorter secret is not looked for: it would be found everywhere.
-const SHORTEST_SECRET: usize = 4;
-const MARK: &[u8] = b"\xEF\xBB\xBF";
+/// Bytes of an error body that are read.
+pub(super) const MAX_ERROR_BYTES: usize = 64 * 1024;
+/// Length of an excerpt.
+const MAX_EXCERPT_CHARS: usize = QUOTE_LIMIT;
+/// Shorter secrets are not redacted: they would match everywhere.
+const MIN_SECRET_LEN: usize = 4;
+const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
-/// Tokens, mail addresses, and what has the length of a GUID, of a key or of a signature.
-static PRIVATE: LazyLock<Option<Regex>> = LazyLock::new(|| {
+/// Tokens, mail addresses, and texts as long as a GUID, a key or a signature.
+static SECRET_PATTERNS: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let kinds = [
         r"eyJ[A-Za-z0-9_-]{5,}(?:\.[A-Za-z0-9_-]*){0,2}",
         r"(?i:bearer)\s+[A-Za-z0-9._~+/=-]{8,}",
@@ -36,18 +36,18 @@ static PRIVATE: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(&kinds.join("|")).ok()
 });
 
-/// The start of an error's body; as much as there is, if it breaks off.
+/// The start of an error body; what has arrived, if the connection breaks.
 pub(super) async fn read_start(mut response: Response) -> Bytes {
     let mut body = BytesMut::new();
-    while body.len() < ERROR_BYTES
+    while body.len() < MAX_ERROR_BYTES
         && let Ok(Some(chunk)) = response.chunk().await
     {
-        body.extend_from_slice(&chunk[..chunk.len().min(ERROR_BYTES - body.len())]);
+        body.extend_from_slice(&chunk[..chunk.len().min(MAX_ERROR_BYTES - body.len())]);
     }
     body.freeze()
 }
 
-/// Refuses an answer that says it is something else than JSON, as a proxy's page does. An empty one says nothing.
+/// Rejects a body that declares another type than JSON, such as a proxy's page. An empty body passes.
 pub(super) fn check_type(headers: &HeaderMap, body: &[u8]) -> Result<(), Cause> {
     let Some(kind) = headers.get(CONTENT_TYPE) else { return Ok(()) };
     let essence = kind.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
@@ -56,50 +56,50 @@ pub(super) fn check_type(headers: &HeaderMap, body: &[u8]) -> Result<(), Cause> 
     if json || is_empty(body) { Ok(()) } else { Err(Cause::NotJson) }
 }
 
-/// Whether there is nothing in it.
+/// Whether a body is empty or blank.
 pub(super) fn is_empty(body: &[u8]) -> bool {
-    without_mark(body).trim_ascii().is_empty()
+    without_bom(body).trim_ascii().is_empty()
 }
 
-/// The rows of a list. An empty body and `null` are lists without rows.
+/// The rows of a list. An empty body and `null` have none.
 pub(super) fn rows<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<Vec<T>, Cause> {
     if is_empty(body) { Ok(Vec::new()) } else { Ok(parse::<Option<_>>(body)?.unwrap_or_default()) }
 }
 
-/// The one object of an answer, as it was written.
+/// The only object of a body, byte for byte.
 pub(super) fn object(body: &Bytes) -> Result<Bytes, Cause> {
     let whole: &RawValue = parse(body)?;
     let text = whole.get().trim();
     if !text.starts_with('{') {
-        return Err(Cause::Malformed { what: "it is no JSON object".into() });
+        return Err(Cause::Malformed { what: "it is not a JSON object".into() });
     }
     Ok(body.slice_ref(text.as_bytes()))
 }
 
-/// An answer of this shape.
+/// A body of this shape.
 pub(super) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Cause> {
-    serde_json::from_slice(without_mark(body)).map_err(|error| malformed(&error))
+    serde_json::from_slice(without_bom(body)).map_err(|error| malformed(&error))
 }
 
-/// A member that may be `null`, which says as much as none.
+/// A member that may be `null`, which counts as missing.
 pub(super) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     member: D,
 ) -> Result<T, D::Error> {
     Ok(Option::deserialize(member)?.unwrap_or_default())
 }
 
-/// Some systems put a mark in front of UTF-8.
-pub(super) fn without_mark(body: &[u8]) -> &[u8] {
-    body.strip_prefix(MARK).unwrap_or(body)
+/// Some systems send a byte order mark before UTF-8.
+pub(super) fn without_bom(body: &[u8]) -> &[u8] {
+    body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body)
 }
 
-/// What an error's body says, in a few words on one line, with everything private hidden. Only its start is looked at.
+/// A redacted excerpt of an error body, on one line.
 pub(super) fn excerpt(body: &[u8], secrets: &[&Secret]) -> Option<Box<str>> {
-    let body = without_mark(body);
-    let start = &body[..body.len().min(ERROR_BYTES)];
+    let body = without_bom(body);
+    let start = &body[..body.len().min(MAX_ERROR_BYTES)];
     let words = match serde_json::from_slice::<Value>(start) {
         Ok(value) => sentence(&value)?.to_owned(),
-        // In JSON that cannot be read a secret may be written with escapes, and would not be found.
+        // Truncated JSON may hold an escaped secret, which the redaction would miss.
         Err(_)
             if start.trim_ascii_start().first().is_some_and(|first| matches!(first, b'{' | b'[' | b'"')) =>
         {
@@ -107,22 +107,22 @@ pub(super) fn excerpt(body: &[u8], secrets: &[&Secret]) -> Option<Box<str>> {
         }
         Err(_) => without_tags(&String::from_utf8_lossy(whole_words(body, start))),
     };
-    shown(&words, secrets)
+    cleaned_excerpt(&words, secrets)
 }
 
-/// Words of the provider, on one line and short, with everything private hidden.
-pub(super) fn shown(words: &str, secrets: &[&Secret]) -> Option<Box<str>> {
-    // Hidden first and cut then: half a secret is not found.
+/// A redacted excerpt of a text, on one line.
+pub(super) fn cleaned_excerpt(words: &str, secrets: &[&Secret]) -> Option<Box<str>> {
+    // Redact before cutting: half a secret would not be found.
     let hidden = hide(words, secrets);
     let words = hidden.split(|character: char| character.is_whitespace() || !is_printable(character));
     let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
-    let line: String = words.join(" ").chars().take(SHOWN_CHARACTERS).collect();
+    let line: String = words.join(" ").chars().take(MAX_EXCERPT_CHARS).collect();
     (!line.is_empty()).then(|| line.into())
 }
 
-/// The start of a body, without the word that it was cut in: half a secret is not found.
+/// The start of a body without its last, cut word: half a secret would not be found.
 fn whole_words<'a>(body: &[u8], start: &'a [u8]) -> &'a [u8] {
-    if body.len() <= start.len() && start.len() < ERROR_BYTES {
+    if body.len() <= start.len() && start.len() < MAX_ERROR_BYTES {
         return start;
     }
     let end = start.iter().rposition(|byte| byte.is_ascii_whitespace() || *byte == b'<');
@@ -132,21 +132,21 @@ fn whole_words<'a>(body: &[u8], start: &'a [u8]) -> &'a [u8] {
 fn hide<'a>(words: &'a str, secrets: &[&Secret]) -> Cow<'a, str> {
     let mut hidden = Cow::Borrowed(words);
     for secret in secrets {
-        // A token may stand there without the word before it.
+        // The response may repeat the token without its scheme.
         for part in [secret.reveal(), secret.reveal().trim_start_matches("Bearer ")] {
-            if part.len() >= SHORTEST_SECRET && hidden.contains(part) {
+            if part.len() >= MIN_SECRET_LEN && hidden.contains(part) {
                 hidden = Cow::Owned(hidden.replace(part, HIDDEN));
             }
         }
     }
-    match &*PRIVATE {
+    match &*SECRET_PATTERNS {
         Some(private) => Cow::Owned(private.replace_all(&hidden, HIDDEN).into_owned()),
-        // A pattern of ours that is none is a mistake; then nothing is shown at all.
+        // The pattern is a constant; if it did not compile, show nothing.
         None => Cow::Borrowed(HIDDEN),
     }
 }
 
-/// The sentence for people in an error: `message`, wherever it stands, else the first text of all.
+/// The message of an error: the first `message` anywhere, else the first string.
 fn sentence(value: &Value) -> Option<&str> {
     fn find<'a>(
         value: &'a Value,
@@ -156,7 +156,7 @@ fn sentence(value: &Value) -> Option<&str> {
         match value {
             Value::String(text) if wanted(name) && !text.trim().is_empty() => Some(text),
             Value::Object(members) => {
-                // What stands here comes before what stands deeper.
+                // Strings of this level before deeper ones.
                 let (texts, others): (Vec<_>, Vec<_>) =
                     members.iter().partition(|(_, value)| value.is_string());
                 texts.into_iter().chain(others).find_map(|(name, value)| find(value, wanted, Some(name)))
@@ -169,7 +169,7 @@ fn sentence(value: &Value) -> Option<&str> {
     find(value, &named, None).or_else(|| find(value, &|_| true, None))
 }
 
-/// The text of a page.
+/// The text of an HTML page.
 fn without_tags(page: &str) -> String {
     let mut parts = page.split('<');
     let before = parts.next().into_iter();
@@ -177,13 +177,13 @@ fn without_tags(page: &str) -> String {
     before.chain(behind_tags).collect::<Vec<_>>().join(" ")
 }
 
-/// Where it went wrong. The parser's own words may quote the body.
+/// The position of a parse error. The parser's own message may quote the body.
 fn malformed(error: &serde_json::Error) -> Cause {
     let (line, column) = (error.line(), error.column());
     let what = match error.classify() {
         serde_json::error::Category::Eof => "the JSON ends too early",
-        serde_json::error::Category::Data => "a member is of another type",
-        serde_json::error::Category::Syntax | serde_json::error::Category::Io => "it is no JSON",
+        serde_json::error::Category::Data => "a member has another type",
+        serde_json::error::Category::Syntax | serde_json::error::Category::Io => "it is not JSON",
     };
     Cause::Malformed { what: format!("{what}, at line {line} column {column}") }
 }
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_body_null_and_an_empty_array_are_lists_without_rows() {
+    fn empty_bodies_null_and_empty_arrays_have_no_rows() {
         for body in ["", "  \n", "null", "[]", "\u{feff}[]", "\u{feff}"] {
             assert!(rows::<&RawValue>(body.as_bytes()).unwrap().is_empty(), "{body:?}");
         }
@@ -202,12 +202,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_is_told_by_its_place_and_never_by_its_words() {
+    fn a_parse_error_names_the_position_and_never_the_body() {
         for (body, what) in [
             (r#"[{"a":"hunter2"},"#, "the JSON ends too early"),
             (r#"{"a":"hunter2"}"#, "another type"),
-            ("hunter2", "it is no JSON"),
-            ("<html>hunter2</html>", "it is no JSON"),
+            ("hunter2", "it is not JSON"),
+            ("<html>hunter2</html>", "it is not JSON"),
         ] {
             let error = rows::<&RawValue>(body.as_bytes()).unwrap_err().to_string();
 
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_kept_to_the_byte_and_anything_else_refused() {
+    fn an_object_keeps_its_bytes_and_other_json_is_rejected() {
         let body = Bytes::from_static(b"\xEF\xBB\xBF { \"a\" : 1.50 }\n");
 
         assert_eq!(object(&body).unwrap(), "{ \"a\" : 1.50 }");
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_says_it_is_html_is_no_answer_and_an_empty_one_says_nothing() {
+    fn an_html_page_is_rejected_and_an_empty_body_is_not() {
         let headers = |kind: &str| [(CONTENT_TYPE, kind.parse().unwrap())].into_iter().collect::<HeaderMap>();
 
         for kind in
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn an_excerpt_is_the_sentence_for_people_wherever_it_stands() {
+    fn an_excerpt_is_the_message_at_any_depth() {
         for (body, expected) in [
             (r#"{"ok":false,"httpCode":422,"message":"Duplicate code"}"#, Some("Duplicate code")),
             (r#"{"responseState":0,"errors":[{"code":"X","message":"url is wrong"}]}"#, Some("url is wrong")),
@@ -261,26 +261,26 @@ mod tests {
     }
 
     #[test]
-    fn only_the_start_of_a_long_page_is_looked_at_and_no_half_of_a_word() {
+    fn an_excerpt_reads_only_the_start_and_no_cut_word() {
         let secret = Secret::new("a-secret-of-ours");
-        let long = "<br>".repeat(ERROR_BYTES / 4 - 2) + "a-secret-of-ours and more";
+        let long = "<br>".repeat(MAX_ERROR_BYTES / 4 - 2) + "a-secret-of-ours and more";
         assert_eq!(excerpt(long.as_bytes(), &[&secret]), None);
 
-        let late = " ".repeat(ERROR_BYTES) + "late words";
+        let late = " ".repeat(MAX_ERROR_BYTES) + "late words";
         assert_eq!(excerpt(late.as_bytes(), &[]), None);
-        let words = "a b ".repeat(ERROR_BYTES);
-        assert_eq!(excerpt(words.as_bytes(), &[]).unwrap().chars().count(), SHOWN_CHARACTERS);
+        let words = "a b ".repeat(MAX_ERROR_BYTES);
+        assert_eq!(excerpt(words.as_bytes(), &[]).unwrap().chars().count(), MAX_EXCERPT_CHARS);
     }
 
     #[test]
-    fn an_excerpt_is_short_and_shows_no_secret_even_where_it_is_cut() {
+    fn a_cut_excerpt_shows_no_part_of_a_secret() {
         let secrets = [&Secret::new("Bearer abc.def"), &Secret::new("pässword")];
         let long = "x y ".repeat(48) + "tok: abc.def pässword";
 
-        let shown = excerpt(long.as_bytes(), &secrets).unwrap();
+        let cleaned_excerpt = excerpt(long.as_bytes(), &secrets).unwrap();
 
-        assert_eq!(shown.chars().count(), SHOWN_CHARACTERS);
-        assert!(shown.ends_with("tok: [hi"), "{shown}");
+        assert_eq!(cleaned_excerpt.chars().count(), MAX_EXCERPT_CHARS);
+        assert!(cleaned_excerpt.ends_with("tok: [hi"), "{cleaned_excerpt}");
         for private in [
             "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln",
             "eyJhbGciOiJSUzI1NiJ9",

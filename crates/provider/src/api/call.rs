@@ -1,4 +1,4 @@
-//! What a request asks for, in whose name, and the answer to it.
+//! A request before it is sent, its credentials, and the response to it.
 
 use std::borrow::Cow;
 
@@ -9,57 +9,57 @@ use serde_json::Value;
 use base::{metrics::ApiArea, secret::Secret};
 
 use super::{
-    Cut,
+    ReadTimes,
     address::{self, Context},
     body,
     error::{Acted, Cause, Endpoint, Error},
 };
 use crate::auth::Tokens;
 
-/// What is asked for.
+/// A request to one endpoint.
 pub(super) struct Call<'a> {
     pub(super) area: ApiArea,
     pub(super) method: Method,
-    /// Below the base address, with `{id}` where the id goes: errors show it so.
+    /// Path below the base URL, with `{id}` for the id, as errors show it.
     pub(super) path: Cow<'static, str>,
-    /// The text for `{id}`, not encoded.
+    /// The id, not encoded.
     pub(super) id: Cow<'a, str>,
     /// Encoded, with its question mark; may be empty.
     pub(super) query: String,
     pub(super) context: Context<'a>,
     pub(super) authority: Authority<'a>,
     pub(super) body: Option<Value>,
-    /// Further secrets that an answer might repeat.
+    /// More secrets to redact from the response.
     pub(super) hide: Vec<&'a Secret>,
-    /// Through the proxy for what leaves under another address.
+    /// Whether it goes through the egress proxy.
     pub(super) egress: bool,
 }
 
-/// In whose name.
+/// Credentials of a request.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Authority<'a> {
-    /// With a token of this grant, and with another if it is refused.
+    /// A token of this grant, replaced once if it is rejected.
     Tokens(&'a dyn Tokens),
-    /// With this one alone: the value of `Authorization`, whole.
+    /// Only this value of `Authorization`.
     Given(&'a Secret),
-    /// Nobody's.
+    /// None.
     Nobody,
 }
 
-/// A success, read to its end.
+/// A successful response, read to its end.
 #[derive(Debug)]
-pub(super) struct Answer<'a> {
-    /// From 200 to 299.
+pub(super) struct ApiResponse<'a> {
+    /// 200 to 299.
     pub(super) status: u16,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
-    pub(super) cut: Cut,
-    /// What it may repeat and nobody may see.
+    pub(super) times: ReadTimes,
+    /// Secrets to redact where its text is shown.
     pub(super) secrets: Vec<&'a Secret>,
 }
 
-impl Answer<'_> {
-    /// The body of an endpoint that documents 200: a 204 is no empty list, a 206 no whole one.
+impl ApiResponse<'_> {
+    /// The body, for endpoints that document 200: a 204 is no empty list, and a 206 is incomplete.
     pub(super) fn documented(&self) -> Result<&Bytes, Cause> {
         match self.status {
             200 => self.json(),
@@ -69,7 +69,7 @@ impl Answer<'_> {
         }
     }
 
-    /// The body of an endpoint that documents no status.
+    /// The body, for endpoints that document no status.
     pub(super) fn json(&self) -> Result<&Bytes, Cause> {
         body::check_type(&self.headers, &self.body)?;
         Ok(&self.body)
@@ -77,17 +77,17 @@ impl Answer<'_> {
 }
 
 #[cfg(test)]
-impl Answer<'_> {
+impl ApiResponse<'_> {
     /// A 200 with this body.
     pub(super) fn of(body: &'static str) -> Self {
         let now = std::time::SystemTime::UNIX_EPOCH;
-        let cut = Cut { sent: now, answered: now, date: None, age: None };
-        Self { status: 200, headers: HeaderMap::new(), body: body.into(), cut, secrets: Vec::new() }
+        let times = ReadTimes { sent: now, answered: now, date: None, age: None };
+        Self { status: 200, headers: HeaderMap::new(), body: body.into(), times, secrets: Vec::new() }
     }
 }
 
 impl<'a> Call<'a> {
-    /// A call with neither id, query, context nor body.
+    /// A call without id, query, context and body.
     pub(super) fn new(
         area: ApiArea,
         method: Method,
@@ -108,7 +108,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Where it goes, below the base address.
+    /// Path and query below the base URL.
     pub(super) fn address(&self) -> Result<String, Cause> {
         let path = match self.path.split_once("{id}") {
             Some((before, after)) => format!("{before}{}{after}", address::segment(&self.id)?),
@@ -117,7 +117,7 @@ impl<'a> Call<'a> {
         Ok(path + &self.query)
     }
 
-    /// An error of this call before or instead of an answer.
+    /// An error before a response, or without one.
     pub(super) fn failed(&self, cause: Cause, acted: Acted) -> Error {
         let method = match self.method {
             Method::GET => "GET",
@@ -130,7 +130,7 @@ impl<'a> Call<'a> {
         Error { endpoint, status: None, cause, excerpt: None, acted, in_company: self.company().is_some() }
     }
 
-    /// Whose budget it counts in.
+    /// The company whose budget it uses.
     pub(super) fn company(&self) -> Option<&'a str> {
         if let Context::Company(company) = self.context { Some(company) } else { None }
     }

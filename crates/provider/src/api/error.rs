@@ -1,4 +1,4 @@
-//! Why a call gave nothing, and what may be done about it.
+//! Errors of API calls, and whether a retry can help.
 
 use std::{borrow::Cow, fmt, time::Duration};
 
@@ -8,75 +8,73 @@ use base::{
 };
 use model::Quote;
 
-use crate::auth;
+use crate::auth::{self, http::ClientSetupError};
 
-/// A call that did not give what was asked for.
+/// A failed call.
 #[derive(Debug, thiserror::Error)]
 #[error("{endpoint}{}{}", answered(*status), quoted(excerpt.as_deref()))]
 pub struct Error {
-    /// What was called.
+    /// The endpoint.
     pub endpoint: Endpoint,
-    /// What the provider answered, if it did.
+    /// Status of the response, if there was one.
     pub status: Option<u16>,
-    /// Why that is not enough.
+    /// Why the call failed.
     #[source]
     pub cause: Cause,
-    /// The provider's own words: short, on one line, without secrets.
+    /// Redacted excerpt of the response, short and on one line.
     pub excerpt: Option<Box<str>>,
-    /// Whether the provider may have done what it was asked for. Where that is not [`Acted::No`], whoever wants to know asks
-    /// for the thing itself.
+    /// Whether the provider may have acted. Unless it is [`Acted::No`], read the object to find out.
     pub acted: Acted,
-    /// Whether it was asked for in the context of one company.
+    /// Whether the request had the context of a company.
     pub in_company: bool,
 }
 
-/// A method and a path, with names where a request has ids.
+/// A method and a path template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
-    /// `GET`.
+    /// Such as `GET`.
     pub method: &'static str,
-    /// `accounting/api/accounts/{id}`.
+    /// Such as `accounting/api/accounts/{id}`.
     pub path: Cow<'static, str>,
 }
 
-/// Whether the provider did what a failed request asks for. A request that may have been acted on is not repeated
-/// blindly where repeating it would make a second one of something.
+/// Whether the provider acted on a failed request. If it may have, repeating the request could create a second object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Acted {
-    /// Certainly not.
+    /// It did not.
     No,
-    /// Nobody knows.
+    /// Unknown.
     Unknown,
-    /// It says so; only its answer cannot be used.
+    /// It reports success, but the response cannot be used.
     Yes,
 }
 
-/// Who answered. That a thing is not there, or is gone, is known only where the API itself says so: what the gateway, a proxy
-/// or an empty page says is about the way there.
+/// Who sent an error response. Only the API itself knows that an object is missing or gone; an answer of the gateway or a proxy,
+/// or an empty page, is about the path to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum By {
-    /// The gateway, before any API was asked.
+pub enum AnsweredBy {
+    /// The gateway, before it called an API.
     Gateway,
     /// The API.
     Api,
-    /// Neither's way of writing.
+    /// Neither of their formats.
     Unknown,
 }
 
-/// How far a failure reaches: what else would fail as well, if it were tried now.
+/// How far a failure reaches: which other requests would fail now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reach {
-    /// The one record, list or operation that was asked for.
+    /// Only this record, list or operation.
     Record,
-    /// Everything of its company.
+    /// All requests of its company.
     Company,
-    /// Everything that is asked with the same login.
+    /// All requests with the same login.
     Grant,
-    /// Everything.
+    /// All requests.
     Everything,
 }
 
-/// Which time ran out.
+/// Which time limit was exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
     /// `provider.connect.timeout.ms`.
@@ -85,9 +83,9 @@ pub enum Limit {
     Read,
     /// `provider.request.timeout.ms`.
     Request,
-    /// The caller's own.
+    /// The call's deadline.
     Call,
-    /// The provider's: 408.
+    /// The provider's own: status 408.
     Provider,
 }
 
@@ -95,117 +93,119 @@ pub enum Limit {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Cause {
-    /// The request itself is not taken: 400, 409, 415, 422 and the like.
-    #[error("the provider refuses the request")]
+    /// 400, 409, 415, 422 and the like.
+    #[error("the provider rejected the request")]
     Refused,
-    /// The subscription key is not taken. A token has nothing to do with it.
-    #[error("the provider refuses the subscription key: check provider.subscription.key")]
+    /// 401 for the subscription key; the token does not matter.
+    #[error("the provider rejected the subscription key: check provider.subscription.key")]
     Key,
-    /// The token is not taken, and neither was its successor, or it is good everywhere else.
-    #[error("the provider refuses the token{}", remedy.as_ref().map(|remedy| format!(" of {remedy}")).unwrap_or_default())]
+    /// 401 for the token and its replacement, or for a token that works elsewhere.
+    #[error("the provider rejected the token{}", remedy.as_ref().map(|remedy| format!(" of {remedy}")).unwrap_or_default())]
     Token {
-        /// Whose it is and what may be done about it, where that is known.
+        /// Which grant or login, and what to do, if known.
         remedy: Option<Box<str>>,
     },
-    /// The token is none: it cannot be sent.
-    #[error("the token cannot stand in a header")]
+    /// The token is not a valid header value.
+    #[error("the token is not a valid header value")]
     Unsendable,
-    /// Mail and password are not taken. Not tried again by itself: the provider may lock the user out.
-    #[error("the provider refuses the login: check invoicing.login.mail and invoicing.login.password")]
+    /// Mail or password is wrong. Not retried automatically: the provider may lock the user out.
+    #[error("the provider rejected the login: check invoicing.login.mail and invoicing.login.password")]
     Credentials,
-    /// The login does not tell which company to choose.
+    /// The user has several companies and no default.
     #[error(
         "the user of the invoicing login has several companies and no default: set invoicing.login.company to one of {offered}"
     )]
     Company {
-        /// The ids there are.
+        /// Ids of the companies.
         offered: String,
     },
     /// The quota of the subscription is used up.
     #[error("the provider's quota is used up")]
     Quota {
-        /// When it wants to be asked again.
+        /// Wait that the provider names.
         again: Option<Duration>,
     },
-    /// 403 that is no quota.
-    #[error("the provider forbids it")]
+    /// 403 other than a quota.
+    #[error("the provider forbids the request")]
     Forbidden {
-        /// Who.
-        by: By,
+        /// Who answered.
+        by: AnsweredBy,
     },
-    /// 404.
+    /// Status 404.
     #[error("{}", match by {
-        By::Gateway => "the gateway does not know the path",
-        By::Api => "there is no such thing",
-        By::Unknown => "nothing was found, and it is not clear who says so",
+        AnsweredBy::Gateway => "the gateway does not know the path",
+        AnsweredBy::Api => "the record does not exist",
+        AnsweredBy::Unknown => "nothing was found, and it is unclear whether the API says so",
     })]
     NotFound {
-        /// Who.
-        by: By,
+        /// Who answered.
+        by: AnsweredBy,
     },
-    /// 410.
+    /// Status 410.
     #[error("{}", match by {
-        By::Gateway => "the gateway does not serve the path any more",
-        By::Api => "it is gone",
-        By::Unknown => "it is gone, and it is not clear who says so",
+        AnsweredBy::Gateway => "the gateway no longer serves the path",
+        AnsweredBy::Api => "the record is gone",
+        AnsweredBy::Unknown => "the record is gone, and it is unclear whether the API says so",
     })]
     Gone {
-        /// Who.
-        by: By,
+        /// Who answered.
+        by: AnsweredBy,
     },
-    /// 3xx. Not followed: a token goes nowhere that nobody configured.
-    #[error("redirects are not followed: set provider.base.url to the address it points to")]
+    /// 3xx. Not followed, so that a token never goes to an address that is not configured.
+    #[error(
+        "the provider redirects, which is not followed: set provider.base.url to the address that it points to"
+    )]
     Redirect,
-    /// 429.
+    /// Status 429.
     #[error("the provider's rate limit is reached")]
     Throttled {
-        /// When it wants to be asked again.
+        /// Wait that the provider names.
         again: Option<Duration>,
     },
     /// 5xx.
-    #[error("the provider fails")]
+    #[error("the provider failed")]
     Server {
-        /// When it wants to be asked again.
+        /// Wait that the provider names.
         again: Option<Duration>,
     },
-    /// It was not reached, or the connection broke.
-    #[error("reach the provider")]
+    /// Connecting failed, or the connection broke.
+    #[error("cannot reach the provider")]
     Unreachable(#[source] reqwest::Error),
-    /// No answer in time.
-    #[error("no answer {}", match limit {
-        Limit::Connect => "to the connection within provider.connect.timeout.ms",
+    /// A time limit was exceeded.
+    #[error("no response {}", match limit {
+        Limit::Connect => "to the connection attempt within provider.connect.timeout.ms",
         Limit::Read => "within provider.read.timeout.ms",
         Limit::Request => "within provider.request.timeout.ms",
-        Limit::Call => "before the call had to end",
-        Limit::Provider => "by the provider, which gave up",
+        Limit::Call => "before the deadline of the call",
+        Limit::Provider => "before the provider gave up (status 408)",
     })]
     Timeout {
-        /// Which time ran out.
+        /// Which one.
         limit: Limit,
     },
-    /// The answer is something else than JSON.
-    #[error("the answer is not JSON")]
+    /// The response has another content type than JSON.
+    #[error("the response is not JSON")]
     NotJson,
-    /// The answer broke off.
-    #[error("the answer broke off")]
-    Cut(#[source] reqwest::Error),
-    /// The answer is not what this endpoint answers.
-    #[error("the answer is not usable: {what}")]
+    /// The connection broke while the body was read.
+    #[error("the connection broke while the response was read")]
+    Truncated(#[source] reqwest::Error),
+    /// The body is not what this endpoint documents.
+    #[error("the response cannot be used: {what}")]
     Malformed {
-        /// What is wrong with it, and where; never its words.
+        /// What is wrong and where, never with words of the body.
         what: String,
     },
-    /// The answer is longer than `provider.response.limit.bytes`.
-    #[error("the answer is longer than provider.response.limit.bytes ({limit})")]
+    /// The body exceeds `provider.response.limit.bytes`.
+    #[error("the response is longer than provider.response.limit.bytes ({limit})")]
     TooLarge {
-        /// The limit.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// The id cannot stand in an address: every parser drops `.` and `..`.
-    #[error("the id cannot stand in an address")]
+    /// `.`, `..` or empty: URL parsers drop such a segment.
+    #[error("the id cannot be part of a URL")]
     Unaddressable,
-    /// It could not be sent before the call had to end.
-    #[error("it could not be sent in time, waiting for {}", match what {
+    /// The deadline came before the request could be sent.
+    #[error("the deadline came before the request was sent, while it waited for {}", match what {
         ApiWait::Budget => "the budget",
         ApiWait::Company => "the budget of the company",
         ApiWait::Throttled => "the end of a pause that the provider named",
@@ -213,101 +213,74 @@ pub enum Cause {
         ApiWait::Token => "a token",
     })]
     Waited {
-        /// For what.
+        /// What it waited for.
         what: ApiWait,
-        /// How much longer it would have been, where that is known.
+        /// How much longer it would have waited, if known.
         left: Option<Duration>,
     },
     /// There is no token.
     #[error(transparent)]
     Access(Box<auth::Error>),
-    /// What it takes to reach the provider is not usable here.
-    #[error("{what}")]
-    Setup {
-        /// What was attempted, with the setting behind it.
-        what: String,
-        /// Why it did not work.
-        #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
+    /// The client cannot be set up.
+    #[error(transparent)]
+    Setup(#[from] ClientSetupError),
 }
 
 impl Error {
-    /// What may be done about it.
+    /// Whether and when a retry can help.
     pub fn retry(&self) -> Retry {
-        self.cause.retry()
+        self.cause.verdict().0
     }
 
-    /// Whether it is only too early: a rate, or our own share of it, is used up.
+    /// Whether it is only too early: the provider's rate limit or our own budget is used up.
     pub fn is_rate(&self) -> bool {
         matches!(self.cause, Cause::Throttled { .. } | Cause::Waited { .. })
     }
 
-    /// Who says that there is no such record, if somebody does: 404 and 410.
-    pub const fn missing(&self) -> Option<By> {
+    /// Who says that the record does not exist: for 404 and 410.
+    pub const fn missing(&self) -> Option<AnsweredBy> {
         match self.cause {
             Cause::NotFound { by } | Cause::Gone { by } => Some(by),
             _ => None,
         }
     }
 
-    /// The same, where the API itself is known to say that there is no such record.
+    /// The same error, once the API is known to say that the record does not exist.
     pub fn by_api(mut self) -> Self {
         if let Cause::NotFound { by } | Cause::Gone { by } = &mut self.cause {
-            *by = By::Api;
+            *by = AnsweredBy::Api;
         }
         self
     }
 
-    /// Whether it says nothing of who is to blame: what was asked for, or all that is behind it. Where others are answered
-    /// meanwhile it is the former; what is only too early is neither.
+    /// Whether the failure is about this request or about the whole provider is unclear. If other requests succeed
+    /// meanwhile, it is this request. A rate limit is neither.
     pub fn may_be_alone(&self) -> bool {
-        use Cause::{Cut, NotJson, Server, Timeout, Unreachable};
+        use Cause::{NotJson, Server, Timeout, Truncated, Unreachable};
         self.reach() == Reach::Everything
-            && matches!(self.cause, Server { .. } | Unreachable(_) | Timeout { .. } | NotJson | Cut(_))
+            && matches!(self.cause, Server { .. } | Unreachable(_) | Timeout { .. } | NotJson | Truncated(_))
     }
 
-    /// What else would fail as well. Whoever has to choose between giving up one record, leaving a company for later and
-    /// failing as a whole chooses by this and [`Self::retry`].
+    /// Which other requests would fail. With [`Self::retry`] it decides whether to skip a record, to postpone a company, or to
+    /// fail.
     pub fn reach(&self) -> Reach {
         match (self.status, &self.cause) {
-            // It may be about one record; a host that fails as a whole says so by 502 to 504, or nothing.
+            // A 500 may be about one record. A host that fails entirely answers 502 to 504, or not at all.
             (Some(500), _) => Reach::Record,
-            // A rate is refused to a company as well as to all; who else is refused says so itself.
+            // A rate limit may be the company's own. The budget decides whether it is everybody's.
             (_, Cause::Throttled { .. } | Cause::Waited { what: ApiWait::Throttled, .. })
                 if self.in_company =>
             {
                 Reach::Company
             }
-            (_, cause) => cause.reach(),
+            (_, cause) => cause.verdict().1,
         }
     }
 }
 
 impl Cause {
-    /// Something that it takes to reach the provider is not usable here.
-    pub(super) fn setup<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
-        what: &'static str,
-    ) -> impl FnOnce(E) -> Self {
-        move |source| Self::Setup { what: what.into(), source: source.into() }
-    }
-
-    /// What may be done about it.
-    pub fn retry(&self) -> Retry {
-        self.verdict().0
-    }
-
-    /// What else would fail as well, whoever asked: see [`Error::reach`].
-    pub(super) fn reach(&self) -> Reach {
-        self.verdict().1
-    }
-
-    /// As the metric counts it; `None` for what never was a request.
-    pub(super) fn outcome(&self) -> Option<ApiOutcome> {
-        self.verdict().2
-    }
-
-    fn verdict(&self) -> (Retry, Reach, Option<ApiOutcome>) {
+    /// Whether a retry can help, what else would fail as well, and the outcome in the metrics (`None` if nothing was sent).
+    pub(super) fn verdict(&self) -> (Retry, Reach, Option<ApiOutcome>) {
         use ApiOutcome as Counted;
         use Reach::{Company, Everything, Grant, Record};
         use Retry::{Later, Never};
@@ -318,16 +291,18 @@ impl Cause {
             Self::Token { .. } | Self::Credentials => (Never, Grant, Some(Counted::Unauthorized)),
             Self::Unsendable | Self::Company { .. } => (Never, Grant, None),
             Self::Quota { again } => (after(again), Everything, Some(Counted::Quota)),
-            Self::Forbidden { by: By::Gateway } => (Never, Everything, Some(Counted::Forbidden)),
-            Self::Forbidden { by: By::Api | By::Unknown } => (Never, Company, Some(Counted::Forbidden)),
+            Self::Forbidden { by: AnsweredBy::Gateway } => (Never, Everything, Some(Counted::Forbidden)),
+            Self::Forbidden { by: AnsweredBy::Api | AnsweredBy::Unknown } => {
+                (Never, Company, Some(Counted::Forbidden))
+            }
             Self::NotFound { .. } | Self::Gone { .. } => (Never, Record, Some(Counted::NotFound)),
             Self::Redirect => (Never, Everything, Some(Counted::Refused)),
             Self::Throttled { again } => (after(again), Everything, Some(Counted::Throttled)),
             Self::Server { again } => (after(again), Everything, Some(Counted::Server)),
             Self::Unreachable(_) => (Later, Everything, Some(Counted::Unreachable)),
             Self::Timeout { .. } => (Later, Everything, Some(Counted::Timeout)),
-            // A proxy's page in the place of an answer stands before everything, and passes.
-            Self::NotJson | Self::Cut(_) => (Later, Everything, Some(Counted::Malformed)),
+            // A proxy's page instead of a response affects every request, and passes.
+            Self::NotJson | Self::Truncated(_) => (Later, Everything, Some(Counted::Malformed)),
             Self::Malformed { .. } => (Later, Record, Some(Counted::Malformed)),
             Self::TooLarge { .. } => (Never, Record, Some(Counted::Oversized)),
             Self::Unaddressable => (Never, Record, None),
@@ -372,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_refused_to_the_company_that_was_asked_for_and_otherwise_to_everything() {
+    fn a_rate_limit_reaches_the_company_of_the_call_or_everything() {
         for (status, cause) in [
             (Some(429), (|| Cause::Throttled { again: None }) as fn() -> Cause),
             (None, || Cause::Waited { what: ApiWait::Throttled, left: None }),
@@ -383,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_only_too_early_or_is_one_records_own_is_never_taken_for_a_provider_that_is_away() {
+    fn only_failures_of_the_host_may_be_alone() {
         for (status, cause, may_be_alone) in [
             (Some(503), Cause::Server { again: None }, true),
             (None, Cause::Timeout { limit: Limit::Read }, true),
@@ -401,13 +376,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_reaches_less_far_because_a_company_was_asked_for() {
+    fn other_failures_reach_as_far_with_a_company_as_without() {
         let waited = |what| Cause::Waited { what, left: None };
         for in_company in [true, false] {
             for (status, cause, reach) in [
                 (Some(400), Cause::Refused, Reach::Record),
                 (Some(500), Cause::Server { again: None }, Reach::Record),
-                (Some(403), Cause::Forbidden { by: By::Api }, Reach::Company),
+                (Some(403), Cause::Forbidden { by: AnsweredBy::Api }, Reach::Company),
                 (None, waited(ApiWait::Company), Reach::Company),
                 (Some(401), Cause::Token { remedy: None }, Reach::Grant),
                 (None, waited(ApiWait::Token), Reach::Grant),

@@ -1,4 +1,4 @@
-//! The provider's APIs: one way for every request, typed calls for every endpoint.
+//! The provider's APIs: one path for every request, and a typed call for every endpoint.
 //!
 //! ```text
 //! call ─▶ circuit ─▶ token ─▶ budget: priority, company, application ─▶ send ─▶ read, bounded ─▶ verdict ─▶ typed answer
@@ -6,12 +6,12 @@
 //!            └─────────┴──────────────── again ──────────────┴───────────────────────────────────────┘
 //! ```
 //!
-//! - There is one place that sends (`request`); what every request carries, waits for and is judged by stands there alone.
-//! - A call ends with [`Ask::end`], whatever the provider does.
-//! - A refusal for the rate is waited out inside the call; a refused token is replaced once; everything else is the
-//!   caller's to try again, by [`Error::retry`].
-//! - Ids and filters are opaque: encoded, never taken apart.
-//! - No error, log line or metric shows a key, a token, a password or the provider's words beyond a short, cleaned excerpt.
+//! - Only `request` sends. Headers, waiting and the verdict on a response are in that module and nowhere else.
+//! - A call ends by [`CallOptions::deadline`], whatever the provider does.
+//! - The call itself waits out a rate limit and replaces a rejected token once. The caller retries everything else, by
+//!   [`Error::retry`].
+//! - Ids and filters are opaque: they are encoded, never parsed.
+//! - No error, log line or metric shows a key, token or password, nor more of a response than a short, redacted excerpt.
 //!
 //! On failure: an [`Error`] with endpoint, status, cause, verdict, and whether the provider may have acted.
 
@@ -22,9 +22,9 @@ pub mod budget;
 mod call;
 mod error;
 pub mod invoicing;
-mod learnt;
 mod paging;
 mod payroll;
+mod quirks;
 mod request;
 mod verdict;
 mod webhooks;
@@ -40,39 +40,41 @@ use url::Url;
 use base::{metrics::ApiArea, secret::Secret};
 use model::Traceparent;
 
-use self::request::{Caller, Core};
+use self::request::{AreaClient, Core};
 pub use self::{
     accounting::{Accounting, Document},
     budget::{Budget, Budgets, Rates},
-    error::{Acted, By, Cause, Endpoint, Error, Limit, Reach},
+    error::{Acted, AnsweredBy, Cause, Endpoint, Error, Limit, Reach},
     invoicing::Invoicing,
-    paging::{Judged, Next, Oddities, Page, PageAsk, Pagination, Total, Walk, page_hash, row_hash},
-    payroll::{Payroll, PayrollAsk},
-    webhooks::{Changed, EventType, Operation, Subscription, Webhook},
+    paging::{
+        NextPage, Oddities, Page, PageRequest, PageWalk, Pagination, Total, WalkStep, page_hash, row_hash,
+    },
+    payroll::{Payroll, PayrollRequest},
+    webhooks::{EventType, Operation, SubscribeRequest, UrlChange, Webhook},
 };
-/// Reads a page by the provider's own number; public for the simulations of lists, which have no provider.
-pub use self::{learnt::Learnt, paging::first_page::read as read_numbered};
+/// Reads a page by the provider's own number. Public for list simulations, which have no provider.
+pub use self::{paging::first_page::read as read_numbered, quirks::Quirks};
 use crate::{
     Provider, Transport,
     auth::{Tokens, http::ProviderClock},
 };
 
-/// Who goes first when the budget is short.
+/// Order of requests when the budget is short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
-    /// What somebody waits for: records behind events, and subscriptions.
+    /// Interactive work: records of events, and subscriptions.
     Webhook,
-    /// What mends gaps.
+    /// Repairs of gaps.
     Repair,
-    /// What reads everything.
+    /// Snapshots.
     Snapshot,
 }
 
 impl Priority {
-    /// All, first to last.
+    /// All priorities, first to last.
     pub const ALL: [Self; 3] = [Self::Webhook, Self::Repair, Self::Snapshot];
 
-    /// Its name, as metrics have it.
+    /// Label in the metrics.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Webhook => "webhook",
@@ -82,49 +84,49 @@ impl Priority {
     }
 }
 
-/// How something is asked for, whatever it is.
+/// Options of every call.
 #[derive(Debug, Clone, Copy)]
-pub struct Ask {
-    /// Who goes first.
+pub struct CallOptions {
+    /// Priority in the budget.
     pub priority: Priority,
     /// When the call ends at the latest.
-    pub end: Instant,
-    /// The trace it belongs to; without one it begins its own.
+    pub deadline: Instant,
+    /// The trace that it belongs to; `None` starts one.
     pub trace: Option<Traceparent>,
 }
 
-impl Ask {
-    /// With a priority, within a time from now.
+impl CallOptions {
+    /// With a priority and a timeout from now.
     pub fn within(priority: Priority, time: Duration) -> Self {
-        Self { priority, end: Instant::now() + time, trace: None }
+        Self { priority, deadline: Instant::now() + time, trace: None }
     }
 }
 
-/// When an answer was true: somewhere between the first two, by our clock.
+/// When a response was true: between `sent` and `answered` by our clock, minus `age`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cut {
+pub struct ReadTimes {
     /// When the request was sent.
     pub sent: SystemTime,
-    /// When the last byte of its answer was read.
+    /// When the last byte of the response was read.
     pub answered: SystemTime,
-    /// What the provider's clock said, where it tells.
+    /// The `Date` header, if it is there.
     pub date: Option<SystemTime>,
-    /// How long it lay in a cache on the way, though none was asked for: then it was true so much earlier.
+    /// Time in a cache on the way, although requests ask for none.
     pub age: Option<Duration>,
 }
 
-/// Where the APIs are and how they are reached.
+/// Addresses, credentials and limits of the APIs.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// `provider.base.url`.
     pub base_url: Url,
     /// `provider.subscription.key`.
     pub subscription_key: Secret,
-    /// How the provider is reached.
+    /// Timeouts, certificates and allowed hosts.
     pub transport: Transport,
     /// `invoicing.api.version`: the header `Api-Version` of invoicing calls; `None` sends none.
     pub api_version: Option<String>,
-    /// `invoicing.egress.proxy`: what invoicing hooks are created through.
+    /// `invoicing.egress.proxy`: the proxy for creating invoicing hooks.
     pub egress_proxy: Option<Secret>,
 }
 
@@ -140,35 +142,35 @@ impl From<&Provider> for Options {
     }
 }
 
-/// A client of all areas. Clones share connections, budget and what is known about the host.
+/// A client of all APIs. Clones share connections, the budget and what was learned about the host.
 #[derive(Debug, Clone)]
 pub struct Client(Arc<Core>);
 
 impl Client {
-    /// A client; reads a file if a setting names one.
+    /// Creates a client. Reads the file of certificates, if one is set.
     ///
     /// # Errors
-    /// A certificate, the proxy or the key cannot be used.
+    /// A certificate, the proxy or the subscription key cannot be used.
     pub fn new(options: &Options, budget: Budget, clock: ProviderClock) -> Result<Self, Cause> {
         Ok(Self(Arc::new(Core::new(options, budget, clock)?)))
     }
 
     /// The accounting API and its webhooks.
     pub fn accounting(&self, tokens: Arc<dyn Tokens>) -> Accounting {
-        Accounting(self.caller(ApiArea::Accounting, tokens))
+        Accounting(self.area_client(ApiArea::Accounting, tokens))
     }
 
     /// The payroll API.
     pub fn payroll(&self, tokens: Arc<dyn Tokens>) -> Payroll {
-        Payroll(self.caller(ApiArea::Payroll, tokens))
+        Payroll(self.area_client(ApiArea::Payroll, tokens))
     }
 
-    /// The invoicing API, with tokens such as [`invoicing::Login`] has.
+    /// The invoicing API, with tokens such as those of [`invoicing::InvoicingTokens`].
     pub fn invoicing(&self, tokens: Arc<dyn Tokens>) -> Invoicing {
-        Invoicing(self.caller(ApiArea::Invoicing, tokens))
+        Invoicing(self.area_client(ApiArea::Invoicing, tokens))
     }
 
-    fn caller(&self, area: ApiArea, tokens: Arc<dyn Tokens>) -> Caller {
-        Caller { core: Arc::clone(&self.0), area, tokens }
+    fn area_client(&self, area: ApiArea, tokens: Arc<dyn Tokens>) -> AreaClient {
+        AreaClient { core: Arc::clone(&self.0), area, tokens }
     }
 }

@@ -1,4 +1,4 @@
-//! One request, from the wait for its turn to the verdict on its answer. Nothing else in the product sends to the APIs.
+//! Sends requests: waits for permission, sends, and judges the response. Nothing else in the product sends to the APIs.
 
 use std::{
     borrow::Cow,
@@ -22,42 +22,42 @@ use base::{
 use model::Traceparent;
 
 use super::{
-    Ask, Budget, Cut, Options, body,
-    budget::{Permit, TooLate},
-    call::{Answer, Authority, Call},
+    Budget, CallOptions, Options, ReadTimes, body,
+    budget::{BudgetTimeout, Permit},
+    call::{ApiResponse, Authority, Call},
     error::{Acted, Cause, Error, Limit},
-    learnt::Learnt,
+    quirks::Quirks,
     verdict,
 };
 use crate::{
     Transport,
     auth::{
         Access, Tokens,
-        http::{self, ProviderClock, ReadError},
+        http::{self, ClientSetupError, ProviderClock, ReadError},
     },
 };
 
 const KEY_HEADER: &str = "ocp-apim-subscription-key";
 const CONTEXT_HEADER: &str = "context";
 const TRACE_HEADER: &str = "traceparent";
-/// Invoicing has it, and it alone.
+/// Only for invoicing.
 const VERSION_HEADER: &str = "api-version";
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
-/// A token that came at once was not waited for.
-const NO_WAIT: Duration = Duration::from_millis(1);
-/// How often a connection that is in use is asked whether it lives, and how long it has to say so.
-const PING_EVERY: Duration = Duration::from_secs(10);
-const PING_ANSWERED: Duration = Duration::from_secs(5);
-/// By how much the client's own limit is longer than ours, so that ours tells which it was.
-const MARGIN: Duration = Duration::from_secs(1);
+/// Shorter waits for a token are not counted as waits.
+const MIN_TOKEN_WAIT: Duration = Duration::from_millis(1);
+/// HTTP/2 keep-alive of connections in use: ping interval, and time for the answer.
+const PING_INTERVAL: Duration = Duration::from_secs(10);
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
+/// How much longer the HTTP client's limit is than ours, so that ours expires first and its name is known.
+const CLIENT_TIMEOUT_MARGIN: Duration = Duration::from_secs(1);
 
-/// What all clients of one provider share.
+/// State shared by all clients of one provider.
 #[derive(Debug)]
 pub(super) struct Core {
     http: reqwest::Client,
-    /// Through `invoicing.egress.proxy`, where there is one.
+    /// Client through `invoicing.egress.proxy`, else the same as `http`.
     egress: reqwest::Client,
-    /// Without a slash at its end.
+    /// Base URL without a trailing slash.
     base: String,
     key: Secret,
     key_header: HeaderValue,
@@ -65,42 +65,42 @@ pub(super) struct Core {
     version_header: Option<HeaderValue>,
     transport: Transport,
     budget: Budget,
-    /// What time it is over there.
+    /// Clock of the provider.
     pub(super) clock: ProviderClock,
-    /// What has been found out by trying.
-    pub(super) learnt: Learnt,
+    /// What was learned about the provider.
+    pub(super) quirks: Quirks,
 }
 
-/// One area of the APIs, asked with the tokens of one grant.
+/// One API with the tokens of one grant.
 #[derive(Debug, Clone)]
-pub(super) struct Caller {
+pub(super) struct AreaClient {
     pub(super) core: Arc<Core>,
     pub(super) area: ApiArea,
     pub(super) tokens: Arc<dyn Tokens>,
 }
 
-/// Where a call goes, and its headers apart from those that each request has of its own.
+/// URL and headers that all attempts of a call share.
 struct Target {
     url: String,
     headers: HeaderMap,
 }
 
-/// A request's turn: it may be sent now.
-struct Turn<'a> {
+/// Permission to send one request now.
+struct Admission<'a> {
     pass: Option<Pass<'a>>,
     permit: Permit,
     access: Option<Access>,
 }
 
-/// A request that was sent, and what its end says about the host.
-struct OnItsWay<'a> {
+/// A request in flight, which reports to the circuit when it ends.
+struct InFlight<'a> {
     pass: Option<Pass<'a>>,
     since: Instant,
     patience: Duration,
 }
 
-impl Caller {
-    /// A call with a token of the grant.
+impl AreaClient {
+    /// A call with a token of this grant.
     pub(super) fn call(&self, method: Method, path: impl Into<Cow<'static, str>>) -> Call<'_> {
         Call::new(self.area, method, path, Authority::Tokens(&*self.tokens))
     }
@@ -108,33 +108,32 @@ impl Caller {
 
 impl Core {
     pub(super) fn new(options: &Options, budget: Budget, clock: ProviderClock) -> Result<Self, Cause> {
-        let setup = |error: http::Setup| Cause::Setup { what: error.what, source: error.source };
         let hosts = &options.transport.hosts;
-        hosts.check(&options.base_url).map_err(Cause::setup("use provider.base.url"))?;
+        hosts.check(&options.base_url).map_err(ClientSetupError::wrap("cannot use provider.base.url"))?;
         let client = || -> Result<reqwest::ClientBuilder, Cause> {
-            let builder = http::builder(&options.transport).map_err(setup)?;
-            // A balancer may answer for a connection whose other end is gone.
-            Ok(builder.http2_keep_alive_interval(PING_EVERY).http2_keep_alive_timeout(PING_ANSWERED))
+            let builder = http::builder(&options.transport)?;
+            // A load balancer may keep a connection open whose other end is gone.
+            Ok(builder.http2_keep_alive_interval(PING_INTERVAL).http2_keep_alive_timeout(PING_TIMEOUT))
         };
-        let http = http::build(client()?).map_err(setup)?;
+        let http = http::build(client()?)?;
         let egress = match &options.egress_proxy {
             None => http.clone(),
             Some(proxy) => {
-                let what = "use invoicing.egress.proxy";
+                let what = "cannot use invoicing.egress.proxy";
                 // The address may hold a password, which the error would show.
-                let unusable = || Cause::setup(what)("it is no address of a proxy");
+                let unusable = || ClientSetupError::wrap(what)("it is not the address of a proxy");
                 let address = Url::parse(proxy.reveal()).map_err(|_| unusable())?;
-                hosts.check(&address).map_err(Cause::setup(what))?;
+                hosts.check(&address).map_err(ClientSetupError::wrap(what))?;
                 let proxy = reqwest::Proxy::all(address).map_err(|_| unusable())?;
-                http::build(client()?.proxy(proxy)).map_err(setup)?
+                http::build(client()?.proxy(proxy))?
             }
         };
         let mut key_header = HeaderValue::from_str(options.subscription_key.reveal())
-            .map_err(Cause::setup("send provider.subscription.key in a header"))?;
+            .map_err(ClientSetupError::wrap("cannot send provider.subscription.key in a header"))?;
         key_header.set_sensitive(true);
         let version_header = options.api_version.as_deref().map(HeaderValue::from_str).transpose();
-        let version_header =
-            version_header.map_err(Cause::setup("send invoicing.api.version in a header"))?;
+        let version_header = version_header
+            .map_err(ClientSetupError::wrap("cannot send invoicing.api.version in a header"))?;
         Ok(Self {
             http,
             egress,
@@ -145,33 +144,33 @@ impl Core {
             transport: options.transport.clone(),
             budget,
             clock,
-            learnt: Learnt::default(),
+            quirks: Quirks::default(),
         })
     }
 
-    /// Makes a call, until it has an answer that `parse` takes, or a reason why not.
+    /// Makes a call until `parse` accepts a response or the call fails.
     pub(super) async fn call<T>(
         &self,
         call: &Call<'_>,
-        ask: &Ask,
-        parse: impl Fn(&Answer) -> Result<T, Cause>,
+        options: &CallOptions,
+        parse: impl Fn(&ApiResponse) -> Result<T, Cause>,
     ) -> Result<T, Error> {
         let target = self.target(call).map_err(|cause| call.failed(cause, Acted::No))?;
         let mut renewed = false;
         let mut refused: Option<Error> = None;
         loop {
-            let Turn { pass, permit, access } =
-                self.turn(call, ask).await.map_err(|cause| in_vain(call, refused.take(), cause))?;
-            let on_its_way = OnItsWay { pass, since: Instant::now(), patience: self.patience() };
-            let outcome = self.attempt(call, ask, &target, access.as_ref(), &parse).await;
-            let elapsed = on_its_way.since.elapsed();
+            let Admission { pass, permit, access } =
+                self.turn(call, options).await.map_err(|cause| not_admitted(call, refused.take(), cause))?;
+            let in_flight = InFlight { pass, since: Instant::now(), patience: self.patience() };
+            let outcome = self.attempt(call, options, &target, access.as_ref(), &parse).await;
+            let elapsed = in_flight.since.elapsed();
             self.count(call, &outcome, elapsed);
-            on_its_way.end(&outcome);
+            in_flight.end(&outcome);
             let mut error = match outcome {
                 Ok(value) => {
                     permit.accepted();
                     if let Some(access) = &access {
-                        self.learnt.answered(call, access);
+                        self.quirks.answered(call, access);
                     }
                     return Ok(value);
                 }
@@ -191,14 +190,14 @@ impl Core {
             };
             if renewed || !self.is_about_token(call, &error, &access, elapsed) {
                 if let Cause::Token { remedy } = &mut error.cause {
-                    self.learnt.refused(call);
+                    self.quirks.refused(call);
                     *remedy = tokens.remedy().map(Into::into);
                 }
                 return Err(error);
             }
             let since = Instant::now();
-            let another = tokens.instead_of(&access, ask.end).await;
-            waited_for_token(ask, since);
+            let another = tokens.instead_of(&access, options.deadline).await;
+            waited_for_token(options, since);
             if let Err(source) = another {
                 return Err(Error { cause: source.into(), ..error });
             }
@@ -206,52 +205,52 @@ impl Core {
         }
     }
 
-    /// Waits for everything that a request waits for.
-    async fn turn(&self, call: &Call<'_>, ask: &Ask) -> Result<Turn<'_>, Cause> {
+    /// Waits for circuit, token and budget.
+    async fn turn(&self, call: &Call<'_>, options: &CallOptions) -> Result<Admission<'_>, Cause> {
         let circuit = self.budget.circuit();
         loop {
-            if Instant::now() >= ask.end {
+            if Instant::now() >= options.deadline {
                 return Err(Cause::Timeout { limit: Limit::Call });
             }
-            // What goes through a proxy of its own says nothing about the host, nor the host about it.
+            // The egress proxy says nothing about the host's health, and the host nothing about the proxy's.
             if !call.egress {
                 let waited = circuit
-                    .ready(ask.end)
+                    .ready(options.deadline)
                     .await
                     .map_err(|StaysOpen(left)| Cause::Waited { what: ApiWait::Circuit, left })?;
                 if !waited.is_zero() {
-                    metrics::api_waited(ask.priority.label(), ApiWait::Circuit, waited);
+                    metrics::api_waited(options.priority.label(), ApiWait::Circuit, waited);
                 }
             }
-            // Waited for before the turn, so that who has none takes no place from those who have one.
-            let access = self.access(call, ask).await?;
+            // Before the budget, so that a call without a token blocks no call that has one.
+            let access = self.access(call, options).await?;
             let good = access.as_ref().is_some_and(|access| !self.is_over(access, Duration::ZERO));
             let permit = self
                 .budget
-                .admit(ask.priority, call.company(), ask.end)
+                .admit(options.priority, call.company(), options.deadline)
                 .await
-                .map_err(|TooLate { what, left }| Cause::Waited { what, left })?;
-            // Nobody waits with a turn in hand: if the token has ended meanwhile, the turn is another's.
+                .map_err(|BudgetTimeout { what, left }| Cause::Waited { what, left })?;
+            // Never wait with a permit in hand: if the token has expired meanwhile, give the permit back.
             if good && access.as_ref().is_some_and(|access| self.is_over(access, Duration::ZERO)) {
                 permit.unused();
                 continue;
             }
             if call.egress {
-                return Ok(Turn { pass: None, permit, access });
+                return Ok(Admission { pass: None, permit, access });
             }
             match circuit.enter() {
-                Some(pass) => return Ok(Turn { pass: Some(pass), permit, access }),
+                Some(pass) => return Ok(Admission { pass: Some(pass), permit, access }),
                 None => permit.unused(),
             }
         }
     }
 
-    async fn access(&self, call: &Call<'_>, ask: &Ask) -> Result<Option<Access>, Cause> {
+    async fn access(&self, call: &Call<'_>, options: &CallOptions) -> Result<Option<Access>, Cause> {
         match call.authority {
             Authority::Tokens(tokens) => {
                 let since = Instant::now();
-                let access = tokens.token(ask.end).await;
-                waited_for_token(ask, since);
+                let access = tokens.token(options.deadline).await;
+                waited_for_token(options, since);
                 Ok(Some(access?))
             }
             Authority::Given(header) => {
@@ -261,24 +260,24 @@ impl Core {
         }
     }
 
-    /// Whether a token had ended so long ago, by the provider's clock as it is known now.
+    /// Whether the token had expired `ago`, by the provider's clock as known now.
     fn is_over(&self, access: &Access, ago: Duration) -> bool {
         let then_ms = self.clock.now_ms().saturating_sub(http::milliseconds(ago));
         access.expires_ms.is_some_and(|end| end <= then_ms)
     }
 
-    /// Whether another token could help. `elapsed` is how long ago the request was sent: a token that was good then was not
-    /// the reason, and what was asked for may have been done.
+    /// Whether another token could help. A token that was valid when the request was sent (`elapsed` ago) was not the reason, and
+    /// the provider may have acted.
     fn is_about_token(&self, call: &Call<'_>, error: &Error, access: &Access, elapsed: Duration) -> bool {
         match error.cause {
-            Cause::Token { .. } => !self.learnt.is_for_lack_of_a_right(call, access),
-            // The provider says so of tokens that have ended, too.
+            Cause::Token { .. } => !self.quirks.is_for_lack_of_a_right(call, access),
+            // The provider answers 500 for expired tokens too.
             Cause::Server { .. } => error.status == Some(500) && self.is_over(access, elapsed),
             _ => false,
         }
     }
 
-    /// How long a host may be silent before whoever gives up on it says something about the host.
+    /// How long a silent host counts as failing, if the caller gives up before its own time limit.
     fn patience(&self) -> Duration {
         self.transport.connect.min(self.transport.read / 2)
     }
@@ -287,17 +286,18 @@ impl Core {
     async fn attempt<T>(
         &self,
         call: &Call<'_>,
-        ask: &Ask,
+        options: &CallOptions,
         target: &Target,
         access: Option<&Access>,
-        parse: &impl Fn(&Answer) -> Result<T, Cause>,
+        parse: &impl Fn(&ApiResponse) -> Result<T, Cause>,
     ) -> Result<T, Error> {
         let request =
-            self.request(call, ask, target, access).map_err(|cause| call.failed(cause, Acted::No))?;
+            self.request(call, options, target, access).map_err(|cause| call.failed(cause, Acted::No))?;
         let limit = Instant::now() + self.transport.request;
-        let end = limit.min(ask.end);
+        let end = limit.min(options.deadline);
         let sent = SystemTime::now();
-        let late = || Cause::Timeout { limit: if limit <= ask.end { Limit::Request } else { Limit::Call } };
+        let late =
+            || Cause::Timeout { limit: if limit <= options.deadline { Limit::Request } else { Limit::Call } };
         let response = match timeout_at(end, request.send()).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => {
@@ -317,7 +317,7 @@ impl Core {
         let own = [Some(&self.key), access.map(|access| &access.header)];
         let secrets: Vec<_> = own.into_iter().flatten().chain(call.hide.iter().copied()).collect();
         if !(200..300).contains(&status) {
-            // The status says enough where the words do not come in time.
+            // The status is enough if the body does not arrive in time.
             let body = timeout_at(end, body::read_start(response)).await.unwrap_or_default();
             let cause = verdict::refusal(status, &headers, &body, access.is_some(), &self.clock);
             return Err(failed(cause, body::excerpt(&body, &secrets)));
@@ -325,11 +325,11 @@ impl Core {
         let body = match timeout_at(end, http::read_bounded(response, self.transport.response_limit)).await {
             Ok(Ok(body)) => body,
             Ok(Err(ReadError::TooLarge { limit })) => return Err(failed(Cause::TooLarge { limit }, None)),
-            Ok(Err(ReadError::Broken(error))) => return Err(failed(broken(error, Cause::Cut), None)),
+            Ok(Err(ReadError::Broken(error))) => return Err(failed(broken(error, Cause::Truncated), None)),
             Err(_) => return Err(failed(late(), None)),
         };
-        let cut = Cut { sent, answered: SystemTime::now(), date: date(&headers), age: age(&headers) };
-        let answer = Answer { status, headers, body, cut, secrets };
+        let times = ReadTimes { sent, answered: SystemTime::now(), date: date(&headers), age: age(&headers) };
+        let answer = ApiResponse { status, headers, body, times, secrets };
         parse(&answer).map_err(|cause| {
             let words = matches!(cause, Cause::NotJson).then(|| body::excerpt(&answer.body, &answer.secrets));
             failed(cause, words.flatten())
@@ -342,7 +342,7 @@ impl Core {
         headers.insert(CONTENT_TYPE, JSON);
         headers.insert(ACCEPT, JSON);
         if call.method == Method::GET {
-            // What lies in a cache was true at another time than now.
+            // A cached response would be older than its request.
             headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
         }
         if let Some(context) = call.context.header()? {
@@ -357,16 +357,16 @@ impl Core {
     fn request(
         &self,
         call: &Call<'_>,
-        ask: &Ask,
+        options: &CallOptions,
         target: &Target,
         access: Option<&Access>,
     ) -> Result<reqwest::RequestBuilder, Cause> {
         let client = if call.egress { &self.egress } else { &self.http };
         let mut request = client
             .request(call.method.clone(), &target.url)
-            .timeout(self.transport.request + MARGIN)
+            .timeout(self.transport.request + CLIENT_TIMEOUT_MARGIN)
             .headers(target.headers.clone())
-            .header(TRACE_HEADER, trace(ask.trace).to_string());
+            .header(TRACE_HEADER, trace(options.trace).to_string());
         if let Some(access) = access {
             let mut header = HeaderValue::from_str(access.header.reveal()).map_err(|_| Cause::Unsendable)?;
             header.set_sensitive(true);
@@ -381,7 +381,7 @@ impl Core {
     fn count<T>(&self, call: &Call<'_>, outcome: &Result<T, Error>, elapsed: Duration) {
         let counted = match outcome {
             Ok(_) => Some(ApiOutcome::Ok),
-            Err(error) => error.cause.outcome(),
+            Err(error) => error.cause.verdict().2,
         };
         if let Some(counted) = counted {
             metrics::api_request_ended(call.area, counted, elapsed);
@@ -391,27 +391,27 @@ impl Core {
     }
 }
 
-impl OnItsWay<'_> {
-    /// Tells the circuit what an outcome says about the host.
+impl InFlight<'_> {
+    /// Reports the outcome to the circuit.
     fn end<T>(mut self, outcome: &Result<T, Error>) {
         let Some(pass) = self.pass.take() else { return };
         let Err(error) = outcome else { return pass.alive() };
         match (error.status, &error.cause) {
             (Some(502..=504), _)
-            | (_, Cause::Unreachable(_) | Cause::Cut(_))
+            | (_, Cause::Unreachable(_) | Cause::Truncated(_))
             | (_, Cause::Timeout { limit: Limit::Connect | Limit::Read | Limit::Request }) => pass.failing(),
             (Some(status), _) if status < 500 => pass.alive(),
             // It may be about one record.
             (Some(_), _) => pass.unclear(),
-            // The caller's time was up: what that says is a question of how long it was.
+            // The call's deadline: whether that says something about the host depends on the time waited, see `drop`.
             (None, Cause::Timeout { .. }) => self.pass = Some(pass),
             (None, _) => {}
         }
     }
 }
 
-impl Drop for OnItsWay<'_> {
-    /// Somebody who gives up early says nothing about the host. One who has waited for long does.
+impl Drop for InFlight<'_> {
+    /// Giving up early says nothing about the host; giving up after a long wait does.
     fn drop(&mut self) {
         if let Some(pass) = self.pass.take()
             && self.since.elapsed() >= self.patience
@@ -421,9 +421,9 @@ impl Drop for OnItsWay<'_> {
     }
 }
 
-/// A call that did not get a turn. If it had one before and was refused for the rate, that says more than that it waited; but
-/// how long the wait is, is another now.
-fn in_vain(call: &Call<'_>, refused: Option<Error>, cause: Cause) -> Error {
+/// The error of a call that got no permission. If an earlier attempt was rate limited, that is the better reason, with the wait
+/// that is left now.
+fn not_admitted(call: &Call<'_>, refused: Option<Error>, cause: Cause) -> Error {
     let left = match cause {
         Cause::Waited { left, .. } => left,
         Cause::Timeout { .. } => None,
@@ -436,7 +436,7 @@ fn in_vain(call: &Call<'_>, refused: Option<Error>, cause: Cause) -> Error {
     error
 }
 
-/// A time limit of the client, or something that broke.
+/// A timeout of the HTTP client, or another transport error.
 fn broken(error: reqwest::Error, otherwise: fn(reqwest::Error) -> Cause) -> Cause {
     match (error.is_timeout(), error.is_connect()) {
         (true, true) => Cause::Timeout { limit: Limit::Connect },
@@ -445,23 +445,23 @@ fn broken(error: reqwest::Error, otherwise: fn(reqwest::Error) -> Cause) -> Caus
     }
 }
 
-fn waited_for_token(ask: &Ask, since: Instant) {
+fn waited_for_token(options: &CallOptions, since: Instant) {
     let waited = since.elapsed();
-    if waited > NO_WAIT {
-        metrics::api_waited(ask.priority.label(), ApiWait::Token, waited);
+    if waited > MIN_TOKEN_WAIT {
+        metrics::api_waited(options.priority.label(), ApiWait::Token, waited);
     }
 }
 
-/// The next step of a trace, or the first of its own.
+/// The next step of the given trace, or the start of a new one.
 fn trace(given: Option<Traceparent>) -> Traceparent {
-    // Without random numbers the trace is none of its own, which is no reason not to ask.
+    // Without random numbers the request is still sent, with the trace of its parent.
     let Ok(random) = random::bytes::<24>() else {
         return given.unwrap_or_else(|| Traceparent::derived("no random numbers"));
     };
     let (mut id, mut parent) = ([0; 16], [0; 8]);
     id.copy_from_slice(&random[..16]);
     parent.copy_from_slice(&random[16..]);
-    // Zero is reserved.
+    // All zeros are reserved.
     id[0] |= 1;
     parent[0] |= 1;
     let next = match given {
@@ -471,7 +471,7 @@ fn trace(given: Option<Traceparent>) -> Traceparent {
     next.unwrap_or_else(|_| Traceparent::derived("no trace"))
 }
 
-/// How long an answer lay in somebody's cache, if it did.
+/// How long the response was in a cache, if it was.
 fn age(headers: &HeaderMap) -> Option<Duration> {
     let seconds: u64 = headers.get(AGE)?.to_str().ok()?.trim().parse().ok()?;
     (seconds > 0).then(|| Duration::from_secs(seconds))

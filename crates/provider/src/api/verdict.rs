@@ -1,26 +1,26 @@
-//! An answer that is no success, told apart by its status, its headers and its body: the table that the whole request path
-//! rests on.
+//! The verdict on an unsuccessful response, by status, headers and body.
 //!
-//! The gateway and the APIs write errors each in their own way: `{"statusCode", "message"}` the one,
-//! `{"ok": false, "httpCode", …}` the others. Who answered decides what a 401, 403 or 404 means.
+//! The gateway and the APIs have different error bodies: `{"statusCode", "message"}` and `{"ok": false, "httpCode", …}`. Which
+//! of them answered decides what a 401, 403 or 404 means.
 
-use std::time::Duration;
+use std::{sync::LazyLock, time::Duration};
 
+use regex::{Captures, Regex};
 use reqwest::header::{HeaderMap, WWW_AUTHENTICATE};
 use serde_json::Value;
 
 use super::{
     body,
-    error::{Acted, By, Cause, Limit},
+    error::{Acted, AnsweredBy, Cause, Limit},
 };
 use crate::auth::http::{ProviderClock, retry_after};
 
-/// The longest wait that is taken from a text.
-const LONGEST_WAIT: Duration = Duration::from_secs(3_600);
-/// A named wait of nothing at all would be a busy loop.
-const SHORTEST_WAIT: Duration = Duration::from_millis(100);
+/// Upper bound of a wait that a message names.
+const MAX_WAIT: Duration = Duration::from_secs(3_600);
+/// Lower bound of a named wait; zero would be a busy loop.
+const MIN_WAIT: Duration = Duration::from_millis(100);
 
-/// What an answer outside 2xx means. `with_token` tells whether the request had one.
+/// The cause of a response outside 2xx. `with_token`: whether the request had a token.
 pub(super) fn refusal(
     status: u16,
     headers: &HeaderMap,
@@ -28,27 +28,27 @@ pub(super) fn refusal(
     with_token: bool,
     clock: &ProviderClock,
 ) -> Cause {
-    let told = Told::read(body);
-    let header = || retry_after(headers, clock).map(|wait| wait.max(SHORTEST_WAIT));
-    let named = || wait_in(&told.message).map(|wait| wait.clamp(SHORTEST_WAIT, LONGEST_WAIT));
+    let error = ApiErrorBody::read(body);
+    let header = || retry_after(headers, clock).map(|wait| wait.max(MIN_WAIT));
+    let named = || wait_in(&error.message).map(|wait| wait.clamp(MIN_WAIT, MAX_WAIT));
     let again = || header().or_else(named);
     match status {
         300..=399 => Cause::Redirect,
-        401 if told.contains("subscription key") || asks_for_key(headers) => Cause::Key,
+        401 if error.contains("subscription key") || asks_for_key(headers) => Cause::Key,
         401 if with_token => Cause::Token { remedy: None },
         401 => Cause::Credentials,
-        403 if header().is_some() || told.contains("call volume quota") => Cause::Quota { again: again() },
-        403 => Cause::Forbidden { by: told.by },
-        404 => Cause::NotFound { by: told.by },
+        403 if header().is_some() || error.contains("call volume quota") => Cause::Quota { again: again() },
+        403 => Cause::Forbidden { by: error.by },
+        404 => Cause::NotFound { by: error.by },
         408 => Cause::Timeout { limit: Limit::Provider },
-        410 => Cause::Gone { by: told.by },
+        410 => Cause::Gone { by: error.by },
         429 => Cause::Throttled { again: again() },
         500.. => Cause::Server { again: header() },
         _ => Cause::Refused,
     }
 }
 
-/// Whether a provider that answers so may have acted. What it refuses it has not done.
+/// Whether the provider may have acted. A rejected request was not executed.
 pub(super) const fn acted(status: u16) -> Acted {
     match status {
         200..=299 => Acted::Yes,
@@ -57,23 +57,23 @@ pub(super) const fn acted(status: u16) -> Acted {
     }
 }
 
-/// What an error's body tells.
-struct Told {
-    by: By,
+/// The parts of an error body that decide.
+struct ApiErrorBody {
+    by: AnsweredBy,
     message: String,
 }
 
-impl Told {
+impl ApiErrorBody {
     fn read(body: &[u8]) -> Self {
-        let Ok(Value::Object(members)) = serde_json::from_slice(body::without_mark(body)) else {
-            return Self { by: By::Unknown, message: String::new() };
+        let Ok(Value::Object(members)) = serde_json::from_slice(body::without_bom(body)) else {
+            return Self { by: AnsweredBy::Unknown, message: String::new() };
         };
         let by = if members.contains_key("statusCode") {
-            By::Gateway
+            AnsweredBy::Gateway
         } else if members.contains_key("httpCode") || members.contains_key("ok") {
-            By::Api
+            AnsweredBy::Api
         } else {
-            By::Unknown
+            AnsweredBy::Unknown
         };
         let message = members.get("message").and_then(Value::as_str).unwrap_or_default().to_owned();
         Self { by, message }
@@ -84,59 +84,35 @@ impl Told {
     }
 }
 
-/// The gateway names the header that it misses.
+/// The gateway names the missing header in its challenge.
 fn asks_for_key(headers: &HeaderMap) -> bool {
     headers.get_all(WWW_AUTHENTICATE).iter().any(|value| {
         value.to_str().is_ok_and(|value| value.to_ascii_lowercase().contains("ocp-apim-subscription-key"))
     })
 }
 
-/// The wait that a sentence names: `17 seconds`, or a time span such as `in 1.02:03:04`. What else looks like a time span may
-/// be a time of day.
+/// Waits in messages: `17 seconds`, and a time span of .NET such as `in 1.02:03:04`. A time without such a word before it may be a
+/// time of day.
+static WAITS: LazyLock<Option<[Regex; 2]>> = LazyLock::new(|| {
+    let count = r"([0-9]+)[.();]*[\s,]+[.();]*(?:(minut[eo])|s\b|sec\b|second|segundo)";
+    let span = r"(?:in|en|for|after)[.();]*[\s,]+[.();]*(?:([0-9]{1,9})\.)?([0-9]{1,9}):([0-5]?[0-9]):([0-5]?[0-9])(?:\.[^\s,]*)?[.();]*(?:[\s,]|$)";
+    let word = |pattern| Regex::new(&format!(r"(?i)(?:^|[\s,])[.();]*{pattern}")).ok();
+    Some([word(count)?, word(span)?])
+});
+
+/// The wait that a message names.
 fn wait_in(message: &str) -> Option<Duration> {
-    let words: Vec<&str> = message
-        .split(|character: char| character.is_whitespace() || character == ',')
-        .map(|word| word.trim_matches(|character: char| matches!(character, '.' | '(' | ')' | ';')))
-        .collect();
-    let counted = words.windows(2).find_map(|pair| {
-        let unit = pair[1].to_ascii_lowercase();
-        let seconds = match unit.as_str() {
-            "s" | "sec" => 1,
-            _ if unit.starts_with("second") || unit.starts_with("segundo") => 1,
-            _ if unit.starts_with("minute") || unit.starts_with("minuto") => 60,
-            _ => return None,
-        };
-        let count: u64 = digits(pair[0])?;
-        Some(Duration::from_secs(count.saturating_mul(seconds)))
-    });
-    let span = || {
-        let announced =
-            |word: &str| ["in", "en", "for", "after"].contains(&word.to_ascii_lowercase().as_str());
-        words.windows(2).filter(|pair| announced(pair[0])).find_map(|pair| time_span(pair[1]))
+    let [count, span] = WAITS.as_ref()?;
+    let number = |found: &Captures<'_>, group: usize| -> Option<u64> {
+        found.get(group).map_or(Some(0), |digits| digits.as_str().parse().ok())
     };
-    counted.or_else(span)
-}
-
-/// `hh:mm:ss` or `d.hh:mm:ss`, as .NET writes it.
-fn time_span(word: &str) -> Option<Duration> {
-    let (days, clock) = match word.split_once('.') {
-        Some((days, rest)) if rest.contains(':') => (digits(days)?, rest),
-        _ => (0, word),
-    };
-    // A fraction of a second is not worth a wait.
-    let clock = clock.split('.').next().unwrap_or(clock);
-    let mut parts = clock.split(':');
-    let (hours, minutes, seconds) = (digits(parts.next()?)?, digits(parts.next()?)?, digits(parts.next()?)?);
-    if parts.next().is_some() || minutes > 59 || seconds > 59 {
-        return None;
+    if let Some(found) = count.captures(message) {
+        let unit = if found.get(2).is_some() { 60 } else { 1 };
+        return Some(Duration::from_secs(number(&found, 1)?.saturating_mul(unit)));
     }
-    let hours = days.saturating_mul(24).saturating_add(hours);
-    Some(Duration::from_secs(hours.saturating_mul(3_600).saturating_add(minutes * 60 + seconds)))
-}
-
-fn digits(text: &str) -> Option<u64> {
-    let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    if plain { text.parse().ok() } else { None }
+    let found = span.captures(message)?;
+    let hours = number(&found, 1)? * 24 + number(&found, 2)?;
+    Some(Duration::from_secs((hours * 60 + number(&found, 3)?) * 60 + number(&found, 4)?))
 }
 
 #[cfg(test)]
@@ -236,14 +212,15 @@ mod tests {
             let found = judged(status, header, body, true);
 
             assert_eq!(format!("{found:?}"), cause, "{status} {body}");
-            assert_eq!((found.retry(), found.reach()), (verdict, reach), "{status} {body}");
+            let (retry, scope, _) = found.verdict();
+            assert_eq!((retry, scope), (verdict, reach), "{status} {body}");
         }
         assert!(matches!(judged(401, None, API, false), Cause::Credentials));
         assert!(matches!(judged(401, None, KEY, false), Cause::Key));
     }
 
     #[test]
-    fn what_is_refused_was_not_done_and_what_failed_may_have_been() {
+    fn only_408_and_5xx_may_have_acted() {
         for (status, expected) in [
             (200, Acted::Yes),
             (204, Acted::Yes),
@@ -260,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_found_in_a_sentence_however_it_is_written() {
+    fn a_wait_is_found_in_any_wording_of_a_message() {
         for (message, seconds) in [
             ("Rate limit is exceeded. Try again in 17 seconds.", Some(17)),
             ("try again in 1 second", Some(1)),

@@ -1,4 +1,4 @@
-//! Management of the accounting family's webhooks, all under `context: none`.
+//! Accounting webhooks: subscribe, read, change and delete. All calls have `context: none`.
 
 use reqwest::Method;
 use serde::Deserialize;
@@ -8,53 +8,53 @@ use base::secret::Secret;
 use model::{AccountingResource, WebhookId};
 
 use super::{
-    Accounting, Ask, Error,
+    Accounting, CallOptions, Error,
     address::Context,
     body,
-    call::{Answer, Call},
-    error::{By, Cause},
+    call::{ApiResponse, Call},
+    error::{AnsweredBy, Cause},
 };
 
-/// What is subscribed to, and named again to end it.
+/// The body of a subscribe call.
 #[derive(Debug, Clone)]
-pub struct Subscription {
+pub struct SubscribeRequest {
     /// `thirdPartyApplicationName`.
     pub application: String,
-    /// Receiver address.
+    /// Receiver URL.
     pub url: String,
-    /// What deliveries are signed with.
+    /// Secret that signs deliveries.
     pub secret: Secret,
-    /// Semantic names.
+    /// Semantic names of the events.
     pub events: Vec<String>,
 }
 
-/// What an operation says it did.
+/// The result that an operation reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
-    /// `responseState`: 3 subscribed, 4 unsubscribed, 5 deleted, 7 enabled or disabled. `None` where a success says nothing.
+    /// `responseState`: 3 subscribed, 4 unsubscribed, 5 deleted, 7 enabled or disabled. `None` if the body is empty.
     pub state: Option<i64>,
-    /// The webhook it is about.
+    /// The webhook's id.
     pub webhook: Option<WebhookId>,
-    /// What went wrong, each in a few words; empty on success.
+    /// Redacted error messages; empty on success.
     pub errors: Vec<String>,
 }
 
-/// A webhook as the provider has it. Its secret is not among it: nobody here needs to see it again.
+/// A webhook as the provider returns it, without its secret.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Webhook {
     /// `thirdPartyApplicationName`.
     #[serde(rename = "thirdPartyApplicationName")]
     pub application: Option<String>,
-    /// Receiver address.
+    /// Receiver URL.
     pub url: Option<String>,
-    /// Whether deliveries are sent.
+    /// Whether deliveries are enabled.
     #[serde(rename = "isActive")]
     pub active: Option<bool>,
-    /// Whether it has been deleted.
+    /// Whether it is deleted.
     #[serde(rename = "isDeleted")]
     pub deleted: Option<bool>,
-    /// What it is subscribed to.
+    /// Subscribed events.
     #[serde(default, deserialize_with = "body::or_default")]
     pub events: Vec<EventType>,
 }
@@ -67,33 +67,37 @@ pub struct EventType {
     pub semantic_name: Option<String>,
 }
 
-/// What a change of address answers; the provider does not document it.
+/// The response to a change of URL, which the provider does not document.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Changed {
-    /// The result of an operation.
+pub enum UrlChange {
+    /// A result of an operation.
     Operation(Operation),
     /// The webhook.
     Webhook(Box<Webhook>),
-    /// Nothing that is known.
+    /// Neither.
     Nothing,
 }
 
 impl Accounting {
-    /// Semantic names of the events of a resource.
-    pub async fn event_names(&self, resource: AccountingResource, ask: &Ask) -> Result<Vec<String>, Error> {
+    /// Semantic names of a resource's events.
+    pub async fn event_names(
+        &self,
+        resource: AccountingResource,
+        options: &CallOptions,
+    ) -> Result<Vec<String>, Error> {
         let call = self.webhook_call(Method::GET, resource, "events");
-        self.0.core.call(&call, ask, |answer| body::rows(answer.documented()?)).await
+        self.0.core.call(&call, options, |answer| body::rows(answer.documented()?)).await
     }
 
     /// Subscribes. The webhook works once its receiver has accepted an `Acknowledge`.
     ///
     /// # Errors
-    /// See [`Error`]. Where [`Error::acted`] is not certain, there may be a webhook all the same.
+    /// See [`Error`]. Unless [`Error::acted`] is [`super::Acted::No`], a webhook may exist.
     pub async fn subscribe(
         &self,
         resource: AccountingResource,
-        subscription: &Subscription,
-        ask: &Ask,
+        subscription: &SubscribeRequest,
+        options: &CallOptions,
     ) -> Result<Operation, Error> {
         let body = Some(json!({
             "thirdPartyApplicationName": subscription.application,
@@ -103,19 +107,19 @@ impl Accounting {
         }));
         let hide = vec![&subscription.secret];
         let call = Call { body, hide, ..self.webhook_call(Method::POST, resource, "subscribe") };
-        self.0.core.call(&call, ask, read_operation).await
+        self.0.core.call(&call, options, read_operation).await
     }
 
-    /// A webhook as it stands.
+    /// A webhook by its id.
     pub async fn webhook(
         &self,
         resource: AccountingResource,
         id: &WebhookId,
-        ask: &Ask,
+        options: &CallOptions,
     ) -> Result<Webhook, Error> {
         let call = Call { id: id.as_str().into(), ..self.webhook_call(Method::GET, resource, "{id}") };
-        let parse = |answer: &Answer| body::parse(&body::object(answer.documented()?)?);
-        self.ask_about(resource, &call, ask, parse).await
+        let parse = |answer: &ApiResponse| body::parse(&body::object(answer.documented()?)?);
+        self.ask_about(resource, &call, options, parse).await
     }
 
     /// Enables or disables a webhook.
@@ -124,27 +128,27 @@ impl Accounting {
         resource: AccountingResource,
         id: &WebhookId,
         enable: bool,
-        ask: &Ask,
+        options: &CallOptions,
     ) -> Result<Operation, Error> {
         let body = Some(json!({ "webhookId": id, "enable": enable }));
         let call = self.webhook_call(Method::PUT, resource, "status/{id}");
         let call = Call { id: id.as_str().into(), body, ..call };
-        self.ask_about(resource, &call, ask, read_operation).await
+        self.ask_about(resource, &call, options, read_operation).await
     }
 
-    /// Moves a webhook to another address, which must accept an `Acknowledge`.
+    /// Moves a webhook to another URL, whose receiver must accept an `Acknowledge`.
     pub async fn change_url(
         &self,
         resource: AccountingResource,
         id: &WebhookId,
         url: &str,
-        ask: &Ask,
-    ) -> Result<Changed, Error> {
+        options: &CallOptions,
+    ) -> Result<UrlChange, Error> {
         let body = Some(json!({ "webhookId": id, "url": url }));
         let call = self.webhook_call(Method::PUT, resource, "change/{id}");
         let call = Call { id: id.as_str().into(), body, ..call };
-        // A success is one, whatever it looks like.
-        self.ask_about(resource, &call, ask, |answer| Ok(changed(&answer.body, &answer.secrets))).await
+        // Any 2xx is a success, whatever its body.
+        self.ask_about(resource, &call, options, |answer| Ok(changed(&answer.body, &answer.secrets))).await
     }
 
     /// Deletes a webhook.
@@ -152,25 +156,25 @@ impl Accounting {
         &self,
         resource: AccountingResource,
         id: &WebhookId,
-        ask: &Ask,
+        options: &CallOptions,
     ) -> Result<Operation, Error> {
         let call = self.webhook_call(Method::DELETE, resource, "delete/{id}");
         let call = Call { id: id.as_str().into(), ..call };
-        self.ask_about(resource, &call, ask, read_operation).await
+        self.ask_about(resource, &call, options, read_operation).await
     }
 
-    /// Makes a call about one webhook, and finds out who says that there is none where the body of a 404 or 410 does not tell: the
-    /// document shows no error body. If the same resource answers for its event names, its path is known and the API has spoken.
+    /// Calls about one webhook. The document shows no body for 404 and 410, so if the origin of such an answer is unknown, the
+    /// event names are read: if the resource answers there, its path works and the API itself answered.
     async fn ask_about<T>(
         &self,
         resource: AccountingResource,
         call: &Call<'_>,
-        ask: &Ask,
-        parse: impl Fn(&Answer) -> Result<T, Cause>,
+        options: &CallOptions,
+        parse: impl Fn(&ApiResponse) -> Result<T, Cause>,
     ) -> Result<T, Error> {
-        match self.0.core.call(call, ask, parse).await {
-            Err(error) if error.missing() == Some(By::Unknown) => {
-                let is_known = self.event_names(resource, ask).await.is_ok();
+        match self.0.core.call(call, options, parse).await {
+            Err(error) if error.missing() == Some(AnsweredBy::Unknown) => {
+                let is_known = self.event_names(resource, options).await.is_ok();
                 Err(if is_known { error.by_api() } else { error })
             }
             other => other,
@@ -201,7 +205,7 @@ impl Outcome {
     }
 }
 
-fn read_operation(answer: &Answer) -> Result<Operation, Cause> {
+fn read_operation(answer: &ApiResponse) -> Result<Operation, Cause> {
     let json = answer.json()?;
     if body::is_empty(json) {
         return Ok(Operation { state: None, webhook: None, errors: Vec::new() });
@@ -209,26 +213,26 @@ fn read_operation(answer: &Answer) -> Result<Operation, Cause> {
     Ok(body::parse::<Outcome>(&body::object(json)?)?.operation(&answer.secrets))
 }
 
-fn changed(body: &[u8], secrets: &[&Secret]) -> Changed {
+fn changed(body: &[u8], secrets: &[&Secret]) -> UrlChange {
     match body::parse::<serde_json::Map<String, Value>>(body) {
         Ok(members) if members.contains_key("responseState") => {
             let result = body::parse::<Outcome>(body);
-            result.map_or(Changed::Nothing, |result| Changed::Operation(result.operation(secrets)))
+            result.map_or(UrlChange::Nothing, |result| UrlChange::Operation(result.operation(secrets)))
         }
         Ok(members) if members.get("id").is_some_and(Value::is_string) => {
-            body::parse(body).map_or(Changed::Nothing, |webhook| Changed::Webhook(Box::new(webhook)))
+            body::parse(body).map_or(UrlChange::Nothing, |webhook| UrlChange::Webhook(Box::new(webhook)))
         }
-        _ => Changed::Nothing,
+        _ => UrlChange::Nothing,
     }
 }
 
-/// An error of a shape that nobody documents, in a few words.
+/// An undocumented error value in a few words.
 fn short(error: &Value, secrets: &[&Secret]) -> String {
     let words = match error {
-        Value::String(text) => body::shown(text, secrets),
+        Value::String(text) => body::cleaned_excerpt(text, secrets),
         Value::Object(_) | Value::Array(_) => body::excerpt(error.to_string().as_bytes(), secrets),
-        // One without any words in it is shown as it is.
-        other => body::shown(&other.to_string(), secrets),
+        // Values without text are shown as they are.
+        other => body::cleaned_excerpt(&other.to_string(), secrets),
     };
     words.map_or_else(|| "an error without words".to_owned(), String::from)
 }
@@ -238,24 +242,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_of_address_is_understood_in_every_form_and_in_none() {
+    fn a_url_change_is_read_in_every_shape() {
         let operation = Operation { state: Some(7), webhook: WebhookId::new("w").ok(), errors: Vec::new() };
         let done = changed(br#"{"responseState":7,"webhookId":"w","errors":[]}"#, &[]);
-        assert_eq!(done, Changed::Operation(operation));
+        assert_eq!(done, UrlChange::Operation(operation));
 
-        let Changed::Webhook(webhook) = changed(br#"{"id":"w","url":"https://a","isActive":false}"#, &[])
+        let UrlChange::Webhook(webhook) = changed(br#"{"id":"w","url":"https://a","isActive":false}"#, &[])
         else {
             panic!("no webhook");
         };
         assert_eq!((webhook.url.as_deref(), webhook.active), (Some("https://a"), Some(false)));
 
         for body in ["", "null", "true", "OK", "{}", r#"{"responseState":"x"}"#, r#"{"id":7}"#] {
-            assert_eq!(changed(body.as_bytes(), &[]), Changed::Nothing, "{body}");
+            assert_eq!(changed(body.as_bytes(), &[]), UrlChange::Nothing, "{body}");
         }
     }
 
     #[test]
-    fn errors_of_an_operation_are_short_texts_whatever_they_are() {
+    fn operation_errors_of_any_type_become_short_texts() {
         let result: Outcome = serde_json::from_str(
             r#"{"responseState":0,"errors":[{"code":"A","message":"url is wrong"},"bare",{"x":{"y":"deep"}},7,{}]}"#,
         )
@@ -268,29 +272,29 @@ mod tests {
     }
 
     #[test]
-    fn what_a_refused_operation_says_is_shown_without_the_secrets_it_was_asked_with() {
+    fn errors_of_an_operation_are_redacted() {
         let secrets = [Secret::new("my-signing-secret-2024")];
         let body = r#"{"responseState":0,"errors":["secret 'my-signing-secret-2024' was\u0007 used",
             {"message":"'my-signing-secret-2024'"},["my-signing-secret-2024"]]}"#;
 
-        let answer = Answer { secrets: secrets.iter().collect(), ..Answer::of(body) };
+        let answer = ApiResponse { secrets: secrets.iter().collect(), ..ApiResponse::of(body) };
         let operation = read_operation(&answer).unwrap();
 
         assert_eq!(operation.errors, ["secret '[hidden]' was used", "'[hidden]'", "[hidden]"]);
-        let Changed::Operation(changed) = changed(body.as_bytes(), &[&secrets[0]]) else { panic!("none") };
+        let UrlChange::Operation(changed) = changed(body.as_bytes(), &[&secrets[0]]) else { panic!("none") };
         assert_eq!(changed, operation);
     }
 
     #[test]
-    fn a_success_that_says_nothing_is_one() {
+    fn an_empty_success_is_accepted() {
         let nothing = Operation { state: None, webhook: None, errors: Vec::new() };
 
-        assert_eq!(read_operation(&Answer::of("")).unwrap(), nothing);
-        assert!(read_operation(&Answer::of("[]")).is_err());
+        assert_eq!(read_operation(&ApiResponse::of("")).unwrap(), nothing);
+        assert!(read_operation(&ApiResponse::of("[]")).is_err());
     }
 
     #[test]
-    fn the_secret_of_a_webhook_is_nowhere_in_what_is_read() {
+    fn a_webhook_is_read_without_its_secret() {
         let record =
             br#"{"id":"w","secret":"hunter2","events":[{"semanticName":"Svc.A","secret":"hunter2"}]}"#;
 

@@ -1,11 +1,10 @@
-//! The check of tokens by a provider's settings: whose keys, which issuers, which audiences, by which clock.
+//! Verifies tokens by a provider's settings: keys, issuers, audiences and clock.
 //!
-//! - Before a token is too old or too new, the provider is asked for the time, if it has not told it for a while: this
-//!   machine's clock may have been wrong from the start.
-//! - Before a signature is nobody's, a file of keys is looked at again.
+//! - Before a token is rejected for its times, the provider's time is fetched if it was not observed recently: this machine's
+//!   clock may have been wrong from the start.
+//! - Before a signature is rejected, a file of keys is read again.
 //!
-//! On failure it is told apart whether the token breaks a rule or whether the keys could not be had; only the first says
-//! something about the token.
+//! On failure: [`Error::Rule`] means that the token breaks a rule; [`Error::Keys`] says nothing about the token.
 
 use std::{path::Path, time::Duration};
 
@@ -22,22 +21,22 @@ use super::{
     http::milliseconds,
     identity::Identity,
     keys::{self, Keys},
-    token::{self, Claims, Parts, Purpose, Rule, Rules},
+    token::{self, Claims, TokenParts, TokenPurpose, TokenRule, TokenRules},
 };
 use crate::{ANY_AUDIENCE, OAuth};
 
-/// What the provider told longer ago about its time is asked for again, before a token is refused for that.
-const RECENT: Duration = Duration::from_secs(300);
-/// Between two such questions.
-const ASKED_APART: Duration = Duration::from_secs(60);
+/// Older observations of the provider's clock are refreshed before a token is rejected for its times.
+const CLOCK_FRESHNESS: Duration = Duration::from_secs(300);
+/// Minimum time between two such requests.
+const TIME_REQUEST_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Checks the tokens of one identity service for one client.
+/// Verifies the tokens of one identity service for one client.
 #[derive(Debug)]
-pub struct Check {
+pub struct TokenVerifier {
     keys: Keys,
     service: Identity,
-    /// When the provider may be asked for the time again.
-    ask_after: Mutex<Option<Instant>>,
+    /// When the provider's time may be requested again.
+    next_time_request: Mutex<Option<Instant>>,
     client: String,
     issuers: Vec<String>,
     audiences: Vec<String>,
@@ -49,17 +48,17 @@ pub struct Check {
 pub enum Error {
     /// It breaks a rule.
     #[error(transparent)]
-    Rule(#[from] Rule),
-    /// There is no key to check it with.
+    Rule(#[from] TokenRule),
+    /// There is no key to verify it with.
     #[error(transparent)]
     Keys(#[from] keys::Error),
 }
 
 impl Error {
-    /// What may be done about it.
+    /// Whether and when a retry can help.
     pub fn retry(&self) -> Retry {
         match self {
-            // The clocks may come together, or another token come.
+            // The clocks may converge, or the next token may pass.
             Self::Rule(rule) if rule.is_about_time() => Retry::Later,
             Self::Rule(_) => Retry::Never,
             Self::Keys(error) => error.retry(),
@@ -67,19 +66,19 @@ impl Error {
     }
 }
 
-/// What an identity token came with.
+/// What an identity token must match.
 #[derive(Debug, Clone, Copy)]
-pub struct Company<'a> {
-    /// What the login asked to have repeated.
+pub struct LoginContext<'a> {
+    /// Nonce of the login.
     pub nonce: &'a Secret,
-    /// The access token beside it.
+    /// The access token that came with it.
     pub access: Option<&'a Secret>,
-    /// The code beside it.
+    /// The code that came with it.
     pub code: Option<&'a Secret>,
 }
 
-impl Check {
-    /// By a provider's settings. Reads the file if `oauth.keys.location` names one.
+impl TokenVerifier {
+    /// Creates a verifier from a provider's settings. Reads the file of `oauth.keys.location`, if it is set.
     ///
     /// # Errors
     /// The file of keys cannot be used.
@@ -91,32 +90,32 @@ impl Check {
         Ok(Self {
             keys,
             service: identity.clone(),
-            ask_after: Mutex::default(),
+            next_time_request: Mutex::default(),
             client: oauth.client_id.clone(),
             issuers: oauth.issuers.clone(),
             audiences: oauth.audiences.clone(),
         })
     }
 
-    /// The claims of an access token that is good now.
+    /// Verifies an access token and returns its claims.
     ///
     /// # Errors
-    /// It is not, or cannot be checked.
+    /// The token is not valid now, or cannot be verified.
     pub async fn access(&self, token: &Secret) -> Result<Claims, Error> {
         self.check(token, None).await
     }
 
-    /// The claims of an identity token that is good now and answers this login.
+    /// Verifies the identity token of a login and returns its claims.
     ///
     /// # Errors
-    /// It is not, or cannot be checked.
-    pub async fn identity(&self, token: &Secret, company: Company<'_>) -> Result<Claims, Error> {
-        self.check(token, Some(company)).await
+    /// The token is not valid now or belongs to another login, or cannot be verified.
+    pub async fn identity(&self, token: &Secret, context: LoginContext<'_>) -> Result<Claims, Error> {
+        self.check(token, Some(context)).await
     }
 
-    /// With what an identity token came; `None` for an access token.
-    async fn check(&self, token: &Secret, company: Option<Company<'_>>) -> Result<Claims, Error> {
-        let checked = self.try_check(token, company).await;
+    /// `context` is `None` for access tokens.
+    async fn check(&self, token: &Secret, context: Option<LoginContext<'_>>) -> Result<Claims, Error> {
+        let checked = self.try_check(token, context).await;
         metrics::token_checked(match &checked {
             Ok(_) => TokenCheck::Good,
             Err(Error::Rule(rule)) => rule.outcome(),
@@ -125,59 +124,63 @@ impl Check {
         checked
     }
 
-    async fn try_check(&self, token: &Secret, company: Option<Company<'_>>) -> Result<Claims, Error> {
-        let parts = Parts::read(token.reveal())?;
-        let checked = self.verify(&parts, company).await;
-        let is_another_look_worth_it = match &checked {
-            Err(Error::Rule(rule)) if rule.is_about_time() => self.hears_the_time().await,
-            Err(Error::Rule(Rule::Signature)) => self.keys.have_changed().await,
+    async fn try_check(&self, token: &Secret, context: Option<LoginContext<'_>>) -> Result<Claims, Error> {
+        let parts = TokenParts::read(token.reveal())?;
+        let checked = self.verify(&parts, context).await;
+        let retry_check = match &checked {
+            Err(Error::Rule(rule)) if rule.is_about_time() => self.refresh_clock().await,
+            Err(Error::Rule(TokenRule::Signature)) => self.keys.have_changed().await,
             _ => false,
         };
-        if is_another_look_worth_it { self.verify(&parts, company).await } else { checked }
+        if retry_check { self.verify(&parts, context).await } else { checked }
     }
 
-    async fn verify(&self, parts: &Parts<'_>, company: Option<Company<'_>>) -> Result<Claims, Error> {
+    async fn verify(
+        &self,
+        parts: &TokenParts<'_>,
+        context: Option<LoginContext<'_>>,
+    ) -> Result<Claims, Error> {
         let keys = self.keys.find(parts.kid.as_deref(), parts.x5t.as_deref()).await?;
-        // After the keys are there: the document that names them names the issuer.
+        // Only after the keys were fetched: discovery names the issuer too.
         let (issuers, clock) = (self.issuers(), self.service.clock());
         let audiences = self.audiences(&issuers);
         let client = self.client.as_str();
-        let purpose = match company {
-            None => Purpose::Access { client, audiences: &audiences },
-            Some(company) => Purpose::Identity {
+        let purpose = match context {
+            None => TokenPurpose::Access { client, audiences: &audiences },
+            Some(context) => TokenPurpose::Identity {
                 client,
-                nonce: company.nonce.reveal(),
-                access: company.access.map(Secret::reveal),
-                code: company.code.map(Secret::reveal),
+                nonce: context.nonce.reveal(),
+                access: context.access.map(Secret::reveal),
+                code: context.code.map(Secret::reveal),
             },
         };
-        let rules = Rules { issuers: &issuers, leeway_ms: milliseconds(clock.tolerance()), purpose };
-        // After the keys are there: whoever sent them has also told the time.
+        let rules = TokenRules { issuers: &issuers, leeway_ms: milliseconds(clock.tolerance()), purpose };
+        // Only after the keys were fetched: their response updates the clock.
         Ok(token::verify(parts, &keys, &rules, clock.now_ms())?)
     }
 
-    /// Asks the provider for the time, unless it has told it recently; whether there is news.
-    async fn hears_the_time(&self) -> bool {
-        let is_recent = || self.service.clock().told_since().is_some_and(|since| since < RECENT);
+    /// Fetches the provider's time, unless it was observed recently. Whether there is a newer observation.
+    async fn refresh_clock(&self) -> bool {
+        let is_recent = || self.service.clock().observed_age().is_some_and(|since| since < CLOCK_FRESHNESS);
         if is_recent() {
             return false;
         }
-        let mut ask_after = self.ask_after.lock().await;
-        // While this one waited for its turn, another may have asked.
+        let mut next_time_request = self.next_time_request.lock().await;
+        // Another caller may have fetched it while this one waited for the lock.
         if is_recent() {
             return true;
         }
-        if ask_after.is_some_and(|moment| Instant::now() < moment) {
+        if next_time_request.is_some_and(|moment| Instant::now() < moment) {
             return false;
         }
-        *ask_after = Some(Instant::now() + ASKED_APART);
-        // Whatever the answer is, it has a date.
+        *next_time_request = Some(Instant::now() + TIME_REQUEST_INTERVAL);
+        // Any response has a `Date`.
         discovery::fetch(&self.service).await.ok();
         is_recent()
     }
 
-    /// The audiences to accept; empty for every one. Unless they are set, they follow from the issuers: the identity software
-    /// behind the provider adds `/resources` to its own address.
+    /// Accepted audiences; empty accepts all. By default they follow from the issuers: the provider's identity software appends
+    /// `/resources` to its own address.
     fn audiences(&self, issuers: &[String]) -> Vec<String> {
         let resources = |issuer: &String| format!("{}/resources", issuer.trim_end_matches('/'));
         match self.audiences.as_slice() {
@@ -187,11 +190,11 @@ impl Check {
         }
     }
 
-    /// The issuers to accept. Unless they are set, the service may use its own address as well as the issuer that it publishes.
+    /// Accepted issuers. By default the published issuer, and the service's own address.
     fn issuers(&self) -> Vec<String> {
         if !self.issuers.is_empty() {
             return self.issuers.clone();
         }
-        self.keys.issuer().into_iter().chain([self.service.root().to_owned()]).collect()
+        self.keys.issuer().into_iter().chain([self.service.0.root.clone()]).collect()
     }
 }

@@ -1,48 +1,49 @@
-//! What the identity service publishes about itself: who it is as an issuer, and where its keys are.
+//! The discovery document of the identity service: its issuer, and the address of its keys.
 //!
-//! The document is taken for what it says: the issuer's host is another than the service's (that is so with this provider),
-//! and the keys may be on a third. But that host must be one that `provider.hosts.allowed` allows, and keys come over TLS. Only an
-//! identity service that is on this machine or a private network itself may name such a host, and only one on this machine may
-//! name it without TLS. The service's own address decides, not the `issuer` that the document claims.
+//! The issuer's host may differ from the service's (it does with this provider), and the keys may be on a third host. That host
+//! must be allowed by `provider.hosts.allowed`, and must have TLS. Only a service on this machine or in a private network may
+//! name a private host for its keys, and only a service on this machine may name a local host without TLS. The service's
+//! configured address decides, not the `issuer` in the document.
 
 use serde_json::{Map, Value};
 use url::Url;
 
-use super::identity::{Error, Identity};
+use super::{
+    http::ClientSetupError,
+    identity::{Error, Identity},
+};
 use crate::{HostPolicy, is_local, is_private};
 
-/// No document or key set of anybody is larger.
-pub(super) const DOCUMENT_BYTES: usize = 1024 * 1024;
-/// The longest issuer that is taken.
-const LONGEST_ISSUER: usize = 2_048;
+/// Size limit of a document or key set.
+pub(super) const MAX_DOCUMENT_BYTES: usize = 1024 * 1024;
+/// Length limit of an issuer.
+const MAX_ISSUER_BYTES: usize = 2_048;
 
-/// What is of use to us.
+/// The members that we use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Discovery {
-    /// Who issues tokens, by its own word.
+    /// The issuer that the document names.
     pub(super) issuer: Option<String>,
-    /// Where the key set is.
+    /// Address of the key set.
     pub(super) keys: Url,
 }
 
 /// Fetches the document.
 pub(super) async fn fetch(identity: &Identity) -> Result<Discovery, Error> {
-    let address = format!("{}/.well-known/openid-configuration", identity.root());
-    let address = Url::parse(&address).map_err(|source| Error::Setup {
-        what: "make the discovery address out of provider.auth.url".into(),
-        source: Box::new(source),
-    })?;
-    let body = identity.fetch(&address, DOCUMENT_BYTES).await?;
-    read(&body, identity.address(), identity.hosts())
+    let address = format!("{}/.well-known/openid-configuration", identity.0.root);
+    let address = Url::parse(&address)
+        .map_err(ClientSetupError::wrap("cannot make the discovery address from provider.auth.url"))?;
+    let body = identity.fetch(&address, MAX_DOCUMENT_BYTES).await?;
+    read(&body, &identity.0.address, &identity.0.hosts)
 }
 
 fn read(body: &[u8], service: &Url, hosts: &HostPolicy) -> Result<Discovery, Error> {
     let malformed = |what| Error::Malformed { what };
     let document: Map<String, Value> =
-        serde_json::from_slice(body).map_err(|_| malformed("the discovery document is no JSON object"))?;
+        serde_json::from_slice(body).map_err(|_| malformed("the discovery document is not a JSON object"))?;
     let text = |name| document.get(name).and_then(Value::as_str);
     let keys = text("jwks_uri").ok_or(malformed("the discovery document has no jwks_uri"))?;
-    let keys = Url::parse(keys).map_err(|_| malformed("jwks_uri is no address"))?;
+    let keys = Url::parse(keys).map_err(|_| malformed("jwks_uri is not a URL"))?;
     let is_safe =
         keys.scheme() == "https" || (keys.scheme() == "http" && is_local(&keys) && is_local(service));
     if !is_safe || !keys.username().is_empty() || keys.password().is_some() {
@@ -54,7 +55,7 @@ fn read(body: &[u8], service: &Url, hosts: &HostPolicy) -> Result<Discovery, Err
     if hosts.check(&keys).is_err() {
         return Err(malformed("jwks_uri must be a host that provider.hosts.allowed allows"));
     }
-    let issuer = text("issuer").filter(|issuer| !issuer.is_empty() && issuer.len() <= LONGEST_ISSUER);
+    let issuer = text("issuer").filter(|issuer| !issuer.is_empty() && issuer.len() <= MAX_ISSUER_BYTES);
     Ok(Discovery { issuer: issuer.map(str::to_owned), keys })
 }
 
@@ -69,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_is_read_for_the_issuer_and_a_safe_place_of_its_keys() {
+    fn discovery_accepts_only_a_safe_address_of_keys() {
         for (document, expected) in [
             (r#"{"issuer":"https://cloud.example","jwks_uri":"https://id.example/keys"}"#, Some(true)),
             (r#"{"issuer":7,"jwks_uri":"https://id.example/keys"}"#, Some(false)),
@@ -110,7 +111,7 @@ mod tests {
             (local, "http://127.0.0.9:1/keys", &listed, false),
             (local, "http://10.0.0.1/keys", &listed, false),
         ] {
-            // The document claims an issuer on this machine, which changes nothing.
+            // The document claims a local issuer, which changes nothing.
             let document = format!(r#"{{"issuer":"http://localhost:1","jwks_uri":"{keys}"}}"#);
 
             let read = read(document.as_bytes(), &url(service), hosts);

@@ -1,10 +1,9 @@
-//! What every request to the provider shares, whichever area it is for: how clients are built, how much of an answer is
-//! read, and what time it is over there.
+//! HTTP shared by all requests to the provider: building clients, reading bodies, and the provider's clock.
 //!
-//! - No client follows a redirect or keeps a cookie: a token never goes to an address that nobody configured.
-//! - No client connects to an address that `provider.hosts.allowed` does not admit, whatever DNS answers (`GuardedDns`).
-//! - No answer is read beyond its limit, counted after decompression.
-//! - Whether a token is still good is a question to the provider's clock ([`ProviderClock`]), never to this machine's.
+//! - Clients follow no redirects and keep no cookies, so a token only goes to configured addresses.
+//! - Clients connect only to addresses that `provider.hosts.allowed` admits, whatever DNS answers (`GuardedDns`).
+//! - Bodies are read up to a limit, counted after decompression.
+//! - Whether a token is valid depends on the provider's clock ([`ProviderClock`]), never on this machine's.
 
 use std::{
     fs,
@@ -29,44 +28,54 @@ use model::Moment;
 
 use crate::{HostPolicy, Transport};
 
-/// A file of certificates above this is none.
+/// Size limit of a file of certificates.
 const MAX_PEM_BYTES: u64 = 1024 * 1024;
-/// A longer wait than this is taken as this: a provider that is back must be noticed.
+/// Upper bound of a named wait, so that a recovered provider is noticed.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(3_600);
-/// What is set aside for a body before it comes.
-const FIRST_BYTES: usize = 64 * 1024;
+/// Upper bound of the memory that is allocated before a body arrives.
+const MAX_PREALLOCATED_BYTES: usize = 64 * 1024;
 
-/// Why no client can be made.
+/// Any error.
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The client cannot be set up.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
-pub struct Setup {
+pub struct ClientSetupError {
     /// What was attempted, with the setting behind it.
-    pub(crate) what: String,
-    /// Why it did not work.
+    what: String,
+    /// The cause.
     #[source]
-    pub(crate) source: Box<dyn std::error::Error + Send + Sync>,
+    source: BoxError,
 }
 
-/// Why an answer was not read to its end.
+/// Why a body was not read completely.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {
-    /// It is longer than anybody wants.
-    #[error("the answer is longer than {limit} bytes")]
+    /// It exceeds the limit.
+    #[error("the response is longer than {limit} bytes")]
     TooLarge {
-        /// The limit.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// The connection broke, or was silent for too long.
-    #[error("read the answer")]
+    /// The connection broke or timed out.
+    #[error("cannot read the response")]
     Broken(#[source] reqwest::Error),
 }
 
-/// A client that goes where it is sent and nowhere else, with the settings' connect, read and request time-outs and
-/// certificates. Reads a file if a setting names one.
+impl ClientSetupError {
+    /// Adds to an error what was attempted.
+    pub fn wrap<E: Into<BoxError>>(what: impl Into<String>) -> impl FnOnce(E) -> Self {
+        move |source| Self { what: what.into(), source: source.into() }
+    }
+}
+
+/// A client builder without redirects, with the configured timeouts and certificates. Reads the file of certificates, if one is
+/// set.
 ///
 /// # Errors
 /// The file of certificates cannot be used.
-pub fn builder(transport: &Transport) -> Result<reqwest::ClientBuilder, Setup> {
+pub fn builder(transport: &Transport) -> Result<reqwest::ClientBuilder, ClientSetupError> {
     let builder = reqwest::Client::builder()
         .redirect(reqwest::redirect::Policy::none())
         .referer(false)
@@ -83,23 +92,21 @@ pub fn builder(transport: &Transport) -> Result<reqwest::ClientBuilder, Setup> {
     }
 }
 
-/// The client of a builder.
+/// Builds the client.
 ///
 /// # Errors
 /// TLS cannot be set up.
-pub fn build(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, Setup> {
-    builder
-        .build()
-        .map_err(|error| Setup { what: "set up TLS to the provider".into(), source: Box::new(error) })
+pub fn build(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, ClientSetupError> {
+    builder.build().map_err(ClientSetupError::wrap("cannot set up TLS to the provider"))
 }
 
-/// The system's DNS, without the addresses that the worker's policy does not admit. Every new connection asks it, so a name that has
-/// changed its address is checked again. The client does not ask it for an IP address in a URL: the code that builds a client checks
-/// its URLs with [`HostPolicy::check`].
+/// The system's DNS, filtered by the worker's host policy. Each new connection resolves its name again, so a changed address is
+/// checked too. IP addresses in URLs do not pass through it: the code that builds a client checks its URLs with
+/// [`HostPolicy::check`].
 #[derive(Debug, Clone)]
 struct GuardedDns(HostPolicy);
 
-/// A name whose addresses are all refused.
+/// All addresses of the name are forbidden.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the host resolves to no address that provider.hosts.allowed in the worker's configuration admits: private, loopback and \
@@ -122,16 +129,16 @@ impl Resolve for GuardedDns {
     }
 }
 
-/// The body of an answer, up to a limit.
+/// Reads a body up to a limit.
 ///
 /// # Errors
-/// It is longer, or did not come whole.
+/// The body exceeds the limit or is incomplete.
 pub(crate) async fn read_bounded(mut response: Response, limit: usize) -> Result<Bytes, ReadError> {
-    let told = response.content_length().and_then(|length| usize::try_from(length).ok());
-    if told.is_some_and(|length| length > limit) {
+    let length = response.content_length().and_then(|length| usize::try_from(length).ok());
+    if length.is_some_and(|length| length > limit) {
         return Err(ReadError::TooLarge { limit });
     }
-    let mut body = BytesMut::with_capacity(told.unwrap_or_default().min(FIRST_BYTES));
+    let mut body = BytesMut::with_capacity(length.unwrap_or_default().min(MAX_PREALLOCATED_BYTES));
     while let Some(chunk) = response.chunk().await.map_err(|error| ReadError::Broken(error.without_url()))? {
         if body.len() + chunk.len() > limit {
             return Err(ReadError::TooLarge { limit });
@@ -141,7 +148,7 @@ pub(crate) async fn read_bounded(mut response: Response, limit: usize) -> Result
     Ok(body.freeze())
 }
 
-/// The wait that an answer names, in seconds or as a date by the provider's clock; an hour at most.
+/// The `Retry-After` of a response, in seconds or as a date by the provider's clock; an hour at most.
 pub(crate) fn retry_after(headers: &HeaderMap, clock: &ProviderClock) -> Option<Duration> {
     let value = text(headers, &RETRY_AFTER)?;
     let wait = match value.parse() {
@@ -154,71 +161,76 @@ pub(crate) fn retry_after(headers: &HeaderMap, clock: &ProviderClock) -> Option<
     Some(wait.min(MAX_RETRY_AFTER))
 }
 
-/// The provider's time, as the `Date` of its answers tells it. Clones share what they know.
+/// The provider's clock, learned from the `Date` of its responses. Clones share it.
 ///
-/// Before the first answer it is this machine's. From then on it goes on by itself, whatever happens to this machine's.
+/// Before the first response it is this machine's clock. Afterwards it advances by itself, even if this machine's clock jumps.
 #[derive(Debug, Clone)]
 pub struct ProviderClock(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// What was told last, in milliseconds since 1970, and when that was, by [`lapse`].
-    told_ms: RwLock<Option<(i64, Duration)>>,
-    /// Milliseconds that the two may differ before somebody should know.
+    /// Last observed time in milliseconds since 1970, and when it was observed by [`lapse`].
+    observed_ms: RwLock<Option<(i64, Duration)>>,
+    /// Difference between the clocks above which a warning is logged.
     tolerance: Duration,
     warned: AtomicBool,
 }
 
 impl ProviderClock {
-    /// A clock that says so once when the two are further apart than `tolerance`.
+    /// A clock that warns once when it differs from this machine's by more than `tolerance`.
     pub fn new(tolerance: Duration) -> Self {
-        Self(Arc::new(Shared { told_ms: RwLock::default(), tolerance, warned: AtomicBool::new(false) }))
+        Self(Arc::new(Shared { observed_ms: RwLock::default(), tolerance, warned: AtomicBool::new(false) }))
     }
 
-    /// Learns from the headers of an answer that has just come.
+    /// Learns from the headers of a response that has just arrived.
     pub fn observe(&self, headers: &HeaderMap) {
         let Some(date) = text(headers, &DATE).and_then(parse_date) else { return };
-        // An answer out of somebody's cache tells when it was made, and for how long it has lain there.
+        // A cached response has the time of its creation in `Date`, and the time since then in `Age`.
         let age: i64 = text(headers, &AGE).and_then(|age| age.parse::<u32>().ok()).unwrap_or_default().into();
-        // Whole seconds are told, rounded down.
-        let told = date.saturating_add(age * 1_000).saturating_add(500);
-        *self.0.told_ms.write() = Some((told, lapse::now()));
-        self.compare(told.saturating_sub(local_ms()));
+        // `Date` is rounded down to seconds.
+        let observed = date.saturating_add(age * 1_000).saturating_add(500);
+        *self.0.observed_ms.write() = Some((observed, lapse::now()));
+        self.compare(observed.saturating_sub(local_ms()));
     }
 
-    /// Milliseconds since 1970, over there.
+    /// Milliseconds since 1970.
     pub fn now_ms(&self) -> i64 {
-        match *self.0.told_ms.read() {
+        match *self.0.observed_ms.read() {
             None => local_ms(),
-            Some((told_ms, at)) => told_ms.saturating_add(milliseconds(lapse::now().saturating_sub(at))),
+            Some((observed_ms, at)) => {
+                observed_ms.saturating_add(milliseconds(lapse::now().saturating_sub(at)))
+            }
         }
     }
 
-    /// How long ago the provider has told the time; `None` if it never has.
-    pub fn told_since(&self) -> Option<Duration> {
-        self.0.told_ms.read().map(|(_, at)| lapse::now().saturating_sub(at))
+    /// Time since the last observation; `None` before the first.
+    pub fn observed_age(&self) -> Option<Duration> {
+        self.0.observed_ms.read().map(|(_, at)| lapse::now().saturating_sub(at))
     }
 
-    /// How far the two clocks may differ, which is also how exactly times in tokens are taken.
+    /// Allowed difference between the clocks, and the leeway for times in tokens.
     pub fn tolerance(&self) -> Duration {
         self.0.tolerance
     }
 
-    /// Tells how far the two clocks are apart, and people when that is too far.
+    /// Updates the metric, and warns when the difference is too large.
     fn compare(&self, ahead_ms: i64) {
         let seconds = ahead_ms as f64 / 1_000.0;
         metrics::clock_difference(seconds);
         let apart = Duration::from_millis(ahead_ms.unsigned_abs()) > self.0.tolerance;
         if apart && !self.0.warned.swap(true, Ordering::Relaxed) {
-            tracing::warn!(seconds, "this machine's clock and the provider's differ");
+            tracing::warn!(
+                seconds,
+                "the clocks of this machine and the provider differ by more than clock.skew.max.ms"
+            );
         } else if !apart {
-            // The next time is news again.
+            // Warn again next time.
             self.0.warned.store(false, Ordering::Relaxed);
         }
     }
 }
 
-/// Reads `Sun, 06 Nov 1994 08:49:37 GMT`, the one form that servers may send, as milliseconds since 1970.
+/// Reads `Sun, 06 Nov 1994 08:49:37 GMT`, the only format that servers may send, as milliseconds since 1970.
 pub(crate) fn parse_date(text: &str) -> Option<i64> {
     Moment::parse_http(text).map(|moment| moment.micros() / 1_000)
 }
@@ -231,23 +243,24 @@ fn local_ms() -> i64 {
     Moment::now().micros() / 1_000
 }
 
-/// Whole milliseconds, at most the largest that fit.
+/// Whole milliseconds, saturating.
 pub(crate) fn milliseconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
-fn authorities(path: &Path) -> Result<Vec<reqwest::Certificate>, Setup> {
-    let wrong = |source: Box<dyn std::error::Error + Send + Sync>| Setup {
-        what: format!("read the certificates of provider.ssl.ca.location {}", path.display()),
-        source,
-    };
-    let size = fs::metadata(path).map_err(|error| wrong(error.into()))?.len();
-    if size > MAX_PEM_BYTES {
-        return Err(wrong(format!("it is larger than {MAX_PEM_BYTES} bytes").into()));
+fn authorities(path: &Path) -> Result<Vec<reqwest::Certificate>, ClientSetupError> {
+    read_authorities(path).map_err(ClientSetupError::wrap(format!(
+        "cannot read the certificates of provider.ssl.ca.location {}",
+        path.display()
+    )))
+}
+
+fn read_authorities(path: &Path) -> Result<Vec<reqwest::Certificate>, BoxError> {
+    if fs::metadata(path)?.len() > MAX_PEM_BYTES {
+        return Err(format!("it is larger than {MAX_PEM_BYTES} bytes").into());
     }
-    let pem = fs::read(path).map_err(|error| wrong(error.into()))?;
-    let found = reqwest::Certificate::from_pem_bundle(&pem).map_err(|error| wrong(error.into()))?;
-    if found.is_empty() { Err(wrong("it holds none".into())) } else { Ok(found) }
+    let found = reqwest::Certificate::from_pem_bundle(&fs::read(path)?)?;
+    if found.is_empty() { Err("it holds no certificate".into()) } else { Ok(found) }
 }
 
 #[cfg(test)]
@@ -272,7 +285,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_that_resolves_to_this_machine_is_not_reached() {
+    async fn a_name_that_resolves_to_this_machine_is_refused() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://localhost:{}/", listener.local_addr().unwrap().port());
         for (listed, connects) in
@@ -284,8 +297,8 @@ mod tests {
             let connected = tokio::select! {
                 accepted = listener.accept() => accepted.is_ok(),
                 sent = client.get(&address).send() => {
-                    let told = base::retry::Chain(&sent.unwrap_err()).to_string();
-                    assert!(told.contains("provider.hosts.allowed"), "{told}");
+                    let error = base::retry::Chain(&sent.unwrap_err()).to_string();
+                    assert!(error.contains("provider.hosts.allowed"), "{error}");
                     false
                 }
             };
@@ -294,7 +307,7 @@ mod tests {
         }
     }
 
-    /// An answer whose body comes in these pieces, of a length that nobody tells.
+    /// A response of unknown length whose body arrives in these pieces.
     fn pieces(pieces: &[&'static str]) -> Response {
         let pieces: Vec<_> = pieces.iter().map(|piece| Ok::<_, std::io::Error>(*piece)).collect();
         let body = reqwest::Body::wrap_stream(futures::stream::iter(pieces));
@@ -302,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_date_is_read_in_the_one_form_that_servers_send() {
+    fn only_the_imf_fixdate_format_is_read() {
         for (text, expected) in [
             ("Sun, 06 Nov 1994 08:49:37 GMT", Some(784_111_777_000)),
             ("Thu, 01 Jan 1970 00:00:00 GMT", Some(0)),
@@ -322,26 +335,26 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_follows_the_dates_of_answers_and_their_age() {
+    fn the_clock_follows_date_and_age_of_responses() {
         let clock = ProviderClock::new(Duration::from_secs(300));
         let other = clock.clone();
         let far = |clock: &ProviderClock, expected: i64| (clock.now_ms() - expected).abs() < 30_000;
         assert!(far(&clock, local_ms()));
-        assert_eq!(clock.told_since(), None);
+        assert_eq!(clock.observed_age(), None);
 
         clock.observe(&headers(&[(DATE, "Sun, 06 Nov 1994 08:49:37 GMT")]));
         assert!(far(&other, 784_111_777_000), "{}", other.now_ms());
         clock.observe(&headers(&[(DATE, "Sun, 06 Nov 1994 08:49:37 GMT"), (AGE, "86400")]));
         assert!(far(&clock, 784_111_777_000 + DAY_MS), "{}", clock.now_ms());
-        // Neither nonsense nor silence is news.
+        // Invalid and missing dates change nothing.
         clock.observe(&headers(&[(DATE, "yesterday")]));
         clock.observe(&HeaderMap::new());
-        assert!(clock.told_since().is_some_and(|since| since < Duration::from_secs(30)));
+        assert!(clock.observed_age().is_some_and(|since| since < Duration::from_secs(30)));
         assert!(far(&clock, 784_111_777_000 + DAY_MS), "{}", clock.now_ms());
     }
 
     #[test]
-    fn a_named_wait_is_seconds_or_a_date_by_the_providers_clock_and_an_hour_at_most() {
+    fn retry_after_is_seconds_or_a_date_and_an_hour_at_most() {
         let clock = ProviderClock::new(Duration::from_secs(300));
         clock.observe(&headers(&[(DATE, "Sun, 06 Nov 1994 08:49:37 GMT")]));
         let named = |value: &str| retry_after(&headers(&[(RETRY_AFTER, value)]), &clock);
@@ -356,17 +369,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_is_read_up_to_its_limit_and_not_beyond() {
+    async fn a_body_is_read_up_to_its_limit() {
         assert_eq!(read_bounded(pieces(&["abc", "def"]), 6).await.unwrap(), "abcdef");
-        let told = Response::from(http::Response::new("abcdef"));
-        for long in [pieces(&["abc", "defg"]), told] {
+        let whole = Response::from(http::Response::new("abcdef"));
+        for long in [pieces(&["abc", "defg"]), whole] {
             let limit = 5;
             assert!(matches!(read_bounded(long, limit).await, Err(ReadError::TooLarge { limit: 5 })));
         }
     }
 
     #[test]
-    fn a_file_that_holds_no_certificate_is_told_with_its_setting() {
+    fn a_file_without_certificates_names_its_setting() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("ca.pem");
         assert!(builder(&transport(None)).is_ok());

@@ -1,4 +1,4 @@
-//! One public RSA key, as a key set, a PEM file or a certificate has it.
+//! A public RSA key, read from a key set, a PEM file or a certificate.
 
 use std::sync::Arc;
 
@@ -16,20 +16,20 @@ use serde_json::{Map, Value};
 
 /// A public RSA key. Clones are cheap.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Key(Arc<Material>);
+pub struct VerifyingKey(Arc<KeyMaterial>);
 
 #[derive(Debug, PartialEq, Eq)]
-struct Material {
-    /// The name it goes by.
+struct KeyMaterial {
+    /// Key id, if it has one.
     kid: Option<String>,
-    /// The thumbprint of its certificate.
+    /// Thumbprint of its certificate.
     x5t: Option<String>,
     modulus: Vec<u8>,
     exponent: Vec<u8>,
 }
 
-impl Key {
-    /// Whether the key's owner has signed this with RS256.
+impl VerifyingKey {
+    /// Whether this key signed the message with RS256.
     #[must_use]
     pub fn has_signed(&self, message: &[u8], signature: &[u8]) -> bool {
         RsaPublicKeyComponents { n: &self.0.modulus, e: &self.0.exponent }
@@ -37,16 +37,16 @@ impl Key {
             .is_ok()
     }
 
-    /// A key by its two numbers.
+    /// A key from modulus and exponent.
     fn new(kid: Option<String>, x5t: Option<String>, modulus: &[u8], exponent: &[u8]) -> Option<Self> {
         let [modulus, exponent] = [modulus, exponent].map(without_zeros);
-        // In bytes: the sizes that a signature is accepted with.
+        // In bytes: sizes that signature verification supports.
         ((256..=1_024).contains(&modulus.len()) && (1..=8).contains(&exponent.len())).then(|| {
-            Self(Arc::new(Material { kid, x5t, modulus: modulus.to_vec(), exponent: exponent.to_vec() }))
+            Self(Arc::new(KeyMaterial { kid, x5t, modulus: modulus.to_vec(), exponent: exponent.to_vec() }))
         })
     }
 
-    /// A key as PKCS#1 or SPKI has it.
+    /// A key in PKCS#1 or SPKI.
     pub(super) fn from_der(kid: Option<String>, x5t: Option<String>, der: &[u8]) -> Option<Self> {
         let key = PublicKey::from_der(der).ok()?;
         let (modulus, exponent) = (key.modulus(), key.exponent());
@@ -58,7 +58,7 @@ impl Key {
         )
     }
 
-    /// The key of a certificate, which is not looked at for anything else: who trusts the file or the set trusts it.
+    /// The key of a certificate. The certificate is not validated: the file or key set is trusted as a whole.
     pub(super) fn from_certificate(kid: Option<String>, der: &[u8]) -> Option<Self> {
         let thumbprint = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, der);
         let der = CertificateDer::from(der);
@@ -67,7 +67,7 @@ impl Key {
         Self::from_der(kid, x5t, &certificate.subject_public_key_info())
     }
 
-    /// A key of a set.
+    /// An entry of a key set.
     pub(super) fn from_json(entry: &Map<String, Value>) -> Option<Self> {
         let text = |name: &str| entry.get(name).and_then(Value::as_str);
         let is_for_us = text("kty") == Some("RSA")
@@ -91,7 +91,7 @@ impl Key {
     }
 
     /// Whether it has a `kid`.
-    pub(super) fn has_name(&self) -> bool {
+    pub(super) fn has_kid(&self) -> bool {
         self.0.kid.is_some()
     }
 }

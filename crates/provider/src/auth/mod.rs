@@ -1,14 +1,14 @@
-//! Access to the provider: who we are there, and the tokens that say so. No Kafka: where grants are kept is [`Tokens`]' secret.
+//! Access to the provider: logins, grants and tokens. No Kafka here: an implementation of [`Tokens`] keeps the grants.
 //!
 //! ```text
-//! person ──▶ login: code ──▶ identity: tokens ──▶ token: checked with keys ──▶ grant (sealed) ──▶ whoever keeps it
+//! person ──▶ login: code ──▶ identity: tokens ──▶ token: verified with keys ──▶ grant (sealed) ──▶ grant store
 //!                                 ▲ refresh                  ▲ discovery
-//! API client ◀── Tokens: the header of now, or another than the one that was refused
+//! API client ◀── Tokens: the current token, or a replacement for a rejected one
 //! ```
 //!
-//! - A token is used only after whoever keeps the grant has it for good.
-//! - Validity follows the provider's clock, as its answers tell it; waits follow a clock that never jumps.
-//! - Nothing here prints a token: not an error, not a log line.
+//! - A token is used only after its grant was stored durably.
+//! - Expiry follows the provider's clock, as its responses report it; waits follow a monotonic clock.
+//! - No error and no log line shows a token.
 
 pub mod check;
 mod discovery;
@@ -43,7 +43,7 @@ const ACCOUNTING_SCOPES: &[&str] = &[
 ];
 const PAYROLL_SCOPES: &[&str] = &["offline_access", "openid", "IDInfo", "SVC.ES.EquipoContex"];
 
-/// What a login is for. Each has its own grant: the provider gives other scopes.
+/// The API that a login is for. Each has its own grant, because the scopes differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Area {
@@ -51,15 +51,15 @@ pub enum Area {
     Accounting,
     /// The payroll API.
     Payroll,
-    /// The invoicing API, where it is entered with tokens of the identity service.
+    /// The invoicing API, if it is used with tokens of the identity service.
     Invoicing,
 }
 
 impl Area {
-    /// Every area.
+    /// All areas.
     pub const ALL: [Self; 3] = [Self::Accounting, Self::Payroll, Self::Invoicing];
 
-    /// Its name, as on the command line.
+    /// Name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Accounting => "accounting",
@@ -68,13 +68,13 @@ impl Area {
         }
     }
 
-    /// Whether a connector has tokens of the identity service for it. The invoicing API is entered by mail and password unless its
-    /// scopes are set.
+    /// Whether the connector uses tokens of the identity service for this area. For invoicing only if its scopes are set;
+    /// otherwise it logs in with mail and password.
     pub fn is_used(self, oauth: &OAuth) -> bool {
         !self.scopes_of(oauth).is_empty()
     }
 
-    /// The scopes that the provider documents for it: none for invoicing.
+    /// Documented scopes; none for invoicing.
     pub const fn scopes(self) -> &'static [&'static str] {
         match self {
             Self::Accounting => ACCOUNTING_SCOPES,
@@ -83,7 +83,7 @@ impl Area {
         }
     }
 
-    /// The scopes that a login asks for: those of its settings, else the documented ones.
+    /// Scopes that a login requests: the configured ones, else the documented ones.
     pub fn scopes_of(self, oauth: &OAuth) -> Vec<String> {
         let configured = match self {
             Self::Accounting => &oauth.accounting_scopes,
@@ -96,7 +96,7 @@ impl Area {
         }
     }
 
-    /// The setting for its scopes.
+    /// The setting of its scopes.
     pub const fn scopes_key(self) -> &'static str {
         match self {
             Self::Accounting => "accounting.oauth.scopes",
@@ -105,7 +105,7 @@ impl Area {
         }
     }
 
-    /// The setting for the name of its grant.
+    /// The setting of its grant's name.
     pub const fn grant_key(self) -> &'static str {
         match self {
             Self::Accounting => "accounting.oauth.grant",
@@ -121,29 +121,29 @@ impl fmt::Display for Area {
     }
 }
 
-/// What every request of one area carries, from whoever keeps the grant.
+/// Supplies the tokens of one area. Implemented by whatever keeps the grant.
 #[async_trait]
 pub trait Tokens: fmt::Debug + Send + Sync {
-    /// A token that is checked and good for a moment longer. One that is on its way is waited for, until `end`.
+    /// A verified token with some validity left. Waits until `end` if one is being fetched.
     async fn token(&self, end: Instant) -> Result<Access, Error>;
 
-    /// Another than one that an API has refused, waited for until `end`. However many ask, the provider is asked once.
+    /// A replacement for a rejected token. Waits until `end`; concurrent callers cause one refresh.
     async fn instead_of(&self, refused: &Access, end: Instant) -> Result<Access, Error>;
 
-    /// Whose tokens these are, and what a person may do where the provider refuses even a fresh one.
+    /// The grant or login behind the tokens, and what a person can do if even a fresh token is rejected.
     fn remedy(&self) -> Option<String> {
         None
     }
 }
 
-/// A token in use.
+/// A token for requests.
 #[derive(Debug, Clone)]
 pub struct Access {
-    /// The value of `Authorization`, whole.
+    /// The whole value of `Authorization`.
     pub header: Secret,
     /// Grows with every token of a grant.
     pub serial: u64,
-    /// When it ends by the provider's clock, in milliseconds since 1970, where that is known.
+    /// Expiry by the provider's clock in milliseconds since 1970, if known.
     pub expires_ms: Option<i64>,
 }
 
@@ -151,112 +151,112 @@ pub struct Access {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Grants cannot be read or kept here.
+    /// `grant.encryption.key` is not set.
     #[error("grant.encryption.key is not set, so no grant can be read: set it, the same on all workers")]
     NoKey,
-    /// Nobody has logged in.
-    #[error("nobody has logged in for the grant {grant}: run `{command}`")]
+    /// The grant does not exist.
+    #[error("no login exists for the grant {grant}: run `{command}`")]
     Absent {
-        /// Its name.
+        /// Name of the grant.
         grant: String,
-        /// What to run.
+        /// Command to run.
         command: String,
     },
-    /// Somebody has logged out.
+    /// The grant was logged out.
     #[error("the grant {grant} was logged out: run `{command}`")]
     LoggedOut {
-        /// Its name.
+        /// Name of the grant.
         grant: String,
-        /// What to run.
+        /// Command to run.
         command: String,
     },
-    /// The provider does not take its refresh token any more.
+    /// The provider rejects its refresh token.
     #[error("the grant {grant} is lost: {reason}: run `{command}`")]
     Lost {
-        /// Its name.
+        /// Name of the grant.
         grant: String,
-        /// How that came.
+        /// How it was lost.
         reason: String,
-        /// What to run.
+        /// Command to run.
         command: String,
     },
-    /// The provider gave a token that does not pass the check.
+    /// A new token failed verification.
     #[error("a token of the grant {grant} is not trusted: {rule}")]
     Distrusted {
-        /// The grant's name.
+        /// Name of the grant.
         grant: String,
-        /// The rule that it breaks, and the setting behind it.
+        /// The broken rule, and the setting behind it.
         rule: String,
     },
-    /// The connector wants to present the token where the login does not allow it.
+    /// The connector's base URL is not an origin of the login.
     #[error(
         "the login of the grant {grant} may not be used at the origin of provider.base.url: a login is good for the origin that was \
          configured when it was made, and a login from before origins were kept only for hosts that provider.hosts.allowed lists in \
          full; correct provider.base.url, or run `{command}`"
     )]
     Elsewhere {
-        /// The grant's name.
+        /// Name of the grant.
         grant: String,
-        /// What to run.
+        /// Command to run.
         command: String,
     },
-    /// The provider does not take the OAuth client.
+    /// The identity service rejects the OAuth client.
     #[error(
         "the identity service refuses the client of the grant {grant} ({code}): check oauth.client.id and oauth.client.secret"
     )]
     Client {
-        /// The grant's name.
+        /// Name of the grant.
         grant: String,
-        /// The provider's word.
+        /// The OAuth error code.
         code: String,
     },
-    /// What it takes to ask the identity service, or to read grants, is not there now.
-    #[error("the grant {grant} cannot be used here now: {what}")]
+    /// The identity service or the stored grants cannot be used now.
+    #[error("the grant {grant} cannot be used now: {what}")]
     Setup {
-        /// The grant's name.
+        /// Name of the grant.
         grant: String,
         /// What was attempted, with the setting behind it.
         what: String,
     },
-    /// It is encrypted with a key that this worker does not have.
+    /// The grant is encrypted with a key that this worker does not have.
     #[error(
         "the grant {grant} is encrypted with the key {key}, which is neither grant.encryption.key nor its previous one"
     )]
     Unreadable {
-        /// The grant's name.
+        /// Name of the grant.
         grant: String,
-        /// Which key, by its fingerprint.
+        /// Fingerprint of the key.
         key: String,
     },
-    /// The token has ended, and the next has not come in time.
+    /// The token has expired, and no replacement came in time.
     #[error("no valid token of the grant {grant} came within {waited:?}")]
     Pending {
-        /// The grant's name.
+        /// Name of the grant.
         grant: String,
-        /// How long it was waited for.
+        /// Time that was waited.
         waited: Duration,
     },
-    /// The topic of the grants belongs to other workers.
-    #[error("the grants are those of the group {group}: give this one a grant.storage.topic of its own")]
+    /// The grant topic belongs to another group.
+    #[error("grant.storage.topic belongs to the group {group}: set another topic for this group")]
     Foreign {
-        /// Whose they are.
+        /// That group.
         group: String,
     },
-    /// A login that is no grant did not give a token.
-    #[error("log in to {area}")]
+    /// A login without a grant failed.
+    #[error("cannot log in to {area}")]
     Login {
-        /// Where.
+        /// The API.
         area: &'static str,
-        /// Why not.
+        /// The cause.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
-        /// What may be done about it.
+        /// Whether and when a retry can help.
         retry: Retry,
     },
 }
 
 impl Error {
-    /// What may be done about it.
+    /// Whether and when a retry can help.
     pub fn retry(&self) -> Retry {
         match self {
             Self::NoKey

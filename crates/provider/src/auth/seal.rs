@@ -1,21 +1,22 @@
-//! Encryption of grants at rest: AES-256-GCM under a key that is derived from `grant.encryption.key`.
+//! Encrypts grants at rest with AES-256-GCM, under a key derived from `grant.encryption.key`.
 //!
 //! ```text
-//! text of the setting ──HKDF-SHA256──┬─ info "seal" ──▶ key        grant ──▶ AES-GCM(key, random nonce, AAD) ──▶ Envelope
-//!                                    ├─ info "id" ────▶ kid                              ▲ version, kid, record key,
-//!                                    │                                                    group, serial, revision
-//!                                    └─ info "dead-letters" ──▶ key of [`Keyring::sign_letter`]
+//! setting ──HKDF-SHA256──┬─ info "seal" ──▶ key        grant ──▶ AES-GCM(key, random nonce, AAD) ──▶ Envelope
+//!                        ├─ info "id" ────▶ kid                              ▲ version, kid, record key,
+//!                        │                                                    group, serial, revision
+//!                        └─ info "dead-letters" ──▶ key of [`Keyring::sign_letter`]
 //! ```
 //!
-//! - Group, serial and revision stand in the envelope in clear and are authenticated, so that a reader can tell an older envelope
-//!   from a newer one, and another group's from its own. Form 1 has none of them: it is read and not written any more.
-//! - An envelope opens only under the name it was sealed for: a record copied to another name is damage, not a grant.
-//! - The kid tells which key it takes without telling anything of the key. With a previous key in the ring both open; only the
-//!   current one seals.
-//! - Dead letters are signed with a key of their own, so that no signature says anything about the key that encrypts.
-//! - Nonces are random: at two writes an hour and grant, 2^32 writes under one key are far away.
+//! - Group, serial and revision are in the envelope in plain text and authenticated, so that a reader can distinguish older envelopes
+//!   from newer ones, and other groups' from its own. Version 1 has none of them; it is still read, but no longer written.
+//! - An envelope opens only under the record key that it was sealed for: a copy under another key is damaged.
+//! - The kid identifies the key without revealing anything about it. With a previous key in the ring both keys open; only the
+//!   current key seals.
+//! - Dead letters are signed with another key, so that signatures reveal nothing about the encryption key.
+//! - Nonces are random: at two writes per hour and grant, 2^32 writes under one key are far away.
 //!
-//! On failure: [`Error::UnknownKey`] is no damage, since another worker may have that key; it must never be overwritten.
+//! On failure: [`Error::UnknownKey`] is not damage. Another worker may have that key, so such an envelope must not be
+//! overwritten.
 
 use std::fmt;
 
@@ -33,40 +34,40 @@ use base::{retry::Retry, secret::Secret};
 
 use super::grant::{Grant, Unreadable};
 
-/// The form of signatures that this version writes, and reads.
+/// Version of signatures, written and read.
 const SIGNATURE_VERSION: &str = "v1";
-/// The form of envelopes that this version writes.
+/// Version of envelopes that are written.
 const VERSION: u8 = 2;
-/// The form before, which it reads.
-const UNSTAMPED: u8 = 1;
+/// The previous version, which is still read.
+const VERSION_1: u8 = 1;
 const SALT: &[u8] = b"tributary grants v1";
 const AAD_PREFIX: &[u8] = b"tributary-grant\0";
 const KEY_LEN: usize = 32;
-/// Bytes of a key's fingerprint.
+/// Length of a key's fingerprint in bytes.
 const ID_LEN: usize = 8;
 
-/// An encrypted grant, as it stands in the topic and in files.
+/// An encrypted grant, as it is stored in the topic and in files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Envelope {
-    /// The form.
+    /// Version.
     pub v: u8,
-    /// Which key opens it: 16 hexadecimal digits.
+    /// Fingerprint of the key that opens it: 16 hexadecimal digits.
     pub kid: String,
-    /// When and by whom it was sealed; `None` in form 1.
+    /// Who sealed it, and in which order; `None` in version 1.
     #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
     pub stamp: Option<Stamp>,
     nonce: String,
     sealed: String,
 }
 
-/// What orders the envelopes of one record. Worth something only once the envelope has been opened.
+/// Orders the envelopes of one record. Trustworthy only after the envelope was opened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stamp {
     /// `group.id` of the worker or command that sealed it.
     pub group: String,
-    /// Of the grant inside.
+    /// Serial of the grant.
     pub serial: u64,
-    /// Grows with every write of the record, also where the serial stays.
+    /// Grows with every write of the record, even if the serial stays.
     pub revision: u64,
 }
 
@@ -74,48 +75,48 @@ pub struct Stamp {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// It takes a key that is not in the ring.
+    /// Its key is not in the ring.
     #[error("it is encrypted with the key {kid}, which is neither grant.encryption.key nor its previous one")]
     UnknownKey {
-        /// The key's fingerprint.
+        /// Fingerprint of that key.
         kid: String,
     },
-    /// It is not what was sealed under this name.
-    #[error("it is damaged, or was written under another name")]
+    /// It was changed, or sealed for another record.
+    #[error("it is damaged, or was written for another record")]
     Damaged,
-    /// It was sealed by a version of Tributary that writes another form.
-    #[error("it has form {version}, and this version of Tributary reads forms {UNSTAMPED} and {VERSION}")]
+    /// Another version of Tributary sealed it.
+    #[error("it has version {version}, and this Tributary reads versions {VERSION_1} and {VERSION}")]
     Form {
-        /// The form.
+        /// The envelope's version.
         version: u8,
     },
-    /// It opened, and is no grant.
+    /// The content is not a grant.
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
-    /// The machine gives no random numbers, or the library fails.
+    /// There are no random numbers, or the library failed.
     #[error("encryption failed on this machine")]
     Failed,
 }
 
 impl Error {
-    /// What may be done about it.
+    /// Whether and when a retry can help.
     pub fn retry(&self) -> Retry {
         match self {
-            // A worker with another configuration may be on its way.
+            // A worker with another configuration may take over.
             Self::UnknownKey { .. } | Self::Failed => Retry::Later,
             Self::Damaged | Self::Form { .. } | Self::Unreadable(_) => Retry::Never,
         }
     }
 }
 
-/// Why a signature does not hold.
+/// Why a signature is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadSignature {
-    /// It takes a key that is not in the ring.
+    /// Its key is not in the ring.
     #[error("it is signed with the key {kid}, which is neither grant.encryption.key nor its previous one")]
     UnknownKey {
-        /// The key's fingerprint, as the signature states it.
+        /// Fingerprint of that key, as the signature states it.
         kid: String,
     },
     /// The content or the signature was changed.
@@ -124,7 +125,7 @@ pub enum BadSignature {
 }
 
 impl BadSignature {
-    /// What a signature is without any key to verify it with.
+    /// The error for a signature if there are no keys at all.
     pub fn without_keys(signature: &[u8]) -> Self {
         match parse_signature(signature) {
             Some((kid, _)) => Self::UnknownKey { kid: short(kid) },
@@ -133,36 +134,37 @@ impl BadSignature {
     }
 }
 
-/// The keys of this worker.
+/// The encryption keys of this worker.
 pub struct Keyring {
-    current: Key,
-    previous: Option<Key>,
+    current: SealingKey,
+    previous: Option<SealingKey>,
     group: String,
 }
 
 impl Keyring {
-    /// With `grant.encryption.key`, and the one before it if that still opens grants, for the workers of a group.
+    /// Derives the keys from `grant.encryption.key`, and from the previous one if it is set, for the workers of a group.
     ///
     /// # Errors
-    /// The library refuses to derive a key.
+    /// The library fails to derive a key.
     pub fn new(current: &Secret, previous: Option<&Secret>, group: &str) -> Result<Self, Error> {
-        let (current, previous) = (Key::derive(current)?, previous.map(Key::derive).transpose()?);
+        let (current, previous) =
+            (SealingKey::derive(current)?, previous.map(SealingKey::derive).transpose()?);
         Ok(Self { current, previous, group: group.to_owned() })
     }
 
-    /// `group.id` of those who seal with it.
+    /// `group.id` of this worker.
     pub fn group(&self) -> &str {
         &self.group
     }
 
-    /// Signs the parts of a dead letter (HMAC-SHA256) with the current key. Each part counts with its length, so that no two
-    /// lists of parts have the same signature.
+    /// Signs the parts of a dead letter with the current key (HMAC-SHA256). Each part is prefixed with its length, so that the
+    /// borders between parts are signed too.
     pub fn sign_letter<'a>(&self, parts: impl IntoIterator<Item = &'a [u8]>) -> String {
         let tag = self.current.tag(parts);
         format!("{SIGNATURE_VERSION}:{}:{}", self.current.id, BASE64.encode(tag))
     }
 
-    /// Verifies what [`Keyring::sign_letter`] signed with the current or the previous key, in constant time.
+    /// Verifies a signature of [`Keyring::sign_letter`] with the current or the previous key, in constant time.
     ///
     /// # Errors
     /// Another key signed it, or the parts or the signature were changed.
@@ -177,33 +179,33 @@ impl Keyring {
         verify_slices_are_equal(key.tag(parts).as_ref(), &given).map_err(|_| BadSignature::Wrong)
     }
 
-    fn find(&self, kid: &str) -> Option<&Key> {
+    fn find(&self, kid: &str) -> Option<&SealingKey> {
         [Some(&self.current), self.previous.as_ref()].into_iter().flatten().find(|key| key.id == kid)
     }
 
-    /// Fingerprint of the key that seals.
+    /// Fingerprint of the current key.
     pub fn kid(&self) -> &str {
         &self.current.id
     }
 
-    /// Encrypts a grant for the record with this key, as this write of it.
+    /// Encrypts a grant for the record with this key and revision.
     ///
     /// # Errors
-    /// The machine gives no random numbers.
+    /// There are no random numbers.
     pub fn seal(&self, record_key: &str, grant: &Grant, revision: u64) -> Result<Envelope, Error> {
         self.seal_bytes(record_key, grant.serial, revision, grant.to_bytes())
     }
 
-    /// Decrypts what was sealed for the record with this key.
+    /// Decrypts the envelope of the record with this key.
     ///
     /// # Errors
-    /// It takes another key, or is damaged.
+    /// Its key is missing, or it is damaged.
     pub fn open(&self, record_key: &str, envelope: &Envelope) -> Result<Grant, Error> {
         let bytes = self.open_bytes(record_key, envelope)?;
         Ok(Grant::from_bytes(&bytes)?)
     }
 
-    /// As [`Keyring::seal`], for any bytes.
+    /// Like [`Keyring::seal`], for any bytes.
     ///
     /// # Errors
     /// As there.
@@ -214,13 +216,13 @@ impl Keyring {
         revision: u64,
         mut bytes: Zeroizing<Vec<u8>>,
     ) -> Result<Envelope, Error> {
-        let Key { id, cipher, .. } = &self.current;
+        let SealingKey { id, cipher, .. } = &self.current;
         let stamp = Stamp { group: self.group.clone(), serial, revision };
-        // Grows by the tag while it is still readable: room for it now leaves no copy behind.
+        // Sealing appends the tag: reserve room for it, so that no copy of the plain text is left behind.
         let mut sealed = Zeroizing::new(Vec::with_capacity(bytes.len() + AES_256_GCM.tag_len()));
         sealed.append(&mut bytes);
         let nonce = cipher
-            .seal_in_place_append_tag(Aad::from(stamped(id, record_key, &stamp)), &mut *sealed)
+            .seal_in_place_append_tag(Aad::from(associated_data(id, record_key, &stamp)), &mut *sealed)
             .map_err(|_| Error::Failed)?;
         Ok(Envelope {
             v: VERSION,
@@ -231,19 +233,19 @@ impl Keyring {
         })
     }
 
-    /// As [`Keyring::open`], for any bytes.
+    /// Like [`Keyring::open`], for any bytes.
     ///
     /// # Errors
     /// As there.
     pub fn open_bytes(&self, record_key: &str, envelope: &Envelope) -> Result<Zeroizing<Vec<u8>>, Error> {
         let Envelope { v, kid, stamp, nonce, sealed } = envelope;
         let aad = match (*v, stamp) {
-            (UNSTAMPED, None) => associated(UNSTAMPED, kid, record_key),
-            (VERSION, Some(stamp)) => stamped(kid, record_key, stamp),
-            (UNSTAMPED | VERSION, _) => return Err(Error::Damaged),
+            (VERSION_1, None) => associated_data_v1(VERSION_1, kid, record_key),
+            (VERSION, Some(stamp)) => associated_data(kid, record_key, stamp),
+            (VERSION_1 | VERSION, _) => return Err(Error::Damaged),
             (version, _) => return Err(Error::Form { version }),
         };
-        let Some(Key { cipher, .. }) = self.find(kid) else {
+        let Some(SealingKey { cipher, .. }) = self.find(kid) else {
             return Err(Error::UnknownKey { kid: short(kid) });
         };
         let nonce = BASE64.decode(nonce).ok().and_then(|nonce| <[u8; NONCE_LEN]>::try_from(nonce).ok());
@@ -265,13 +267,13 @@ impl fmt::Debug for Keyring {
     }
 }
 
-struct Key {
+struct SealingKey {
     id: String,
     cipher: RandomizedNonceKey,
     letters: hmac::Key,
 }
 
-impl Key {
+impl SealingKey {
     fn derive(text: &Secret) -> Result<Self, Error> {
         let derived = Salt::new(HKDF_SHA256, SALT).extract(text.reveal().as_bytes());
         let (mut key, mut letters) = (Zeroizing::new([0; KEY_LEN]), Zeroizing::new([0; KEY_LEN]));
@@ -282,7 +284,7 @@ impl Key {
             (&b"dead-letters"[..], &mut letters[..]),
         ] {
             let info = [info];
-            let filled = derived.expand(&info, Length(out.len())).and_then(|okm| okm.fill(out));
+            let filled = derived.expand(&info, DerivedLength(out.len())).and_then(|okm| okm.fill(out));
             filled.map_err(|_| Error::Failed)?;
         }
         let cipher = RandomizedNonceKey::new(&AES_256_GCM, &*key).map_err(|_| Error::Failed)?;
@@ -303,17 +305,17 @@ impl Key {
     }
 }
 
-/// How many bytes to derive.
-struct Length(usize);
+/// Number of bytes to derive.
+struct DerivedLength(usize);
 
-impl KeyType for Length {
+impl KeyType for DerivedLength {
     fn len(&self) -> usize {
         self.0
     }
 }
 
-/// What form 2 authenticates beside the grant: each text behind its length, so that no two mean the same.
-fn stamped(kid: &str, record_key: &str, stamp: &Stamp) -> Vec<u8> {
+/// Authenticated data of version 2; each text is prefixed with its length.
+fn associated_data(kid: &str, record_key: &str, stamp: &Stamp) -> Vec<u8> {
     let mut parts = [AAD_PREFIX, &[VERSION]].concat();
     for text in [kid, record_key, &stamp.group] {
         parts.extend((text.len() as u64).to_be_bytes());
@@ -324,33 +326,33 @@ fn stamped(kid: &str, record_key: &str, stamp: &Stamp) -> Vec<u8> {
     parts
 }
 
-/// What form 1 authenticates.
-fn associated(version: u8, kid: &str, record_key: &str) -> Vec<u8> {
+/// Authenticated data of version 1.
+fn associated_data_v1(version: u8, kid: &str, record_key: &str) -> Vec<u8> {
     let parts = [AAD_PREFIX, &[version], kid.as_bytes(), b"\0", record_key.as_bytes()];
     parts.concat()
 }
 
-/// The kid and the digits of a signature in the form of this version.
+/// The kid and the digits of a signature of this version.
 fn parse_signature(signature: &[u8]) -> Option<(&str, &str)> {
     let (version, rest) = str::from_utf8(signature).ok()?.split_once(':')?;
     rest.split_once(':').filter(|_| version == SIGNATURE_VERSION)
 }
 
-/// A kid from outside, fit to be shown.
+/// A foreign kid, shortened to be shown.
 fn short(kid: &str) -> String {
     kid.chars().filter(char::is_ascii_hexdigit).take(2 * ID_LEN).collect()
 }
 
-/// An envelope as the version before wrote it.
+/// An envelope of version 1.
 #[cfg(any(test, feature = "samples"))]
 #[allow(clippy::unwrap_used, reason = "a test may panic")]
 pub fn unstamped(ring: &Keyring, record_key: &str, grant: &Grant) -> Envelope {
-    let Key { id, cipher, .. } = &ring.current;
+    let SealingKey { id, cipher, .. } = &ring.current;
     let mut sealed = grant.to_bytes().to_vec();
-    let aad = Aad::from(associated(UNSTAMPED, id, record_key));
+    let aad = Aad::from(associated_data_v1(VERSION_1, id, record_key));
     let nonce = cipher.seal_in_place_append_tag(aad, &mut sealed).unwrap();
     let (nonce, sealed) = (BASE64.encode(nonce.as_ref()), BASE64.encode(&sealed));
-    Envelope { v: UNSTAMPED, kid: id.clone(), stamp: None, nonce, sealed }
+    Envelope { v: VERSION_1, kid: id.clone(), stamp: None, nonce, sealed }
 }
 
 #[cfg(test)]
@@ -365,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_comes_back_whole_and_its_envelope_shows_nothing_of_it() {
+    fn an_opened_grant_is_whole_and_its_envelope_reveals_nothing() {
         let (ring, grant) = (ring(KEY, None), ready("acc"));
 
         let envelope = ring.seal("grant/acc", &grant, 1).unwrap();
@@ -380,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn an_envelope_under_another_name_or_with_one_bit_changed_is_damaged() {
+    fn an_envelope_for_another_record_or_with_a_bit_flip_is_damaged() {
         let ring = ring(KEY, None);
         let envelope = ring.seal("grant/acc", &ready("acc"), 7).unwrap();
         let bent = |bend: fn(&mut Envelope)| {
@@ -438,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn the_previous_key_opens_and_does_not_seal_and_an_unknown_one_is_named() {
+    fn the_previous_key_opens_but_does_not_seal() {
         let (old, new) = ("old key of thirty-two bytes or more", "new key of thirty-two bytes or more");
         let before = ring(old, None).seal("grant/acc", &ready("acc"), 1).unwrap();
         let both = ring(new, Some(old));
@@ -453,14 +455,14 @@ mod tests {
     }
 
     #[test]
-    fn the_same_grant_is_never_sealed_to_the_same_bytes() {
+    fn sealing_a_grant_twice_gives_different_bytes() {
         let (ring, grant) = (ring(KEY, None), ready("acc"));
 
         assert_ne!(ring.seal("grant/acc", &grant, 1).unwrap(), ring.seal("grant/acc", &grant, 1).unwrap());
     }
 
     #[test]
-    fn signatures_hold_for_their_parts_and_keys_alone() {
+    fn a_signature_is_valid_for_its_parts_and_key_only() {
         let (old, new) = ("old key of thirty-two bytes or more", "new key of thirty-two bytes or more");
         let parts = [&b"acme"[..], b"", b"body"];
         let signed = ring(old, None).sign_letter(parts);

@@ -58,7 +58,7 @@ fn a_company_that_fails_leaves_the_turns_to_others() {
         let answer = if ask.subject == other {
             Ok(json("r", 1))
         } else {
-            Err(error(403, api::Cause::Forbidden { by: By::Api }))
+            Err(error(403, api::Cause::Forbidden { by: AnsweredBy::Api }))
         };
         life.read(&ask.subject, answer).unwrap();
     }

@@ -64,8 +64,8 @@ fn a_delete_that_is_told_at_the_published_version_is_not_settled_by_a_replica_th
 
 #[test]
 fn neither_the_gateway_nor_an_event_of_another_kind_deletes_anything() {
-    let by_gateway = || error(404, api::Cause::NotFound { by: By::Gateway });
-    let unclear = || error(404, api::Cause::NotFound { by: By::Unknown });
+    let by_gateway = || error(404, api::Cause::NotFound { by: AnsweredBy::Gateway });
+    let unclear = || error(404, api::Cause::NotFound { by: AnsweredBy::Unknown });
     let answers: [(bool, fn() -> api::Error); 2] = [(true, by_gateway), (true, unclear)];
     for (is_delete, answer) in answers.into_iter().chain([(false, gone as fn() -> api::Error)]) {
         let mut life = Life::new();

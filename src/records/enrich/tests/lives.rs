@@ -154,7 +154,7 @@ impl Stage {
             Answer::Behind(lag) => found(self.life.now - i64::from(lag) * 1_000),
             Answer::Throttled => Err(error(429, api::Cause::Throttled { again: None })),
             Answer::Broken => Err(error(500, api::Cause::Server { again: None })),
-            Answer::Lost => Err(error(403, api::Cause::Forbidden { by: By::Api })),
+            Answer::Lost => Err(error(403, api::Cause::Forbidden { by: AnsweredBy::Api })),
         };
         self.life.read(&subject, reading).unwrap();
     }

@@ -19,7 +19,7 @@ use bytes::Bytes;
 
 use base::metrics::ApiWait;
 use model::{Epoch, GapCause, Origin, Rank, SequenceVersion, Stamp, Version};
-use provider::api::{self, Acted, By, Endpoint};
+use provider::api::{self, Acted, AnsweredBy, Endpoint};
 
 use super::*;
 
@@ -110,7 +110,7 @@ fn error(status: u16, cause: api::Cause) -> api::Error {
 }
 
 fn gone() -> api::Error {
-    error(404, api::Cause::NotFound { by: By::Api })
+    error(404, api::Cause::NotFound { by: AnsweredBy::Api })
 }
 
 /// A desk and what was committed of it.

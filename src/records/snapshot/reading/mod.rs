@@ -64,7 +64,7 @@ use std::collections::HashSet;
 use roaring::RoaringBitmap;
 
 use model::Method;
-use provider::api::Next;
+use provider::api::NextPage;
 
 pub use self::{
     asking::{Filter, Settings, Unfit, Want},
@@ -361,9 +361,9 @@ impl Reading {
             return self.give_up_pass(seen.number, why);
         }
         match judged.next {
-            Next::Page(number) | Next::Again(number) => self.current.step = Step::Page(number),
-            Next::End => self.close(),
-            Next::Endless => {
+            NextPage::Page(number) | NextPage::Again(number) => self.current.step = Step::Page(number),
+            NextPage::End => self.close(),
+            NextPage::TooLong => {
                 self.void = Some((seen.number, "it does not end".to_owned()));
                 self.conclude(None);
             }

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use roaring::RoaringBitmap;
 
-use provider::api::{Cut, Judged, Page, Pagination, Total, Walk};
+use provider::api::{Page, PageWalk, Pagination, ReadTimes, Total, WalkStep};
 
 use super::{
     counting::{Looked, Memory},
@@ -15,7 +15,7 @@ use super::{
 /// The pass that goes on.
 #[derive(Debug, Clone)]
 pub(super) struct Pass {
-    pub(super) walk: Walk,
+    pub(super) walk: PageWalk,
     /// The distinct records it has shown.
     pub(super) shown: RoaringBitmap,
     pub(super) looked: Vec<Looked>,
@@ -42,7 +42,7 @@ impl Pass {
     /// Before its first page.
     pub(super) fn new() -> Self {
         Self {
-            walk: Walk::default(),
+            walk: PageWalk::default(),
             shown: RoaringBitmap::new(),
             looked: Vec::new(),
             step: Step::Page(1),
@@ -53,9 +53,9 @@ impl Pass {
     }
 
     /// Walks on with a page whose rows are remembered.
-    pub(super) fn look(&mut self, seen: &Seen, memory: &Memory) -> Judged {
+    pub(super) fn look(&mut self, seen: &Seen, memory: &Memory) -> WalkStep {
         let Self { walk, shown, .. } = self;
-        walk.look(&as_page(seen), |row| is_new(shown, row, memory))
+        walk.observe(&as_page(seen), |row| is_new(shown, row, memory))
     }
 }
 
@@ -63,7 +63,7 @@ fn is_new(shown: &mut RoaringBitmap, row: &Row, memory: &Memory) -> bool {
     memory.get(&row.id).is_none_or(|known| shown.insert(known.place))
 }
 
-/// A page as a [`Walk`] looks at it.
+/// A page as a [`PageWalk`] looks at it.
 fn as_page(seen: &Seen) -> Page<Row> {
     let at = |micros: i64| {
         UNIX_EPOCH
@@ -78,9 +78,14 @@ fn as_page(seen: &Seen) -> Page<Row> {
         // One for all of them: a walk compares pages, and an empty one has none.
         raw: if seen.rows.is_empty() { Vec::new() } else { vec![content] },
         total: seen.total.map_or(Total::Absent, |total_count| {
-            Total::Told(Pagination { current_page: u64::from(seen.number), total_pages: 0, total_count })
+            Total::Reported(Pagination { current_page: u64::from(seen.number), total_pages: 0, total_count })
         }),
-        cut: Cut { sent: at(seen.sent), answered: at(seen.answered), date: seen.date.map(at), age: None },
+        times: ReadTimes {
+            sent: at(seen.sent),
+            answered: at(seen.answered),
+            date: seen.date.map(at),
+            age: None,
+        },
         base: seen.base,
         widest: seen.widest,
     }

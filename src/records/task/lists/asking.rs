@@ -8,7 +8,7 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 
 use model::{AccountingResource, CompanyId, List, Run, RunKind, Wanted};
-use provider::api::{self, Ask, row_hash};
+use provider::api::{self, CallOptions, row_hash};
 
 use super::{
     super::{micros, runs, state},
@@ -296,7 +296,7 @@ fn ask_record(
     async move {
         // Nobody closes it.
         let slot = shared.page_slots.acquire().await;
-        let ask = Ask::within(priority, READ_LIMIT);
+        let ask = CallOptions::within(priority, READ_LIMIT);
         let read = shared.accounting.record(subject.resource, subject.context(), &subject.id, &ask).await;
         drop(slot);
         shared.answers.note(&read);

@@ -24,7 +24,9 @@ use bytes::Bytes;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
 use model::{AccountingResource, CompanyId, Error, Key, List, RecordId, Value, Version};
-use provider::api::{self, Accounting, Ask, Page, PageAsk, Payroll, PayrollAsk, Priority, Total, row_hash};
+use provider::api::{
+    self, Accounting, CallOptions, Page, PageRequest, Payroll, PayrollRequest, Priority, Total, row_hash,
+};
 
 use super::refusals::Refusals;
 use crate::records::{
@@ -298,8 +300,8 @@ impl Pages {
     async fn fetch(&self, asked: &Asked) -> Result<Fetched, api::Error> {
         // Nobody closes it.
         let _slot = self.slots.acquire().await;
-        let page = PageAsk { number: asked.number, size: asked.size };
-        let ask = Ask::within(asked.priority, LIMIT);
+        let page = PageRequest { number: asked.number, size: asked.size };
+        let ask = CallOptions::within(asked.priority, LIMIT);
         match (asked.list, &asked.company) {
             (List::Customers, Some(company)) => {
                 self.accounting.customers(company, page, &ask).await.map(fetched)
@@ -314,7 +316,7 @@ impl Pages {
                     return Ok(Fetched::without_rows(seen));
                 };
                 let (filter, order_by) = (asked.filter.as_deref(), Some(self.order_by.as_str()));
-                payroll.companies(PayrollAsk { page, filter, order_by }, &ask).await.map(fetched)
+                payroll.companies(PayrollRequest { page, filter, order_by }, &ask).await.map(fetched)
             }
             (List::Companies | List::Customers | List::Accounts, _) => {
                 self.accounting.companies(page, &ask).await.map(fetched)
@@ -334,7 +336,7 @@ fn fit(mut page: Fetched, sent_after: i64) -> Fetched {
 
 /// What a reading has to know of a page, and its rows.
 fn fetched<T: Into<Value>>(page: Page<T>) -> Fetched {
-    let Page { number, asked, rows, raw, total, cut, base, widest } = page;
+    let Page { number, asked, rows, raw, total, times, base, widest } = page;
     let content = api::page_hash(&raw);
     let mut seen = Seen {
         number,
@@ -344,14 +346,14 @@ fn fetched<T: Into<Value>>(page: Page<T>) -> Fetched {
         base,
         widest,
         total: match total {
-            Total::Told(told) => Some(told.total_count),
+            Total::Reported(told) => Some(told.total_count),
             Total::Absent | Total::Unreadable => None,
         },
         content,
-        sent: micros(cut.sent),
-        answered: micros(cut.answered),
-        date: cut.date.map(micros),
-        cached: cut.age.is_some(),
+        sent: micros(times.sent),
+        answered: micros(times.answered),
+        date: times.date.map(micros),
+        cached: times.age.is_some(),
         ends: false,
     };
     let (mut fresh, mut kept) = (Vec::with_capacity(rows.len()), Vec::with_capacity(rows.len()));
@@ -412,7 +414,7 @@ mod tests {
     /// A page of one row, as the provider sends it.
     fn page<T: Into<Value>>(json: &'static str, read: impl Fn(&[u8]) -> Result<T, Error>) -> Page<T> {
         let raw = Bytes::from_static(json.as_bytes());
-        let cut = api::Cut { sent: UNIX_EPOCH, answered: UNIX_EPOCH, date: None, age: None };
+        let times = api::ReadTimes { sent: UNIX_EPOCH, answered: UNIX_EPOCH, date: None, age: None };
         let rows = vec![read(&raw).unwrap()];
         Page {
             number: 1,
@@ -420,7 +422,7 @@ mod tests {
             rows,
             raw: vec![raw],
             total: Total::Absent,
-            cut,
+            times,
             base: Some(1),
             widest: 0,
         }

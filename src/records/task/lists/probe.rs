@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Map, Value as Json};
 
 use model::{CompanyId, List};
-use provider::api::{Accounting, Ask, Priority};
+use provider::api::{Accounting, CallOptions, Priority};
 
 use super::pages::Fresh;
 use crate::records::enrich::Subject;
@@ -26,7 +26,7 @@ pub(super) async fn is_thin(
     let mut found = None;
     for row in rows.iter().take(COMPARED) {
         let Some(Subject { id, .. }) = &row.subject else { continue };
-        let ask = Ask::within(Priority::Snapshot, LIMIT);
+        let ask = CallOptions::within(Priority::Snapshot, LIMIT);
         let Ok(record) = accounting.record(resource, company, id, &ask).await else { continue };
         match shows_less(&row.raw, &record.json) {
             Some(true) => return Some(true),

@@ -72,7 +72,7 @@ fn shape(filter: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use model::List;
-    use provider::api::{Acted, By, Endpoint, Priority};
+    use provider::api::{Acted, AnsweredBy, Endpoint, Priority};
 
     use super::*;
 
@@ -118,7 +118,7 @@ mod tests {
         for (filter, cause) in [
             (None, Cause::Refused),
             (Some("a gt 1"), Cause::Server { again: None }),
-            (Some("a gt 1"), Cause::NotFound { by: By::Gateway }),
+            (Some("a gt 1"), Cause::NotFound { by: AnsweredBy::Gateway }),
         ] {
             let asked = asked(filter, 5);
             assert!(refusals.note(&asked, failed(cause)).is_err());

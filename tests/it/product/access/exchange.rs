@@ -1,14 +1,14 @@
-//! Codes and refresh tokens, as the provider takes and refuses them.
+//! Codes and refresh tokens, accepted and rejected by the provider.
 
 use std::time::Duration;
 
 use base::{retry::Retry, secret::Secret};
 use provider::auth::{
     Area,
-    check::{self, Check},
-    identity::{self, OAuthCode, Outcome},
+    check::{self, TokenVerifier},
+    identity::{self, OAuthCode, RefreshOutcome},
     keys,
-    login::{self, CallbackError, Login},
+    login::{self, PendingLogin},
 };
 use simulator::{
     Simulator,
@@ -20,25 +20,22 @@ use super::{REDIRECT, clock, identity, log_in, press, provider, refresh, refresh
 use crate::product::simulator::{ACCOUNTING_SCOPES, Client, PAYROLL_SCOPES, pass, start};
 
 crate::tests! {
-    plain a_login_ends_with_tokens_that_the_apis_take;
+    plain a_login_returns_tokens_that_the_apis_accept;
     plain each_area_has_its_own_scopes;
-    plain a_login_works_over_tls_with_the_certificate_that_is_set;
-    plain pkce_is_used_when_it_is_set_and_only_then;
+    plain a_login_works_over_tls_with_the_configured_authority;
+    plain pkce_is_used_only_if_configured;
     plain a_code_is_redeemed_once;
-    plain a_refused_login_is_told_in_the_providers_words;
-    plain the_state_of_another_login_is_not_taken;
     plain an_identity_token_in_the_callback_does_no_harm;
-    plain a_rotated_token_follows_the_former_and_the_former_ends_all;
-    plain a_token_that_is_not_rotated_may_be_left_out;
-    plain a_wrong_secret_is_told_apart_from_a_lost_grant;
-    plain a_service_that_is_away_leaves_open_what_became_of_the_token_and_takes_it_later;
-    plain a_lost_answer_leaves_open_what_became_of_the_token;
-    plain a_service_that_fails_is_left_alone_and_no_token_finds_out_whether_it_answers_again;
-    plain a_refresh_that_is_alone_finds_out_whether_the_service_answers_again;
-    plain a_code_that_is_pasted_ends_the_login_without_a_redirect;
+    plain reusing_a_rotated_token_ends_the_grant;
+    plain a_refresh_token_that_stays_may_be_left_out;
+    plain a_wrong_client_secret_is_not_a_lost_grant;
+    plain a_refresh_during_an_outage_is_unknown_and_works_later;
+    plain a_refresh_is_not_the_probe_of_a_failing_service;
+    plain a_refresh_is_the_probe_if_there_is_no_other_request;
+    plain a_pasted_code_completes_a_login_without_redirect;
 }
 
-async fn a_login_ends_with_tokens_that_the_apis_take() {
+async fn a_login_returns_tokens_that_the_apis_accept() {
     let simulator = start(|_| {}).await;
 
     let entered = log_in(&provider(&simulator), Area::Accounting).await;
@@ -47,7 +44,7 @@ async fn a_login_ends_with_tokens_that_the_apis_take() {
     assert!(!client.companies().await.is_empty());
     assert!(entered.claims.email.is_some());
     assert_eq!(entered.claims.client.as_deref(), Some("simulated-client"));
-    // By the provider's clock, which stands at another day than this machine's.
+    // By the provider's clock, which shows another day than this machine's.
     let left = entered.granted.access_expires_ms.unwrap() - entered.claims.ends_ms;
     assert!(left.abs() < 30_000, "{left} ms apart");
 }
@@ -66,7 +63,7 @@ async fn each_area_has_its_own_scopes() {
     assert_eq!(log_in(&provider, Area::Accounting).await.scopes, narrow);
 }
 
-async fn a_login_works_over_tls_with_the_certificate_that_is_set() {
+async fn a_login_works_over_tls_with_the_configured_authority() {
     let simulator = start(|settings| settings.tls = Tls::Generated).await;
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("ca.pem");
@@ -74,13 +71,13 @@ async fn a_login_works_over_tls_with_the_certificate_that_is_set() {
     let mut provider = provider(&simulator);
 
     let stranger = refresh(&identity(&provider), &Secret::new("r")).await;
-    assert!(matches!(stranger, Outcome::NotSent(identity::Error::Unreachable(_))), "{stranger:?}");
+    assert!(matches!(stranger, RefreshOutcome::NotSent(identity::Error::Unreachable(_))), "{stranger:?}");
     provider.transport.authorities = Some(path);
     let entered = log_in(&provider, Area::Payroll).await;
     refreshed(&identity(&provider), &entered.granted.refresh.unwrap()).await;
 }
 
-async fn pkce_is_used_when_it_is_set_and_only_then() {
+async fn pkce_is_used_only_if_configured() {
     let simulator = start(|_| {}).await;
     let mut provider = provider(&simulator);
 
@@ -93,7 +90,7 @@ async fn pkce_is_used_when_it_is_set_and_only_then() {
     ] {
         simulator.provider().turn(|knobs| knobs.identity.pkce = knob);
         provider.oauth.pkce = pkce;
-        let login = Login::begin(&provider, Area::Accounting, REDIRECT, &clock()).unwrap();
+        let login = PendingLogin::begin(&provider, Area::Accounting, REDIRECT, &clock()).unwrap();
         let code = login.accept(&press(&provider, login.address()).await).unwrap();
 
         let finished = login.finish(code).await;
@@ -102,7 +99,7 @@ async fn pkce_is_used_when_it_is_set_and_only_then() {
     }
 }
 
-/// An access and a refresh token, and a service that has failed so often that it is left alone.
+/// An access and a refresh token of a service that has failed until its circuit opened.
 async fn left_alone(simulator: &Simulator) -> (identity::Identity, Secret, Secret) {
     let provider = provider(simulator);
     let granted = log_in(&provider, Area::Accounting).await.granted;
@@ -111,23 +108,28 @@ async fn left_alone(simulator: &Simulator) -> (identity::Identity, Secret, Secre
     simulator.provider().turn(|knobs| knobs.identity.unavailable = 5);
     for _ in 0..5 {
         let outcome = refresh(&identity, &token).await;
-        assert!(matches!(outcome, Outcome::Unknown(identity::Error::Unavailable { .. })), "{outcome:?}");
+        assert!(
+            matches!(outcome, RefreshOutcome::Unknown(identity::Error::Unavailable { .. })),
+            "{outcome:?}"
+        );
     }
     (identity, access, token)
 }
 
-async fn a_service_that_fails_is_left_alone_and_no_token_finds_out_whether_it_answers_again() {
+async fn a_refresh_is_not_the_probe_of_a_failing_service() {
     let simulator = start(|_| {}).await;
     let (identity, access, token) = left_alone(&simulator).await;
     let count = || simulator.provider().identity.exchange_count();
     let before = count();
 
     let refused = refresh(&identity, &token).await;
-    let Outcome::NotSent(error @ identity::Error::Resting { .. }) = refused else { panic!("{refused:?}") };
+    let RefreshOutcome::NotSent(error @ identity::Error::Resting { .. }) = refused else {
+        panic!("{refused:?}")
+    };
     assert!(matches!(error.retry(), Retry::After(_)), "{error:?}");
     assert_eq!(count(), before, "a token was presented to a service that is left alone");
 
-    // The keys are asked for at the same time: that request is the probe, and fails once more.
+    // The keys are requested at the same time: that request is the probe, and fails.
     let faults = vec![IdentityFault {
         on: Endpoint::Discovery,
         effect: Effect::Status(Status::try_from(503).unwrap()),
@@ -135,7 +137,7 @@ async fn a_service_that_fails_is_left_alone_and_no_token_finds_out_whether_it_an
         after_work: false,
     }];
     simulator.provider().turn(|knobs| knobs.identity.faults = faults);
-    let check = Check::new(&identity, &provider(&simulator).oauth).unwrap();
+    let check = TokenVerifier::new(&identity, &provider(&simulator).oauth).unwrap();
     let (checked, _) = tokio::join!(check.access(&access), identity.ready());
     let failed = checked.unwrap_err();
     assert!(matches!(failed, check::Error::Keys(keys::Error::Fetch(_))), "{failed:?}");
@@ -144,7 +146,7 @@ async fn a_service_that_fails_is_left_alone_and_no_token_finds_out_whether_it_an
     let answered = async {
         loop {
             if identity.ready().await.is_ok()
-                && let Outcome::Granted(_) = refresh(&identity, &token).await
+                && let RefreshOutcome::Granted(_) = refresh(&identity, &token).await
             {
                 return;
             }
@@ -155,7 +157,7 @@ async fn a_service_that_fails_is_left_alone_and_no_token_finds_out_whether_it_an
     assert_eq!(count(), before + 1);
 }
 
-async fn a_refresh_that_is_alone_finds_out_whether_the_service_answers_again() {
+async fn a_refresh_is_the_probe_if_there_is_no_other_request() {
     let simulator = start(|_| {}).await;
     let (identity, _, token) = left_alone(&simulator).await;
 
@@ -171,7 +173,7 @@ async fn a_code_is_redeemed_once() {
     let provider = provider(&simulator);
     let identity = identity(&provider);
     let fresh = async || {
-        let login = Login::begin(&provider, Area::Accounting, REDIRECT, &clock()).unwrap();
+        let login = PendingLogin::begin(&provider, Area::Accounting, REDIRECT, &clock()).unwrap();
         let query = press(&provider, login.address()).await;
         Secret::new(query.split('&').find_map(|part| part.strip_prefix("code=")).unwrap())
     };
@@ -190,43 +192,11 @@ async fn a_code_is_redeemed_once() {
     assert_eq!(code(elsewhere), OAuthCode::UnauthorizedClient);
 }
 
-async fn a_refused_login_is_told_in_the_providers_words() {
-    let simulator = start(|_| {}).await;
-    simulator.provider().turn(|knobs| knobs.identity.refuse_login = Some("not <b>today</b>\n".into()));
-    let provider = provider(&simulator);
-    let login = Login::begin(&provider, Area::Accounting, REDIRECT, &clock()).unwrap();
-
-    let refused = login.accept(&press(&provider, login.address()).await).unwrap_err();
-
-    let description = Some("not <b>today</b>".to_owned());
-    assert_eq!(refused, CallbackError::Refused { code: "access_denied".into(), description });
-}
-
-async fn the_state_of_another_login_is_not_taken() {
-    let simulator = start(|_| {}).await;
-    let provider = provider(&simulator);
-    let begin = || Login::begin(&provider, Area::Accounting, REDIRECT, &clock()).unwrap();
-    let (ours, theirs) = (begin(), begin());
-
-    let query = press(&provider, theirs.address()).await;
-
-    assert_eq!(ours.accept(&query).unwrap_err(), CallbackError::NotTrusted);
-    // With our state glued to their code, the nonce tells.
-    let code = query.split('&').find_map(|part| part.strip_prefix("code=")).unwrap();
-    let state = ours.address().query_pairs().find(|(name, _)| name == "state").unwrap().1.into_owned();
-    let code = ours.accept(&format!("code={code}&state={state}")).unwrap();
-    let finished = ours.finish(code).await;
-    assert!(
-        matches!(finished, Err(login::Error::Distrusted { token: "identity token", .. })),
-        "{finished:?}"
-    );
-}
-
 async fn an_identity_token_in_the_callback_does_no_harm() {
     let simulator = start(|_| {}).await;
     simulator.provider().turn(|knobs| knobs.identity.callback_id_token = true);
     let provider = provider(&simulator);
-    let login = Login::begin(&provider, Area::Accounting, REDIRECT, &clock()).unwrap();
+    let login = PendingLogin::begin(&provider, Area::Accounting, REDIRECT, &clock()).unwrap();
     let query = press(&provider, login.address()).await;
     assert!(query.contains("id_token="), "{query}");
 
@@ -235,7 +205,7 @@ async fn an_identity_token_in_the_callback_does_no_harm() {
     login.finish(code).await.unwrap();
 }
 
-async fn a_rotated_token_follows_the_former_and_the_former_ends_all() {
+async fn reusing_a_rotated_token_ends_the_grant() {
     let simulator = start(|_| {}).await;
     let provider = provider(&simulator);
     let entered = log_in(&provider, Area::Accounting).await;
@@ -247,12 +217,12 @@ async fn a_rotated_token_follows_the_former_and_the_former_ends_all() {
     let third = refreshed(&identity, &second).await.refresh.unwrap();
     let reused = refresh(&identity, &first).await;
 
-    assert!(matches!(reused, Outcome::Refused(OAuthCode::InvalidGrant)), "{reused:?}");
+    assert!(matches!(reused, RefreshOutcome::Refused(OAuthCode::InvalidGrant)), "{reused:?}");
     let ended = refresh(&identity, &third).await;
-    assert!(matches!(ended, Outcome::Refused(OAuthCode::InvalidGrant)), "{ended:?}");
+    assert!(matches!(ended, RefreshOutcome::Refused(OAuthCode::InvalidGrant)), "{ended:?}");
 }
 
-async fn a_token_that_is_not_rotated_may_be_left_out() {
+async fn a_refresh_token_that_stays_may_be_left_out() {
     let simulator = start(|_| {}).await;
     simulator.provider().turn(|knobs| {
         knobs.identity.rotate_absolute = false;
@@ -271,7 +241,7 @@ async fn a_token_that_is_not_rotated_may_be_left_out() {
     assert!(second.access_expires_ms > first.access_expires_ms);
 }
 
-async fn a_wrong_secret_is_told_apart_from_a_lost_grant() {
+async fn a_wrong_client_secret_is_not_a_lost_grant() {
     let simulator = start(|_| {}).await;
     let mut provider = provider(&simulator);
     let token = log_in(&provider, Area::Accounting).await.granted.refresh.unwrap();
@@ -283,15 +253,15 @@ async fn a_wrong_secret_is_told_apart_from_a_lost_grant() {
     ] {
         simulator.provider().turn(|knobs| knobs.identity.bad_client = knob);
         let refused = refresh(&identity(&provider), &token).await;
-        assert!(matches!(&refused, Outcome::Refused(code) if *code == expected), "{refused:?}");
+        assert!(matches!(&refused, RefreshOutcome::Refused(code) if *code == expected), "{refused:?}");
     }
     simulator.provider().identity.revoke_all(simulator.provider().clock.now());
     provider.oauth.client_secret = Secret::new("simulated-secret");
     let lost = refresh(&identity(&provider), &token).await;
-    assert!(matches!(lost, Outcome::Refused(OAuthCode::InvalidGrant)), "{lost:?}");
+    assert!(matches!(lost, RefreshOutcome::Refused(OAuthCode::InvalidGrant)), "{lost:?}");
 }
 
-async fn a_service_that_is_away_leaves_open_what_became_of_the_token_and_takes_it_later() {
+async fn a_refresh_during_an_outage_is_unknown_and_works_later() {
     let simulator = start(|_| {}).await;
     let provider = provider(&simulator);
     let token = log_in(&provider, Area::Accounting).await.granted.refresh.unwrap();
@@ -300,33 +270,19 @@ async fn a_service_that_is_away_leaves_open_what_became_of_the_token_and_takes_i
 
     let away = refresh(&identity, &token).await;
 
-    // A proxy may say so after its service has done the work.
-    assert!(matches!(away, Outcome::Unknown(identity::Error::Unavailable { status: 503, .. })), "{away:?}");
-    // Here it had not, and the token is good for another try.
+    // A proxy may answer so after its service has done the work.
+    assert!(
+        matches!(away, RefreshOutcome::Unknown(identity::Error::Unavailable { status: 503, .. })),
+        "{away:?}"
+    );
+    // Here it had not, and the token is valid for another try.
     refreshed(&identity, &token).await;
 }
 
-async fn a_lost_answer_leaves_open_what_became_of_the_token() {
+async fn a_pasted_code_completes_a_login_without_redirect() {
     let simulator = start(|_| {}).await;
     let provider = provider(&simulator);
-    let token = log_in(&provider, Area::Accounting).await.granted.refresh.unwrap();
-    let issued = |simulator: &simulator::Simulator| {
-        simulator.provider().identity.issued().iter().filter(|issued| issued.kind == "refresh").count()
-    };
-    let before = issued(&simulator);
-    simulator.provider().turn(|knobs| knobs.identity.lose_answers = 1);
-
-    let lost = refresh(&identity(&provider), &token).await;
-
-    assert!(matches!(lost, Outcome::Unknown(_)), "{lost:?}");
-    // The token went out once: a client that tries again by itself would have ended the grant here.
-    assert_eq!(issued(&simulator), before + 1);
-}
-
-async fn a_code_that_is_pasted_ends_the_login_without_a_redirect() {
-    let simulator = start(|_| {}).await;
-    let provider = provider(&simulator);
-    let login = Login::begin(&provider, Area::Accounting, login::OUT_OF_BAND, &clock()).unwrap();
+    let login = PendingLogin::begin(&provider, Area::Accounting, login::OUT_OF_BAND, &clock()).unwrap();
     let mut address = login.address().clone();
     address.query_pairs_mut().append_pair("auto", "");
     let page = reqwest::Client::builder().no_proxy().build().unwrap().get(address).send().await.unwrap();

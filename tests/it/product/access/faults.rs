@@ -1,7 +1,7 @@
-//! Every fault that the identity service can be told to have: what comes of a refresh, and of a check that needs its keys.
+//! Every fault of the identity service: the outcome of a refresh, and of verifying a token without keys.
 
 use base::retry::Retry;
-use provider::auth::{Area, check, identity::Outcome};
+use provider::auth::{Area, check, identity::RefreshOutcome};
 use simulator::knobs::{Effect, Endpoint, IdentityFault, Latency, Status, Tells};
 
 use super::token::key_set;
@@ -9,17 +9,17 @@ use super::{checked, identity, log_in, provider, refresh};
 use crate::product::simulator::{pass, start};
 
 crate::tests! {
-    plain a_refresh_is_never_told_as_undone_when_the_provider_has_rotated;
-    plain without_its_documents_no_token_is_trusted_and_none_is_given_up;
-    plain keys_that_are_known_outlast_every_fault_of_the_service;
-    plain the_time_is_asked_for_before_a_token_is_refused_for_its_age;
+    plain a_rotated_token_is_never_reported_as_not_sent;
+    plain without_keys_no_token_is_trusted_and_none_is_dropped;
+    plain known_keys_survive_every_fault_of_the_service;
+    plain the_clock_is_refreshed_before_a_token_is_rejected;
 }
 
 fn status(code: u16) -> Status {
     Status::new(code).unwrap()
 }
 
-/// Every effect that is one here.
+/// All effects that apply to the identity service.
 fn effects() -> Vec<Effect> {
     vec![
         Effect::Throttle { seconds: 7, tells: Tells::default() },
@@ -44,7 +44,7 @@ fn effects() -> Vec<Effect> {
     ]
 }
 
-/// What stands in the table, and whether the provider has rotated the token.
+/// The expected outcome, and whether the provider has rotated the token.
 fn expected(effect: &Effect, after_work: bool) -> (&'static str, bool) {
     match effect {
         Effect::Delay(_) | Effect::WrongContentType => ("granted", true),
@@ -55,10 +55,10 @@ fn expected(effect: &Effect, after_work: bool) -> (&'static str, bool) {
     }
 }
 
-async fn a_refresh_is_never_told_as_undone_when_the_provider_has_rotated() {
+async fn a_rotated_token_is_never_reported_as_not_sent() {
     let simulator = start(|_| {}).await;
     let provider = provider(&simulator);
-    // Statuses by which somebody says that nothing was done are taken at their word: only liars send them afterwards.
+    // Statuses that mean "not executed" are believed; only a lying service would send them afterwards.
     let is_word = |effect: &Effect| expected(effect, false).0 == "not sent";
     let cases = effects().into_iter().flat_map(|effect| {
         let after = if is_word(&effect) { &[false][..] } else { &[false, true] };
@@ -70,14 +70,14 @@ async fn a_refresh_is_never_told_as_undone_when_the_provider_has_rotated() {
         let fault = IdentityFault { on: Endpoint::Token, effect: effect.clone(), times: Some(1), after_work };
         simulator.provider().turn(|knobs| knobs.identity.faults = vec![fault]);
 
-        // An identity for each: five failures in a row would have the service left alone.
+        // A new client each time: five failures in a row would open the circuit.
         let outcome = refresh(&identity(&provider), &token).await;
 
         let word = match &outcome {
-            Outcome::Granted(_) => "granted",
-            Outcome::Refused(_) => "refused",
-            Outcome::NotSent(_) => "not sent",
-            Outcome::Unknown(_) => "unknown",
+            RefreshOutcome::Granted(_) => "granted",
+            RefreshOutcome::Refused(_) => "refused",
+            RefreshOutcome::NotSent(_) => "not sent",
+            RefreshOutcome::Unknown(_) => "unknown",
         };
         let (_, last) = simulator.provider().identity.exchanges(0, usize::MAX).pop().unwrap();
         let rotated = serde_json::to_value(&last).unwrap()["outcome"] == "rotated";
@@ -85,7 +85,7 @@ async fn a_refresh_is_never_told_as_undone_when_the_provider_has_rotated() {
     }
 }
 
-async fn without_its_documents_no_token_is_trusted_and_none_is_given_up() {
+async fn without_keys_no_token_is_trusted_and_none_is_dropped() {
     let simulator = start(|_| {}).await;
     let provider = provider(&simulator);
     let access = log_in(&provider, Area::Accounting).await.granted.access;
@@ -110,7 +110,7 @@ async fn without_its_documents_no_token_is_trusted_and_none_is_given_up() {
     }
 }
 
-async fn keys_that_are_known_outlast_every_fault_of_the_service() {
+async fn known_keys_survive_every_fault_of_the_service() {
     let simulator = start(|_| {}).await;
     let provider = provider(&simulator);
     let access = log_in(&provider, Area::Accounting).await.granted.access;
@@ -130,7 +130,7 @@ async fn keys_that_are_known_outlast_every_fault_of_the_service() {
     }
 }
 
-async fn the_time_is_asked_for_before_a_token_is_refused_for_its_age() {
+async fn the_clock_is_refreshed_before_a_token_is_rejected() {
     const DAY: i64 = 86_400;
     for days in [-1, 1] {
         let simulator = start(|settings| settings.frozen_at = None).await;
@@ -143,9 +143,9 @@ async fn the_time_is_asked_for_before_a_token_is_refused_for_its_age() {
         std::fs::write(&path, key_set(&simulator).await).unwrap();
         (provider.oauth.keys, provider.oauth.issuers) = (Some(path), vec![issuer]);
 
-        // With keys of its own it has not heard a word of the provider yet.
+        // With its own keys it has not observed the provider's clock yet.
         let (identity, check) = checked(&provider);
-        assert_eq!(identity.clock().told_since(), None);
+        assert_eq!(identity.clock().observed_age(), None);
         check.access(&access).await.unwrap_or_else(|error| panic!("{days} days off: {error}"));
     }
 }

@@ -1,4 +1,4 @@
-//! Logins, refreshes and the check of tokens against the simulated provider, over a real socket.
+//! Logins, refreshes and token verification against the simulated provider, over real sockets.
 
 mod bad_input;
 mod exchange;
@@ -12,10 +12,10 @@ use provider::{
     OAuth, Provider, Transport,
     auth::{
         Area,
-        check::Check,
+        check::TokenVerifier,
         http::ProviderClock,
-        identity::{Granted, Identity, Outcome},
-        login::{Entered, Login},
+        identity::{Granted, Identity, RefreshOutcome},
+        login::{CompletedLogin, PendingLogin},
     },
 };
 use reqwest::redirect;
@@ -33,7 +33,7 @@ pub(crate) fn tests() -> Vec<Test> {
 
 const REDIRECT: &str = "http://localhost:8400/callback";
 
-/// Settings by which the simulator takes us for its client.
+/// Settings of the simulator's client.
 pub(crate) fn provider(simulator: &Simulator) -> Provider {
     let limit = Duration::from_secs(30);
     Provider {
@@ -68,7 +68,7 @@ pub(crate) fn provider(simulator: &Simulator) -> Provider {
     }
 }
 
-/// A clock that allows for five minutes.
+/// A clock with five minutes of leeway.
 fn clock() -> ProviderClock {
     ProviderClock::new(Duration::from_secs(300))
 }
@@ -77,14 +77,14 @@ fn identity(provider: &Provider) -> Identity {
     Identity::new(provider, clock()).unwrap()
 }
 
-/// The identity service and the check of its tokens.
-fn checked(provider: &Provider) -> (Identity, Check) {
+/// The identity service and its token verifier.
+fn checked(provider: &Provider) -> (Identity, TokenVerifier) {
     let identity = identity(provider);
-    let check = Check::new(&identity, &provider.oauth).unwrap();
+    let check = TokenVerifier::new(&identity, &provider.oauth).unwrap();
     (identity, check)
 }
 
-/// The query with which a person who logs in at this address comes back, by a browser that follows no redirect.
+/// Logs in at this URL and returns the query of the callback. The browser follows no redirect.
 async fn press(provider: &Provider, address: &Url) -> String {
     let mut browser = reqwest::Client::builder().no_proxy().redirect(redirect::Policy::none());
     if let Some(path) = &provider.transport.authorities {
@@ -100,24 +100,24 @@ async fn press(provider: &Provider, address: &Url) -> String {
     location.query().unwrap().to_owned()
 }
 
-/// A whole login.
-async fn log_in(provider: &Provider, area: Area) -> Entered {
-    let login = Login::begin(provider, area, REDIRECT, &clock()).unwrap();
+/// A complete login.
+async fn log_in(provider: &Provider, area: Area) -> CompletedLogin {
+    let login = PendingLogin::begin(provider, area, REDIRECT, &clock()).unwrap();
     let query = press(provider, login.address()).await;
     let code = login.accept(&query).unwrap();
     login.finish(code).await.unwrap()
 }
 
 /// Presents a refresh token.
-async fn refresh(identity: &Identity, token: &Secret) -> Outcome {
+async fn refresh(identity: &Identity, token: &Secret) -> RefreshOutcome {
     let end = Instant::now() + Duration::from_secs(30);
     identity.refresh(token, Arc::new(|| true), end).await
 }
 
-/// Presents one that must be taken.
+/// Presents a refresh token that must be accepted.
 async fn refreshed(identity: &Identity, token: &Secret) -> Granted {
     match refresh(identity, token).await {
-        Outcome::Granted(granted) => granted,
+        RefreshOutcome::Granted(granted) => granted,
         other => panic!("{other:?}"),
     }
 }

@@ -1,10 +1,13 @@
-//! What the tasks of a worker share when they reach the provider.
+//! State that the tasks of a worker share when they call the provider.
 
 use std::{sync::Arc, time::Duration};
 
-use base::{retry::Retry, secret::Secret};
+use base::{
+    retry::{Chain, Retry},
+    secret::Secret,
+};
 use provider::{
-    api::{Ask, Cause, Priority, Rates},
+    api::{CallOptions, Cause, Priority, Rates},
     auth,
 };
 use simulator::Simulator;
@@ -16,14 +19,14 @@ use tributary::{
     },
 };
 
-use super::{FREELY, ask, page};
+use super::{FREELY, page, patient};
 use crate::product::{access::provider, simulator::start};
 
 crate::tests! {
     plain connectors_of_one_invoicing_user_log_in_once;
-    plain a_refused_password_is_tried_once_each_time_somebody_begins_again;
-    plain connectors_with_one_key_are_one_caller_to_the_provider;
-    plain without_grants_a_call_says_so_and_sends_nothing;
+    plain a_rejected_password_is_tried_once_per_start;
+    plain connectors_with_the_same_key_share_a_budget;
+    plain a_call_without_grants_sends_nothing;
 }
 
 fn access() -> Access {
@@ -36,7 +39,7 @@ fn login(simulator: &Simulator, password: Option<&str>) -> InvoicingLogin {
     InvoicingLogin { mail: account.mail.clone(), password, company: None }
 }
 
-/// How often somebody has tried to log in to invoicing.
+/// Number of login requests to invoicing.
 fn logins(simulator: &Simulator) -> usize {
     let requests = simulator.provider().gateway.requests(0, usize::MAX);
     requests.iter().filter(|(_, request)| request.target.ends_with("/users/login")).count()
@@ -52,14 +55,14 @@ async fn connectors_of_one_invoicing_user_log_in_once() {
     };
 
     let (books, shop, again) = (of("books"), of("shop"), of("books"));
-    let ask = ask();
+    let ask = patient();
     let answers = tokio::join!(books.hooks(&ask), shop.hooks(&ask), again.hooks(&ask));
 
     assert!(answers.0.is_ok() && answers.1.is_ok() && answers.2.is_ok(), "{answers:?}");
     assert_eq!(logins(&simulator), 1);
 }
 
-async fn a_refused_password_is_tried_once_each_time_somebody_begins_again() {
+async fn a_rejected_password_is_tried_once_per_start() {
     let simulator = start(|_| {}).await;
     let (access, provider) = (access(), provider(&simulator));
     let (wrong, right) = (login(&simulator, Some("wrong-password")), login(&simulator, None));
@@ -68,27 +71,29 @@ async fn a_refused_password_is_tried_once_each_time_somebody_begins_again() {
     for begun in 1..=2 {
         let invoicing = access.invoicing(&party, &wrong).unwrap();
         for _ in 0..3 {
-            assert_eq!(invoicing.hooks(&ask()).await.unwrap_err().retry(), Retry::Never);
+            let error = invoicing.hooks(&patient()).await.unwrap_err();
+            assert_eq!(error.retry(), Retry::Never);
+            assert!(!Chain(&error).to_string().contains("wrong-password"), "{error:?}");
         }
         assert_eq!(logins(&simulator), begun);
     }
-    access.invoicing(&party, &right).unwrap().hooks(&ask()).await.unwrap();
+    access.invoicing(&party, &right).unwrap().hooks(&patient()).await.unwrap();
 
     assert_eq!(logins(&simulator), 3);
 }
 
-async fn connectors_with_one_key_are_one_caller_to_the_provider() {
+async fn connectors_with_the_same_key_share_a_budget() {
     let simulator = start(|_| {}).await;
     let access = access();
     let provider = provider(&simulator);
     let mut slower = provider.clone();
     slower.transport.read = Duration::from_secs(20);
-    // The first request is free, and every other waits for fifty seconds.
+    // The first request is admitted at once; each further one waits for fifty seconds.
     let rates = Some(Rates { application: 0.02, company: 100.0, ..Rates::default() });
     let login = login(&simulator, None);
     let first = access.invoicing(&Party { rates, ..Party::new("books", &provider) }, &login).unwrap();
     let other = access.invoicing(&Party { rates, ..Party::new("shop", &slower) }, &login).unwrap();
-    let brief = || Ask::within(Priority::Webhook, Duration::from_secs(5));
+    let brief = || CallOptions::within(Priority::Webhook, Duration::from_secs(5));
 
     first.hooks(&brief()).await.unwrap_err();
     let sent = simulator.provider().gateway.request_count();
@@ -99,12 +104,12 @@ async fn connectors_with_one_key_are_one_caller_to_the_provider() {
     assert!(error.status.is_none(), "{error:?}");
 }
 
-async fn without_grants_a_call_says_so_and_sends_nothing() {
+async fn a_call_without_grants_sends_nothing() {
     let simulator = start(|_| {}).await;
     let (access, provider) = (access(), provider(&simulator));
     let accounting = access.accounting(&Party::new("books", &provider)).unwrap();
 
-    let error = accounting.companies_numbered(page(1, 10), &ask()).await.unwrap_err();
+    let error = accounting.companies_numbered(page(1, 10), &patient()).await.unwrap_err();
 
     let Cause::Access(cause) = &error.cause else { panic!("{error:?}") };
     assert!(matches!(**cause, auth::Error::NoKey), "{cause:?}");

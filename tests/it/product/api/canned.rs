@@ -1,4 +1,4 @@
-//! A provider that answers what a test says, and remembers what it was asked: for answers that the simulator has none of.
+//! A provider with canned responses, for those that the simulator does not send. It records its requests.
 
 use std::{
     sync::{Arc, Mutex},
@@ -15,17 +15,17 @@ use url::Url;
 
 use super::options_at;
 
-/// What a request is answered with.
+/// A canned response.
 pub(super) enum Reply {
-    /// This, at once.
+    /// Send this at once.
     Now(String),
-    /// This, after a while.
+    /// Send this after a while.
     After(Duration, String),
-    /// Nothing, while the connection stands.
+    /// Never respond, and keep the connection open.
     Never,
 }
 
-/// The provider. It ends with this.
+/// The running provider; it ends when dropped.
 pub(super) struct Canned {
     url: Url,
     heads: Arc<Mutex<Vec<String>>>,
@@ -33,7 +33,7 @@ pub(super) struct Canned {
 }
 
 impl Canned {
-    /// Answers by the head of the request, in lower case.
+    /// Responds by the head of the request, in lower case.
     pub(super) async fn start(answer: impl Fn(&str) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
@@ -53,7 +53,7 @@ impl Canned {
         self.heads.lock().unwrap().clone()
     }
 
-    /// How it is reached.
+    /// Client options for it.
     pub(super) fn options(&self) -> Options {
         options_at(self.url.clone(), None)
     }
@@ -65,13 +65,13 @@ impl Drop for Canned {
     }
 }
 
-/// An answer with these headers, each on its line.
+/// A response with these header lines.
 pub(super) fn answer(status: u16, headers: &str, body: &str) -> String {
     let length = body.len();
     format!("HTTP/1.1 {status} x\r\ncontent-length: {length}\r\nconnection: close\r\n{headers}\r\n{body}")
 }
 
-/// Reads one request and answers it. Whatever goes wrong ends the connection, as it does with any server.
+/// Reads one request and responds. Errors end the connection, as with any server.
 async fn serve(
     mut stream: TcpStream,
     heads: Arc<Mutex<Vec<String>>>,

@@ -1,4 +1,4 @@
-//! What the client takes care of where a provider answers in ways of its own.
+//! Behavior of the client on unusual responses.
 
 use std::{
     sync::{
@@ -16,7 +16,7 @@ use base::{
 };
 use model::{AccountingResource, CompanyId, Moment, RecordId, WebhookId};
 use provider::{
-    api::{Acted, Ask, Budget, Cause, Client, Limit, PayrollAsk, Priority, Rates, Reach},
+    api::{Acted, Budget, CallOptions, Cause, Client, Limit, PayrollRequest, Priority, Rates, Reach},
     auth::{self, Access, Tokens, http::ProviderClock},
 };
 use tokio::{
@@ -27,22 +27,22 @@ use tokio::{
 
 use super::wire::subscription;
 use super::{
-    FREELY, LONG, Stale, ask,
+    FREELY, LONG, Stale,
     canned::{Canned, Reply, answer},
-    client_of, page,
+    client_of, page, patient,
 };
 
 crate::tests! {
-    plain a_wait_that_a_failing_host_names_is_told;
-    plain a_read_asks_for_nothing_out_of_a_cache_and_tells_where_it_gets_it;
-    plain a_post_that_failed_while_its_token_ended_is_not_sent_again;
-    plain nobody_waits_for_a_token_with_a_turn_in_hand;
-    plain a_company_list_that_refuses_in_any_way_is_asked_the_other_way_once;
-    plain a_refusal_for_lack_of_a_right_costs_one_token_and_names_the_login;
-    plain a_host_that_never_answers_is_left_alone_however_short_the_calls_are;
-    plain a_host_that_cannot_be_connected_to_is_told_by_that_limit;
-    plain a_page_instead_of_an_answer_is_told_by_its_first_words;
-    plain a_token_that_is_none_is_told_as_such;
+    plain a_wait_of_a_failing_host_is_reported;
+    plain a_read_bypasses_caches_and_reports_the_age;
+    plain a_failed_post_with_an_expired_token_is_not_repeated;
+    plain a_call_holds_no_permit_while_it_waits_for_a_token;
+    plain the_company_list_is_retried_once_with_the_other_context;
+    plain a_missing_permission_costs_one_token_and_names_the_login;
+    plain a_silent_host_opens_the_circuit_even_for_short_calls;
+    plain a_connect_timeout_names_its_limit;
+    plain an_html_page_is_reported_with_its_first_words;
+    plain an_unsendable_token_is_reported_and_not_sent;
     plain only_200_is_a_success_of_a_read;
 }
 
@@ -50,27 +50,27 @@ fn json(status: u16, body: &str) -> Reply {
     Reply::Now(answer(status, "content-type: application/json\r\n", body))
 }
 
-async fn a_wait_that_a_failing_host_names_is_told() {
+async fn a_wait_of_a_failing_host_is_reported() {
     let provider = Canned::start(|_| Reply::Now(answer(503, "retry-after: 9\r\n", "busy"))).await;
     let accounting = client_of(&provider.options(), FREELY).accounting(Arc::new(Stale::default()));
 
-    let error = accounting.event_names(AccountingResource::Accounts, &ask()).await.unwrap_err();
+    let error = accounting.event_names(AccountingResource::Accounts, &patient()).await.unwrap_err();
 
     assert_eq!((error.retry(), error.acted), (Retry::After(Duration::from_secs(9)), Acted::Unknown));
     assert_eq!((error.reach(), error.excerpt.as_deref()), (Reach::Everything, Some("busy")));
 }
 
-async fn a_read_asks_for_nothing_out_of_a_cache_and_tells_where_it_gets_it() {
+async fn a_read_bypasses_caches_and_reports_the_age() {
     let provider = Canned::start(|_| Reply::Now(answer(200, "age: 7\r\n", "[]"))).await;
     let accounting = client_of(&provider.options(), FREELY).accounting(Arc::new(Stale::default()));
 
-    let companies = accounting.companies_numbered(page(1, 10), &ask()).await.unwrap();
+    let companies = accounting.companies_numbered(page(1, 10), &patient()).await.unwrap();
 
-    assert_eq!(companies.cut.age, Some(Duration::from_secs(7)));
+    assert_eq!(companies.times.age, Some(Duration::from_secs(7)));
     assert!(provider.heads()[0].contains("cache-control: no-cache"), "{:?}", provider.heads());
 }
 
-/// Tokens that live for a while; the second is waited for in vain.
+/// Tokens that live for a while; waiting for the second one fails.
 #[derive(Debug)]
 struct Ending {
     life: Duration,
@@ -103,23 +103,23 @@ impl Tokens for Ending {
     }
 }
 
-async fn a_post_that_failed_while_its_token_ended_is_not_sent_again() {
+async fn a_failed_post_with_an_expired_token_is_not_repeated() {
     let late = Duration::from_secs(12);
     let provider = Canned::start(move |_| Reply::After(late, answer(500, "", ""))).await;
     let tokens = Ending::new(late / 2);
     let accounting = client_of(&provider.options(), FREELY).accounting(Arc::clone(&tokens) as _);
 
     let wanted = subscription(vec!["Svc.A".into()]);
-    let error = accounting.subscribe(AccountingResource::Accounts, &wanted, &ask()).await.unwrap_err();
+    let error = accounting.subscribe(AccountingResource::Accounts, &wanted, &patient()).await.unwrap_err();
 
     assert!(matches!(error.cause, Cause::Server { .. }), "{error:?}");
     assert_eq!((error.acted, provider.heads().len()), (Acted::Unknown, 1));
     assert_eq!(tokens.given.load(Ordering::Relaxed), 1);
 }
 
-async fn nobody_waits_for_a_token_with_a_turn_in_hand() {
+async fn a_call_holds_no_permit_while_it_waits_for_a_token() {
     let provider = Canned::start(|_| json(200, "[]")).await;
-    // The second turn comes after five seconds, and the token has ended by then.
+    // The second permit comes after five seconds, when the token has expired.
     let rates = Rates { application: 0.2, company: 0.2, in_flight: 1 };
     let budget = Budget::new(rates);
     let clock = ProviderClock::new(Duration::from_secs(300));
@@ -128,7 +128,7 @@ async fn nobody_waits_for_a_token_with_a_turn_in_hand() {
     drop(budget.admit(Priority::Webhook, None, Instant::now() + LONG).await.unwrap());
 
     let accounting = client.accounting(Arc::clone(&tokens) as _);
-    let call = tokio::spawn(async move { accounting.companies_numbered(page(1, 10), &ask()).await });
+    let call = tokio::spawn(async move { accounting.companies_numbered(page(1, 10), &patient()).await });
     timeout(LONG, tokens.wanted.notified()).await.unwrap();
 
     assert_eq!(budget.status().in_flight, 0, "a turn is kept while a token is waited for");
@@ -137,7 +137,7 @@ async fn nobody_waits_for_a_token_with_a_turn_in_hand() {
     assert_eq!(provider.heads(), Vec::<String>::new());
 }
 
-async fn a_company_list_that_refuses_in_any_way_is_asked_the_other_way_once() {
+async fn the_company_list_is_retried_once_with_the_other_context() {
     for status in [400, 403, 404, 422, 500] {
         let provider = Canned::start(move |head| match head.contains("\r\ncontext: none") {
             true => json(200, "[]"),
@@ -147,9 +147,9 @@ async fn a_company_list_that_refuses_in_any_way_is_asked_the_other_way_once() {
         let client = client_of(&provider.options(), FREELY);
 
         for requests in [2, 3, 4] {
-            // What was learnt is the client's, not that of one user of it.
+            // The client remembers it, for all its users.
             let accounting = client.accounting(Arc::new(Stale::default()));
-            accounting.companies_numbered(page(1, 10), &ask()).await.unwrap();
+            accounting.companies_numbered(page(1, 10), &patient()).await.unwrap();
             assert_eq!(provider.heads().len(), requests, "{status}");
         }
     }
@@ -157,13 +157,13 @@ async fn a_company_list_that_refuses_in_any_way_is_asked_the_other_way_once() {
         let provider = Canned::start(move |_| json(status, "{}")).await;
         let accounting = client_of(&provider.options(), FREELY).accounting(Arc::new(Stale::default()));
 
-        let error = accounting.companies_numbered(page(1, 10), &ask()).await.unwrap_err();
+        let error = accounting.companies_numbered(page(1, 10), &patient()).await.unwrap_err();
 
         assert_eq!((error.status, provider.heads().len()), (Some(status), requests));
     }
 }
 
-/// One token that is good, and a word on whose it is.
+/// One valid token, and a remedy.
 #[derive(Debug, Default)]
 struct Named(Stale);
 
@@ -182,7 +182,7 @@ impl Tokens for Named {
     }
 }
 
-async fn a_refusal_for_lack_of_a_right_costs_one_token_and_names_the_login() {
+async fn a_missing_permission_costs_one_token_and_names_the_login() {
     let provider = Canned::start(|head| match head.contains("/webhooks/events") {
         true => json(401, "{}"),
         false => json(200, "[]"),
@@ -190,27 +190,27 @@ async fn a_refusal_for_lack_of_a_right_costs_one_token_and_names_the_login() {
     .await;
     let tokens = Arc::new(Named::default());
     let accounting = client_of(&provider.options(), FREELY).accounting(Arc::clone(&tokens) as _);
-    accounting.companies_numbered(page(1, 10), &ask()).await.unwrap();
+    accounting.companies_numbered(page(1, 10), &patient()).await.unwrap();
 
     for requests in [3, 4, 5] {
-        let error = accounting.event_names(AccountingResource::Accounts, &ask()).await.unwrap_err();
+        let error = accounting.event_names(AccountingResource::Accounts, &patient()).await.unwrap_err();
         let shown = Chain(&error).to_string();
         assert!(shown.contains("the grant books: run `tributary auth login`"), "{shown}");
         assert_eq!((error.retry(), error.reach()), (Retry::Never, Reach::Grant));
         assert_eq!((tokens.0.0.load(Ordering::Relaxed), provider.heads().len()), (1, requests));
     }
-    // Another endpoint is another matter: there the token may have ended.
-    accounting.event_names(AccountingResource::Customers, &ask()).await.unwrap_err();
+    // The refusal is per endpoint: at another one the token may have expired.
+    accounting.event_names(AccountingResource::Customers, &patient()).await.unwrap_err();
     assert_eq!(tokens.0.0.load(Ordering::Relaxed), 2);
 }
 
-async fn a_host_that_never_answers_is_left_alone_however_short_the_calls_are() {
+async fn a_silent_host_opens_the_circuit_even_for_short_calls() {
     let provider = Canned::start(|_| Reply::Never).await;
     let mut options = provider.options();
     options.transport.read = Duration::from_millis(400);
     options.transport.connect = Duration::from_millis(200);
     let accounting = client_of(&options, FREELY).accounting(Arc::new(Stale::default()));
-    let short = || Ask::within(Priority::Webhook, Duration::from_millis(300));
+    let short = || CallOptions::within(Priority::Webhook, Duration::from_millis(300));
 
     let mut calls = 0;
     loop {
@@ -219,19 +219,20 @@ async fn a_host_that_never_answers_is_left_alone_however_short_the_calls_are() {
         if matches!(error.cause, Cause::Waited { what: ApiWait::Circuit, .. }) {
             break;
         }
-        // A loaded machine may not get to send some, which says nothing about the host, or be away while it rests.
+        // A loaded machine may miss some deadlines before sending, which says nothing about the host, or sleep while the circuit
+        // is open.
         assert!(calls < 20, "{error:?}");
     }
 
     assert!(calls > 5, "it was left alone after {} calls", calls - 1);
 }
 
-async fn a_host_that_cannot_be_connected_to_is_told_by_that_limit() {
+async fn a_connect_timeout_names_its_limit() {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let listener = socket.listen(0).unwrap();
     let address = listener.local_addr().unwrap();
-    // Nobody accepts these, so there is no room for another.
+    // Nobody accepts these connections, so the backlog is full.
     let mut waiting = Vec::new();
     while let Ok(stream) = timeout(Duration::from_millis(500), TcpStream::connect(address)).await {
         waiting.push(stream.unwrap());
@@ -242,25 +243,25 @@ async fn a_host_that_cannot_be_connected_to_is_told_by_that_limit() {
     options.transport.connect = Duration::from_millis(200);
 
     let accounting = client_of(&options, FREELY).accounting(Arc::new(Stale::default()));
-    let error = accounting.companies_numbered(page(1, 10), &ask()).await.unwrap_err();
+    let error = accounting.companies_numbered(page(1, 10), &patient()).await.unwrap_err();
 
     assert!(matches!(error.cause, Cause::Timeout { limit: Limit::Connect }), "{error:?}");
     assert_eq!((error.retry(), error.acted), (Retry::Later, Acted::No));
 }
 
-async fn a_page_instead_of_an_answer_is_told_by_its_first_words() {
+async fn an_html_page_is_reported_with_its_first_words() {
     let long = "a word ".repeat(1 << 20);
     let provider =
         Canned::start(move |_| Reply::Now(answer(200, "content-type: text/html\r\n", &long))).await;
     let accounting = client_of(&provider.options(), FREELY).accounting(Arc::new(Stale::default()));
 
-    let error = accounting.companies_numbered(page(1, 10), &ask()).await.unwrap_err();
+    let error = accounting.companies_numbered(page(1, 10), &patient()).await.unwrap_err();
 
     assert!(matches!(error.cause, Cause::NotJson), "{error:?}");
     assert!(error.excerpt.is_some_and(|words| words.starts_with("a word a word") && words.len() == 200));
 }
 
-/// A token that no header can carry.
+/// A token that is not a valid header value.
 #[derive(Debug)]
 struct Broken;
 
@@ -275,18 +276,18 @@ impl Tokens for Broken {
     }
 }
 
-async fn a_token_that_is_none_is_told_as_such() {
+async fn an_unsendable_token_is_reported_and_not_sent() {
     let provider = Canned::start(|_| json(200, "[]")).await;
     let accounting = client_of(&provider.options(), FREELY).accounting(Arc::new(Broken));
 
-    let error = accounting.companies_numbered(page(1, 10), &ask()).await.unwrap_err();
+    let error = accounting.companies_numbered(page(1, 10), &patient()).await.unwrap_err();
 
     assert!(matches!(error.cause, Cause::Unsendable), "{error:?}");
     assert_eq!((error.retry(), error.acted, error.reach()), (Retry::Never, Acted::No, Reach::Grant));
     assert!(provider.heads().is_empty());
 }
 
-/// Lists and records document 200. Operations on webhooks document no status, so any success is one.
+/// Lists and records document status 200. Webhook operations document no status, so any 2xx is a success.
 async fn only_200_is_a_success_of_a_read() {
     for (status, body) in [(200, "[]"), (201, "[]"), (202, ""), (203, "[]"), (204, ""), (206, "[]")] {
         let provider = Canned::start(move |head| {
@@ -301,20 +302,20 @@ async fn only_200_is_a_success_of_a_read() {
         let invoicing = client.invoicing(Arc::new(Stale::default()));
         let (company, id) = (CompanyId::new("c").unwrap(), RecordId::new("r").unwrap());
         let webhook = WebhookId::new("w").unwrap();
-        let wanted = PayrollAsk { page: page(1, 10), filter: None, order_by: None };
+        let wanted = PayrollRequest { page: page(1, 10), filter: None, order_by: None };
 
         let reads = [
-            accounting.companies_numbered(page(1, 10), &ask()).await.map(drop),
-            accounting.customers(&company, page(1, 10), &ask()).await.map(drop),
-            accounting.accounts(&company, page(1, 10), &ask()).await.map(drop),
-            accounting.record(AccountingResource::Customers, Some(&company), &id, &ask()).await.map(drop),
-            accounting.event_names(AccountingResource::Customers, &ask()).await.map(drop),
-            payroll.companies(wanted, &ask()).await.map(drop),
-            accounting.webhook(AccountingResource::Customers, &webhook, &ask()).await.map(drop),
-            invoicing.hooks(&ask()).await.map(drop),
+            accounting.companies_numbered(page(1, 10), &patient()).await.map(drop),
+            accounting.customers(&company, page(1, 10), &patient()).await.map(drop),
+            accounting.accounts(&company, page(1, 10), &patient()).await.map(drop),
+            accounting.record(AccountingResource::Customers, Some(&company), &id, &patient()).await.map(drop),
+            accounting.event_names(AccountingResource::Customers, &patient()).await.map(drop),
+            payroll.companies(wanted, &patient()).await.map(drop),
+            accounting.webhook(AccountingResource::Customers, &webhook, &patient()).await.map(drop),
+            invoicing.hooks(&patient()).await.map(drop),
         ];
         let url = "https://hooks.example.com";
-        let managed = accounting.change_url(AccountingResource::Customers, &webhook, url, &ask()).await;
+        let managed = accounting.change_url(AccountingResource::Customers, &webhook, url, &patient()).await;
 
         assert!(managed.is_ok(), "{status}");
         for read in reads {

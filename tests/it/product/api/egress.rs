@@ -1,4 +1,4 @@
-//! Hooks of the invoicing API are created under the receiver's own address, through a proxy.
+//! Invoicing hooks are created from the receiver's own address, through a proxy.
 
 use std::{
     net::Ipv4Addr,
@@ -9,7 +9,7 @@ use base::{retry::Chain, secret::Secret};
 use model::{InvoicingAction, InvoicingEntity, InvoicingHook};
 use provider::api::{
     Cause, Invoicing,
-    invoicing::{Login, NewHook},
+    invoicing::{InvoicingTokens, NewHook},
 };
 use simulator::{Simulator, settings::Tls};
 use tokio::{
@@ -18,19 +18,19 @@ use tokio::{
     task::{AbortHandle, JoinSet},
 };
 
-use super::{FREELY, Granted, Stale, ask, client_of, options, page, wire::way};
+use super::{FREELY, Granted, Stale, client_of, options, page, patient, wire::way};
 use crate::product::simulator::start;
 
 crate::tests! {
-    plain a_hook_is_created_through_the_proxy_and_nothing_else_goes_there;
-    plain a_proxy_that_is_dead_is_told_without_its_password_and_stops_nothing_else;
+    plain only_creating_a_hook_uses_the_proxy;
+    plain a_dead_proxy_is_named_without_its_password;
 }
 
-/// Where requests through the proxy come from: another address than all others.
+/// Source address of requests through the proxy, different from all others.
 const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const PASSWORD: &str = "a-password-of-the-proxy";
 
-/// A proxy for TLS, which remembers what it was asked for.
+/// A TLS proxy that records its requests.
 struct Tunnel {
     address: std::net::SocketAddr,
     heads: Arc<Mutex<Vec<String>>>,
@@ -102,25 +102,26 @@ async fn scene() -> (Simulator, tempfile::TempDir) {
     (simulator, tempfile::tempdir().unwrap())
 }
 
-/// The invoicing API with a login, through this proxy or none.
+/// The invoicing API with a login, through this proxy or directly.
 fn invoicing(simulator: &Simulator, directory: &tempfile::TempDir, proxy: Option<Secret>) -> Invoicing {
     let mut options = options(simulator, Some(directory));
     options.egress_proxy = proxy;
     let client = client_of(&options, FREELY);
     let password = simulator.provider().settings.invoicing.password.clone();
-    client.invoicing(Arc::new(Login::new(client.clone(), Arc::new(way(simulator, &password)))))
+    client.invoicing(Arc::new(InvoicingTokens::new(client.clone(), Arc::new(way(simulator, &password)))))
 }
 
-async fn a_hook_is_created_through_the_proxy_and_nothing_else_goes_there() {
+async fn only_creating_a_hook_uses_the_proxy() {
     let (simulator, directory) = scene().await;
     let proxy = Tunnel::open().await;
 
-    let direct = invoicing(&simulator, &directory, None).create_hook(&new_hook(), &ask()).await.unwrap_err();
+    let direct =
+        invoicing(&simulator, &directory, None).create_hook(&new_hook(), &patient()).await.unwrap_err();
     assert!(matches!(direct.cause, Cause::Refused), "{direct:?}");
     let invoicing = invoicing(&simulator, &directory, Some(proxy.url()));
-    let made = invoicing.create_hook(&new_hook(), &ask()).await.unwrap().unwrap();
-    let hooks = invoicing.hooks(&ask()).await.unwrap();
-    invoicing.delete_hook(&made.id.clone().unwrap(), &ask()).await.unwrap();
+    let made = invoicing.create_hook(&new_hook(), &patient()).await.unwrap().unwrap();
+    let hooks = invoicing.hooks(&patient()).await.unwrap();
+    invoicing.delete_hook(&made.id.clone().unwrap(), &patient()).await.unwrap();
 
     assert_eq!(hooks, [made]);
     let heads = proxy.heads.lock().unwrap().clone();
@@ -128,7 +129,7 @@ async fn a_hook_is_created_through_the_proxy_and_nothing_else_goes_there() {
     assert!(heads[0].to_lowercase().contains("proxy-authorization: basic "), "{heads:?}");
 }
 
-async fn a_proxy_that_is_dead_is_told_without_its_password_and_stops_nothing_else() {
+async fn a_dead_proxy_is_named_without_its_password() {
     let (simulator, directory) = scene().await;
     let mut options = options(&simulator, Some(&directory));
     options.egress_proxy = Some(Secret::new(format!("http://us:{PASSWORD}@127.0.0.1:1")));
@@ -136,12 +137,12 @@ async fn a_proxy_that_is_dead_is_told_without_its_password_and_stops_nothing_els
     let invoicing = client.invoicing(Arc::new(Stale::default()));
 
     for _ in 0..6 {
-        let error = invoicing.create_hook(&new_hook(), &ask()).await.unwrap_err();
+        let error = invoicing.create_hook(&new_hook(), &patient()).await.unwrap_err();
         let shown = format!("{} {error:?}", Chain(&error));
         assert!(matches!(error.cause, Cause::Unreachable(_)), "{shown}");
         assert!(!shown.contains(PASSWORD), "{shown}");
     }
     let accounting = client.accounting(Granted::accounting(&simulator));
 
-    assert_eq!(accounting.companies_numbered(page(1, 10), &ask()).await.unwrap().rows.len(), 3);
+    assert_eq!(accounting.companies_numbered(page(1, 10), &patient()).await.unwrap().rows.len(), 3);
 }

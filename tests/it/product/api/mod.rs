@@ -23,7 +23,7 @@ use base::secret::Secret;
 use model::Moment;
 use provider::{
     Transport,
-    api::{Ask, Budget, Client, Options, PageAsk, Priority, Rates},
+    api::{Budget, CallOptions, Client, Options, PageRequest, Priority, Rates},
     auth::{self, Access, Tokens, http::ProviderClock},
 };
 use simulator::{Provider, Simulator};
@@ -51,12 +51,12 @@ pub(crate) fn tests() -> Vec<Test> {
     .collect()
 }
 
-/// No call of these tests needs it, on however loaded a machine.
+/// Longer than any call of these tests takes, even on a loaded machine.
 const LONG: Duration = Duration::from_secs(30);
-/// Rates that hold nobody up.
+/// Rates that delay no request.
 const FREELY: Rates = Rates { application: 100_000.0, company: 100_000.0, in_flight: 32 };
 
-/// How a simulator is reached; over TLS its certificate is written to this directory.
+/// Client options for a simulator. With TLS, its certificate is written to the directory.
 fn options(simulator: &Simulator, directory: Option<&tempfile::TempDir>) -> Options {
     let authorities = simulator.certificate().map(|certificate| {
         let path = directory.unwrap().path().join("provider.pem");
@@ -66,7 +66,7 @@ fn options(simulator: &Simulator, directory: Option<&tempfile::TempDir>) -> Opti
     options_at(simulator.base_url(), authorities)
 }
 
-/// How the provider at an address is reached.
+/// Client options for a provider at a URL.
 fn options_at(base_url: Url, authorities: Option<PathBuf>) -> Options {
     let transport = Transport {
         connect: LONG,
@@ -87,15 +87,16 @@ fn client(simulator: &Simulator) -> Client {
     client_of(&options(simulator, None), FREELY)
 }
 
-fn ask() -> Ask {
-    Ask::within(Priority::Webhook, LONG)
+/// Options of a call that may take as long as it needs.
+fn patient() -> CallOptions {
+    CallOptions::within(Priority::Webhook, LONG)
 }
 
-fn page(number: u32, size: u32) -> PageAsk {
-    PageAsk { number, size }
+fn page(number: u32, size: u32) -> PageRequest {
+    PageRequest { number, size }
 }
 
-/// Real tokens of a simulator, one after the other, without a login.
+/// Valid tokens of a simulator, without a login.
 #[derive(Debug)]
 struct Granted {
     provider: Arc<Provider>,
@@ -119,7 +120,7 @@ impl Granted {
         Self::new(simulator, &PAYROLL_SCOPES)
     }
 
-    /// How often another one was asked for.
+    /// Number of requested replacements.
     fn renewals(&self) -> usize {
         self.renewals.load(Ordering::Relaxed)
     }
@@ -148,7 +149,7 @@ impl Tokens for Granted {
     }
 }
 
-/// A token that nobody knows, and no other.
+/// Always the same unknown token.
 #[derive(Debug, Default)]
 struct Stale(AtomicUsize);
 
@@ -164,7 +165,7 @@ impl Tokens for Stale {
     }
 }
 
-/// No token at all.
+/// No token.
 #[derive(Debug)]
 struct LoggedOut;
 

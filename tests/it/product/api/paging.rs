@@ -6,21 +6,21 @@ use std::{
 };
 
 use model::{CompanyId, Customer, PayrollCompany};
-use provider::api::{Accounting, Next, Oddities, PayrollAsk, Total, Walk};
+use provider::api::{Accounting, NextPage, Oddities, PageWalk, PayrollRequest, Total};
 use simulator::{
     Simulator,
     knobs::{Churn, Effect, EmptyList, Fault, ListOrder, PayrollTotal, Status, Target},
 };
 
-use super::{Granted, ask, client, page};
+use super::{Granted, client, page, patient};
 use crate::product::simulator::{Client, start};
 
 crate::tests! {
-    plain a_list_is_read_to_its_end_whatever_an_empty_page_looks_like;
-    plain pages_that_the_provider_makes_smaller_than_asked_for_end_nothing;
-    plain rows_that_come_twice_while_a_list_moves_are_handed_on_and_counted;
-    plain a_page_that_fails_for_a_while_costs_no_row;
-    plain payroll_is_read_with_its_totals_filter_and_order;
+    plain a_list_is_read_to_its_end_with_any_form_of_empty_page;
+    plain smaller_pages_than_requested_do_not_end_a_list;
+    plain duplicate_rows_of_a_moving_list_are_kept_and_counted;
+    plain a_failing_page_costs_no_row;
+    plain payroll_is_read_with_totals_filter_and_order;
 }
 
 async fn scene(customers: u32) -> (Simulator, Accounting, CompanyId) {
@@ -30,17 +30,17 @@ async fn scene(customers: u32) -> (Simulator, Accounting, CompanyId) {
     (simulator, accounting, CompanyId::new(company).unwrap())
 }
 
-/// Reads a company's customers to the end, asking again for what fails: ids in order, what was odd, pages, failures.
+/// Reads a company's customers to the end, with retries. Returns ids in order, anomalies, pages and failures.
 async fn read(accounting: &Accounting, company: &CompanyId, size: u32) -> (Vec<String>, Oddities, u32, u32) {
-    let (mut walk, mut seen) = (Walk::default(), HashSet::new());
+    let (mut walk, mut seen) = (PageWalk::default(), HashSet::new());
     let (mut ids, mut pages, mut failures) = (Vec::new(), 0, 0);
     loop {
-        match accounting.customers(company, page(walk.number, size), &ask()).await {
+        match accounting.customers(company, page(walk.number, size), &patient()).await {
             Ok(page) => {
                 pages += 1;
                 ids.extend(page.rows.iter().filter_map(|row| row.correlation_id.clone()));
                 let is_new = |row: &Customer| row.correlation_id.clone().is_none_or(|id| seen.insert(id));
-                if walk.look(&page, is_new).next == Next::End {
+                if walk.observe(&page, is_new).next == NextPage::End {
                     return (ids, walk.oddities, pages, failures);
                 }
             }
@@ -54,7 +54,7 @@ fn distinct(ids: &[String]) -> usize {
     ids.iter().collect::<BTreeSet<_>>().len()
 }
 
-async fn a_list_is_read_to_its_end_whatever_an_empty_page_looks_like() {
+async fn a_list_is_read_to_its_end_with_any_form_of_empty_page() {
     let (simulator, accounting, company) = scene(25).await;
 
     for (empty, size, pages) in [
@@ -71,7 +71,7 @@ async fn a_list_is_read_to_its_end_whatever_an_empty_page_looks_like() {
     }
 }
 
-async fn pages_that_the_provider_makes_smaller_than_asked_for_end_nothing() {
+async fn smaller_pages_than_requested_do_not_end_a_list() {
     let (simulator, accounting, company) = scene(25).await;
     simulator.provider().turn(|knobs| knobs.reads.max_page_size = 10);
 
@@ -81,7 +81,7 @@ async fn pages_that_the_provider_makes_smaller_than_asked_for_end_nothing() {
     assert_eq!(oddities, Oddities { short: 2, ..Oddities::default() });
 }
 
-async fn rows_that_come_twice_while_a_list_moves_are_handed_on_and_counted() {
+async fn duplicate_rows_of_a_moving_list_are_kept_and_counted() {
     let (simulator, accounting, company) = scene(30).await;
     simulator.provider().turn(|knobs| {
         knobs.reads.order = ListOrder::Newest;
@@ -96,7 +96,7 @@ async fn rows_that_come_twice_while_a_list_moves_are_handed_on_and_counted() {
     assert!(oddities.duplicate > 0 && oddities.total > 0, "{oddities:?}");
 }
 
-async fn a_page_that_fails_for_a_while_costs_no_row() {
+async fn a_failing_page_costs_no_row() {
     let (simulator, accounting, company) = scene(25).await;
     let on = Target { page: Some(2), ..Target::default() };
     let fault = |effect| Fault { on: on.clone(), effect, share: 1.0, times: Some(1), skip: 0 };
@@ -113,23 +113,23 @@ async fn a_page_that_fails_for_a_while_costs_no_row() {
     assert_eq!(oddities, Oddities::default());
 }
 
-async fn payroll_is_read_with_its_totals_filter_and_order() {
+async fn payroll_is_read_with_totals_filter_and_order() {
     let simulator = start(|settings| settings.knobs.reads.payroll_total = PayrollTotal::Right).await;
     let payroll = client(&simulator).payroll(Granted::payroll(&simulator));
     let payroll = Arc::new(payroll);
     let read = async |filter: Option<&str>| {
-        let (mut walk, mut seen) = (Walk::default(), HashSet::new());
+        let (mut walk, mut seen) = (PageWalk::default(), HashSet::new());
         let (mut codes, mut totals) = (Vec::new(), BTreeSet::new());
         loop {
-            let wanted = PayrollAsk { page: page(walk.number, 2), filter, order_by: Some("companyCode") };
-            let page = payroll.companies(wanted, &ask()).await.unwrap();
+            let wanted = PayrollRequest { page: page(walk.number, 2), filter, order_by: Some("companyCode") };
+            let page = payroll.companies(wanted, &patient()).await.unwrap();
             codes.extend(page.rows.iter().filter_map(|row| row.company_code));
             match page.total {
-                Total::Told(told) => totals.insert(told.total_count),
+                Total::Reported(told) => totals.insert(told.total_count),
                 other => panic!("{other:?}"),
             };
             let is_new = |row: &PayrollCompany| row.company_code.is_none_or(|code| seen.insert(code));
-            if walk.look(&page, is_new).next == Next::End {
+            if walk.observe(&page, is_new).next == NextPage::End {
                 break;
             }
         }

@@ -1,4 +1,4 @@
-//! A provider that allows a tenth of what we would send.
+//! A provider that allows a tenth of what the client could send.
 
 use std::{
     sync::{
@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use provider::api::{Accounting, Ask, Priority, Rates};
+use provider::api::{Accounting, CallOptions, Priority, Rates};
 use simulator::{
     Simulator,
     clock::{SECOND, Ticks},
@@ -24,29 +24,29 @@ use crate::product::simulator::start;
 use crate::support::tries::Tries;
 
 crate::tests! {
-    plain a_storm_of_refusals_settles_at_the_allowed_rate_and_the_first_lane_stays_quick within 240;
+    plain a_storm_of_refusals_settles_and_webhooks_stay_quick within 240;
 }
 
 const ALLOWED: u32 = 50;
-/// Readers of lists that never rest: the last lane is full at all times.
+/// Readers of endless lists: the lowest priority always has requests.
 const READERS: usize = 200;
-/// How long the rate may look for its place.
+/// Time for the rate to settle.
 const SETTLE: Duration = Duration::from_secs(15);
 const MEASURED: Duration = Duration::from_secs(25);
-/// A machine that others keep busy may disturb one of them. A rate that has not settled holds in none.
+/// A busy machine may disturb one measurement. A rate that has not settled fails all of them.
 const MEASURED_TIMES: usize = 3;
-/// How often it is looked whether this process runs at all, and by how much a look may be late.
+/// How often the watch wakes up, and how late it may be.
 const TICK: Duration = Duration::from_millis(10);
 const LATE: Duration = Duration::from_millis(20);
-/// Between two requests of the first lane.
+/// Interval of webhook requests.
 const EVERY: Duration = Duration::from_millis(200);
 
-/// Time in which a busy machine let nothing of this process run, provider and all: what is not sent then is nobody's fault.
+/// Time in which the busy machine did not run this process, provider included: subtracted from the measurements.
 #[derive(Clone, Default)]
 struct Lost(Arc<AtomicU64>);
 
 impl Lost {
-    /// Looks out for it from now on.
+    /// Starts the watch.
     fn watch() -> (Self, AbortHandle) {
         let lost = Self::default();
         let watched = lost.clone();
@@ -68,7 +68,7 @@ impl Lost {
     }
 }
 
-async fn a_storm_of_refusals_settles_at_the_allowed_rate_and_the_first_lane_stays_quick() {
+async fn a_storm_of_refusals_settles_and_webhooks_stay_quick() {
     let simulator = start(|settings| {
         settings.frozen_at = None;
         settings.knobs.gateway.rate = Some(Rate { requests: ALLOWED, seconds: 1.0, tells: Tells::Both });
@@ -91,17 +91,17 @@ async fn a_storm_of_refusals_settles_at_the_allowed_rate_and_the_first_lane_stay
             })
         })
         .collect();
-    // No signal tells that a rate has settled: that it has by now is what is claimed.
+    // There is no signal that a rate has settled: the claim is that it has by now.
     sleep(SETTLE).await;
     let (lost, watching) = Lost::watch();
-    let (mut waits, mut first_lane_calls) = (Vec::new(), 0);
-    let mut tries = Tries::of("the allowed rate and the first lane hold in a storm of refusals");
+    let (mut waits, mut webhook_calls) = (Vec::new(), 0);
+    let mut tries = Tries::of("the allowed rate and webhook latency hold in a storm of refusals");
     let mut held = false;
     for _ in 0..MEASURED_TIMES {
         let (from, before) = (simulator.provider().clock.now(), lost.so_far());
-        waits = first_lane(&accounting, &lost).await;
+        waits = webhook_latencies(&accounting, &lost).await;
         let (to, lost) = (simulator.provider().clock.now(), lost.so_far() - before);
-        first_lane_calls += waits.len();
+        webhook_calls += waits.len();
         let most = passed_between(&simulator, from, to) / f64::from(ALLOWED);
         let seconds = (to.0 - from.0) as f64 / SECOND as f64;
         let share = most * seconds / (seconds - lost.as_secs_f64());
@@ -109,7 +109,7 @@ async fn a_storm_of_refusals_settles_at_the_allowed_rate_and_the_first_lane_stay
         // By nearest rank.
         let p99 = waits[(waits.len() * 99).div_ceil(100) - 1];
         println!(
-            "{share:.3} of the allowed rate, {most:.3} with the {lost:?} that were lost; first lane p99 {p99:?} of {}",
+            "{share:.3} of the allowed rate, {most:.3} with the {lost:?} that were lost; webhook requests p99 {p99:?} of {}",
             waits.len()
         );
         held = tries.held(share >= 0.9 && most <= 1.1 && p99 < Duration::from_secs(1));
@@ -126,12 +126,15 @@ async fn a_storm_of_refusals_settles_at_the_allowed_rate_and_the_first_lane_stay
     let requests = simulator.provider().gateway.requests(0, usize::MAX);
     let passed = requests.iter().filter(|(_, request)| request.status == Some(200)).count();
     println!("{} refused of {}", requests.len() - passed, requests.len());
-    assert!(held, "neither the rate nor the first lane held in any of {MEASURED_TIMES} times: {waits:?}");
-    // Every call that was begun has been answered, and none was counted that was not.
-    assert_eq!(answered.load(Ordering::Relaxed) + first_lane_calls, passed);
+    assert!(
+        held,
+        "neither the rate nor the webhook requests held in any of {MEASURED_TIMES} times: {waits:?}"
+    );
+    // Every call was answered, and only answered calls were counted.
+    assert_eq!(answered.load(Ordering::Relaxed) + webhook_calls, passed);
 }
 
-/// Requests a second that passed in a time.
+/// Requests per second that passed in an interval.
 fn passed_between(simulator: &Simulator, from: Ticks, to: Ticks) -> f64 {
     let requests = simulator.provider().gateway.requests(0, usize::MAX);
     let passed = requests
@@ -141,8 +144,8 @@ fn passed_between(simulator: &Simulator, from: Ticks, to: Ticks) -> f64 {
     passed as f64 / ((to.0 - from.0) as f64 / SECOND as f64)
 }
 
-/// What requests of the first lane take, while it lasts.
-async fn first_lane(accounting: &Accounting, lost: &Lost) -> Vec<Duration> {
+/// Latencies of webhook requests during the storm.
+async fn webhook_latencies(accounting: &Accounting, lost: &Lost) -> Vec<Duration> {
     let end = Instant::now() + MEASURED;
     let mut ticks = interval(EVERY);
     let mut calls = Vec::new();
@@ -162,7 +165,7 @@ async fn first_lane(accounting: &Accounting, lost: &Lost) -> Vec<Duration> {
     waits
 }
 
-async fn call(accounting: &Accounting, lane: Priority) {
-    let ask = Ask::within(lane, Duration::from_secs(90));
+async fn call(accounting: &Accounting, priority: Priority) {
+    let ask = CallOptions::within(priority, Duration::from_secs(90));
     accounting.companies_numbered(page(1, 10), &ask).await.unwrap();
 }

@@ -1,14 +1,14 @@
-//! The same login in a real browser: its cookies, its redirects, its idea of `localhost`.
+//! The same login in a real browser, with its cookies, redirects and handling of `localhost`.
 
 use super::*;
 use crate::support::browser::Browser;
 
 crate::tests! {
-    real a_person_logs_in_with_a_browser_and_reads_how_it_went within 180 given "TRIBUTARY_TEST_BROWSER";
-    real a_person_who_is_refused_reads_why within 180 given "TRIBUTARY_TEST_BROWSER";
+    real a_browser_login_shows_its_result within 180 given "TRIBUTARY_TEST_BROWSER";
+    real a_rejected_browser_login_shows_the_reason within 180 given "TRIBUTARY_TEST_BROWSER";
 }
 
-async fn a_person_logs_in_with_a_browser_and_reads_how_it_went(shared: &'static Shared) -> Result<()> {
+async fn a_browser_login_shows_its_result(shared: &'static Shared) -> Result<()> {
     let scene = Scene::new(shared, "auth-browser", |_| {}).await;
     let browser = Browser::start("auth-browser").await?;
     let login = scene.login(&[]);
@@ -25,7 +25,7 @@ async fn a_person_logs_in_with_a_browser_and_reads_how_it_went(shared: &'static 
     Ok(())
 }
 
-async fn a_person_who_is_refused_reads_why(shared: &'static Shared) -> Result<()> {
+async fn a_rejected_browser_login_shows_the_reason(shared: &'static Shared) -> Result<()> {
     let scene = Scene::new(shared, "auth-browser-refused", |settings| {
         settings.knobs.identity.refuse_login = Some("no licence for <this> product".to_owned());
     })

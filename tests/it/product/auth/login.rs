@@ -1,4 +1,4 @@
-//! The browser played by hand: what it brings back, what strangers send, and what comes of either.
+//! Logins with a scripted browser: valid and invalid callbacks, foreign requests, and their results.
 
 use std::io;
 use std::sync::Arc;
@@ -21,24 +21,23 @@ use super::*;
 use crate::product::simulator::receiver::is_guid;
 
 crate::tests! {
-    real a_login_puts_the_grant_in_the_topic_and_tells_the_person;
-    real a_login_at_the_simulated_provider_needs_nobody;
-    real a_page_that_waits_for_a_person_is_no_simulated_provider;
-    real a_login_with_pkce_proves_who_began_it;
-    real a_state_that_differs_cancels_the_login_before_the_code_is_used;
-    real a_nonce_that_differs_keeps_the_tokens_out_of_the_topic;
-    real a_refused_login_is_shown_to_the_person_and_the_terminal;
-    real strangers_neither_end_a_login_nor_finish_it;
-    real a_callback_without_a_state_cancels_the_login;
-    real a_code_is_taken_by_hand_and_an_address_only_with_its_state;
-    real a_key_that_is_not_the_workers_is_found_before_anybody_logs_in;
-    real a_login_is_tried_with_one_call_to_the_api;
-    real a_call_that_fails_is_told_and_the_grant_is_kept;
-    real what_would_make_a_login_useless_or_harm_another_is_found_before_anybody_logs_in;
-    plain a_key_that_is_missing_is_a_problem_of_the_configuration;
+    real a_login_stores_the_grant_and_confirms_it;
+    real a_simulated_login_needs_no_person;
+    real simulated_login_fails_at_a_page_that_waits_for_a_person;
+    real a_login_uses_pkce_by_default;
+    real another_state_cancels_the_login_before_the_exchange;
+    real another_nonce_keeps_the_tokens_out_of_the_topic;
+    real a_rejected_login_is_shown_in_browser_and_terminal;
+    real foreign_requests_neither_end_nor_finish_a_login;
+    real a_code_can_be_pasted_and_a_url_needs_its_state;
+    real another_key_than_the_workers_is_found_before_a_login;
+    real a_login_is_tested_with_one_api_call;
+    real a_failed_test_call_is_reported_and_the_grant_kept;
+    real useless_and_harmful_logins_are_refused_before_they_start;
+    plain a_missing_key_is_a_configuration_error;
 }
 
-async fn a_login_puts_the_grant_in_the_topic_and_tells_the_person(shared: &'static Shared) -> Result<()> {
+async fn a_login_stores_the_grant_and_confirms_it(shared: &'static Shared) -> Result<()> {
     let scene = Scene::new(shared, "auth-login", |_| {}).await;
     let login = scene.login(&[]);
 
@@ -63,7 +62,7 @@ async fn a_login_puts_the_grant_in_the_topic_and_tells_the_person(shared: &'stat
     Ok(())
 }
 
-async fn a_login_at_the_simulated_provider_needs_nobody(shared: &'static Shared) -> Result<()> {
+async fn a_simulated_login_needs_no_person(shared: &'static Shared) -> Result<()> {
     let scene = Scene::new(shared, "auth-simulated", |_| {}).await;
 
     let connector = scene.connector.display().to_string();
@@ -75,8 +74,8 @@ async fn a_login_at_the_simulated_provider_needs_nobody(shared: &'static Shared)
     Ok(())
 }
 
-async fn a_page_that_waits_for_a_person_is_no_simulated_provider(shared: &'static Shared) -> Result<()> {
-    // It shows the page whatever it is asked, as a real one would.
+async fn simulated_login_fails_at_a_page_that_waits_for_a_person(shared: &'static Shared) -> Result<()> {
+    // It shows the page for any request, as a real provider would.
     let scene = Scene::new(shared, "auth-unlike", |_| {}).await;
     let page = axum::Router::new().fallback(async || "log in here");
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -95,7 +94,7 @@ async fn a_page_that_waits_for_a_person_is_no_simulated_provider(shared: &'stati
     Ok(())
 }
 
-async fn a_login_with_pkce_proves_who_began_it(shared: &'static Shared) -> Result<()> {
+async fn a_login_uses_pkce_by_default(shared: &'static Shared) -> Result<()> {
     // PKCE is on by default.
     let scene = Scene::new(shared, "auth-pkce", |settings| {
         settings.knobs.identity.pkce = Pkce::Required;
@@ -111,9 +110,7 @@ async fn a_login_with_pkce_proves_who_began_it(shared: &'static Shared) -> Resul
     Ok(())
 }
 
-async fn a_state_that_differs_cancels_the_login_before_the_code_is_used(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn another_state_cancels_the_login_before_the_exchange(shared: &'static Shared) -> Result<()> {
     let scene = Scene::new(shared, "auth-state", |settings| settings.knobs.identity.bend_state = true).await;
     let login = scene.login(&[]);
 
@@ -127,7 +124,7 @@ async fn a_state_that_differs_cancels_the_login_before_the_code_is_used(
     Ok(())
 }
 
-async fn a_nonce_that_differs_keeps_the_tokens_out_of_the_topic(shared: &'static Shared) -> Result<()> {
+async fn another_nonce_keeps_the_tokens_out_of_the_topic(shared: &'static Shared) -> Result<()> {
     let scene = Scene::new(shared, "auth-nonce", |settings| settings.knobs.identity.bend_nonce = true).await;
     let login = scene.login(&[]);
 
@@ -144,7 +141,7 @@ async fn a_nonce_that_differs_keeps_the_tokens_out_of_the_topic(shared: &'static
     Ok(())
 }
 
-async fn a_refused_login_is_shown_to_the_person_and_the_terminal(shared: &'static Shared) -> Result<()> {
+async fn a_rejected_login_is_shown_in_browser_and_terminal(shared: &'static Shared) -> Result<()> {
     let scene = Scene::new(shared, "auth-refused", |settings| {
         settings.knobs.identity.refuse_login = Some("<b>no licence</b>\u{7}".to_owned());
     })
@@ -162,17 +159,17 @@ async fn a_refused_login_is_shown_to_the_person_and_the_terminal(shared: &'stati
     Ok(())
 }
 
-/// Sends bytes to the callback's port and reads what comes back.
+/// Sends bytes to the callback's port and returns the response.
 async fn raw(address: &Url, head: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", address.port().unwrap())).await?;
-    // A head beyond every limit is refused while it is sent.
+    // An oversized head is rejected while it is sent.
     stream.write_all(head.as_bytes()).await.ok();
     let mut answer = Vec::new();
     timeout(LIMIT, stream.read_to_end(&mut answer)).await.unwrap().ok();
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-async fn strangers_neither_end_a_login_nor_finish_it(shared: &'static Shared) -> Result<()> {
+async fn foreign_requests_neither_end_nor_finish_a_login(shared: &'static Shared) -> Result<()> {
     let scene = Scene::new(shared, "auth-strangers", |_| {}).await;
     let login = scene.login(&[]);
     let address = login.address().await?;
@@ -209,7 +206,7 @@ async fn strangers_neither_end_a_login_nor_finish_it(shared: &'static Shared) ->
     let statuses = tokio::join!(status(), status());
 
     assert_eq!(login.code().await?, Some(0), "{}", login.said());
-    // The second is told so, or comes when nobody listens any more.
+    // The second callback is rejected, or comes after the listener has closed.
     assert!(
         matches!(statuses, (Some(200), None | Some(409)) | (None | Some(409), Some(200))),
         "a callback is good once: {statuses:?}"
@@ -219,22 +216,7 @@ async fn strangers_neither_end_a_login_nor_finish_it(shared: &'static Shared) ->
     Ok(())
 }
 
-async fn a_callback_without_a_state_cancels_the_login(shared: &'static Shared) -> Result<()> {
-    let scene = Scene::new(shared, "auth-stateless", |_| {}).await;
-    let login = scene.login(&[]);
-    let mut callback = scene.enter(&login.address().await?).await;
-    let code = parameter(&callback, "code");
-    callback.set_query(Some(&format!("code={code}")));
-
-    let (status, page) = scene.get(&callback).await;
-
-    assert_eq!(login.code().await?, Some(1), "{}", login.said());
-    assert!(status == 400 && page.contains("Not trusted"), "{status} {page}");
-    assert_eq!(scene.exchanges(), Vec::<Value>::new());
-    Ok(())
-}
-
-async fn a_code_is_taken_by_hand_and_an_address_only_with_its_state(shared: &'static Shared) -> Result<()> {
+async fn a_code_can_be_pasted_and_a_url_needs_its_state(shared: &'static Shared) -> Result<()> {
     let scene = Scene::new(shared, "auth-paste", |_| {}).await;
 
     // Out of band: the provider shows the code.
@@ -249,7 +231,7 @@ async fn a_code_is_taken_by_hand_and_an_address_only_with_its_state(shared: &'st
     assert_eq!(scene.leaks(&login), Vec::<String>::new());
     drop(login);
 
-    // An address of our own: the browser ends at a place where nobody listens, and its address says all.
+    // A redirect URI without a listener: the browser ends there, and its URL contains the code.
     let redirect = [("oauth.redirect.uri", "https://client.example/back")];
     for bent in [true, false] {
         let scene = Scene::with(shared, "auth-paste-address", &redirect, |settings| {
@@ -266,9 +248,7 @@ async fn a_code_is_taken_by_hand_and_an_address_only_with_its_state(shared: &'st
     Ok(())
 }
 
-async fn a_key_that_is_not_the_workers_is_found_before_anybody_logs_in(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn another_key_than_the_workers_is_found_before_a_login(shared: &'static Shared) -> Result<()> {
     let scene = Scene::new(shared, "auth-key", |_| {}).await;
     let login = scene.login(&[]);
     let callback = scene.enter(&login.address().await?).await;
@@ -289,7 +269,7 @@ async fn a_key_that_is_not_the_workers_is_found_before_anybody_logs_in(
     let (code, grants) = scene.grants().await;
     assert_eq!((code, &grants[0]["state"]), (Some(1), &json!("unreadable")), "{grants:?}");
     drop(login);
-    // The key is lost for good: whoever says so may begin anew.
+    // The old key is lost: `--new-key` starts over.
     let login = scene.login(&["--new-key"]);
     let callback = scene.enter(&login.address().await?).await;
     scene.get(&callback).await;
@@ -298,7 +278,7 @@ async fn a_key_that_is_not_the_workers_is_found_before_anybody_logs_in(
     Ok(())
 }
 
-/// Logs in; what the command said, and what was asked of the APIs.
+/// Logs in. Returns the output, and the requests to the APIs.
 async fn called(scene: &Scene, arguments: &[&str]) -> Result<(String, Vec<String>)> {
     let before = scene.simulator.provider().gateway.request_count();
     let login = scene.login(arguments);
@@ -310,7 +290,7 @@ async fn called(scene: &Scene, arguments: &[&str]) -> Result<(String, Vec<String
     Ok((login.said(), requests.into_iter().map(|(_, request)| request.target).collect()))
 }
 
-async fn a_login_is_tried_with_one_call_to_the_api(shared: &'static Shared) -> Result<()> {
+async fn a_login_is_tested_with_one_api_call(shared: &'static Shared) -> Result<()> {
     let scene = Scene::new(shared, "auth-call", |_| {}).await;
 
     let (said, requests) = called(&scene, &[]).await?;
@@ -324,7 +304,7 @@ async fn a_login_is_tried_with_one_call_to_the_api(shared: &'static Shared) -> R
     Ok(())
 }
 
-async fn a_call_that_fails_is_told_and_the_grant_is_kept(shared: &'static Shared) -> Result<()> {
+async fn a_failed_test_call_is_reported_and_the_grant_kept(shared: &'static Shared) -> Result<()> {
     let wrong = [("provider.subscription.key", "a-key-that-nobody-has-registered")];
     let nowhere = [("provider.base.url", "http://127.0.0.1:1")];
     let narrow = [("oauth.scopes", "openid,offline_access,SVC.ES.Webhooks")];
@@ -333,10 +313,10 @@ async fn a_call_that_fails_is_told_and_the_grant_is_kept(shared: &'static Shared
         (
             "auth-call-key",
             &wrong,
-            "the provider refuses the subscription key: check provider.subscription.key",
+            "the provider rejected the subscription key: check provider.subscription.key",
         ),
-        ("auth-call-away", &nowhere, "reach the provider"),
-        ("auth-call-scope", &narrow, "the provider forbids it"),
+        ("auth-call-away", &nowhere, "cannot reach the provider"),
+        ("auth-call-scope", &narrow, "the provider forbids the request"),
     ] {
         let scene = Scene::with(shared, name, settings, |_| {}).await;
 
@@ -350,10 +330,10 @@ async fn a_call_that_fails_is_told_and_the_grant_is_kept(shared: &'static Shared
     Ok(())
 }
 
-async fn a_key_that_is_missing_is_a_problem_of_the_configuration() {
+async fn a_missing_key_is_a_configuration_error() {
     let directory = run_directory::create("auth-no-key").unwrap();
     let config = directory.join("worker.properties");
-    // Nothing listens there: without a key nobody is asked.
+    // Nothing listens there: without a key, nothing is contacted.
     fs::write(
         &config,
         "bootstrap.servers=127.0.0.1:1\ngroup.id=g\nlisteners=http://127.0.0.1:0\n\
@@ -369,9 +349,7 @@ async fn a_key_that_is_missing_is_a_problem_of_the_configuration() {
     assert!(said.contains("grant.encryption.key"), "{said}");
 }
 
-async fn what_would_make_a_login_useless_or_harm_another_is_found_before_anybody_logs_in(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn useless_and_harmful_logins_are_refused_before_they_start(shared: &'static Shared) -> Result<()> {
     let scene = Scene::new(shared, "auth-useless", |_| {}).await;
     scene.login(&[]).finish(&scene.http).await?;
     let (config, connector) =

@@ -1,5 +1,5 @@
-//! `tributary auth`, from the address that it prints to the grant in the topic, against the simulated provider and a real
-//! Kafka. [`login`] plays the browser by hand, so that it can misbehave; [`browser`] has a real one.
+//! `tributary auth`, from the printed URL to the grant in the topic, against the simulated provider and a real Kafka. [`login`]
+//! scripts the browser, so that it can misbehave; [`browser`] uses a real one.
 
 mod browser;
 mod login;
@@ -28,10 +28,10 @@ pub(crate) fn tests() -> Vec<Test> {
 
 const LIMIT: Duration = Duration::from_secs(60);
 const ENCRYPTION_KEY: &str = "an-encryption-key-of-more-than-32-characters";
-/// The simulator's.
+/// The simulator's client secret.
 const CLIENT_SECRET: &str = "simulated-secret";
 
-/// A provider, a connector that names it, and a worker's properties with topics of their own.
+/// A provider, a connector for it, and worker properties with topics of their own.
 struct Scene {
     simulator: Simulator,
     directory: PathBuf,
@@ -45,7 +45,7 @@ impl Scene {
         Self::with(shared, name, &[], adjust).await
     }
 
-    /// With more settings of the connector.
+    /// With more connector settings.
     async fn with(
         shared: &Shared,
         name: &str,
@@ -96,7 +96,7 @@ impl Scene {
         Login::begin(&self.connector, &self.config, &log, arguments).unwrap()
     }
 
-    /// Presses the provider's button; where the browser is sent then.
+    /// Logs in at the provider, and returns the callback URL.
     async fn enter(&self, address: &Url) -> Url {
         person::enter(&self.http, address).await
     }
@@ -117,7 +117,7 @@ impl Scene {
         tributary(&[&["auth"], arguments, &["--config", &config]].concat(), &[]).await
     }
 
-    /// Exit code and grants, as `auth status` tells them.
+    /// Exit code and grants of `auth status`.
     async fn grants(&self) -> (Option<i32>, Vec<Value>) {
         let output = self.auth(&["status", "--json"]).await;
         let lines: Vec<Value> =
@@ -127,7 +127,7 @@ impl Scene {
         (output.status.code(), lines)
     }
 
-    /// Everything that nobody may find in what was written.
+    /// Everything that must not appear in output.
     fn secrets(&self) -> Secrets {
         let mut secrets = Secrets::default();
         for issued in self.simulator.provider().identity.issued() {
@@ -139,7 +139,7 @@ impl Scene {
         secrets
     }
 
-    /// Where secrets stand in what the command has written.
+    /// Secrets in the output of the command.
     fn leaks(&self, login: &Login) -> Vec<String> {
         self.secrets().found_in("the output of auth login", login.process.said().as_bytes())
     }

@@ -1,13 +1,13 @@
-//! What `auth status` and `auth logout` say and do.
+//! Output and effect of `auth status` and `auth logout`.
 
 use super::*;
 
 crate::tests! {
-    real a_login_that_ends_within_a_week_is_told_with_exit_code_1;
-    real a_logout_forgets_the_tokens_and_a_login_brings_them_back;
-    real a_grant_that_nobody_has_cannot_be_logged_out;
-    real a_grant_that_nobody_can_open_is_removed_by_force_alone;
-    real without_the_key_there_is_a_name_a_fingerprint_and_a_time_with_exit_code_1;
+    real a_login_that_ends_within_a_week_exits_with_1;
+    real a_logout_drops_the_tokens_and_a_login_restores_the_grant;
+    real an_unknown_grant_cannot_be_logged_out;
+    real only_force_removes_an_unreadable_grant;
+    real without_the_key_status_shows_the_fingerprint_and_exits_1;
 }
 
 async fn logged_in(scene: &Scene) -> Result<()> {
@@ -18,10 +18,10 @@ async fn logged_in(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
-async fn a_login_that_ends_within_a_week_is_told_with_exit_code_1(shared: &'static Shared) -> Result<()> {
+async fn a_login_that_ends_within_a_week_exits_with_1(shared: &'static Shared) -> Result<()> {
     let day = 86_400 * simulator::clock::SECOND;
     let scene = Scene::new(shared, "auth-week", |settings| settings.frozen_at = None).await;
-    // Five and a half days before the end, so that no second more or less makes a day of it.
+    // Five and a half days before the end, so that a second more or less does not change the day.
     scene.simulator.provider().clock.skew(-24 * day - day / 2);
     logged_in(&scene).await?;
 
@@ -35,7 +35,7 @@ async fn a_login_that_ends_within_a_week_is_told_with_exit_code_1(shared: &'stat
     Ok(())
 }
 
-async fn a_logout_forgets_the_tokens_and_a_login_brings_them_back(shared: &'static Shared) -> Result<()> {
+async fn a_logout_drops_the_tokens_and_a_login_restores_the_grant(shared: &'static Shared) -> Result<()> {
     let scene = Scene::new(shared, "auth-logout", |_| {}).await;
     logged_in(&scene).await?;
 
@@ -55,9 +55,7 @@ async fn a_logout_forgets_the_tokens_and_a_login_brings_them_back(shared: &'stat
     Ok(())
 }
 
-async fn without_the_key_there_is_a_name_a_fingerprint_and_a_time_with_exit_code_1(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn without_the_key_status_shows_the_fingerprint_and_exits_1(shared: &'static Shared) -> Result<()> {
     let scene = Scene::new(shared, "auth-status-key", |_| {}).await;
     logged_in(&scene).await?;
     let (_, known) = scene.grants().await;
@@ -86,7 +84,7 @@ async fn without_the_key_there_is_a_name_a_fingerprint_and_a_time_with_exit_code
     Ok(())
 }
 
-async fn a_grant_that_nobody_has_cannot_be_logged_out(shared: &'static Shared) -> Result<()> {
+async fn an_unknown_grant_cannot_be_logged_out(shared: &'static Shared) -> Result<()> {
     let scene = Scene::new(shared, "auth-logout-none", |_| {}).await;
 
     let without_a_topic = scene.auth(&["logout", "accounting"]).await;
@@ -101,7 +99,7 @@ async fn a_grant_that_nobody_has_cannot_be_logged_out(shared: &'static Shared) -
     Ok(())
 }
 
-async fn a_grant_that_nobody_can_open_is_removed_by_force_alone(shared: &'static Shared) -> Result<()> {
+async fn only_force_removes_an_unreadable_grant(shared: &'static Shared) -> Result<()> {
     let scene = Scene::new(shared, "auth-force", |_| {}).await;
     logged_in(&scene).await?;
     let other = fs::read_to_string(&scene.config).unwrap().replace(ENCRYPTION_KEY, &"k".repeat(40));

@@ -12,7 +12,7 @@ use provider::{
     Provider,
     auth::grant::Issued,
     auth::identity,
-    auth::identity::{Gate, Granted, OAuthCode, Outcome},
+    auth::identity::{Gate, Granted, OAuthCode, RefreshOutcome},
 };
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -204,10 +204,10 @@ impl Issuers for Bank {
 
 #[async_trait]
 impl Issuer for Bank {
-    async fn refresh(&self, token: &Secret, gate: Gate, _: Instant) -> Outcome {
+    async fn refresh(&self, token: &Secret, gate: Gate, _: Instant) -> RefreshOutcome {
         let effect = self.state.lock().effects.pop_front();
         if matches!(effect, Some(Effect::NotSent)) || !gate() {
-            return Outcome::NotSent(identity::Error::Silent);
+            return RefreshOutcome::NotSent(identity::Error::Silent);
         }
         let count = {
             let mut state = self.state.lock();
@@ -216,21 +216,23 @@ impl Issuer for Bank {
         };
         self.count.send_replace(count);
         match effect {
-            Some(Effect::Refuse("invalid_client")) => return Outcome::Refused(OAuthCode::InvalidClient),
-            Some(Effect::Refuse(code)) => return Outcome::Refused(OAuthCode::Other(code.to_owned())),
+            Some(Effect::Refuse("invalid_client")) => {
+                return RefreshOutcome::Refused(OAuthCode::InvalidClient);
+            }
+            Some(Effect::Refuse(code)) => return RefreshOutcome::Refused(OAuthCode::Other(code.to_owned())),
             Some(Effect::Hang) => std::future::pending().await,
             Some(Effect::Panic) => panic!("a fault of the program, as the test wants it"),
             _ => {}
         }
         let next = self.rotate(token.reveal());
         match effect {
-            Some(Effect::LoseAnswer) => return Outcome::Unknown(identity::Error::Silent),
+            Some(Effect::LoseAnswer) => return RefreshOutcome::Unknown(identity::Error::Silent),
             Some(Effect::Wait) => drop(self.answers.subscribe().wait_for(|may| *may).await),
             _ => {}
         }
         next.map_or_else(
-            || Outcome::Refused(OAuthCode::InvalidGrant),
-            |next| Outcome::Granted(self.granted(next)),
+            || RefreshOutcome::Refused(OAuthCode::InvalidGrant),
+            |next| RefreshOutcome::Granted(self.granted(next)),
         )
     }
 

@@ -38,7 +38,7 @@ async fn a_revoked_login_fails_the_task_and_no_delivery_until_somebody_logs_in(
     // Nobody has logged in.
     scene.connect(CONNECTOR, &[("subscriptions.manage", "true")]).await?;
     let trace = until_task(&scene, "FAILED").await?;
-    assert!(trace.contains("LoginNeeded") && trace.contains("nobody has logged in"), "{trace}");
+    assert!(trace.contains("LoginNeeded") && trace.contains("no login exists"), "{trace}");
     assert!(trace.contains(command), "{trace}");
     assert_eq!(deliver(&scene, "before the login").await, 200);
 

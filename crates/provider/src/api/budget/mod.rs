@@ -1,23 +1,23 @@
-//! When a request may be sent: the application's rate, its company's rate, its priority, and how many are on their way.
+//! Decides when a request may be sent: by the application's rate, the company's rate, priority, and requests in flight.
 //!
 //! ```text
-//! request ─▶ priority: webhook ▶ repair ▶ snapshot ─▶ company's bucket ─▶ application's bucket ─▶ so many on their way ─▶ sent
-//!                  FIFO; every tenth turn to a lower one                   ▲ rate: adapt ◀── 429, quota ◀── answer
+//! request ─▶ priority: webhook ▶ repair ▶ snapshot ─▶ company's bucket ─▶ application's bucket ─▶ in-flight limit ─▶ sent
+//!                  FIFO; every tenth to a lower one                         ▲ rate: adaptive_rate ◀── 429, quota ◀── response
 //! ```
 //!
 //! - The provider counts by subscription key, so all clients of a key in this process share one budget ([`Budgets`]).
-//! - A lower priority gets what the higher ones leave, and the lower ones together a tenth of the turns whatever those want.
-//! - A company at its limit holds up nobody but itself.
-//! - A refusal stops its company, or everything, for as long as the provider names, and cuts the rate: which of the two,
-//!   `state` says, and by how much, `adapt`.
-//! - The last quarter of those that may be on their way is not for the snapshot: pages that hang let events through.
-//! - Whoever goes away while waiting takes no turn; a [`Permit`] that is dropped makes room for the next.
+//! - A lower priority gets what the higher ones leave, and the lower ones together at least a tenth of the requests.
+//! - A company at its limit delays only its own requests.
+//! - A refusal pauses its company or everything for the time that the provider names, and cuts the rate. `state` decides which of
+//!   the two, `adaptive_rate` by how much.
+//! - The last quarter of the in-flight limit is not for snapshots, so that slow pages do not block events.
+//! - A caller that stops waiting uses no budget; dropping a [`Permit`] admits the next request.
 //!
-//! On failure: a request whose turn cannot come before its end is told so, with how long it would have been.
+//! On failure: a request that cannot be admitted before its deadline fails at once if that is known, with the wait that is left.
 
-mod adapt;
+mod adaptive_rate;
 mod bucket;
-mod companies;
+mod company_rates;
 mod queues;
 mod registry;
 mod state;
@@ -41,26 +41,26 @@ pub use self::registry::Budgets;
 use self::{
     queues::Waiter,
     registry::Registration,
-    state::{State, Step, Turn},
+    state::{BudgetState, DispatchStep, Ticket},
 };
 use super::Priority;
 
-/// A worker has at least this part of a budget: one that owns nothing may still have to ask for something.
-const LEAST_SHARE: f64 = 0.01;
+/// Lower bound of a worker's share: a worker without partitions may still have to send something.
+const MIN_SHARE: f64 = 0.01;
 
-/// How much may be asked for.
+/// Limits of a budget.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rates {
-    /// Requests a second for all that one subscription key does, over all workers.
+    /// Requests per second for one subscription key, over all workers.
     pub application: f64,
-    /// Requests a second for one company.
+    /// Requests per second for one company.
     pub company: f64,
-    /// Requests of this worker on their way at once.
+    /// Requests in flight of this worker.
     pub in_flight: usize,
 }
 
 impl Default for Rates {
-    /// Those of `budget.requests.per.second`, `budget.company.requests.per.second` and `budget.requests.in.flight`.
+    /// The defaults of `budget.requests.per.second`, `budget.company.requests.per.second` and `budget.requests.in.flight`.
     fn default() -> Self {
         Self { application: 10.0, company: 2.0, in_flight: 32 }
     }
@@ -77,137 +77,141 @@ impl Rates {
     }
 }
 
-/// One subscription key's budget. Clones share it.
+/// The budget of one subscription key. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Budget {
-    shared: Arc<Shared>,
-    /// Whose wishes count for as long as this or a clone of it is kept.
+    shared: Arc<SharedBudget>,
+    /// Its requested rates count until the last clone is dropped.
     _registration: Option<Arc<Registration>>,
 }
 
-/// A turn that does not come in time.
+/// The deadline came before a permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TooLate {
+pub struct BudgetTimeout {
     /// What it waited for.
     pub what: ApiWait,
-    /// How much longer it would have been, where that is known.
+    /// How much longer it would have waited, if known.
     pub left: Option<Duration>,
 }
 
-/// A request that may be sent now. Dropped, it makes room for the next.
+/// Permission to send one request. Counts as in flight until it is dropped.
 #[derive(Debug)]
 pub struct Permit {
-    shared: Arc<Shared>,
-    turn: Turn,
+    shared: Arc<SharedBudget>,
+    turn: Ticket,
 }
 
-/// How a budget stands.
+/// State of a budget, for tests.
 #[cfg(any(test, feature = "samples"))]
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Status {
-    /// Requests a second that connectors want, over all workers.
+pub struct BudgetStatus {
+    /// Configured requests per second, over all workers.
     pub setting: f64,
-    /// Requests a second that are sent at most, now.
+    /// Current requests per second.
     pub rate: f64,
-    /// Requests on their way.
+    /// Requests in flight.
     pub in_flight: usize,
 }
 
 #[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
-    /// Somebody came, or something was freed, while the dispatcher rests.
+struct SharedBudget {
+    state: Mutex<BudgetState>,
+    /// Wakes the dispatcher: a request arrived, or something was freed.
     changed: Notify,
-    /// What is known about the host behind the key.
+    /// Circuit of the host behind the key.
     circuit: Circuit,
 }
 
 impl Budget {
-    /// A budget of its own. Most want one of [`Budgets`].
+    /// A budget that is not shared. Most callers need one of [`Budgets`].
     pub fn new(rates: Rates) -> Self {
-        Self { shared: Shared::new(rates), _registration: None }
+        Self { shared: SharedBudget::new(rates), _registration: None }
     }
 
-    /// This worker's part of the application's rate: up to 1, and never nothing.
+    /// Sets this worker's share of the application's rate, from above 0 to 1.
     pub fn set_share(&self, share: f64) {
-        let share = if share.is_nan() { 1.0 } else { share.clamp(LEAST_SHARE, 1.0) };
+        let share = if share.is_nan() { 1.0 } else { share.clamp(MIN_SHARE, 1.0) };
         let mut state = self.shared.state.lock();
         let by = share / state.share;
         state.share = share;
-        state.adapt.scale(by);
+        state.adaptive.scale(by);
         drop(state);
         self.shared.changed.notify_one();
     }
 
-    /// Waits for the turn of a request.
+    /// Waits for a permit.
     ///
     /// # Errors
-    /// It does not come before `end`.
+    /// None is available before `end`.
     pub async fn admit(
         &self,
         priority: Priority,
         company: Option<&str>,
         end: Instant,
-    ) -> Result<Permit, TooLate> {
+    ) -> Result<Permit, BudgetTimeout> {
         let since = Instant::now();
         let waiting = match self.enter(priority, company, since, end)? {
-            Entered::Now(permit) => return Ok(permit),
-            Entered::Waits(waiting) => waiting,
+            Entry::Now(permit) => return Ok(permit),
+            Entry::Waits(waiting) => waiting,
         };
         let turn = timeout_at(end, waiting).await;
         let (what, left) = self.shared.state.lock().waited_for(company, since, Instant::now());
         metrics::api_waited(priority.label(), what, since.elapsed());
         match turn {
             Ok(Ok(permit)) => Ok(permit),
-            // The dispatcher ends before its waiters only with the runtime.
-            Ok(Err(_)) | Err(_) => Err(TooLate { what, left }),
+            // The dispatcher ends before its waiters only when the runtime does.
+            Ok(Err(_)) | Err(_) => Err(BudgetTimeout { what, left }),
         }
     }
 
-    /// Whether the host that this budget is for answers.
+    /// Circuit of the host behind the key.
     pub(super) fn circuit(&self) -> &Circuit {
         &self.shared.circuit
     }
 
-    /// How it stands.
+    /// The current state.
     #[cfg(any(test, feature = "samples"))]
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> BudgetStatus {
         let state = self.shared.state.lock();
-        Status { setting: state.rates.application, rate: state.adapt.rate, in_flight: state.in_flight }
+        BudgetStatus {
+            setting: state.rates.application,
+            rate: state.adaptive.rate,
+            in_flight: state.in_flight,
+        }
     }
 
-    /// Whether two are one.
+    /// Whether two budgets are the same.
     #[cfg(any(test, feature = "samples"))]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 
-    /// A turn at once, or a place in a queue.
+    /// A permit at once, or a place in a queue.
     fn enter(
         &self,
         priority: Priority,
         company: Option<&str>,
         now: Instant,
         end: Instant,
-    ) -> Result<Entered, TooLate> {
+    ) -> Result<Entry, BudgetTimeout> {
         let mut state = self.shared.state.lock();
         state.advance(now);
         if let Some(until) = state.paused(company, now)
             && until >= end
         {
-            return Err(TooLate { what: ApiWait::Throttled, left: Some(until - now) });
+            return Err(BudgetTimeout { what: ApiWait::Throttled, left: Some(until - now) });
         }
         if !state.queues.has_room(priority, now) {
-            return Err(TooLate { what: ApiWait::Budget, left: None });
+            return Err(BudgetTimeout { what: ApiWait::Budget, left: None });
         }
         let company = company.map(|company| state.companies.name(company, now));
         if state.queues.is_empty()
             && !state.is_full(priority)
-            && state.is_free(now).is_ok()
+            && state.can_send(now).is_ok()
             && let Ok(cuts) = state.companies.take(company.as_ref(), now)
         {
             let turn = state.give(company, cuts, now);
-            return Ok(Entered::Now(Permit { shared: Arc::clone(&self.shared), turn }));
+            return Ok(Entry::Now(Permit { shared: Arc::clone(&self.shared), turn }));
         }
         let (turn, waiting) = oneshot::channel();
         state.queues.push(priority, Waiter { company, turn });
@@ -217,17 +221,17 @@ impl Budget {
         } else {
             state.dispatching = true;
             drop(state);
-            // It ends when nobody waits any more; until then the waiters keep what it works on alive.
+            // The dispatcher ends when no request waits; until then the waiters keep the shared state alive.
             tokio::spawn(dispatch(Arc::clone(&self.shared)));
         }
-        Ok(Entered::Waits(waiting))
+        Ok(Entry::Waits(waiting))
     }
 }
 
-impl Shared {
+impl SharedBudget {
     fn new(rates: Rates) -> Arc<Self> {
         Arc::new(Self {
-            state: Mutex::new(State::new(rates)),
+            state: Mutex::new(BudgetState::new(rates)),
             changed: Notify::new(),
             circuit: Circuit::new(ApiHost::Api),
         })
@@ -235,24 +239,23 @@ impl Shared {
 }
 
 impl Permit {
-    /// The request was answered, and not refused for its rate.
+    /// The request was answered and not rate limited.
     pub fn accepted(&self) {
         self.shared.state.lock().accepted(&self.turn);
     }
 
-    /// The request was refused for its rate or a quota; with the wait that the provider names. How long it, or everything,
-    /// stops.
-    pub fn refused(&self, told: Option<Duration>) -> Duration {
-        self.refused_at(Instant::now(), told)
+    /// The request was rate limited, with the wait that the provider names. Returns how long its company, or everything, pauses.
+    pub fn refused(&self, retry_after: Option<Duration>) -> Duration {
+        self.refused_at(Instant::now(), retry_after)
     }
 
-    /// The request was not sent after all: what it took is given back.
+    /// The request was not sent: returns its tokens.
     pub fn unused(self) {
         self.shared.state.lock().unsent(&self.turn);
     }
 
-    fn refused_at(&self, now: Instant, told: Option<Duration>) -> Duration {
-        let pause = self.shared.state.lock().refused(&self.turn, now, told);
+    fn refused_at(&self, now: Instant, retry_after: Option<Duration>) -> Duration {
+        let pause = self.shared.state.lock().refused(&self.turn, now, retry_after);
         self.shared.changed.notify_one();
         pause
     }
@@ -265,31 +268,31 @@ impl Drop for Permit {
     }
 }
 
-enum Entered {
+enum Entry {
     Now(Permit),
     Waits(oneshot::Receiver<Permit>),
 }
 
-/// Hands out turns until nobody waits.
-async fn dispatch(shared: Arc<Shared>) {
+/// Hands out permits until no request waits.
+async fn dispatch(shared: Arc<SharedBudget>) {
     loop {
-        // Apart from the match, so that the lock is free again: a permit that nobody takes locks when it is dropped.
-        let step = shared.state.lock().step(Instant::now());
+        // Outside the match, to release the lock: dropping an unclaimed permit takes it again.
+        let step = shared.state.lock().next_step(Instant::now());
         match step {
-            // Who has gone away meanwhile has sent nothing.
-            Step::Turn(waiting, turn) => {
+            // The caller has stopped waiting and sent nothing.
+            DispatchStep::Grant(waiting, turn) => {
                 if let Err(permit) = waiting.send(Permit { shared: Arc::clone(&shared), turn }) {
                     permit.unused();
                 }
             }
-            Step::Rest(Some(again)) => {
+            DispatchStep::Wait(Some(again)) => {
                 tokio::select! {
                     () = sleep_until(again) => {}
                     () = shared.changed.notified() => {}
                 }
             }
-            Step::Rest(None) => shared.changed.notified().await,
-            Step::Over => return,
+            DispatchStep::Wait(None) => shared.changed.notified().await,
+            DispatchStep::Done => return,
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Who waits for the budget, and who is next.
+//! The queues of requests that wait for the budget.
 //!
-//! Within a priority, first come is first served, except for those whose company is at its limit: a company has a line of its
-//! own, and a line that is held is not looked at again before its company has a token. So a turn costs the same however many
+//! Within a priority, requests leave in order of arrival, except those of a company at its limit: each company has a line of its
+//! own, and a held line is not examined before its company may have a token. So admitting a request costs the same however many
 //! wait.
 
 use std::{
@@ -13,27 +13,27 @@ use std::{
 
 use tokio::{sync::oneshot, time::Instant};
 
-use super::{Permit, companies::Companies};
+use super::{Permit, company_rates::CompanyRates};
 use crate::api::Priority;
 
-/// Requests that may wait in one queue: more is a caller that has lost count.
-const MOST_WAITING: usize = 10_000;
-/// One turn in so many goes to a lower priority that waits, so that it is slow and never starved.
-const FLOOR: u64 = 10;
-/// A full queue is searched for those who have gone away no more often than this.
-const SWEPT_EVERY: Duration = Duration::from_secs(1);
+/// Limit of requests that wait in one queue.
+const MAX_WAITING: usize = 10_000;
+/// Every nth permit goes to a lower priority, so that none starves.
+const LOW_PRIORITY_EVERY: u64 = 10;
+/// How often a full queue is searched for cancelled requests.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Whose turn it is: a company, or nobody's in particular.
-type Who = Option<Arc<str>>;
+/// The company of a line; `None` for requests without one.
+type CompanyKey = Option<Arc<str>>;
 
-/// One request that waits.
+/// A waiting request.
 #[derive(Debug)]
 pub(super) struct Waiter {
-    pub(super) company: Who,
+    pub(super) company: CompanyKey,
     pub(super) turn: oneshot::Sender<Permit>,
 }
 
-/// The queues.
+/// The queues of all priorities.
 #[derive(Debug, Default)]
 pub(super) struct Queues {
     queues: [Queue; Priority::ALL.len()],
@@ -41,15 +41,15 @@ pub(super) struct Queues {
     given: u64,
 }
 
-/// Those who wait with one priority.
+/// The waiting requests of one priority.
 #[derive(Debug, Default)]
 struct Queue {
-    lines: HashMap<Who, VecDeque<(u64, Waiter)>>,
-    /// Lines whose company may have a token, by the arrival of their first.
-    ready: BTreeMap<u64, Who>,
-    /// Lines whose company has none until then, with the arrival of their first.
-    held: BinaryHeap<Reverse<(Instant, u64, Who)>>,
-    /// Those in the lines, and those who have gone away and are not yet missed.
+    lines: HashMap<CompanyKey, VecDeque<(u64, Waiter)>>,
+    /// Lines whose company may have a token, by the arrival of their first request.
+    ready: BTreeMap<u64, CompanyKey>,
+    /// Lines whose company has no token until that time, with the arrival of their first request.
+    held: BinaryHeap<Reverse<(Instant, u64, CompanyKey)>>,
+    /// Requests in the lines, including cancelled ones that were not removed yet.
     waiting: usize,
     swept: Option<Instant>,
 }
@@ -59,13 +59,13 @@ impl Queues {
         self.queues.iter().all(|queue| queue.waiting == 0)
     }
 
-    /// Whether another may wait.
+    /// Whether another request may wait.
     pub(super) fn has_room(&mut self, priority: Priority, now: Instant) -> bool {
         let queue = &mut self.queues[priority as usize];
-        if queue.waiting >= MOST_WAITING {
+        if queue.waiting >= MAX_WAITING {
             queue.sweep(now);
         }
-        queue.waiting < MOST_WAITING
+        queue.waiting < MAX_WAITING
     }
 
     pub(super) fn push(&mut self, priority: Priority, waiter: Waiter) {
@@ -73,19 +73,21 @@ impl Queues {
         self.queues[priority as usize].push(self.arrivals, waiter);
     }
 
-    /// Nobody is held any longer than it takes to look again: the companies' rates have changed.
+    /// Examines all held lines again, because the companies' rates have changed.
     pub(super) fn release(&mut self) {
         for queue in &mut self.queues {
             queue.release_until(None);
         }
     }
 
-    /// Takes out who is next, with the number of its company's cuts, and forgets on the way those who have gone away. Else until when
-    /// all who wait are held up by their companies; `None` where time alone changes nothing. `full` tells for which priorities there is
-    /// no room now.
+    /// Removes the next request, with the number of its company's cuts, and drops cancelled ones on the way. `full` says which
+    /// priorities have reached the in-flight limit.
+    ///
+    /// # Errors
+    /// When a held line may continue; `None` if only a change can admit a request.
     pub(super) fn next(
         &mut self,
-        companies: &mut Companies,
+        companies: &mut CompanyRates,
         now: Instant,
         full: [bool; Priority::ALL.len()],
     ) -> Result<(Waiter, u64), Option<Instant>> {
@@ -102,16 +104,15 @@ impl Queues {
         Err(held)
     }
 
-    /// In which order the queues are asked: first to last, but every tenth time one of those below the first that waits, each
-    /// in its turn.
+    /// Order of the priorities: first to last, but every tenth time a waiting lower one comes first, in turns.
     fn order(&self) -> impl Iterator<Item = Priority> + use<> {
         let mut below =
             Priority::ALL.into_iter().filter(|priority| self.queues[*priority as usize].waiting > 0);
         below.next();
         let below: Vec<Priority> = below.rev().collect();
-        let floors = (self.given / FLOOR) as usize;
-        let first =
-            (self.given % FLOOR == FLOOR - 1 && !below.is_empty()).then(|| below[floors % below.len()]);
+        let floors = (self.given / LOW_PRIORITY_EVERY) as usize;
+        let first = (self.given % LOW_PRIORITY_EVERY == LOW_PRIORITY_EVERY - 1 && !below.is_empty())
+            .then(|| below[floors % below.len()]);
         first.into_iter().chain(Priority::ALL.into_iter().filter(move |priority| Some(*priority) != first))
     }
 }
@@ -119,60 +120,60 @@ impl Queues {
 impl Queue {
     fn push(&mut self, arrival: u64, waiter: Waiter) {
         self.waiting += 1;
-        let who = waiter.company.clone();
-        let line = self.lines.entry(who.clone()).or_default();
+        let company = waiter.company.clone();
+        let line = self.lines.entry(company.clone()).or_default();
         if line.is_empty() {
-            self.ready.insert(arrival, who);
+            self.ready.insert(arrival, company);
         }
         line.push_back((arrival, waiter));
     }
 
-    /// Who is next, or until when all are held.
-    fn next(&mut self, companies: &mut Companies, now: Instant) -> Result<(Waiter, u64), Option<Instant>> {
+    /// The next request, or until when all lines are held.
+    fn next(&mut self, companies: &mut CompanyRates, now: Instant) -> Result<(Waiter, u64), Option<Instant>> {
         self.release_until(Some(now));
-        while let Some((arrival, who)) = self.ready.pop_first() {
-            let Some(line) = self.lines.get_mut(&who) else { continue };
+        while let Some((arrival, company)) = self.ready.pop_first() {
+            let Some(line) = self.lines.get_mut(&company) else { continue };
             while line.front().is_some_and(|(_, waiter)| waiter.turn.is_closed()) {
                 line.pop_front();
                 self.waiting -= 1;
             }
             if line.is_empty() {
-                self.lines.remove(&who);
+                self.lines.remove(&company);
                 continue;
             }
-            match companies.take(who.as_ref(), now) {
+            match companies.take(company.as_ref(), now) {
                 Ok(cuts) => {
                     let Some((_, waiter)) = line.pop_front() else { continue };
                     self.waiting -= 1;
                     match line.front() {
-                        Some((arrival, _)) => drop(self.ready.insert(*arrival, who)),
-                        None => drop(self.lines.remove(&who)),
+                        Some((arrival, _)) => drop(self.ready.insert(*arrival, company)),
+                        None => drop(self.lines.remove(&company)),
                     }
                     return Ok((waiter, cuts));
                 }
                 Err(until) => {
-                    // The first of it may be another by now, if the one before went away.
+                    // The first request may have been cancelled, so another one may be first now.
                     let arrival = line.front().map_or(arrival, |(first, _)| *first);
-                    self.held.push(Reverse((until, arrival, who)));
+                    self.held.push(Reverse((until, arrival, company)));
                 }
             }
         }
         Err(self.held.peek().map(|Reverse((until, ..))| *until))
     }
 
-    /// Lets lines go whose companies may have a token by then; all of them without a time.
+    /// Releases lines whose company may have a token by then; all lines without a time.
     fn release_until(&mut self, now: Option<Instant>) {
         while let Some(Reverse((until, ..))) = self.held.peek()
             && now.is_none_or(|now| *until <= now)
-            && let Some(Reverse((_, arrival, who))) = self.held.pop()
+            && let Some(Reverse((_, arrival, company))) = self.held.pop()
         {
-            self.ready.insert(arrival, who);
+            self.ready.insert(arrival, company);
         }
     }
 
-    /// Forgets all who have gone away.
+    /// Removes cancelled requests.
     fn sweep(&mut self, now: Instant) {
-        if self.swept.is_some_and(|swept| now.saturating_duration_since(swept) < SWEPT_EVERY) {
+        if self.swept.is_some_and(|swept| now.saturating_duration_since(swept) < SWEEP_INTERVAL) {
             return;
         }
         self.swept = Some(now);
@@ -181,12 +182,12 @@ impl Queue {
             !line.is_empty()
         });
         self.waiting = self.lines.values().map(VecDeque::len).sum();
-        // Every line has another first now: all are looked at once more.
+        // Any line may have another first request now: examine all again.
         self.held.clear();
         self.ready = self
             .lines
             .iter()
-            .filter_map(|(who, line)| line.front().map(|(arrival, _)| (*arrival, who.clone())))
+            .filter_map(|(company, line)| line.front().map(|(arrival, _)| (*arrival, company.clone())))
             .collect();
     }
 }

@@ -1,4 +1,4 @@
-//! The budgets of a process, and who wants how much of each.
+//! All budgets of a process, and the rates that connectors request for each.
 
 use std::{
     collections::HashMap,
@@ -11,33 +11,33 @@ use url::Url;
 
 use base::{metrics, secret::Secret};
 
-use super::{Budget, Rates, Shared};
+use super::{Budget, Rates, SharedBudget};
 
-/// An address, and a key by its digest.
-type Name = (String, [u8; 32]);
+/// Base URL, and digest of the subscription key.
+type BudgetKey = (String, [u8; 32]);
 
 /// The budgets of a process: one for each address and key.
 #[derive(Debug, Default)]
-pub struct Budgets(Mutex<HashMap<Name, Weak<Shared>>>);
+pub struct Budgets(Mutex<HashMap<BudgetKey, Weak<SharedBudget>>>);
 
-/// Somebody who uses a budget; his wishes go with him.
+/// A user of a budget. Its requested rates end with it.
 #[derive(Debug)]
 pub(super) struct Registration {
-    shared: Arc<Shared>,
+    shared: Arc<SharedBudget>,
     number: u64,
 }
 
 impl Budgets {
-    /// The budget for an address and key. Of several wishes for one the larger count, since the provider sees one caller; who
-    /// has no wish leaves it to the others, and to the defaults where nobody has one. A wish counts for as long as what is
-    /// returned, or a clone of it, is kept: what several share, such as a client, is made with a budget without one.
+    /// The budget for an address and key. Requested rates combine to the larger values, because the provider sees one caller;
+    /// `None` requests nothing, and the defaults apply if all do. A request counts until the returned budget and its clones are
+    /// dropped, so shared objects, such as a client, use a budget with `None`.
     pub fn of(&self, base_url: &Url, key: &Secret, rates: Option<Rates>) -> Budget {
-        let name: Name = (base_url.as_str().to_owned(), Sha256::digest(key.reveal()).into());
+        let name: BudgetKey = (base_url.as_str().to_owned(), Sha256::digest(key.reveal()).into());
         let mut budgets = self.0.lock();
         budgets.retain(|_, budget| budget.strong_count() > 0);
         let known = budgets.get(&name).and_then(Weak::upgrade);
         let shared = known.unwrap_or_else(|| {
-            let shared = Shared::new(rates.unwrap_or_default());
+            let shared = SharedBudget::new(rates.unwrap_or_default());
             budgets.insert(name, Arc::downgrade(&shared));
             shared
         });
@@ -47,11 +47,11 @@ impl Budgets {
         Budget { shared, _registration: Some(Arc::new(registration)) }
     }
 
-    /// Sets the gauge of all budgets, for a scrape: the smallest part of a rate that is used.
+    /// Sets the gauge for a scrape: the smallest used part of a rate among all budgets.
     pub fn measure(&self) {
         let budgets = self.0.lock();
         let ratios =
-            budgets.values().filter_map(Weak::upgrade).map(|shared| shared.state.lock().adapt.ratio());
+            budgets.values().filter_map(Weak::upgrade).map(|shared| shared.state.lock().adaptive.ratio());
         metrics::api_budget_ratio(ratios.fold(1.0, f64::min));
     }
 }

@@ -1,9 +1,9 @@
-//! What a budget knows, and the decisions on it. Everything here happens under one lock and at a moment that the caller names.
+//! State and decisions of a budget, under one lock, at a moment that the caller names.
 //!
-//! The provider does not say what it counts by. A refusal therefore pauses and cuts its company, and the others go on. If
-//! another company's request is refused before any later request has passed, the refusal counts for the application as well:
-//! everything pauses and is cut. A request of no company counts for the application at once. A company that was cut for the
-//! application's sake is back within seconds, as [`super::adapt`] has it.
+//! The provider does not document what it counts by. A refusal therefore pauses and cuts its company, and the others continue. If
+//! another company's request is refused before any later request has passed, the application counts as refused too: everything
+//! pauses and is cut. A request without a company counts for the application at once. A company that was cut because of the
+//! application recovers within seconds, see [`super::adaptive_rate`].
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -17,85 +17,85 @@ use base::metrics::ApiWait;
 
 use super::{
     Permit, Rates,
-    adapt::Adapt,
-    bucket::Bucket,
-    companies::Companies,
+    adaptive_rate::AdaptiveRate,
+    bucket::TokenBucket,
+    company_rates::CompanyRates,
     queues::{Queues, Waiter},
 };
 use crate::api::Priority;
 
-/// What the application's bucket keeps for later, in seconds of its rate.
-const BURST: f64 = 0.1;
-/// The rate grows while it is waited for, so the wait is looked at again after so long.
-const LOOK: Duration = Duration::from_millis(100);
+/// Capacity of the application's bucket, in seconds of its rate.
+const BURST_SECONDS: f64 = 0.1;
+/// The rate grows while requests wait for it, so a wait is recomputed after this time.
+const MAX_RATE_WAIT: Duration = Duration::from_millis(100);
 
-/// What a budget knows.
+/// State of a budget.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct BudgetState {
     pub(super) rates: Rates,
-    /// Who wants how much, by number; `None` has no wish.
-    pub(super) wishes: Vec<(u64, Option<Rates>)>,
+    /// Requested rates by registration number; `None` requests nothing.
+    pub(super) requested_rates: Vec<(u64, Option<Rates>)>,
     pub(super) registered: u64,
-    /// This worker's part of the application's rate.
+    /// This worker's share of the application's rate.
     pub(super) share: f64,
-    pub(super) adapt: Adapt,
-    pub(super) bucket: Bucket,
-    pub(super) companies: Companies,
+    pub(super) adaptive: AdaptiveRate,
+    pub(super) bucket: TokenBucket,
+    pub(super) companies: CompanyRates,
     pub(super) queues: Queues,
     suspicion: Option<Suspicion>,
     pub(super) in_flight: usize,
-    /// Requests let through so far.
+    /// Requests admitted so far.
     number: u64,
-    /// Whether it is the application's rate that those who wait, wait for.
+    /// Whether waiting requests wait for the application's rate.
     limited: bool,
-    /// Whether somebody hands out turns. Nobody does while nobody waits.
+    /// Whether the dispatcher runs. It does only while requests wait.
     pub(super) dispatching: bool,
 }
 
-/// The turn of one request.
+/// Admission of one request.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct Ticket {
     pub(super) company: Option<Arc<str>>,
-    /// Which request it is, of all.
+    /// Sequence number of the request.
     number: u64,
-    /// Cuts of the application when it was let through.
+    /// Cuts of the application at admission.
     cuts: u64,
-    /// Cuts of its company when it was let through.
+    /// Cuts of its company at admission.
     company_cuts: u64,
 }
 
-/// A refusal of one company, while nothing that was sent later has passed.
+/// A refusal of one company, until a later request passes.
 #[derive(Debug)]
 struct Suspicion {
     company: Arc<str>,
-    /// The number of the request.
+    /// Sequence number of the refused request.
     number: u64,
     until: Instant,
 }
 
-/// What the dispatcher does next.
-pub(super) enum Step {
-    /// Gives this turn.
-    Turn(oneshot::Sender<Permit>, Turn),
-    /// Rests until then, or until something has changed.
-    Rest(Option<Instant>),
-    /// Nobody waits.
-    Over,
+/// Next action of the dispatcher.
+pub(super) enum DispatchStep {
+    /// Admit this request.
+    Grant(oneshot::Sender<Permit>, Ticket),
+    /// Wait until then, or for a change.
+    Wait(Option<Instant>),
+    /// No request waits.
+    Done,
 }
 
-impl State {
-    /// Nobody waits and nothing is known.
+impl BudgetState {
+    /// No requests, and nothing learned.
     pub(super) fn new(rates: Rates) -> Self {
         let now = Instant::now();
         let seed = RandomState::new().hash_one("budget");
         Self {
             rates,
-            wishes: Vec::new(),
+            requested_rates: Vec::new(),
             registered: 0,
             share: 1.0,
-            adapt: Adapt::new(rates.application, now, seed),
-            bucket: Bucket::new(1.0, now),
-            companies: Companies::new(rates.company),
+            adaptive: AdaptiveRate::new(rates.application, now, seed),
+            bucket: TokenBucket::new(1.0, now),
+            companies: CompanyRates::new(rates.company),
             queues: Queues::default(),
             suspicion: None,
             in_flight: 0,
@@ -105,48 +105,48 @@ impl State {
         }
     }
 
-    /// Takes a wish into account; its number.
+    /// Adds requested rates; returns their registration number.
     pub(super) fn register(&mut self, rates: Option<Rates>) -> u64 {
         self.registered += 1;
-        self.wishes.push((self.registered, rates));
+        self.requested_rates.push((self.registered, rates));
         self.set_rates();
         self.registered
     }
 
-    /// Whoever has this number wishes nothing any more.
+    /// Removes the requested rates of a registration.
     pub(super) fn leave(&mut self, number: u64) {
-        self.wishes.retain(|(known, _)| *known != number);
-        // The last one leaves no trace: nobody sends, and the next one comes with his own wishes.
-        if !self.wishes.is_empty() {
+        self.requested_rates.retain(|(known, _)| *known != number);
+        // After the last one nothing is sent, and the next one brings its own.
+        if !self.requested_rates.is_empty() {
             self.set_rates();
         }
     }
 
     fn set_rates(&mut self) {
-        let mut wished = self.wishes.iter().filter_map(|(_, rates)| *rates);
-        let first = wished.next();
-        let larger = wished.fold(first.unwrap_or_default(), Rates::max);
+        let mut requested = self.requested_rates.iter().filter_map(|(_, rates)| *rates);
+        let first = requested.next();
+        let larger = requested.fold(first.unwrap_or_default(), Rates::max);
         if first.is_some_and(|first| first != larger) {
             let Rates { application, company, in_flight } = larger;
             tracing::info!(
                 application,
                 company,
                 in_flight,
-                "connectors with one subscription key have different budgets; the larger counts"
+                "connectors with the same subscription key request different budgets; using the larger values"
             );
         }
         if larger == self.rates {
             return;
         }
         self.rates = larger;
-        self.adapt.set(larger.application * self.share);
+        self.adaptive.set(larger.application * self.share);
         self.companies.set_rate(larger.company);
         self.queues.release();
     }
 
-    /// Until when nothing of a company, or nothing at all, may be sent.
+    /// Until when the company or everything is paused.
     pub(super) fn paused(&self, company: Option<&str>, now: Instant) -> Option<Instant> {
-        self.adapt.paused(now).max(self.companies.paused(company, now))
+        self.adaptive.paused(now).max(self.companies.paused(company, now))
     }
 
     /// What a request has waited for since then, and how much longer it would wait, if known.
@@ -156,102 +156,102 @@ impl State {
         since: Instant,
         now: Instant,
     ) -> (ApiWait, Option<Duration>) {
-        let paused = self.adapt.paused_until.is_some_and(|end| end > since);
+        let paused = self.adaptive.paused_until.is_some_and(|end| end > since);
         let what = if paused { ApiWait::Throttled } else { self.companies.held_since(company, since) };
         (what, self.paused(company, now).map(|until| until - now))
     }
 
-    /// Lets the rate grow for the time that somebody has waited for it.
+    /// Lets the rate grow for the time that requests have waited for it.
     pub(super) fn advance(&mut self, now: Instant) {
-        self.adapt.advance(now, self.limited && !self.queues.is_empty());
+        self.adaptive.advance(now, self.limited && !self.queues.is_empty());
         self.limited = false;
     }
 
-    /// Whether no more of this priority may be on their way.
+    /// Whether this priority has reached the in-flight limit.
     pub(super) fn is_full(&self, priority: Priority) -> bool {
         let most = self.rates.in_flight.max(1);
         let most = if priority == Priority::Snapshot { most - most / 4 } else { most };
         self.in_flight >= most
     }
 
-    /// Whether the application may send, or when to look again; never, if only an answer can change it.
-    pub(super) fn is_free(&mut self, now: Instant) -> Result<(), Option<Instant>> {
-        if let Some(until) = self.adapt.paused(now) {
+    /// Whether the application may send; else when to try again, `None` if only an ended request can change it.
+    pub(super) fn can_send(&mut self, now: Instant) -> Result<(), Option<Instant>> {
+        if let Some(until) = self.adaptive.paused(now) {
             return Err(Some(until));
         }
-        // What might have gathered during a pause is not sent in one go after it.
-        if let Some(end) = self.adapt.paused_until {
+        // Tokens of the pause would be a burst after it.
+        if let Some(end) = self.adaptive.paused_until {
             self.bucket.rest_until(end);
         }
         if self.is_full(Priority::Webhook) {
             return Err(None);
         }
-        let rate = self.adapt.rate;
+        let rate = self.adaptive.rate;
         self.bucket.refill(now, rate, burst(rate));
         self.limited = !self.bucket.has_token();
-        if self.limited { Err(Some(now + self.bucket.wait(rate).min(LOOK))) } else { Ok(()) }
+        if self.limited { Err(Some(now + self.bucket.wait(rate).min(MAX_RATE_WAIT))) } else { Ok(()) }
     }
 
-    /// Lets a request through.
-    pub(super) fn give(&mut self, company: Option<Arc<str>>, company_cuts: u64, now: Instant) -> Turn {
+    /// Admits a request.
+    pub(super) fn give(&mut self, company: Option<Arc<str>>, company_cuts: u64, now: Instant) -> Ticket {
         self.bucket.take();
-        self.adapt.sent(now);
+        self.adaptive.sent(now);
         self.in_flight += 1;
         self.number += 1;
-        Turn { company, number: self.number, cuts: self.adapt.cuts, company_cuts }
+        Ticket { company, number: self.number, cuts: self.adaptive.cuts, company_cuts }
     }
 
-    /// A request was not sent after all: what it took is given back.
-    pub(super) fn unsent(&mut self, turn: &Turn) {
-        self.bucket.give(burst(self.adapt.rate));
-        self.adapt.unsent();
+    /// The request was not sent: returns its tokens.
+    pub(super) fn unsent(&mut self, turn: &Ticket) {
+        self.bucket.give(burst(self.adaptive.rate));
+        self.adaptive.unsent();
         self.companies.give(turn.company.as_deref());
     }
 
-    /// A request was answered, and not refused for its rate.
-    pub(super) fn accepted(&mut self, turn: &Turn) {
-        self.adapt.accepted();
+    /// The request was answered and not rate limited.
+    pub(super) fn accepted(&mut self, turn: &Ticket) {
+        self.adaptive.accepted();
         self.companies.accepted(turn.company.as_deref());
         self.suspicion.take_if(|suspicion| suspicion.number < turn.number);
     }
 
-    /// A request was refused: pauses and cuts its company, the application, or both. For how long.
-    pub(super) fn refused(&mut self, turn: &Turn, now: Instant, told: Option<Duration>) -> Duration {
-        // The request belongs to no company, or was in flight when the application's rate was cut.
-        let (Some(company), true) = (&turn.company, turn.cuts == self.adapt.cuts) else {
-            return self.adapt.refused(now, told, turn.cuts);
+    /// The request was rate limited: pauses and cuts its company, the application, or both. Returns for how long.
+    pub(super) fn refused(&mut self, turn: &Ticket, now: Instant, retry_after: Option<Duration>) -> Duration {
+        // No company, or sent before the application's last cut.
+        let (Some(company), true) = (&turn.company, turn.cuts == self.adaptive.cuts) else {
+            return self.adaptive.refused(now, retry_after, turn.cuts);
         };
-        let pause = self.companies.refused(company, now, told, turn.company_cuts);
+        let pause = self.companies.refused(company, now, retry_after, turn.company_cuts);
         let standing = self.suspicion.take().filter(|suspicion| now < suspicion.until);
         if standing.as_ref().is_some_and(|suspicion| suspicion.company != *company) {
-            return pause.max(self.adapt.refused(now, told, turn.cuts));
+            return pause.max(self.adaptive.refused(now, retry_after, turn.cuts));
         }
         let number = standing.map_or(turn.number, |suspicion| suspicion.number);
         self.suspicion = Some(Suspicion { company: Arc::clone(company), number, until: now + pause });
         pause
     }
 
-    /// Hands out one turn, or tells when to look again.
-    pub(super) fn step(&mut self, now: Instant) -> Step {
+    /// Admits one request, or says when to try again.
+    pub(super) fn next_step(&mut self, now: Instant) -> DispatchStep {
         self.advance(now);
         if !self.queues.is_empty() {
-            if let Err(again) = self.is_free(now) {
-                return Step::Rest(again);
+            if let Err(again) = self.can_send(now) {
+                return DispatchStep::Wait(again);
             }
             let full = Priority::ALL.map(|priority| self.is_full(priority));
             match self.queues.next(&mut self.companies, now, full) {
                 Ok((Waiter { company, turn }, cuts)) => {
-                    return Step::Turn(turn, self.give(company, cuts, now));
+                    return DispatchStep::Grant(turn, self.give(company, cuts, now));
                 }
-                Err(until) if !self.queues.is_empty() => return Step::Rest(until),
+                Err(until) if !self.queues.is_empty() => return DispatchStep::Wait(until),
                 Err(_) => {}
             }
         }
         self.dispatching = false;
-        Step::Over
+        DispatchStep::Done
     }
 }
 
 fn burst(rate: f64) -> f64 {
-    (rate * BURST).max(1.0)
+    (rate * BURST_SECONDS).max(1.0)
 }

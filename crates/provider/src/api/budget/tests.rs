@@ -1,39 +1,39 @@
-//! The budget, step by step at moments that tests choose.
+//! The budget, step by step at chosen moments.
 
 use parking_lot::MutexGuard;
 use url::Url;
 
 use base::secret::Secret;
 
-use super::{adapt::Adapt, bucket::Bucket, queues::Waiter, *};
+use super::{adaptive_rate::AdaptiveRate, bucket::TokenBucket, queues::Waiter, *};
 
-/// On their way at once, in all scenes.
+/// In-flight limit of all scenes.
 const IN_FLIGHT: usize = 32;
 const FAR: Duration = Duration::from_secs(3_600);
 
-/// A budget, and what time it is.
+/// A budget and its clock.
 struct Scene {
     budget: Budget,
     now: Instant,
 }
 
-/// Requests that wait or have been sent.
+/// Requests that wait or were sent.
 struct Crowd(Vec<oneshot::Receiver<Permit>>);
 
 impl Scene {
-    /// A budget that has found out that it may use all of its setting.
+    /// A budget that has learned to use all of its setting.
     fn new(application: f64, company: f64) -> Self {
         let budget = Budget::new(rates(application, company));
         let now = Instant::now();
-        let mut adapt = Adapt::new(application, now, 1);
-        adapt.advance(now + Duration::from_secs(60), true);
+        let mut adaptive = AdaptiveRate::new(application, now, 1);
+        adaptive.advance(now + Duration::from_secs(60), true);
         let scene = Self { budget, now: now + Duration::from_secs(60) };
-        scene.state().adapt = adapt;
-        scene.state().bucket = Bucket::new(1.0, scene.now);
+        scene.state().adaptive = adaptive;
+        scene.state().bucket = TokenBucket::new(1.0, scene.now);
         scene
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, BudgetState> {
         self.budget.shared.state.lock()
     }
 
@@ -48,20 +48,20 @@ impl Scene {
         Crowd((0..count).map(|_| wait()).collect())
     }
 
-    /// Hands out turns for so long. Each request ends as soon as it is sent, unless it is kept.
+    /// Hands out permits for this long. Each request ends as soon as it is sent, unless `sent` keeps it.
     fn run(&mut self, seconds: f64, mut sent: impl FnMut(Permit) -> Option<Permit>) -> Vec<Permit> {
         let end = self.now + Duration::from_secs_f64(seconds);
         let mut kept = Vec::new();
         loop {
-            let step = self.state().step(self.now);
+            let step = self.state().next_step(self.now);
             match step {
-                Step::Turn(waiting, turn) => {
-                    // It is the place in the queue that is counted, so who sent it is told by closing the channel.
+                DispatchStep::Grant(waiting, turn) => {
+                    // Closing the channel marks the request as sent, which reveals its place in the queue.
                     drop(waiting);
                     kept.extend(sent(Permit { shared: Arc::clone(&self.budget.shared), turn }));
                 }
-                Step::Rest(Some(again)) if again <= end => self.now = again,
-                Step::Rest(_) | Step::Over => {
+                DispatchStep::Wait(Some(again)) if again <= end => self.now = again,
+                DispatchStep::Wait(_) | DispatchStep::Done => {
                     self.now = end;
                     return kept;
                 }
@@ -79,7 +79,7 @@ impl Scene {
 }
 
 impl Crowd {
-    /// How many have been sent.
+    /// How many were sent.
     fn sent(&mut self) -> usize {
         let gone = |waiting: &mut oneshot::Receiver<Permit>| {
             matches!(waiting.try_recv(), Err(oneshot::error::TryRecvError::Closed))
@@ -93,17 +93,7 @@ fn rates(application: f64, company: f64) -> Rates {
 }
 
 #[test]
-fn requests_leave_at_the_rate_whatever_the_demand() {
-    let mut scene = Scene::new(50.0, 50.0);
-    let mut crowd = scene.crowd(Priority::Snapshot, None, 2_000);
-
-    scene.run_freely(10.0);
-
-    assert!((495..=505).contains(&crowd.sent()), "{}", crowd.sent());
-}
-
-#[test]
-fn a_higher_priority_goes_first_and_the_lower_ones_share_a_tenth() {
+fn the_highest_priority_leaves_a_tenth_to_the_lower_ones() {
     let mut scene = Scene::new(50.0, 50.0);
     let mut snapshot = scene.crowd(Priority::Snapshot, None, 1_000);
     let mut webhook = scene.crowd(Priority::Webhook, None, 1_000);
@@ -118,7 +108,7 @@ fn a_higher_priority_goes_first_and_the_lower_ones_share_a_tenth() {
 }
 
 #[test]
-fn the_lowest_priority_gets_its_tenth_of_the_middle_one_and_all_that_a_held_company_leaves() {
+fn snapshots_get_a_tenth_and_what_a_held_company_leaves() {
     let mut scene = Scene::new(50.0, 2.0);
     let mut repair = scene.crowd(Priority::Repair, None, 1_000);
     let mut snapshot = scene.crowd(Priority::Snapshot, None, 1_000);
@@ -136,7 +126,7 @@ fn the_lowest_priority_gets_its_tenth_of_the_middle_one_and_all_that_a_held_comp
 }
 
 #[test]
-fn a_company_at_its_limit_holds_up_only_itself() {
+fn a_company_at_its_limit_delays_only_itself() {
     let mut scene = Scene::new(100.0, 2.0);
     let mut busy = scene.crowd(Priority::Webhook, Some("busy"), 500);
     let mut other = scene.crowd(Priority::Snapshot, Some("other"), 5);
@@ -149,7 +139,7 @@ fn a_company_at_its_limit_holds_up_only_itself() {
 }
 
 #[test]
-fn a_refusal_stops_every_priority_for_as_long_as_it_names_and_nothing_gathers_meanwhile() {
+fn a_refusal_pauses_all_priorities_and_adds_no_burst() {
     let mut scene = Scene::new(100.0, 100.0);
     let _first = scene.crowd(Priority::Snapshot, None, 1);
     let refused = scene.run(0.5, Some).remove(0);
@@ -165,12 +155,12 @@ fn a_refusal_stops_every_priority_for_as_long_as_it_names_and_nothing_gathers_me
 
     assert_eq!((pause, during), (Duration::from_secs(5), 0));
     assert!(soon <= 7, "{soon} were sent in one go");
-    // Cut to 0.85 of the 0.85 that the one request makes of the rate, and on its way back.
+    // 0.85 of the 0.85 that one request leaves of the rate, and returning.
     assert!((70..=85).contains(&crowd.sent()), "{}", crowd.sent());
 }
 
 #[test]
-fn a_pause_beyond_the_end_is_told_at_once() {
+fn a_pause_beyond_the_deadline_fails_at_once() {
     let mut scene = Scene::new(100.0, 100.0);
     let _first = scene.crowd(Priority::Snapshot, None, 1);
     let refused = scene.run(0.5, Some).remove(0);
@@ -179,11 +169,11 @@ fn a_pause_beyond_the_end_is_told_at_once() {
     let soon = scene.now + Duration::from_secs(10);
     let late = scene.budget.enter(Priority::Webhook, None, scene.now, soon).err();
 
-    assert_eq!(late, Some(TooLate { what: ApiWait::Throttled, left: Some(Duration::from_secs(60)) }));
+    assert_eq!(late, Some(BudgetTimeout { what: ApiWait::Throttled, left: Some(Duration::from_secs(60)) }));
 }
 
 #[test]
-fn the_last_quarter_of_those_on_their_way_is_not_for_the_snapshot() {
+fn snapshots_cannot_use_the_last_quarter_in_flight() {
     let mut scene = Scene::new(10_000.0, 10_000.0);
     let mut snapshot = scene.crowd(Priority::Snapshot, None, IN_FLIGHT);
     let mut kept = scene.run(1.0, Some);
@@ -202,7 +192,7 @@ fn the_last_quarter_of_those_on_their_way_is_not_for_the_snapshot() {
 }
 
 #[test]
-fn only_so_many_are_on_their_way_and_an_ended_one_makes_room_for_the_highest_priority() {
+fn a_freed_in_flight_slot_goes_to_the_highest_priority() {
     let mut scene = Scene::new(10_000.0, 10_000.0);
     let mut repair = scene.crowd(Priority::Repair, None, IN_FLIGHT + 1);
     let mut kept = scene.run(1.0, Some);
@@ -220,7 +210,7 @@ fn only_so_many_are_on_their_way_and_an_ended_one_makes_room_for_the_highest_pri
 }
 
 #[test]
-fn whoever_goes_away_takes_no_turn_and_leaves_nothing_behind() {
+fn a_cancelled_request_uses_no_budget() {
     let mut scene = Scene::new(5.0, 5.0);
     let gone = scene.crowd(Priority::Webhook, None, 100);
     let mut stays = scene.crowd(Priority::Snapshot, None, 3);
@@ -234,7 +224,7 @@ fn whoever_goes_away_takes_no_turn_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_share_of_the_budget_is_so_much_less() {
+fn a_share_scales_the_budget() {
     let mut scene = Scene::new(100.0, 100.0);
     scene.budget.set_share(0.25);
     let mut crowd = scene.crowd(Priority::Snapshot, None, 1_000);
@@ -245,7 +235,7 @@ fn a_share_of_the_budget_is_so_much_less() {
 }
 
 #[tokio::test]
-async fn those_who_wait_are_served_and_those_whose_time_ends_are_told() {
+async fn waiting_requests_are_admitted_or_time_out() {
     let budget = Budget::new(rates(200.0, 200.0));
     let far = Instant::now() + FAR;
     let served = futures::future::join_all((0..30).map(|_| budget.admit(Priority::Repair, None, far))).await;
@@ -256,17 +246,17 @@ async fn those_who_wait_are_served_and_those_whose_time_ends_are_told() {
     drop(slow.admit(Priority::Repair, None, far).await.unwrap());
     let late = slow.admit(Priority::Repair, None, Instant::now() + Duration::from_millis(50)).await;
 
-    assert_eq!(late.unwrap_err(), TooLate { what: ApiWait::Budget, left: None });
+    assert_eq!(late.unwrap_err(), BudgetTimeout { what: ApiWait::Budget, left: None });
 }
 
 #[tokio::test]
-async fn who_waited_for_the_company_is_told_so_and_who_for_a_pause_that() {
+async fn a_timeout_names_the_company_or_the_pause() {
     let budget = Budget::new(rates(1_000.0, 0.01));
     let soon = || Instant::now() + Duration::from_millis(50);
     let far = Instant::now() + FAR;
     let first = budget.admit(Priority::Webhook, Some("whale"), far).await.unwrap();
-    // So that only the company holds anybody up, and is found to at once.
-    budget.shared.state.lock().bucket = Bucket::new(1.0, Instant::now());
+    // So that only the company's limit applies.
+    budget.shared.state.lock().bucket = TokenBucket::new(1.0, Instant::now());
 
     let company = budget.admit(Priority::Webhook, Some("whale"), soon()).await.unwrap_err();
     // Well before the company has another token.
@@ -275,14 +265,14 @@ async fn who_waited_for_the_company_is_told_so_and_who_for_a_pause_that() {
     first.refused(Some(FAR));
     let paused = budget.admit(Priority::Webhook, Some("whale"), soon()).await.unwrap_err();
 
-    assert_eq!(company, TooLate { what: ApiWait::Company, left: None });
+    assert_eq!(company, BudgetTimeout { what: ApiWait::Company, left: None });
     assert!(other.is_ok());
     assert_eq!(paused.what, ApiWait::Throttled);
     assert!(paused.left.is_some_and(|left| left > FAR / 2), "{paused:?}");
 }
 
-/// Fifty companies of which the first ones are allowed one request a second by the provider, and the others all they want.
-/// How many of the rest were sent in each of so many minutes, the first ones' sent and refused, and the scene.
+/// Fifty companies; the provider allows the first `limited` ones one request per second and the others all. Returns what the
+/// others sent in each minute, what the first ones sent and were refused, and the scene.
 fn companies(limited: usize, minutes: usize) -> (Vec<usize>, usize, usize, Scene) {
     let mut scene = Scene::new(50.0, 2.0);
     let names: Vec<String> = (0..50).map(|number| format!("company {number}")).collect();
@@ -291,7 +281,7 @@ fn companies(limited: usize, minutes: usize) -> (Vec<usize>, usize, usize, Scene
     let mut crowds: Vec<Crowd> = Vec::new();
     for _ in 0..minutes {
         for (place, name) in names.iter().enumerate() {
-            // The limited ones want more than they get, each of the others half of what it may have.
+            // The limited ones want more than they get, the others half of their limit.
             let wanted = if place < limited { 200 } else { 50 };
             crowds.push(scene.crowd(Priority::Webhook, Some(name), wanted));
         }
@@ -323,11 +313,11 @@ fn companies(limited: usize, minutes: usize) -> (Vec<usize>, usize, usize, Scene
 }
 
 #[test]
-fn a_company_over_its_own_limit_among_fifty_slows_down_alone() {
+fn a_company_over_its_limit_slows_down_alone() {
     for limited in [1, 2] {
         let (others, passed, refused, scene) = companies(limited, 5);
 
-        // Two that are refused in the same moment may be taken for all once or twice.
+        // Two refusals at the same moment may count for the application once or twice.
         let least = if limited == 1 { 50.0 } else { 40.0 };
         assert!(scene.budget.status().rate >= least, "{limited}: {}", scene.budget.status().rate);
         // All that they wanted.
@@ -342,7 +332,7 @@ fn a_company_over_its_own_limit_among_fifty_slows_down_alone() {
 }
 
 #[test]
-fn refusals_of_two_companies_with_nothing_between_are_the_applications() {
+fn refusals_of_two_companies_in_a_row_pause_the_application() {
     let mut scene = Scene::new(100.0, 10.0);
     let _crowds =
         [scene.crowd(Priority::Webhook, Some("a"), 3), scene.crowd(Priority::Webhook, Some("b"), 1)];
@@ -350,24 +340,24 @@ fn refusals_of_two_companies_with_nothing_between_are_the_applications() {
     let second = Duration::from_secs(1);
 
     permits[1].refused_at(scene.now, Some(second));
-    // Sent before the one that was refused, so it says nothing.
+    // Sent before the refused one, so it says nothing.
     permits[0].accepted();
-    assert_eq!(scene.state().adapt.paused(scene.now), None, "one company's refusal stopped everybody");
+    assert_eq!(scene.state().adaptive.paused(scene.now), None, "one company's refusal stopped everybody");
     permits[3].refused_at(scene.now, Some(second));
 
-    assert_eq!(scene.state().adapt.paused(scene.now), Some(scene.now + second));
+    assert_eq!(scene.state().adaptive.paused(scene.now), Some(scene.now + second));
     let cut = scene.budget.status().rate;
     assert!(cut < 100.0);
-    // The rest of the storm lengthens the pause and cuts nobody.
+    // Further refusals of the storm lengthen the pause and cut nothing.
     let before = scene.state().companies.rate_of("a");
     permits[2].refused_at(scene.now, Some(second * 2));
-    assert_eq!(scene.state().adapt.paused(scene.now), Some(scene.now + second * 2));
+    assert_eq!(scene.state().adaptive.paused(scene.now), Some(scene.now + second * 2));
     assert!((scene.budget.status().rate - cut).abs() < 1e-9);
     assert!((scene.state().companies.rate_of("a") - before).abs() < 1e-9);
 }
 
 #[test]
-fn what_passes_after_a_refusal_shows_that_it_was_the_companys_own() {
+fn a_passed_request_keeps_a_refusal_to_its_company() {
     let mut scene = Scene::new(100.0, 10.0);
     let _crowds = ["a", "b", "c"].map(|company| scene.crowd(Priority::Webhook, Some(company), 1));
     let permits = scene.run(0.5, Some);
@@ -377,13 +367,13 @@ fn what_passes_after_a_refusal_shows_that_it_was_the_companys_own() {
     permits[1].accepted();
     permits[2].refused_at(scene.now, Some(second));
 
-    assert_eq!(scene.state().adapt.paused(scene.now), None);
+    assert_eq!(scene.state().adaptive.paused(scene.now), None);
     assert!((scene.budget.status().rate - 100.0).abs() < 1e-9);
     assert!(scene.state().companies.rate_of("a") < 10.0 && scene.state().companies.rate_of("c") < 10.0);
 }
 
 #[test]
-fn a_turn_that_is_not_used_costs_nothing() {
+fn an_unused_permit_costs_nothing() {
     let mut scene = Scene::new(10.0, 1.0);
     let _crowd = scene.crowd(Priority::Webhook, Some("a"), 50);
 
@@ -396,12 +386,12 @@ fn a_turn_that_is_not_used_costs_nothing() {
         None
     });
 
-    // One that was used, and at most what has come since.
+    // One that was used, and what has refilled since.
     assert!((20..=22).contains(&turns), "{turns}");
 }
 
 #[test]
-fn a_turn_costs_the_same_however_many_wait_for_a_held_company() {
+fn a_held_company_costs_no_work_per_admitted_request() {
     let mut scene = Scene::new(1_000.0, 0.001);
     let _whale = scene.crowd(Priority::Webhook, Some("whale"), 9_000);
     let mut others = scene.crowd(Priority::Snapshot, None, 5_000);
@@ -411,12 +401,12 @@ fn a_turn_costs_the_same_however_many_wait_for_a_held_company() {
     scene.run_freely(4.0);
 
     assert!(others.sent() > 3_000, "{}", others.sent());
-    // Its company is looked at when it may have a token, not with every turn of the others.
+    // The company is examined when it may have a token, not with every permit of the others.
     assert!(scene.state().companies.looks() - looks <= 2, "{}", scene.state().companies.looks() - looks);
 }
 
 #[test]
-fn those_who_have_gone_away_take_no_room_and_a_full_priority_is_full_for_itself() {
+fn cancelled_requests_take_no_room_in_their_queue() {
     let scene = Scene::new(0.001, 0.001);
     let gone = scene.crowd(Priority::Snapshot, None, 10_000);
     let mut now = scene.now;
@@ -433,10 +423,10 @@ fn those_who_have_gone_away_take_no_room_and_a_full_priority_is_full_for_itself(
 }
 
 #[test]
-fn a_share_that_grows_is_used_at_once_and_one_of_nothing_is_a_little() {
+fn a_growing_share_applies_at_once_and_zero_is_raised() {
     let scene = Scene::new(100.0, 100.0);
     scene.budget.set_share(0.5);
-    scene.state().adapt.refused(scene.now, Some(Duration::from_secs(1)), 0);
+    scene.state().adaptive.refused(scene.now, Some(Duration::from_secs(1)), 0);
     let half = scene.budget.status().rate;
 
     scene.budget.set_share(1.0);
@@ -450,7 +440,7 @@ fn a_share_that_grows_is_used_at_once_and_one_of_nothing_is_a_little() {
 }
 
 #[test]
-fn one_key_at_one_address_has_one_budget_of_the_largest_wish_of_those_who_are_there() {
+fn a_key_has_one_budget_with_the_largest_requested_rates() {
     let budgets = Budgets::default();
     let [here, there]: [Url; 2] = ["https://here", "https://there"].map(|url| url.parse().unwrap());
     let (key, other) = (Secret::new("key"), Secret::new("other"));
@@ -471,7 +461,7 @@ fn one_key_at_one_address_has_one_budget_of_the_largest_wish_of_those_who_are_th
     for apart in [budgets.of(&there, &key, Some(small)), budgets.of(&here, &other, Some(small))] {
         assert!(!first.is_same(&apart));
     }
-    // One that nobody uses any more is not remembered.
+    // An unused budget is dropped.
     drop((none, first));
     assert_eq!(budgets.of(&here, &key, Some(large)).shared.state.lock().rates, large);
 }
@@ -480,12 +470,12 @@ fn one_key_at_one_address_has_one_budget_of_the_largest_wish_of_those_who_are_th
 fn status_shows_what_is_in_flight_and_the_cut_of_a_refusal() {
     let mut scene = Scene::new(100.0, 100.0);
     let _crowd = scene.crowd(Priority::Repair, None, 5);
-    assert_eq!(scene.state().adapt.ratio(), 1.0);
+    assert_eq!(scene.state().adaptive.ratio(), 1.0);
     let permits = scene.run(0.5, Some);
     permits[0].refused(Some(Duration::from_secs(60)));
 
     let status = scene.budget.status();
 
     assert_eq!((status.in_flight, status.setting), (5, 100.0));
-    assert!(status.rate < 100.0 && scene.state().adapt.ratio() < 1.0, "{status:?}");
+    assert!(status.rate < 100.0 && scene.state().adaptive.ratio() < 1.0, "{status:?}");
 }

@@ -1,5 +1,4 @@
-//! Webhooks of the invoicing API. The provider documents what it is sent and not what it answers, so of an answer is taken
-//! what can be found in it.
+//! Invoicing webhooks. The provider does not document its responses, so they are read leniently.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -9,61 +8,61 @@ use model::InvoicingHook;
 
 use super::Invoicing;
 use crate::api::{
-    Ask, Error, body,
-    call::{Answer, Call},
+    CallOptions, Error, body,
+    call::{ApiResponse, Call},
     error::Cause,
 };
 
 const HOOKS: &str = "invoicing/api/webhooks";
 
-/// A webhook to be made.
+/// A webhook to create.
 #[derive(Debug, Clone)]
 pub struct NewHook {
-    /// Receiver address.
+    /// Receiver URL.
     pub uri: String,
-    /// What it is for.
+    /// Entity and action.
     pub hook: InvoicingHook,
-    /// What deliveries are signed with.
+    /// Secret that signs deliveries.
     pub secret: Secret,
-    /// Whether it begins paused.
+    /// Whether it starts paused.
     pub is_paused: bool,
     /// Name of the receiving application.
     pub application_name: String,
-    /// For people.
+    /// Free text.
     pub description: String,
 }
 
-/// A webhook as the provider tells it.
+/// A webhook as the provider returns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hook {
     /// Its id.
     pub id: Option<String>,
-    /// Receiver address.
+    /// Receiver URL.
     pub uri: Option<String>,
-    /// Entity, in the provider's word.
+    /// Entity, by the provider's name.
     pub entity: Option<String>,
-    /// Action, in the provider's word.
+    /// Action, by the provider's name.
     pub action: Option<String>,
     /// Whether it is paused.
     pub is_paused: Option<bool>,
     /// Name of the receiving application.
     pub application_name: Option<String>,
-    /// For people.
+    /// Free text.
     pub description: Option<String>,
 }
 
 impl Invoicing {
     /// The webhooks of the company.
-    pub async fn hooks(&self, ask: &Ask) -> Result<Vec<Hook>, Error> {
-        self.0.core.call(&self.0.call(Method::GET, HOOKS), ask, read_hooks).await
+    pub async fn hooks(&self, options: &CallOptions) -> Result<Vec<Hook>, Error> {
+        self.0.core.call(&self.0.call(Method::GET, HOOKS), options, read_hooks).await
     }
 
-    /// Makes a webhook, through `invoicing.egress.proxy` where there is one: the provider compares the receiver's address
-    /// with the one that asks. It works once the receiver has answered the echo.
+    /// Creates a webhook, through `invoicing.egress.proxy` if it is set: the provider compares the receiver's address with the
+    /// client's. The webhook works once its receiver has answered the echo.
     ///
     /// # Errors
-    /// See [`Error`]. Where [`Error::acted`] is not certain, there may be a webhook all the same.
-    pub async fn create_hook(&self, new: &NewHook, ask: &Ask) -> Result<Option<Hook>, Error> {
+    /// See [`Error`]. Unless [`Error::acted`] is [`crate::api::Acted::No`], a webhook may exist.
+    pub async fn create_hook(&self, new: &NewHook, options: &CallOptions) -> Result<Option<Hook>, Error> {
         let body = Some(json!({
             "uri": new.uri,
             "entity": new.hook.entity.provider_name(),
@@ -75,19 +74,19 @@ impl Invoicing {
         }));
         let hide = vec![&new.secret];
         let call = Call { body, hide, egress: true, ..self.0.call(Method::POST, HOOKS) };
-        let parse = |answer: &Answer| Ok(body::parse(&answer.body).ok().as_ref().and_then(Hook::read));
-        self.0.core.call(&call, ask, parse).await
+        let parse = |answer: &ApiResponse| Ok(body::parse(&answer.body).ok().as_ref().and_then(Hook::read));
+        self.0.core.call(&call, options, parse).await
     }
 
     /// Deletes a webhook.
-    pub async fn delete_hook(&self, id: &str, ask: &Ask) -> Result<(), Error> {
+    pub async fn delete_hook(&self, id: &str, options: &CallOptions) -> Result<(), Error> {
         let call = self.0.call(Method::DELETE, format!("{HOOKS}/{{id}}"));
-        self.0.core.call(&Call { id: id.into(), ..call }, ask, |_| Ok(())).await
+        self.0.core.call(&Call { id: id.into(), ..call }, options, |_| Ok(())).await
     }
 }
 
 impl Hook {
-    /// What can be found in an object; the secret, if it is there, is passed over.
+    /// Reads the known members of an object, except for the secret.
     fn read(value: &Value) -> Option<Self> {
         let members = value.as_object()?;
         let find = |name: &str| {
@@ -110,9 +109,9 @@ impl Hook {
     }
 }
 
-/// The rows of an array, or of the one array that an object holds: the provider does not document which it is.
-fn read_hooks(answer: &Answer) -> Result<Vec<Hook>, Cause> {
-    // An answer that is no list would read as an empty one, and every hook as lost.
+/// The rows of an array, or of the only array in an object: the provider does not document which.
+fn read_hooks(answer: &ApiResponse) -> Result<Vec<Hook>, Cause> {
+    // Reading anything else as an empty list would report every hook as lost.
     let json = answer.documented()?;
     if body::is_empty(json) {
         return Ok(Vec::new());
@@ -127,13 +126,13 @@ fn read_hooks(answer: &Answer) -> Result<Vec<Hook>, Cause> {
             });
             match (lists.next(), lists.next()) {
                 (Some(rows), None) => rows,
-                _ => return Err(Cause::Malformed { what: "it holds no list, or more than one".into() }),
+                _ => return Err(Cause::Malformed { what: "it holds no array, or more than one".into() }),
             }
         }
-        _ => return Err(Cause::Malformed { what: "it is no list".into() }),
+        _ => return Err(Cause::Malformed { what: "it is not a list".into() }),
     };
     let rows = rows.iter().enumerate().map(|(place, row)| {
-        let what = || format!("row {} is no JSON object", place + 1);
+        let what = || format!("row {} is not a JSON object", place + 1);
         Hook::read(row).ok_or_else(|| Cause::Malformed { what: what() })
     });
     rows.collect()
@@ -144,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hook_is_what_can_be_found_however_it_is_written() {
+    fn hook_members_are_found_in_any_case() {
         let read = Hook::read(&json!({
             "Id": 7, "uri": "https://a", "Entity": "Customer", "action": null, "isPaused": true,
             "secret": "hunter2", "more": {}
@@ -159,8 +158,8 @@ mod tests {
     }
 
     #[test]
-    fn hooks_are_the_rows_of_an_array_wherever_it_stands() {
-        let read = |body| read_hooks(&Answer::of(body));
+    fn hooks_are_the_rows_of_the_only_array() {
+        let read = |body| read_hooks(&ApiResponse::of(body));
 
         for (body, count) in [
             ("", 0),

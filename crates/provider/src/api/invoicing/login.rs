@@ -1,16 +1,16 @@
-//! Staying logged in to the invoicing API.
+//! Tokens of the invoicing API, by logins that repeat themselves.
 //!
 //! ```text
-//! token wanted ─▶ one at hand? ─▶ it
-//!                    └ one login at a time, in its own time: way ─▶ companies ─▶ choice ─▶ session, in memory only
+//! token wanted ─▶ current token valid? ─▶ use it
+//!                    └ no: one login at a time: method ─▶ companies ─▶ selection ─▶ token, in memory only
 //! ```
 //!
-//! - However many ask, one login is on its way. It has a time of its own: who asked first may be in a hurry.
-//! - A token lives an hour and no way to renew it is documented: a new login comes shortly before its end, and where that
-//!   fails the old one serves until then.
-//! - Mail and password that are refused are not tried again: users get locked out. Whoever mends them makes a new [`Login`],
-//!   as a task does that is restarted.
-//! - A token that is refused right after a login is not answered with login after login.
+//! - Callers share one login. It has its own timeout, because the first caller may have a short deadline.
+//! - A token lives for an hour and cannot be renewed. A new login starts shortly before it ends; if that fails, the token is used
+//!   until its end.
+//! - A rejected password is not retried: the provider locks users out. A new [`InvoicingTokens`], as a restarted task creates it,
+//!   tries again.
+//! - A token that is rejected right after its login does not cause another login.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -27,33 +27,33 @@ use base::{
     secret::Secret,
 };
 
-use super::{Choice, Session};
+use super::{CompanyChoice, InvoicingSession};
 use crate::{
     api::{
-        Ask, Client, Error, Priority,
+        CallOptions, Client, Error, Priority,
         error::{Acted, Cause, Endpoint},
     },
     auth::{self, Access, Tokens, http::milliseconds},
 };
 
-/// How long a token lives.
-const LIFE: Duration = Duration::from_secs(3_600);
-/// So long before its end another is asked for.
-const AHEAD: Duration = Duration::from_secs(300);
-/// How long a login may take, whoever waits for it.
-const LOGIN_TIME: Duration = Duration::from_secs(30);
-/// Two logins are so far apart at least.
-const APART: Duration = Duration::from_secs(10);
+/// Lifetime of a token.
+const TOKEN_LIFETIME: Duration = Duration::from_secs(3_600);
+/// How long before its end a token is replaced.
+const RENEW_BEFORE_END: Duration = Duration::from_secs(300);
+/// Timeout of a login, however long its callers wait.
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
+/// Minimum time between two logins.
+const MIN_LOGIN_INTERVAL: Duration = Duration::from_secs(10);
 const AREA: &str = "invoicing";
 
-/// How one gets in.
+/// A way to log in.
 #[async_trait]
-pub trait Way: fmt::Debug + Send + Sync {
-    /// Gets in, as one company.
-    async fn enter(&self, client: &Client, ask: &Ask) -> Result<Session, Error>;
+pub trait LoginMethod: fmt::Debug + Send + Sync {
+    /// Logs in as one company.
+    async fn log_in(&self, client: &Client, options: &CallOptions) -> Result<InvoicingSession, Error>;
 }
 
-/// By mail and password.
+/// Mail and password.
 #[derive(Debug, Clone)]
 pub struct Password {
     /// `invoicing.login.mail`.
@@ -64,76 +64,77 @@ pub struct Password {
     pub company: Option<i64>,
 }
 
-/// A login that renews itself.
+/// Tokens that renew themselves.
 #[derive(Debug)]
-pub struct Login(Arc<Inner>);
+pub struct InvoicingTokens(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     client: Client,
-    way: Arc<dyn Way>,
-    state: Mutex<State>,
+    method: Arc<dyn LoginMethod>,
+    state: Mutex<LoginState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LoginState {
     serial: u64,
-    current: Option<Current>,
-    /// Why it is not tried again.
+    current: Option<CurrentToken>,
+    /// Why no further login is tried.
     refused: Option<String>,
-    /// When the last login began.
+    /// When the last login started.
     tried: Option<Instant>,
-    /// The last login; it may have ended.
-    running: Option<Running>,
+    /// The last login, which may have ended.
+    running: Option<RunningLogin>,
 }
 
 #[derive(Debug, Clone)]
-struct Current {
+struct CurrentToken {
     access: Access,
     since: Instant,
 }
 
-/// How a login ended: well, or why not and what may be done about it.
-type Ended = Result<(), (String, Retry)>;
+/// The result of a login, or its error and whether to retry.
+type LoginResult = Result<(), (String, Retry)>;
 
-/// A login on its way, for all who wait for it.
-type Running = Shared<BoxFuture<'static, Ended>>;
+/// A running login, shared by its callers.
+type RunningLogin = Shared<BoxFuture<'static, LoginResult>>;
 
-impl Login {
-    /// Nobody has logged in yet.
-    pub fn new(client: Client, way: Arc<dyn Way>) -> Self {
-        Self(Arc::new(Inner { client, way, state: Mutex::default() }))
+impl InvoicingTokens {
+    /// No login happens before the first token is needed.
+    pub fn new(client: Client, method: Arc<dyn LoginMethod>) -> Self {
+        Self(Arc::new(Inner { client, method, state: Mutex::default() }))
     }
 
-    /// Whether mail and password were refused, so that it is never tried again.
+    /// Whether the login was rejected and is not retried.
     pub fn is_refused(&self) -> bool {
         self.0.state.lock().refused.is_some()
     }
 
-    /// The token at hand if it serves, else that of a login, else whatever serves at a pinch.
-    async fn serve(
+    /// The current token if `serves` accepts it, else the token of a new login; while that runs, a token that is still
+    /// `acceptable`.
+    async fn token_or_log_in(
         &self,
-        serves: impl Fn(&Current) -> bool,
-        at_a_pinch: impl Fn(&Current) -> bool,
+        serves: impl Fn(&CurrentToken) -> bool,
+        acceptable: impl Fn(&CurrentToken) -> bool,
         end: Instant,
     ) -> Result<Access, auth::Error> {
         let since = Instant::now();
         loop {
             let login = {
                 let mut state = self.0.state.lock();
-                let at_hand = |test: &dyn Fn(&Current) -> bool| {
+                let at_hand = |test: &dyn Fn(&CurrentToken) -> bool| {
                     let current = state.current.as_ref().filter(|current| test(current));
                     current.map(|current| current.access.clone())
                 };
-                let pinch = at_hand(&at_a_pinch);
-                // As long as the token serves, a login that failed is not followed by the next at once.
-                let just_tried = state.tried.is_some_and(|tried| tried.elapsed() < APART);
-                if let Some(access) = pinch.clone().filter(|_| just_tried).or_else(|| at_hand(&serves)) {
+                let fallback = at_hand(&acceptable);
+                // While the token is acceptable, a failed login is not repeated at once.
+                let just_tried = state.tried.is_some_and(|tried| tried.elapsed() < MIN_LOGIN_INTERVAL);
+                if let Some(access) = fallback.clone().filter(|_| just_tried).or_else(|| at_hand(&serves)) {
                     return Ok(access);
                 }
                 let login = self.0.login(&mut state);
-                // With a token at a pinch there is no hurry: the login goes on by itself.
-                match pinch {
+                // With an acceptable token, do not wait for the login.
+                match fallback {
                     Some(access) => return Ok(access),
                     None => login?,
                 }
@@ -148,34 +149,37 @@ impl Login {
 }
 
 impl Inner {
-    /// The login on its way, or a new one.
-    fn login(self: &Arc<Self>, state: &mut State) -> Result<Running, auth::Error> {
+    /// The running login, or a new one.
+    fn login(self: &Arc<Self>, state: &mut LoginState) -> Result<RunningLogin, auth::Error> {
         if let Some(refused) = &state.refused {
             return Err(failed(refused.clone(), Retry::Never));
         }
-        // One that has ended is not waited for.
+        // Skip a login that has ended.
         if let Some(running) = &state.running
             && running.clone().now_or_never().is_none()
         {
             return Ok(running.clone());
         }
         if let Some(current) = &state.current
-            && current.since.elapsed() < APART
+            && current.since.elapsed() < MIN_LOGIN_INTERVAL
         {
-            let words = "the token of a login a moment ago is refused";
-            return Err(failed(words, Retry::After(APART.saturating_sub(current.since.elapsed()))));
+            let words = "the provider rejects the token of a login a moment ago";
+            return Err(failed(
+                words,
+                Retry::After(MIN_LOGIN_INTERVAL.saturating_sub(current.since.elapsed())),
+            ));
         }
-        // Apart from whoever asks: one that goes away, or is in a hurry, does not end it for the others.
+        // In its own task, so that a caller that leaves does not end it for the others.
         let login = tokio::spawn(Arc::clone(self).log_in());
-        let given_up = |_| Err(("the login was given up".to_owned(), Retry::Later));
-        let running = login.map(move |ended| ended.unwrap_or_else(given_up)).boxed().shared();
+        let cancelled = |_| Err(("the login was cancelled".to_owned(), Retry::Later));
+        let running = login.map(move |result| result.unwrap_or_else(cancelled)).boxed().shared();
         (state.running, state.tried) = (Some(running.clone()), Some(Instant::now()));
         Ok(running)
     }
 
-    async fn log_in(self: Arc<Self>) -> Ended {
-        let ask = Ask::within(Priority::Webhook, LOGIN_TIME);
-        match self.way.enter(&self.client, &ask).await {
+    async fn log_in(self: Arc<Self>) -> LoginResult {
+        let options = CallOptions::within(Priority::Webhook, LOGIN_TIMEOUT);
+        match self.method.log_in(&self.client, &options).await {
             Ok(session) => {
                 self.keep(session);
                 Ok(())
@@ -190,24 +194,29 @@ impl Inner {
         }
     }
 
-    fn keep(&self, session: Session) {
-        let expires_ms = Some(self.client.0.clock.now_ms().saturating_add(milliseconds(LIFE)));
+    fn keep(&self, session: InvoicingSession) {
+        let expires_ms = Some(self.client.0.clock.now_ms().saturating_add(milliseconds(TOKEN_LIFETIME)));
         let mut state = self.state.lock();
         state.serial += 1;
         let access = Access { header: session.header, serial: state.serial, expires_ms };
-        state.current = Some(Current { access, since: Instant::now() });
+        state.current = Some(CurrentToken { access, since: Instant::now() });
     }
 }
 
 #[async_trait]
-impl Tokens for Login {
+impl Tokens for InvoicingTokens {
     async fn token(&self, end: Instant) -> Result<Access, auth::Error> {
-        let younger = |than: Duration| move |current: &Current| current.since.elapsed() < than;
-        self.serve(younger(LIFE.saturating_sub(AHEAD)), younger(LIFE), end).await
+        let younger = |than: Duration| move |current: &CurrentToken| current.since.elapsed() < than;
+        self.token_or_log_in(
+            younger(TOKEN_LIFETIME.saturating_sub(RENEW_BEFORE_END)),
+            younger(TOKEN_LIFETIME),
+            end,
+        )
+        .await
     }
 
     async fn instead_of(&self, refused: &Access, end: Instant) -> Result<Access, auth::Error> {
-        self.serve(|current| current.access.serial > refused.serial, |_| false, end).await
+        self.token_or_log_in(|current| current.access.serial > refused.serial, |_| false, end).await
     }
 
     fn remedy(&self) -> Option<String> {
@@ -216,9 +225,9 @@ impl Tokens for Login {
 }
 
 #[async_trait]
-impl Way for Password {
-    async fn enter(&self, client: &Client, ask: &Ask) -> Result<Session, Error> {
-        let session = client.log_in(&self.mail, &self.password, ask).await?;
+impl LoginMethod for Password {
+    async fn log_in(&self, client: &Client, options: &CallOptions) -> Result<InvoicingSession, Error> {
+        let session = client.log_in(&self.mail, &self.password, options).await?;
         let company = choose(self.company, &session.companies).map_err(|cause| Error {
             endpoint: Endpoint { method: "POST", path: super::LOGIN.into() },
             status: None,
@@ -227,12 +236,12 @@ impl Way for Password {
             acted: Acted::Yes,
             in_company: false,
         })?;
-        client.select(&session, company, ask).await
+        client.select(&session, company, options).await
     }
 }
 
-/// The company that is set, else the user's usual one, else the only one.
-fn choose(set: Option<i64>, companies: &[Choice]) -> Result<i64, Cause> {
+/// The configured company, else the user's default, else the only one.
+fn choose(set: Option<i64>, companies: &[CompanyChoice]) -> Result<i64, Cause> {
     let usual = || companies.iter().find(|company| company.default);
     let only = || companies.first().filter(|_| companies.len() == 1);
     if let Some(set) = set {
@@ -259,13 +268,13 @@ mod tests {
         auth::http::ProviderClock,
     };
 
-    /// Gets in without anybody being asked; fails with a cause where there is one.
+    /// Logs in without a provider, or fails with this cause.
     #[derive(Debug)]
-    struct Open(AtomicU64, fn() -> Option<Cause>);
+    struct FakeLogin(AtomicU64, fn() -> Option<Cause>);
 
     #[async_trait]
-    impl Way for Open {
-        async fn enter(&self, _: &Client, _: &Ask) -> Result<Session, Error> {
+    impl LoginMethod for FakeLogin {
+        async fn log_in(&self, _: &Client, _: &CallOptions) -> Result<InvoicingSession, Error> {
             let number = self.0.fetch_add(1, Ordering::Relaxed);
             tokio::task::yield_now().await;
             if let Some(cause) = self.1() {
@@ -274,11 +283,11 @@ mod tests {
                 return Err(Error { endpoint, status: None, cause, excerpt: None, acted, in_company: false });
             }
             let header = Secret::new(format!("Bearer {number}"));
-            Ok(Session { header, refresh: Secret::new("refresh"), companies: Vec::new() })
+            Ok(InvoicingSession { header, refresh: Secret::new("refresh"), companies: Vec::new() })
         }
     }
 
-    fn login(fails: fn() -> Option<Cause>) -> (Arc<Open>, Login, Instant) {
+    fn login(fails: fn() -> Option<Cause>) -> (Arc<FakeLogin>, InvoicingTokens, Instant) {
         let second = Duration::from_secs(1);
         let transport = Transport {
             connect: second,
@@ -297,13 +306,13 @@ mod tests {
         };
         let clock = ProviderClock::new(second);
         let client = Client::new(&options, Budget::new(Rates::default()), clock).unwrap();
-        let way = Arc::new(Open(AtomicU64::new(0), fails));
-        let login = Login::new(client, Arc::clone(&way) as _);
-        (way, login, Instant::now() + Duration::from_secs(30))
+        let method = Arc::new(FakeLogin(AtomicU64::new(0), fails));
+        let login = InvoicingTokens::new(client, Arc::clone(&method) as _);
+        (method, login, Instant::now() + Duration::from_secs(30))
     }
 
-    /// Makes the token at hand so much older.
-    fn age(login: &Login, by: Duration) {
+    /// Ages the current token.
+    fn age(login: &InvoicingTokens, by: Duration) {
         let mut state = login.0.state.lock();
         let current = state.current.as_mut().unwrap();
         current.since = current.since.checked_sub(by).unwrap();
@@ -311,25 +320,25 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn many_share_one_login_and_another_comes_shortly_before_its_end() {
-        let (way, login, end) = login(|| None);
+    async fn callers_share_one_login_that_renews_before_its_end() {
+        let (method, login, end) = login(|| None);
 
         let shared = futures::future::join_all((0..50).map(|_| login.token(end))).await;
-        age(&login, LIFE - AHEAD - Duration::from_secs(60));
+        age(&login, TOKEN_LIFETIME - RENEW_BEFORE_END - Duration::from_secs(60));
         let young = login.token(end).await.unwrap();
         age(&login, Duration::from_secs(60));
-        // It serves a little longer; the next is on its way.
+        // Still valid; the next login is running.
         assert_eq!(login.token(end).await.unwrap().serial, 1);
         settled(&login).await;
         let next = login.token(end).await.unwrap();
 
         assert!(shared.iter().all(|access| access.as_ref().unwrap().serial == 1));
-        assert_eq!((young.serial, next.serial, way.0.load(Ordering::Relaxed)), (1, 2, 2));
+        assert_eq!((young.serial, next.serial, method.0.load(Ordering::Relaxed)), (1, 2, 2));
         assert_eq!(next.header.reveal(), "Bearer 1");
     }
 
-    /// Waits for the login on its way.
-    async fn settled(login: &Login) {
+    /// Waits for the running login.
+    async fn settled(login: &InvoicingTokens) {
         let running = login.0.state.lock().running.clone();
         if let Some(running) = running {
             drop(running.await);
@@ -337,72 +346,72 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_login_that_fails_ahead_of_the_end_costs_nothing_before_it() {
+    async fn a_failed_renewal_keeps_the_token_until_its_end() {
         static FAILS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
-        let (way, login, end) =
+        let (method, login, end) =
             login(|| FAILS.load(Ordering::Relaxed).then_some(Cause::Server { again: None }));
         assert_eq!(login.token(end).await.unwrap().serial, 1);
         FAILS.store(true, Ordering::Relaxed);
-        age(&login, LIFE - AHEAD);
+        age(&login, TOKEN_LIFETIME - RENEW_BEFORE_END);
 
         for logins in 2..4 {
             assert_eq!(login.token(end).await.unwrap().serial, 1);
             settled(&login).await;
             assert_eq!(login.token(end).await.unwrap().serial, 1);
             settled(&login).await;
-            assert_eq!(way.0.load(Ordering::Relaxed), logins, "one at the heels of the other");
-            age(&login, APART);
+            assert_eq!(method.0.load(Ordering::Relaxed), logins, "a failed login was repeated at once");
+            age(&login, MIN_LOGIN_INTERVAL);
         }
-        age(&login, AHEAD);
+        age(&login, RENEW_BEFORE_END);
 
         assert_eq!(login.token(end).await.unwrap_err().retry(), Retry::Later);
     }
 
     #[tokio::test]
-    async fn a_login_goes_on_when_who_asked_for_it_goes_away() {
-        let (way, login, end) = login(|| None);
+    async fn a_login_continues_when_its_caller_leaves() {
+        let (method, login, end) = login(|| None);
 
         assert!(futures::FutureExt::now_or_never(login.token(end)).is_none());
         settled(&login).await;
         let patient = login.token(end).await;
 
-        assert_eq!((patient.unwrap().serial, way.0.load(Ordering::Relaxed)), (1, 1));
+        assert_eq!((patient.unwrap().serial, method.0.load(Ordering::Relaxed)), (1, 1));
     }
 
     #[tokio::test]
-    async fn a_refused_token_is_replaced_by_one_login_and_not_at_the_heels_of_the_last() {
-        let (way, login, end) = login(|| None);
+    async fn a_rejected_token_is_replaced_by_one_login_but_not_at_once() {
+        let (method, login, end) = login(|| None);
         let first = login.token(end).await.unwrap();
 
         let error = login.instead_of(&first, end).await.unwrap_err();
-        assert!(matches!(error.retry(), Retry::After(wait) if wait <= APART), "{error:?}");
-        age(&login, APART);
+        assert!(matches!(error.retry(), Retry::After(wait) if wait <= MIN_LOGIN_INTERVAL), "{error:?}");
+        age(&login, MIN_LOGIN_INTERVAL);
         let others = futures::future::join_all((0..50).map(|_| login.instead_of(&first, end))).await;
 
         assert!(others.iter().all(|access| access.as_ref().unwrap().serial == 2));
-        assert_eq!(way.0.load(Ordering::Relaxed), 2);
+        assert_eq!(method.0.load(Ordering::Relaxed), 2);
     }
 
     #[tokio::test]
-    async fn what_is_wrong_for_good_is_tried_once_and_what_passes_is_tried_again() {
-        let (way, refused, end) = login(|| Some(Cause::Credentials));
+    async fn a_rejected_password_is_tried_once_and_an_outage_again() {
+        let (method, refused, end) = login(|| Some(Cause::Credentials));
         for _ in 0..3 {
             let error = refused.token(end).await.unwrap_err();
             assert_eq!(error.retry(), Retry::Never);
             assert!(Chain(&error).to_string().contains("invoicing.login.password"), "{error:?}");
         }
-        assert_eq!((way.0.load(Ordering::Relaxed), refused.is_refused()), (1, true));
+        assert_eq!((method.0.load(Ordering::Relaxed), refused.is_refused()), (1, true));
 
-        let (way, failing, end) = login(|| Some(Cause::Server { again: None }));
+        let (method, failing, end) = login(|| Some(Cause::Server { again: None }));
         for _ in 0..3 {
             assert_eq!(failing.token(end).await.unwrap_err().retry(), Retry::Later);
         }
-        assert_eq!(way.0.load(Ordering::Relaxed), 3);
+        assert_eq!(method.0.load(Ordering::Relaxed), 3);
     }
 
     #[test]
-    fn the_company_is_the_one_set_else_the_usual_else_the_only_one() {
-        let choice = |id, default| Choice { id, default };
+    fn the_company_is_the_configured_the_default_or_the_only_one() {
+        let choice = |id, default| CompanyChoice { id, default };
         let (a, b, usual) = (choice(1, false), choice(2, false), choice(3, true));
 
         assert_eq!(choose(Some(9), &[a.clone(), b.clone()]).unwrap(), 9);
@@ -410,7 +419,7 @@ mod tests {
         assert_eq!(choose(None, std::slice::from_ref(&b)).unwrap(), 2);
         let error = choose(None, &[a, b]).unwrap_err();
         assert!(error.to_string().ends_with("one of 1, 2"), "{error}");
-        assert_eq!(error.retry(), Retry::Never);
+        assert_eq!(error.verdict().0, Retry::Never);
         assert!(choose(None, &[]).is_err());
     }
 }

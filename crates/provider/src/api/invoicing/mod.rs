@@ -1,8 +1,8 @@
-//! The invoicing API: its login and its webhooks.
+//! The invoicing API: login and webhooks.
 //!
-//! A login gives a token that lives an hour; one of the user's companies is chosen with it, which gives the token for everything else
-//! ([`Login`]). How one gets in is a [`Way`]: by mail and password ([`Password`]) today, and another may join. Where
-//! `invoicing.oauth.scopes` is set, tokens are those of the identity service instead, and none of this is used.
+//! A login returns a token for an hour. Selecting one of the user's companies with it returns the token for all other calls
+//! ([`InvoicingTokens`]). The only [`LoginMethod`] so far is [`Password`]. If `invoicing.oauth.scopes` is set, tokens come from
+//! the identity service instead, and none of this is used.
 
 mod hooks;
 mod login;
@@ -15,40 +15,40 @@ use base::{metrics::ApiArea, secret::Secret};
 
 pub use self::{
     hooks::{Hook, NewHook},
-    login::{Login, Password, Way},
+    login::{InvoicingTokens, LoginMethod, Password},
 };
 use super::{
-    Ask, Client, Error, body,
-    call::{Answer, Authority, Call},
+    CallOptions, Client, Error, body,
+    call::{ApiResponse, Authority, Call},
     error::Cause,
-    request::Caller,
+    request::AreaClient,
 };
 
 const LOGIN: &str = "invoicing/api/users/login";
 const SELECT: &str = "invoicing/api/companies/{id}/select";
 const SCHEME: &str = "Bearer ";
 
-/// The invoicing API as one of its companies.
+/// The invoicing API for one company.
 #[derive(Debug, Clone)]
-pub struct Invoicing(pub(super) Caller);
+pub struct Invoicing(pub(super) AreaClient);
 
-/// A login, or the choice of a company.
+/// The response to a login or to the selection of a company.
 #[derive(Debug, Clone)]
-pub struct Session {
-    /// The value of `Authorization`, whole.
+pub struct InvoicingSession {
+    /// The whole value of `Authorization`.
     pub header: Secret,
-    /// What a company is chosen with.
+    /// Token that selects a company.
     pub refresh: Secret,
-    /// The companies there are to choose from; none once one is chosen.
-    pub companies: Vec<Choice>,
+    /// Companies to select from; empty after the selection.
+    pub companies: Vec<CompanyChoice>,
 }
 
 /// A company of the user.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Choice {
-    /// Its id, to choose it by.
+pub struct CompanyChoice {
+    /// Id for the selection.
     pub id: i64,
-    /// Whether it is the user's usual one.
+    /// Whether it is the user's default.
     #[serde(default, deserialize_with = "body::or_default")]
     pub default: bool,
 }
@@ -58,45 +58,55 @@ impl Client {
     ///
     /// # Errors
     /// See [`Error`]; [`Cause::Credentials`] if mail or password is wrong.
-    pub async fn log_in(&self, mail: &str, password: &Secret, ask: &Ask) -> Result<Session, Error> {
+    pub async fn log_in(
+        &self,
+        mail: &str,
+        password: &Secret,
+        options: &CallOptions,
+    ) -> Result<InvoicingSession, Error> {
         let body = Some(json!({ "mail": mail, "password": password.reveal() }));
         let call = Call::new(ApiArea::Invoicing, Method::POST, LOGIN, Authority::Nobody);
-        self.0.call(&Call { body, hide: vec![password], ..call }, ask, read_session).await
+        self.0.call(&Call { body, hide: vec![password], ..call }, options, read_session).await
     }
 
-    /// Chooses one of the companies of a login to the invoicing API.
-    pub async fn select(&self, session: &Session, company: i64, ask: &Ask) -> Result<Session, Error> {
-        // The token itself is the body, as JSON text.
+    /// Selects a company of a login.
+    pub async fn select(
+        &self,
+        session: &InvoicingSession,
+        company: i64,
+        options: &CallOptions,
+    ) -> Result<InvoicingSession, Error> {
+        // The body is the token itself, as a JSON string.
         let body = Some(json!(session.refresh.reveal()));
         let authority = Authority::Given(&session.header);
         let call = Call::new(ApiArea::Invoicing, Method::POST, SELECT, authority);
         let call = Call { id: company.to_string().into(), body, hide: vec![&session.refresh], ..call };
-        self.0.call(&call, ask, read_session).await
+        self.0.call(&call, options, read_session).await
     }
 }
 
-fn read_session(answer: &Answer) -> Result<Session, Cause> {
+fn read_session(answer: &ApiResponse) -> Result<InvoicingSession, Cause> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Wire {
         token: String,
         refresh_token: String,
         #[serde(default, deserialize_with = "body::or_default")]
-        companies: Vec<Choice>,
+        companies: Vec<CompanyChoice>,
     }
     let wire: Wire = body::parse(answer.json()?)?;
     let token = Secret::new(wire.token);
     if token.is_empty() {
         return Err(Cause::Malformed { what: "the token is empty".into() });
     }
-    Ok(Session {
+    Ok(InvoicingSession {
         header: with_scheme(token),
         refresh: Secret::new(wire.refresh_token),
         companies: wire.companies,
     })
 }
 
-/// The provider puts the word before its token by itself; were it to stop, it would be missed.
+/// The provider includes the scheme in its token. Adds it if it is missing.
 fn with_scheme(token: Secret) -> Secret {
     let written = token.reveal().get(..SCHEME.len());
     if written.is_some_and(|start| start.eq_ignore_ascii_case(SCHEME)) {
@@ -110,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_taken_as_given_and_gets_the_word_only_where_it_is_missing() {
+    fn a_missing_scheme_is_added_to_a_token() {
         for (token, header) in [
             ("Bearer abc", "Bearer abc"),
             ("bearer abc", "bearer abc"),

@@ -1,14 +1,13 @@
-//! Lists, page by page: from the first until there is certainly nothing behind.
+//! Paged lists, read from the first page to a certain end.
 //!
-//! The provider promises neither an order nor that pages are full, and rows move between pages while a list is read. So
-//! nothing but emptiness ends a list: a page that is short or empty, and an empty one behind it. What is odd on the way is
-//! counted and told ([`Oddities`]), and never a reason to stop early or to leave a row out. `X-Pagination` is handed on as
-//! it is told; a wrong one changes nothing.
+//! The provider guarantees neither an order nor full pages, and rows move between pages while a list is read. So only emptiness
+//! ends a list: a short or empty page, followed by an empty one. Anomalies are counted ([`Oddities`]), and never end the list
+//! early or drop a row. `X-Pagination` is passed on, but not relied on.
 //!
-//! Reading is the caller's, and so is remembering which rows came: a [`Walk`] looks at one page after the other and says which to
-//! read next. It asks for nothing, and can be kept and gone on with elsewhere.
+//! The caller reads the pages and remembers the rows. A [`PageWalk`] observes one page after the other and says which one to read
+//! next. It sends nothing, and can be stored and continued elsewhere.
 //!
-//! On failure: a page that could not be read is not shown to the walk, and is the next one again.
+//! On failure: a page that could not be read is not observed, and is read again.
 
 pub(super) mod first_page;
 
@@ -20,58 +19,58 @@ use sha2::{Digest, Sha256};
 
 use base::metrics::{self, Drift};
 
-use super::{Cut, address, body, call::Answer, error::Cause};
+use super::{ReadTimes, address, body, call::ApiResponse, error::Cause};
 
-/// A list that goes on beyond this does not end.
-const MOST_PAGES: u32 = 1_000_000;
-const HEADER: &str = "x-pagination";
+/// A longer list counts as endless.
+const MAX_PAGES: u32 = 1_000_000;
+const PAGINATION_HEADER: &str = "x-pagination";
 
-/// Which page, and of how many rows.
+/// Page and page size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PageAsk {
-    /// From 1, whatever the provider's own numbers begin with.
+pub struct PageRequest {
+    /// From 1, whatever the provider's own numbers start with.
     pub number: u32,
-    /// Rows asked for; the provider may give fewer.
+    /// Rows to request; the provider may return fewer.
     pub size: u32,
 }
 
-/// One page of a list.
+/// A page of a list.
 #[derive(Debug, Clone)]
 pub struct Page<T> {
     /// From 1.
     pub number: u32,
-    /// Rows asked for.
+    /// Requested rows.
     pub asked: u32,
-    /// Rows that came.
+    /// Returned rows.
     pub rows: Vec<T>,
-    /// The same rows as they were written, to the byte.
+    /// The same rows, byte for byte.
     pub raw: Vec<Bytes>,
-    /// What the provider tells about the whole list.
+    /// The header `X-Pagination`.
     pub total: Total,
     /// When it was read.
-    pub cut: Cut,
-    /// The number that the provider gives the first page of the list; `None` while that is not known, because the list is empty.
+    pub times: ReadTimes,
+    /// The provider's number of the first page; `None` while it is unknown because the list is empty.
     pub base: Option<u32>,
-    /// Rows of the longest page that a list of this path has shown: the provider gives at least so many at once.
+    /// Rows of the longest page that this path has returned, a lower bound of the provider's page limit.
     pub widest: u32,
 }
 
-/// What `X-Pagination` tells.
+/// What `X-Pagination` reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Total {
-    /// It was not sent.
+    /// Not sent.
     Absent,
-    /// It cannot be read.
+    /// Not readable.
     Unreadable,
-    /// This.
-    Told(Pagination),
+    /// These numbers.
+    Reported(Pagination),
 }
 
 /// `X-Pagination`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Pagination {
-    /// The page's own number.
+    /// Number of this page.
     pub current_page: u64,
     /// Pages of the list.
     pub total_pages: u64,
@@ -79,66 +78,65 @@ pub struct Pagination {
     pub total_count: u64,
 }
 
-/// What was odd about a list.
+/// Counts of anomalies in a list.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Oddities {
-    /// Pages with fewer rows than asked for and rows behind them.
+    /// Pages with fewer rows than requested, although rows follow.
     pub short: u64,
-    /// Those of them that were short again when they were read again: the provider leaves rows out, or gives smaller pages.
+    /// Short pages that were short again on the second read: the provider leaves out rows, or limits the page size.
     pub clamped: u64,
     /// Rows that an earlier page had.
     pub duplicate: u64,
     /// Pages with exactly the rows of the page before.
     pub repeated: u64,
-    /// Totals that changed between pages, or are another page's.
+    /// Totals that change between pages, or belong to another page.
     pub total: u64,
-    /// Headers that cannot be read.
+    /// Unreadable headers.
     pub header: u64,
-    /// Answers that lay in a cache on the way.
+    /// Responses from a cache.
     pub cached: u64,
 }
 
-/// How far the reading of a list is, and what was odd about it. It is data alone: kept and read back, it goes on.
+/// Progress in a list. Plain data, which can be stored and continued.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Walk {
-    /// The page after the last that was looked at.
+pub struct PageWalk {
+    /// The page after the last new one.
     pub number: u32,
-    /// The last page, if it had fewer rows than asked for, or none.
+    /// The last page, if it was short or empty.
     short: Option<u32>,
-    /// A short page with rows behind it, which should be read again.
+    /// A short page with rows after it, to be read again.
     again: Option<u32>,
-    /// What the last page said, all of it.
+    /// Hash of the last page's content.
     content: Option<u128>,
     total: Option<u64>,
-    /// What was odd so far.
+    /// Anomalies so far.
     pub oddities: Oddities,
 }
 
-/// What a page says about the reading of its list.
+/// What a page means for the walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Judged {
+pub struct WalkStep {
     /// What to read next.
-    pub next: Next,
-    /// What was odd about this page.
+    pub next: NextPage,
+    /// Anomalies of this page.
     pub oddities: Oddities,
 }
 
 /// What to read next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub enum NextPage {
     /// This page.
     Page(u32),
-    /// This page once more: it was short, and there are rows behind it. Whoever does not care reads on with
-    /// [`Walk::number`].
+    /// This page again: it was short, and rows follow. Optional: reading on with [`PageWalk::number`] is correct too.
     Again(u32),
-    /// Nothing: there is nothing behind.
+    /// Nothing: the list has ended.
     End,
-    /// Nothing: no list is so long.
-    Endless,
+    /// Nothing: the list exceeds any plausible length.
+    TooLong,
 }
 
-impl PageAsk {
-    /// As a query, with more behind it.
+impl PageRequest {
+    /// The query, with more parameters.
     pub(super) fn query(self, more: &[(&str, Option<&str>)]) -> String {
         let (number, size) = (self.number.to_string(), self.size.to_string());
         let page = [("pageNumber", Some(&*number)), ("pageSize", Some(&*size))];
@@ -146,8 +144,8 @@ impl PageAsk {
     }
 }
 
-impl Default for Walk {
-    /// From the first page.
+impl Default for PageWalk {
+    /// Starts at the first page.
     fn default() -> Self {
         Self {
             number: 1,
@@ -160,44 +158,44 @@ impl Default for Walk {
     }
 }
 
-impl Walk {
-    /// Looks at a page that was read. The caller remembers rows: `is_new` is asked once for each, whether no page before had it. A row
-    /// without an id is always new.
-    pub fn look<T>(&mut self, page: &Page<T>, mut is_new: impl FnMut(&T) -> bool) -> Judged {
+impl PageWalk {
+    /// Observes a page. Calls `is_new` once per row, which says whether no earlier page had it; a row without an id is always
+    /// new.
+    pub fn observe<T>(&mut self, page: &Page<T>, mut is_new: impl FnMut(&T) -> bool) -> WalkStep {
         let once_more = self.again.take() == Some(page.number);
         let mut odd = Oddities::default();
         for row in &page.rows {
-            // A page that is read again has rows that were there before, and that is not odd; those that were not are remembered too.
+            // Known rows are expected on a second read. `is_new` is called anyway, so that the caller remembers the others.
             let is_new = is_new(row);
             odd.duplicate += u64::from(!is_new && !once_more);
         }
-        odd.cached += u64::from(page.cut.age.is_some());
+        odd.cached += u64::from(page.times.age.is_some());
         let short = page.rows.len() < page.asked as usize;
         let next = if once_more {
             odd.clamped += u64::from(short);
-            Next::Page(self.number)
+            NextPage::Page(self.number)
         } else {
             self.step(page, short, &mut odd)
         };
         self.oddities.add(odd);
-        let endless = matches!(next, Next::Page(number) if number > MOST_PAGES);
-        Judged { next: if endless { Next::Endless } else { next }, oddities: odd }
+        let endless = matches!(next, NextPage::Page(number) if number > MAX_PAGES);
+        WalkStep { next: if endless { NextPage::TooLong } else { next }, oddities: odd }
     }
 
-    /// A page that was not seen before.
-    fn step<T>(&mut self, page: &Page<T>, short: bool, odd: &mut Oddities) -> Next {
+    /// A page that was not read before.
+    fn step<T>(&mut self, page: &Page<T>, short: bool, odd: &mut Oddities) -> NextPage {
         let content = (!page.raw.is_empty()).then(|| page_hash(&page.raw));
         odd.repeated += u64::from(content.is_some() && content == self.content);
         match page.total {
             Total::Absent => {}
             Total::Unreadable => odd.header += 1,
-            Total::Told(told) => {
-                let changed = self.total.is_some_and(|before| before != told.total_count);
+            Total::Reported(pagination) => {
+                let changed = self.total.is_some_and(|before| before != pagination.total_count);
                 let number = u64::from(page.number);
                 let foreign = ![Some(number), page.base.map(|base| number - 1 + u64::from(base))]
-                    .contains(&Some(told.current_page));
+                    .contains(&Some(pagination.current_page));
                 odd.total += u64::from(changed || foreign);
-                self.total = Some(told.total_count);
+                self.total = Some(pagination.total_count);
             }
         }
         let before = self.short;
@@ -205,27 +203,27 @@ impl Walk {
         self.short = short.then_some(page.number);
         self.content = content;
         match before {
-            Some(_) if page.rows.is_empty() => Next::End,
+            Some(_) if page.rows.is_empty() => NextPage::End,
             Some(before) => {
                 odd.short += 1;
                 self.again = Some(before);
-                Next::Again(before)
+                NextPage::Again(before)
             }
-            None => Next::Page(self.number),
+            None => NextPage::Page(self.number),
         }
     }
 }
 
-/// What a row is known by: the same for the same id, on every machine and for good.
+/// Hash of a row id, the same on every machine and in every version.
 pub fn row_hash(id: &str) -> u128 {
     first_half(Sha256::digest(id).into())
 }
 
-/// What a page is known by: the same for the same rows in the same order.
+/// Hash of a page, the same for the same rows in the same order.
 pub fn page_hash(rows: &[Bytes]) -> u128 {
     let mut hasher = Sha256::new();
     for row in rows {
-        // With its length, so that rows do not run into each other.
+        // With its length, so that row boundaries count.
         hasher.update((row.len() as u64).to_le_bytes());
         hasher.update(row);
     }
@@ -239,7 +237,7 @@ fn first_half(digest: [u8; 32]) -> u128 {
 }
 
 impl Oddities {
-    /// Adds those of a page, and counts them in the metric.
+    /// Adds the anomalies of a page, and counts them in the metrics.
     fn add(&mut self, page: Self) {
         for (kind, sum, count) in [
             (Drift::Short, &mut self.short, page.short),
@@ -258,23 +256,23 @@ impl Oddities {
     }
 }
 
-/// What an answer's header tells about its list.
+/// Reads `X-Pagination`.
 fn total(headers: &HeaderMap) -> Total {
-    let Some(value) = headers.get(HEADER) else { return Total::Absent };
-    serde_json::from_slice(value.as_bytes()).map_or(Total::Unreadable, Total::Told)
+    let Some(value) = headers.get(PAGINATION_HEADER) else { return Total::Absent };
+    serde_json::from_slice(value.as_bytes()).map_or(Total::Unreadable, Total::Reported)
 }
 
-/// A page out of its answer.
+/// Reads a page from its response.
 pub(super) fn read_page<T>(
-    answer: &Answer,
-    page: PageAsk,
+    answer: &ApiResponse,
+    page: PageRequest,
     row: impl Fn(&[u8]) -> Result<T, model::Error>,
 ) -> Result<Page<T>, Cause> {
     let found: Vec<&RawValue> = body::rows(answer.documented()?)?;
     let raw = found.iter().map(|raw| answer.body.slice_ref(raw.get().as_bytes())).collect();
     let rows = found.into_iter().enumerate().map(|(place, raw)| {
         row(raw.get().as_bytes())
-            .map_err(|_| Cause::Malformed { what: format!("row {} is no JSON object", place + 1) })
+            .map_err(|_| Cause::Malformed { what: format!("row {} is not a JSON object", place + 1) })
     });
     Ok(Page {
         number: page.number,
@@ -282,7 +280,7 @@ pub(super) fn read_page<T>(
         rows: rows.collect::<Result<_, _>>()?,
         raw,
         total: total(&answer.headers),
-        cut: answer.cut,
+        times: answer.times,
         base: None,
         widest: 0,
     })

@@ -1,4 +1,4 @@
-//! Lists that misbehave in every way, looked at page by page.
+//! Lists with every anomaly, page by page.
 
 use std::{
     collections::HashSet,
@@ -7,25 +7,25 @@ use std::{
 
 use super::*;
 
-const CUT: Cut =
-    Cut { sent: SystemTime::UNIX_EPOCH, answered: SystemTime::UNIX_EPOCH, date: None, age: None };
+const TIMES: ReadTimes =
+    ReadTimes { sent: SystemTime::UNIX_EPOCH, answered: SystemTime::UNIX_EPOCH, date: None, age: None };
 
 fn page(number: u32, rows: &str, total: Total) -> Page<char> {
     let rows: Vec<char> = rows.chars().collect();
     let raw = rows.iter().map(|row| Bytes::from(row.to_string())).collect();
-    Page { number, asked: 2, rows, raw, total, cut: CUT, base: Some(1), widest: 0 }
+    Page { number, asked: 2, rows, raw, total, times: TIMES, base: Some(1), widest: 0 }
 }
 
-/// Remembers letters, which have ids; digits have none.
+/// Remembers letters, which stand for rows with ids; digits have none.
 fn remembering() -> impl FnMut(&char) -> bool {
     let mut seen = HashSet::new();
     move |row| !row.is_alphabetic() || seen.insert(*row)
 }
 
-/// Reads pages of two rows to the end, each as often as it is wanted: what came, what was odd, and which pages were read. Of
-/// several versions of a page each reading gets the next, and the last one from then on.
+/// Reads pages of two rows to the end: rows, anomalies, and the pages read. Of several versions of a page each read gets the next
+/// one, then always the last.
 fn read(pages: &[(&[&str], Total)]) -> (String, Oddities, Vec<u32>) {
-    let (mut walk, mut is_new) = (Walk::default(), remembering());
+    let (mut walk, mut is_new) = (PageWalk::default(), remembering());
     let (mut rows, mut read, mut next) = (String::new(), Vec::new(), 1);
     loop {
         let times = read.iter().filter(|number| **number == next).count();
@@ -33,12 +33,12 @@ fn read(pages: &[(&[&str], Total)]) -> (String, Oddities, Vec<u32>) {
         let (versions, total) = pages.get(next as usize - 1).copied().unwrap_or((&[""], Total::Absent));
         let page = page(next, versions[times.min(versions.len() - 1)], total);
         rows.extend(&page.rows);
-        // Whoever goes on elsewhere has it from what was kept.
+        // A stored walk continues.
         walk = serde_json::from_str(&serde_json::to_string(&walk).unwrap()).unwrap();
-        match walk.look(&page, &mut is_new).next {
-            Next::Page(number) | Next::Again(number) => next = number,
-            Next::End => return (rows, walk.oddities, read),
-            Next::Endless => panic!("it does not end"),
+        match walk.observe(&page, &mut is_new).next {
+            NextPage::Page(number) | NextPage::Again(number) => next = number,
+            NextPage::End => return (rows, walk.oddities, read),
+            NextPage::TooLong => panic!("it does not end"),
         }
     }
 }
@@ -48,12 +48,12 @@ fn plain(pages: &[&str]) -> (String, Oddities, Vec<u32>) {
     read(&pages)
 }
 
-fn told(current_page: u64, total_count: u64) -> Total {
-    Total::Told(Pagination { current_page, total_pages: 1, total_count })
+fn reported(current_page: u64, total_count: u64) -> Total {
+    Total::Reported(Pagination { current_page, total_pages: 1, total_count })
 }
 
 #[test]
-fn a_list_ends_with_a_short_page_and_an_empty_one_or_with_two_empty_ones() {
+fn a_list_ends_with_an_empty_page_after_a_short_one() {
     let none = Oddities::default();
 
     assert_eq!(plain(&["ab", "c"]), ("abc".into(), none, vec![1, 2, 3]));
@@ -62,46 +62,47 @@ fn a_list_ends_with_a_short_page_and_an_empty_one_or_with_two_empty_ones() {
 }
 
 #[test]
-fn a_short_page_with_rows_behind_it_is_read_again_and_never_the_end() {
+fn a_short_page_before_further_rows_is_read_again() {
     let short = Oddities { short: 1, ..Oddities::default() };
     let clamped = Oddities { clamped: 1, ..short };
 
     let full_now: &[(&[&str], Total)] =
         &[(&["a", "ax"], Total::Absent), (&["bc"], Total::Absent), (&["d"], Total::Absent)];
     assert_eq!(read(full_now), ("abcaxd".into(), short, vec![1, 2, 1, 3, 4]));
-    // What only its second reading has is remembered as well.
+    // Rows that only the second read has are remembered too.
     let moved: &[(&[&str], Total)] =
         &[(&["a", "ax"], Total::Absent), (&["bc"], Total::Absent), (&["x"], Total::Absent)];
     assert_eq!(read(moved).1, Oddities { duplicate: 1, ..short });
     assert_eq!(plain(&["a", "bc", "d"]), ("abcad".into(), clamped, vec![1, 2, 1, 3, 4]));
     assert_eq!(plain(&["ab", "", "cd"]), ("abcd".into(), clamped, vec![1, 2, 3, 2, 4, 5]));
-    // Whoever reads on without reading it again loses nothing either.
-    let (mut walk, mut is_new) = (Walk::default(), remembering());
-    walk.look(&page(1, "a", Total::Absent), &mut is_new);
-    assert_eq!(walk.look(&page(2, "bc", Total::Absent), &mut is_new).next, Next::Again(1));
+    // Skipping the second read loses no row either.
+    let (mut walk, mut is_new) = (PageWalk::default(), remembering());
+    walk.observe(&page(1, "a", Total::Absent), &mut is_new);
+    assert_eq!(walk.observe(&page(2, "bc", Total::Absent), &mut is_new).next, NextPage::Again(1));
     assert_eq!(walk.number, 3);
-    assert_eq!(walk.look(&page(3, "de", Total::Absent), &mut is_new).next, Next::Page(4));
+    assert_eq!(walk.observe(&page(3, "de", Total::Absent), &mut is_new).next, NextPage::Page(4));
 }
 
 #[test]
-fn rows_seen_before_are_counted_and_handed_on() {
+fn duplicate_rows_are_counted_and_kept() {
     let duplicate = Oddities { duplicate: 1, ..Oddities::default() };
     let repeated = Oddities { duplicate: 2, repeated: 1, ..Oddities::default() };
 
     assert_eq!(plain(&["ab", "bc"]), ("abbc".into(), duplicate, vec![1, 2, 3, 4]));
     assert_eq!(plain(&["ab", "ab", "c"]), ("ababc".into(), repeated, vec![1, 2, 3, 4]));
-    // Rows without an id are nobody's duplicates; that a page is the same as the one before is seen all the same.
+    // Rows without an id are no duplicates, but equal pages are still noticed.
     assert_eq!(plain(&["11", "12"]).1, Oddities::default());
     assert_eq!(plain(&["11", "11"]).1, Oddities { repeated: 1, ..Oddities::default() });
 }
 
 #[test]
-fn a_total_is_told_and_compared_and_ends_nothing() {
-    let pages: &[(&[&str], Total)] = &[(&["ab"], told(1, 2)), (&["cd"], told(2, 5)), (&["e"], told(2, 5))];
+fn a_wrong_total_is_counted_and_ends_nothing() {
+    let pages: &[(&[&str], Total)] =
+        &[(&["ab"], reported(1, 2)), (&["cd"], reported(2, 5)), (&["e"], reported(2, 5))];
     let (rows, oddities, asked) = read(pages);
     assert_eq!((rows.as_str(), oddities.total, asked.len()), ("abcde", 2, 4));
 
-    let (rows, oddities, _) = read(&[(&["ab"], told(1, 3)), (&["c"], told(2, 3))]);
+    let (rows, oddities, _) = read(&[(&["ab"], reported(1, 3)), (&["c"], reported(2, 3))]);
     assert_eq!((rows.as_str(), oddities), ("abc", Oddities::default()));
 
     let (rows, oddities, _) = read(&[(&["ab"], Total::Unreadable), (&["c"], Total::Unreadable)]);
@@ -109,44 +110,47 @@ fn a_total_is_told_and_compared_and_ends_nothing() {
 }
 
 #[test]
-fn an_answer_out_of_a_cache_is_odd() {
+fn a_cached_response_is_counted() {
     let mut cached = page(1, "ab", Total::Absent);
-    cached.cut.age = Some(Duration::from_secs(7));
+    cached.times.age = Some(Duration::from_secs(7));
 
-    let judged = Walk::default().look(&cached, remembering());
+    let judged = PageWalk::default().observe(&cached, remembering());
 
     assert_eq!(judged.oddities, Oddities { cached: 1, ..Oddities::default() });
-    assert_eq!(judged.next, Next::Page(2));
+    assert_eq!(judged.next, NextPage::Page(2));
 }
 
 #[test]
-fn no_list_is_so_long() {
-    let (mut walk, mut is_new) = (Walk::default(), remembering());
+fn an_endless_list_is_stopped() {
+    let (mut walk, mut is_new) = (PageWalk::default(), remembering());
 
-    let before = walk.look(&page(MOST_PAGES - 1, "ab", Total::Absent), &mut is_new).next;
-    let last = walk.look(&page(MOST_PAGES, "cd", Total::Absent), &mut is_new).next;
+    let before = walk.observe(&page(MAX_PAGES - 1, "ab", Total::Absent), &mut is_new).next;
+    let last = walk.observe(&page(MAX_PAGES, "cd", Total::Absent), &mut is_new).next;
 
-    assert_eq!((before, last), (Next::Page(MOST_PAGES), Next::Endless));
+    assert_eq!((before, last), (NextPage::Page(MAX_PAGES), NextPage::TooLong));
 }
 
 #[test]
-fn a_row_is_known_by_the_same_hash_everywhere() {
+fn a_row_hash_never_changes() {
     assert_eq!(row_hash("abc"), 0xba78_16bf_8f01_cfea_4141_40de_5dae_2223);
     assert_ne!(row_hash("abc"), row_hash("abd"));
 }
 
 #[test]
-fn the_header_is_read_or_said_to_be_unreadable() {
+fn x_pagination_is_read_or_unreadable() {
     let of = |value: &str| {
         total(
-            &[(reqwest::header::HeaderName::from_static(HEADER), value.parse().unwrap())]
+            &[(reqwest::header::HeaderName::from_static(PAGINATION_HEADER), value.parse().unwrap())]
                 .into_iter()
                 .collect(),
         )
     };
 
-    let told = Pagination { current_page: 2, total_pages: 3, total_count: 5 };
-    assert_eq!(of(r#"{"currentPage":2,"totalPages":3,"totalCount":5,"more":null}"#), Total::Told(told));
+    let reported = Pagination { current_page: 2, total_pages: 3, total_count: 5 };
+    assert_eq!(
+        of(r#"{"currentPage":2,"totalPages":3,"totalCount":5,"more":null}"#),
+        Total::Reported(reported)
+    );
     for text in [
         "",
         "5",

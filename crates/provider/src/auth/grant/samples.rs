@@ -8,12 +8,12 @@ use crate::auth::Area;
 /// Noon of the first day.
 pub const AT_MS: i64 = 43_200_000;
 
-/// Fresh from a login, with serial 1.
+/// A new login, serial 1.
 pub fn ready(name: &str) -> Grant {
     Grant::log_in(None, name, Area::Accounting, login("first"), issued(1)).unwrap()
 }
 
-/// A login of this id.
+/// A login with this id.
 pub fn login(id: &str) -> Login {
     Login {
         id: id.to_owned(),
@@ -26,7 +26,7 @@ pub fn login(id: &str) -> Login {
     }
 }
 
-/// The `number`th set of tokens: `access-1`, `refresh-1`.
+/// Token set `number`: `access-1`, `refresh-1`.
 pub fn issued(number: u32) -> Issued {
     Issued {
         access: format!("access-{number}").into(),
@@ -37,7 +37,7 @@ pub fn issued(number: u32) -> Issued {
     }
 }
 
-/// An intent to refresh, of this id.
+/// An intent to refresh, with this id.
 pub fn intent(id: &str) -> Intent {
     Intent {
         id: id.to_owned(),

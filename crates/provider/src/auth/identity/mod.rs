@@ -1,20 +1,19 @@
-//! The identity service: codes and refresh tokens in, tokens out.
+//! The identity service: takes codes and refresh tokens, returns tokens.
 //!
 //! ```text
-//! code, refresh token ──▶ oauth2: the form ──▶ wire: sent once ──▶ oauth2: the answer ──▶ Granted, or what became of it
+//! code, refresh token ──▶ oauth2: builds the form ──▶ transport: sends once ──▶ oauth2: parses ──▶ Granted, or another outcome
 //! ```
 //!
-//! - A token is presented once for each call: no pooled connection, no retry, no redirect, HTTP/1.1 only. The [`Gate`] is
-//!   asked at the last moment, when the body goes out, so that a process that was frozen while connecting presents nothing.
-//! - The caller never guesses from an error whether the provider acted: [`Outcome`] tells.
-//! - Of an answer only what is needed is read. An odd member beside a good token costs nothing, since a rotated token that
-//!   is not understood is lost.
-//! - Nothing of a body is in an error. `oauth2` keeps bodies in its parse errors; they are dropped unread.
-//! - A service that fails is left alone for a while ([`circuit`](base::circuit)), by all who share its circuit. A refresh is
-//!   not the request that finds out whether it answers again, unless there is no other.
+//! - Each call presents its token at most once: no pooled connection, no retry, no redirect, HTTP/1.1 only. The [`Gate`] is
+//!   called just before the body is written, so that a process that was frozen while connecting sends nothing.
+//! - [`RefreshOutcome`] says whether the provider may have acted; callers never guess it from an error.
+//! - Only the needed members of a response are read. Otherwise a bad member would cost a rotated token.
+//! - Errors hold nothing of a body. `oauth2` keeps bodies in its parse errors; they are dropped unread.
+//! - After repeated failures the service rests ([`circuit`](base::circuit)), for all that share its circuit. A refresh is used as
+//!   the probe only if no other request is available.
 
-mod answer;
-mod wire;
+mod response;
+mod transport;
 
 use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
@@ -36,21 +35,21 @@ use base::{
 };
 
 use self::{
-    answer::{Answer, Refusal},
-    wire::{Acted, Failure, Once, Wire},
+    response::{OAuthErrorBody, TokenBody},
+    transport::{Failure, HttpClients, TokenRequest},
 };
-use super::http::{self, ProviderClock};
+use super::http::{ClientSetupError, ProviderClock};
 use crate::{HostPolicy, Provider};
 
-/// How long a request waits for a service that is left alone; whoever can wait longer comes again.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a request waits for an open circuit. Callers that can wait longer come back.
+const MAX_CIRCUIT_WAIT: Duration = Duration::from_secs(2);
 
-/// Asked in the moment in which a token would be sent; `false` keeps it here.
+/// Called just before a token is sent; `false` stops it.
 pub type Gate = Arc<dyn Fn() -> bool + Send + Sync>;
 
 type Client = oauth2::Client<
-    Refusal,
-    Answer,
+    OAuthErrorBody,
+    TokenBody,
     BasicTokenIntrospectionResponse,
     StandardRevocableToken,
     BasicRevocationErrorResponse,
@@ -61,67 +60,69 @@ type Client = oauth2::Client<
     EndpointSet,
 >;
 
-/// The identity service, as one OAuth client sees it. Clones are cheap.
+/// The identity service for one OAuth client. Clones are cheap.
 #[derive(Debug, Clone)]
-pub struct Identity(Arc<Inner>);
+pub struct Identity(pub(super) Arc<Inner>);
 
 #[derive(Debug)]
-struct Inner {
+pub(super) struct Inner {
     client: Client,
-    wire: Wire,
-    /// `{auth_url}/auth/core`.
-    root: String,
-    address: Url,
-    hosts: HostPolicy,
-    /// How long a code exchange may take.
+    clients: HttpClients,
+    /// `{auth_url}/auth/core`, the base of the service's paths, which it may also use as its issuer.
+    pub(super) root: String,
+    /// `provider.auth.url`.
+    pub(super) address: Url,
+    /// Hosts that may be reached.
+    pub(super) hosts: HostPolicy,
+    /// Timeout of a code exchange.
     limit: Duration,
 }
 
-/// What an authorization address asks for.
+/// Parameters of an authorization URL.
 #[derive(Debug)]
-pub struct Ask<'a> {
-    /// Where the person comes back to.
+pub struct AuthorizeRequest<'a> {
+    /// Redirect URI.
     pub redirect: &'a str,
-    /// What comes back unchanged.
+    /// Returned unchanged in the callback.
     pub state: &'a str,
-    /// What comes back inside the identity token.
+    /// Returned inside the identity token.
     pub nonce: &'a str,
-    /// What is asked for.
+    /// Requested scopes.
     pub scopes: &'a [String],
-    /// Of the verifier that the exchange will show, where PKCE is on.
+    /// PKCE challenge, if PKCE is on.
     pub challenge: Option<PkceCodeChallenge>,
 }
 
-/// Tokens that the provider has given. They are not checked yet.
+/// Tokens from the provider, not verified yet.
 #[derive(Debug, Clone)]
 pub struct Granted {
     /// The access token.
     pub access: Secret,
-    /// When it ends by the provider's clock, in milliseconds since 1970, as far as it is told.
+    /// Its expiry by the provider's clock in milliseconds since 1970, if known.
     pub access_expires_ms: Option<i64>,
-    /// The refresh token; `None` where the provider keeps the former one.
+    /// The new refresh token; `None` if the old one stays.
     pub refresh: Option<Secret>,
     /// The identity token.
     pub identity: Option<Secret>,
-    /// What was granted; empty where it is not told, and then it is what was asked for.
+    /// Granted scopes; empty means the requested ones.
     pub scopes: Vec<String>,
 }
 
-/// What became of a refresh token that was to be presented.
+/// The outcome of presenting a refresh token.
 #[derive(Debug)]
-pub enum Outcome {
-    /// New tokens. The former refresh token may be worth nothing from now on.
+pub enum RefreshOutcome {
+    /// New tokens. The old refresh token may be invalid now.
     Granted(Granted),
-    /// The provider refuses.
+    /// The provider rejects the token or client.
     Refused(OAuthCode),
-    /// The provider has not acted: it was not reached, or it says that it is not able to now and when to come again.
+    /// The provider has not acted: it was not reached, or it refused for now and said when to come back.
     NotSent(Error),
-    /// Nobody knows whether the provider has acted.
+    /// It is unknown whether the provider has acted.
     Unknown(Error),
 }
 
-impl Outcome {
-    /// Why there was no answer to the request.
+impl RefreshOutcome {
+    /// Why there was no usable response.
     fn error(&self) -> Option<&Error> {
         match self {
             Self::Granted(_) | Self::Refused(_) => None,
@@ -130,16 +131,16 @@ impl Outcome {
     }
 }
 
-/// The provider's word for why it refuses.
+/// The OAuth error code of a rejection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OAuthCode {
-    /// `invalid_grant`: the code or refresh token is over, used or revoked.
+    /// `invalid_grant`: the code or refresh token is expired, used or revoked.
     InvalidGrant,
-    /// `invalid_client`: the client is not known, or its secret is wrong.
+    /// `invalid_client`: unknown client, or wrong secret.
     InvalidClient,
-    /// `unauthorized_client`: the client may not do this, or its redirect address differs.
+    /// `unauthorized_client`: the client may not do this, or the redirect URI differs.
     UnauthorizedClient,
-    /// Any other, cut and cleaned.
+    /// Any other code, cut and cleaned.
     Other(String),
 }
 
@@ -171,58 +172,52 @@ impl fmt::Display for OAuthCode {
     }
 }
 
-/// Why the identity service gave no answer that can be used.
+/// Why the identity service gave no usable response.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// It was not reached, or the connection broke.
-    #[error("reach the identity service")]
+    /// Connecting failed, or the connection broke.
+    #[error("cannot reach the identity service")]
     Unreachable(#[source] reqwest::Error),
     /// It did not answer in time.
     #[error("the identity service did not answer in time")]
     Silent,
-    /// The time in which the request might be sent was over before it was.
-    #[error("the time to ask the identity service was over before the connection stood")]
+    /// The gate was closed before the request could be sent.
+    #[error("the time window for the request ended before the connection to the identity service was open")]
     Late,
-    /// It has failed too often, and is left alone for so long, where that is known.
-    #[error("the identity service does not answer, and is left alone for a while")]
+    /// It has failed too often and rests.
+    #[error("the identity service has failed repeatedly; requests to it are suspended for a while")]
     Resting {
-        /// How much longer.
+        /// Time that is left, if known.
         left: Option<Duration>,
     },
-    /// It says that it cannot answer now.
-    #[error("the identity service answers {status}")]
+    /// It answered with a failure status.
+    #[error("the identity service answered with status {status}")]
     Unavailable {
         /// The status.
         status: u16,
-        /// When it wants to be asked again.
+        /// Wait that it names.
         again: Option<Duration>,
     },
-    /// Its answer is none.
-    #[error("the identity service's answer is not usable: {what}")]
+    /// Its response cannot be used.
+    #[error("the identity service's response cannot be used: {what}")]
     Malformed {
-        /// What is wrong with it; never its words.
+        /// What is wrong, never with words of the body.
         what: &'static str,
     },
-    /// It refuses what it was asked for.
-    #[error("the identity service refuses: {code}")]
+    /// It rejects the request.
+    #[error("the identity service rejects the request: {code}")]
     Refused {
         /// The OAuth error code.
         code: OAuthCode,
     },
-    /// What it takes to reach it is not usable here.
-    #[error("{what}")]
-    Setup {
-        /// What was attempted, with the setting behind it.
-        what: String,
-        /// Why it did not work.
-        #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
+    /// The client cannot be set up.
+    #[error(transparent)]
+    Setup(#[from] ClientSetupError),
 }
 
 impl Error {
-    /// What may be done about it.
+    /// Whether and when a retry can help.
     pub fn retry(&self) -> Retry {
         match self {
             Self::Unavailable { again: Some(again), .. } | Self::Resting { left: Some(again) } => {
@@ -245,76 +240,66 @@ impl From<StaysOpen> for Error {
     }
 }
 
-impl From<http::Setup> for Error {
-    fn from(setup: http::Setup) -> Self {
-        Self::Setup { what: setup.what, source: setup.source }
-    }
-}
-
 impl Identity {
-    /// The service of a provider's settings. Reads a file if `provider.ssl.ca.location` names one.
+    /// Creates a client from a provider's settings. Reads the file of certificates, if one is set.
     ///
     /// # Errors
-    /// The settings cannot be used here.
+    /// The settings cannot be used.
     pub fn new(provider: &Provider, clock: ProviderClock) -> Result<Self, Error> {
         Self::sharing(provider, clock, Arc::new(Circuit::new(ApiHost::Identity)))
     }
 
-    /// The same, which shares with others what is known about the host of `provider.auth.url`.
+    /// Like [`Identity::new`], with a circuit that others share.
     ///
     /// # Errors
     /// As [`Identity::new`].
     pub fn sharing(provider: &Provider, clock: ProviderClock, circuit: Arc<Circuit>) -> Result<Self, Error> {
         let hosts = provider.transport.hosts.clone();
-        hosts.check(&provider.auth_url).map_err(|source| Error::Setup {
-            what: "use provider.auth.url".into(),
-            source: Box::new(source),
-        })?;
+        hosts.check(&provider.auth_url).map_err(ClientSetupError::wrap("cannot use provider.auth.url"))?;
         let root = format!("{}/auth/core", provider.auth_url.as_str().trim_end_matches('/'));
-        let address = |source: oauth2::url::ParseError| Error::Setup {
-            what: "make the identity service's addresses out of provider.auth.url".into(),
-            source: Box::new(source),
-        };
+        let address =
+            || ClientSetupError::wrap("cannot make the identity service's addresses from provider.auth.url");
         let client = oauth2::Client::new(ClientId::new(provider.oauth.client_id.clone()))
             .set_client_secret(ClientSecret::new(provider.oauth.client_secret.reveal().to_owned()))
             .set_auth_type(AuthType::RequestBody)
-            .set_auth_uri(AuthUrl::new(format!("{root}/connect/authorize")).map_err(address)?)
-            .set_token_uri(TokenUrl::new(format!("{root}/connect/token")).map_err(address)?);
-        let wire = Wire::new(&provider.transport, provider.auth_url.origin(), clock, circuit)?;
+            .set_auth_uri(AuthUrl::new(format!("{root}/connect/authorize")).map_err(address())?)
+            .set_token_uri(TokenUrl::new(format!("{root}/connect/token")).map_err(address())?);
+        let clients = HttpClients::new(&provider.transport, provider.auth_url.origin(), clock, circuit)?;
         let (address, limit) = (provider.auth_url.clone(), provider.transport.request);
-        Ok(Self(Arc::new(Inner { client, wire, root, address, hosts, limit })))
+        Ok(Self(Arc::new(Inner { client, clients, root, address, hosts, limit })))
     }
 
-    /// The address at which a person logs in.
+    /// The URL at which a person logs in.
     ///
     /// # Errors
-    /// The redirect address is none.
-    pub fn authorize(&self, ask: Ask<'_>) -> Result<Url, Error> {
-        let state = ask.state.to_owned();
+    /// The redirect URI is not a URL.
+    pub fn authorize(&self, params: AuthorizeRequest<'_>) -> Result<Url, Error> {
+        let state = params.state.to_owned();
         let mut request = self
             .0
             .client
             .authorize_url(|| CsrfToken::new(state))
-            .set_redirect_uri(Cow::Owned(redirect_url(ask.redirect)?))
-            .add_scopes(ask.scopes.iter().cloned().map(Scope::new))
-            .add_extra_param("nonce", ask.nonce.to_owned());
-        if let Some(challenge) = ask.challenge {
+            .set_redirect_uri(Cow::Owned(redirect_url(params.redirect)?))
+            .add_scopes(params.scopes.iter().cloned().map(Scope::new))
+            .add_extra_param("nonce", params.nonce.to_owned());
+        if let Some(challenge) = params.challenge {
             request = request.set_pkce_challenge(challenge);
         }
         Ok(request.url().0)
     }
 
-    /// Tokens for a code. `redirect` is to the letter the one that the code came to.
+    /// Exchanges a code for tokens. `redirect` must be exactly the URI that the code was sent to.
     ///
     /// # Errors
-    /// There are none. After [`Error::Refused`] the code is worth nothing; after others it may be.
+    /// There are no tokens. After [`Error::Refused`] the code is worthless; after another error it may be.
     pub async fn redeem(
         &self,
         code: &Secret,
         redirect: &str,
         verifier: Option<&Secret>,
     ) -> Result<Granted, Error> {
-        let once = Once::new(&self.0.wire, Arc::new(|| true), Instant::now() + self.0.limit);
+        let token_request =
+            TokenRequest::new(&self.0.clients, Arc::new(|| true), Instant::now() + self.0.limit);
         let mut request = self
             .0
             .client
@@ -323,103 +308,95 @@ impl Identity {
         if let Some(verifier) = verifier {
             request = request.set_pkce_verifier(PkceCodeVerifier::new(verifier.reveal().to_owned()));
         }
-        let pass = self.0.wire.circuit.pass(Instant::now() + PATIENCE).await?;
-        let outcome = self.judge(&once, request.request_async(&once).await);
-        tell(pass, outcome.error());
+        let pass = self.0.clients.circuit.pass(Instant::now() + MAX_CIRCUIT_WAIT).await?;
+        let outcome = self.judge(&token_request, request.request_async(&token_request).await);
+        report_to_circuit(pass, outcome.error());
         match outcome {
-            Outcome::Granted(granted) => Ok(granted),
-            Outcome::Refused(code) => Err(Error::Refused { code }),
-            Outcome::NotSent(error) | Outcome::Unknown(error) => Err(error),
+            RefreshOutcome::Granted(granted) => Ok(granted),
+            RefreshOutcome::Refused(code) => Err(Error::Refused { code }),
+            RefreshOutcome::NotSent(error) | RefreshOutcome::Unknown(error) => Err(error),
         }
     }
 
-    /// Waits until a refresh token may be presented to a service that has failed; not long.
+    /// Waits shortly until a refresh token may be presented to a service that has failed.
     ///
     /// # Errors
-    /// It is left alone for longer.
+    /// The service rests for longer.
     pub async fn ready(&self) -> Result<(), Error> {
-        Ok(self.0.wire.circuit.ready_last(Instant::now() + PATIENCE).await?)
+        Ok(self.0.clients.circuit.ready_last(Instant::now() + MAX_CIRCUIT_WAIT).await?)
     }
 
-    /// Presents a refresh token, once, if `gate` lets it; listens until `end`. Whoever drops the future before it is done
-    /// does not know what became of the token.
-    pub async fn refresh(&self, token: &Secret, gate: Gate, end: Instant) -> Outcome {
-        let pass = match self.0.wire.circuit.enter_last() {
+    /// Presents a refresh token once, if `gate` allows it, and waits for the response until `end`. If the future is dropped
+    /// before it is done, the outcome is unknown.
+    pub async fn refresh(&self, token: &Secret, gate: Gate, end: Instant) -> RefreshOutcome {
+        let pass = match self.0.clients.circuit.enter_last() {
             Ok(pass) => pass,
-            Err(stays_open) => return Outcome::NotSent(stays_open.into()),
+            Err(stays_open) => return RefreshOutcome::NotSent(stays_open.into()),
         };
-        let once = Once::new(&self.0.wire, gate, end);
+        let token_request = TokenRequest::new(&self.0.clients, gate, end);
         let token = RefreshToken::new(token.reveal().to_owned());
-        let answer = self.0.client.exchange_refresh_token(&token).request_async(&once).await;
-        let outcome = self.judge(&once, answer);
-        tell(pass, outcome.error());
+        let answer = self.0.client.exchange_refresh_token(&token).request_async(&token_request).await;
+        let outcome = self.judge(&token_request, answer);
+        report_to_circuit(pass, outcome.error());
         outcome
     }
 
     /// The body of a public document, at most `limit` bytes.
     pub(super) async fn fetch(&self, address: &Url, limit: usize) -> Result<Bytes, Error> {
-        self.0.wire.get(address, limit).await
-    }
-
-    /// `provider.auth.url`.
-    pub(super) fn address(&self) -> &Url {
-        &self.0.address
-    }
-
-    /// Which hosts may be reached.
-    pub(super) fn hosts(&self) -> &HostPolicy {
-        &self.0.hosts
-    }
-
-    /// Where the service's paths begin, which is also one of the names it may go by as an issuer.
-    pub(super) fn root(&self) -> &str {
-        &self.0.root
+        self.0.clients.get(address, limit).await
     }
 
     /// The provider's clock.
     pub fn clock(&self) -> &ProviderClock {
-        &self.0.wire.clock
+        &self.0.clients.clock
     }
 
-    fn judge(&self, once: &Once<'_>, answer: Result<Answer, RequestTokenError<Failure, Refusal>>) -> Outcome {
-        let malformed = |what| Failure { error: Error::Malformed { what }, acted: Acted::Maybe };
+    fn judge(
+        &self,
+        token_request: &TokenRequest<'_>,
+        answer: Result<TokenBody, RequestTokenError<Failure, OAuthErrorBody>>,
+    ) -> RefreshOutcome {
+        let malformed = |what| Failure { error: Error::Malformed { what }, may_have_acted: true };
         let failure = match answer {
             Ok(answer) => match answer.granted(self.clock().now_ms()) {
                 Some(granted) => {
-                    once.ended(None);
-                    return Outcome::Granted(granted);
+                    token_request.ended(None);
+                    return RefreshOutcome::Granted(granted);
                 }
                 None => malformed("the access token is empty"),
             },
             Err(RequestTokenError::Request(failure)) => failure,
             Err(RequestTokenError::ServerResponse(refusal)) => {
-                match (refusal.error.as_str(), once.status()) {
-                    ("temporarily_unavailable", _) => once.unanswered(Acted::No),
-                    ("server_error", _) => once.unanswered(Acted::Maybe),
+                match (refusal.error.as_str(), token_request.status()) {
+                    ("temporarily_unavailable", _) => token_request.unanswered(false),
+                    ("server_error", _) => token_request.unanswered(true),
                     (code, Some(status)) if is_refusal(code, status) => {
-                        once.ended(None);
-                        return Outcome::Refused(OAuthCode::read(code));
+                        token_request.ended(None);
+                        return RefreshOutcome::Refused(OAuthCode::read(code));
                     }
-                    // Somebody between us and the service.
-                    (_, status) => once.unanswered(unread_by_service(status)),
+                    // Something between us and the service.
+                    (_, status) => token_request.unanswered(unread_by_service(status)),
                 }
             }
-            // Both may hold the provider's words, a token among them: they are dropped as they are.
-            Err(RequestTokenError::Parse(..) | RequestTokenError::Other(_)) => match once.status() {
+            // Both may hold words of the provider, even a token: dropped unread.
+            Err(RequestTokenError::Parse(..) | RequestTokenError::Other(_)) => match token_request.status() {
                 Some(200) => malformed("it is not JSON with an access_token"),
-                status @ Some(_) => once.unanswered(unread_by_service(status)),
-                None => Failure { error: Error::Malformed { what: "no request was made" }, acted: Acted::No },
+                status @ Some(_) => token_request.unanswered(unread_by_service(status)),
+                None => {
+                    Failure { error: Error::Malformed { what: "no request was made" }, may_have_acted: false }
+                }
             },
         };
-        once.ended(Some(&failure.error));
-        match failure.acted {
-            Acted::No => Outcome::NotSent(failure.error),
-            Acted::Maybe => Outcome::Unknown(failure.error),
+        token_request.ended(Some(&failure.error));
+        if failure.may_have_acted {
+            RefreshOutcome::Unknown(failure.error)
+        } else {
+            RefreshOutcome::NotSent(failure.error)
         }
     }
 }
 
-/// Whether an answer is the word of an identity service about what it was asked for. Proxies have an `error` too.
+/// Whether an error code is the identity service's own. Proxies send `error` members too.
 fn is_refusal(code: &str, status: u16) -> bool {
     const STANDARD: [&str; 6] = [
         "invalid_request",
@@ -432,38 +409,33 @@ fn is_refusal(code: &str, status: u16) -> bool {
     matches!(status, 400 | 401) || status == 403 && STANDARD.contains(&code)
 }
 
-/// Whether somebody who answers with this status may have passed the form on before.
-fn unread_by_service(status: Option<u16>) -> Acted {
-    match status {
-        // Whoever answers so has not looked at the form, let alone at the token in it.
-        Some(404 | 405 | 407 | 411 | 413 | 414 | 415 | 421 | 431) => Acted::No,
-        _ => Acted::Maybe,
-    }
+/// Whether the form may have reached the service before this status was sent.
+fn unread_by_service(status: Option<u16>) -> bool {
+    // These statuses are sent without reading the form.
+    !matches!(status, Some(404 | 405 | 407 | 411 | 413 | 414 | 415 | 421 | 431))
 }
 
 fn redirect_url(redirect: &str) -> Result<RedirectUrl, Error> {
-    RedirectUrl::new(redirect.to_owned()).map_err(|source| Error::Setup {
-        what: "use oauth.redirect.uri as an address".into(),
-        source: Box::new(source),
-    })
+    Ok(RedirectUrl::new(redirect.to_owned())
+        .map_err(ClientSetupError::wrap("oauth.redirect.uri is not a URL"))?)
 }
 
-/// What the end of a request says about the host.
-fn tell(pass: Pass<'_>, failure: Option<&Error>) {
+/// Reports the end of a request to the circuit.
+fn report_to_circuit(pass: Pass<'_>, failure: Option<&Error>) {
     match failure {
         None | Some(Error::Malformed { .. } | Error::Refused { .. }) => pass.alive(),
         Some(Error::Unavailable { status, .. }) if *status < 500 => pass.alive(),
         Some(Error::Unreachable(_) | Error::Silent | Error::Unavailable { status: 502..=504, .. }) => {
             pass.failing();
         }
-        // Nothing: the time may have been too short, and other statuses may be about what was asked.
+        // No report: the time may have been too short, or the status may be about the request.
         Some(Error::Late | Error::Resting { .. } | Error::Unavailable { .. } | Error::Setup { .. }) => {
             drop(pass)
         }
     }
 }
 
-/// A request to the identity service has ended.
+/// Counts the end of a request.
 fn count(outcome: metrics::ApiOutcome, elapsed: Duration) {
     metrics::api_request_ended(ApiArea::Identity, outcome, elapsed);
 }

@@ -17,22 +17,22 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_secs(30)
 }
 
-async fn refresh(identity: &Identity) -> Outcome {
+async fn refresh(identity: &Identity) -> RefreshOutcome {
     identity.refresh(&Secret::new("old+refresh"), open(), soon()).await
 }
 
 /// An outcome in a word.
-fn word(outcome: &Outcome) -> String {
+fn word(outcome: &RefreshOutcome) -> String {
     match outcome {
-        Outcome::Granted(_) => "granted".into(),
-        Outcome::Refused(code) => format!("refused {code}"),
-        Outcome::NotSent(_) => "not sent".into(),
-        Outcome::Unknown(_) => "unknown".into(),
+        RefreshOutcome::Granted(_) => "granted".into(),
+        RefreshOutcome::Refused(code) => format!("refused {code}"),
+        RefreshOutcome::NotSent(_) => "not sent".into(),
+        RefreshOutcome::Unknown(_) => "unknown".into(),
     }
 }
 
 #[tokio::test]
-async fn the_answer_decides_whether_the_provider_may_have_acted() {
+async fn the_response_decides_whether_the_provider_may_have_acted() {
     let stub = Stub::start().await;
     let identity = identity(&stub);
     let long = format!(r#"{{"access_token":"{}"}}"#, "a".repeat(300 * 1024));
@@ -89,20 +89,20 @@ async fn the_answer_decides_whether_the_provider_may_have_acted() {
 }
 
 #[tokio::test]
-async fn a_refresh_says_what_the_provider_wants_to_hear_and_no_more() {
+async fn a_refresh_sends_exactly_the_documented_form() {
     let stub = Stub::start().await;
     stub.on(TOKEN, Act::json(200, GOOD));
 
     let outcome = refresh(&identity(&stub)).await;
 
-    let Outcome::Granted(granted) = outcome else { panic!("{outcome:?}") };
+    let RefreshOutcome::Granted(granted) = outcome else { panic!("{outcome:?}") };
     assert_eq!(granted.access.reveal(), "new-access");
     assert_eq!(granted.refresh.unwrap().reveal(), "new-refresh");
     let [(head, body)] = &stub.seen(TOKEN)[..] else { panic!("{:?}", stub.seen(TOKEN)) };
     assert!(head.starts_with("POST /auth/core/connect/token HTTP/1.1\r\n"), "{head}");
     let head = head.to_lowercase();
     assert!(head.contains("content-type: application/x-www-form-urlencoded"), "{head}");
-    // Some services know no other way to tell how long a form is.
+    // Some services require a content length.
     assert!(head.contains(&format!("content-length: {}", body.len())), "{head}");
     assert!(!head.contains("authorization"), "{head}");
     let mut fields: Vec<_> = url::form_urlencoded::parse(body.as_bytes()).collect();
@@ -132,14 +132,14 @@ async fn a_token_is_not_presented_once_the_gate_is_closed() {
 
     let outcome = identity.refresh(&Secret::new("old-refresh"), gate, soon()).await;
 
-    assert!(matches!(outcome, Outcome::NotSent(Error::Late)), "{outcome:?}");
+    assert!(matches!(outcome, RefreshOutcome::NotSent(Error::Late)), "{outcome:?}");
     assert_eq!(asked.load(Ordering::SeqCst), 1);
     assert!(stub.seen(TOKEN).is_empty(), "{:?}", stub.seen(TOKEN));
 }
 
 #[tokio::test]
-async fn the_gate_is_asked_only_when_the_connection_stands() {
-    // A listener that nobody serves: connections stand, so a TLS handshake never ends.
+async fn the_gate_is_called_only_once_connected() {
+    // A listener without a server: it accepts connections, but the TLS handshake never ends.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = Url::parse(&format!("https://{}", listener.local_addr().unwrap())).unwrap();
     let identity = Identity::new(&provider(&url), ProviderClock::new(Duration::ZERO)).unwrap();
@@ -148,21 +148,21 @@ async fn the_gate_is_asked_only_when_the_connection_stands() {
     let end = Instant::now() + Duration::from_millis(200);
     let outcome = identity.refresh(&Secret::new("old-refresh"), gate, end).await;
 
-    assert!(matches!(outcome, Outcome::NotSent(Error::Silent)), "{outcome:?}");
+    assert!(matches!(outcome, RefreshOutcome::NotSent(Error::Silent)), "{outcome:?}");
 }
 
 #[tokio::test]
-async fn a_service_that_is_not_there_was_not_asked() {
+async fn an_unreachable_service_has_not_acted() {
     let url = Url::parse("http://127.0.0.1:1").unwrap();
     let identity = Identity::new(&provider(&url), ProviderClock::new(Duration::ZERO)).unwrap();
 
     let outcome = refresh(&identity).await;
 
-    assert!(matches!(outcome, Outcome::NotSent(Error::Unreachable(_))), "{outcome:?}");
+    assert!(matches!(outcome, RefreshOutcome::NotSent(Error::Unreachable(_))), "{outcome:?}");
 }
 
 #[tokio::test]
-async fn a_service_that_does_not_answer_until_the_end_may_have_acted() {
+async fn a_service_that_never_answers_may_have_acted() {
     let stub = Stub::start().await;
     stub.on(TOKEN, Act::Hang);
     let identity = identity(&stub);
@@ -171,7 +171,7 @@ async fn a_service_that_does_not_answer_until_the_end_may_have_acted() {
     let end = Instant::now() + Duration::from_secs(8);
     let (outcome, ()) = tokio::join!(identity.refresh(&token, open(), end), stub.asked(TOKEN));
 
-    assert!(matches!(outcome, Outcome::Unknown(Error::Silent)), "{outcome:?}");
+    assert!(matches!(outcome, RefreshOutcome::Unknown(Error::Silent)), "{outcome:?}");
     assert_eq!(stub.seen(TOKEN).len(), 1);
 }
 
@@ -182,25 +182,25 @@ async fn a_named_wait_comes_with_the_verdict() {
 
     let outcome = refresh(&identity(&stub)).await;
 
-    let Outcome::NotSent(error) = outcome else { panic!("{outcome:?}") };
+    let RefreshOutcome::NotSent(error) = outcome else { panic!("{outcome:?}") };
     assert_eq!(error.retry(), Retry::After(Duration::from_secs(17)));
 }
 
 #[tokio::test]
-async fn a_token_ends_by_the_clock_of_the_answer_it_came_with() {
+async fn expires_in_counts_from_the_date_of_its_response() {
     let stub = Stub::start().await;
     let date = "content-type: application/json\r\ndate: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
     stub.on(TOKEN, Act::with_headers(200, date, GOOD));
 
     let outcome = refresh(&identity(&stub)).await;
 
-    let Outcome::Granted(granted) = outcome else { panic!("{outcome:?}") };
+    let RefreshOutcome::Granted(granted) = outcome else { panic!("{outcome:?}") };
     let late = granted.access_expires_ms.unwrap() - (784_111_777_000 + 60_000);
     assert!((0..30_000).contains(&late), "{late}");
 }
 
 #[tokio::test]
-async fn no_error_tells_what_the_provider_said() {
+async fn no_error_contains_words_of_the_provider() {
     let stub = Stub::start().await;
     let identity = identity(&stub);
 
@@ -210,15 +210,17 @@ async fn no_error_tells_what_the_provider_said() {
 
             let outcome = refresh(&identity).await;
 
-            let (Outcome::Unknown(error) | Outcome::NotSent(error)) = outcome else { panic!("{outcome:?}") };
-            let told = format!("{error:?} {error} {}", base::retry::Chain(&error));
-            assert!(!told.contains("s3cret") && !told.contains("old+refresh"), "{told}");
+            let (RefreshOutcome::Unknown(error) | RefreshOutcome::NotSent(error)) = outcome else {
+                panic!("{outcome:?}")
+            };
+            let shown = format!("{error:?} {error} {}", base::retry::Chain(&error));
+            assert!(!shown.contains("s3cret") && !shown.contains("old+refresh"), "{shown}");
         }
     }
 }
 
 #[tokio::test]
-async fn an_exchange_shows_code_redirect_and_verifier() {
+async fn an_exchange_sends_code_redirect_and_verifier() {
     let stub = Stub::start().await;
     stub.on(TOKEN, Act::json(200, GOOD));
     let redirect = "http://localhost:8400/Callback";

@@ -17,7 +17,7 @@ fn keys(stub: &Stub) -> Keys {
 }
 
 /// Whether one of these keys is the signer's.
-fn has(keys: &[Key], signer: &Signer) -> bool {
+fn has(keys: &[VerifyingKey], signer: &Signer) -> bool {
     let token = signer.sign(&json!({}));
     let (signed, signature) = token.rsplit_once('.').unwrap();
     let signature = URL_SAFE_NO_PAD.decode(signature).unwrap();
@@ -36,7 +36,7 @@ fn from_file(content: &str) -> Result<Keys, Error> {
 }
 
 #[tokio::test]
-async fn however_many_ask_the_keys_are_fetched_once() {
+async fn concurrent_callers_fetch_the_keys_once() {
     let stub = Stub::start().await;
     stub.publish(&[FIRST.published()]);
     let keys = keys(&stub);
@@ -50,7 +50,7 @@ async fn however_many_ask_the_keys_are_fetched_once() {
 }
 
 #[tokio::test]
-async fn a_new_key_is_noticed_but_a_made_up_one_fetches_once_a_minute_at_most() {
+async fn an_unknown_key_causes_one_fetch_per_minute() {
     let stub = Stub::start().await;
     stub.publish(&[FIRST.published()]);
     let keys = keys(&stub);
@@ -67,25 +67,25 @@ async fn a_new_key_is_noticed_but_a_made_up_one_fetches_once_a_minute_at_most() 
             assert!(matches!(&made_up, Err(Error::Unknown { kid }) if kid == "made up"), "{made_up:?}");
         }
         assert_eq!(stub.seen(KEY_SET).len(), minute);
-        assert!(keys.turn.lock().await.not_before.unwrap() > Instant::now() + AGAIN / 2);
+        assert!(keys.fetch_state.lock().await.not_before.unwrap() > Instant::now() + REFETCH_INTERVAL / 2);
         let_fetch(&keys).await;
     }
 }
 
-/// As if the time in which nothing is fetched again were over.
+/// As if the refetch interval were over.
 async fn let_fetch(keys: &Keys) {
-    keys.turn.lock().await.not_before = None;
+    keys.fetch_state.lock().await.not_before = None;
 }
 
 /// As if a day had passed.
 async fn outdate(keys: &Keys) {
     let former = keys.published();
-    keys.publish(Published { keys: former.keys.clone(), issuer: former.issuer.clone(), fetched: None });
+    keys.publish(KeySet { keys: former.keys.clone(), issuer: former.issuer.clone(), fetched: None });
     let_fetch(keys).await;
 }
 
 #[tokio::test]
-async fn a_service_that_is_away_costs_no_key_that_was_there() {
+async fn known_keys_survive_an_outage_of_the_service() {
     let stub = Stub::start().await;
     stub.publish(&[FIRST.published()]);
     let keys = keys(&stub);
@@ -111,13 +111,13 @@ async fn a_service_that_is_away_costs_no_key_that_was_there() {
         assert_eq!(stub.seen(KEY_SET).len(), before + 1, "{act:?}");
     }
     stub.publish(&[FIRST.published()]);
-    assert!(keys.turn.lock().await.not_before.unwrap() <= Instant::now() + AGAIN_AFTER_FAILURE);
+    assert!(keys.fetch_state.lock().await.not_before.unwrap() <= Instant::now() + RETRY_INTERVAL);
     let_fetch(&keys).await;
     assert!(matches!(keys.find(Some("other"), None).await, Err(Error::Unknown { .. })));
 }
 
 #[tokio::test]
-async fn keys_that_cannot_be_used_are_skipped() {
+async fn unusable_keys_are_skipped() {
     let good = FIRST.published();
     let with = |name: &str, value: Value| {
         let mut key = good.clone();
@@ -148,7 +148,7 @@ async fn keys_that_cannot_be_used_are_skipped() {
 }
 
 #[tokio::test]
-async fn key_set_may_pad_numbers_and_begin_them_with_zeros() {
+async fn a_key_set_may_pad_numbers_and_have_leading_zeros() {
     let mut key = FIRST.published();
     let modulus = URL_SAFE_NO_PAD.decode(key["n"].as_str().unwrap()).unwrap();
     key["n"] = json!(URL_SAFE.encode([&[0][..], &modulus].concat()));
@@ -198,7 +198,7 @@ async fn a_file_holds_keys_certificates_or_a_set() {
         let keys = from_file(content).unwrap();
         assert_eq!(keys.find(None, None).await.unwrap().len(), count, "{content}");
     }
-    // Names of a set are used; a bare key has none, and the signature tells.
+    // Named keys of a set are selected by name; bare keys by the signature.
     assert!(found(&from_file(&set).unwrap(), &SECOND).await);
     assert!(found(&from_file(&both).unwrap(), &SECOND).await);
     assert!(matches!(from_file(&set).unwrap().find(Some("x"), None).await, Err(Error::Unknown { .. })));
@@ -207,7 +207,7 @@ async fn a_file_holds_keys_certificates_or_a_set() {
 }
 
 #[test]
-fn a_file_without_a_usable_key_is_told_with_its_setting() {
+fn a_file_without_usable_keys_names_its_setting() {
     let elliptic = rcgen::KeyPair::generate().unwrap();
     let (private, public) = (elliptic.serialize_pem(), elliptic.public_key_pem());
 
@@ -219,7 +219,7 @@ fn a_file_without_a_usable_key_is_told_with_its_setting() {
 }
 
 #[tokio::test]
-async fn a_file_is_read_again_for_a_key_that_it_lacks_and_a_broken_one_changes_nothing() {
+async fn a_file_is_reread_for_a_missing_key_and_a_bad_one_is_ignored() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("keys");
     let set = |signer: &Signer| json!({ "keys": [signer.published()] }).to_string();
@@ -229,10 +229,10 @@ async fn a_file_is_read_again_for_a_key_that_it_lacks_and_a_broken_one_changes_n
     fs::write(&path, "{").unwrap();
 
     assert!(!found(&keys, &SECOND).await);
-    assert!(found(&keys, &FIRST).await, "the former keys stay");
+    assert!(found(&keys, &FIRST).await, "the old keys stay");
     fs::write(&path, set(&SECOND)).unwrap();
     assert!(!found(&keys, &SECOND).await, "it was looked at a moment ago");
     // A minute passes.
-    keys.turn.lock().await.not_before = None;
+    keys.fetch_state.lock().await.not_before = None;
     assert!(found(&keys, &SECOND).await);
 }

@@ -1,14 +1,14 @@
-//! A login from its address to its tokens, without a socket or a terminal: whoever has those brings the query back.
+//! A login, from the authorization URL to checked tokens. The caller brings the browser or terminal, and the callback's query.
 //!
 //! ```text
-//! begin ──▶ address ──▶ (a person, a browser) ──▶ accept: the query of the callback ──▶ finish: exchange and checks
+//! begin ──▶ URL ──▶ (person and browser) ──▶ accept: the callback's query ──▶ finish: code exchange and checks
 //! ```
 //!
-//! - State, nonce and verifier are drawn anew for each login and compared in constant time.
-//! - A callback whose state is not ours ends the login, whatever else it says.
-//! - No tokens leave [`Login::finish`] unchecked: the access token, and the identity token with the nonce in it.
+//! - State, nonce and verifier are random for each login, and compared in constant time.
+//! - A callback with another state ends the login, whatever else it says.
+//! - [`PendingLogin::finish`] returns only verified tokens: the access token, and the identity token with the login's nonce.
 //!
-//! On failure nothing is kept; the person begins again. A code is redeemed once at most.
+//! On failure: nothing is kept, and the person starts again. A code is redeemed at most once.
 
 use std::fmt;
 
@@ -19,26 +19,26 @@ use base::{random, secret::Secret};
 
 use super::{
     Area,
-    check::{self, Check, Company},
+    check::{self, LoginContext, TokenVerifier},
     http::ProviderClock,
-    identity::{self, Ask, Granted, Identity, OAuthCode},
+    identity::{self, AuthorizeRequest, Granted, Identity, OAuthCode},
     keys,
-    token::{Claims, Rule, same, shown},
+    token::{Claims, TokenRule, same, shown},
 };
 use crate::Provider;
 
-/// The redirect address that stands for none: the provider shows the code, and the person copies it.
+/// The redirect URI for logins without a redirect: the provider shows the code, and the person copies it.
 pub const OUT_OF_BAND: &str = "urn:ietf:wg:oauth:2.0:oob";
 
-/// The longest query or pasted text that is looked at.
-const LONGEST: usize = 64 * 1024;
-/// The longest code that is taken for one.
-const LONGEST_CODE: usize = 4 * 1024;
+/// Size limit of a query or pasted text.
+const MAX_QUERY_BYTES: usize = 64 * 1024;
+/// Size limit of a code.
+const MAX_CODE_BYTES: usize = 4 * 1024;
 
 /// A login that waits for its callback.
-pub struct Login {
+pub struct PendingLogin {
     identity: Identity,
-    check: Check,
+    check: TokenVerifier,
     redirect: String,
     area: Area,
     scopes: Vec<String>,
@@ -48,88 +48,88 @@ pub struct Login {
     address: Url,
 }
 
-/// What a callback brought.
+/// The result of a callback.
 #[derive(Debug)]
-pub struct Code {
+pub struct CallbackCode {
     code: Secret,
-    /// The document's table has one; the software behind the provider sends none. Checked where it is there.
+    /// The provider's document lists an identity token here, but its software sends none. Verified if it is there.
     identity: Option<Secret>,
 }
 
-/// A login that has succeeded.
+/// A successful login.
 #[derive(Debug)]
-pub struct Entered {
+pub struct CompletedLogin {
     /// The tokens.
     pub granted: Granted,
-    /// What the access token says.
+    /// Claims of the access token.
     pub claims: Claims,
-    /// What was granted.
+    /// Granted scopes.
     pub scopes: Vec<String>,
 }
 
-/// Why a callback is not taken.
+/// Why a callback is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallbackError {
-    /// It does not answer this login.
-    #[error("the answer does not belong to this login: its state differs")]
+    /// It belongs to another login.
+    #[error("the callback does not belong to this login: its state differs")]
     NotTrusted,
-    /// The provider did not let the person in.
-    #[error("the provider refuses the login: {code}{}", description.as_ref().map(|text| format!(" ({text})")).unwrap_or_default())]
+    /// The provider rejected the login.
+    #[error("the provider rejected the login: {code}{}", description.as_ref().map(|text| format!(" ({text})")).unwrap_or_default())]
     Refused {
-        /// The provider's word, cut and cleaned.
+        /// The OAuth error code, cut and cleaned.
         code: String,
-        /// What it adds for people, cut and cleaned.
+        /// The error description, cut and cleaned.
         description: Option<String>,
     },
-    /// It holds no code.
-    #[error("the answer is not usable: {0}")]
+    /// It has no usable code.
+    #[error("the callback cannot be used: {0}")]
     Malformed(&'static str),
 }
 
-/// Why a login does not succeed.
+/// Why a login failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The identity service, or the way there.
+    /// The identity service failed or was not reached.
     #[error(transparent)]
     Identity(#[from] identity::Error),
-    /// The keys of a file cannot be used.
+    /// The file of keys cannot be used.
     #[error(transparent)]
     Keys(#[from] keys::Error),
-    /// A token does not pass its check.
+    /// A token failed verification.
     #[error("the provider's {token} is not trusted")]
     Distrusted {
-        /// Which.
+        /// Which token.
         token: &'static str,
-        /// Why.
+        /// The cause.
         #[source]
         source: check::Error,
     },
-    /// Something is missing.
+    /// A token is missing.
     #[error("the provider gave no {what}: {} must have {scope}", area.scopes_key())]
     Incomplete {
-        /// What was logged in for.
+        /// Area of the login.
         area: Area,
-        /// What.
+        /// Which token.
         what: &'static str,
-        /// The scope that brings it.
+        /// The scope that grants it.
         scope: &'static str,
     },
-    /// The code was refused together with its PKCE verifier.
+    /// The code was rejected, and the request had a PKCE verifier.
     #[error(
-        "redeem the code: if the client is not set up for PKCE, set oauth.pkce=false in the connector's configuration and log in again"
+        "cannot redeem the code: if the client is not set up for PKCE, set oauth.pkce=false in the connector's configuration and log in again"
     )]
     Pkce(#[source] identity::Error),
-    /// The machine has no random numbers.
-    #[error("draw random numbers for the login")]
+    /// There are no random numbers.
+    #[error("cannot draw random numbers for the login")]
     Random,
 }
 
-impl Login {
-    /// A login for an area, which comes back to `redirect`, to the letter.
+impl PendingLogin {
+    /// Starts a login that returns to exactly this redirect URI.
     ///
     /// # Errors
-    /// The settings cannot be used here.
+    /// The settings cannot be used.
     pub fn begin(
         provider: &Provider,
         area: Area,
@@ -137,7 +137,7 @@ impl Login {
         clock: &ProviderClock,
     ) -> Result<Self, Error> {
         let identity = Identity::new(provider, clock.clone())?;
-        let check = Check::new(&identity, &provider.oauth)?;
+        let check = TokenVerifier::new(&identity, &provider.oauth)?;
         let scopes = area.scopes_of(&provider.oauth);
         let (state, nonce) = (guid()?, guid()?);
         let (challenge, verifier) = match provider.oauth.pkce {
@@ -147,8 +147,13 @@ impl Login {
                 (Some(challenge), Some(Secret::new(verifier.into_secret())))
             }
         };
-        let address =
-            identity.authorize(Ask { redirect, state: &state, nonce: &nonce, scopes: &scopes, challenge })?;
+        let address = identity.authorize(AuthorizeRequest {
+            redirect,
+            state: &state,
+            nonce: &nonce,
+            scopes: &scopes,
+            challenge,
+        })?;
         Ok(Self {
             identity,
             check,
@@ -162,7 +167,7 @@ impl Login {
         })
     }
 
-    /// Where the person logs in. It carries state and nonce: for the person's eyes and browser, not for logs.
+    /// The URL at which the person logs in. It contains state and nonce: do not log it.
     pub fn address(&self) -> &Url {
         &self.address
     }
@@ -170,9 +175,9 @@ impl Login {
     /// Takes the query of a callback, without its question mark.
     ///
     /// # Errors
-    /// It is not this login's, or holds no code. The login is over.
-    pub fn accept(&self, query: &str) -> Result<Code, CallbackError> {
-        if query.len() > LONGEST {
+    /// It belongs to another login, or has no code. The login has failed.
+    pub fn accept(&self, query: &str) -> Result<CallbackCode, CallbackError> {
+        if query.len() > MAX_QUERY_BYTES {
             return Err(CallbackError::Malformed("it is too long"));
         }
         let parameter = |name: &str| {
@@ -180,7 +185,7 @@ impl Login {
                 .filter(|(key, _)| key == name)
                 .map(|(_, value)| value.into_owned());
             let first = values.next();
-            // Which of two is meant, nobody can say.
+            // Ambiguous.
             if values.next().is_some() {
                 return Err(CallbackError::Malformed("a parameter is there twice"));
             }
@@ -195,37 +200,37 @@ impl Login {
             return Err(CallbackError::Refused { code: shown(&code), description });
         }
         let code = parameter("code")?.ok_or(CallbackError::Malformed("it has no code"))?;
-        Ok(Code { code: checked_code(&code)?, identity: parameter("id_token")?.map(Secret::from) })
+        Ok(CallbackCode { code: checked_code(&code)?, identity: parameter("id_token")?.map(Secret::from) })
     }
 
-    /// Takes what a person has pasted: the code that the provider shows, or the whole address that the browser came to.
-    /// Only the address has the state in it; a code alone is trusted for the hands that it came through.
+    /// Takes pasted text: the code that the provider shows, or the URL that the browser was redirected to. Only the URL contains
+    /// the state; a bare code is trusted because the person brought it.
     ///
     /// # Errors
-    /// It is not this login's, or no code.
-    pub fn accept_pasted(&self, text: &str) -> Result<Code, CallbackError> {
+    /// It belongs to another login, or is no code.
+    pub fn accept_pasted(&self, text: &str) -> Result<CallbackCode, CallbackError> {
         let text = text.trim();
-        if text.len() > LONGEST {
+        if text.len() > MAX_QUERY_BYTES {
             return Err(CallbackError::Malformed("it is too long"));
         }
         match text.split_once("://") {
             Some(_) => {
-                let address = Url::parse(text).map_err(|_| CallbackError::Malformed("it is no address"))?;
+                let address = Url::parse(text).map_err(|_| CallbackError::Malformed("it is not a URL"))?;
                 self.accept(address.query().unwrap_or_default())
             }
-            None => Ok(Code { code: checked_code(text)?, identity: None }),
+            None => Ok(CallbackCode { code: checked_code(text)?, identity: None }),
         }
     }
 
-    /// Redeems the code and checks what comes for it.
+    /// Exchanges the code for tokens and verifies them.
     ///
     /// # Errors
     /// There are no tokens, or they are not trusted. The code is used up.
-    pub async fn finish(self, code: Code) -> Result<Entered, Error> {
+    pub async fn finish(self, code: CallbackCode) -> Result<CompletedLogin, Error> {
         let nonce = &self.nonce;
         if let Some(token) = &code.identity {
-            let company = Company { nonce, access: None, code: Some(&code.code) };
-            self.check.identity(token, company).await.map_err(distrusted("identity token"))?;
+            let context = LoginContext { nonce, access: None, code: Some(&code.code) };
+            self.check.identity(token, context).await.map_err(distrusted("identity token"))?;
         }
         let redeemed = self.identity.redeem(&code.code, &self.redirect, self.verifier.as_ref()).await;
         let granted = redeemed.map_err(|error| match error {
@@ -237,14 +242,14 @@ impl Login {
         let claims = self.check.access(&granted.access).await.map_err(distrusted("access token"))?;
         match &granted.identity {
             Some(token) => {
-                let company = Company { nonce, access: Some(&granted.access), code: None };
+                let context = LoginContext { nonce, access: Some(&granted.access), code: None };
                 let person =
-                    self.check.identity(token, company).await.map_err(distrusted("identity token"))?;
+                    self.check.identity(token, context).await.map_err(distrusted("identity token"))?;
                 if person.subject != claims.subject {
-                    return Err(distrusted("identity token")(Rule::Companion("person").into()));
+                    return Err(distrusted("identity token")(TokenRule::Companion("person").into()));
                 }
             }
-            // Without it nothing ties the tokens to this login.
+            // The identity token ties the tokens to this login.
             None => {
                 return Err(Error::Incomplete { area: self.area, what: "identity token", scope: "openid" });
             }
@@ -258,13 +263,13 @@ impl Login {
         }
         let scopes = [&claims.scopes, &granted.scopes, &self.scopes];
         let scopes = scopes.into_iter().find(|scopes| !scopes.is_empty()).cloned().unwrap_or_default();
-        Ok(Entered { granted, claims, scopes })
+        Ok(CompletedLogin { granted, claims, scopes })
     }
 }
 
-impl fmt::Debug for Login {
+impl fmt::Debug for PendingLogin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Login")
+        f.debug_struct("PendingLogin")
             .field("redirect", &self.redirect)
             .field("scopes", &self.scopes)
             .field("pkce", &self.verifier.is_some())
@@ -278,8 +283,8 @@ fn distrusted(token: &'static str) -> impl FnOnce(check::Error) -> Error {
 
 fn checked_code(text: &str) -> Result<Secret, CallbackError> {
     let is_printed = |byte: u8| byte.is_ascii_graphic();
-    if text.is_empty() || text.len() > LONGEST_CODE || !text.bytes().all(is_printed) {
-        return Err(CallbackError::Malformed("it is no code"));
+    if text.is_empty() || text.len() > MAX_CODE_BYTES || !text.bytes().all(is_printed) {
+        return Err(CallbackError::Malformed("it is not a code"));
     }
     Ok(Secret::from(text))
 }

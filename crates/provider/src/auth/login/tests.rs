@@ -7,22 +7,22 @@ use super::*;
 use crate::auth::tests::stub::{Act, FIRST, ISSUER, SECOND, Stub, TOKEN};
 
 const REDIRECT: &str = "http://localhost:8400/callback";
-/// A moment at which the stub's clock stands, as its answers tell it.
+/// Time of the stub's clock, by the `Date` of its responses.
 const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
 const NOW: i64 = 784_111_777;
 
-fn begin(stub: &Stub, pkce: bool) -> Login {
+fn begin(stub: &Stub, pkce: bool) -> PendingLogin {
     let mut provider = stub.provider();
     provider.oauth.pkce = pkce;
     let clock = ProviderClock::new(Duration::from_secs(300));
-    Login::begin(&provider, Area::Accounting, REDIRECT, &clock).unwrap()
+    PendingLogin::begin(&provider, Area::Accounting, REDIRECT, &clock).unwrap()
 }
 
-fn asked(login: &Login) -> BTreeMap<String, String> {
+fn asked(login: &PendingLogin) -> BTreeMap<String, String> {
     login.address().query_pairs().into_owned().collect()
 }
 
-/// What the provider gives to a login with this nonce.
+/// Tokens for a login with this nonce.
 fn tokens(nonce: &str) -> (Value, Value) {
     let times = json!({ "iss": ISSUER, "exp": NOW + 300, "nbf": NOW, "sub": "somebody" });
     let with = |more: Value| {
@@ -41,8 +41,8 @@ fn say(stub: &Stub, answer: &Value) {
     stub.on(TOKEN, Act::with_headers(200, &headers, &answer.to_string()));
 }
 
-/// Logs in at a stub that answers as `bend` makes it.
-async fn enter(bend: impl FnOnce(&mut Value, &mut Value, &mut Value)) -> Result<Entered, Error> {
+/// Logs in at a stub whose responses `bend` changes.
+async fn enter(bend: impl FnOnce(&mut Value, &mut Value, &mut Value)) -> Result<CompletedLogin, Error> {
     let stub = Stub::start().await;
     stub.publish(&[FIRST.published()]);
     let login = begin(&stub, false);
@@ -62,7 +62,7 @@ async fn enter(bend: impl FnOnce(&mut Value, &mut Value, &mut Value)) -> Result<
 }
 
 #[tokio::test]
-async fn an_address_asks_for_a_code_with_everything_fresh() {
+async fn an_authorization_url_has_fresh_state_and_nonce() {
     let stub = Stub::start().await;
 
     let (first, second) = (begin(&stub, false), begin(&stub, false));
@@ -89,7 +89,7 @@ async fn an_address_asks_for_a_code_with_everything_fresh() {
 }
 
 #[tokio::test]
-async fn pkce_shows_a_challenge_first_and_its_verifier_later() {
+async fn pkce_sends_a_challenge_and_later_its_verifier() {
     let stub = Stub::start().await;
     stub.publish(&[FIRST.published()]);
     let login = begin(&stub, true);
@@ -128,12 +128,12 @@ async fn a_code_refused_with_pkce_says_how_to_turn_it_off() {
 }
 
 #[tokio::test]
-async fn a_callback_is_taken_only_with_the_state_of_this_login() {
+async fn a_callback_needs_the_state_of_its_login() {
     let stub = Stub::start().await;
     let login = begin(&stub, false);
     let state = asked(&login)["state"].clone();
     let upper = state.to_uppercase();
-    let long = "x".repeat(LONGEST);
+    let long = "x".repeat(MAX_QUERY_BYTES);
 
     for (query, expected) in [
         (format!("code=c&state={state}"), "taken"),
@@ -167,7 +167,7 @@ async fn a_callback_is_taken_only_with_the_state_of_this_login() {
 }
 
 #[tokio::test]
-async fn a_person_may_paste_the_code_or_the_whole_address() {
+async fn a_pasted_code_or_callback_url_is_accepted() {
     let stub = Stub::start().await;
     let login = begin(&stub, false);
     let state = asked(&login)["state"].clone();
@@ -187,7 +187,7 @@ async fn a_person_may_paste_the_code_or_the_whole_address() {
 }
 
 #[tokio::test]
-async fn a_login_ends_with_tokens_that_are_checked() {
+async fn a_login_returns_verified_tokens() {
     let entered = enter(|_, _, _| {}).await.unwrap();
 
     assert_eq!(entered.granted.refresh.unwrap().reveal(), "r");
@@ -196,7 +196,7 @@ async fn a_login_ends_with_tokens_that_are_checked() {
 }
 
 #[tokio::test]
-async fn tokens_of_another_login_client_person_or_key_are_not_taken() {
+async fn tokens_of_another_login_client_person_or_key_are_rejected() {
     for (name, entered) in [
         ("nonce", enter(|_, identity, _| identity["nonce"] = "other".into()).await),
         ("no nonce", enter(|_, identity, _| identity["nonce"] = Value::Null).await),
@@ -218,7 +218,7 @@ async fn tokens_of_another_login_client_person_or_key_are_not_taken() {
 }
 
 #[tokio::test]
-async fn tokens_that_would_not_last_or_not_tell_who_came_are_not_taken() {
+async fn a_login_needs_a_refresh_token_and_an_identity_token() {
     for (scope, entered) in [
         ("openid", enter(|_, _, answer| answer["id_token"] = "".into()).await),
         ("offline_access", enter(|_, _, answer| answer["refresh_token"] = Value::Null).await),
@@ -230,7 +230,7 @@ async fn tokens_that_would_not_last_or_not_tell_who_came_are_not_taken() {
 }
 
 #[tokio::test]
-async fn an_identity_token_in_the_callback_is_checked_before_the_code_is_used() {
+async fn a_bad_identity_token_in_the_callback_stops_the_exchange() {
     let stub = Stub::start().await;
     stub.publish(&[FIRST.published()]);
     let login = begin(&stub, false);

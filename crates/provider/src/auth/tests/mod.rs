@@ -1,3 +1,3 @@
-//! What the tests of this module and of those below it share.
+//! Helpers of all tests below `auth`.
 
 pub(super) mod stub;

@@ -1,4 +1,4 @@
-//! An identity service that says what a test tells it to, byte by byte, and keys to sign with.
+//! An identity service whose responses tests define byte by byte, and keys to sign with.
 
 use std::{
     collections::BTreeMap,
@@ -29,38 +29,38 @@ use base::secret::Secret;
 
 use crate::{HostPolicy, OAuth, Provider, Transport};
 
-/// Where tokens are.
+/// Path of the token endpoint.
 pub(in crate::auth) const TOKEN: &str = "/auth/core/connect/token";
-/// Where the service tells about itself.
+/// Path of the discovery document.
 pub(in crate::auth) const DISCOVERY: &str = "/auth/core/.well-known/openid-configuration";
-/// Where [`Stub::publish`] puts its keys.
+/// Path of the keys that [`Stub::publish`] publishes.
 pub(in crate::auth) const KEY_SET: &str = "/keys";
-/// Who issues tokens, by what [`Stub::publish`] says.
+/// Issuer that [`Stub::publish`] publishes.
 pub(in crate::auth) const ISSUER: &str = "https://cloud.example";
 
-/// What happens to a request.
+/// Response to a request.
 #[derive(Debug, Clone)]
 pub(in crate::auth) enum Act {
-    /// These bytes, then the end.
+    /// These bytes, then close.
     Say(String),
-    /// The end.
+    /// Close.
     Cut,
-    /// Nothing, for ever.
+    /// No response.
     Hang,
 }
 
 impl Act {
-    /// A whole answer.
+    /// A complete response.
     pub(in crate::auth) fn answer(status: u16, kind: &str, body: &str) -> Self {
         Self::with_headers(status, &format!("content-type: {kind}\r\n"), body)
     }
 
-    /// A JSON answer.
+    /// A JSON response.
     pub(in crate::auth) fn json(status: u16, body: &str) -> Self {
         Self::answer(status, "application/json", body)
     }
 
-    /// A whole answer with these headers, each with its end of line.
+    /// A complete response with these header lines, each with its line end.
     pub(in crate::auth) fn with_headers(status: u16, headers: &str, body: &str) -> Self {
         let length = body.len();
         Self::Say(format!(
@@ -97,7 +97,7 @@ impl Stub {
         stub
     }
 
-    /// From now on this happens to requests to a path.
+    /// Sets the response for a path.
     pub(in crate::auth) fn on(&self, path: &str, act: Act) {
         self.inner.lock().acts.insert(path.to_owned(), act);
     }
@@ -119,7 +119,7 @@ impl Stub {
         to_path.map(|(_, head, body)| (head.clone(), body.clone())).collect()
     }
 
-    /// Waits until a request to a path has come.
+    /// Waits for a request to a path.
     pub(in crate::auth) async fn asked(&self, path: &str) {
         let wait = async {
             loop {
@@ -133,7 +133,7 @@ impl Stub {
         tokio::time::timeout(Duration::from_secs(30), wait).await.unwrap();
     }
 
-    /// Settings that lead here.
+    /// Settings of a client of this service.
     pub(in crate::auth) fn provider(&self) -> Provider {
         provider(&self.url)
     }
@@ -155,7 +155,7 @@ impl Stub {
     }
 }
 
-/// Settings of a client at this address.
+/// Settings of a client at this URL.
 pub(in crate::auth) fn provider(url: &Url) -> Provider {
     Provider {
         base_url: url.clone(),
@@ -208,13 +208,13 @@ async fn request(stream: &mut TcpStream) -> Option<(String, String)> {
     }
 }
 
-/// A key that signs as the provider does.
+/// A key that signs like the provider.
 pub(in crate::auth) struct Signer {
     pair: KeyPair,
     pub(in crate::auth) kid: &'static str,
 }
 
-/// Two of them; making one takes its time.
+/// Generating a key is slow, so the tests share two.
 pub(in crate::auth) static FIRST: LazyLock<Signer> = LazyLock::new(|| Signer::new("first"));
 pub(in crate::auth) static SECOND: LazyLock<Signer> = LazyLock::new(|| Signer::new("second"));
 
@@ -234,7 +234,7 @@ impl Signer {
         })
     }
 
-    /// The public key as PEM.
+    /// The public key in PEM.
     pub(in crate::auth) fn pem(&self) -> String {
         let der: PublicKeyX509Der<'_> = self.pair.public_key().as_der().unwrap();
         format!("-----BEGIN PUBLIC KEY-----\n{}\n-----END PUBLIC KEY-----\n", STANDARD.encode(der.as_ref()))

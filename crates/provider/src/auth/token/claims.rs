@@ -1,10 +1,10 @@
-//! What a token says, once it is trusted: the claims that Tributary acts on or shows, and all as they came.
+//! The claims of a verified token.
 
 use std::fmt;
 
 use serde_json::{Map, Value};
 
-/// The claims of a token that was good. A claim of another type than the document's counts as missing.
+/// Claims of a token that was valid. A claim with another type than documented counts as missing.
 #[derive(Clone, PartialEq)]
 pub struct Claims {
     /// `iss`.
@@ -23,12 +23,12 @@ pub struct Claims {
     pub given_name: Option<String>,
     /// `email`.
     pub email: Option<String>,
-    /// All of them.
+    /// All claims.
     pub all: Map<String, Value>,
 }
 
 impl Claims {
-    /// Takes the claims out of a payload whose end is known.
+    /// Reads the claims of a payload with a known expiry.
     pub(super) fn read(payload: Map<String, Value>, ends_ms: i64) -> Self {
         let text = |name: &str| payload.get(name).and_then(Value::as_str).map(str::to_owned);
         Self {
@@ -44,13 +44,13 @@ impl Claims {
         }
     }
 
-    /// A claim that is a text.
+    /// A claim that is a string.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.all.get(name).and_then(Value::as_str)
     }
 }
 
-/// Names of people stay out of logs.
+/// Keeps personal data out of logs.
 impl fmt::Debug for Claims {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Claims")
@@ -62,7 +62,7 @@ impl fmt::Debug for Claims {
     }
 }
 
-/// The words of one text, or the texts of a list.
+/// The words of a string, or the strings of a list.
 pub(in crate::auth) fn words(value: &Value) -> Vec<String> {
     match value {
         Value::String(text) => text.split_whitespace().map(str::to_owned).collect(),
@@ -70,7 +70,7 @@ pub(in crate::auth) fn words(value: &Value) -> Vec<String> {
     }
 }
 
-/// One text, or the texts of a list.
+/// A string, or the strings of a list.
 fn texts(value: &Value) -> Vec<String> {
     let values = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
     values.iter().filter_map(Value::as_str).map(str::to_owned).collect()

@@ -1,19 +1,19 @@
-//! The check of one token: a text in, its claims out, or the rule that it breaks.
+//! Verifies one token: text in, claims or the broken rule out.
 //!
 //! ```text
-//! token ──▶ Parts: three, RS256 ──▶ signature by one of the keys ──▶ times ──▶ issuer ──▶ what it is for ──▶ Claims
+//! token ──▶ TokenParts: three, RS256 ──▶ signature by one of the keys ──▶ times ──▶ issuer ──▶ purpose ──▶ Claims
 //! ```
 //!
-//! - Only [`verify`] makes [`Claims`]: whoever holds them holds a token that was good at that moment.
-//! - Nothing is read out of a payload before its signature holds, apart from `told_end_ms`, which decides nothing but when
-//!   to ask for the next token.
+//! - Only [`verify`] creates [`Claims`], so they prove that the token was valid at that moment.
+//! - Nothing of a payload is used before its signature is verified, except for `unverified_expiry_ms`, which only decides when to
+//!   request the next token.
 //! - The time is an argument: this module has no clock.
-//! - A member that is there twice counts with its last value, as the provider's own tokens have `$id` twice.
+//! - The last of duplicate members counts: the provider's own tokens have `$id` twice.
 //!
-//! Not `jsonwebtoken`, because all of its validation would have to be off: it uses this machine's clock instead of the provider's, takes only
-//! whole seconds, accepts a token without `iss`, ignores `crit`, and rejects a key set with one unknown key or with keys only in `x5c`.
+//! Not `jsonwebtoken`, because all of its validation would have to be off: it uses this machine's clock, takes only whole
+//! seconds, accepts a token without `iss`, ignores `crit`, and rejects a key set with one unknown key or with keys only in `x5c`.
 //!
-//! On failure a [`Rule`] says which one, and which setting is behind it. It never repeats the token.
+//! On failure: a [`TokenRule`] names the broken rule and the setting behind it. It never repeats the token.
 
 mod claims;
 
@@ -26,39 +26,39 @@ use model::is_printable;
 
 pub use self::claims::Claims;
 pub(super) use self::claims::words;
-use super::key::Key;
+use super::key::VerifyingKey;
 
-/// The longest token that is looked at.
-const LONGEST: usize = 16 * 1024;
-/// How much of a foreign word a message shows.
-const SHOWN: usize = 120;
+/// Size limit of a token.
+const MAX_TOKEN_BYTES: usize = 16 * 1024;
+/// Length limit of foreign text in a message.
+const MAX_SHOWN_CHARS: usize = 120;
 
-/// What a token is held to.
+/// The rules for a token.
 #[derive(Debug, Clone)]
-pub struct Rules<'a> {
-    /// Who may have issued it.
+pub struct TokenRules<'a> {
+    /// Accepted issuers.
     pub issuers: &'a [String],
-    /// How far times may be off, in milliseconds.
+    /// Leeway for times in milliseconds.
     pub leeway_ms: i64,
-    /// What it is for.
-    pub purpose: Purpose<'a>,
+    /// Purpose of the token.
+    pub purpose: TokenPurpose<'a>,
 }
 
-/// What a token is for.
+/// Purpose of a token.
 #[derive(Debug, Clone, Copy)]
-pub enum Purpose<'a> {
-    /// To call APIs, by our client.
+pub enum TokenPurpose<'a> {
+    /// API calls of our client.
     Access {
-        /// Our client.
+        /// Our client id.
         client: &'a str,
-        /// Whom it must be meant for, one of them; empty for anybody.
+        /// Accepted audiences; empty accepts all.
         audiences: &'a [String],
     },
-    /// To tell our client who has logged in.
+    /// Telling our client who has logged in.
     Identity {
-        /// Our client.
+        /// Our client id.
         client: &'a str,
-        /// What the login asked to have repeated.
+        /// Nonce of the login.
         nonce: &'a str,
         /// The access token that came with it.
         access: Option<&'a str>,
@@ -70,63 +70,63 @@ pub enum Purpose<'a> {
 /// The rule that a token breaks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Rule {
-    /// It is no token.
+pub enum TokenRule {
+    /// It is not a token.
     #[error("it is not a token: {0}")]
     Malformed(&'static str),
-    /// It is not signed as the provider signs.
+    /// It has another signature algorithm.
     #[error("it is signed with {found}, not with RS256")]
     Algorithm {
-        /// What it says.
+        /// The algorithm that it names.
         found: String,
     },
-    /// None of the keys has signed it.
-    #[error("its signature is none of the identity service's (oauth.keys.location)")]
+    /// No key matches its signature.
+    #[error("its signature matches no key of the identity service (oauth.keys.location)")]
     Signature,
-    /// Somebody else has issued it.
-    #[error("its issuer is {found}, which oauth.issuers does not have")]
+    /// It has another issuer.
+    #[error("its issuer is {found}, which is not in oauth.issuers")]
     Issuer {
-        /// Who.
+        /// That issuer.
         found: String,
     },
-    /// It is meant for somebody else.
+    /// It has another audience.
     #[error(
         "its audience is {found}, which oauth.audiences does not accept: set the key to that audience if it is the provider's"
     )]
     Audience {
-        /// Who.
+        /// That audience.
         found: String,
     },
     /// It belongs to another client.
     #[error("it belongs to another client than oauth.client.id")]
     Client,
-    /// It is over.
-    #[error("it ended {seconds} s ago by the provider's clock")]
+    /// It has expired.
+    #[error("it expired {seconds} s ago by the provider's clock")]
     Expired {
-        /// For how long.
+        /// Seconds since then.
         seconds: i64,
     },
-    /// It has not begun.
-    #[error("it begins in {seconds} s by the provider's clock (clock.skew.max.ms)")]
+    /// It is not valid yet.
+    #[error("it becomes valid in {seconds} s by the provider's clock (clock.skew.max.ms)")]
     NotYet {
-        /// In how long.
+        /// Seconds until then.
         seconds: i64,
     },
-    /// It does not answer this login.
-    #[error("its nonce is not that of this login")]
+    /// It belongs to another login.
+    #[error("its nonce belongs to another login")]
     Nonce,
-    /// It came with another token or code.
+    /// It does not match the token or code that came with it.
     #[error("it belongs to another {0}")]
     Companion(&'static str),
 }
 
-impl Rule {
-    /// Whether another token may keep what this one breaks: it is only too old or too new.
+impl TokenRule {
+    /// Whether only its times are wrong, so that a later check or another token may pass.
     pub fn is_about_time(&self) -> bool {
         matches!(self, Self::Expired { .. } | Self::NotYet { .. })
     }
 
-    /// Its name among the metrics.
+    /// Outcome in the metrics.
     pub fn outcome(&self) -> TokenCheck {
         match self {
             Self::Malformed(_) | Self::Algorithm { .. } => TokenCheck::Malformed,
@@ -138,107 +138,114 @@ impl Rule {
     }
 }
 
-/// A token in its parts. Its header is read, its payload not yet.
+/// The parts of a token. The header is parsed, the payload is not.
 #[derive(Debug)]
-pub struct Parts<'a> {
-    /// What is signed.
+pub struct TokenParts<'a> {
+    /// The signed text.
     signed: &'a str,
     payload: &'a str,
     signature: Vec<u8>,
-    /// Which key has signed it, by its own word.
+    /// Id of the signing key, as the header names it.
     pub kid: Option<String>,
-    /// The same as the thumbprint of a certificate.
+    /// Thumbprint of the signing certificate, as the header names it.
     pub x5t: Option<String>,
 }
 
-impl<'a> Parts<'a> {
-    /// Takes a token apart.
+impl<'a> TokenParts<'a> {
+    /// Splits a token.
     ///
     /// # Errors
-    /// It is none, or one of another kind.
-    pub fn read(token: &'a str) -> Result<Self, Rule> {
-        if token.len() > LONGEST {
-            return Err(Rule::Malformed("it is too long"));
+    /// It is not a token, or has another algorithm.
+    pub fn read(token: &'a str) -> Result<Self, TokenRule> {
+        if token.len() > MAX_TOKEN_BYTES {
+            return Err(TokenRule::Malformed("it is too long"));
         }
-        const THREE: Rule = Rule::Malformed("it does not have three parts");
+        const THREE: TokenRule = TokenRule::Malformed("it does not have three parts");
         let (signed, signature) = token.rsplit_once('.').ok_or(THREE)?;
         let (header, payload) = signed.split_once('.').ok_or(THREE)?;
         if payload.contains('.') {
             return Err(THREE);
         }
-        let header = object(header).ok_or(Rule::Malformed("its header is no JSON object"))?;
+        let header = object(header).ok_or(TokenRule::Malformed("its header is not a JSON object"))?;
         match header.get("alg").and_then(Value::as_str) {
             Some("RS256") => {}
-            other => return Err(Rule::Algorithm { found: shown(other.unwrap_or("nothing")) }),
+            other => return Err(TokenRule::Algorithm { found: shown(other.unwrap_or("nothing")) }),
         }
-        // Whoever marks something as critical wants it to be understood, and there is nothing that we would understand.
+        // Critical extensions must be understood, and we support none.
         if header.contains_key("crit") {
-            return Err(Rule::Malformed("it demands an extension"));
+            return Err(TokenRule::Malformed("it requires an extension"));
         }
-        let signature =
-            URL_SAFE_NO_PAD.decode(signature).map_err(|_| Rule::Malformed("its signature is no base64"))?;
+        let signature = URL_SAFE_NO_PAD
+            .decode(signature)
+            .map_err(|_| TokenRule::Malformed("its signature is not base64"))?;
         let text = |name| header.get(name).and_then(Value::as_str).map(str::to_owned);
         Ok(Self { signed, payload, signature, kid: text("kid"), x5t: text("x5t") })
     }
 }
 
-/// The claims of a token that one of these keys has signed and that keeps all rules at this time, in milliseconds since 1970.
+/// Verifies a token against keys and rules at a time, in milliseconds since 1970.
 ///
 /// # Errors
-/// The first rule that it breaks.
-pub fn verify(parts: &Parts<'_>, keys: &[Key], rules: &Rules<'_>, now_ms: i64) -> Result<Claims, Rule> {
+/// The first broken rule.
+pub fn verify(
+    parts: &TokenParts<'_>,
+    keys: &[VerifyingKey],
+    rules: &TokenRules<'_>,
+    now_ms: i64,
+) -> Result<Claims, TokenRule> {
     if !keys.iter().any(|key| key.has_signed(parts.signed.as_bytes(), &parts.signature)) {
-        return Err(Rule::Signature);
+        return Err(TokenRule::Signature);
     }
-    let payload = object(parts.payload).ok_or(Rule::Malformed("its payload is no JSON object"))?;
-    let ends_ms = milliseconds(payload.get("exp")).ok_or(Rule::Malformed("exp is missing or no number"))?;
+    let payload = object(parts.payload).ok_or(TokenRule::Malformed("its payload is not a JSON object"))?;
+    let ends_ms =
+        milliseconds(payload.get("exp")).ok_or(TokenRule::Malformed("exp is missing or not a number"))?;
     let over_ms = now_ms.saturating_sub(ends_ms.saturating_add(rules.leeway_ms));
     if over_ms >= 0 {
-        return Err(Rule::Expired { seconds: now_ms.saturating_sub(ends_ms) / 1_000 });
+        return Err(TokenRule::Expired { seconds: now_ms.saturating_sub(ends_ms) / 1_000 });
     }
     if let Some(begin) = payload.get("nbf") {
-        let begins_ms = milliseconds(Some(begin)).ok_or(Rule::Malformed("nbf is no number"))?;
+        let begins_ms = milliseconds(Some(begin)).ok_or(TokenRule::Malformed("nbf is not a number"))?;
         if begins_ms.saturating_sub(rules.leeway_ms) > now_ms {
-            return Err(Rule::NotYet { seconds: begins_ms.saturating_sub(now_ms) / 1_000 });
+            return Err(TokenRule::NotYet { seconds: begins_ms.saturating_sub(now_ms) / 1_000 });
         }
     }
     let claims = Claims::read(payload, ends_ms);
     let issuer = claims.issuer.as_deref().unwrap_or_default();
     if !rules.issuers.iter().any(|allowed| allowed == issuer) {
-        return Err(Rule::Issuer { found: shown(issuer) });
+        return Err(TokenRule::Issuer { found: shown(issuer) });
     }
     rules.purpose.check(&claims)?;
     Ok(claims)
 }
 
-/// When a token ends by its own word, which nobody has checked.
-pub(crate) fn told_end_ms(token: &str) -> Option<i64> {
-    let payload = token.split('.').nth(1).filter(|payload| payload.len() <= LONGEST)?;
+/// The expiry in a token, not verified.
+pub(crate) fn unverified_expiry_ms(token: &str) -> Option<i64> {
+    let payload = token.split('.').nth(1).filter(|payload| payload.len() <= MAX_TOKEN_BYTES)?;
     milliseconds(object(payload)?.get("exp"))
 }
 
-impl Purpose<'_> {
-    fn check(&self, claims: &Claims) -> Result<(), Rule> {
+impl TokenPurpose<'_> {
+    fn check(&self, claims: &Claims) -> Result<(), TokenRule> {
         match *self {
             Self::Access { client, audiences } => {
                 let meant = |allowed: &String| claims.audiences.contains(allowed);
                 if !audiences.is_empty() && !audiences.iter().any(meant) {
-                    return Err(Rule::Audience { found: shown(&claims.audiences.join(" ")) });
+                    return Err(TokenRule::Audience { found: shown(&claims.audiences.join(" ")) });
                 }
-                if claims.client.as_deref() == Some(client) { Ok(()) } else { Err(Rule::Client) }
+                if claims.client.as_deref() == Some(client) { Ok(()) } else { Err(TokenRule::Client) }
             }
             Self::Identity { client, nonce, access, code } => {
                 if !claims.audiences.iter().any(|audience| audience == client) {
-                    return Err(Rule::Client);
+                    return Err(TokenRule::Client);
                 }
                 if !claims.text("nonce").is_some_and(|found| same(found, nonce)) {
-                    return Err(Rule::Nonce);
+                    return Err(TokenRule::Nonce);
                 }
                 for (name, what, companion) in [("at_hash", "access token", access), ("c_hash", "code", code)]
                 {
-                    let (Some(told), Some(companion)) = (claims.text(name), companion) else { continue };
-                    if !same(told, &half_hash(companion)) {
-                        return Err(Rule::Companion(what));
+                    let (Some(hash), Some(companion)) = (claims.text(name), companion) else { continue };
+                    if !same(hash, &half_hash(companion)) {
+                        return Err(TokenRule::Companion(what));
                     }
                 }
                 Ok(())
@@ -247,21 +254,21 @@ impl Purpose<'_> {
     }
 }
 
-/// The first half of a text's hash, as identity tokens tell it.
+/// The first half of a text's hash, the form of `at_hash` and `c_hash`.
 fn half_hash(text: &str) -> String {
     let hash = digest::digest(&digest::SHA256, text.as_bytes());
     URL_SAFE_NO_PAD.encode(hash.as_ref().get(..16).unwrap_or_default())
 }
 
-/// Compares without telling by its time where two texts differ.
+/// Compares in constant time.
 pub(super) fn same(left: &str, right: &str) -> bool {
     verify_slices_are_equal(left.as_bytes(), right.as_bytes()).is_ok()
 }
 
-/// A foreign text on one line, cut.
+/// Foreign text on one line, cut.
 pub(super) fn shown(text: &str) -> String {
     let clean = |character: char| if is_printable(character) { character } else { ' ' };
-    let cut: String = text.trim().chars().take(SHOWN).map(clean).collect();
+    let cut: String = text.trim().chars().take(MAX_SHOWN_CHARS).map(clean).collect();
     if cut.is_empty() { "missing".into() } else { cut }
 }
 
@@ -269,12 +276,12 @@ fn object(part: &str) -> Option<Map<String, Value>> {
     serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).ok()?).ok()
 }
 
-/// Seconds since 1970, whole or not, in milliseconds.
+/// Whole or fractional seconds since 1970, in milliseconds.
 fn milliseconds(value: Option<&Value>) -> Option<i64> {
     let number = value?.as_number()?;
     match number.as_i64() {
         Some(seconds) => Some(seconds.saturating_mul(1_000)),
-        // Saturates: a date that no number of ours can hold is far away in any case.
+        // Saturates: such a date is far away in any case.
         None => {
             number.as_f64().filter(|seconds| seconds.is_finite()).map(|seconds| (seconds * 1_000.0) as i64)
         }

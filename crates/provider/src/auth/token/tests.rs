@@ -22,7 +22,7 @@ fn access() -> Value {
     })
 }
 
-/// The same with one member set, or taken away.
+/// With one member set, or removed.
 fn with(mut payload: Value, name: &str, value: Value) -> Value {
     let members = payload.as_object_mut().unwrap();
     match value {
@@ -32,8 +32,8 @@ fn with(mut payload: Value, name: &str, value: Value) -> Value {
     payload
 }
 
-/// The public half of a key, read from a file as anybody's would be.
-fn key(signer: &Signer) -> Key {
+/// The public half of a key, read from a file.
+fn key(signer: &Signer) -> VerifyingKey {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("key.pem");
     std::fs::write(&path, signer.pem()).unwrap();
@@ -42,30 +42,30 @@ fn key(signer: &Signer) -> Key {
     found.into_iter().next().unwrap()
 }
 
-fn check(token: &str, purpose: Purpose<'_>) -> Result<Claims, Rule> {
+fn check(token: &str, purpose: TokenPurpose<'_>) -> Result<Claims, TokenRule> {
     let issuers = ["https://cloud.example".to_owned(), "https://id.example/auth/core".to_owned()];
-    let rules = Rules { issuers: &issuers, leeway_ms: MINUTE * 1_000, purpose };
-    verify(&Parts::read(token)?, &[key(&FIRST)], &rules, NOW_MS)
+    let rules = TokenRules { issuers: &issuers, leeway_ms: MINUTE * 1_000, purpose };
+    verify(&TokenParts::read(token)?, &[key(&FIRST)], &rules, NOW_MS)
 }
 
-fn check_access(token: &str) -> Result<Claims, Rule> {
-    check(token, Purpose::Access { client: "client", audiences: &[] })
+fn check_access(token: &str) -> Result<Claims, TokenRule> {
+    check(token, TokenPurpose::Access { client: "client", audiences: &[] })
 }
 
 /// A broken rule in a word.
-fn word<T>(checked: Result<T, Rule>) -> &'static str {
+fn word<T>(checked: Result<T, TokenRule>) -> &'static str {
     match checked.err() {
         None => "good",
-        Some(Rule::Malformed(_)) => "malformed",
-        Some(Rule::Algorithm { .. }) => "algorithm",
-        Some(Rule::Signature) => "signature",
-        Some(Rule::Issuer { .. }) => "issuer",
-        Some(Rule::Audience { .. }) => "audience",
-        Some(Rule::Client) => "client",
-        Some(Rule::Expired { .. }) => "expired",
-        Some(Rule::NotYet { .. }) => "not yet",
-        Some(Rule::Nonce) => "nonce",
-        Some(Rule::Companion(_)) => "companion",
+        Some(TokenRule::Malformed(_)) => "malformed",
+        Some(TokenRule::Algorithm { .. }) => "algorithm",
+        Some(TokenRule::Signature) => "signature",
+        Some(TokenRule::Issuer { .. }) => "issuer",
+        Some(TokenRule::Audience { .. }) => "audience",
+        Some(TokenRule::Client) => "client",
+        Some(TokenRule::Expired { .. }) => "expired",
+        Some(TokenRule::NotYet { .. }) => "not yet",
+        Some(TokenRule::Nonce) => "nonce",
+        Some(TokenRule::Companion(_)) => "companion",
     }
 }
 
@@ -113,14 +113,14 @@ fn an_audience_is_one_of_those_that_are_set() {
         (Value::Null, "audience"),
     ] {
         let token = FIRST.sign(&with(access(), "aud", value.clone()));
-        let purpose = Purpose::Access { client: "client", audiences: &audiences };
+        let purpose = TokenPurpose::Access { client: "client", audiences: &audiences };
 
         assert_eq!(word(check(&token, purpose)), expected, "{value}");
     }
 }
 
 #[test]
-fn only_the_signature_of_a_known_key_over_exactly_this_text_holds() {
+fn only_a_known_keys_signature_of_this_text_is_accepted() {
     let payload = access().to_string();
     let good = FIRST.sign_text(r#"{"alg":"RS256"}"#, &payload);
     assert_eq!(word(check_access(&good)), "good");
@@ -147,7 +147,7 @@ fn only_the_signature_of_a_known_key_over_exactly_this_text_holds() {
         (FIRST.sign_text(r#"{"alg":"RS256"}"#, &payload.replace('}', r#","x":""#)), "malformed"),
         (format!("{good}.x"), "malformed"),
         (signed.to_owned(), "malformed"),
-        (format!("a{}", ".".repeat(LONGEST)), "malformed"),
+        (format!("a{}", ".".repeat(MAX_TOKEN_BYTES)), "malformed"),
         (String::new(), "malformed"),
     ] {
         assert_eq!(word(check_access(&token)), expected, "{token}");
@@ -176,15 +176,19 @@ fn an_identity_token_belongs_to_one_login_and_its_tokens() {
         ("at_hash", hash, "companion"),
     ] {
         let token = FIRST.sign(&with(payload.clone(), name, value.clone()));
-        let purpose =
-            Purpose::Identity { client: "client", nonce: "n0nce", access: Some("access"), code: Some(code) };
+        let purpose = TokenPurpose::Identity {
+            client: "client",
+            nonce: "n0nce",
+            access: Some("access"),
+            code: Some(code),
+        };
 
         assert_eq!(word(check(&token, purpose)), expected, "{name}: {value}");
     }
 }
 
 #[test]
-fn claims_are_read_and_the_last_of_two_counts() {
+fn the_last_of_two_equal_claims_counts() {
     let payload = format!(
         r#"{{"$id":"1","$id":"2","iss":"https://cloud.example","aud":"r","exp":{end},"client_id":"client",
         "scope":["openid","a"],"sub":"s","given_name":"Ana","email":"ana@example.com","svc.es.clientid":"t","nbf":{NOW}}}"#,
@@ -222,22 +226,22 @@ fn claim_of_another_type_is_missing() {
 }
 
 #[test]
-fn the_end_that_a_token_tells_is_read_without_trust_and_without_harm() {
-    assert_eq!(told_end_ms(&SECOND.sign(&access())), Some(NOW_MS + 3_600_000));
+fn the_unverified_expiry_of_any_text_is_read_safely() {
+    assert_eq!(unverified_expiry_ms(&SECOND.sign(&access())), Some(NOW_MS + 3_600_000));
     for token in ["", "a", "a.b.c", "a.bnVsbA.c", "..", "a.e30.c"] {
-        assert_eq!(told_end_ms(token), None, "{token}");
+        assert_eq!(unverified_expiry_ms(token), None, "{token}");
     }
 }
 
 proptest! {
     #[test]
     fn no_text_makes_the_check_panic_or_pass(text in "[A-Za-z0-9_.=-]{0,200}") {
-        let rules = Rules {
+        let rules = TokenRules {
             issuers: &[],
             leeway_ms: i64::MAX,
-            purpose: Purpose::Access { client: "", audiences: &[] },
+            purpose: TokenPurpose::Access { client: "", audiences: &[] },
         };
-        let checked = Parts::read(&text).and_then(|parts| verify(&parts, &[], &rules, i64::MAX));
+        let checked = TokenParts::read(&text).and_then(|parts| verify(&parts, &[], &rules, i64::MAX));
         prop_assert!(checked.is_err());
     }
 }

@@ -14,7 +14,8 @@ use bytes::Bytes;
 use futures::FutureExt as _;
 
 use provider::api::{
-    Acted, Cause, Cut, Endpoint, Error, Learnt, Page, PageAsk, Pagination, Total, page_hash, read_numbered,
+    Acted, Cause, Endpoint, Error, Page, PageRequest, Pagination, Quirks, ReadTimes, Total, page_hash,
+    read_numbered,
 };
 
 use super::Dice;
@@ -177,7 +178,7 @@ impl Provider {
         }
     }
 
-    fn page(&mut self, asked: PageAsk, filtered: bool) -> Result<Page<(u32, i64)>, Error> {
+    fn page(&mut self, asked: PageRequest, filtered: bool) -> Result<Page<(u32, i64)>, Error> {
         self.requests += 1;
         let sent = self.now;
         self.now += 10;
@@ -221,14 +222,14 @@ impl Provider {
             Totals::TooMany => Some(list.len() + 7),
         };
         let total = total_count.map_or(Total::Absent, |total| {
-            Total::Told(Pagination { current_page: 1, total_pages: 1, total_count: total as u64 })
+            Total::Reported(Pagination { current_page: 1, total_pages: 1, total_count: total as u64 })
         });
         let raw = rows.iter().map(|row| Bytes::from(format!("{row:?}"))).collect();
         self.now += 10;
         self.happens();
-        let cut = Cut { sent: moment(sent), answered: moment(self.now), date: None, age: None };
+        let times = ReadTimes { sent: moment(sent), answered: moment(self.now), date: None, age: None };
         self.now += 1;
-        Ok(Page { number: asked.number, asked: asked.size, rows, raw, total, cut, base: None, widest: 0 })
+        Ok(Page { number: asked.number, asked: asked.size, rows, raw, total, times, base: None, widest: 0 })
     }
 }
 
@@ -249,8 +250,8 @@ fn seen(page: Page<(u32, i64)>, provider: &Provider) -> Seen {
             Row { id: u128::from(*id), version: at.unsigned_abs(), changed_at }
         })
         .collect();
-    let (sent, answered) = (micros(page.cut.sent), micros(page.cut.answered));
-    let total = if let Total::Told(told) = page.total { Some(told.total_count) } else { None };
+    let (sent, answered) = (micros(page.times.sent), micros(page.times.answered));
+    let total = if let Total::Reported(told) = page.total { Some(told.total_count) } else { None };
     let empty = Seen::unreadable(page.number, page.asked, "", sent);
     let content = page_hash(&page.raw);
     let Page { base, widest, .. } = page;
@@ -259,12 +260,12 @@ fn seen(page: Page<(u32, i64)>, provider: &Provider) -> Seen {
 
 /// Reads the list as the worker does, to its verdict.
 fn read(provider: &RefCell<Provider>, filter: Option<Filter>, size: u32) -> Reading {
-    let learnt = Learnt::default();
+    let learnt = Quirks::default();
     let settings = Settings { page_size: size, most_passes: 4, filter, clock_skew: 0 };
     let mut reading = Reading::new(settings);
     while let Want::Page { number, size, filtered, .. } = reading.want() {
         let at = provider.borrow().now;
-        let wanted = PageAsk { number, size };
+        let wanted = PageRequest { number, size };
         let plain = |page| std::future::ready(provider.borrow_mut().page(page, false));
         let asked = |page| std::future::ready(provider.borrow_mut().page(page, filtered));
         let page = read_numbered(&learnt, "list", wanted, plain, asked).now_or_never().unwrap();

@@ -69,7 +69,7 @@ pub(in super::super) fn answer(read: Result<Bytes, &api::Error>, tries: u32) -> 
         Ok(json) => return Answer::There(json),
         Err(error) => error,
     };
-    let by_api = api::By::Api;
+    let by_api = api::AnsweredBy::Api;
     match &error.cause {
         api::Cause::NotFound { by } | api::Cause::Gone { by } if *by == by_api => Answer::Gone,
         _ if error.retry().is_retriable() && tries < TRIES => Answer::Again,

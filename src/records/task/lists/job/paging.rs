@@ -141,7 +141,8 @@ impl Job {
         match error.cause {
             api::Cause::NotFound { by } | api::Cause::Gone { by } if is_final => {
                 self.is_absent = is_made_up_for;
-                self.is_unoffered = resource == Some(AccountingResource::Accounts) && by != api::By::Api;
+                self.is_unoffered =
+                    resource == Some(AccountingResource::Accounts) && by != api::AnsweredBy::Api;
                 reading.end(&format!("not offered: {why}"));
             }
             // Another pass would be refused as well, and makes the provider answer us less.

@@ -121,7 +121,7 @@ fn not_found() -> api::Error {
     api::Error {
         endpoint: api::Endpoint { method: "GET", path: "accounting/api/customers".into() },
         status: Some(404),
-        cause: api::Cause::NotFound { by: api::By::Gateway },
+        cause: api::Cause::NotFound { by: api::AnsweredBy::Gateway },
         excerpt: None,
         acted: api::Acted::No,
         in_company: true,
@@ -153,10 +153,10 @@ fn a_list_that_is_not_offered_is_absent_where_its_known_records_are_read_instead
 #[test]
 fn only_an_unknown_path_of_accounts_is_not_offered() {
     for (list, by, is_unoffered) in [
-        (List::Accounts, api::By::Gateway, true),
-        (List::Accounts, api::By::Unknown, true),
-        (List::Accounts, api::By::Api, false),
-        (List::Customers, api::By::Gateway, false),
+        (List::Accounts, api::AnsweredBy::Gateway, true),
+        (List::Accounts, api::AnsweredBy::Unknown, true),
+        (List::Accounts, api::AnsweredBy::Api, false),
+        (List::Customers, api::AnsweredBy::Gateway, false),
     ] {
         let error = api::Error { cause: api::Cause::NotFound { by }, ..not_found() };
         let mut job = list_of(list);

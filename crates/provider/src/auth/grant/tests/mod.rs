@@ -1,4 +1,4 @@
-//! Each transition by itself; all orders of them in [`model`].
+//! Each transition alone; all their orders are in [`model`].
 
 mod model;
 
@@ -27,7 +27,7 @@ fn refresh_token(grant: &Grant) -> &str {
 }
 
 #[test]
-fn a_refresh_begins_on_the_serial_it_names_and_only_while_nothing_else_is_under_way() {
+fn a_refresh_begins_only_on_a_ready_grant_of_its_serial() {
     let (begun, _) = refreshing("i");
 
     assert_eq!(begun.intent().unwrap().id, "i");
@@ -37,7 +37,7 @@ fn a_refresh_begins_on_the_serial_it_names_and_only_while_nothing_else_is_under_
 }
 
 #[test]
-fn an_answer_makes_the_next_serial_and_keeps_the_refresh_token_where_none_came() {
+fn a_response_without_refresh_token_keeps_the_old_one() {
     let (begun, base) = refreshing("i");
 
     let rotated = begun.answer(&base, issued(2)).unwrap();
@@ -50,7 +50,7 @@ fn an_answer_makes_the_next_serial_and_keeps_the_refresh_token_where_none_came()
 }
 
 #[test]
-fn an_answer_counts_under_anothers_intent_and_after_a_loss_and_not_after_a_login_or_logout() {
+fn a_response_counts_until_the_next_login_or_logout() {
     let (begun, first) = refreshing("i");
     let (again, second) = recovered("j");
     let lost = again.lose(&second, "invalid_grant", AT_MS).unwrap();
@@ -66,7 +66,7 @@ fn an_answer_counts_under_anothers_intent_and_after_a_loss_and_not_after_a_login
 }
 
 #[test]
-fn nobody_recovers_before_the_window_and_the_grace_are_over() {
+fn no_recovery_before_the_window_and_the_grace_are_over() {
     let (begun, base) = refreshing("i");
     let almost = LONG - Duration::from_millis(1);
 
@@ -75,12 +75,12 @@ fn nobody_recovers_before_the_window_and_the_grace_are_over() {
 
     let stands = again.intent().unwrap();
     assert_eq!((stands.id.as_str(), stands.cause), ("j", Cause::Recovery));
-    assert_eq!(stands.origin.worker, "worker of i", "what is told is who began it");
+    assert_eq!(stands.origin.worker, "worker of i", "the first refresh is named");
     assert_eq!(again.recover(&base, LONG, intent("k")).unwrap_err(), Conflict::Changed);
 }
 
 #[test]
-fn withdrawing_undoes_a_refresh_and_leaves_a_recovery_open_for_the_next_at_once() {
+fn withdrawing_undoes_a_refresh_and_keeps_a_recovery_open() {
     let (begun, first) = refreshing("i");
     let (again, second) = recovered("j");
 
@@ -95,7 +95,7 @@ fn withdrawing_undoes_a_refresh_and_leaves_a_recovery_open_for_the_next_at_once(
 }
 
 #[test]
-fn a_loss_is_the_intents_own_to_tell_and_says_who_began_it_where_nobody_was_heard_of() {
+fn a_loss_after_a_recovery_names_the_first_refresh() {
     let (begun, first) = refreshing("i");
     let (again, second) = recovered("j");
 
@@ -113,7 +113,7 @@ fn a_loss_is_the_intents_own_to_tell_and_says_who_began_it_where_nobody_was_hear
 }
 
 #[test]
-fn a_login_without_a_refresh_token_is_none_and_a_logout_forgets_the_tokens() {
+fn a_login_needs_a_refresh_token_and_a_logout_drops_tokens() {
     let without = Issued { refresh: None, ..issued(1) };
 
     assert!(Grant::log_in(None, "acc", Area::Payroll, login("first"), without).is_none());
@@ -121,7 +121,7 @@ fn a_login_without_a_refresh_token_is_none_and_a_logout_forgets_the_tokens() {
 }
 
 #[test]
-fn a_token_is_due_five_minutes_or_a_quarter_of_its_life_ahead_give_or_take_a_fifth() {
+fn a_token_is_due_five_minutes_or_a_quarter_of_its_life_ahead() {
     let grant = |seconds| {
         let issued = Issued { expires_in: Some(Duration::from_secs(seconds)), ..issued(1) };
         Grant::log_in(None, "acc", Area::Accounting, login("first"), issued).unwrap()
@@ -136,7 +136,7 @@ fn a_token_is_due_five_minutes_or_a_quarter_of_its_life_ahead_give_or_take_a_fif
 }
 
 #[test]
-fn a_refresh_token_ends_with_the_login_or_unused_whichever_is_first() {
+fn a_refresh_token_ends_with_its_login_or_when_idle() {
     let day = Duration::from_secs(86_400);
     let (grant, after) = (ready("acc"), |days: i64| Some(AT_MS + days * 86_400_000));
 
@@ -147,7 +147,7 @@ fn a_refresh_token_ends_with_the_login_or_unused_whichever_is_first() {
 }
 
 #[test]
-fn a_grant_written_and_read_again_is_the_same_in_every_state() {
+fn a_grant_survives_serialization_in_every_state() {
     let (again, base) = recovered("j");
     let lost = again.lose(&base, "invalid_grant", AT_MS).unwrap();
     let quoted = Issued { access: "with \"quotes\" and \\".into(), ..issued(2) };

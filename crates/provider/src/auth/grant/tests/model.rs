@@ -1,8 +1,8 @@
-//! Every order in which two owners, the provider, the network, kills and time can follow each other.
+//! Explores all orders of events of two workers, the provider, the network, kills and time.
 //!
-//! The owners do what the refresher of grants does, step by step, on the real [`Grant`]; the topic is one record that only the last
-//! who took the id can write. The clock has four ticks; a window is one, the grace one: what is sent inside a window is
-//! delivered within the tick after it, or never. An owner that makes no step while the clock goes on is a frozen one.
+//! The workers do the steps of the grant refresher on the real [`Grant`]. The topic is one record, which only the last holder of
+//! the transactional id can write. The clock has four ticks; a window and the grace time take one tick each. A request that is
+//! sent within a window is delivered by the next tick, or never. A worker without a step while the clock advances is frozen.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -13,16 +13,16 @@ use super::*;
 
 const WINDOW: u8 = 1;
 const TICKS: u8 = 4;
-/// Refreshes that an owner begins by itself.
+/// Refreshes that each worker starts by itself.
 const REFRESHES: u8 = 1;
 const TICK: Duration = GRACE;
 
-/// How the provider treats a refresh token that was used.
+/// What the provider does when a used refresh token is presented.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Reuse {
-    /// It refuses that token.
+    /// Rejects that token.
     Refused,
-    /// It ends the grant.
+    /// Ends the grant.
     EndsGrant,
 }
 
@@ -30,16 +30,16 @@ enum Reuse {
 struct World {
     now: u8,
     record: Grant,
-    /// Who may write: the last who took the id.
+    /// Who may write: the last one that took the transactional id.
     holder: Option<usize>,
     provider: Provider,
     owners: [Owner; 2],
-    /// Tokens on their way whose sender does not listen any more, with the tick in which they were sent.
+    /// Tokens in flight whose sender no longer waits, with the tick of sending.
     adrift: Vec<(u32, u8)>,
     kills: u8,
-    /// An answer with the newest token has disappeared: by a kill, or on the way.
+    /// A response with the newest token was lost: by a kill, or in flight.
     excused: bool,
-    /// A token was presented again while somebody frozen for too long had the answer to it.
+    /// A token was presented again while a frozen worker had the response to it.
     raced: bool,
     /// Serials and intents under which tokens were presented.
     presented: BTreeSet<(u64, String)>,
@@ -48,7 +48,7 @@ struct World {
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Provider {
-    /// Number of the token that is good.
+    /// Number of the valid token.
     good: u32,
     ended: bool,
 }
@@ -61,28 +61,28 @@ enum Answer {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Looks at the record; has seen the intent that stands at that tick.
+    /// Reads the record; has seen the current intent since that tick.
     Looks {
         seen: Option<(String, u8)>,
     },
-    /// Has taken the id to begin, or to recover what it has watched for so long.
+    /// Holds the transactional id, to start a refresh or to recover an intent watched for that long.
     Holds {
         watched: u8,
         orphan: Option<Base>,
     },
-    /// Its intent stands since before that tick's end.
+    /// Its intent was committed at that tick.
     Began {
         base: Base,
         begun: u8,
     },
-    /// The token is on its way, or the answer is.
+    /// The token or its response is in flight.
     Sent {
         base: Base,
         token: u32,
         at: u8,
         answer: Option<Answer>,
     },
-    /// The answer is there, and has to be written; with the id if it has that.
+    /// Has the response and must write it; `holds`: has the transactional id.
     Answered {
         base: Base,
         answer: Answer,
@@ -115,7 +115,7 @@ impl World {
         }
     }
 
-    /// What makes two worlds the same, for all that matters: at a million of them two different ones do not meet.
+    /// Equal for equal worlds. With a million worlds, collisions are negligible.
     fn fingerprint(&self) -> u64 {
         let Self { now, record, holder, provider, owners, adrift, kills, excused, raced, presented, intents } =
             self;
@@ -134,7 +134,7 @@ impl World {
         Intent { window_ms, ..intent(&format!("{}", self.intents)) }
     }
 
-    /// Writes what a change makes of the record, if the id is still the writer's.
+    /// Writes a changed record, if the writer still holds the transactional id.
     fn commit(&mut self, index: usize, changed: Result<Grant, Conflict>) -> bool {
         let stands = self.holder == Some(index) && changed.is_ok();
         if stands {
@@ -143,7 +143,7 @@ impl World {
         stands
     }
 
-    /// All worlds that may come next.
+    /// All worlds that can come next.
     fn next(&self, reuse: Reuse) -> Vec<Self> {
         let mut worlds = Vec::new();
         if self.now < TICKS {
@@ -154,7 +154,7 @@ impl World {
         for (number, (token, at)) in self.adrift.iter().enumerate() {
             let mut world = self.clone();
             world.adrift.remove(number);
-            // It never arrives, or it does and nobody hears the answer.
+            // It never arrives, or arrives and its response is lost.
             worlds.push(world.clone());
             if self.now <= at + 1 {
                 world.excused |= matches!(world.provide(*token, reuse), Answer::Granted(_));
@@ -222,7 +222,7 @@ impl World {
                 if self.now >= begun + WINDOW
                     || self.record.intent().is_none_or(|stands| self.record.base(stands) != *base) =>
             {
-                // The gate is closed: whether or not the intent stands, the token is not sent under it.
+                // The gate is closed: the token is not sent, whether or not the intent is still current.
                 world.commit(index, self.record.withdraw(base));
                 looks()
             }
@@ -232,7 +232,7 @@ impl World {
                 Step::Sent { base: base.clone(), token, at: self.now, answer: None }
             }
             Step::Sent { base, token, at, answer: None } => {
-                // The connection breaks: it may still arrive.
+                // The connection breaks: the request may still arrive.
                 let mut lost = self.clone();
                 lost.owners[index].step = looks();
                 lost.adrift.push((*token, *at));
@@ -270,7 +270,7 @@ impl World {
         worlds.push(world);
     }
 
-    /// The rules for whoever presents a token.
+    /// Asserts the rules for presenting a token.
     fn present(&mut self, base: &Base) {
         let stands = self.record.intent().expect("an intent stands before a token is presented");
         assert_eq!(self.record.base(stands), *base, "the intent that stands is the presenter's own");
@@ -286,7 +286,7 @@ impl World {
         let token: u32 = refresh_token(&self.record).trim_start_matches("refresh-").parse().unwrap();
         let is_adrift = self.adrift.iter().any(|(other, at)| *other == token && self.now <= at + 1);
         assert!(!is_adrift, "token {token} may still be on its way");
-        // Whoever has the newest token and is frozen cannot be told from a dead one: it has had its time.
+        // A frozen worker with the newest token looks like a dead one: it has had its time.
         self.raced |= self.owners.iter().any(|owner| match &owner.step {
             Step::Answered { answer: Answer::Granted(_), base: other, .. }
             | Step::Sent { answer: Some(Answer::Granted(_)), base: other, .. } => other.serial == base.serial,
@@ -311,14 +311,14 @@ impl World {
         Answer::Granted(self.provider.good)
     }
 
-    /// Whether nobody has an answer or waits for one.
+    /// Whether no response is pending or unwritten.
     fn is_quiet(&self) -> bool {
         let is_idle = |owner: &Owner| matches!(owner.step, Step::Looks { .. } | Step::Killed);
         self.adrift.is_empty() && self.owners.iter().all(is_idle)
     }
 }
 
-/// Visits all worlds, and says how many there are and in how many a grant was lost.
+/// Explores all worlds. Returns their number, and how many lost the grant.
 fn explore(reuse: Reuse) -> (usize, usize) {
     let (mut seen, mut open, mut lost) = (HashSet::new(), vec![World::new()], 0);
     while let Some(world) = open.pop() {
@@ -328,7 +328,7 @@ fn explore(reuse: Reuse) -> (usize, usize) {
         if world.is_quiet() {
             let newest = format!("refresh-{}", world.provider.good);
             let is_kept = refresh_token(&world.record) == newest && !world.provider.ended;
-            assert!(is_kept || world.excused, "the newest token is nobody's, and nothing excuses it");
+            assert!(is_kept || world.excused, "no worker has the newest token, and nothing excuses it");
             let is_lost = matches!(world.record.state, State::Lost { .. });
             assert!(!is_lost || world.excused, "a grant counts as lost that is not");
             lost += usize::from(is_lost);
@@ -339,7 +339,7 @@ fn explore(reuse: Reuse) -> (usize, usize) {
 }
 
 #[test]
-fn in_no_order_of_events_is_a_token_lost_but_where_its_only_holder_ends_or_its_answer_does() {
+fn a_token_is_lost_only_with_its_only_holder_or_its_response() {
     let (worlds, lost) = explore(Reuse::Refused);
 
     assert!(worlds > 10_000, "only {worlds} worlds were visited");
@@ -347,7 +347,7 @@ fn in_no_order_of_events_is_a_token_lost_but_where_its_only_holder_ends_or_its_a
 }
 
 #[test]
-fn where_a_reuse_ends_the_grant_only_an_answer_that_was_lost_or_frozen_leads_to_one() {
+fn only_a_lost_or_frozen_response_leads_to_token_reuse() {
     let (worlds, lost) = explore(Reuse::EndsGrant);
 
     assert!(worlds > 10_000, "only {worlds} worlds were visited");

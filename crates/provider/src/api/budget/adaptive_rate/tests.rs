@@ -1,14 +1,14 @@
-//! The rule against made-up providers, step by step at moments that tests choose.
+//! The rule against simulated providers, step by step at chosen moments.
 
 use std::collections::VecDeque;
 
 use super::*;
-use crate::api::budget::bucket::Bucket;
+use crate::api::budget::bucket::TokenBucket;
 
-/// Between the requests of a quiet time.
-const QUIET_EVERY: u64 = 50;
+/// Seconds between two requests of a quiet time.
+const QUIET_REQUEST_INTERVAL: u64 = 50;
 
-/// A provider as the simulator is one: so many in a window that begins with its first request; told in whole seconds.
+/// A provider like the simulator: a number of requests in a window that starts with the first one; waits in whole seconds.
 struct Window {
     most: u32,
     length: Duration,
@@ -34,11 +34,11 @@ impl Window {
     }
 }
 
-/// Requests under endless demand, with answers that take a while.
+/// Requests under endless demand, with delayed responses.
 struct Run {
     start: Instant,
-    adapt: Adapt,
-    bucket: Bucket,
+    adaptive: AdaptiveRate,
+    bucket: TokenBucket,
     answers: VecDeque<(Instant, Result<(), Duration>, u64)>,
     step: u64,
 }
@@ -46,23 +46,23 @@ struct Run {
 impl Run {
     fn new(setting: f64) -> Self {
         let start = Instant::now();
-        let (adapt, bucket) = (Adapt::new(setting, start, 7), Bucket::new(1.0, start));
-        Self { start, adapt, bucket, answers: VecDeque::new(), step: 0 }
+        let (adaptive, bucket) = (AdaptiveRate::new(setting, start, 7), TokenBucket::new(1.0, start));
+        Self { start, adaptive, bucket, answers: VecDeque::new(), step: 0 }
     }
 
-    /// One request now and then, for so long.
+    /// Few requests for this long.
     fn quiet(&mut self, seconds: u64, provider: &mut impl FnMut(Instant) -> Result<(), Duration>) {
-        for second in (0..seconds).step_by(QUIET_EVERY as usize) {
+        for second in (0..seconds).step_by(QUIET_REQUEST_INTERVAL as usize) {
             let now = self.start + Duration::from_secs(second);
-            self.adapt.advance(now, false);
-            self.adapt.sent(now);
+            self.adaptive.advance(now, false);
+            self.adaptive.sent(now);
             assert_eq!(provider(now), Ok(()));
-            self.adapt.accepted();
+            self.adaptive.accepted();
         }
         self.step = seconds * 500;
     }
 
-    /// What passes in each second, for so many.
+    /// Requests that pass in each second.
     fn busy(
         &mut self,
         seconds: usize,
@@ -74,24 +74,24 @@ impl Run {
             self.step += 1;
             while self.answers.front().is_some_and(|(at, ..)| *at <= now) {
                 match self.answers.pop_front() {
-                    Some((_, Ok(()), _)) => self.adapt.accepted(),
-                    Some((_, Err(told), cuts)) => drop(self.adapt.refused(now, Some(told), cuts)),
+                    Some((_, Ok(()), _)) => self.adaptive.accepted(),
+                    Some((_, Err(told), cuts)) => drop(self.adaptive.refused(now, Some(told), cuts)),
                     None => {}
                 }
             }
-            let paused = self.adapt.paused(now);
-            self.adapt.advance(now, paused.is_none() && step > 0);
+            let paused = self.adaptive.paused(now);
+            self.adaptive.advance(now, paused.is_none() && step > 0);
             if let Some(until) = paused {
                 self.bucket.rest_until(until);
                 continue;
             }
-            self.bucket.refill(now, self.adapt.rate, (self.adapt.rate * 0.1).max(1.0));
+            self.bucket.refill(now, self.adaptive.rate, (self.adaptive.rate * 0.1).max(1.0));
             while self.bucket.has_token() {
                 self.bucket.take();
-                self.adapt.sent(now);
+                self.adaptive.sent(now);
                 let answer = provider(now);
                 counts[step / 500] += u32::from(answer.is_ok());
-                self.answers.push_back((now + Duration::from_millis(5), answer, self.adapt.cuts));
+                self.answers.push_back((now + Duration::from_millis(5), answer, self.adaptive.cuts));
             }
         }
         counts
@@ -103,7 +103,7 @@ fn share(counts: &[u32], allowed: f64) -> f64 {
 }
 
 #[test]
-fn the_rate_settles_within_a_tenth_of_what_is_allowed_and_a_quiet_time_before_changes_nothing() {
+fn the_rate_settles_within_a_tenth_of_the_limit() {
     for (most, seconds, settle, run) in [
         (50, 1.0, 20, 60),
         (100, 2.0, 30, 90),
@@ -112,8 +112,8 @@ fn the_rate_settles_within_a_tenth_of_what_is_allowed_and_a_quiet_time_before_ch
         (600, 60.0, 120, 600),
     ] {
         let allowed = f64::from(most) / seconds;
-        // The last one leaves a window that is half over when the demand begins.
-        for quiet in [0, 3_600, 3_600 + QUIET_EVERY - (seconds / 2.0) as u64] {
+        // The last one leaves a half-used window at the start.
+        for quiet in [0, 3_600, 3_600 + QUIET_REQUEST_INTERVAL - (seconds / 2.0) as u64] {
             let mut window = Window::new(most, seconds);
             let mut scene = Run::new(allowed * 10.0);
             scene.quiet(quiet, &mut |now| window.ask(now));
@@ -127,7 +127,7 @@ fn the_rate_settles_within_a_tenth_of_what_is_allowed_and_a_quiet_time_before_ch
 }
 
 #[test]
-fn ten_minutes_of_nothing_but_refusals_cut_once_and_are_over_with_the_last() {
+fn ten_minutes_of_refusals_cut_the_rate_once() {
     let mut scene = Run::new(10.0);
     scene.busy(60, &mut |_| Ok(()));
     let mut asked = 0;
@@ -139,11 +139,11 @@ fn ten_minutes_of_nothing_but_refusals_cut_once_and_are_over_with_the_last() {
 
     scene.busy(60, &mut |_| Ok(()));
 
-    assert!(scene.adapt.ratio() >= 0.9, "{}", scene.adapt.ratio());
+    assert!(scene.adaptive.ratio() >= 0.9, "{}", scene.adaptive.ratio());
 }
 
 #[test]
-fn a_burst_of_refusals_is_forgotten_within_a_minute() {
+fn the_rate_recovers_from_a_burst_within_a_minute() {
     for (name, every, told) in [("half", 2, 1), ("one in ten", 10, 2), ("half, long waits", 2, 5)] {
         let mut scene = Run::new(50.0);
         scene.busy(60, &mut |_| Ok(()));
@@ -152,18 +152,18 @@ fn a_burst_of_refusals_is_forgotten_within_a_minute() {
             asked += 1;
             if asked.is_multiple_of(every) { Err(Duration::from_secs(told)) } else { Ok(()) }
         });
-        let deepest = scene.adapt.ratio();
+        let deepest = scene.adaptive.ratio();
 
         scene.busy(60, &mut |_| Ok(()));
 
-        let ratio = scene.adapt.ratio();
+        let ratio = scene.adaptive.ratio();
         println!("{name}: {deepest:.3} of the setting after the burst, {ratio:.3} a minute later");
         assert!(deepest < 0.5 && ratio >= 0.9, "{name}: {deepest} {ratio}");
     }
 }
 
 #[test]
-fn a_limit_that_was_raised_tenfold_is_used_after_a_quarter_of_an_hour() {
+fn a_limit_raised_tenfold_is_used_after_15_minutes() {
     let mut window = Window::new(20, 1.0);
     let mut scene = Run::new(200.0);
     scene.busy(120, &mut |now| window.ask(now));
@@ -176,7 +176,7 @@ fn a_limit_that_was_raised_tenfold_is_used_after_a_quarter_of_an_hour() {
 }
 
 #[test]
-fn a_limit_that_was_cut_to_a_tenth_is_kept_to_soon() {
+fn a_limit_cut_to_a_tenth_is_soon_kept() {
     for (most, seconds, settle) in [(500, 1.0, 50), (600, 60.0, 200)] {
         let allowed = f64::from(most) / seconds / 10.0;
         let mut window = Window::new(most, seconds);
@@ -193,119 +193,119 @@ fn a_limit_that_was_cut_to_a_tenth_is_kept_to_soon() {
 }
 
 #[test]
-fn without_a_refusal_the_setting_is_reached_within_seconds_and_never_passed() {
+fn without_a_refusal_the_rate_reaches_the_setting_in_seconds() {
     let start = Instant::now();
-    let mut adapt = Adapt::new(200.0, start, 1);
-    assert!(adapt.rate <= 10.0);
+    let mut adaptive = AdaptiveRate::new(200.0, start, 1);
+    assert!(adaptive.rate <= 10.0);
 
-    adapt.advance(start + Duration::from_secs(5), true);
+    adaptive.advance(start + Duration::from_secs(5), true);
 
-    assert!((adapt.rate - 200.0).abs() < 1e-9, "{}", adapt.rate);
-    adapt.advance(start + Duration::from_secs(500), true);
-    assert!((adapt.rate - 200.0).abs() < 1e-9, "{}", adapt.rate);
-    assert!((adapt.ratio() - 1.0).abs() < 1e-9);
+    assert!((adaptive.rate - 200.0).abs() < 1e-9, "{}", adaptive.rate);
+    adaptive.advance(start + Duration::from_secs(500), true);
+    assert!((adaptive.rate - 200.0).abs() < 1e-9, "{}", adaptive.rate);
+    assert!((adaptive.ratio() - 1.0).abs() < 1e-9);
 }
 
 #[test]
-fn a_long_pause_for_what_others_sent_cuts_no_deeper_than_any_other() {
+fn a_long_pause_without_own_requests_cuts_no_deeper() {
     let start = Instant::now();
-    let mut adapt = Adapt::new(10.0, start, 1);
+    let mut adaptive = AdaptiveRate::new(10.0, start, 1);
     let now = start + Duration::from_secs(9);
-    adapt.advance(now, true);
-    adapt.sent(now);
+    adaptive.advance(now, true);
+    adaptive.sent(now);
 
-    adapt.refused(now, Some(Duration::from_secs(600)), 0);
+    adaptive.refused(now, Some(Duration::from_secs(600)), 0);
 
-    assert!((adapt.rate - 8.5).abs() < 1e-9, "{}", adapt.rate);
+    assert!((adaptive.rate - 8.5).abs() < 1e-9, "{}", adaptive.rate);
 }
 
 #[test]
-fn a_rate_that_nobody_wants_does_not_grow() {
+fn an_unused_rate_does_not_grow() {
     let start = Instant::now();
-    let mut adapt = Adapt::new(100.0, start, 1);
-    let before = adapt.rate;
+    let mut adaptive = AdaptiveRate::new(100.0, start, 1);
+    let before = adaptive.rate;
 
-    adapt.advance(start + Duration::from_secs(60), false);
+    adaptive.advance(start + Duration::from_secs(60), false);
 
-    assert!((adapt.rate - before).abs() < 1e-9);
+    assert!((adaptive.rate - before).abs() < 1e-9);
 }
 
 #[test]
-fn refusals_of_one_storm_cut_once_and_the_longest_pause_counts() {
+fn refusals_of_one_storm_cut_once_and_pause_for_the_longest() {
     let start = Instant::now();
-    let mut adapt = Adapt::new(10.0, start, 1);
-    adapt.advance(start + Duration::from_secs(9), true);
+    let mut adaptive = AdaptiveRate::new(10.0, start, 1);
+    adaptive.advance(start + Duration::from_secs(9), true);
     let now = start + Duration::from_secs(9);
 
     for told in [1, 3, 2] {
-        adapt.refused(now, Some(Duration::from_secs(told)), 0);
+        adaptive.refused(now, Some(Duration::from_secs(told)), 0);
     }
-    adapt.refused(now, None, 0);
+    adaptive.refused(now, None, 0);
 
-    assert!((adapt.rate - 8.5).abs() < 1e-9, "{}", adapt.rate);
-    assert_eq!(adapt.paused(now), Some(now + Duration::from_secs(3)));
-    assert_eq!(adapt.paused(now + Duration::from_secs(3)), None);
+    assert!((adaptive.rate - 8.5).abs() < 1e-9, "{}", adaptive.rate);
+    assert_eq!(adaptive.paused(now), Some(now + Duration::from_secs(3)));
+    assert_eq!(adaptive.paused(now + Duration::from_secs(3)), None);
     // Nothing grows during the pause.
-    adapt.advance(now + Duration::from_secs(3), true);
-    assert!((adapt.rate - 8.5).abs() < 1e-9, "{}", adapt.rate);
+    adaptive.advance(now + Duration::from_secs(3), true);
+    assert!((adaptive.rate - 8.5).abs() < 1e-9, "{}", adaptive.rate);
 }
 
 #[test]
-fn a_pause_after_which_nothing_passed_is_doubled_up_to_half_a_minute_and_cuts_nothing() {
+fn a_fruitless_pause_doubles_up_to_30_s_and_cuts_nothing() {
     let mut now = Instant::now();
-    let mut adapt = Adapt::trusting(10.0, now, 1);
+    let mut adaptive = AdaptiveRate::trusting(10.0, now, 1);
     let second = Duration::from_secs(1);
 
     let mut pauses = Vec::new();
     for _ in 0..7 {
-        pauses.push(adapt.refused(now, Some(second), adapt.cuts).as_secs());
-        now = adapt.paused_until.unwrap();
+        pauses.push(adaptive.refused(now, Some(second), adaptive.cuts).as_secs());
+        now = adaptive.paused_until.unwrap();
     }
 
     assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30]);
-    assert!((adapt.rate - 8.5).abs() < 1e-9, "{}", adapt.rate);
-    adapt.accepted();
-    assert_eq!(adapt.refused(now, Some(second), adapt.cuts), second);
-    assert!(adapt.rate < 8.0, "{}", adapt.rate);
+    assert!((adaptive.rate - 8.5).abs() < 1e-9, "{}", adaptive.rate);
+    adaptive.accepted();
+    assert_eq!(adaptive.refused(now, Some(second), adaptive.cuts), second);
+    assert!(adaptive.rate < 8.0, "{}", adaptive.rate);
     let hour = Duration::from_secs(3_600);
-    assert_eq!(adapt.refused(now, Some(hour), adapt.cuts), hour, "what is named is never shortened");
+    assert_eq!(adaptive.refused(now, Some(hour), adaptive.cuts), hour, "what is named is never shortened");
 }
 
 #[test]
-fn another_part_of_the_limit_is_used_at_once_and_another_setting_does_not_raise_what_was_found() {
+fn a_new_share_scales_the_rate_and_a_new_setting_does_not() {
     let now = Instant::now();
-    let mut adapt = Adapt::trusting(5.0, now, 1);
-    adapt.refused(now, Some(Duration::from_secs(1)), 0);
-    let found = adapt.rate;
+    let mut adaptive = AdaptiveRate::trusting(5.0, now, 1);
+    adaptive.refused(now, Some(Duration::from_secs(1)), 0);
+    let found = adaptive.rate;
 
-    adapt.scale(2.0);
-    assert!((adapt.rate - found * 2.0).abs() < 1e-9);
-    adapt.set(100.0);
-    assert!((adapt.rate - found * 2.0).abs() < 1e-9);
-    adapt.set(1.0);
+    adaptive.scale(2.0);
+    assert!((adaptive.rate - found * 2.0).abs() < 1e-9);
+    adaptive.set(100.0);
+    assert!((adaptive.rate - found * 2.0).abs() < 1e-9);
+    adaptive.set(1.0);
 
-    assert!((adapt.rate - 1.0).abs() < 1e-9);
+    assert!((adaptive.rate - 1.0).abs() < 1e-9);
 }
 
 #[test]
-fn a_wait_that_is_not_named_doubles_until_something_passes() {
+fn an_unnamed_wait_doubles_until_a_request_passes() {
     let start = Instant::now();
-    let mut adapt = Adapt::new(10.0, start, 1);
+    let mut adaptive = AdaptiveRate::new(10.0, start, 1);
     let whole = |pause: Duration, seconds: u64| {
         (Duration::from_secs(seconds) / 2..=Duration::from_secs(seconds)).contains(&pause)
     };
 
     let pauses: Vec<_> = (0..8)
         .map(|cuts| {
-            let now = adapt.paused_until.unwrap_or(start);
-            adapt.refused(now, None, cuts)
+            let now = adaptive.paused_until.unwrap_or(start);
+            adaptive.refused(now, None, cuts)
         })
         .collect();
 
     for (pause, seconds) in pauses.iter().zip([1, 2, 4, 8, 16, 30, 30, 30]) {
         assert!(whole(*pause, seconds), "{pauses:?}");
     }
-    adapt.accepted();
-    let now = adapt.paused_until.unwrap();
-    assert!(whole(adapt.refused(now, None, 8), 1));
+    adaptive.accepted();
+    let now = adaptive.paused_until.unwrap();
+    assert!(whole(adaptive.refused(now, None, 8), 1));
 }

@@ -1,4 +1,4 @@
-//! How requests reach the identity service: public documents as anything is fetched, tokens once.
+//! Requests to the identity service: public documents, and tokens, which are sent at most once.
 
 use std::{
     future::Future,
@@ -24,65 +24,66 @@ use url::{Origin, Url};
 
 use base::{circuit::Circuit, metrics::ApiOutcome, retry::Retry};
 
-use super::{Error, Gate, PATIENCE, count, tell};
+use super::{Error, Gate, MAX_CIRCUIT_WAIT, count, report_to_circuit};
 use crate::{
     Transport,
     auth::http::{self, ProviderClock, ReadError, build, builder, read_bounded, retry_after},
 };
 
-/// No answer of the token endpoint is larger, even with three tokens of the largest size.
-const TOKEN_ANSWER_BYTES: usize = 256 * 1024;
-/// Above any time that a caller may give; the caller's own ends first.
-const LONGEST_EXCHANGE: Duration = Duration::from_secs(600);
-/// However long the service wants to be left alone: without tokens nothing goes on, and the next login may be minutes away.
-const LONGEST_REST: Duration = Duration::from_secs(300);
-/// After this the kernel gives up a request that the other side does not acknowledge. Without it, the kernel might deliver a
-/// token minutes after everybody here has stopped to listen.
-const DELIVERY_LIMIT: Duration = Duration::from_secs(5);
+/// Size limit of a token response, enough for three tokens of maximum size.
+const MAX_TOKEN_RESPONSE_BYTES: usize = 256 * 1024;
+/// Above any caller's limit, which ends the request first.
+const MAX_EXCHANGE: Duration = Duration::from_secs(600);
+/// Upper bound of a named wait: without tokens all work stops, and the next login may be minutes away.
+const MAX_RETRY_WAIT: Duration = Duration::from_secs(300);
+/// After this time without an acknowledgement the kernel drops the request. Otherwise it might deliver a token minutes after its
+/// sender gave up.
+const TCP_ACK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Clients for both.
+/// The HTTP clients for documents and tokens.
 #[derive(Debug)]
-pub(super) struct Wire {
+pub(super) struct HttpClients {
     documents: reqwest::Client,
     tokens: reqwest::Client,
     pub(super) clock: ProviderClock,
-    /// Where the service is, and whether it answers.
+    /// Origin of the service, whose health the circuit tracks.
     origin: Origin,
     pub(super) circuit: Arc<Circuit>,
 }
 
-impl Wire {
+impl HttpClients {
     pub(super) fn new(
         transport: &Transport,
         origin: Origin,
         clock: ProviderClock,
         circuit: Arc<Circuit>,
-    ) -> Result<Self, http::Setup> {
+    ) -> Result<Self, http::ClientSetupError> {
         let tokens = builder(transport)?
-            // A connection that was used before may be closed from the other side just now, and then the client sends again.
+            // The server may close a pooled connection at any time, and then the client would send again.
             .pool_max_idle_per_host(0)
             .http1_only()
             .retry(reqwest::retry::never())
-            // The caller knows how long to listen.
-            .read_timeout(LONGEST_EXCHANGE)
-            .timeout(LONGEST_EXCHANGE);
+            // The caller has its own limit.
+            .read_timeout(MAX_EXCHANGE)
+            .timeout(MAX_EXCHANGE);
         #[cfg(target_os = "linux")]
-        let tokens = tokens.tcp_user_timeout(DELIVERY_LIMIT);
+        let tokens = tokens.tcp_user_timeout(TCP_ACK_TIMEOUT);
         let (documents, tokens) = (build(builder(transport)?)?, build(tokens)?);
         Ok(Self { documents, tokens, clock, origin, circuit })
     }
 
-    /// A public document.
+    /// Fetches a public document.
     pub(super) async fn get(&self, address: &Url, limit: usize) -> Result<Bytes, Error> {
         // Keys may be on another host, which says nothing about this one.
         let is_ours = address.origin() == self.origin;
-        let pass = if is_ours { Some(self.circuit.pass(Instant::now() + PATIENCE).await?) } else { None };
-        let begun = Instant::now();
+        let pass =
+            if is_ours { Some(self.circuit.pass(Instant::now() + MAX_CIRCUIT_WAIT).await?) } else { None };
+        let started = Instant::now();
         let fetched = self.try_get(address, limit).await;
         if let Some(pass) = pass {
-            tell(pass, fetched.as_ref().err());
+            report_to_circuit(pass, fetched.as_ref().err());
         }
-        count(fetched.as_ref().err().map_or(ApiOutcome::Ok, outcome), begun.elapsed());
+        count(fetched.as_ref().err().map_or(ApiOutcome::Ok, outcome), started.elapsed());
         fetched
     }
 
@@ -97,132 +98,124 @@ impl Wire {
     }
 
     fn unavailable(&self, response: &reqwest::Response) -> Error {
-        let again = retry_after(response.headers(), &self.clock).map(|again| again.min(LONGEST_REST));
+        let again = retry_after(response.headers(), &self.clock).map(|again| again.min(MAX_RETRY_WAIT));
         Error::Unavailable { status: response.status().as_u16(), again }
     }
 }
 
-/// Whether the provider may have done what it was asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Acted {
-    /// Certainly not.
-    No,
-    /// Nobody knows.
-    Maybe,
-}
-
-/// A request without an answer to it.
+/// A request without a usable response.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub(super) struct Failure {
     pub(super) error: Error,
-    pub(super) acted: Acted,
+    /// Whether the provider may have acted on the request.
+    pub(super) may_have_acted: bool,
 }
 
 /// One request to the token endpoint, sent at most once.
-pub(super) struct Once<'a> {
-    wire: &'a Wire,
+pub(super) struct TokenRequest<'a> {
+    clients: &'a HttpClients,
     gate: Gate,
-    begun: Instant,
+    started: Instant,
     end: Instant,
-    passage: Arc<Passage>,
-    /// Of the answer; 0 before it.
+    guard: Arc<SendGuard>,
+    /// Status of the response; 0 before it.
     status: AtomicU16,
 }
 
-impl<'a> Once<'a> {
-    pub(super) fn new(wire: &'a Wire, gate: Gate, end: Instant) -> Self {
+impl<'a> TokenRequest<'a> {
+    pub(super) fn new(clients: &'a HttpClients, gate: Gate, end: Instant) -> Self {
         Self {
-            wire,
+            clients,
             gate,
-            begun: Instant::now(),
+            started: Instant::now(),
             end,
-            passage: Arc::new(Passage(Mutex::new(Passed::Waiting))),
+            guard: Arc::new(SendGuard(Mutex::new(SendState::Waiting))),
             status: AtomicU16::new(0),
         }
     }
 
-    /// The status of the answer, once there is one.
+    /// Status of the response, if there is one.
     pub(super) fn status(&self) -> Option<u16> {
         Some(self.status.load(Ordering::Relaxed)).filter(|status| *status > 0)
     }
 
-    /// The answer's status, as a failure.
-    pub(super) fn unanswered(&self, acted: Acted) -> Failure {
+    /// A failure with the status of the response.
+    pub(super) fn unanswered(&self, may_have_acted: bool) -> Failure {
         let status = self.status().unwrap_or_default();
-        Failure { error: Error::Unavailable { status, again: None }, acted }
+        Failure { error: Error::Unavailable { status, again: None }, may_have_acted }
     }
 
-    /// All is said: with this failure, or with an answer to what was asked.
+    /// Counts the end of the request, with its failure if there is one.
     pub(super) fn ended(&self, failure: Option<&Error>) {
         let outcome = failure.map_or_else(|| self.status().map_or(ApiOutcome::Malformed, by_status), outcome);
-        count(outcome, self.begun.elapsed());
+        count(outcome, self.started.elapsed());
     }
 
     async fn send(&self, request: HttpRequest) -> Result<HttpResponse, Failure> {
         let (head, body) = request.into_parts();
-        let body = reqwest::Body::wrap(Gated {
+        let body = reqwest::Body::wrap(GatedBody {
             content: Some(Bytes::from(body)),
             gate: Arc::clone(&self.gate),
-            passage: Arc::clone(&self.passage),
+            guard: Arc::clone(&self.guard),
         });
-        let request = self.wire.tokens.request(head.method, head.uri.to_string()).headers(head.headers);
+        let request = self.clients.tokens.request(head.method, head.uri.to_string()).headers(head.headers);
         let exchange = async {
             let response = request.body(body).send().await.map_err(unreached)?;
-            self.wire.clock.observe(response.headers());
+            self.clients.clock.observe(response.headers());
             let status = response.status();
             self.status.store(status.as_u16(), Ordering::Relaxed);
-            let refusal = self.wire.unavailable(&response);
+            let refusal = self.clients.unavailable(&response);
             let answer = head_of(&response);
-            Ok((status, refusal, answer, read_bounded(response, TOKEN_ANSWER_BYTES).await))
+            Ok((status, refusal, answer, read_bounded(response, MAX_TOKEN_RESPONSE_BYTES).await))
         };
         let (status, refusal, mut answer, body) = match timeout_at(self.end, exchange).await {
             Ok(Ok(answered)) => answered,
             Ok(Err(error)) => return Err(self.broken(error)),
             Err(_) => return Err(self.broken(Error::Silent)),
         };
-        // The status says enough; whatever the body would add is not looked at.
+        // For these statuses the body does not matter.
         match status.as_u16() {
-            429 => return Err(Failure { error: refusal, acted: Acted::No }),
-            // Whoever says when to come again knows what it is doing. Others may be a proxy whose service was cut off in the
-            // middle of the work.
+            429 => return Err(Failure { error: refusal, may_have_acted: false }),
+            // A 503 with a wait comes from the service itself. Without one it may come from a proxy whose service was cut off in
+            // the middle of its work.
             503 => {
-                let acted = if refusal.retry() == Retry::Later { Acted::Maybe } else { Acted::No };
-                return Err(Failure { error: refusal, acted });
+                let may_have_acted = refusal.retry() == Retry::Later;
+                return Err(Failure { error: refusal, may_have_acted });
             }
             300..=399 => {
-                let error = Error::Malformed { what: "it points to another address" };
-                return Err(Failure { error, acted: Acted::No });
+                let error = Error::Malformed { what: "it redirects to another address" };
+                return Err(Failure { error, may_have_acted: false });
             }
             200 | 400..=499 => {}
-            _ => return Err(Failure { error: refusal, acted: Acted::Maybe }),
+            _ => return Err(Failure { error: refusal, may_have_acted: true }),
         }
-        let body = body.map_err(|error| Failure { error: unread(error), acted: Acted::Maybe })?;
-        // What it is called says little, and a token that is not taken because of its name is lost. `oauth2` reads nothing that
-        // is called otherwise, nor what begins with a mark of byte order.
+        let body = body.map_err(|error| Failure { error: unread(error), may_have_acted: true })?;
+        // The content type says little, and rejecting a token for it would lose the token. `oauth2` requires this type, and no
+        // byte order mark.
         answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         *answer.body_mut() = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&body).to_vec();
         Ok(answer)
     }
 
-    /// No answer: the passage knows whether there can have been a request.
+    /// No response: the guard knows whether the request can have been sent.
     fn broken(&self, error: Error) -> Failure {
-        match self.passage.decide(|| Passed::Closed) {
-            Passed::Waiting | Passed::Closed => Failure { error, acted: Acted::No },
-            Passed::Refused => Failure { error: Error::Late, acted: Acted::No },
-            Passed::Sent => Failure { error, acted: Acted::Maybe },
+        match self.guard.decide(|| SendState::Closed) {
+            SendState::Waiting | SendState::Closed => Failure { error, may_have_acted: false },
+            SendState::Refused => Failure { error: Error::Late, may_have_acted: false },
+            SendState::Sent => Failure { error, may_have_acted: true },
         }
     }
 }
 
-impl Drop for Once<'_> {
+impl Drop for TokenRequest<'_> {
     fn drop(&mut self) {
-        // Nobody waits for an answer now, so nothing may be asked.
-        self.passage.decide(|| Passed::Closed);
+        // The caller no longer waits for the response, so the request must not be sent.
+        self.guard.decide(|| SendState::Closed);
     }
 }
 
-impl<'c> AsyncHttpClient<'c> for Once<'_> {
+impl<'c> AsyncHttpClient<'c> for TokenRequest<'_> {
     type Error = Failure;
     type Future = Pin<Box<dyn Future<Output = Result<HttpResponse, Failure>> + Send + 'c>>;
 
@@ -231,10 +224,10 @@ impl<'c> AsyncHttpClient<'c> for Once<'_> {
     }
 }
 
-/// What became of a body. Whoever decides first has decided: the connection has a task of its own, which may come to the body
-/// after nobody listens any more.
+/// State of a request body. The first decision wins: the connection runs in its own task, which may reach the body after the
+/// caller has gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Passed {
+enum SendState {
     Waiting,
     Closed,
     Refused,
@@ -242,27 +235,27 @@ enum Passed {
 }
 
 #[derive(Debug)]
-struct Passage(Mutex<Passed>);
+struct SendGuard(Mutex<SendState>);
 
-impl Passage {
-    /// Decides, unless that is done; what holds from now on.
-    fn decide(&self, wish: impl FnOnce() -> Passed) -> Passed {
-        let mut passed = self.0.lock();
-        if *passed == Passed::Waiting {
-            *passed = wish();
+impl SendGuard {
+    /// Sets the state, unless it is decided; returns the state.
+    fn decide(&self, wish: impl FnOnce() -> SendState) -> SendState {
+        let mut state = self.0.lock();
+        if *state == SendState::Waiting {
+            *state = wish();
         }
-        *passed
+        *state
     }
 }
 
-/// A body that asks before it goes out.
-struct Gated {
+/// A request body that calls its gate before it is sent.
+struct GatedBody {
     content: Option<Bytes>,
     gate: Gate,
-    passage: Arc<Passage>,
+    guard: Arc<SendGuard>,
 }
 
-impl http_body::Body for Gated {
+impl http_body::Body for GatedBody {
     type Data = Bytes;
     type Error = GateClosed;
 
@@ -271,8 +264,8 @@ impl http_body::Body for Gated {
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, GateClosed>>> {
         let Some(content) = self.content.take() else { return Poll::Ready(None) };
-        let passed = self.passage.decide(|| if (self.gate)() { Passed::Sent } else { Passed::Refused });
-        Poll::Ready(Some(if passed == Passed::Sent { Ok(Frame::data(content)) } else { Err(GateClosed) }))
+        let state = self.guard.decide(|| if (self.gate)() { SendState::Sent } else { SendState::Refused });
+        Poll::Ready(Some(if state == SendState::Sent { Ok(Frame::data(content)) } else { Err(GateClosed) }))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -285,7 +278,7 @@ impl http_body::Body for Gated {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("it may not be sent any more")]
+#[error("the request must not be sent any more")]
 struct GateClosed;
 
 fn unreached(error: reqwest::Error) -> Error {
@@ -324,7 +317,7 @@ fn by_status(status: u16) -> ApiOutcome {
     }
 }
 
-/// The head of an answer, as `oauth2` wants to see it.
+/// Status and headers of a response, as `oauth2` needs them.
 fn head_of(response: &reqwest::Response) -> HttpResponse {
     let mut head = HttpResponse::new(Vec::new());
     *head.status_mut() = response.status();

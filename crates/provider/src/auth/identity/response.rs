@@ -1,7 +1,7 @@
-//! What the token endpoint says, read for what is needed and for nothing else.
+//! The token endpoint's response, read only as far as needed.
 //!
-//! The types stand in the place of `oauth2`'s own: those refuse a whole answer for one odd member (`"3600"` in quotes, a
-//! list of scopes), and with it the refresh token that came with it.
+//! These types replace those of `oauth2`, which reject a whole response for one bad member (`"3600"` as a string, a list of
+//! scopes), and with it the refresh token.
 
 use oauth2::{AccessToken, ErrorResponse, RefreshToken, Scope, TokenResponse, basic::BasicTokenType};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -12,37 +12,37 @@ use base::secret::Secret;
 use super::Granted;
 use crate::auth::token;
 
-/// Tokens.
+/// A successful response.
 #[derive(Debug, Deserialize, Serialize)]
-pub(super) struct Answer {
+pub(super) struct TokenBody {
     access_token: AccessToken,
     #[serde(default)]
     refresh_token: Option<RefreshToken>,
-    /// Not an access token, but as secret as one.
+    /// Not an access token, but as secret.
     #[serde(default, deserialize_with = "token_or_none")]
     id_token: Option<AccessToken>,
     #[serde(default, deserialize_with = "whole_seconds")]
     expires_in: Option<u64>,
     #[serde(default, deserialize_with = "words")]
     scope: Vec<String>,
-    /// Every token is sent as a bearer token, whatever its type is called.
+    /// Every token is sent as a bearer token, whatever type the response names.
     #[serde(skip, default = "bearer")]
     token_type: BasicTokenType,
 }
 
-impl Answer {
-    /// The tokens, at this time of the provider's clock; `None` where the access token is empty.
+impl TokenBody {
+    /// The tokens, at this time of the provider's clock; `None` if the access token is empty.
     pub(super) fn granted(self, now_ms: i64) -> Option<Granted> {
         let access = Some(self.access_token.into_secret()).filter(|text| !text.trim().is_empty())?;
-        let told = self.expires_in.map(|seconds| {
+        let expires_ms = self.expires_in.map(|seconds| {
             let wait_ms = i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1_000);
             now_ms.saturating_add(wait_ms)
         });
-        // An empty token is none: the former refresh token stays.
+        // An empty token counts as missing: the old refresh token stays.
         let secret = |text: String| Some(Secret::new(text)).filter(|token| !token.is_empty());
         Some(Granted {
-            // `expires_in` and the token's own `exp` may differ; the earlier one counts.
-            access_expires_ms: [told, token::told_end_ms(&access)].into_iter().flatten().min(),
+            // `expires_in` and the token's own `exp` may differ: use the earlier one.
+            access_expires_ms: [expires_ms, token::unverified_expiry_ms(&access)].into_iter().flatten().min(),
             access: Secret::new(access),
             refresh: self.refresh_token.map(RefreshToken::into_secret).and_then(secret),
             identity: self.id_token.map(AccessToken::into_secret).and_then(secret),
@@ -51,7 +51,7 @@ impl Answer {
     }
 }
 
-impl TokenResponse for Answer {
+impl TokenResponse for TokenBody {
     type TokenType = BasicTokenType;
 
     fn access_token(&self) -> &AccessToken {
@@ -75,14 +75,14 @@ impl TokenResponse for Answer {
     }
 }
 
-/// `{"error": …}`; whatever else is told is not for us.
+/// `{"error": …}`; other members are ignored.
 #[derive(Debug, Deserialize, Serialize, thiserror::Error)]
 #[error("refused")]
-pub(super) struct Refusal {
+pub(super) struct OAuthErrorBody {
     pub(super) error: String,
 }
 
-impl ErrorResponse for Refusal {}
+impl ErrorResponse for OAuthErrorBody {}
 
 fn bearer() -> BasicTokenType {
     BasicTokenType::Bearer
@@ -95,7 +95,7 @@ fn token_or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Ac
     })
 }
 
-/// Seconds as a number, with or without a fraction, or as text.
+/// Seconds as a number, with or without a fraction, or as a string.
 fn whole_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     let seconds = match Value::deserialize(deserializer)? {
         Value::Number(number) => number.as_f64(),
@@ -105,7 +105,7 @@ fn whole_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u6
     Ok(seconds.filter(|seconds| seconds.is_finite() && *seconds >= 0.0).map(|seconds| seconds as u64))
 }
 
-/// Words in one text, as the standard has it, or in a list.
+/// Words in one string, as the standard has it, or in a list.
 fn words<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     Ok(token::words(&Value::deserialize(deserializer)?))
 }
@@ -115,13 +115,13 @@ fn words<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::E
 mod tests {
     use super::*;
 
-    /// What a text gives at the beginning of time.
+    /// The tokens of a response at time 0.
     fn granted(text: &str) -> Option<Granted> {
-        serde_json::from_str::<Answer>(text).ok()?.granted(0)
+        serde_json::from_str::<TokenBody>(text).ok()?.granted(0)
     }
 
     #[test]
-    fn an_odd_member_costs_no_token() {
+    fn a_bad_member_costs_no_token() {
         for (text, seconds, scopes) in [
             (r#"{"access_token":"a","refresh_token":"r","expires_in":3600}"#, Some(3_600_000), 0),
             (r#"{"access_token":"a","refresh_token":"r","expires_in":"3600"}"#, Some(3_600_000), 0),
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_a_token_is_none() {
+    fn a_response_without_token_is_rejected() {
         let empty = r#"{"access_token":" "}"#;
         for text in [r#"{"refresh_token":"r"}"#, r#"{"access_token":5}"#, "[]", "null", "\"a\"", empty] {
             assert!(granted(text).is_none(), "{text}");

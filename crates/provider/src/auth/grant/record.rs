@@ -1,33 +1,33 @@
-//! A grant as bytes, to be sealed: the only form in which its tokens are written down.
+//! The bytes of a grant before encryption, the only form in which its tokens are serialized.
 
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use base::secret::Secret;
 
-use super::{Grant, Login, Pair, State};
+use super::{Grant, Login, State, TokenPair};
 use crate::auth::Area;
 
-/// What was sealed is no grant: somebody else has written it, or a later version.
+/// The decrypted bytes are not a grant: written by something else, or by a later version.
 #[derive(Debug, thiserror::Error)]
-#[error("what was encrypted is no grant")]
+#[error("the decrypted bytes are not a grant")]
 pub struct Unreadable(#[source] serde_json::Error);
 
-/// Twins of the types of the state machine, which cannot be serialised by mistake.
+/// Copies of the grant types, which cannot be serialized by mistake.
 #[derive(Serialize, Deserialize)]
-struct Written<'a> {
+struct GrantRecord<'a> {
     name: &'a str,
     area: Area,
     login: Login,
     serial: u64,
     #[serde(borrow)]
-    tokens: Option<WrittenPair<'a>>,
+    tokens: Option<TokenPairRecord<'a>>,
     state: State,
 }
 
 #[derive(Serialize, Deserialize)]
-struct WrittenPair<'a> {
-    // Not borrowed alone: a token with an escaped character is a text of its own.
+struct TokenPairRecord<'a> {
+    // `Cow`, because a token with an escaped character cannot be borrowed.
     #[serde(borrow)]
     access: std::borrow::Cow<'a, str>,
     access_since_ms: i64,
@@ -39,10 +39,10 @@ struct WrittenPair<'a> {
 }
 
 impl Grant {
-    /// As bytes that are forgotten when they are dropped.
+    /// Serializes the grant into bytes that are wiped on drop.
     #[must_use]
     pub(in crate::auth) fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
-        let tokens = self.tokens.as_ref().map(|tokens| WrittenPair {
+        let tokens = self.tokens.as_ref().map(|tokens| TokenPairRecord {
             access: tokens.access.reveal().into(),
             access_since_ms: tokens.access_since_ms,
             access_expires_ms: tokens.access_expires_ms,
@@ -50,7 +50,7 @@ impl Grant {
             refresh_since_ms: tokens.refresh_since_ms,
             scopes: tokens.scopes.clone(),
         });
-        let written = Written {
+        let record = GrantRecord {
             name: &self.name,
             area: self.area,
             login: self.login.clone(),
@@ -58,14 +58,14 @@ impl Grant {
             tokens,
             state: self.state.clone(),
         };
-        // Texts and numbers always serialise; an empty value would be refused by whoever reads it.
-        Zeroizing::new(serde_json::to_vec(&written).unwrap_or_default())
+        // Serializing strings and numbers cannot fail; empty bytes would be rejected when read.
+        Zeroizing::new(serde_json::to_vec(&record).unwrap_or_default())
     }
 
-    /// From such bytes.
+    /// Reads such bytes.
     pub(in crate::auth) fn from_bytes(bytes: &[u8]) -> Result<Self, Unreadable> {
-        let written: Written<'_> = serde_json::from_slice(bytes).map_err(Unreadable)?;
-        let tokens = written.tokens.map(|tokens| Pair {
+        let record: GrantRecord<'_> = serde_json::from_slice(bytes).map_err(Unreadable)?;
+        let tokens = record.tokens.map(|tokens| TokenPair {
             access: Secret::new(tokens.access),
             access_since_ms: tokens.access_since_ms,
             access_expires_ms: tokens.access_expires_ms,
@@ -74,12 +74,12 @@ impl Grant {
             scopes: tokens.scopes,
         });
         Ok(Self {
-            name: written.name.to_owned(),
-            area: written.area,
-            login: written.login,
-            serial: written.serial,
+            name: record.name.to_owned(),
+            area: record.area,
+            login: record.login,
+            serial: record.serial,
             tokens,
-            state: written.state,
+            state: record.state,
         })
     }
 }

@@ -1,4 +1,4 @@
-//! What a client has learnt about the provider by trying, where documents are silent or disagree.
+//! What a client learns about the provider by trying, where the documents are silent or disagree.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -14,50 +14,51 @@ use model::{AccountingResource, CompanyId, RecordId};
 use super::call::Call;
 use crate::auth::Access;
 
-/// Endpoints and tokens that are remembered; beyond that it begins anew.
-const MOST_REMEMBERED: usize = 1_024;
+/// Endpoints and tokens to remember; the sets are cleared when they are full.
+const MAX_REMEMBERED: usize = 1_024;
 
-/// What has been learnt. All of it may be forgotten at any time: then it is learnt again.
+/// Learned behavior. It may be lost at any time and is then learned again.
 #[derive(Debug, Default)]
-pub struct Learnt {
+pub struct Quirks {
     pub(super) facts: Mutex<Facts>,
     hasher: RandomState,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Facts {
-    /// Whether the company list wants `context: none`. Two documents of the provider disagree.
+    /// Whether the company list needs `context: none`. Two documents of the provider disagree.
     pub(super) none_for_companies: Option<bool>,
-    /// Whether the payroll list refuses `OrderBy`.
+    /// Whether the payroll list rejects `OrderBy`.
     pub(super) refuses_order: bool,
-    /// Which of [`Context::of_company`](super::address::Context::of_company) a read of a company by its id was answered with.
+    /// The index in [`Context::of_company`](super::address::Context::of_company) that last worked for reading a company by its
+    /// id.
     pub(super) company_context: Option<usize>,
-    /// When the by-id path of a resource last answered with a record, and which, in the context of which company.
+    /// When the by-id path of a resource last returned a record, with the company in its context and the record's id.
     pub(super) paths: BTreeMap<AccountingResource, (Instant, Option<CompanyId>, RecordId)>,
-    /// Lists by path. There are as many as the product reads.
+    /// Lists by path, as many as the product reads.
     lists: HashMap<String, Arc<List>>,
-    /// Tokens that something was answered with.
+    /// Hashes of tokens that were accepted at least once.
     good: HashSet<u64>,
-    /// Endpoints, and companies at them, that answered 401 to a token and to its successor.
+    /// Hashes of endpoints (with company) that answered 401 to a token and to its replacement.
     refusing: HashSet<u64>,
 }
 
-/// A list that is read page by page.
+/// A paged list.
 #[derive(Debug, Default)]
 pub(super) struct List {
-    /// The number of its first page.
+    /// The provider's number of its first page.
     pub(super) first_page: OnceCell<u32>,
     /// Rows of its longest page so far.
     pub(super) widest: AtomicU32,
 }
 
-impl Learnt {
-    /// What is known about a list, by its path.
+impl Quirks {
+    /// The list at a path.
     pub(super) fn list(&self, path: &str) -> Arc<List> {
         Arc::clone(self.facts.lock().lists.entry(path.to_owned()).or_default())
     }
 
-    /// A call was answered.
+    /// Records that a call was accepted with this token.
     pub(super) fn answered(&self, call: &Call<'_>, access: &Access) {
         let (place, token) = (self.place(call), self.token(access));
         let mut facts = self.facts.lock();
@@ -65,13 +66,13 @@ impl Learnt {
         remember(&mut facts.good, token);
     }
 
-    /// A call was refused with a token and with its successor.
+    /// Records that a call was rejected with a token and with its replacement.
     pub(super) fn refused(&self, call: &Call<'_>) {
         let place = self.place(call);
         remember(&mut self.facts.lock().refusing, place);
     }
 
-    /// Whether a refusal is not about the token: other calls were answered with it, and this one has refused a fresh one before.
+    /// Whether a 401 is about permissions: the token works elsewhere, and this endpoint rejected a fresh token before.
     pub(super) fn is_for_lack_of_a_right(&self, call: &Call<'_>, access: &Access) -> bool {
         let (place, token) = (self.place(call), self.token(access));
         let facts = self.facts.lock();
@@ -88,7 +89,7 @@ impl Learnt {
 }
 
 fn remember(set: &mut HashSet<u64>, one: u64) {
-    if set.len() >= MOST_REMEMBERED && !set.contains(&one) {
+    if set.len() >= MAX_REMEMBERED && !set.contains(&one) {
         set.clear();
     }
     set.insert(one);
