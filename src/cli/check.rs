@@ -20,7 +20,7 @@ use serde_json::json;
 use base::{durable, random, retry::Chain};
 use kafka::Admin;
 
-use super::{Failure, Files, Result, client::Format, load::Loaded, remedy, schemas};
+use super::{ConfigFiles, Failure, Result, client::OutputArgs, load::Loaded, remedy, schemas};
 use crate::{
     avro::Registry,
     config,
@@ -36,17 +36,17 @@ use crate::{
 };
 
 /// How long reading the config topic may take: it is small, but a writer that died may hold its end back for a while.
-const READ_LIMIT: Duration = Duration::from_secs(75);
+const READ_TIMEOUT: Duration = Duration::from_secs(75);
 
 /// What a worker keeps below `state.dir`, each of which must be its own.
-const OWN_DIRECTORIES: [&str; 3] = ["spool", "fence", "grants"];
+const PRIVATE_DIRECTORIES: [&str; 3] = ["spool", "fence", "grants"];
 
 #[derive(Args)]
 pub(super) struct Options {
     #[command(flatten)]
-    pub(super) files: Files,
+    pub(super) files: ConfigFiles,
     #[command(flatten)]
-    format: Format,
+    format: OutputArgs,
 }
 
 /// Writes a line for each thing looked at; fails if one of them would keep the worker from starting.
@@ -57,19 +57,15 @@ pub(super) async fn run(
     with_test_source: bool,
     out: &mut dyn Write,
 ) -> Result {
-    let mut report = Report { out, is_json: options.format.is_json(), failed: 0 };
-    look_at_everything(loaded, with_test_source, &mut report).await?;
+    let mut report = CheckReport { out, is_json: options.format.is_json(), failed: 0 };
+    run_checks(loaded, with_test_source, &mut report).await?;
     let unseen =
         "rights to write, to use transactional ids and to join the group; whether the clock is ahead";
     report.line("skipped", "what only a start shows", unseen)?;
     if report.failed == 0 { Ok(()) } else { Err(Failure::Reported) }
 }
 
-async fn look_at_everything(
-    loaded: &Loaded,
-    with_test_source: bool,
-    report: &mut Report<'_>,
-) -> io::Result<()> {
+async fn run_checks(loaded: &Loaded, with_test_source: bool, report: &mut CheckReport<'_>) -> io::Result<()> {
     let connectors: Vec<&str> = loaded.connectors.iter().map(|one| one.common().name.as_str()).collect();
     report.line("ok", "configuration", &format!("worker and connectors [{}]", connectors.join(", ")))?;
     for warning in &loaded.warnings {
@@ -149,7 +145,7 @@ async fn owner(
     let partitions: Vec<i32> = (0..*count).collect();
     let mut configs = Configs::default();
     let mut newest = 0;
-    kafka::read_to_end(&worker.kafka, topic, &partitions, READ_LIMIT, |record| {
+    kafka::read_to_end(&worker.kafka, topic, &partitions, READ_TIMEOUT, |record| {
         newest = newest.max(record.timestamp_ms.unwrap_or_default());
         configs.apply(&record);
     })
@@ -166,17 +162,20 @@ async fn owner(
         );
         warnings.push(("owner of the topics", warning));
     }
-    warnings.extend(behind(newest, SystemTime::now(), worker.clock_skew_max).map(|behind| ("clock", behind)));
+    warnings.extend(
+        clock_behind(newest, SystemTime::now(), worker.clock_skew_max)
+            .map(|clock_behind| ("clock", clock_behind)),
+    );
     Ok(format!("{} connectors, of this group", configs.connectors().len()))
 }
 
 /// What to say of a clock by which the newest record, in milliseconds since 1970, is yet to be written.
-fn behind(newest: i64, now: SystemTime, most: Duration) -> Option<String> {
+fn clock_behind(newest: i64, now: SystemTime, most: Duration) -> Option<String> {
     let newest = UNIX_EPOCH + Duration::from_millis(newest.unsigned_abs());
-    let behind = newest.duration_since(now).ok().filter(|behind| *behind > most)?;
+    let clock_behind = newest.duration_since(now).ok().filter(|clock_behind| *clock_behind > most)?;
     Some(format!(
         "is {} s behind that of whoever wrote to the config topic last; set it by NTP: times of events and leases go by it",
-        behind.as_secs()
+        clock_behind.as_secs()
     ))
 }
 
@@ -193,7 +192,7 @@ async fn topics(layout: &Layout, admin: &Admin, create: bool) -> Result<String, 
 
 /// Deliveries that were answered may exist only there for a while, so it must be writable and survive a restart. What
 /// is not there yet is made to see that it can be, and taken away again.
-fn state_directory(directory: &Path, report: &mut Report<'_>) -> io::Result<()> {
+fn state_directory(directory: &Path, report: &mut CheckReport<'_>) -> io::Result<()> {
     let absent: Vec<&Path> = directory.ancestors().take_while(|part| !exists(part)).collect();
     let probe = directory.join(format!(".check-{}", random::hex::<8>().map_err(io::Error::other)?));
     let written = DirBuilder::new()
@@ -214,12 +213,12 @@ fn state_directory(directory: &Path, report: &mut Report<'_>) -> io::Result<()> 
     if let Some(foreign) = foreign {
         report.line("warning", "state directory", &format!("{shown} {foreign}"))?;
     }
-    for part in OWN_DIRECTORIES.map(|name| directory.join(name)).iter().filter(|part| part.exists()) {
+    for part in PRIVATE_DIRECTORIES.map(|name| directory.join(name)).iter().filter(|part| part.exists()) {
         if let Err(error) = durable::check_directory(part) {
             report.result("state directory", Err(error))?;
         }
     }
-    if let Some(advice) = free.and_then(|free| too_full(&shown, free)) {
+    if let Some(advice) = free.and_then(|free| disk_too_full(&shown, free)) {
         report.line("warning", "state directory", &advice)?;
     }
     match volatile {
@@ -232,7 +231,7 @@ fn state_directory(directory: &Path, report: &mut Report<'_>) -> io::Result<()> 
 }
 
 /// What to say of a disk with so few bytes left that the spool would take nothing.
-fn too_full(directory: &str, free: u64) -> Option<String> {
+fn disk_too_full(directory: &str, free: u64) -> Option<String> {
     let reserve = spool::Options::new("", 0).reserve_bytes;
     let mebibytes = |bytes: u64| bytes / (1024 * 1024);
     (free < reserve).then(|| {
@@ -267,14 +266,14 @@ const fn volatile_file_system(_: &Path) -> Option<&'static str> {
     None
 }
 
-struct Report<'a> {
+struct CheckReport<'a> {
     out: &'a mut dyn Write,
     /// One object a line.
     is_json: bool,
     failed: usize,
 }
 
-impl Report<'_> {
+impl CheckReport<'_> {
     fn line(&mut self, verdict: &str, subject: &str, text: &str) -> io::Result<()> {
         if self.is_json {
             let line = json!({ "verdict": verdict, "subject": subject, "message": text });
@@ -310,18 +309,18 @@ mod tests {
     fn a_clock_behind_the_newest_record_by_more_than_is_assumed_is_warned_about() {
         let (now, most) = (UNIX_EPOCH + Duration::from_secs(1_000), Duration::from_secs(300));
 
-        let told = behind(1_301_000, now, most).unwrap();
+        let told = clock_behind(1_301_000, now, most).unwrap();
 
         assert!(told.starts_with("is 301 s behind"), "{told}");
-        assert_eq!((behind(1_300_000, now, most), behind(0, now, most)), (None, None));
+        assert_eq!((clock_behind(1_300_000, now, most), clock_behind(0, now, most)), (None, None));
     }
 
     #[test]
     fn a_disk_below_the_spools_reserve_is_warned_about_and_one_above_is_not() {
-        let told = too_full("/state", 100 * 1024 * 1024).unwrap();
+        let told = disk_too_full("/state", 100 * 1024 * 1024).unwrap();
 
         assert!(told.contains("/state has 100 MiB left and the spool keeps 256 MiB"), "{told}");
-        assert_eq!(too_full("/state", 256 * 1024 * 1024), None);
+        assert_eq!(disk_too_full("/state", 256 * 1024 * 1024), None);
     }
 
     #[cfg(target_os = "linux")]

@@ -19,11 +19,11 @@ use super::{Result, failure, outside, problem};
 use crate::config::{Problem, worker::rest_address};
 
 /// How long a worker may take to answer: it promises ten seconds.
-const LIMIT: Duration = Duration::from_secs(15);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Where a worker is, and how its answers are shown.
 #[derive(Args)]
-pub(super) struct Access {
+pub(super) struct ConnectionArgs {
     /// Address of any worker; without it, the one that the worker's properties name
     #[arg(long, global = true, env = "TRIBUTARY_URL")]
     url: Option<Url>,
@@ -47,12 +47,12 @@ pub(super) struct Access {
     #[arg(long, global = true, env = "TRIBUTARY_KEY", value_name = "FILE")]
     key: Option<PathBuf>,
     #[command(flatten)]
-    pub(super) format: Format,
+    pub(super) format: OutputArgs,
 }
 
 /// How what was found or done is shown, by every command that asks a worker or lists something.
 #[derive(Args)]
-pub(super) struct Format {
+pub(super) struct OutputArgs {
     /// Tables for people, or JSON for programs
     #[arg(long, global = true, value_enum, default_value_t = Output::Table)]
     output: Output,
@@ -61,7 +61,7 @@ pub(super) struct Format {
     json: bool,
 }
 
-impl Format {
+impl OutputArgs {
     pub(super) fn output(&self) -> Output {
         if self.json { Output::Json } else { self.output }
     }
@@ -71,7 +71,7 @@ impl Format {
     }
 }
 
-impl Access {
+impl ConnectionArgs {
     fn address(&self, environment: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Url> {
         match &self.url {
             Some(url) => Ok(url.clone()),
@@ -82,7 +82,7 @@ impl Access {
     #[cfg(test)]
     pub(super) fn to(url: &str) -> Self {
         let (url, config) = (Some(Url::parse(url).unwrap()), None);
-        let format = Format { output: Output::Table, json: false };
+        let format = OutputArgs { output: Output::Table, json: false };
         Self { url, config, user: None, password: None, ca: None, certificate: None, key: None, format }
     }
 }
@@ -165,16 +165,16 @@ fn identity(certificate: Option<&Path>, key: Option<&Path>) -> Result<Option<Ide
 
 /// A worker's REST API.
 #[derive(Clone)]
-pub(super) struct Worker {
+pub(super) struct RestClient {
     client: Client,
     url: Url,
     user: Option<(String, Option<String>)>,
     pub(super) output: Output,
 }
 
-impl Worker {
-    pub(super) fn new(access: &Access) -> Result<Self> {
-        let mut builder = builder(access.ca.as_deref())?.timeout(LIMIT);
+impl RestClient {
+    pub(super) fn new(access: &ConnectionArgs) -> Result<Self> {
+        let mut builder = builder(access.ca.as_deref())?.timeout(REQUEST_TIMEOUT);
         if let Some(identity) = identity(access.certificate.as_deref(), access.key.as_deref())? {
             builder = builder.identity(identity);
         }
@@ -185,7 +185,7 @@ impl Worker {
 
     /// The worker of this process, whose answers a program reads.
     #[cfg(feature = "simulator")]
-    pub(super) fn here(url: Url, limit: Duration) -> Result<Self> {
+    pub(super) fn local(url: Url, limit: Duration) -> Result<Self> {
         let client = Client::builder().no_proxy().timeout(limit).build()?;
         Ok(Self { client, url, user: None, output: Output::Json })
     }
@@ -206,7 +206,7 @@ impl Worker {
     }
 
     /// Gives an order about a connector that is answered with nothing worth showing.
-    pub(super) async fn tell(
+    pub(super) async fn order(
         &self,
         method: Method,
         path: &[&str],
@@ -225,7 +225,7 @@ impl Worker {
 
     /// Does one thing after the other until one fails, and prints a line for each. What came before a failure is done, so programs
     /// get that in either case, as `all` writes it.
-    pub(super) async fn one_by_one<T>(
+    pub(super) async fn each_in_turn<T>(
         &self,
         wanted: impl IntoIterator<Item = T>,
         mut act: impl AsyncFnMut(T) -> Result<(String, &'static str)>,
@@ -255,18 +255,18 @@ impl Worker {
         path: &[&str],
         query: &[(&str, String)],
         body: Option<&Value>,
-    ) -> Result<Answer> {
-        self.ask(method, path, query, body).await?.accepted()
+    ) -> Result<ApiResponse> {
+        self.request(method, path, query, body).await?.accepted()
     }
 
     /// The answer, whatever it is.
-    pub(super) async fn ask(
+    pub(super) async fn request(
         &self,
         method: Method,
         path: &[&str],
         query: &[(&str, String)],
         body: Option<&Value>,
-    ) -> Result<Answer> {
+    ) -> Result<ApiResponse> {
         // An address loses such parts when it is put together, and another connector, or all of them, would be meant.
         if let Some(&name) = path.iter().find(|part| matches!(**part, "." | "..")) {
             let remedy = "see `tributary connectors list` for those there are";
@@ -284,11 +284,11 @@ impl Worker {
         if let Some(body) = body {
             request = request.json(body);
         }
-        let unanswered = |error: reqwest::Error| {
-            outside(Unanswered { url: self.url.clone(), source: error.without_url() })
+        let unreachable = |error: reqwest::Error| {
+            outside(WorkerUnreachable { url: self.url.clone(), source: error.without_url() })
         };
-        let answer = request.send().await.map_err(unanswered)?;
-        Ok(Answer { status: answer.status(), body: answer.bytes().await.map_err(unanswered)?.to_vec() })
+        let answer = request.send().await.map_err(unreachable)?;
+        Ok(ApiResponse { status: answer.status(), body: answer.bytes().await.map_err(unreachable)?.to_vec() })
     }
 }
 
@@ -301,13 +301,13 @@ fn host(url: &Url) -> String {
 /// No worker answers at the address.
 #[derive(Debug, thiserror::Error)]
 #[error("ask the worker at {}://{}", url.scheme(), host(url))]
-pub(super) struct Unanswered {
+pub(super) struct WorkerUnreachable {
     url: Url,
     #[source]
     source: reqwest::Error,
 }
 
-impl Unanswered {
+impl WorkerUnreachable {
     pub(super) fn remedy(&self) -> String {
         let mut remedy = "start a worker there, or name another with --url or TRIBUTARY_URL, or its properties with --config or \
                           TRIBUTARY_CONFIG"
@@ -320,19 +320,19 @@ impl Unanswered {
     }
 }
 
-pub(super) struct Answer {
+pub(super) struct ApiResponse {
     pub(super) status: StatusCode,
     body: Vec<u8>,
 }
 
-impl Answer {
+impl ApiResponse {
     /// Itself if it is a success, else an error with the worker's message.
     pub(super) fn accepted(self) -> Result<Self> {
         if self.status.is_success() {
             return Ok(self);
         }
         let message = self.message().unwrap_or_else(|| self.status.to_string());
-        Err(outside(Refused { message, status: self.status }))
+        Err(outside(RequestRejected { message, status: self.status }))
     }
 
     /// Why the worker refuses, in its own words.
@@ -349,12 +349,12 @@ impl Answer {
 /// The worker refuses a request, with this message.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
-pub(super) struct Refused {
+pub(super) struct RequestRejected {
     message: String,
     status: StatusCode,
 }
 
-impl Refused {
+impl RequestRejected {
     pub(super) fn remedy(&self) -> Option<&'static str> {
         let is_unknown = self.status == StatusCode::UNAUTHORIZED;
         is_unknown.then_some("name who you are with TRIBUTARY_USER and TRIBUTARY_PASSWORD")
@@ -409,7 +409,11 @@ mod tests {
         let file = directory.path().join("worker.properties");
         let found = |properties: &str, environment: &[(&str, &str)]| {
             fs::write(&file, properties).unwrap();
-            let access = Access { url: None, config: Some(file.clone()), ..Access::to("http://127.0.0.1:1") };
+            let access = ConnectionArgs {
+                url: None,
+                config: Some(file.clone()),
+                ..ConnectionArgs::to("http://127.0.0.1:1")
+            };
             let environment = environment.iter().map(|(name, value)| ((*name).into(), (*value).into()));
             match access.address(environment) {
                 Ok(url) => url.to_string(),
@@ -433,23 +437,33 @@ mod tests {
         }
         let refused = found("listeners=http://127.0.0.1:0", &[]);
         assert!(refused.starts_with("listeners") && refused.contains("--url"), "{refused}");
-        let absent = Access { url: None, config: Some("absent.properties".into()), ..Access::to("http://h") };
+        let absent = ConnectionArgs {
+            url: None,
+            config: Some("absent.properties".into()),
+            ..ConnectionArgs::to("http://h")
+        };
         assert!(matches!(absent.address([]), Err(Failure::Configuration(_))));
-        let named = Access { config: Some("absent.properties".into()), ..Access::to("http://h:7") };
+        let named =
+            ConnectionArgs { config: Some("absent.properties".into()), ..ConnectionArgs::to("http://h:7") };
         assert_eq!(named.address([]).ok().unwrap().as_str(), "http://h:7/");
     }
 
     #[test]
     fn what_was_done_is_a_line_for_people_and_an_object_for_programs() {
-        let said = |access: &Access| {
+        let said = |access: &ConnectionArgs| {
             let mut out = Vec::new();
-            Worker::new(access).and_then(|worker| worker.done("hooks", "pausing", &mut out)).ok().unwrap();
+            RestClient::new(access)
+                .and_then(|worker| worker.done("hooks", "pausing", &mut out))
+                .ok()
+                .unwrap();
             String::from_utf8(out).unwrap()
         };
-        let people = Access::to("http://127.0.0.1:1");
-        let programs =
-            [Format { output: Output::Json, json: false }, Format { output: Output::Table, json: true }]
-                .map(|format| Access { format, ..Access::to("http://127.0.0.1:1") });
+        let people = ConnectionArgs::to("http://127.0.0.1:1");
+        let programs = [
+            OutputArgs { output: Output::Json, json: false },
+            OutputArgs { output: Output::Table, json: true },
+        ]
+        .map(|format| ConnectionArgs { format, ..ConnectionArgs::to("http://127.0.0.1:1") });
 
         assert_eq!(said(&people), "hooks: pausing\n");
         for access in programs {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{
     Result,
-    client::{Access, Method, Worker},
+    client::{ConnectionArgs, Method, RestClient},
     table::{Column, each, note, objects, text, text_or},
 };
 
@@ -35,8 +35,8 @@ pub(super) enum Command {
     },
 }
 
-pub(super) async fn run(command: Command, access: &Access, out: &mut dyn Write) -> Result {
-    let worker = Worker::new(access)?;
+pub(super) async fn run(command: Command, access: &ConnectionArgs, out: &mut dyn Write) -> Result {
+    let worker = RestClient::new(access)?;
     match command {
         Command::List { connector, all } => {
             let path = ["connectors", &connector, "gaps"];
@@ -52,7 +52,7 @@ pub(super) async fn run(command: Command, access: &Access, out: &mut dyn Write) 
                 let ids: Vec<_> = accepted.iter().map(|(id, _)| id).collect();
                 json!({ "connector": connector, "done": "accepted", "gaps": ids })
             };
-            worker.one_by_one(ids, accept, all, out).await
+            worker.each_in_turn(ids, accept, all, out).await
         }
     }
 }

@@ -23,7 +23,7 @@ pub(super) struct Loaded {
     pub(super) connectors: Vec<Connector>,
     pub(super) warnings: Vec<Warning>,
     /// Why `connectors.dir` cannot be read.
-    unseen: Option<Problem>,
+    unreadable_directory: Option<Problem>,
     /// What is wrong with the files of connectors.
     pub(super) rejects: Problems,
 }
@@ -31,8 +31,8 @@ pub(super) struct Loaded {
 impl Loaded {
     /// Itself, if nothing is wrong with any connector.
     pub(super) fn sound(mut self) -> Result<Self> {
-        if let Some(unseen) = self.unseen.take() {
-            self.rejects.push(unseen);
+        if let Some(unreadable_directory) = self.unreadable_directory.take() {
+            self.rejects.push(unreadable_directory);
         }
         if self.rejects.is_empty() { Ok(self) } else { Err(self.rejects.into()) }
     }
@@ -70,12 +70,12 @@ pub(super) fn load(config: Option<&Path>, files: &[PathBuf], environment: &Envir
     });
 
     let mut rejects = Problems::default();
-    let mut unseen = None;
+    let mut unreadable_directory = None;
     let mut paths = files.to_vec();
     if let Some(directory) = &directory {
         match connector::files(directory) {
             Ok(found) => paths.extend(found),
-            Err(problem) => unseen = Some(problem),
+            Err(problem) => unreadable_directory = Some(problem),
         }
     }
     let mut connectors: Vec<Connector> = Vec::new();
@@ -106,10 +106,10 @@ pub(super) fn load(config: Option<&Path>, files: &[PathBuf], environment: &Envir
         Some(mut worker) if problems.is_empty() => {
             worker.connector_files = files.to_vec();
             worker.telemetry.filter = filter.unwrap_or(worker.telemetry.filter);
-            Ok(Loaded { worker, connectors, warnings, unseen, rejects })
+            Ok(Loaded { worker, connectors, warnings, unreadable_directory, rejects })
         }
         _ => {
-            unseen.into_iter().for_each(|problem| problems.push(problem));
+            unreadable_directory.into_iter().for_each(|problem| problems.push(problem));
             problems.extend(rejects);
             Err(problems.into())
         }

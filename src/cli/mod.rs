@@ -9,16 +9,15 @@ mod check;
 mod client;
 mod connectors;
 mod dead_letters;
+mod declarations;
 #[cfg(feature = "simulator")]
 mod demo;
-mod descriptors;
-mod drift;
 mod examples;
 mod gaps;
-mod live;
 mod load;
-mod meant;
+mod open_files;
 mod remedy;
+mod resolve;
 mod run;
 mod schemas;
 mod scratch;
@@ -28,6 +27,7 @@ mod simulate;
 mod snapshot;
 mod subscriptions;
 mod table;
+mod terminal;
 #[cfg(test)]
 mod tests;
 mod webhooks;
@@ -47,7 +47,7 @@ use tracing::warn;
 
 use base::{metrics, retry::Chain};
 
-use self::{client::Access, load::Loaded};
+use self::{client::ConnectionArgs, load::Loaded};
 use crate::{
     config::{self, Problem, Problems, worker::LogFormat},
     telemetry::{self, Filters, Metrics},
@@ -73,7 +73,7 @@ enum Command {
     /// Looks at what a start would need (configuration, broker, topics, registry, disk) and changes nothing
     Check(check::Options),
     #[command(flatten)]
-    Short(Short),
+    Quiet(QuietCommand),
     /// The Avro schemas against the registry
     Schemas {
         #[command(subcommand)]
@@ -96,15 +96,15 @@ enum Command {
 
 // Commands that answer a question or give an order, and log nothing but errors. (A doc comment would be part of the help.)
 #[derive(Subcommand)]
-enum Short {
+enum QuietCommand {
     /// Connectors of running workers, over the REST API
-    Connectors(Remote<connectors::Command>),
+    Connectors(RemoteCommand<connectors::Command>),
     /// What is subscribed to at the provider, what would be done about it, and doing it
-    Subscriptions(Remote<subscriptions::Command>),
+    Subscriptions(RemoteCommand<subscriptions::Command>),
     /// Deliveries that may be missing, and why
-    Gaps(Remote<gaps::Command>),
+    Gaps(RemoteCommand<gaps::Command>),
     /// Lists read in full: ask for a run, follow it, see what it proved
-    Snapshot(Remote<snapshot::Command>),
+    Snapshot(RemoteCommand<snapshot::Command>),
     /// The source against the topics: reads lists and compares; publishes nothing without --repair
     Verify(snapshot::VerifyOptions),
     /// The login at the provider: who has access, until when, and how it is renewed by a person
@@ -126,9 +126,9 @@ enum Short {
 
 // A command that a running worker carries out. (A doc comment would be part of the help.)
 #[derive(Args)]
-struct Remote<C: Subcommand> {
+struct RemoteCommand<C: Subcommand> {
     #[command(flatten)]
-    access: Access,
+    access: ConnectionArgs,
     #[command(subcommand)]
     command: C,
 }
@@ -145,7 +145,7 @@ enum ConfigCommand {
 #[derive(Args)]
 struct RunOptions {
     #[command(flatten)]
-    files: Files,
+    files: ConfigFiles,
     /// Take over topics that belong to another group or work topic; only while every other worker is stopped
     #[arg(long)]
     adopt: bool,
@@ -153,7 +153,7 @@ struct RunOptions {
 
 /// Where the configuration is.
 #[derive(Args)]
-struct Files {
+struct ConfigFiles {
     /// Worker properties; without it, the environment (CONNECT_*) alone
     #[arg(long, env = "TRIBUTARY_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
@@ -162,14 +162,14 @@ struct Files {
     connectors: Vec<PathBuf>,
 }
 
-impl Files {
+impl ConfigFiles {
     fn load(&self, environment: &Environment) -> Result<Loaded> {
         load::load(self.config.as_deref(), &self.connectors, environment)
     }
 }
 
 /// How long what still blocks a thread may hold up the end of the process.
-const EXIT_LIMIT: Duration = Duration::from_secs(1);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Set to `true`, a worker of a build with the simulator has the class `TestSource` too.
 const TEST_PLUGINS: &str = "TRIBUTARY_TEST_PLUGINS";
@@ -223,11 +223,11 @@ pub fn run(
     environment: impl IntoIterator<Item = (OsString, OsString)>,
     out: &mut dyn Write,
 ) -> ExitCode {
-    run_one(arguments.into_iter().collect(), environment.into_iter().collect(), out)
+    run_command(arguments.into_iter().collect(), environment.into_iter().collect(), out)
 }
 
 /// Without type parameters, so that all commands are compiled once, with the library, and not again with each program that calls it.
-fn run_one(arguments: Vec<OsString>, environment: Environment, out: &mut dyn Write) -> ExitCode {
+fn run_command(arguments: Vec<OsString>, environment: Environment, out: &mut dyn Write) -> ExitCode {
     let arguments = match parse(arguments) {
         Ok(arguments) => arguments,
         Err(error) => {
@@ -306,9 +306,9 @@ fn dispatch(command: Command, environment: Environment, out: &mut dyn Write) -> 
             let (loaded, _) = start(options.files.load(&environment)?.sound()?)?;
             block_on(async |_| check::run(&options, &loaded, with_test_source, out).await)
         }
-        Command::Short(short) => {
+        Command::Quiet(short) => {
             log(&environment, "error")?;
-            block_on(async |_| run_short(short, &environment, out).await)
+            block_on(async |_| run_quiet(short, &environment, out).await)
         }
         Command::Schemas { command } => schemas::run(command, environment, out),
         #[cfg(feature = "simulator")]
@@ -319,18 +319,18 @@ fn dispatch(command: Command, environment: Environment, out: &mut dyn Write) -> 
     }
 }
 
-async fn run_short(command: Short, environment: &Environment, out: &mut dyn Write) -> Result {
+async fn run_quiet(command: QuietCommand, environment: &Environment, out: &mut dyn Write) -> Result {
     match command {
-        Short::Connectors(remote) => connectors::run(remote.command, &remote.access, out).await,
-        Short::Subscriptions(remote) => {
+        QuietCommand::Connectors(remote) => connectors::run(remote.command, &remote.access, out).await,
+        QuietCommand::Subscriptions(remote) => {
             subscriptions::run(remote.command, &remote.access, environment, out).await
         }
-        Short::Gaps(remote) => gaps::run(remote.command, &remote.access, out).await,
-        Short::Snapshot(remote) => snapshot::run(remote.command, &remote.access, out).await,
-        Short::Verify(options) => snapshot::verify(&options, out).await,
-        Short::Auth { command } => auth::run(command, environment, out).await,
-        Short::Webhooks { command } => webhooks::run(command, environment, out).await,
-        Short::DeadLetters { command } => dead_letters::run(command, environment, out).await,
+        QuietCommand::Gaps(remote) => gaps::run(remote.command, &remote.access, out).await,
+        QuietCommand::Snapshot(remote) => snapshot::run(remote.command, &remote.access, out).await,
+        QuietCommand::Verify(options) => snapshot::verify(&options, out).await,
+        QuietCommand::Auth { command } => auth::run(command, environment, out).await,
+        QuietCommand::Webhooks { command } => webhooks::run(command, environment, out).await,
+        QuietCommand::DeadLetters { command } => dead_letters::run(command, environment, out).await,
     }
 }
 
@@ -341,7 +341,7 @@ fn log(environment: &Environment, filter: &str) -> Result<Filters> {
 }
 
 /// Calls `look` until it returns something, and pauses between two calls.
-async fn until<T>(pause: Duration, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+async fn poll_until<T>(pause: Duration, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     loop {
         if let Some(found) = look().await {
             return found;
@@ -390,6 +390,6 @@ fn block_on(work: impl AsyncFnOnce(&Metrics) -> Result) -> Result {
         }
     });
     // Dropping it would block on a file of a mount that hangs.
-    runtime.shutdown_timeout(EXIT_LIMIT);
+    runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     ended
 }

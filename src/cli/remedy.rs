@@ -4,7 +4,7 @@
 
 use std::{error::Error, iter};
 
-use super::client::{Refused, Unanswered};
+use super::client::{RequestRejected, WorkerUnreachable};
 use crate::{avro, worker::service};
 
 /// The first that helps, from the error itself down to its causes.
@@ -23,10 +23,10 @@ pub(super) fn in_check(error: &(dyn Error + 'static)) -> Option<String> {
 }
 
 fn one(error: &(dyn Error + 'static)) -> Option<String> {
-    if let Some(unanswered) = error.downcast_ref::<Unanswered>() {
-        return Some(unanswered.remedy());
+    if let Some(unreachable) = error.downcast_ref::<WorkerUnreachable>() {
+        return Some(unreachable.remedy());
     }
-    if let Some(refused) = error.downcast_ref::<Refused>() {
+    if let Some(refused) = error.downcast_ref::<RequestRejected>() {
         return refused.remedy().map(str::to_owned);
     }
     if let Some(service::Error::Listen { .. }) = error.downcast_ref() {

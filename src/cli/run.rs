@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use base::durable;
 
-use super::{Result, descriptors, load::Loaded, outside, signals::Signals};
+use super::{Result, load::Loaded, open_files, outside, signals::Signals};
 use crate::{
     telemetry::{Filters, Metrics},
     worker::{
@@ -26,7 +26,7 @@ pub(super) async fn run(
     let mut signals = Signals::take()?;
     durable::create_private_files();
     let mut worker = loaded.worker;
-    descriptors::ensure(&mut worker.webhook);
+    open_files::ensure(&mut worker.webhook);
     // Pages of 2 MiB, which some systems lend unasked, nearly double what a worker takes, and make nothing here faster. A system
     // that has none has nothing to refuse.
     #[cfg(target_os = "linux")]

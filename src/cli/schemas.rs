@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use model::SchemaKind;
 
 use super::{
-    Environment, Files, Loaded, Result, block_on, client::Format, outside, problem, start, table::columns,
+    ConfigFiles, Environment, Loaded, Result, block_on, client::OutputArgs, outside, problem, start,
+    table::columns,
 };
 use crate::{
     avro::{self, Registry, Subject, schemas},
@@ -18,11 +19,11 @@ use crate::{
 #[derive(Subcommand)]
 pub(super) enum Command {
     /// Names and fingerprints of the schemas in this build
-    List(Format),
+    List(OutputArgs),
     /// Whether the registry would take them for the connectors' topics; changes nothing
-    Check(Files),
+    Check(ConfigFiles),
     /// Sets the subjects' compatibility and registers them, as a start would
-    Register(Files),
+    Register(ConfigFiles),
 }
 
 pub(super) fn run(command: Command, environment: Environment, out: &mut dyn Write) -> Result {
@@ -41,7 +42,7 @@ pub(super) fn run(command: Command, environment: Environment, out: &mut dyn Writ
     block_on(async |_| against_registry(&loaded, register, out).await)
 }
 
-fn list(format: &Format, out: &mut dyn Write) -> Result {
+fn list(format: &OutputArgs, out: &mut dyn Write) -> Result {
     let mut rows = Vec::new();
     for kind in SchemaKind::ALL {
         let schema = schemas::embedded(kind)?;

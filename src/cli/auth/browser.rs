@@ -8,13 +8,13 @@ use std::{
 
 use tokio::time::timeout;
 
-use crate::cli::{Environment, until};
+use crate::cli::{Environment, poll_until};
 
 /// How long an opener may take to say that it cannot. Some stay for as long as the browser does.
-const PATIENCE: Duration = Duration::from_secs(3);
+const OPENER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How often it is asked.
-const STEP: Duration = Duration::from_millis(50);
+const OPENER_POLL: Duration = Duration::from_millis(50);
 
 /// Hands an address to the system's opener. Returns whether it is likely to be shown: that is never certain, so the address has to
 /// be printed as well.
@@ -22,7 +22,7 @@ pub(super) async fn open(address: &str, environment: &Environment) -> bool {
     let Some(mut command) = opener(environment) else { return false };
     command.arg(address).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let Ok(mut opener) = command.spawn() else { return false };
-    match timeout(PATIENCE, until(STEP, async || opener.try_wait().transpose())).await {
+    match timeout(OPENER_TIMEOUT, poll_until(OPENER_POLL, async || opener.try_wait().transpose())).await {
         Ok(ended) => ended.is_ok_and(|status| status.success()),
         // The opener still runs, and continues without this process.
         Err(_) => true,

@@ -18,16 +18,16 @@ use provider::{
 };
 
 #[cfg(feature = "simulator")]
-use super::button;
+use super::simulated;
 use super::{
-    browser, call,
-    callback::{Listener, PATH, Place},
-    desk::{self, Desk},
-    keep::{Keep, restart_failed},
-    paste, status,
+    browser,
+    callback::{DEFAULT_PATH, ListenAddress, Listener},
+    flow::{self, LoginFlow},
+    grants_topic::{GrantsTopic, restart_failed},
+    paste, probe, status,
 };
 use crate::{
-    cli::{Environment, Result, load, meant, outside, problem, table::harmless},
+    cli::{Environment, Result, load, outside, problem, resolve, table::harmless},
     config::{Connector, Problem, Worker},
     worker::grants::grant_name,
 };
@@ -72,16 +72,16 @@ pub(in crate::cli) struct Options {
 
 /// How the person comes back.
 #[derive(Debug, PartialEq, Eq)]
-enum Way {
+enum ReturnPath {
     /// To this machine, at the address that is registered or, without one, that is settled once the port is known.
-    Listen(Place, Option<String>),
+    Listen(ListenAddress, Option<String>),
     /// Through their own hands.
     Paste(String),
 }
 
 pub(super) async fn run(options: &Options, environment: &Environment, out: &mut dyn Write) -> Result {
     let config = options.config.as_deref();
-    let connector = meant::connector(&options.connector, config, environment).await?;
+    let connector = resolve::connector(&options.connector, config, environment).await?;
     let provider = provider(&connector)?;
     if !options.area.is_used(&provider.oauth) {
         let rule = format!("is not set, and the provider documents no scopes for the {} API", options.area);
@@ -89,44 +89,44 @@ pub(super) async fn run(options: &Options, environment: &Environment, out: &mut 
                       invoicing.login.mail and invoicing.login.password";
         return Err(problem(options.area.scopes_key(), None, rule, remedy).into());
     }
-    let way = way(provider.oauth.redirect_uri.as_deref(), options.port, options.paste)?;
+    let return_path = return_path(provider.oauth.redirect_uri.as_deref(), options.port, options.paste)?;
     let worker = load::load(config, &[], environment)?.worker;
-    let keep = Keep::create(&worker, &Admin::Real(worker.kafka.clone())).await?;
-    keep.check_owners(&worker)?;
+    let grants = GrantsTopic::create(&worker, &Admin::Real(worker.kafka.clone())).await?;
+    grants.check_owners(&worker)?;
     if !options.new_key {
-        keep.check_key()?;
+        grants.check_key()?;
     }
     if !options.replace {
-        keep.check_login(grant_name(provider, options.area), options.area, provider)?;
+        grants.check_login(grant_name(provider, options.area), options.area, provider)?;
     }
-    let terminal = Terminal {
-        desk: Desk::new(&keep, provider, options.area, worker.clock_skew_max),
+    let session = LoginSession {
+        flow: LoginFlow::new(&grants, provider, options.area, worker.clock_skew_max),
         options,
         limit: Duration::from_secs(options.timeout * 60),
         worker: &worker,
         connector: &connector.common().name,
     };
-    match way {
-        Way::Paste(redirect) => terminal.by_hand(&redirect, out).await,
-        Way::Listen(place, address) => {
-            terminal.by_browser(&place, address.as_deref(), environment, out).await
+    match return_path {
+        ReturnPath::Paste(redirect) => session.by_hand(&redirect, out).await,
+        ReturnPath::Listen(place, address) => {
+            session.by_browser(&place, address.as_deref(), environment, out).await
         }
     }
 }
 
 /// The command around a login: what it prints, and what it does afterwards.
-struct Terminal<'a> {
-    desk: Desk<'a>,
+struct LoginSession<'a> {
+    flow: LoginFlow<'a>,
     options: &'a Options,
     limit: Duration,
     worker: &'a Worker,
     connector: &'a str,
 }
 
-impl Terminal<'_> {
+impl LoginSession<'_> {
     async fn by_browser(
         &self,
-        place: &Place,
+        place: &ListenAddress,
         address: Option<&str>,
         environment: &Environment,
         out: &mut dyn Write,
@@ -136,44 +136,44 @@ impl Terminal<'_> {
                 Some(_) => "register an address with another port and set it as oauth.redirect.uri",
                 None => "choose another with --port",
             };
-            Unheard { port: place.port, remedy, source }
+            ListenError { port: place.port, remedy, source }
         })?;
         let redirect = address.unwrap_or(listener.redirect()).to_owned();
         let login = self.begin(&redirect, out)?;
         #[cfg(feature = "simulator")]
         if self.options.simulated {
-            let grant = button::log_in(&self.desk, login, listener, &redirect, self.limit).await?;
-            return self.tell(grant, out).await;
+            let grant = simulated::log_in(&self.flow, login, listener, &redirect, self.limit).await?;
+            return self.report(grant, out).await;
         }
         let is_shown = !self.options.no_browser && browser::open(login.address().as_str(), environment).await;
         let now =
             if is_shown { "A browser should show it now" } else { "Open it in a browser on this machine" };
         writeln!(out, "{now}. Waiting for it to come back to {redirect}")?;
         out.flush()?;
-        self.tell(self.desk.receive(login, listener, self.limit).await?, out).await
+        self.report(self.flow.receive(login, listener, self.limit).await?, out).await
     }
 
     async fn by_hand(&self, redirect: &str, out: &mut dyn Write) -> Result {
         let login = self.begin(redirect, out)?;
-        let late = |_: Elapsed| outside(desk::Error::Nobody { limit: self.limit });
+        let late = |_: Elapsed| outside(flow::Error::TimedOut { limit: self.limit });
         let pasted = timeout(self.limit, paste::ask(out)).await.map_err(late)??;
         let code = login.accept_pasted(pasted.reveal());
-        self.tell(self.desk.finish(login, code).await?, out).await
+        self.report(self.flow.finish(login, code).await?, out).await
     }
 
     fn begin(&self, redirect: &str, out: &mut dyn Write) -> Result<Login> {
-        let Desk { area, grant, .. } = self.desk;
-        let login = self.desk.begin(redirect)?;
+        let LoginFlow { area, grant, .. } = self.flow;
+        let login = self.flow.begin(redirect)?;
         writeln!(out, "To log in for {area} (grant {grant}), open:\n\n  {}\n", login.address())?;
         Ok(login)
     }
 
-    async fn tell(&self, grant: Grant, out: &mut dyn Write) -> Result {
-        let Desk { area, provider, grant: name, .. } = self.desk;
+    async fn report(&self, grant: Grant, out: &mut dyn Write) -> Result {
+        let LoginFlow { area, provider, grant: name, .. } = self.flow;
         let (who, until) = (harmless(grant.login.who()), status::until(&grant, &provider.oauth));
         writeln!(out, "logged in as {who}: the workers have the grant {name}{until}")?;
         if !self.options.no_call {
-            let answer = call::first_company(area, provider, &self.desk.clock, &grant).await;
+            let answer = probe::first_company(area, provider, &self.flow.clock, &grant).await;
             writeln!(out, "{answer}")?;
         }
         match restart_failed(self.worker, area, name).await {
@@ -196,7 +196,7 @@ impl Terminal<'_> {
 #[error(
     "listen on port {port} of localhost for the browser to come back: {remedy}, or paste the code with --paste"
 )]
-struct Unheard {
+struct ListenError {
     port: u16,
     remedy: &'static str,
     #[source]
@@ -222,12 +222,12 @@ pub(in crate::cli) fn provider(connector: &Connector) -> Result<&Provider, Probl
 }
 
 /// How the person comes back, by the setting and the command line.
-fn way(redirect: Option<&str>, port: Option<u16>, paste: bool) -> Result<Way, Problem> {
+fn return_path(redirect: Option<&str>, port: Option<u16>, paste: bool) -> Result<ReturnPath, Problem> {
     let Some(text) = redirect else {
         return Ok(if paste {
-            Way::Paste(OUT_OF_BAND.to_owned())
+            ReturnPath::Paste(OUT_OF_BAND.to_owned())
         } else {
-            Way::Listen(Place { port: port.unwrap_or(0), path: PATH.to_owned() }, None)
+            ReturnPath::Listen(ListenAddress { port: port.unwrap_or(0), path: DEFAULT_PATH.to_owned() }, None)
         });
     };
     if let Some(port) = port {
@@ -236,11 +236,11 @@ fn way(redirect: Option<&str>, port: Option<u16>, paste: bool) -> Result<Way, Pr
     }
     match Url::parse(text) {
         // Whatever listens there is not this command, and nothing listens at the address of nowhere.
-        Ok(url) if url.scheme() != "http" => Ok(Way::Paste(text.to_owned())),
-        Ok(_) if paste => Ok(Way::Paste(text.to_owned())),
+        Ok(url) if url.scheme() != "http" => Ok(ReturnPath::Paste(text.to_owned())),
+        Ok(_) if paste => Ok(ReturnPath::Paste(text.to_owned())),
         Ok(url) => {
             let port = url.port_or_known_default().unwrap_or(80);
-            Ok(Way::Listen(Place { port, path: url.path().to_owned() }, Some(text.to_owned())))
+            Ok(ReturnPath::Listen(ListenAddress { port, path: url.path().to_owned() }, Some(text.to_owned())))
         }
         Err(error) => {
             let rule = format!("is no address ({error})");
@@ -258,25 +258,29 @@ mod tests {
 
     #[test]
     fn the_setting_and_the_command_line_say_how_the_person_comes_back() {
-        let place = |port, path: &str| Place { port, path: path.to_owned() };
+        let place = |port, path: &str| ListenAddress { port, path: path.to_owned() };
         let local = "http://localhost:8910/back";
         for (redirect, port, paste, expected) in [
-            (None, None, false, Way::Listen(place(0, "/callback"), None)),
-            (None, Some(8910), false, Way::Listen(place(8910, "/callback"), None)),
-            (None, None, true, Way::Paste(OUT_OF_BAND.to_owned())),
-            (Some(local), None, false, Way::Listen(place(8910, "/back"), Some(local.to_owned()))),
-            (Some(local), None, true, Way::Paste(local.to_owned())),
+            (None, None, false, ReturnPath::Listen(place(0, "/callback"), None)),
+            (None, Some(8910), false, ReturnPath::Listen(place(8910, "/callback"), None)),
+            (None, None, true, ReturnPath::Paste(OUT_OF_BAND.to_owned())),
+            (Some(local), None, false, ReturnPath::Listen(place(8910, "/back"), Some(local.to_owned()))),
+            (Some(local), None, true, ReturnPath::Paste(local.to_owned())),
             (
                 Some("https://client.example/back"),
                 None,
                 false,
-                Way::Paste("https://client.example/back".to_owned()),
+                ReturnPath::Paste("https://client.example/back".to_owned()),
             ),
-            (Some(OUT_OF_BAND), None, false, Way::Paste(OUT_OF_BAND.to_owned())),
+            (Some(OUT_OF_BAND), None, false, ReturnPath::Paste(OUT_OF_BAND.to_owned())),
         ] {
-            assert_eq!(way(redirect, port, paste).unwrap(), expected, "{redirect:?} {port:?} {paste}");
+            assert_eq!(
+                return_path(redirect, port, paste).unwrap(),
+                expected,
+                "{redirect:?} {port:?} {paste}"
+            );
         }
-        assert_eq!(way(Some(local), Some(1), false).unwrap_err().key, "--port");
+        assert_eq!(return_path(Some(local), Some(1), false).unwrap_err().key, "--port");
     }
 
     #[test]

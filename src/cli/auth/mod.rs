@@ -14,15 +14,15 @@
 //! configuration is wrong, and no login was started.
 
 mod browser;
-#[cfg(feature = "simulator")]
-pub(super) mod button;
-mod call;
 pub(super) mod callback;
-pub(super) mod desk;
-pub(super) mod keep;
+pub(super) mod flow;
+pub(super) mod grants_topic;
 pub(super) mod login;
 mod page;
 mod paste;
+mod probe;
+#[cfg(feature = "simulator")]
+pub(super) mod simulated;
 mod status;
 
 use std::{io::Write, path::PathBuf};
@@ -31,7 +31,7 @@ use clap::{Args, Subcommand};
 
 use model::Moment;
 
-use self::keep::Keep;
+use self::grants_topic::GrantsTopic;
 use super::{Environment, Result, load, outside, problem};
 
 #[derive(Subcommand)]
@@ -71,14 +71,14 @@ async fn log_out(options: &LogoutOptions, environment: &Environment, out: &mut d
         let rule = "is no grant that anybody has logged in for";
         problem("grant", grant.as_str(), rule, "name one that `tributary auth status` shows")
     };
-    let keep = Keep::open(&worker).await?.ok_or_else(missing)?;
-    let known = keep.grants().into_iter().find(|known| known.name == *grant).ok_or_else(missing)?;
+    let grants = GrantsTopic::open(&worker).await?.ok_or_else(missing)?;
+    let known = grants.grants().into_iter().find(|known| known.name == *grant).ok_or_else(missing)?;
     if *force && known.grant.is_err() {
-        keep.remove(grant).await?;
+        grants.remove(grant).await?;
         return writeln!(out, "removed: whatever the grant {grant} held, nobody here could open it")
             .map_err(outside);
     }
-    keep.log_out(grant, Moment::now().micros() / 1_000).await?;
+    grants.log_out(grant, Moment::now().micros() / 1_000).await?;
     writeln!(
         out,
         "logged out: the tokens of the grant {grant} are forgotten here. The provider documents no way to revoke them, so an \

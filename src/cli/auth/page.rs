@@ -9,26 +9,26 @@ use axum::{
 };
 
 /// The most characters of a text from outside.
-const LONGEST: usize = 300;
+const MAX_TEXT_CHARS: usize = 300;
 
 const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;background:#f3f4f6;color:#111827;margin:0}\
 main{max-width:32rem;margin:12vh auto;padding:2rem;background:#fff;border-radius:.5rem;\
 box-shadow:0 1px 4px rgba(0,0,0,.15)}h1{font-size:1.3rem;margin-top:0}p{overflow-wrap:anywhere}";
 
 /// How the page of a failed login ends.
-const AGAIN: &str =
+const RETRY_HINT: &str =
     "</p><p>Nothing was changed. The terminal says more; run the command again to try once more.";
 
 /// How it went.
 #[derive(Debug)]
-pub(super) struct Page {
+pub(super) struct LoginPage {
     status: StatusCode,
     title: &'static str,
     /// HTML.
     text: String,
 }
 
-impl Page {
+impl LoginPage {
     fn new(status: StatusCode, title: &'static str, text: impl Into<String>) -> Self {
         Self { status, title, text: text.into() }
     }
@@ -45,7 +45,7 @@ impl Page {
 
     /// The identity service did not let the person in, for the reason that it gives.
     pub(super) fn refused(reason: &str) -> Self {
-        let text = format!("The identity service did not let you in: {}{AGAIN}", escape(reason));
+        let text = format!("The identity service did not let you in: {}{RETRY_HINT}", escape(reason));
         Self::new(StatusCode::OK, "Not logged in", text)
     }
 
@@ -53,18 +53,18 @@ impl Page {
     pub(super) fn not_trusted() -> Self {
         let text = "This answer does not belong to the login that was started here, so it is not trusted and the login was \
                     cancelled. If you did not start a login just now, somebody may have sent you here.";
-        Self::new(StatusCode::BAD_REQUEST, "Not trusted", format!("{text}{AGAIN}"))
+        Self::new(StatusCode::BAD_REQUEST, "Not trusted", format!("{text}{RETRY_HINT}"))
     }
 
     /// The person did their part, and something else went wrong; `reason` has no secrets.
     pub(super) fn failed(reason: &str) -> Self {
-        let text = format!("You were let in, but the login was not finished: {}{AGAIN}", escape(reason));
+        let text = format!("You were let in, but the login was not finished: {}{RETRY_HINT}", escape(reason));
         Self::new(StatusCode::BAD_GATEWAY, "Not logged in", text)
     }
 
     /// The command ended before it decided.
     pub(super) fn unfinished() -> Self {
-        let text = format!("The login was given up before it was finished.{AGAIN}");
+        let text = format!("The login was given up before it was finished.{RETRY_HINT}");
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "Not logged in", text)
     }
 
@@ -92,7 +92,7 @@ impl Page {
     }
 }
 
-impl IntoResponse for Page {
+impl IntoResponse for LoginPage {
     fn into_response(self) -> Response {
         let Self { status, title, text } = self;
         let page = format!(
@@ -119,8 +119,8 @@ impl IntoResponse for Page {
 
 /// Text from outside, cut, on one line, and harmless inside HTML.
 fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len().min(LONGEST));
-    for letter in text.chars().take(LONGEST) {
+    let mut escaped = String::with_capacity(text.len().min(MAX_TEXT_CHARS));
+    for letter in text.chars().take(MAX_TEXT_CHARS) {
         match letter {
             '&' => escaped.push_str("&amp;"),
             '<' => escaped.push_str("&lt;"),
@@ -131,7 +131,7 @@ fn escape(text: &str) -> String {
             letter => escaped.push(letter),
         }
     }
-    if text.chars().nth(LONGEST).is_some() {
+    if text.chars().nth(MAX_TEXT_CHARS).is_some() {
         escaped.push('…');
     }
     escaped
@@ -143,7 +143,7 @@ mod tests {
 
     use super::*;
 
-    async fn shown(page: Page) -> (u16, String) {
+    async fn shown(page: LoginPage) -> (u16, String) {
         let response = page.into_response();
         let status = response.status().as_u16();
         let body = to_bytes(response.into_body(), 1 << 20).await.unwrap();
@@ -154,7 +154,7 @@ mod tests {
     async fn what_others_have_written_is_escaped_and_cut() {
         let reason = format!("<script>alert('x')</script>\"&\u{1b}[2J{}", "y".repeat(10_000));
 
-        for page in [Page::refused(&reason), Page::failed(&reason)] {
+        for page in [LoginPage::refused(&reason), LoginPage::failed(&reason)] {
             let (_, text) = shown(page).await;
 
             assert!(!text.contains("<script") && !text.contains('\u{1b}'), "{text}");
@@ -165,21 +165,21 @@ mod tests {
 
     #[tokio::test]
     async fn only_a_login_that_is_kept_reads_as_done() {
-        let done = Page::done("accounting", Some("ana@example.com"));
+        let done = LoginPage::done("accounting", Some("ana@example.com"));
 
         let (status, text) = shown(done).await;
 
         assert_eq!(status, 200);
         assert!(text.contains("Logged in") && text.contains("ana@example.com"), "{text}");
         for page in [
-            Page::refused("no"),
-            Page::not_trusted(),
-            Page::failed("no"),
-            Page::unfinished(),
-            Page::late(),
-            Page::wrong_host(),
-            Page::wrong_path(),
-            Page::wrong_method(),
+            LoginPage::refused("no"),
+            LoginPage::not_trusted(),
+            LoginPage::failed("no"),
+            LoginPage::unfinished(),
+            LoginPage::late(),
+            LoginPage::wrong_host(),
+            LoginPage::wrong_path(),
+            LoginPage::wrong_method(),
         ] {
             let (_, text) = shown(page).await;
             assert!(!text.contains("Logged in") && !text.contains("are logged in"), "{text}");
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn no_page_lets_the_next_site_know_where_the_person_came_from() {
-        let response = Page::not_trusted().into_response();
+        let response = LoginPage::not_trusted().into_response();
 
         assert_eq!(response.headers()["referrer-policy"], "no-referrer");
         assert_eq!(response.headers()["cache-control"], "no-store");

@@ -7,9 +7,9 @@ use tokio::task::spawn_blocking;
 use base::secret::Secret;
 
 /// The longest line that is read.
-const LONGEST: u64 = 64 << 10;
+const MAX_LINE_BYTES: u64 = 64 << 10;
 /// How often an empty line is asked for again.
-const ATTEMPTS: usize = 3;
+const MAX_ATTEMPTS: usize = 3;
 
 /// Why nothing was pasted.
 #[derive(Debug, thiserror::Error)]
@@ -24,7 +24,7 @@ pub(super) enum Error {
 
 /// Asks until there is something.
 pub(super) async fn ask(out: &mut dyn Write) -> Result<Secret, Error> {
-    for _ in 0..ATTEMPTS {
+    for _ in 0..MAX_ATTEMPTS {
         write!(out, "Paste the code, or the whole address that the browser ended at: ")
             .and_then(|()| out.flush())
             .map_err(Error::Terminal)?;
@@ -41,7 +41,7 @@ pub(super) async fn ask(out: &mut dyn Write) -> Result<Secret, Error> {
 /// A line without what surrounds it; `None` at the end of the input.
 fn read_line(input: impl io::BufRead) -> io::Result<Option<String>> {
     let mut line = String::new();
-    let count = input.take(LONGEST).read_line(&mut line)?;
+    let count = input.take(MAX_LINE_BYTES).read_line(&mut line)?;
     // Mail programs and terminals put addresses in brackets, and people in quotes.
     let text = line.trim().trim_matches(['"', '\'', '<', '>']).trim();
     Ok((count > 0).then(|| text.to_owned()))

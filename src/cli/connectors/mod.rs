@@ -11,11 +11,11 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep};
 
-use self::show::{needs_somebody, offsets, table, traces};
+use self::show::{needs_attention, offsets, table, traces};
 use super::{
     Failure, Result,
-    client::{Access, Worker},
-    drift, failure,
+    client::{ConnectionArgs, RestClient},
+    declarations, failure,
     table::{harmless, note},
 };
 use crate::config::connector::Document;
@@ -42,11 +42,11 @@ pub(super) enum Command {
         files: Vec<PathBuf>,
     },
     /// Keeps the tasks, but lets them wait
-    Pause(Named),
+    Pause(ConnectorName),
     /// Goes on after pause or stop
-    Resume(Named),
+    Resume(ConnectorName),
     /// Ends the tasks; offsets may then be edited
-    Stop(Named),
+    Stop(ConnectorName),
     /// Restarts the connector, or its tasks too
     Restart {
         /// Name of the connector
@@ -59,19 +59,19 @@ pub(super) enum Command {
         only_failed: bool,
     },
     /// Removes a connector; its offsets stay
-    Delete(Named),
+    Delete(ConnectorName),
     /// Where a connector has got to
-    Offsets(Named),
+    Offsets(ConnectorName),
 }
 
 #[derive(Args)]
-pub(super) struct Named {
+pub(super) struct ConnectorName {
     /// Name of the connector
     name: String,
 }
 
-pub(super) async fn run(command: Command, access: &Access, out: &mut dyn Write) -> Result {
-    let worker = Worker::new(access)?;
+pub(super) async fn run(command: Command, access: &ConnectionArgs, out: &mut dyn Write) -> Result {
+    let worker = RestClient::new(access)?;
     match command {
         Command::List => {
             let found = worker.with_files().await?;
@@ -79,28 +79,28 @@ pub(super) async fn run(command: Command, access: &Access, out: &mut dyn Write) 
         }
         Command::Status { name } => status(&worker, name.as_deref(), out).await,
         Command::Apply { files } => apply(&worker, &files, out).await,
-        Command::Pause(Named { name }) => {
-            worker.tell(Method::PUT, &["connectors", &name, "pause"], &[], "pausing", out).await
+        Command::Pause(ConnectorName { name }) => {
+            worker.order(Method::PUT, &["connectors", &name, "pause"], &[], "pausing", out).await
         }
-        Command::Resume(Named { name }) => resume(&worker, &name, out).await,
-        Command::Stop(Named { name }) => {
-            worker.tell(Method::PUT, &["connectors", &name, "stop"], &[], "stopping", out).await
+        Command::Resume(ConnectorName { name }) => resume(&worker, &name, out).await,
+        Command::Stop(ConnectorName { name }) => {
+            worker.order(Method::PUT, &["connectors", &name, "stop"], &[], "stopping", out).await
         }
         Command::Restart { name, tasks, only_failed } => {
             let query = [("includeTasks", tasks.to_string()), ("onlyFailed", only_failed.to_string())];
-            worker.tell(Method::POST, &["connectors", &name, "restart"], &query, "restarting", out).await
+            worker.order(Method::POST, &["connectors", &name, "restart"], &query, "restarting", out).await
         }
-        Command::Delete(Named { name }) => {
-            worker.tell(Method::DELETE, &["connectors", &name], &[], "deleted", out).await
+        Command::Delete(ConnectorName { name }) => {
+            worker.order(Method::DELETE, &["connectors", &name], &[], "deleted", out).await
         }
-        Command::Offsets(Named { name }) => {
+        Command::Offsets(ConnectorName { name }) => {
             worker.list(&["connectors", &name, "offsets"], &[], out, offsets).await
         }
     }
 }
 
 /// Resumes a connector, and says in which state it is once it has left the one it was resumed from.
-async fn resume(worker: &Worker, name: &str, out: &mut dyn Write) -> Result {
+async fn resume(worker: &RestClient, name: &str, out: &mut dyn Write) -> Result {
     worker.send(Method::PUT, &["connectors", name, "resume"], &[], None).await?;
     let end = Instant::now() + RESUME_LIMIT;
     let state = loop {
@@ -115,7 +115,7 @@ async fn resume(worker: &Worker, name: &str, out: &mut dyn Write) -> Result {
     worker.output.show(&told, out, |_, out| writeln!(out, "{name}: resuming, now {}", harmless(&state)))
 }
 
-async fn status(worker: &Worker, name: Option<&str>, out: &mut dyn Write) -> Result {
+async fn status(worker: &RestClient, name: Option<&str>, out: &mut dyn Write) -> Result {
     let mut found = worker.with_files().await?;
     if let Some(name) = name {
         let Some(one) = found.get(name).cloned() else {
@@ -125,16 +125,16 @@ async fn status(worker: &Worker, name: Option<&str>, out: &mut dyn Write) -> Res
     }
     worker.output.show(&found, out, |found, out| {
         table(found, out)?;
-        drift::explain(found, out)?;
+        declarations::explain(found, out)?;
         for (name, trace) in traces(found) {
             note(&name, &trace, out)?;
         }
         Ok(())
     })?;
-    if needs_somebody(&found) { Err(Failure::Reported) } else { Ok(()) }
+    if needs_attention(&found) { Err(Failure::Reported) } else { Ok(()) }
 }
 
-async fn apply(worker: &Worker, files: &[PathBuf], out: &mut dyn Write) -> Result {
+async fn apply(worker: &RestClient, files: &[PathBuf], out: &mut dyn Write) -> Result {
     // All files are read before the first is sent, so that a bad one leaves nothing half done.
     let mut documents = Vec::new();
     for file in files {
@@ -149,11 +149,11 @@ async fn apply(worker: &Worker, files: &[PathBuf], out: &mut dyn Write) -> Resul
         let each = applied.iter().map(|(name, done)| json!({ "connector": name, "done": done }));
         json!({ "connectors": each.collect::<Vec<_>>() })
     };
-    worker.one_by_one(documents, put, all, out).await
+    worker.each_in_turn(documents, put, all, out).await
 }
 
 /// Creates or changes one connector; which of the two.
-async fn put(worker: &Worker, document: Document) -> Result<&'static str> {
+async fn put(worker: &RestClient, document: Document) -> Result<&'static str> {
     let Document { name, config, initial_state } = document;
     let config = config.into_iter().map(|(key, value)| (key, Value::from(value)));
     let config = Value::Object(config.collect::<Map<_, _>>());
@@ -168,21 +168,21 @@ async fn put(worker: &Worker, document: Document) -> Result<&'static str> {
     Ok(if answer.status == StatusCode::CREATED { "created" } else { "configured" })
 }
 
-impl Worker {
+impl RestClient {
     /// All connectors, each with what is known of the file that declares it.
     async fn with_files(&self) -> Result<Value> {
         let query = [("expand", "info".to_owned()), ("expand", "status".to_owned())];
         let mut found = self.get(&["connectors"], &query).await?;
-        let declared = self.ask(Method::GET, &["admin", "declarations"], &[], None).await?;
+        let declared = self.request(Method::GET, &["admin", "declarations"], &[], None).await?;
         // Kafka Connect's own workers do not know the path, and have no declarations.
         if !matches!(declared.status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED) {
-            drift::join(&mut found, &declared.accepted()?.json()?);
+            declarations::join(&mut found, &declared.accepted()?.json()?);
         }
         Ok(found)
     }
 
     async fn has(&self, name: &str) -> Result<bool> {
-        let answer = self.ask(Method::GET, &["connectors", name], &[], None).await?;
+        let answer = self.request(Method::GET, &["connectors", name], &[], None).await?;
         Ok(answer.status != StatusCode::NOT_FOUND && answer.accepted().map(|_| true)?)
     }
 }
@@ -222,7 +222,7 @@ mod tests {
     fn a_connector_that_a_file_declares_says_how_the_two_compare() {
         let mut found = found();
         let edited = json!({ "name": "hooks", "file": "hooks.json", "state": "edited" });
-        drift::join(
+        declarations::join(
             &mut found,
             &json!([edited, { "name": "gone", "file": "gone.json", "state": "deleted" }]),
         );
@@ -240,8 +240,8 @@ mod tests {
     async fn a_name_that_an_address_would_lose_is_not_asked_for() {
         for name in [".", ".."] {
             // Nobody listens there: a request would fail otherwise.
-            let access = Access::to("http://127.0.0.1:1");
-            let command = Command::Delete(Named { name: name.to_owned() });
+            let access = ConnectionArgs::to("http://127.0.0.1:1");
+            let command = Command::Delete(ConnectorName { name: name.to_owned() });
 
             let refused = run(command, &access, &mut Vec::new()).await;
 
@@ -270,6 +270,6 @@ mod tests {
         );
         assert_eq!(shown(&refused), Vec::<String>::new());
         let told = [found(), silent, refused, restarting, with("RUNNING", Value::Null)];
-        assert_eq!(told.map(|found| needs_somebody(&found)), [true, true, true, false, false]);
+        assert_eq!(told.map(|found| needs_attention(&found)), [true, true, true, false, false]);
     }
 }

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use serde_json::Value;
 
 use crate::cli::{
-    drift,
+    declarations,
     table::{columns, each, harmless, text},
 };
 
@@ -21,7 +21,7 @@ pub(super) fn table(found: &Value, out: &mut dyn Write) -> io::Result<()> {
             text(&connector["state"]),
             text(&connector["worker_id"]),
             if states.is_empty() { "-".to_owned() } else { states.join(" ") },
-            one[drift::MEMBER]["state"].as_str().unwrap_or_default().to_owned(),
+            one[declarations::DECLARATION]["state"].as_str().unwrap_or_default().to_owned(),
         ]
     });
     let rows: Vec<[String; 6]> = rows.collect();
@@ -39,8 +39,8 @@ pub(super) fn offsets(found: &Value, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// Whether something waits for a person: a connector or task that has failed, or a file that is refused.
-pub(super) fn needs_somebody(found: &Value) -> bool {
-    let refused = |one: &Value| one[drift::MEMBER]["state"] == "refused";
+pub(super) fn needs_attention(found: &Value) -> bool {
+    let refused = |one: &Value| one[declarations::DECLARATION]["state"] == "refused";
     instances(found).iter().any(|(_, instance)| instance["state"] == "FAILED")
         || found.as_object().into_iter().flatten().any(|(_, one)| refused(one))
 }

@@ -15,23 +15,23 @@ use crate::{
 use kafka::Received;
 
 /// What a record of a dead-letter topic is.
-pub(super) enum Kind {
-    Whole(Entry),
-    Piece(Piece, Entry),
+pub(super) enum DeadLetterRecord {
+    Whole(LetterEntry),
+    Piece(Piece, LetterEntry),
     /// Says that a letter has been replayed.
-    Mark(Mark),
+    Mark(ReplayMark),
 }
 
 /// A replay that was noted behind its letter.
 #[derive(Debug, Clone)]
-pub(super) struct Mark {
+pub(super) struct ReplayMark {
     pub(super) place: Place,
     pub(super) signature: LetterSignature,
 }
 
 /// A letter without its body.
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
+pub(super) struct LetterEntry {
     pub(super) place: Place,
     /// Milliseconds since 1970.
     pub(super) written_at: i64,
@@ -43,41 +43,41 @@ pub(super) struct Entry {
     pub(super) topic: Option<String>,
     /// Bytes of the whole.
     pub(super) size: u64,
-    pub(super) pieces: Option<Pieces>,
+    pub(super) pieces: Option<PieceSet>,
     pub(super) replayed: bool,
     /// Whether a worker wrote it; the same for all its pieces.
     pub(super) signature: LetterSignature,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Pieces {
+pub(super) struct PieceSet {
     /// The same for all pieces of a letter; begins with the signature's verdict.
     pub(super) letter: Arc<str>,
     pub(super) seen: BTreeSet<u32>,
     pub(super) of: u32,
 }
 
-/// Heads of the columns of [`Entry::row`].
+/// Heads of the columns of [`LetterEntry::row`].
 pub(super) const COLUMNS: [&str; 10] =
     ["LETTER", "WRITTEN", "CONNECTOR", "STAGE", "REASON", "TOPIC", "BYTES", "SIGNATURE", "PIECES", "STATE"];
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Wanted {
+pub(super) struct LetterFilter {
     pub(super) reason: Option<String>,
     /// Milliseconds since 1970.
     pub(super) since: Option<i64>,
 }
 
-impl Kind {
+impl DeadLetterRecord {
     pub(super) fn of(record: &Received, signer: &LetterSigner) -> Self {
-        if let Some(mark) = Mark::of(record, signer) {
+        if let Some(mark) = ReplayMark::of(record, signer) {
             return Self::Mark(mark);
         }
         let headers = record.headers.as_slice();
         let signature = signer.verify(record);
         let text = |name: &str| letter::text(headers, name);
         let own = |name: &str| text(name).unwrap_or("-").to_owned();
-        let mut entry = Entry {
+        let mut entry = LetterEntry {
             place: Place { partition: record.partition, offset: record.offset },
             written_at: record.timestamp_ms.unwrap_or_default(),
             connector: own("__connect.errors.connector.name"),
@@ -97,7 +97,7 @@ impl Kind {
                 // Forged or unsigned pieces never mix with signed ones.
                 piece.letter = format!("{}/{}", entry.signature, piece.letter);
                 let (letter, seen) = (piece.letter.as_str().into(), BTreeSet::from([piece.number]));
-                entry.pieces = Some(Pieces { letter, seen, of: piece.of });
+                entry.pieces = Some(PieceSet { letter, seen, of: piece.of });
                 Self::Piece(piece, entry)
             }
             // Somebody else's: shown as what it is, a record.
@@ -106,7 +106,7 @@ impl Kind {
     }
 }
 
-impl Mark {
+impl ReplayMark {
     pub(super) fn of(record: &Received, signer: &LetterSigner) -> Option<Self> {
         let place = letter::text(&record.headers, letter::REPLAYED)?.parse().ok()?;
         let signature = match signer.verify(record) {
@@ -132,17 +132,17 @@ impl Mark {
     }
 }
 
-impl Entry {
+impl LetterEntry {
     pub(super) fn is_complete(&self) -> bool {
         self.pieces.as_ref().is_none_or(|pieces| pieces.seen.len() == pieces.of as usize)
     }
 
-    pub(super) fn fits(&self, wanted: &Wanted) -> bool {
-        let reason = wanted.reason.as_ref().is_none_or(|reason| {
+    pub(super) fn fits(&self, filter: &LetterFilter) -> bool {
+        let reason = filter.reason.as_ref().is_none_or(|reason| {
             let reason = reason.to_lowercase();
             [&self.reason, &self.stage].iter().any(|text| text.to_lowercase().contains(&reason))
         });
-        reason && wanted.since.is_none_or(|since| self.written_at >= since)
+        reason && filter.since.is_none_or(|since| self.written_at >= since)
     }
 
     pub(super) fn row(&self) -> [String; 10] {
@@ -192,13 +192,13 @@ impl Entry {
 }
 
 /// The last names of letters in pieces, and which they are.
-pub(super) struct Recent {
+pub(super) struct RecentLetters {
     most: usize,
     known: HashSet<Arc<str>>,
     order: VecDeque<Arc<str>>,
 }
 
-impl Recent {
+impl RecentLetters {
     pub(super) fn new(most: usize) -> Self {
         Self { most, known: HashSet::new(), order: VecDeque::new() }
     }

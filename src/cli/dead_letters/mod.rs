@@ -1,10 +1,10 @@
 //! `tributary dead-letters …`: what could not be published, one by one, and another try for what was a delivery.
 //!
-//! Topic ─▶ [`Letters::scan`] ─▶ entries ─▶ a table, one letter's headers and body, or a replay. `webhooks::letter` has the
+//! Topic ─▶ [`DeadLetterTopic::scan`] ─▶ entries ─▶ a table, one letter's headers and body, or a replay. `webhooks::letter` has the
 //! form of letters, pieces and marks.
 //!
 //! - A topic is read from its first record to its end of now; memory is bounded by `--limit` for `list`, by one letter for
-//!   `show`, and by [`replay::PIECES_LIMIT`] and 16 bytes a mark for `replay`.
+//!   `show`, and by [`replay::MAX_PIECE_BYTES`] and 16 bytes a mark for `replay`.
 //! - Nothing is ever removed: a replay adds a mark behind the letter, and what still fails stays as it was.
 //! - A replay publishes for one `topic.prefix`, and only letters that a worker signed ([`LetterSigner`]); `--trust-unsigned` allows
 //!   letters without a signature, never one with a wrong signature.
@@ -14,8 +14,8 @@
 
 mod entry;
 mod list;
-mod read;
 mod replay;
+mod scan;
 mod show;
 
 use std::{collections::BTreeSet, io::Write, path::PathBuf, sync::Arc};
@@ -25,7 +25,7 @@ use clap::{ArgGroup, Args, Subcommand};
 use kafka::Admin;
 use model::{Moment, Topic, TopicPrefix};
 
-use super::{Environment, Result, client::Format, failure, load, meant, problem};
+use super::{Environment, Result, client::OutputArgs, failure, load, problem, resolve};
 use crate::{
     config::{Problem, Worker},
     pipeline::LetterSigner,
@@ -37,7 +37,7 @@ pub(super) enum Command {
     /// The letters of a topic, newest last
     List {
         #[command(flatten)]
-        which: Which,
+        which: TopicChoice,
         /// Only letters whose reason or stage contains this text, such as Malformed or KAFKA_PRODUCE
         #[arg(long)]
         reason: Option<String>,
@@ -48,7 +48,7 @@ pub(super) enum Command {
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
         limit: u32,
         #[command(flatten)]
-        format: Format,
+        format: OutputArgs,
     },
     /// One letter: all headers, and the body with its pieces joined
     Show {
@@ -56,12 +56,12 @@ pub(super) enum Command {
         #[arg(value_name = "PARTITION@OFFSET")]
         place: Place,
         #[command(flatten)]
-        which: Which,
+        which: TopicChoice,
         /// The body alone, byte for byte
         #[arg(long, conflicts_with_all = ["json", "output"])]
         raw: bool,
         #[command(flatten)]
-        format: Format,
+        format: OutputArgs,
     },
     /// Reads deliveries again and publishes what they say now; what still fails stays, and is told with exit code 1
     #[command(group(ArgGroup::new("chosen").required(true).multiple(false).args(["places", "reason", "all"])))]
@@ -70,7 +70,7 @@ pub(super) enum Command {
         #[arg(value_name = "PARTITION@OFFSET")]
         places: Vec<Place>,
         #[command(flatten)]
-        which: Which,
+        which: TopicChoice,
         /// All letters whose reason or stage contains this text
         #[arg(long)]
         reason: Option<String>,
@@ -92,7 +92,7 @@ pub(super) enum Command {
 /// Which topic.
 #[derive(Args)]
 #[command(group(ArgGroup::new("owner").multiple(false).args(["prefix", "connector"])))]
-pub(super) struct Which {
+pub(super) struct TopicChoice {
     /// Worker properties; without it, the environment (CONNECT_*) alone
     #[arg(long, env = "TRIBUTARY_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
@@ -108,18 +108,18 @@ pub(super) struct Which {
 }
 
 /// A topic of dead letters that is there.
-struct Letters {
+struct DeadLetterTopic {
     worker: Worker,
     topic: Arc<str>,
     partitions: i32,
     signer: LetterSigner,
     /// For whom a replay publishes; `None` if the choice of the topic leaves that open.
-    owner: Option<Owner>,
+    owner: Option<ReplayScope>,
 }
 
 /// For whom a replay publishes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Owner {
+struct ReplayScope {
     prefix: TopicPrefix,
     /// `None` for every connector of the prefix.
     connector: Option<String>,
@@ -129,8 +129,8 @@ pub(super) async fn run(command: Command, environment: &Environment, out: &mut d
     match command {
         Command::List { which, reason, since, limit, format } => {
             let letters = which.find(environment).await?;
-            let wanted = entry::Wanted { reason, since };
-            list::run(&letters, wanted, limit as usize, format.is_json(), out).await
+            let filter = entry::LetterFilter { reason, since };
+            list::run(&letters, filter, limit as usize, format.is_json(), out).await
         }
         Command::Show { place, which, raw, format } => {
             let letters = which.find(environment).await?;
@@ -142,25 +142,25 @@ pub(super) async fn run(command: Command, environment: &Environment, out: &mut d
                 let rule = "is missing: a replay publishes below one topic.prefix, and the choice of the topic does not tell which";
                 problem("--prefix", None, rule, "add --prefix or --connector")
             })?;
-            let wanted = entry::Wanted { reason, since: None };
+            let filter = entry::LetterFilter { reason, since: None };
             let places: BTreeSet<Place> = places.into_iter().collect();
-            let order = replay::Order { wanted, places, dry_run, again, owner, trust_unsigned };
+            let request = replay::ReplayRequest { filter, places, dry_run, again, owner, trust_unsigned };
             // Large, and once in a process.
-            Box::pin(replay::run(&letters, order, out)).await
+            Box::pin(replay::run(&letters, request, out)).await
         }
     }
 }
 
-impl Which {
-    async fn find(&self, environment: &Environment) -> Result<Letters> {
+impl TopicChoice {
+    async fn find(&self, environment: &Environment) -> Result<DeadLetterTopic> {
         let loaded = load::load(self.config.as_deref(), &[], environment)?;
         let (topic, owner) = match (&self.connector, &self.prefix, &self.topic) {
             (Some(named), _, topic) => {
-                let connector = meant::connector(named, self.config.as_deref(), environment).await?;
+                let connector = resolve::connector(named, self.config.as_deref(), environment).await?;
                 let common = connector.common();
                 let (prefix, connector) = (common.topic_prefix.clone(), Some(common.name.clone()));
                 let topic = topic.as_ref().unwrap_or(&common.errors.dead_letter_topic).clone();
-                (topic, Some(Owner { prefix, connector }))
+                (topic, Some(ReplayScope { prefix, connector }))
             }
             (None, Some(prefix), topic) => {
                 let prefix = TopicPrefix::new(prefix.as_str()).map_err(|error| {
@@ -168,7 +168,7 @@ impl Which {
                     problem("--prefix", prefix.as_str(), error.to_string(), remedy)
                 })?;
                 let topic = topic.clone().unwrap_or_else(|| Topic::DeadLetters.name(&prefix));
-                (topic, Some(Owner { prefix, connector: None }))
+                (topic, Some(ReplayScope { prefix, connector: None }))
             }
             (None, None, Some(topic)) => (topic.clone(), owner_by_name(topic)),
             (None, None, None) => {
@@ -177,7 +177,7 @@ impl Which {
                 let mut prefixes: BTreeSet<TopicPrefix> =
                     common().map(|one| one.topic_prefix.clone()).collect();
                 let prefix = prefixes.pop_first().filter(|_| prefixes.is_empty());
-                (topic, prefix.map(|prefix| Owner { prefix, connector: None }))
+                (topic, prefix.map(|prefix| ReplayScope { prefix, connector: None }))
             }
         };
         let worker = loaded.worker;
@@ -189,14 +189,14 @@ impl Which {
             ))
         };
         let partitions = *counts.get(&topic).ok_or_else(missing)?;
-        Ok(Letters { worker, topic: topic.into(), partitions, signer, owner })
+        Ok(DeadLetterTopic { worker, topic: topic.into(), partitions, signer, owner })
     }
 }
 
 /// Whose dead letters a topic has by its name alone.
-fn owner_by_name(topic: &str) -> Option<Owner> {
+fn owner_by_name(topic: &str) -> Option<ReplayScope> {
     let prefix = topic.strip_suffix(&format!(".{}", Topic::DeadLetters.suffix()))?;
-    Some(Owner { prefix: TopicPrefix::new(prefix).ok()?, connector: None })
+    Some(ReplayScope { prefix: TopicPrefix::new(prefix).ok()?, connector: None })
 }
 
 /// The topic of the only choice there is.

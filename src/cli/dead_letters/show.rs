@@ -12,8 +12,8 @@ use serde_json::json;
 use kafka::{Received, Start};
 
 use super::{
-    Letters,
-    entry::{Kind, Mark},
+    DeadLetterTopic,
+    entry::{DeadLetterRecord, ReplayMark},
 };
 use crate::{
     cli::{Result, failure, outside, table::harmless},
@@ -27,23 +27,23 @@ pub(super) fn missing(topic: &str, place: Place) -> String {
 }
 
 pub(super) async fn run(
-    letters: &Letters,
+    letters: &DeadLetterTopic,
     place: Place,
     raw: bool,
     json: bool,
     out: &mut dyn Write,
 ) -> Result {
     let record = letters.record(place).await?.ok_or_else(|| failure(missing(&letters.topic, place)))?;
-    let (signature, first, body) = match Kind::of(&record, &letters.signer) {
-        Kind::Mark(Mark { place: of, signature }) => {
+    let (signature, first, body) = match DeadLetterRecord::of(&record, &letters.signer) {
+        DeadLetterRecord::Mark(ReplayMark { place: of, signature }) => {
             writeln!(out, "{place} is the mark ({signature}) that {of} has been replayed")?;
             return Ok(());
         }
-        Kind::Whole(entry) => {
+        DeadLetterRecord::Whole(entry) => {
             let body = record.value.clone().unwrap_or_default();
             (entry.signature, record, Ok(body))
         }
-        Kind::Piece(piece, entry) => {
+        DeadLetterRecord::Piece(piece, entry) => {
             let (first, body) = joined(letters, piece, record).await?;
             (entry.signature, first, body)
         }
@@ -59,7 +59,7 @@ pub(super) async fn run(
 
 /// The first piece of the letter that `record` is a piece of, and the whole body.
 async fn joined(
-    letters: &Letters,
+    letters: &DeadLetterTopic,
     piece: Piece,
     record: Received,
 ) -> Result<(Received, Result<Bytes, Unusable>)> {
@@ -67,7 +67,7 @@ async fn joined(
     let (mut first, mut joining) = (record, Joining::new(piece));
     letters
         .scan_from([(first.partition, Start::Earliest)], async |record| {
-            if let Kind::Piece(piece, _) = Kind::of(&record, &letters.signer)
+            if let DeadLetterRecord::Piece(piece, _) = DeadLetterRecord::of(&record, &letters.signer)
                 && piece.letter == letter
             {
                 joining.add(piece.number, record.value.clone().unwrap_or_default());

@@ -21,16 +21,16 @@ use simulator::{
     world::Change,
 };
 
-use super::stage::{CLOSE_LOOK, Stage};
-use crate::cli::{Result, until};
+use super::system::{DemoSystem, FAST_POLL};
+use crate::cli::{Result, poll_until};
 
 /// Entities whose hooks are registered, by the names of the worker and of the provider.
 const ENTITIES: [(InvoicingEntity, Entity); 2] =
     [(InvoicingEntity::Customer, Entity::Customer), (InvoicingEntity::SaleInvoice, Entity::SaleInvoice)];
 /// One change is made in invoicing for this many at the provider: few of its other changes concern the hooks.
-const SHARE: f64 = 10.0;
+const INVOICING_SHARE: f64 = 10.0;
 /// The fewest and the most of these in a second.
-const PACE: (f64, f64) = (2.0, 50.0);
+const RATE_BOUNDS: (f64, f64) = (2.0, 50.0);
 
 /// Every hook that the connector declares.
 pub(super) fn hooks() -> impl Iterator<Item = InvoicingHook> {
@@ -57,13 +57,14 @@ pub(super) async fn change(provider: Arc<Provider>, mut rate: watch::Receiver<f6
             let change = world.act_invoicing(0, entity, action, clock);
             ((), change.map(Change::Invoicing).into_iter().collect())
         });
-        sleep(Duration::from_secs_f64(1.0 / (all / SHARE).clamp(PACE.0, PACE.1))).await;
+        sleep(Duration::from_secs_f64(1.0 / (all / INVOICING_SHARE).clamp(RATE_BOUNDS.0, RATE_BOUNDS.1)))
+            .await;
     }
 }
 
 /// Compares notifications with topics, by a hash of the body.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Notified {
+pub(super) struct NotificationCheck {
     /// Events by topic.
     pub(super) topics: BTreeMap<String, usize>,
     /// Notifications that were answered 200.
@@ -79,7 +80,7 @@ pub(super) struct Notified {
 /// What a notification says: `Customer.Created`, and a hash of its body.
 type Content = (String, u64);
 
-impl Notified {
+impl NotificationCheck {
     pub(super) fn of(entries: &[Entry], events: &[(String, InvoicingEvent)]) -> Self {
         let mut notified = Self::default();
         // How often each was sent, and how often that was answered 200.
@@ -141,9 +142,9 @@ fn content(event: &InvoicingEvent) -> Content {
     (format!("{}.{action}", entity.as_deref().unwrap_or_default()), hash)
 }
 
-impl Stage {
+impl DemoSystem {
     /// Compares the notifications that the provider sent with what the topics hold.
-    pub(super) async fn notified(&self, entries: &[Entry]) -> Result<Notified> {
+    pub(super) async fn notified(&self, entries: &[Entry]) -> Result<NotificationCheck> {
         let decoder = self.decoder()?;
         let mut events = Vec::new();
         for (entity, _) in ENTITIES {
@@ -153,13 +154,13 @@ impl Stage {
                 events.push((record.topic.to_string(), decoded?.1));
             }
         }
-        Ok(Notified::of(entries, &events))
+        Ok(NotificationCheck::of(entries, &events))
     }
 
     /// A hook is deleted at the provider. After how many seconds another of the same kind is effective there; `None` where there
     /// is none to delete.
     pub(super) async fn lose_a_hook(&self) -> Option<f64> {
-        let provider = self.ground.simulator.provider();
+        let provider = self.services.simulator.provider();
         let is_meant = |(entity, action)| (entity, action) == (Entity::Customer, Action::Created);
         let found = || {
             let hooks = provider.invoicing.hooks();
@@ -168,7 +169,7 @@ impl Stage {
         let lost = found()?.id;
         let begun = Instant::now();
         provider.invoicing.lose(lost);
-        until(CLOSE_LOOK, async || found().filter(|hook| hook.id != lost)).await;
+        poll_until(FAST_POLL, async || found().filter(|hook| hook.id != lost)).await;
         Some(begun.elapsed().as_secs_f64())
     }
 }
@@ -236,7 +237,7 @@ mod tests {
             ),
             ("nothing was shown", vec![], vec![], [0, 0, 0, 0], false),
         ] {
-            let found = Notified::of(&entries, &events);
+            let found = NotificationCheck::of(&entries, &events);
 
             assert_eq!([found.accepted, found.missing, found.repeated, found.invented], counts, "{what}");
             assert_eq!(found.is_exact(), is_exact, "{what}");

@@ -5,14 +5,14 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, timeout_at};
 
-use super::stage::{CONNECTOR, LOOK, RECORDS, Stage, accounting_gap};
-use crate::cli::until;
+use super::system::{CONNECTOR, DemoSystem, POLL_INTERVAL, RECORDS, accounting_gap};
+use crate::cli::poll_until;
 
 /// A run as the worker reports it; null if it has not ended in time.
 #[derive(Debug, Default)]
-pub(super) struct Run(pub(super) Value);
+pub(super) struct ListRun(pub(super) Value);
 
-impl Run {
+impl ListRun {
     /// The number at a JSON pointer.
     pub(super) fn number(&self, pointer: &str) -> u64 {
         self.0.pointer(pointer).and_then(Value::as_u64).unwrap_or_default()
@@ -29,7 +29,7 @@ impl Run {
     }
 }
 
-impl Stage {
+impl DemoSystem {
     /// The newest run as the worker reports it; null where it reports none.
     pub(super) async fn newest_run(&self) -> Value {
         let all = self.ask(RECORDS, &["snapshots"]).await;
@@ -41,9 +41,9 @@ impl Stage {
 
     /// Compares the lists of accounting with what is published, until nothing differs or the time is up: a delivery that the provider
     /// had to repeat comes later. Payroll is compared by itself.
-    pub(super) async fn compared(&self, limit: Duration) -> Run {
+    pub(super) async fn compared(&self, limit: Duration) -> ListRun {
         let (end, mut number) = (Instant::now() + limit, 0);
-        let mut before = Run::default();
+        let mut before = ListRun::default();
         loop {
             number += 1;
             let id = format!("verify-{number}");
@@ -53,7 +53,7 @@ impl Stage {
                 self.over(&id).await
             };
             let Ok(run) = timeout_at(end, compared).await else { return before };
-            before = Run(run);
+            before = ListRun(run);
             if before.differences().is_none() {
                 return before;
             }
@@ -68,7 +68,7 @@ impl Stage {
             let state = accounting_gap(&gaps)?["state"].as_str()?;
             (state == "closed").then(|| state.to_owned())
         };
-        until(LOOK, closed).await
+        poll_until(POLL_INTERVAL, closed).await
     }
 
     /// Waits until a run is over; how it stands.
@@ -77,6 +77,6 @@ impl Stage {
             let standing = self.ask(RECORDS, &["snapshots", run]).await;
             (standing["state"] == "ended").then_some(standing)
         };
-        until(LOOK, over).await
+        poll_until(POLL_INTERVAL, over).await
     }
 }

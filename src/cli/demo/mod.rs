@@ -23,16 +23,16 @@
 //! The end is a table of promises ([`summary`]); one that does not hold is exit code 1. With `--keep` everything then stays up,
 //! and the provider continues, until a signal ends it in order. A signal before the count is exit code 1: nothing was proved.
 
+mod deliveries;
 mod invoicing;
-mod ledger;
 mod lists;
 mod payroll;
-mod play;
 mod records;
+mod scenario;
 mod screen;
-mod stage;
 mod start;
 mod summary;
+mod system;
 
 use std::{
     io::{self, IsTerminal as _, Write},
@@ -44,12 +44,12 @@ use clap::Args;
 use base::durable;
 
 use self::{
-    play::Play,
+    scenario::Scenario,
     screen::Screen,
-    stage::Stage,
-    start::{Ground, RunningWorker},
+    start::{DemoServices, RunningWorker},
+    system::DemoSystem,
 };
-use super::{Environment, Failure, Result, live::Paint, signals::Signals};
+use super::{Environment, Failure, Result, signals::Signals, terminal::Colors};
 use crate::telemetry::{self, Filters, Metrics};
 
 #[derive(Args)]
@@ -73,15 +73,15 @@ pub(super) struct Options {
 pub(super) struct Terminal {
     /// Whether lines may stay in place.
     is_live: bool,
-    paint: Paint,
+    colors: Colors,
 }
 
 impl Terminal {
     pub(super) fn of(environment: &Environment) -> Self {
         let stdout = io::stdout();
         let is_dumb = environment.iter().any(|(name, value)| name == "TERM" && value == "dumb");
-        let paint = Paint { is_on: telemetry::is_coloured(&stdout) && !is_dumb };
-        Self { is_live: stdout.is_terminal() && !is_dumb, paint }
+        let colors = Colors { is_on: telemetry::is_coloured(&stdout) && !is_dumb };
+        Self { is_live: stdout.is_terminal() && !is_dumb, colors }
     }
 }
 
@@ -99,19 +99,19 @@ pub(super) async fn run(
         started = Box::pin(start(options, logs, metrics, &mut screen)) => Some(started?),
         () = signals.next() => None,
     };
-    let Some(stage) = started else { return interrupted(&mut screen) };
+    let Some(system) = started else { return interrupted(&mut screen) };
     let shown = tokio::select! {
-        shown = Box::pin(show(options, &stage, &mut screen)) => Some(shown),
+        shown = Box::pin(show(options, &system, &mut screen)) => Some(shown),
         () = signals.next() => None,
     };
     let ended = match shown {
         None => interrupted(&mut screen),
         Some(shown) => {
             if options.keep && matches!(shown, Ok(()) | Err(Failure::Reported)) {
-                screen.print(&format!("\n{}", told(&stage, options.rate)))?;
-                let mut play = Play::new(&stage, &mut screen);
+                screen.print(&format!("\n{}", told(&system, options.rate)))?;
+                let mut scenario = Scenario::new(&system, &mut screen);
                 tokio::select! {
-                    ended = play.go_on(options.rate) => ended?,
+                    ended = scenario.keep_changing(options.rate) => ended?,
                     () = signals.next() => screen.close()?,
                 }
             }
@@ -119,7 +119,7 @@ pub(super) async fn run(
         }
     };
     tokio::select! {
-        stopped = stage.stop() => stopped?,
+        stopped = system.stop() => stopped?,
         // A second signal ends the wait.
         () = signals.next() => {}
     }
@@ -131,39 +131,39 @@ async fn start(
     logs: Filters,
     metrics: &Metrics,
     screen: &mut Screen<'_>,
-) -> Result<Stage> {
+) -> Result<DemoSystem> {
     // Three times as many as are expected: every delivery is compared, those of invoicing included.
     let deliveries = 3 * options.seconds as usize * options.rate as usize;
-    let ground = Ground::prepare(Duration::from_secs(options.token_life.into()), deliveries).await?;
-    screen.tell("Kafka, registry and provider are up")?;
-    let (stage, logins) = Stage::start(ground, logs, metrics).await?;
+    let services = DemoServices::prepare(Duration::from_secs(options.token_life.into()), deliveries).await?;
+    screen.event("Kafka, registry and provider are up")?;
+    let (system, logins) = DemoSystem::start(services, logs, metrics).await?;
     for login in logins {
-        screen.tell(&login)?;
+        screen.event(&login)?;
     }
-    screen.print(&format!("\n{}\n", places(&stage)))?;
-    Ok(stage)
+    screen.print(&format!("\n{}\n", places(&system)))?;
+    Ok(system)
 }
 
 /// Everything up to the table at the end.
-async fn show(options: &Options, stage: &Stage, screen: &mut Screen<'_>) -> Result {
-    let counted = Box::pin(Play::new(stage, screen).run(options)).await?;
+async fn show(options: &Options, system: &DemoSystem, screen: &mut Screen<'_>) -> Result {
+    let counted = Box::pin(Scenario::new(system, screen).run(options)).await?;
     screen.close()?;
-    screen.print(&format!("\n{}", counted.told(screen.terminal.paint)?))?;
-    if counted.broken() == 0 { Ok(()) } else { Err(Failure::Reported) }
+    screen.print(&format!("\n{}", counted.told(screen.terminal.colors)?))?;
+    if counted.broken_promises() == 0 { Ok(()) } else { Err(Failure::Reported) }
 }
 
-fn places(stage: &Stage) -> String {
-    let Stage { ground, worker: RunningWorker { admin, receiver, .. }, .. } = stage;
+fn places(system: &DemoSystem) -> String {
+    let DemoSystem { services, worker: RunningWorker { admin, receiver, .. }, .. } = system;
     let admin = admin.as_str().trim_end_matches('/');
-    format!("REST API   {admin}\nmetrics    {admin}/metrics\nreceiver   {receiver}\n{ground}")
+    format!("REST API   {admin}\nmetrics    {admin}/metrics\nreceiver   {receiver}\n{services}")
 }
 
-fn told(stage: &Stage, rate: u32) -> String {
-    format!("staying up until Ctrl-C, while the provider changes {rate} things a second\n{}", places(stage))
+fn told(system: &DemoSystem, rate: u32) -> String {
+    format!("staying up until Ctrl-C, while the provider changes {rate} things a second\n{}", places(system))
 }
 
 fn interrupted(screen: &mut Screen<'_>) -> Result {
     screen.close()?;
-    screen.tell("interrupted before the count: nothing is verified")?;
+    screen.event("interrupted before the count: nothing is verified")?;
     Err(Failure::Reported)
 }

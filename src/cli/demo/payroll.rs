@@ -12,7 +12,7 @@ use simulator::{
     reads::{Shape, payroll_json},
 };
 
-use super::stage::Stage;
+use super::system::DemoSystem;
 use crate::cli::Result;
 
 /// Companies by their code.
@@ -20,7 +20,7 @@ type Companies = BTreeMap<u64, Value>;
 
 /// The payroll companies of the provider against those of the topic.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Payroll {
+pub(super) struct PayrollCheck {
     /// Whether the list was proved complete when it was read last.
     pub(super) is_certified: bool,
     /// Companies that the provider has.
@@ -31,7 +31,7 @@ pub(super) struct Payroll {
     pub(super) left: usize,
 }
 
-impl Payroll {
+impl PayrollCheck {
     fn of(source: &Companies, topic: &Companies, is_certified: bool) -> Self {
         Self {
             is_certified,
@@ -47,9 +47,9 @@ impl Payroll {
     }
 }
 
-impl Stage {
+impl DemoSystem {
     /// Reads the list of payroll companies again, then compares the topic with the provider.
-    pub(super) async fn payroll(&self, limit: Duration) -> Result<Payroll> {
+    pub(super) async fn payroll(&self, limit: Duration) -> Result<PayrollCheck> {
         self.request(&json!({ "id": "payroll", "lists": ["payroll"] })).await;
         let run = timeout(limit, self.over("payroll")).await.unwrap_or_default();
         let decoder = self.decoder()?;
@@ -60,12 +60,12 @@ impl Stage {
             keep(&mut topic, serde_json::from_str(&value.to_json())?);
         }
         let mut source = Companies::new();
-        let world = self.ground.simulator.provider().world();
+        let world = self.services.simulator.provider().world();
         for row in world.payroll(ListOrder::Created) {
             let json = payroll_json(world.seed(), &row, Shape::default());
             keep(&mut source, serde_json::from_slice(&json)?);
         }
-        Ok(Payroll::of(&source, &topic, run["certified"] == true))
+        Ok(PayrollCheck::of(&source, &topic, run["certified"] == true))
     }
 }
 
@@ -95,10 +95,10 @@ mod tests {
             (companies(&[(1, "a")]), true, 1, 0, false),
             (companies(&[(1, "a"), (2, "b")]), false, 0, 0, false),
         ] {
-            let payroll = Payroll::of(&source, &topic, is_certified);
+            let payroll = PayrollCheck::of(&source, &topic, is_certified);
 
             assert_eq!((payroll.different, payroll.left, payroll.is_same()), (different, left, is_same));
         }
-        assert!(!Payroll::of(&companies(&[]), &companies(&[]), true).is_same(), "nothing was shown");
+        assert!(!PayrollCheck::of(&companies(&[]), &companies(&[]), true).is_same(), "nothing was shown");
     }
 }

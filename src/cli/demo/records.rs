@@ -7,7 +7,7 @@ use model::{SequenceVersion, Topic, Version};
 
 /// Compares the events of records with the records that are published.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Enriched {
+pub(super) struct RecordCheck {
     /// Records that have events.
     pub(super) records: usize,
     /// Events of these records.
@@ -24,7 +24,7 @@ pub(super) struct Enriched {
 
 /// Dead letters; the provider's deliveries are none by themselves.
 #[derive(Debug, Default)]
-pub(super) struct Letters {
+pub(super) struct DeadLetterCounts {
     pub(super) given_up: usize,
     /// Not included above: dead letters of deleted companies, whose records can no longer be read.
     pub(super) of_deleted: usize,
@@ -33,7 +33,7 @@ pub(super) struct Letters {
 /// Key and version of a record.
 type Told = (String, SequenceVersion);
 
-impl Enriched {
+impl RecordCheck {
     /// By what is in the event topics and what is in the record topics. Records of companies that are deleted are `gone`.
     pub(super) fn of(
         events: &[(Topic, String, SequenceVersion)],
@@ -119,15 +119,15 @@ mod tests {
         let both = [a.clone(), record("c/b", "3", None)];
 
         let none = BTreeSet::new();
-        let part = Enriched::of(&events, &both, &none);
+        let part = RecordCheck::of(&events, &both, &none);
         assert_eq!((part.records, part.events, part.behind, part.deleted, part.back), (3, 4, 2, 1, 0));
         assert!(!part.is_current());
 
         let more =
             [record("c/a", "10", Some(b"x")), record("c/b", "3", None), record("c/d", "2", Some(b"x"))];
-        assert!(Enriched::of(&events, &more, &none).is_current());
+        assert!(RecordCheck::of(&events, &more, &none).is_current());
         let back = [more.to_vec(), vec![a]].concat();
-        assert_eq!(Enriched::of(&events, &back, &none).back, 1);
+        assert_eq!(RecordCheck::of(&events, &back, &none).back, 1);
     }
 
     #[test]
@@ -136,7 +136,7 @@ mod tests {
         let published = [record("c/a", "9", Some(b"x")), record("d/c", "3", Some(b"x"))];
         let gone = BTreeSet::from(["d/b".to_owned(), "d/c".to_owned()]);
 
-        let enriched = Enriched::of(&events, &published, &gone);
+        let enriched = RecordCheck::of(&events, &published, &gone);
 
         assert_eq!((enriched.behind, enriched.unreadable), (0, 1));
         assert!(enriched.is_current());

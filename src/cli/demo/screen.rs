@@ -4,32 +4,31 @@ use std::{io::Write, time::Instant};
 
 use serde_json::Value;
 
-use super::{Terminal, ledger::Figures};
+use super::{Terminal, deliveries::DeliveryFigures};
 use crate::cli::{
-    Result,
-    live::{Block, Paint},
-    outside, snapshot,
+    Result, outside, snapshot,
+    terminal::{Colors, LiveLines},
 };
 
 /// Lists that are being read and get a bar.
-const BARS: usize = 3;
+const MAX_BARS: usize = 3;
 
 /// Where it is shown, and how.
 pub(super) struct Screen<'a> {
     out: &'a mut dyn Write,
     pub(super) terminal: Terminal,
     begun: Instant,
-    block: Block,
+    block: LiveLines,
     /// The block as it stands.
     shown: Vec<String>,
 }
 
 /// How everything stands.
-pub(super) struct Board {
+pub(super) struct StatusBoard {
     /// What is being done or waited for.
     pub(super) doing: &'static str,
     pub(super) is_reachable: bool,
-    pub(super) figures: Figures,
+    pub(super) figures: DeliveryFigures,
     /// The newest run that reads lists.
     pub(super) run: Value,
     /// How often the access token was renewed.
@@ -39,15 +38,15 @@ pub(super) struct Board {
 impl<'a> Screen<'a> {
     /// Seconds are counted from now.
     pub(super) fn new(out: &'a mut dyn Write, terminal: Terminal) -> Self {
-        Self { out, terminal, begun: Instant::now(), block: Block::default(), shown: Vec::new() }
+        Self { out, terminal, begun: Instant::now(), block: LiveLines::default(), shown: Vec::new() }
     }
 
     pub(super) fn seconds(&self) -> f64 {
         self.begun.elapsed().as_secs_f64()
     }
 
-    pub(super) fn tell(&mut self, text: &str) -> Result {
-        let at = self.terminal.paint.faint(&format!("{:>6.2} s", self.seconds()));
+    pub(super) fn event(&mut self, text: &str) -> Result {
+        let at = self.terminal.colors.faint(&format!("{:>6.2} s", self.seconds()));
         self.print(&format!("{at}  {text}"))
     }
 
@@ -59,16 +58,16 @@ impl<'a> Screen<'a> {
     }
 
     /// How it stands now; nothing where nothing stays in place.
-    pub(super) fn show(&mut self, board: &Board) -> Result {
+    pub(super) fn show(&mut self, board: &StatusBoard) -> Result {
         if !self.terminal.is_live {
             return Ok(());
         }
-        self.shown = board.lines(self.terminal.paint);
+        self.shown = board.lines(self.terminal.colors);
         self.redraw()
     }
 
     /// Prints the figures as one line.
-    pub(super) fn line(&mut self, is_reachable: bool, figures: &Figures) -> Result {
+    pub(super) fn line(&mut self, is_reachable: bool, figures: &DeliveryFigures) -> Result {
         let kafka = if is_reachable { "there" } else { "cut off" };
         let seconds = self.seconds();
         self.print(&format!("{seconds:>6.0} s  {kafka:<10} {figures}"))
@@ -88,10 +87,10 @@ impl<'a> Screen<'a> {
     }
 }
 
-impl Board {
-    fn lines(&self, paint: Paint) -> Vec<String> {
-        let Figures { accepted, failed, slowest, published, spooled, records } = &self.figures;
-        let kafka = if self.is_reachable { paint.good("there") } else { paint.bad("cut off") };
+impl StatusBoard {
+    fn lines(&self, colors: Colors) -> Vec<String> {
+        let DeliveryFigures { accepted, failed, slowest, published, spooled, records } = &self.figures;
+        let kafka = if self.is_reachable { colors.good("there") } else { colors.bad("cut off") };
         let mut lines = vec![
             String::new(),
             format!("  now         {}", self.doing),
@@ -104,7 +103,7 @@ impl Board {
         if !self.run.is_null() {
             let progress = snapshot::progress(&self.run);
             let begins = ["  lists       ", "            "];
-            let told = progress.iter().take(1 + BARS).enumerate();
+            let told = progress.iter().take(1 + MAX_BARS).enumerate();
             lines.extend(told.map(|(place, line)| format!("{}{line}", begins[place.min(1)])));
         }
         lines
@@ -117,11 +116,11 @@ mod tests {
 
     use super::*;
 
-    fn board() -> Board {
-        Board {
+    fn board() -> StatusBoard {
+        StatusBoard {
             doing: "waiting",
             is_reachable: false,
-            figures: Figures { accepted: 7, spooled: 3, ..Figures::default() },
+            figures: DeliveryFigures { accepted: 7, spooled: 3, ..DeliveryFigures::default() },
             run: json!({ "id": "initial", "state": "running", "rows": 4,
                 "collections": { "total": 2, "ended": 1, "certified": 1 } }),
             refreshes: 1,
@@ -130,8 +129,8 @@ mod tests {
 
     fn shown(is_live: bool) -> String {
         let mut out = Vec::new();
-        let mut screen = Screen::new(&mut out, Terminal { is_live, paint: Paint { is_on: false } });
-        let done = screen.show(&board()).and_then(|()| screen.tell("begun")).and_then(|()| screen.close());
+        let mut screen = Screen::new(&mut out, Terminal { is_live, colors: Colors { is_on: false } });
+        let done = screen.show(&board()).and_then(|()| screen.event("begun")).and_then(|()| screen.close());
         assert!(done.is_ok());
         String::from_utf8(out).unwrap()
     }

@@ -30,18 +30,18 @@ use simulator::{
 
 use super::{
     invoicing,
-    stage::{LIMIT, LOOK, PARTITIONS, PREFIX, RECORDS, RESOURCES, Stage},
+    system::{DemoSystem, PARTITIONS, POLL_INTERVAL, PREFIX, RECORDS, RESOURCES, TIMEOUT},
 };
 use crate::{
     avro,
     cli::{
         Result,
         auth::{
-            button,
-            callback::{Listener, PATH, Place},
-            desk::Desk,
-            keep::Keep,
+            callback::{DEFAULT_PATH, ListenAddress, Listener},
+            flow::LoginFlow,
+            grants_topic::GrantsTopic,
             login::provider,
+            simulated,
         },
         client::Method,
         failure, outside,
@@ -73,7 +73,7 @@ const KEY: &str = "key.pem";
 const PROPERTIES: &str = "worker.properties";
 
 /// What a worker needs around it, running.
-pub(super) struct Ground {
+pub(super) struct DemoServices {
     pub(super) cluster: Arc<kafka::embedded::Cluster>,
     pub(super) registry: avro::embedded::Server,
     pub(super) simulator: Simulator,
@@ -90,7 +90,7 @@ pub(super) struct RunningWorker {
     pub(super) receiver: String,
 }
 
-impl Ground {
+impl DemoServices {
     /// `token_life` is how long an access token lives, `deliveries` how many are remembered.
     pub(super) async fn prepare(token_life: Duration, deliveries: usize) -> Result<Self> {
         let directory = ScratchDirectory::create("demo")?;
@@ -143,7 +143,7 @@ impl Ground {
         let provider = provider(&connector)?;
         let mut logins = Vec::new();
         for area in [Area::Accounting, Area::Payroll] {
-            logins.push(Box::pin(timeout(LIMIT, self.log_in_for(area, provider))).await??);
+            logins.push(Box::pin(timeout(TIMEOUT, self.log_in_for(area, provider))).await??);
         }
         Ok(logins)
     }
@@ -151,11 +151,11 @@ impl Ground {
     /// Does what `tributary auth login` does, with a client that presses the provider's button in place of a person. Returns a line
     /// about it.
     async fn log_in_for(&self, area: Area, provider: &Provider) -> Result<String> {
-        let keep = Keep::create(&self.worker, &Admin::Embedded(Arc::clone(&self.cluster))).await?;
-        let desk = Desk::new(&keep, provider, area, self.worker.clock_skew_max);
-        let listener = Listener::bind(&Place { port: 0, path: PATH.to_owned() }).await?;
+        let grants = GrantsTopic::create(&self.worker, &Admin::Embedded(Arc::clone(&self.cluster))).await?;
+        let flow = LoginFlow::new(&grants, provider, area, self.worker.clock_skew_max);
+        let listener = Listener::bind(&ListenAddress { port: 0, path: DEFAULT_PATH.to_owned() }).await?;
         let redirect = listener.redirect().to_owned();
-        let grant = button::log_in(&desk, desk.begin(&redirect)?, listener, &redirect, LIMIT).await?;
+        let grant = simulated::log_in(&flow, flow.begin(&redirect)?, listener, &redirect, TIMEOUT).await?;
 
         let scopes = grant.tokens.as_ref().map(|tokens| tokens.scopes.join(" ")).unwrap_or_default();
         let (end, _) = grant.ends_ms(provider.oauth.login_lifetime, provider.oauth.idle_lifetime);
@@ -267,13 +267,13 @@ fn properties(directory: &Path, kafka: &str, registry: &Url) -> String {
     lines.iter().map(|(key, value)| format!("{key}={value}\n")).collect()
 }
 
-impl Stage {
+impl DemoSystem {
     /// Creates a connector, as soon as the worker takes one.
     pub(super) async fn create(&self, name: &str) -> Result {
-        let (config, end) = (json!(self.ground.connector(name)), Instant::now() + LIMIT);
+        let (config, end) = (json!(self.services.connector(name)), Instant::now() + TIMEOUT);
         loop {
             let path = ["connectors", name, "config"];
-            let answer = self.rest.ask(Method::PUT, &path, &[], Some(&config)).await?;
+            let answer = self.rest.request(Method::PUT, &path, &[], Some(&config)).await?;
             let status = answer.status;
             if status.is_success() {
                 return Ok(());
@@ -284,12 +284,12 @@ impl Stage {
                 let (status, told) = (status.as_u16(), answer.message().unwrap_or_default());
                 return Err(failure(format!("create the connector {name}: {status} {told}")));
             }
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 }
 
-impl fmt::Display for Ground {
+impl fmt::Display for DemoServices {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let base = self.simulator.base_url();
         let base = base.as_str().trim_end_matches('/');

@@ -25,7 +25,7 @@ pub(super) use self::verify::{Options as VerifyOptions, run as verify};
 pub(super) use self::watch::progress;
 use super::{
     Failure, Result,
-    client::{Access, Method, Worker},
+    client::{ConnectionArgs, Method, RestClient},
     failure,
     table::each,
 };
@@ -37,7 +37,7 @@ pub(super) enum Command {
         /// Name of the connector
         connector: String,
         #[command(flatten)]
-        asked: Asked,
+        asked: RunRequest,
         /// Of payroll only what has changed since the last run of it that was certified. It is certified only if the whole list
         /// had to be read
         #[arg(long)]
@@ -57,11 +57,11 @@ pub(super) enum Command {
         watch: bool,
     },
     /// Lets a run wait where it is
-    Pause(Named),
+    Pause(RunArgs),
     /// Goes on after `pause`
-    Resume(Named),
+    Resume(RunArgs),
     /// Ends a run where it is; it cannot go on
-    Stop(Named),
+    Stop(RunArgs),
     /// What was proved of each list, the newest certificate first
     Certificates {
         /// Name of the connector
@@ -87,7 +87,7 @@ pub(super) enum Command {
 
 /// A run.
 #[derive(Args)]
-pub(super) struct Named {
+pub(super) struct RunArgs {
     /// Name of the connector
     connector: String,
     /// Id of the run, as `status` shows it
@@ -96,7 +96,7 @@ pub(super) struct Named {
 
 /// What is to be read.
 #[derive(Args)]
-pub(super) struct Asked {
+pub(super) struct RunRequest {
     /// What the run shall be called; made up where it is left out
     #[arg(long)]
     id: Option<String>,
@@ -108,7 +108,7 @@ pub(super) struct Asked {
     companies: Vec<String>,
 }
 
-impl Asked {
+impl RunRequest {
     /// The request, with what was said and nothing else.
     fn body(&self, kind: Option<&str>, incremental: bool) -> Value {
         let mut body = Map::new();
@@ -131,8 +131,8 @@ impl Asked {
     }
 }
 
-pub(super) async fn run(command: Command, access: &Access, out: &mut dyn Write) -> Result {
-    let worker = Worker::new(access)?;
+pub(super) async fn run(command: Command, access: &ConnectionArgs, out: &mut dyn Write) -> Result {
+    let worker = RestClient::new(access)?;
     match command {
         Command::Start { connector, asked, incremental, wait } => {
             match start(&worker, &connector, &asked.body(None, incremental), wait, out).await? {
@@ -170,7 +170,7 @@ pub(super) async fn run(command: Command, access: &Access, out: &mut dyn Write) 
 
 /// Requests a run. If it is to be waited for, shows it until it is over and returns its last state.
 async fn start(
-    worker: &Worker,
+    worker: &RestClient,
     connector: &str,
     body: &Value,
     wait: bool,
@@ -185,7 +185,7 @@ async fn start(
     watch::until_over(worker, connector, id, out).await.map(Some)
 }
 
-async fn order(worker: &Worker, named: &Named, order: &str, out: &mut dyn Write) -> Result {
+async fn order(worker: &RestClient, named: &RunArgs, order: &str, out: &mut dyn Write) -> Result {
     let path = ["connectors", &named.connector, "snapshots", &named.id, order];
     let told = worker.send(Method::PUT, &path, &[], None).await?.json()?;
     worker.output.show(&told, out, show::ordered)
@@ -205,7 +205,7 @@ fn is_over(run: &Value) -> bool {
 }
 
 /// Shows a run that is over; an error unless it is certified.
-fn certified(worker: &Worker, run: &Value, out: &mut dyn Write) -> Result {
+fn certified(worker: &RestClient, run: &Value, out: &mut dyn Write) -> Result {
     worker.output.show(run, out, show::run)?;
     if run["certified"] == true { Ok(()) } else { Err(Failure::Reported) }
 }
@@ -222,8 +222,9 @@ mod tests {
 
     #[test]
     fn a_request_has_what_was_said_and_nothing_else() {
-        let nothing = Asked { id: None, lists: Vec::new(), companies: Vec::new() };
-        let all = Asked { id: Some("r".into()), lists: vec!["payroll".into()], companies: vec!["a".into()] };
+        let nothing = RunRequest { id: None, lists: Vec::new(), companies: Vec::new() };
+        let all =
+            RunRequest { id: Some("r".into()), lists: vec!["payroll".into()], companies: vec!["a".into()] };
 
         assert_eq!(nothing.body(None, false), json!({}));
         assert_eq!(

@@ -4,10 +4,10 @@ use std::io::Write;
 
 use clap::Args;
 
-use super::{Asked, show, start};
+use super::{RunRequest, show, start};
 use crate::cli::{
     Failure, Result,
-    client::{Access, Worker},
+    client::{ConnectionArgs, RestClient},
 };
 
 /// How the help ends.
@@ -25,11 +25,11 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct Options {
     #[command(flatten)]
-    access: Access,
+    access: ConnectionArgs,
     /// Name of the connector
     connector: String,
     #[command(flatten)]
-    asked: Asked,
+    asked: RunRequest,
     /// Compare at most so many rows of each list, on pages spread over it. It proves nothing of other rows, and records that
     /// are in no list are not looked for
     #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -48,7 +48,7 @@ pub(in crate::cli) struct Options {
 
 pub(in crate::cli) async fn run(options: &Options, out: &mut dyn Write) -> Result {
     let Options { access, connector, asked, sample, repair, no_wait, wait } = options;
-    let worker = Worker::new(access)?;
+    let worker = RestClient::new(access)?;
     let mut body = asked.body(Some("verify"), false);
     if let Some(sample) = sample {
         body["sample"] = (*sample).into();

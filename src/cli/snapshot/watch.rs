@@ -15,35 +15,35 @@ use model::Moment;
 use super::is_over;
 use crate::cli::{
     Result,
-    client::{Method, Output, Worker},
-    live::Block,
+    client::{Method, Output, RestClient},
     table::{each, harmless, text},
+    terminal::LiveLines,
 };
 
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Answers in a row that may be missing.
-const MISSING: u32 = 30;
+const MAX_FAILED_POLLS: u32 = 30;
 /// Letters of a bar.
-const WIDTH: usize = 24;
+const BAR_WIDTH: usize = 24;
 /// Lists that get a bar each.
-const BARS: usize = 10;
+const MAX_BARS: usize = 10;
 
 /// Waits until a run is over, and returns its last state.
 pub(super) async fn until_over(
-    worker: &Worker,
+    worker: &RestClient,
     connector: &str,
     id: &str,
     out: &mut dyn Write,
 ) -> Result<Value> {
     let path = ["connectors", connector, "snapshots", id];
     let is_terminal = io::stdout().is_terminal();
-    let (mut missing, mut block, mut told) = (0, Block::default(), String::new());
+    let (mut missing, mut block, mut told) = (0, LiveLines::default(), String::new());
     loop {
-        let answer = worker.ask(Method::GET, &path, &[], None).await;
+        let answer = worker.request(Method::GET, &path, &[], None).await;
         let is_missing = answer.as_ref().map_or(true, |answer| answer.status.is_server_error());
-        if is_missing && missing < MISSING {
+        if is_missing && missing < MAX_FAILED_POLLS {
             missing += 1;
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
             continue;
         }
         let run = answer?.accepted()?.json()?;
@@ -64,7 +64,7 @@ pub(super) async fn until_over(
         if is_over(&run) {
             return Ok(run);
         }
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -86,7 +86,7 @@ pub(in crate::cli) fn progress(run: &Value) -> Vec<String> {
     }
     let mut lines = vec![parts.join("  ")];
     let current = each(&run["current"]);
-    for list in current.iter().take(BARS) {
+    for list in current.iter().take(MAX_BARS) {
         let rows = count(&list["rows"]);
         let (part, told) = match list["of"].as_u64() {
             Some(of) => (fraction(rows, of), format!("{rows} of {of} rows")),
@@ -96,8 +96,8 @@ pub(in crate::cli) fn progress(run: &Value) -> Vec<String> {
         let name = format!("{}{}", text(&list["list"]), owner.unwrap_or_default());
         lines.push(format!("  {name:<32}  {}  {told}, pass {}", bar(part), count(&list["pass"])));
     }
-    if current.len() > BARS {
-        lines.push(format!("  and {} more", current.len() - BARS));
+    if current.len() > MAX_BARS {
+        lines.push(format!("  and {} more", current.len() - MAX_BARS));
     }
     lines
 }
@@ -142,9 +142,9 @@ fn fraction(part: u64, of: u64) -> Option<f64> {
 }
 
 fn bar(part: Option<f64>) -> String {
-    let Some(part) = part else { return format!("[{}]    ?", "-".repeat(WIDTH)) };
-    let full = ((part * WIDTH as f64) as usize).min(WIDTH);
-    format!("[{}{}] {:>3.0}%", "#".repeat(full), "-".repeat(WIDTH - full), (part * 100.0).floor())
+    let Some(part) = part else { return format!("[{}]    ?", "-".repeat(BAR_WIDTH)) };
+    let full = ((part * BAR_WIDTH as f64) as usize).min(BAR_WIDTH);
+    format!("[{}{}] {:>3.0}%", "#".repeat(full), "-".repeat(BAR_WIDTH - full), (part * 100.0).floor())
 }
 
 fn duration(seconds: f64) -> String {

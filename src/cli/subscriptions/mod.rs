@@ -8,7 +8,7 @@
 //! Tables for people, JSON with `--json`. Exit codes: 0 done; 1 the worker refused, is not there, or has not done it in
 //! time; 2 the command line or a file is wrong, and nothing was asked.
 
-mod receive;
+mod receive_only;
 mod show;
 mod wait;
 
@@ -20,7 +20,7 @@ use url::Url;
 
 use super::{
     Environment, Result,
-    client::{Access, Method, Worker},
+    client::{ConnectionArgs, Method, RestClient},
 };
 
 #[derive(Subcommand)]
@@ -41,7 +41,7 @@ pub(super) enum Command {
         #[arg(long, conflicts_with = "receive_only")]
         remove: bool,
         #[command(flatten)]
-        receiving: Receiving,
+        receiving: ReceiveOnlyArgs,
     },
     /// Has everything made as it is declared, and waits until it is
     Apply {
@@ -51,20 +51,20 @@ pub(super) enum Command {
         #[arg(long)]
         receive_only: bool,
         #[command(flatten)]
-        patience: Patience,
+        waiting: WaitArgs,
     },
     /// Has all of them deleted, and none made until `apply`; waits until they are gone
     Remove {
         /// Name of the connector
         connector: String,
         #[command(flatten)]
-        patience: Patience,
+        waiting: WaitArgs,
     },
 }
 
 /// For people who subscribe by other means.
 #[derive(Args)]
-pub(super) struct Receiving {
+pub(super) struct ReceiveOnlyArgs {
     /// Show what a person has to subscribe by other means, from the connector's configuration; asks nobody
     #[arg(long)]
     receive_only: bool,
@@ -78,7 +78,7 @@ pub(super) struct Receiving {
 
 /// How long is waited.
 #[derive(Args)]
-pub(super) struct Patience {
+pub(super) struct WaitArgs {
     /// Seconds to wait until it is done; 0 to only ask for it
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     #[arg(value_parser = clap::value_parser!(u64).range(..=86_400))]
@@ -87,16 +87,16 @@ pub(super) struct Patience {
 
 pub(super) async fn run(
     command: Command,
-    access: &Access,
+    access: &ConnectionArgs,
     environment: &Environment,
     out: &mut dyn Write,
 ) -> Result {
     if let Command::Plan { connector, receiving, .. } = &command
         && receiving.receive_only
     {
-        return receive::plan(connector, receiving, access, environment, out).await;
+        return receive_only::plan(connector, receiving, access, environment, out).await;
     }
-    let worker = Worker::new(access)?;
+    let worker = RestClient::new(access)?;
     match command {
         Command::List { connector, all } => {
             let path = ["connectors", &connector, "subscriptions"];
@@ -115,11 +115,11 @@ pub(super) async fn run(
                 writeln!(out, "{connector}: only receives from now on; its subscriptions stay as they are")
             })
         }
-        Command::Apply { connector, patience, .. } => {
-            wait::until_done(&worker, &connector, false, patience.timeout, out).await
+        Command::Apply { connector, waiting, .. } => {
+            wait::until_done(&worker, &connector, false, waiting.timeout, out).await
         }
-        Command::Remove { connector, patience } => {
-            wait::until_done(&worker, &connector, true, patience.timeout, out).await
+        Command::Remove { connector, waiting } => {
+            wait::until_done(&worker, &connector, true, waiting.timeout, out).await
         }
     }
 }

@@ -15,14 +15,14 @@ use tokio::time::{Instant, sleep};
 use super::show;
 use crate::cli::{
     Result,
-    client::{Method, Worker},
+    client::{Method, RestClient},
     failure,
 };
 
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) async fn until_done(
-    worker: &Worker,
+    worker: &RestClient,
     connector: &str,
     removed: bool,
     seconds: u64,
@@ -41,17 +41,17 @@ pub(super) async fn until_done(
     let mut told = String::new();
     loop {
         let found = worker.get(&["connectors", connector, "subscriptions"], &[]).await?;
-        match standing(&found["wish"], number, removed) {
-            Standing::Done => return worker.output.show(&found, out, show::list),
-            Standing::Replaced => {
+        match wish_state(&found["wish"], number, removed) {
+            WishState::Done => return worker.output.show(&found, out, show::list),
+            WishState::Replaced => {
                 let words = "somebody has asked for the opposite since; nothing more is waited for";
                 return Err(failure(format!("{connector}: {words}")));
             }
-            Standing::Lost => number = wish(worker, connector, removed).await?,
-            Standing::Awaited => {}
+            WishState::Lost => number = wish(worker, connector, removed).await?,
+            WishState::Awaited => {}
         }
         let progress = show::progress(&found, removed);
-        if Instant::now() + LOOK > until {
+        if Instant::now() + POLL_INTERVAL > until {
             let command =
                 format!("`tributary subscriptions list {connector}` shows why, and it is still being done");
             return Err(failure(format!("{connector}: not done within {limit:?} ({progress}); {command}")));
@@ -60,12 +60,12 @@ pub(super) async fn until_done(
             writeln!(io::stderr(), "{connector}: {progress}")?;
             told = progress;
         }
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
 /// Asks for it; the number it goes by.
-async fn wish(worker: &Worker, connector: &str, removed: bool) -> Result<u64> {
+async fn wish(worker: &RestClient, connector: &str, removed: bool) -> Result<u64> {
     let command = if removed { "remove" } else { "apply" };
     let path = ["connectors", connector, "subscriptions", command];
     let told = worker.send(Method::POST, &path, &[], None).await?.json()?;
@@ -73,23 +73,23 @@ async fn wish(worker: &Worker, connector: &str, removed: bool) -> Result<u64> {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Standing {
+enum WishState {
     Done,
     Awaited,
     Replaced,
     Lost,
 }
 
-fn standing(wish: &Value, number: u64, removed: bool) -> Standing {
+fn wish_state(wish: &Value, number: u64, removed: bool) -> WishState {
     let (known, done) = (wish["number"].as_u64().unwrap_or(0), wish["done"].as_u64().unwrap_or(0));
     if known < number {
-        return Standing::Lost;
+        return WishState::Lost;
     }
     // A later one that wants the same is as good.
     match (wish["removed"].as_bool().unwrap_or(false) == removed, done >= number) {
-        (false, _) => Standing::Replaced,
-        (true, true) => Standing::Done,
-        (true, false) => Standing::Awaited,
+        (false, _) => WishState::Replaced,
+        (true, true) => WishState::Done,
+        (true, false) => WishState::Awaited,
     }
 }
 
@@ -100,16 +100,16 @@ mod tests {
     #[test]
     fn a_wish_is_done_awaited_replaced_or_lost() {
         let table = [
-            (json!({ "number": 3, "removed": false, "done": 3 }), Standing::Done),
-            (json!({ "number": 4, "removed": false, "done": 4 }), Standing::Done),
-            (json!({ "number": 3, "removed": false, "done": 2 }), Standing::Awaited),
-            (json!({ "number": 3, "removed": false, "done": null }), Standing::Awaited),
-            (json!({ "number": 4, "removed": true, "done": 3 }), Standing::Replaced),
-            (json!({ "number": 2, "removed": false, "done": 2 }), Standing::Lost),
-            (Value::Null, Standing::Lost),
+            (json!({ "number": 3, "removed": false, "done": 3 }), WishState::Done),
+            (json!({ "number": 4, "removed": false, "done": 4 }), WishState::Done),
+            (json!({ "number": 3, "removed": false, "done": 2 }), WishState::Awaited),
+            (json!({ "number": 3, "removed": false, "done": null }), WishState::Awaited),
+            (json!({ "number": 4, "removed": true, "done": 3 }), WishState::Replaced),
+            (json!({ "number": 2, "removed": false, "done": 2 }), WishState::Lost),
+            (Value::Null, WishState::Lost),
         ];
         for (wish, expected) in table {
-            assert_eq!(standing(&wish, 3, false), expected, "{wish}");
+            assert_eq!(wish_state(&wish, 3, false), expected, "{wish}");
         }
     }
 }

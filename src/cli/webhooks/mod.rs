@@ -4,7 +4,7 @@
 //! the machine could see it. Exit codes: 0 done, and every delivery was answered 200; 1 one was not, or the receiver is not
 //! there; 2 the command line or a file is wrong, and nothing was sent.
 
-mod made;
+mod bodies;
 mod send;
 
 use std::{
@@ -19,7 +19,7 @@ use http::HeaderName;
 use base::secret::Secret;
 use model::InvoicingHook;
 
-use super::{Environment, Failure, Result, meant, outside, problem};
+use super::{Environment, Failure, Result, outside, problem, resolve};
 use crate::{
     config::{
         Connector, Problem,
@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// More than any receiver takes.
-const LARGEST_BODY: u64 = 128 << 20;
+const MAX_BODY_BYTES: u64 = 128 << 20;
 /// Header of invoicing deliveries where no connector names another.
 const INVOICING_HEADER: HeaderName = HeaderName::from_static("ms-signature");
 
@@ -41,7 +41,7 @@ pub(super) enum Command {
         /// File with the body, byte for byte; - or nothing for the standard input
         body: Option<PathBuf>,
         #[command(flatten)]
-        signing: Signing,
+        signing: SigningArgs,
     },
     /// Sends deliveries to a receiver, and tells its answers; exit code 0 only if all of them are 200
     Send(Box<send::Options>),
@@ -49,7 +49,7 @@ pub(super) enum Command {
 
 /// With what a body is signed.
 #[derive(Args)]
-pub(super) struct Signing {
+pub(super) struct SigningArgs {
     /// Worker properties; without it, the environment (CONNECT_*) alone
     #[arg(long, env = "TRIBUTARY_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
@@ -103,10 +103,10 @@ pub(super) async fn run(command: Command, environment: &Environment, out: &mut d
     }
 }
 
-impl Signing {
+impl SigningArgs {
     async fn source(&self, environment: &Environment) -> Result<Option<WebhookSource>> {
         let Some(named) = &self.connector else { return Ok(None) };
-        match meant::connector(named, self.config.as_deref(), environment).await? {
+        match resolve::connector(named, self.config.as_deref(), environment).await? {
             Connector::WebhookSource(source) => Ok(Some(*source)),
             other => {
                 let rule = format!("is a {}, which receives no deliveries", other.class().name());
@@ -218,13 +218,13 @@ async fn read_body(path: Option<PathBuf>) -> Result<Vec<u8>> {
 fn read(path: Option<&Path>) -> Result<Vec<u8>, Problem> {
     let named = path.filter(|path| path.as_os_str() != "-");
     let read = match named {
-        Some(path) => fs::File::open(path).and_then(|file| read_bounded(file, LARGEST_BODY)),
-        None => read_bounded(io::stdin().lock(), LARGEST_BODY),
+        Some(path) => fs::File::open(path).and_then(|file| read_bounded(file, MAX_BODY_BYTES)),
+        None => read_bounded(io::stdin().lock(), MAX_BODY_BYTES),
     };
     let about = |rule: String| {
         let remedy = "name a file with the bytes of a delivery, or - for the standard input";
         problem("body", &*named.unwrap_or(Path::new("-")).to_string_lossy(), rule, remedy)
     };
     read.map_err(|error| about(format!("cannot be read: {}", error.kind())))?
-        .ok_or_else(|| about(format!("is larger than {LARGEST_BODY} bytes")))
+        .ok_or_else(|| about(format!("is larger than {MAX_BODY_BYTES} bytes")))
 }

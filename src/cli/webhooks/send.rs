@@ -13,21 +13,21 @@ use url::Url;
 use base::random;
 use model::AccountingResource;
 
-use super::{Environment, Failure, Result, Signer, Signing, made, read_body};
+use super::{Environment, Failure, Result, Signer, SigningArgs, bodies, read_body};
 use crate::{
     cli::{client, load, outside, problem, table::indented},
     config::{Listener, Problem, connector::WebhookSource, worker},
 };
 
 /// As much of an answer as is read: a receiver's has no body at all.
-const ANSWER_LIMIT: usize = 4096;
+const MAX_ANSWER_BYTES: usize = 4096;
 /// Where invoicing deliveries go where no connector names another segment.
-const SEGMENT: &str = "Invoicing";
+const DEFAULT_SEGMENT: &str = "Invoicing";
 
 #[derive(Args)]
 pub(in crate::cli) struct Options {
     #[command(flatten)]
-    signing: Signing,
+    signing: SigningArgs,
     /// Address of the receiver; to one without a path the connector's is added. Default: the worker's own
     #[arg(long)]
     url: Option<Url>,
@@ -86,7 +86,7 @@ pub(super) async fn run(options: &Options, environment: &Environment, out: &mut 
         taken += u32::from(answer.status == StatusCode::OK);
         slowest = slowest.max(answer.elapsed);
         let place = if options.count > 1 { format!("{number}: ") } else { String::new() };
-        tell(&place, &answer, out)?;
+        print(&place, &answer, out)?;
     }
     let sent = options.count;
     if sent > 1 {
@@ -100,8 +100,11 @@ pub(super) async fn run(options: &Options, environment: &Environment, out: &mut 
 fn made(options: &Options, number: u32) -> Result<Vec<u8>> {
     let Options { resource, event, company, tenant, .. } = options;
     match options.signing.invoicing {
-        Some(hook) => made::invoicing(hook, tenant, number),
-        None => made::accounting(&made::Accounting { resource: *resource, event, company, tenant }, number),
+        Some(hook) => bodies::invoicing(hook, tenant, number),
+        None => bodies::accounting(
+            &bodies::AccountingDelivery { resource: *resource, event, company, tenant },
+            number,
+        ),
     }
     .map_err(outside)
 }
@@ -127,16 +130,16 @@ async fn answer(request: RequestBuilder) -> Result<Answer> {
     let kind = answer.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let (status, kind) = (answer.status(), kind.unwrap_or_default().to_owned());
     let mut body = Vec::new();
-    while body.len() <= ANSWER_LIMIT
+    while body.len() <= MAX_ANSWER_BYTES
         && let Some(chunk) = answer.chunk().await?
     {
         body.extend_from_slice(&chunk);
     }
-    body.truncate(ANSWER_LIMIT);
+    body.truncate(MAX_ANSWER_BYTES);
     Ok(Answer { status, kind, body, elapsed: began.elapsed() })
 }
 
-fn tell(place: &str, Answer { status, body, elapsed, .. }: &Answer, out: &mut dyn Write) -> Result {
+fn print(place: &str, Answer { status, body, elapsed, .. }: &Answer, out: &mut dyn Write) -> Result {
     writeln!(out, "{place}{status} in {:.1} ms", elapsed.as_secs_f64() * 1_000.0)?;
     if !body.is_empty() {
         writeln!(out, "  {}", indented(&String::from_utf8_lossy(body), "  "))?;
@@ -149,7 +152,7 @@ async fn echo(client: &Client, mut url: Url, out: &mut dyn Write) -> Result {
     let id = random::guid()?;
     url.query_pairs_mut().clear().append_pair("echo", &id);
     let answer = answer(client.get(url)).await?;
-    tell("", &answer, out)?;
+    print("", &answer, out)?;
     let fault = if answer.status != StatusCode::OK {
         "the status is not 200"
     } else if answer.body != id.as_bytes() {
@@ -178,11 +181,11 @@ fn url(options: &Options, source: Option<&WebhookSource>, environment: &Environm
         }
         (Some(source), true) => {
             let invoicing = source.invoicing.as_ref();
-            let segment = invoicing.map_or(SEGMENT, |invoicing| invoicing.segment.as_str());
+            let segment = invoicing.map_or(DEFAULT_SEGMENT, |invoicing| invoicing.segment.as_str());
             let own = slug.as_deref().filter(|_| invoicing.is_some_and(|invoicing| invoicing.own_addresses));
             ["api", "webhooks", "incoming", segment].into_iter().chain(own).collect()
         }
-        (None, true) => vec!["api", "webhooks", "incoming", SEGMENT],
+        (None, true) => vec!["api", "webhooks", "incoming", DEFAULT_SEGMENT],
         (None, false) => {
             let rule = "has no path, and no --connector tells one";
             let remedy = "name the receiver's whole address, or a connector of it";

@@ -1,7 +1,7 @@
 //! Where the browser comes back to: a listener on this machine alone, for one callback.
 //!
 //! ```text
-//! browser ──▶ 127.0.0.1 or ::1, one port ──▶ GET, host, path ──▶ first one: Arrival ──▶ `Desk`
+//! browser ──▶ 127.0.0.1 or ::1, one port ──▶ GET, host, path ──▶ first one: Callback ─▶ `LoginFlow`
 //!    ◀── page ◀─────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
@@ -36,23 +36,23 @@ use tokio::{
 
 use server::{Options, Server};
 
-use super::page::Page;
+use super::page::LoginPage;
 
 /// Connections at once: browsers open some ahead of need.
-const CONNECTIONS: usize = 32;
+const MAX_CONNECTIONS: usize = 32;
 /// How long a connection may be silent.
-const SILENCE: Duration = Duration::from_secs(30);
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a page that has been decided may take to be sent.
-const FAREWELL: Duration = Duration::from_secs(2);
+const PAGE_SEND_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often a free port is looked for that both addresses have.
-const PORTS: usize = 16;
+const PORT_ATTEMPTS: usize = 16;
 
 /// Where the browser comes back to unless a setting says otherwise.
-pub(in crate::cli) const PATH: &str = "/callback";
+pub(in crate::cli) const DEFAULT_PATH: &str = "/callback";
 
 /// A redirect address that this machine listens on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::cli) struct Place {
+pub(in crate::cli) struct ListenAddress {
     /// 0 for any free one.
     pub(in crate::cli) port: u16,
     /// With its first slash.
@@ -61,15 +61,15 @@ pub(in crate::cli) struct Place {
 
 /// A callback that waits for its page.
 #[derive(Debug)]
-pub(super) struct Arrival {
+pub(super) struct Callback {
     /// All after the question mark, as it was sent.
     pub(super) query: String,
-    answer: oneshot::Sender<Page>,
+    answer: oneshot::Sender<LoginPage>,
 }
 
-impl Arrival {
+impl Callback {
     /// Shows the person how it went.
-    pub(super) fn show(self, page: Page) {
+    pub(super) fn show(self, page: LoginPage) {
         // A browser that was closed has seen enough.
         self.answer.send(page).ok();
     }
@@ -80,7 +80,7 @@ impl Arrival {
 pub(in crate::cli) struct Listener {
     redirect: String,
     servers: Vec<Server>,
-    arrivals: mpsc::Receiver<Arrival>,
+    callbacks: mpsc::Receiver<Callback>,
 }
 
 impl Listener {
@@ -88,19 +88,24 @@ impl Listener {
     ///
     /// # Errors
     /// The port is taken, or this machine has no loopback address.
-    pub(in crate::cli) async fn bind(place: &Place) -> io::Result<Self> {
+    pub(in crate::cli) async fn bind(place: &ListenAddress) -> io::Result<Self> {
         let (port, listeners) = listen(place.port).await?;
-        let (sender, arrivals) = mpsc::channel(1);
-        let door = Arc::new(Door { port, path: place.path.clone(), used: AtomicBool::new(false), sender });
-        let router = Router::new().fallback(enter).with_state(door);
-        let options =
-            Options { connections: CONNECTIONS, head: SILENCE, handshake: SILENCE, ..Options::default() };
+        let (sender, callbacks) = mpsc::channel(1);
+        let route =
+            Arc::new(CallbackRoute { port, path: place.path.clone(), used: AtomicBool::new(false), sender });
+        let router = Router::new().fallback(handle).with_state(route);
+        let options = Options {
+            connections: MAX_CONNECTIONS,
+            head: READ_TIMEOUT,
+            handshake: READ_TIMEOUT,
+            ..Options::default()
+        };
         let servers = listeners
             .into_iter()
             .map(|listener| Server::start(listener, router.clone(), options.clone()))
             .collect::<io::Result<_>>()?;
         let redirect = format!("http://localhost:{port}{}", place.path);
-        Ok(Self { redirect, servers, arrivals })
+        Ok(Self { redirect, servers, callbacks })
     }
 
     /// The address to be redirected to.
@@ -109,9 +114,9 @@ impl Listener {
     }
 
     /// The one callback. Does not end otherwise.
-    pub(super) async fn arrival(&mut self) -> Arrival {
-        match self.arrivals.recv().await {
-            Some(arrival) => arrival,
+    pub(super) async fn callback(&mut self) -> Callback {
+        match self.callbacks.recv().await {
+            Some(callback) => callback,
             None => std::future::pending().await,
         }
     }
@@ -119,14 +124,14 @@ impl Listener {
     /// Ends once the page has gone out.
     pub(super) async fn close(self) {
         for server in self.servers {
-            server.stop(FAREWELL).await;
+            server.stop(PAGE_SEND_TIMEOUT).await;
         }
     }
 }
 
 /// Listens on both loopback addresses, on one port.
 async fn listen(port: u16) -> io::Result<(u16, Vec<TcpListener>)> {
-    let mut tries = if port == 0 { PORTS } else { 1 };
+    let mut tries = if port == 0 { PORT_ATTEMPTS } else { 1 };
     loop {
         let first = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
         let found = first.local_addr()?.port();
@@ -146,34 +151,34 @@ async fn listen(port: u16) -> io::Result<(u16, Vec<TcpListener>)> {
 }
 
 /// What every request is held against.
-struct Door {
+struct CallbackRoute {
     port: u16,
     path: String,
     used: AtomicBool,
-    sender: mpsc::Sender<Arrival>,
+    sender: mpsc::Sender<Callback>,
 }
 
-async fn enter(State(door): State<Arc<Door>>, request: Request) -> Response {
-    if !is_host(request.uri(), request.headers(), door.port) {
-        return Page::wrong_host().into_response();
+async fn handle(State(route): State<Arc<CallbackRoute>>, request: Request) -> Response {
+    if !is_host(request.uri(), request.headers(), route.port) {
+        return LoginPage::wrong_host().into_response();
     }
-    if request.uri().path() != door.path {
-        return Page::wrong_path().into_response();
+    if request.uri().path() != route.path {
+        return LoginPage::wrong_path().into_response();
     }
     if request.method() != Method::GET {
-        return Page::wrong_method().into_response();
+        return LoginPage::wrong_method().into_response();
     }
-    if door.used.swap(true, Ordering::SeqCst) {
-        return Page::late().into_response();
+    if route.used.swap(true, Ordering::SeqCst) {
+        return LoginPage::late().into_response();
     }
     let query = request.uri().query().unwrap_or_default().to_owned();
     drop(request);
     let (answer, page) = oneshot::channel();
     // There is room: this is the only one that ever comes this far.
-    let handed = door.sender.try_send(Arrival { query, answer }).is_ok();
+    let handed = route.sender.try_send(Callback { query, answer }).is_ok();
     match page.await {
         Ok(page) if handed => page.into_response(),
-        _ => Page::unfinished().into_response(),
+        _ => LoginPage::unfinished().into_response(),
     }
 }
 

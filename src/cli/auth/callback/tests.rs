@@ -11,7 +11,7 @@ use super::*;
 const LIMIT: Duration = Duration::from_secs(30);
 
 async fn listener() -> (Listener, u16) {
-    let listener = Listener::bind(&Place { port: 0, path: "/back".to_owned() }).await.unwrap();
+    let listener = Listener::bind(&ListenAddress { port: 0, path: "/back".to_owned() }).await.unwrap();
     let port = listener.servers[0].address().port();
     (listener, port)
 }
@@ -41,7 +41,7 @@ fn status(answer: &str) -> &str {
 }
 
 fn is_untouched(listener: &mut Listener) -> bool {
-    listener.arrivals.try_recv().is_err()
+    listener.callbacks.try_recv().is_err()
 }
 
 #[tokio::test]
@@ -74,11 +74,11 @@ async fn only_a_get_with_this_host_on_this_path_is_a_callback() {
     let answer = send(port, "GET", &long, &host).await;
     assert!(!answer.contains(" 200 ") && is_untouched(&mut listener), "{answer}");
     // None of that has used the one callback up.
-    let callback = tokio::spawn(async move { send(port, "GET", "/back?code=2&state=3", &host).await });
-    let arrival = timeout(LIMIT, listener.arrival()).await.unwrap();
-    assert_eq!(arrival.query, "code=2&state=3");
-    arrival.show(Page::not_trusted());
-    assert_eq!(status(&callback.await.unwrap()), "400");
+    let page = tokio::spawn(async move { send(port, "GET", "/back?code=2&state=3", &host).await });
+    let callback = timeout(LIMIT, listener.callback()).await.unwrap();
+    assert_eq!(callback.query, "code=2&state=3");
+    callback.show(LoginPage::not_trusted());
+    assert_eq!(status(&page.await.unwrap()), "400");
 }
 
 #[tokio::test]
@@ -89,10 +89,10 @@ async fn the_second_callback_is_late_whether_or_not_the_first_is_decided() {
         let host = host.clone();
         async move { send(port, "GET", "/back?code=1", &host).await }
     });
-    let arrival = timeout(LIMIT, listener.arrival()).await.unwrap();
+    let callback = timeout(LIMIT, listener.callback()).await.unwrap();
 
     let meanwhile = send(port, "GET", "/back?code=1", &host).await;
-    arrival.show(Page::done("books", None));
+    callback.show(LoginPage::done("books", None));
     let first = first.await.unwrap();
     let afterwards = send(port, "GET", "/back?code=1", &host).await;
 
@@ -108,8 +108,8 @@ async fn the_page_is_sent_before_the_listener_ends() {
     let page =
         tokio::spawn(async move { send(port, "GET", "/back?code=1", &format!("localhost:{port}")).await });
 
-    let arrival = timeout(LIMIT, listener.arrival()).await.unwrap();
-    arrival.show(Page::done("books", None));
+    let callback = timeout(LIMIT, listener.callback()).await.unwrap();
+    callback.show(LoginPage::done("books", None));
     listener.close().await;
 
     assert_eq!(redirect, format!("http://localhost:{port}/back"));
@@ -123,7 +123,7 @@ async fn a_callback_that_nobody_decides_on_says_so() {
     let page =
         tokio::spawn(async move { send(port, "GET", "/back?code=1", &format!("localhost:{port}")).await });
 
-    drop(timeout(LIMIT, listener.arrival()).await.unwrap());
+    drop(timeout(LIMIT, listener.callback()).await.unwrap());
 
     let page = page.await.unwrap();
     assert_eq!(status(&page), "503");
@@ -140,11 +140,11 @@ async fn both_loopback_addresses_lead_to_the_same_callback() {
     let head = format!("GET /back?code=6 HTTP/1.1\r\nHost: localhost:{port}\r\nConnection: close\r\n\r\n");
     let page = tokio::spawn(async move { raw(second, &head).await });
 
-    let arrival = timeout(LIMIT, listener.arrival()).await.unwrap();
+    let callback = timeout(LIMIT, listener.callback()).await.unwrap();
 
     assert!(second.is_ipv6() && second.port() == port);
-    assert_eq!(arrival.query, "code=6");
-    arrival.show(Page::late());
+    assert_eq!(callback.query, "code=6");
+    callback.show(LoginPage::late());
     page.await.unwrap();
 }
 
@@ -154,7 +154,7 @@ async fn a_port_that_is_taken_on_either_address_is_refused() {
         let Ok(taken) = TcpListener::bind(address).await else { continue };
         let port = taken.local_addr().unwrap().port();
 
-        let bound = Listener::bind(&Place { port, path: "/back".to_owned() }).await;
+        let bound = Listener::bind(&ListenAddress { port, path: "/back".to_owned() }).await;
 
         assert_eq!(bound.unwrap_err().kind(), io::ErrorKind::AddrInUse, "{address}");
     }

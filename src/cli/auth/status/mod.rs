@@ -25,14 +25,14 @@ use provider::{
 };
 
 use super::{
-    keep::{Known, look},
+    grants_topic::{StoredGrant, look},
     login::provider,
 };
 use crate::{
     cli::{
         Environment, Failure, Result,
-        client::Format,
-        load, meant,
+        client::OutputArgs,
+        load, resolve,
         table::{columns, each, moment, text},
     },
     config::{Connector, Worker},
@@ -40,16 +40,16 @@ use crate::{
 };
 
 /// From so long before its end a grant wants a person.
-const WARNED: i64 = 7 * DAY;
+const EXPIRY_WARNING: i64 = 7 * DAY;
 const DAY: i64 = 86_400_000;
 const MINUTE: i64 = 60_000;
 /// A copy has a few kilobytes; a larger file is not ours.
-const LARGEST: u64 = 1 << 20;
+const MAX_COPY_BYTES: u64 = 1 << 20;
 /// What there is to know of a login from before origins were kept.
-const NO_ORIGIN: &str = "the login names no origin, so its tokens go only to hosts that provider.hosts.allowed lists in full: \
+const NO_ORIGIN_REMARK: &str = "the login names no origin, so its tokens go only to hosts that provider.hosts.allowed lists in full: \
                          log in again to bind it to provider.base.url";
 /// What the provider documents, where no connector says otherwise.
-const LIFETIME: Duration = Duration::from_secs(30 * 86_400);
+const DEFAULT_LIFETIME: Duration = Duration::from_secs(30 * 86_400);
 
 #[derive(Args)]
 pub(in crate::cli) struct Options {
@@ -60,19 +60,20 @@ pub(in crate::cli) struct Options {
     #[arg(long = "connector", value_name = "FILE")]
     connectors: Vec<PathBuf>,
     #[command(flatten)]
-    format: Format,
+    format: OutputArgs,
 }
 
 pub(super) async fn run(options: &Options, environment: &Environment, out: &mut dyn Write) -> Result {
     let loaded = load::load(options.config.as_deref(), &options.connectors, environment)?;
-    let (grants, cached) = found(&loaded.worker).await?;
+    let (grants, cached) = load_grants(&loaded.worker).await?;
     let mut connectors = loaded.connectors;
     if !cached {
-        connectors.extend(running(&loaded.worker).await?);
+        connectors.extend(running_connectors(&loaded.worker).await?);
     }
-    let lifetimes = Lifetimes::of(&connectors, !cached);
+    let lifetimes = LoginLifetimes::of(&connectors, !cached);
     let now = Moment::now().micros() / 1_000;
-    let lines: Vec<Line> = grants.into_iter().map(|known| Line::new(known, &lifetimes, now)).collect();
+    let lines: Vec<GrantStatus> =
+        grants.into_iter().map(|known| GrantStatus::new(known, &lifetimes, now)).collect();
     if options.format.is_json() {
         for line in &lines {
             writeln!(out, "{}", line.json(cached))?;
@@ -90,8 +91,8 @@ pub(super) fn until(grant: &Grant, oauth: &OAuth) -> String {
 }
 
 /// The connectors of the workers, as far as their settings can be read here.
-async fn running(worker: &Worker) -> Result<Vec<Connector>, kafka::Error> {
-    let configs = meant::configs(worker).await?;
+async fn running_connectors(worker: &Worker) -> Result<Vec<Connector>, kafka::Error> {
+    let configs = resolve::configs(worker).await?;
     let parsed = |(name, connector): (&String, &configs::Connector)| {
         // One whose references lead nowhere on this machine says nothing here.
         Connector::parse(name, &connector.config, &worker.providers).ok().map(|(connector, _)| connector)
@@ -100,11 +101,11 @@ async fn running(worker: &Worker) -> Result<Vec<Connector>, kafka::Error> {
 }
 
 /// The grants, and whether they are this machine's copies.
-async fn found(worker: &Worker) -> Result<(Vec<Known>, bool)> {
+async fn load_grants(worker: &Worker) -> Result<(Vec<StoredGrant>, bool)> {
     match look(worker).await {
         Ok(grants) => Ok((grants, false)),
         Err(Failure::Outside(error)) => {
-            let copies = copies(worker)?;
+            let copies = local_copies(worker)?;
             if copies.is_empty() {
                 return Err(Failure::Outside(error));
             }
@@ -116,24 +117,27 @@ async fn found(worker: &Worker) -> Result<(Vec<Known>, bool)> {
 }
 
 /// What a worker of this machine has kept.
-fn copies(worker: &Worker) -> Result<Vec<Known>> {
+fn local_copies(worker: &Worker) -> Result<Vec<StoredGrant>> {
     let keys = worker.keyring()?;
     let directory = worker.state_dir.join("grants");
-    Ok(names(&directory).into_iter().filter_map(|name| copy(&directory, name, keys.as_ref())).collect())
+    Ok(copy_names(&directory)
+        .into_iter()
+        .filter_map(|name| local_copy(&directory, name, keys.as_ref()))
+        .collect())
 }
 
 /// One of them. It is only looked at: a worker may be writing it, and keeps a damaged one aside itself.
-fn copy(directory: &Path, name: String, keys: Option<&Keyring>) -> Option<Known> {
+fn local_copy(directory: &Path, name: String, keys: Option<&Keyring>) -> Option<StoredGrant> {
     let path = directory.join(format!("{name}.grant"));
-    let content = durable::read(&path, LARGEST).ok()??;
+    let content = durable::read(&path, MAX_COPY_BYTES).ok()??;
     let envelope: Option<Envelope> = serde_json::from_slice(&content).ok();
     let written = std::fs::metadata(&path).and_then(|data| data.modified()).ok();
     let written = written.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
     let written_ms = written.and_then(|at| i64::try_from(at.as_millis()).ok());
-    Some(Known::open(name, envelope.as_ref(), written_ms, keys))
+    Some(StoredGrant::open(name, envelope.as_ref(), written_ms, keys))
 }
 
-fn names(directory: &Path) -> Vec<String> {
+fn copy_names(directory: &Path) -> Vec<String> {
     let files = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let mut names: Vec<String> = files
         .filter_map(|file| file.file_name().to_str()?.strip_suffix(".grant").map(str::to_owned))
@@ -143,13 +147,13 @@ fn names(directory: &Path) -> Vec<String> {
 }
 
 /// How long logins last, by the connectors that use them.
-struct Lifetimes {
+struct LoginLifetimes {
     known: BTreeMap<(String, Area), (Option<Duration>, Option<Duration>)>,
     /// Whether those are all connectors that there are.
     all: bool,
 }
 
-impl Lifetimes {
+impl LoginLifetimes {
     fn of(connectors: &[Connector], all: bool) -> Self {
         let mut known = BTreeMap::new();
         for provider in connectors.iter().filter_map(|connector| provider(connector).ok()) {
@@ -168,8 +172,8 @@ impl Lifetimes {
 
 /// One grant as it is shown.
 #[derive(Debug)]
-struct Line {
-    known: Known,
+struct GrantStatus {
+    known: StoredGrant,
     state: &'static str,
     access_ms: Option<i64>,
     refresh_ms: Option<i64>,
@@ -180,8 +184,8 @@ struct Line {
     now_ms: i64,
 }
 
-impl Line {
-    fn new(known: Known, lifetimes: &Lifetimes, now_ms: i64) -> Self {
+impl GrantStatus {
+    fn new(known: StoredGrant, lifetimes: &LoginLifetimes, now_ms: i64) -> Self {
         let grant = match &known.grant {
             Ok(grant) => grant,
             Err(error) => {
@@ -201,7 +205,7 @@ impl Line {
             }
         };
         let named = lifetimes.get(grant);
-        let (lifetime, idle) = named.unwrap_or((Some(LIFETIME), None));
+        let (lifetime, idle) = named.unwrap_or((Some(DEFAULT_LIFETIME), None));
         let ends = grant.tokens.as_ref().map(|_| grant.ends_ms(lifetime, idle));
         let (login_ms, refresh_ms) = ends.unwrap_or_default();
         let access_ms = grant.tokens.as_ref().map(|tokens| tokens.access_expires_ms);
@@ -209,7 +213,9 @@ impl Line {
             State::Ready if named.is_none() && lifetimes.all => {
                 ("ready", Some("no connector names it, so nobody refreshes it".to_owned()), false)
             }
-            State::Ready if grant.login.origins.is_empty() => ("ready", Some(NO_ORIGIN.to_owned()), false),
+            State::Ready if grant.login.origins.is_empty() => {
+                ("ready", Some(NO_ORIGIN_REMARK.to_owned()), false)
+            }
             State::Ready => ("ready", None, false),
             State::Refreshing { intent } => {
                 let (worker, begun) = (&intent.origin.worker, moment(intent.origin.begun_ms));
@@ -220,7 +226,7 @@ impl Line {
             }
             State::Out { at_ms } => ("logged out", Some(format!("since {}", moment(*at_ms))), false),
         };
-        if let Some(end) = refresh_ms.filter(|end| end.saturating_sub(now_ms) < WARNED)
+        if let Some(end) = refresh_ms.filter(|end| end.saturating_sub(now_ms) < EXPIRY_WARNING)
             && !needs_a_person
         {
             needs_a_person = true;
@@ -258,7 +264,7 @@ impl Line {
     }
 }
 
-fn show(lines: &[Line], cached: bool, out: &mut dyn Write) -> std::io::Result<()> {
+fn show(lines: &[GrantStatus], cached: bool, out: &mut dyn Write) -> std::io::Result<()> {
     if cached {
         writeln!(out, "Kafka does not answer: these are this machine's copies, which may be old\n")?;
     }

@@ -8,21 +8,21 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::webhooks::letter::Place;
 
-const STRETCH: i64 = 1 << 16;
+const SEGMENT: i64 = 1 << 16;
 /// Stretches with marks: 64 MiB, enough for half a billion letters in a row.
-const MOST: usize = 8_192;
+const MAX_SEGMENTS: usize = 8_192;
 
 #[derive(Debug, Default)]
 pub(super) struct Marks {
     /// By partition and number of the stretch.
-    stretches: HashMap<(i32, i64), Box<[u64]>>,
+    segments: HashMap<(i32, i64), Box<[u64]>>,
     /// No others are asked for, where any are named.
     only: Option<BTreeSet<Place>>,
 }
 
 impl Marks {
     pub(super) fn of(only: Option<BTreeSet<Place>>) -> Self {
-        Self { stretches: HashMap::new(), only }
+        Self { segments: HashMap::new(), only }
     }
 
     /// The letter there was replayed.
@@ -30,29 +30,29 @@ impl Marks {
         if self.only.as_ref().is_some_and(|only| !only.contains(&place)) {
             return Ok(());
         }
-        let (stretch, word, bit) = position(place);
-        if self.stretches.len() >= MOST && !self.stretches.contains_key(&stretch) {
-            let limit = (MOST as i64 * STRETCH / 8) >> 20;
+        let (segment, word, bit) = position(place);
+        if self.segments.len() >= MAX_SEGMENTS && !self.segments.contains_key(&segment) {
+            let limit = (MAX_SEGMENTS as i64 * SEGMENT / 8) >> 20;
             return Err(format!(
                 "the marks of what was replayed before take more than {limit} MiB of memory; name the letters to replay, or \
                  repeat all with --again"
             ));
         }
-        let words = self.stretches.entry(stretch).or_insert_with(|| vec![0; STRETCH as usize / 64].into());
+        let words = self.segments.entry(segment).or_insert_with(|| vec![0; SEGMENT as usize / 64].into());
         words[word] |= bit;
         Ok(())
     }
 
     pub(super) fn contains(&self, place: Place) -> bool {
-        let (stretch, word, bit) = position(place);
-        self.stretches.get(&stretch).is_some_and(|words| words[word] & bit != 0)
+        let (segment, word, bit) = position(place);
+        self.segments.get(&segment).is_some_and(|words| words[word] & bit != 0)
     }
 }
 
 /// Stretch, word of it and bit of that.
 fn position(place: Place) -> ((i32, i64), usize, u64) {
-    let within = place.offset.rem_euclid(STRETCH) as usize;
-    ((place.partition, place.offset.div_euclid(STRETCH)), within / 64, 1 << (within % 64))
+    let within = place.offset.rem_euclid(SEGMENT) as usize;
+    ((place.partition, place.offset.div_euclid(SEGMENT)), within / 64, 1 << (within % 64))
 }
 
 #[cfg(test)]
@@ -86,11 +86,12 @@ mod tests {
         for offset in 0..1_000_000 {
             marks.insert(place(0, offset)).unwrap();
         }
-        let bytes: usize = marks.stretches.values().map(|words| words.len() * 8).sum();
+        let bytes: usize = marks.segments.values().map(|words| words.len() * 8).sum();
         // Rounded up to a whole stretch.
         assert!(bytes < 135_000, "{bytes}");
 
-        let refused = (0..MOST as i64).find_map(|number| marks.insert(place(1, number * STRETCH)).err());
+        let refused =
+            (0..MAX_SEGMENTS as i64).find_map(|number| marks.insert(place(1, number * SEGMENT)).err());
 
         assert!(refused.unwrap().to_string().contains("64 MiB"));
         assert!(marks.insert(place(0, 5)).is_ok(), "those that have a place still have");
@@ -100,12 +101,12 @@ mod tests {
     fn where_letters_are_named_no_other_mark_takes_memory() {
         let mut marks = Marks::of(Some(BTreeSet::from([place(0, 7)])));
 
-        for number in 0..2 * MOST as i64 {
-            marks.insert(place(1, number * STRETCH)).unwrap();
+        for number in 0..2 * MAX_SEGMENTS as i64 {
+            marks.insert(place(1, number * SEGMENT)).unwrap();
         }
         marks.insert(place(0, 7)).unwrap();
 
         assert!(marks.contains(place(0, 7)));
-        assert_eq!(marks.stretches.len(), 1);
+        assert_eq!(marks.segments.len(), 1);
     }
 }

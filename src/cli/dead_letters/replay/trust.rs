@@ -6,7 +6,7 @@
 use bytes::Bytes;
 
 use crate::{
-    cli::dead_letters::Owner,
+    cli::dead_letters::ReplayScope,
     pipeline::{LetterSignature, PREFIX},
     webhooks::{
         delivery::Context,
@@ -37,7 +37,7 @@ pub(super) fn distrust(signature: &LetterSignature, trust_unsigned: bool) -> Opt
 }
 
 /// Why a letter is none of those that the replay is for; `None` where it is.
-pub(super) fn foreign(context: &Context, headers: &[(String, Bytes)], owner: &Owner) -> Option<String> {
+pub(super) fn foreign(context: &Context, headers: &[(String, Bytes)], owner: &ReplayScope) -> Option<String> {
     let Context { prefix, connector, .. } = context;
     // A letter of an earlier version does not name its prefix in a header.
     let named_prefix = letter::text(headers, PREFIX).unwrap_or(prefix);
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_letter_of_another_prefix_or_connector_is_foreign() {
-        let owner = |connector: Option<&str>| Owner {
+        let owner = |connector: Option<&str>| ReplayScope {
             prefix: TopicPrefix::new("acme").unwrap(),
             connector: connector.map(str::to_owned),
         };

@@ -9,11 +9,11 @@ use kafka::Received;
 use simulator::deliveries::{End, Entry, Purpose};
 
 /// How long the provider waits for an answer, milliseconds.
-const PROVIDER_WAITS: u32 = 5_000;
+const PROVIDER_TIMEOUT_MS: u32 = 5_000;
 
 /// How deliveries fare, for one line.
 #[derive(Debug, Default)]
-pub(super) struct Figures {
+pub(super) struct DeliveryFigures {
     /// Answered 200.
     pub(super) accepted: usize,
     /// Answered otherwise, or not at all, in some attempt.
@@ -28,10 +28,10 @@ pub(super) struct Figures {
     pub(super) records: u64,
 }
 
-impl Figures {
+impl DeliveryFigures {
     /// Whether every attempt was answered 200, and while the provider was still waiting.
     pub(super) fn all_in_time(&self) -> bool {
-        self.accepted > 0 && self.failed == 0 && self.slowest < PROVIDER_WAITS
+        self.accepted > 0 && self.failed == 0 && self.slowest < PROVIDER_TIMEOUT_MS
     }
 
     pub(super) const HEAD: &str = "answered 200   otherwise   slowest   events   in the spool   records";
@@ -48,7 +48,7 @@ impl Figures {
     }
 }
 
-impl fmt::Display for Figures {
+impl fmt::Display for DeliveryFigures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { accepted, failed, slowest, published, spooled, records } = self;
         write!(
@@ -60,7 +60,7 @@ impl fmt::Display for Figures {
 
 /// How the ledger and the topics compare.
 #[derive(Debug, Default)]
-pub(super) struct Verdict {
+pub(super) struct DeliveryCheck {
     /// Events by topic.
     pub(super) topics: BTreeMap<String, usize>,
     /// Deliveries that were answered 200, without those that only ask whether the address answers.
@@ -73,17 +73,17 @@ pub(super) struct Verdict {
     pub(super) repeated: usize,
 }
 
-impl Verdict {
+impl DeliveryCheck {
     /// Compares deliveries that have an id; the order is that of their acceptance, company by company.
     pub(super) fn of(entries: &[Entry], records: &[Received]) -> Self {
-        let mut verdict = Self::default();
+        let mut delivery_check = Self::default();
         let mut places: HashMap<String, usize> = HashMap::new();
         for (place, record) in records.iter().enumerate() {
-            *verdict.topics.entry(record.topic.to_string()).or_default() += 1;
+            *delivery_check.topics.entry(record.topic.to_string()).or_default() += 1;
             let id = record.headers.iter().find(|(name, _)| name == "tributary.id");
             let id = String::from_utf8_lossy(id.map_or(&[][..], |(_, id)| id)).into_owned();
             match places.entry(id) {
-                hash_map::Entry::Occupied(_) => verdict.repeated += 1,
+                hash_map::Entry::Occupied(_) => delivery_check.repeated += 1,
                 hash_map::Entry::Vacant(free) => drop(free.insert(place)),
             }
         }
@@ -97,9 +97,9 @@ impl Verdict {
             if !seen.insert(id.clone()) {
                 continue;
             }
-            verdict.accepted += 1;
+            delivery_check.accepted += 1;
             let Some(place) = places.get(&id) else {
-                verdict.missing += 1;
+                delivery_check.missing += 1;
                 continue;
             };
             let topic = records[*place].topic.to_string();
@@ -108,10 +108,10 @@ impl Verdict {
             if entry.attempts.len() == 1
                 && let Some(before) = last.insert((company, topic), *place)
             {
-                verdict.out_of_order += usize::from(before > *place);
+                delivery_check.out_of_order += usize::from(before > *place);
             }
         }
-        verdict
+        delivery_check
     }
 
     /// Whether nothing that was answered 200 is lost.
@@ -166,23 +166,29 @@ mod tests {
     }
 
     /// Accepted, missing, out of order, repeated, and whether nothing is lost.
-    fn verdict(entries: &[(u128, End)], records: &[u128]) -> (usize, usize, usize, usize, bool) {
+    fn delivery_check(entries: &[(u128, End)], records: &[u128]) -> (usize, usize, usize, usize, bool) {
         let entries: Vec<_> = entries.iter().map(|(id, end)| entry(*id, *end)).collect();
         let records: Vec<_> = records.iter().enumerate().map(|(at, id)| record(*id, at as i64)).collect();
-        let verdict = Verdict::of(&entries, &records);
-        (verdict.accepted, verdict.missing, verdict.out_of_order, verdict.repeated, verdict.is_complete())
+        let delivery_check = DeliveryCheck::of(&entries, &records);
+        (
+            delivery_check.accepted,
+            delivery_check.missing,
+            delivery_check.out_of_order,
+            delivery_check.repeated,
+            delivery_check.is_complete(),
+        )
     }
 
     #[test]
     fn what_was_accepted_must_be_there_in_order() {
         let accepted = [(1, End::Accepted), (2, End::Accepted)];
 
-        assert_eq!(verdict(&accepted, &[1, 2]), (2, 0, 0, 0, true));
-        assert_eq!(verdict(&accepted, &[1]), (2, 1, 0, 0, false));
-        assert_eq!(verdict(&accepted, &[2, 1]), (2, 0, 1, 0, true));
-        assert_eq!(verdict(&accepted, &[1, 2, 1]), (2, 0, 0, 1, true));
-        assert_eq!(verdict(&[(1, End::Accepted), (2, End::GivenUp)], &[1]), (1, 0, 0, 0, true));
-        assert_eq!(verdict(&[], &[]), (0, 0, 0, 0, false), "nothing was shown");
+        assert_eq!(delivery_check(&accepted, &[1, 2]), (2, 0, 0, 0, true));
+        assert_eq!(delivery_check(&accepted, &[1]), (2, 1, 0, 0, false));
+        assert_eq!(delivery_check(&accepted, &[2, 1]), (2, 0, 1, 0, true));
+        assert_eq!(delivery_check(&accepted, &[1, 2, 1]), (2, 0, 0, 1, true));
+        assert_eq!(delivery_check(&[(1, End::Accepted), (2, End::GivenUp)], &[1]), (1, 0, 0, 0, true));
+        assert_eq!(delivery_check(&[], &[]), (0, 0, 0, 0, false), "nothing was shown");
     }
 
     #[test]
@@ -195,13 +201,13 @@ mod tests {
                 error: None,
             };
             let entry = Entry { attempts: attempts.iter().map(attempt).collect(), ..entry(1, End::Accepted) };
-            Figures::of(&[entry]).all_in_time()
+            DeliveryFigures::of(&[entry]).all_in_time()
         };
 
         assert!(all_in_time(&[(4_999, Some(200))]));
         assert!(!all_in_time(&[(5_000, Some(200))]));
         assert!(!all_in_time(&[(1, Some(503)), (1, Some(200))]));
         assert!(!all_in_time(&[(1, None), (1, Some(200))]));
-        assert!(!Figures::of(&[]).all_in_time(), "nothing was shown");
+        assert!(!DeliveryFigures::of(&[]).all_in_time(), "nothing was shown");
     }
 }

@@ -6,16 +6,16 @@ use tokio::time::timeout;
 
 use kafka::{Assignment, Consumer, ConsumerOptions, Error, Event, Received, Start};
 
-use super::Letters;
+use super::DeadLetterTopic;
 use crate::{
     cli::{Failure, Result, failure},
     webhooks::letter::Place,
 };
 
 /// Without a record or an end for this long, Kafka counts as away.
-const SILENCE: Duration = Duration::from_secs(30);
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
-impl Letters {
+impl DeadLetterTopic {
     /// Hands every record to `visit`, in order within a partition, until there are no more or it has seen enough.
     pub(super) async fn scan(&self, visit: impl AsyncFnMut(Received) -> Result<ControlFlow<()>>) -> Result {
         self.scan_from((0..self.partitions).map(|partition| (partition, Start::Earliest)), visit).await
@@ -55,9 +55,13 @@ impl Letters {
         let mut consumer = consumer?;
         while !open.is_empty() {
             let silent = |_| {
-                failure(format!("read {}: Kafka has said nothing for {} s", self.topic, SILENCE.as_secs()))
+                failure(format!(
+                    "read {}: Kafka has said nothing for {} s",
+                    self.topic,
+                    READ_TIMEOUT.as_secs()
+                ))
             };
-            match timeout(SILENCE, consumer.next()).await.map_err(silent)?? {
+            match timeout(READ_TIMEOUT, consumer.next()).await.map_err(silent)?? {
                 Event::End { partition, .. } => drop(open.remove(&partition)),
                 Event::Record(record) => {
                     if visit(record).await?.is_break() {

@@ -17,20 +17,20 @@ use provider::{
 
 use super::{
     callback::Listener,
-    keep::{self, Keep},
-    page::Page,
+    grants_topic::{self, GrantsTopic},
+    page::LoginPage,
 };
 use crate::worker::grants::grant_name;
 
 /// What a login takes.
-pub(in crate::cli) struct Desk<'a> {
+pub(in crate::cli) struct LoginFlow<'a> {
     pub(in crate::cli) area: Area,
     pub(in crate::cli) provider: &'a Provider,
     /// Name of the grant.
     pub(in crate::cli) grant: &'a str,
     /// The provider's clock, as far as it is known.
     pub(super) clock: ProviderClock,
-    keep: &'a Keep,
+    grants: &'a GrantsTopic,
 }
 
 /// Why there is no grant.
@@ -41,21 +41,21 @@ pub(in crate::cli) enum Error {
     #[error("log in")]
     Login(#[source] login::Error),
     #[error("keep the grant")]
-    Keep(#[source] keep::Error),
+    Store(#[source] grants_topic::Error),
     #[error("nobody has logged in within {} minutes", limit.as_secs() / 60)]
-    Nobody { limit: Duration },
+    TimedOut { limit: Duration },
 }
 
-impl<'a> Desk<'a> {
+impl<'a> LoginFlow<'a> {
     /// For an area of a provider, whose clock may differ by `tolerance`.
     pub(in crate::cli) fn new(
-        keep: &'a Keep,
+        grants: &'a GrantsTopic,
         provider: &'a Provider,
         area: Area,
         tolerance: Duration,
     ) -> Self {
         let grant = grant_name(provider, area);
-        Self { area, provider, grant, clock: ProviderClock::new(tolerance), keep }
+        Self { area, provider, grant, clock: ProviderClock::new(tolerance), grants }
     }
 
     /// A login that comes back to this address.
@@ -70,10 +70,10 @@ impl<'a> Desk<'a> {
         mut listener: Listener,
         limit: Duration,
     ) -> Result<Grant, Error> {
-        let arrival = timeout(limit, listener.arrival()).await.map_err(|_| Error::Nobody { limit })?;
-        let code = login.accept(&arrival.query);
+        let callback = timeout(limit, listener.callback()).await.map_err(|_| Error::TimedOut { limit })?;
+        let code = login.accept(&callback.query);
         let ended = self.finish(login, code).await;
-        arrival.show(self.page(&ended));
+        callback.show(self.page(&ended));
         listener.close().await;
         ended
     }
@@ -85,16 +85,18 @@ impl<'a> Desk<'a> {
         code: Result<Code, CallbackError>,
     ) -> Result<Grant, Error> {
         let entered = login.finish(code.map_err(Error::Callback)?).await.map_err(Error::Login)?;
-        let kept = self.keep.log_in(self.grant, self.area, self.provider, &self.clock, &entered).await;
-        kept.map_err(Error::Keep)
+        let kept = self.grants.log_in(self.grant, self.area, self.provider, &self.clock, &entered).await;
+        kept.map_err(Error::Store)
     }
 
-    fn page(&self, ended: &Result<Grant, Error>) -> Page {
+    fn page(&self, ended: &Result<Grant, Error>) -> LoginPage {
         match ended {
-            Ok(grant) => Page::done(self.grant, grant.login.shown.as_deref()),
-            Err(Error::Callback(CallbackError::NotTrusted)) => Page::not_trusted(),
-            Err(Error::Callback(error @ CallbackError::Refused { .. })) => Page::refused(&error.to_string()),
-            Err(error) => Page::failed(&Chain(error).to_string()),
+            Ok(grant) => LoginPage::done(self.grant, grant.login.shown.as_deref()),
+            Err(Error::Callback(CallbackError::NotTrusted)) => LoginPage::not_trusted(),
+            Err(Error::Callback(error @ CallbackError::Refused { .. })) => {
+                LoginPage::refused(&error.to_string())
+            }
+            Err(error) => LoginPage::failed(&Chain(error).to_string()),
         }
     }
 }

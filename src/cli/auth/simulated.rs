@@ -13,23 +13,23 @@ use provider::{
     auth::{grant::Grant, http, login::Login},
 };
 
-use super::{callback::Listener, desk::Desk};
+use super::{callback::Listener, flow::LoginFlow};
 use crate::cli::{Result, failure, outside};
 
 /// What the simulated provider takes for a press of its button.
-const PRESS: (&str, &str) = ("auto", "1");
+const BUTTON_PARAMETER: (&str, &str) = ("auto", "1");
 
 /// Logs in at `listener`, to which `redirect` leads.
 pub(in crate::cli) async fn log_in(
-    desk: &Desk<'_>,
+    flow: &LoginFlow<'_>,
     login: Login,
     listener: Listener,
     redirect: &str,
     limit: Duration,
 ) -> Result<Grant> {
     let address = login.address().clone();
-    let receiving = async { desk.receive(login, listener, limit).await.map_err(outside) };
-    let pressing = press(desk.provider, &address, redirect, limit);
+    let receiving = async { flow.receive(login, listener, limit).await.map_err(outside) };
+    let pressing = press(flow.provider, &address, redirect, limit);
     let (grant, ()) = Box::pin(async { tokio::try_join!(receiving, pressing) }).await?;
     Ok(grant)
 }
@@ -37,7 +37,7 @@ pub(in crate::cli) async fn log_in(
 /// Presses the button of a login at `address` that comes back to `redirect`.
 async fn press(provider: &Provider, address: &Url, redirect: &str, limit: Duration) -> Result {
     let mut address = address.clone();
-    address.query_pairs_mut().append_pair(PRESS.0, PRESS.1);
+    address.query_pairs_mut().append_pair(BUTTON_PARAMETER.0, BUTTON_PARAMETER.1);
     // As a browser, and unlike all else, it goes where it is sent.
     let follow = reqwest::redirect::Policy::default();
     // The way back to this machine is the browser's own, whatever hosts the worker allows to connectors.

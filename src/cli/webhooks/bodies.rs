@@ -8,7 +8,7 @@ use model::{AccountingResource, Area, InvoicingHook, Moment};
 /// Ticks of 100 nanoseconds from year 1, where the provider counts from, to 1970.
 const TICKS_BEFORE_1970: i64 = 621_355_968_000_000_000;
 
-pub(super) struct Accounting<'a> {
+pub(super) struct AccountingDelivery<'a> {
     pub(super) resource: AccountingResource,
     /// The end of the event's name, or all of it for `Acknowledge` and `ErrorOccurred`.
     pub(super) event: &'a str,
@@ -17,7 +17,7 @@ pub(super) struct Accounting<'a> {
 }
 
 /// The body of an accounting delivery. `number` is its place among those of one call.
-pub(super) fn accounting(about: &Accounting<'_>, number: u32) -> Result<Vec<u8>, Exhausted> {
+pub(super) fn accounting(about: &AccountingDelivery<'_>, number: u32) -> Result<Vec<u8>, Exhausted> {
     let resource = provider_name(about.resource);
     let event_type = match about.event {
         whole @ ("Acknowledge" | "ErrorOccurred") => whole.to_owned(),
@@ -112,7 +112,7 @@ mod tests {
     const RECEPTION: Reception<'_> = Reception { connector: "hooks", received_at: 1 };
 
     fn made(resource: AccountingResource, event: &str) -> AccountingEvent {
-        let about = Accounting { resource, event, company: "company-1", tenant: "7" };
+        let about = AccountingDelivery { resource, event, company: "company-1", tenant: "7" };
         AccountingEvent::from_delivery(&accounting(&about, 0).unwrap(), None, RECEPTION).unwrap()
     }
 

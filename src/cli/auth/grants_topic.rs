@@ -24,7 +24,7 @@ use provider::{
 };
 
 use crate::{
-    cli::{Result, problem, until},
+    cli::{Result, poll_until, problem},
     config::{Problem, Worker, worker::Topic},
     worker::{
         arbiter::{self, Arbiter},
@@ -38,13 +38,13 @@ use crate::{
 };
 
 /// How long the topic may take to be read, or a write to be taken.
-const LIMIT: Duration = Duration::from_secs(30);
+const KAFKA_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pause between two looks for a topic that was just created.
-const PAUSE: Duration = Duration::from_millis(100);
+const TOPIC_POLL: Duration = Duration::from_millis(100);
 
 /// A grant of the topic.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct StoredGrant {
     /// Its name.
     pub(super) name: String,
     /// Fingerprint of the key that it is encrypted with; `None` where the record is none of ours.
@@ -52,12 +52,12 @@ pub(super) struct Known {
     /// When the record was written, in milliseconds since 1970.
     pub(super) written_ms: Option<i64>,
     /// What it is, or why that cannot be known here.
-    pub(super) grant: Result<Grant, Closed>,
+    pub(super) grant: Result<Grant, UnreadableGrant>,
 }
 
 /// Why it cannot be known here what a grant is.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Closed {
+pub(super) enum UnreadableGrant {
     /// There is no key.
     #[error("grant.encryption.key is not set here: set it to the key that the workers use")]
     NoKey,
@@ -72,7 +72,7 @@ pub(super) enum Closed {
     Sealed(seal::Error),
 }
 
-impl Known {
+impl StoredGrant {
     /// A grant of this name, opened if that can be.
     pub(super) fn open(
         name: String,
@@ -81,12 +81,14 @@ impl Known {
         keys: Option<&Keyring>,
     ) -> Self {
         let opened = match (envelope, keys) {
-            (None, _) => Err(Closed::Sealed(seal::Error::Damaged)),
-            (Some(_), None) => Err(Closed::NoKey),
+            (None, _) => Err(UnreadableGrant::Sealed(seal::Error::Damaged)),
+            (Some(_), None) => Err(UnreadableGrant::NoKey),
             (Some(envelope), Some(keys)) => {
                 keys.open(&grant_key(&name), envelope).map_err(|error| match error {
-                    seal::Error::UnknownKey { .. } => Closed::OtherKey { ours: keys.kid().to_owned() },
-                    error => Closed::Sealed(error),
+                    seal::Error::UnknownKey { .. } => {
+                        UnreadableGrant::OtherKey { ours: keys.kid().to_owned() }
+                    }
+                    error => UnreadableGrant::Sealed(error),
                 })
             }
         };
@@ -96,11 +98,11 @@ impl Known {
 
 /// The grants topic.
 #[derive(Debug)]
-pub(in crate::cli) struct Keep {
+pub(in crate::cli) struct GrantsTopic {
     store: GrantStore,
 }
 
-impl Keep {
+impl GrantsTopic {
     /// Reads the topic to its end; `None` where there is none.
     pub(super) async fn open(worker: &Worker) -> Result<Option<Self>> {
         let keys = keyring(worker)?;
@@ -124,7 +126,7 @@ impl Keep {
     }
 
     /// Every grant, by name.
-    pub(super) fn grants(&self) -> Vec<Known> {
+    pub(super) fn grants(&self) -> Vec<StoredGrant> {
         known(self.store.table(), Some(self.store.keys()))
     }
 
@@ -132,8 +134,8 @@ impl Keep {
     pub(super) fn check_key(&self) -> Result<(), Problem> {
         let (grants, ours) = (self.grants(), self.store.keys().kid());
         let refused = |rule, remedy: &str| Err(problem("grant.encryption.key", None, rule, remedy));
-        let is_closed = |known: &&Known| matches!(known.grant, Err(Closed::OtherKey { .. }));
-        if let Some(Known { name, kid: Some(kid), .. }) = grants.iter().find(is_closed) {
+        let is_closed = |known: &&StoredGrant| matches!(known.grant, Err(UnreadableGrant::OtherKey { .. }));
+        if let Some(StoredGrant { name, kid: Some(kid), .. }) = grants.iter().find(is_closed) {
             let rule = format!("is the key {ours}, but the grant {name} is encrypted with the key {kid}");
             return refused(
                 rule,
@@ -223,21 +225,21 @@ impl Keep {
             |before: Option<&Grant>| Grant::log_in(before, name, area, login.clone(), issued.clone());
         let mut writer = self.store.writer(name, Arc::new(|| true));
         writer.overwrite_unreadable();
-        let written = writer.write(Instant::now() + LIMIT, log_in).await?;
+        let written = writer.write(Instant::now() + KAFKA_TIMEOUT, log_in).await?;
         // What was read back may already be newer than what was written, but never older.
         written.filter(|grant| grant.login.id == login.id).ok_or(Error::Superseded)
     }
 
     /// Removes a grant that cannot be opened.
     pub(super) async fn remove(&self, name: &str) -> Result<(), kafka::Error> {
-        self.store.writer(name, Arc::new(|| true)).remove(Instant::now() + LIMIT).await
+        self.store.writer(name, Arc::new(|| true)).remove(Instant::now() + KAFKA_TIMEOUT).await
     }
 
     /// Forgets the tokens of a grant; `None` where there is no such grant.
     pub(super) async fn log_out(&self, name: &str, now_ms: i64) -> Result<Option<Grant>, Error> {
         let mut writer = self.store.writer(name, Arc::new(|| true));
         let log_out = |before: Option<&Grant>| before.map(|grant| grant.log_out(now_ms));
-        Ok(writer.write(Instant::now() + LIMIT, log_out).await?)
+        Ok(writer.write(Instant::now() + KAFKA_TIMEOUT, log_out).await?)
     }
 }
 
@@ -291,14 +293,14 @@ pub(super) async fn restart_failed(
         return Ok(Vec::new());
     };
     let tail = Tail::<configs::Configs>::follow(&worker.kafka, topic, partitions).await?;
-    tail.read_to_end(LIMIT).await?;
+    tail.read_to_end(KAFKA_TIMEOUT).await?;
     let names = tail.read(|configs| naming(configs, area, grant));
     if names.is_empty() {
         return Ok(names);
     }
     let arbiter = Arbiter::new(&worker.kafka, tail, Vec::new());
     let written = arbiter
-        .write(LIMIT, |configs| {
+        .write(KAFKA_TIMEOUT, |configs| {
             let names = naming(configs, area, grant);
             let writes = names.iter().map(|name| configs::restart(name, true, true, None)).collect();
             Ok::<_, std::convert::Infallible>((names, writes))
@@ -306,7 +308,7 @@ pub(super) async fn restart_failed(
         .await;
     written.map_err(|error| match error {
         arbiter::Error::Kafka(source) => source,
-        other => kafka::Error::Deadline { action: other.to_string(), limit: LIMIT },
+        other => kafka::Error::Deadline { action: other.to_string(), limit: KAFKA_TIMEOUT },
     })
 }
 
@@ -322,7 +324,7 @@ fn naming(configs: &configs::Configs, area: Area, grant: &str) -> Vec<String> {
 }
 
 /// Every grant of the topic, with or without a key to open them; none where there is no topic.
-pub(super) async fn look(worker: &Worker) -> Result<Vec<Known>> {
+pub(super) async fn look(worker: &Worker) -> Result<Vec<StoredGrant>> {
     let keys = worker.keyring()?.map(Arc::new);
     let admin = Admin::Real(worker.kafka.clone());
     let Some(count) = partitions(&admin, &worker.topics.grant.name).await? else {
@@ -336,14 +338,14 @@ async fn table(worker: &Worker, keys: Option<&Arc<Keyring>>, partitions: i32) ->
     let topic = &worker.topics.grant.name;
     let blank = keys.map_or_else(GrantTable::default, |keys| GrantTable::with_keys(Arc::clone(keys)));
     let table = Tail::follow_from(blank, &worker.kafka, topic, partitions).await?;
-    table.read_to_end(LIMIT).await?;
+    table.read_to_end(KAFKA_TIMEOUT).await?;
     Ok(table)
 }
 
-fn known(table: &Tail<GrantTable>, keys: Option<&Keyring>) -> Vec<Known> {
+fn known(table: &Tail<GrantTable>, keys: Option<&Keyring>) -> Vec<StoredGrant> {
     let entries = table.read(|table| table.grants().clone());
     let known = |(name, entry): (String, GrantRecord)| {
-        Known::open(name, entry.envelope.as_deref(), entry.at_ms, keys)
+        StoredGrant::open(name, entry.envelope.as_deref(), entry.at_ms, keys)
     };
     entries.into_iter().map(known).collect()
 }
@@ -369,8 +371,10 @@ async fn ensure(admin: &Admin, topic: &Topic) -> Result<i32, kafka::Error> {
     }
     admin.ensure(&[TopicSpec::from(topic)]).await?;
     // The broker that answers may not have heard yet of a topic that another has just created.
-    let known = until(PAUSE, async || partitions(admin, &topic.name).await.transpose());
-    let late =
-        |_| kafka::Error::Deadline { action: format!("create the topic {}", topic.name), limit: LIMIT };
-    timeout(LIMIT, known).await.map_err(late)?
+    let known = poll_until(TOPIC_POLL, async || partitions(admin, &topic.name).await.transpose());
+    let late = |_| kafka::Error::Deadline {
+        action: format!("create the topic {}", topic.name),
+        limit: KAFKA_TIMEOUT,
+    };
+    timeout(KAFKA_TIMEOUT, known).await.map_err(late)?
 }

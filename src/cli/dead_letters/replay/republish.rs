@@ -14,7 +14,7 @@ use crate::{
     avro,
     cli::{
         Failure, Result,
-        dead_letters::{Letters, Owner},
+        dead_letters::{DeadLetterTopic, ReplayScope},
         failure, outside,
         scratch::ScratchDirectory,
     },
@@ -26,49 +26,54 @@ use crate::{
 };
 
 /// How long Kafka may take to acknowledge a record.
-const PUBLISH_LIMIT: Duration = Duration::from_secs(30);
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(30);
 
-pub(super) enum Became {
+pub(super) enum ReplayOutcome {
     /// These records; none where there was nothing to publish.
     Published(Vec<String>),
     /// The same as before, or worse.
     Refused(String),
 }
 
-pub(super) struct Again<'a> {
-    letters: &'a Letters,
-    owner: Owner,
+pub(super) struct Republisher<'a> {
+    letters: &'a DeadLetterTopic,
+    owner: ReplayScope,
     dry_run: bool,
-    means: OnceCell<Means>,
+    clients: OnceCell<ReplayClients>,
     publishers: HashMap<Topic, Arc<Publisher>>,
 }
 
 /// What it takes to publish, made when it is needed.
-struct Means {
+struct ReplayClients {
     producer: Arc<Producer>,
     ids: avro::Ids,
     /// The ids of a worker on this machine are its own.
     _state: ScratchDirectory,
 }
 
-impl<'a> Again<'a> {
-    pub(super) fn new(letters: &'a Letters, owner: Owner, dry_run: bool) -> Self {
-        Self { letters, owner, dry_run, means: OnceCell::new(), publishers: HashMap::new() }
+impl<'a> Republisher<'a> {
+    pub(super) fn new(letters: &'a DeadLetterTopic, owner: ReplayScope, dry_run: bool) -> Self {
+        Self { letters, owner, dry_run, clients: OnceCell::new(), publishers: HashMap::new() }
     }
 
     /// Reads a letter again and publishes what it says now. An error keeps everything else from being published too.
-    pub(super) async fn publish(&mut self, place: Place, first: &Received, body: Bytes) -> Result<Became> {
+    pub(super) async fn publish(
+        &mut self,
+        place: Place,
+        first: &Received,
+        body: Bytes,
+    ) -> Result<ReplayOutcome> {
         let delivery = match letter::delivery(&first.headers, body) {
             Ok(delivery) => delivery,
-            Err(unusable) => return Ok(Became::Refused(format!("it cannot be replayed: {unusable}"))),
+            Err(unusable) => return Ok(ReplayOutcome::Refused(format!("it cannot be replayed: {unusable}"))),
         };
         if let Some(reason) = trust::foreign(&delivery.context, &first.headers, &self.owner) {
-            return Ok(Became::Refused(trust::named(&self.letters.topic, place, &reason)));
+            return Ok(ReplayOutcome::Refused(trust::named(&self.letters.topic, place, &reason)));
         }
         let prefix = self.owner.prefix.clone();
         let records = match records(&delivery, letter::text(&first.headers, letter::RECORD)) {
             Ok(records) => records,
-            Err(reason) => return Ok(Became::Refused(reason)),
+            Err(reason) => return Ok(ReplayOutcome::Refused(reason)),
         };
         let told = |record: &Outgoing| {
             let topic = record.topic.name(&prefix);
@@ -76,37 +81,39 @@ impl<'a> Again<'a> {
         };
         let told = records.iter().map(told).collect();
         if self.dry_run {
-            return Ok(Became::Published(told));
+            return Ok(ReplayOutcome::Published(told));
         }
         // All of them are made before the first is sent: a delivery of which one is refused is not published in part.
         for record in &records {
             let publisher = self.publisher(record.topic).await?;
             match publisher.preparer().prepare(record) {
                 Err(error) if error.concerns_one_record() => {
-                    return Ok(Became::Refused(Chain(&error).to_string()));
+                    return Ok(ReplayOutcome::Refused(Chain(&error).to_string()));
                 }
                 made => drop(made?),
             }
         }
         for record in &records {
             let publisher = self.publisher(record.topic).await?;
-            let publishing = timeout(PUBLISH_LIMIT, publisher.publish(record)).await;
+            let publishing = timeout(PUBLISH_TIMEOUT, publisher.publish(record)).await;
             match publishing.map_err(|_| unacknowledged(&record.topic.name(&prefix)))? {
                 Ok(_) => {}
-                Err(error) if is_final(&error) => return Ok(Became::Refused(Chain(&error).to_string())),
+                Err(error) if is_final(&error) => {
+                    return Ok(ReplayOutcome::Refused(Chain(&error).to_string()));
+                }
                 Err(error) => return Err(outside(error)),
             }
         }
         self.mark(place, first.key.clone().unwrap_or_default(), records.len()).await?;
-        Ok(Became::Published(told))
+        Ok(ReplayOutcome::Published(told))
     }
 
     async fn mark(&self, place: Place, key: Bytes, records: usize) -> Result {
         let topic = Arc::clone(&self.letters.topic);
         let mut mark = letter::mark(Arc::clone(&topic), place, key, records);
         self.letters.signer.sign(&mut mark);
-        let sent = self.means().await?.producer.send(mark).map_err(|refused| outside(refused.error))?;
-        timeout(PUBLISH_LIMIT, sent).await.map_err(|_| unacknowledged(&topic))?.map(drop).map_err(outside)
+        let sent = self.clients().await?.producer.send(mark).map_err(|refused| outside(refused.error))?;
+        timeout(PUBLISH_TIMEOUT, sent).await.map_err(|_| unacknowledged(&topic))?.map(drop).map_err(outside)
     }
 
     /// Publishes to one topic, which is created and whose schema is registered as a start of the connector would.
@@ -122,28 +129,28 @@ impl<'a> Again<'a> {
             ..Layout::new(self.owner.prefix.clone(), [topic])
         };
         let admin = Admin::Real(worker.kafka.clone());
-        let means = self.means().await?;
-        let opened = pipeline::open(&layout, &admin, &means.ids).await?;
-        let publisher = Arc::new(Publisher::new(opened.preparer, Arc::clone(&means.producer)));
+        let clients = self.clients().await?;
+        let opened = pipeline::open(&layout, &admin, &clients.ids).await?;
+        let publisher = Arc::new(Publisher::new(opened.preparer, Arc::clone(&clients.producer)));
         self.publishers.insert(topic, Arc::clone(&publisher));
         Ok(publisher)
     }
 
-    async fn means(&self) -> Result<&Means> {
+    async fn clients(&self) -> Result<&ReplayClients> {
         let worker = &self.letters.worker;
         let make = async || {
             let state = ScratchDirectory::create("replay")?;
             let registry = avro::Registry::new(&worker.registry)?;
             let producer = Producer::new(&worker.kafka, &ProducerOptions::default())?;
             let ids = avro::Ids::open(registry, &state.0).await;
-            Ok::<_, Failure>(Means { producer: Arc::new(producer), ids, _state: state })
+            Ok::<_, Failure>(ReplayClients { producer: Arc::new(producer), ids, _state: state })
         };
-        self.means.get_or_try_init(make).await
+        self.clients.get_or_try_init(make).await
     }
 }
 
 fn unacknowledged(topic: &str) -> Failure {
-    let limit = PUBLISH_LIMIT.as_secs();
+    let limit = PUBLISH_TIMEOUT.as_secs();
     failure(format!(
         "publish to {topic}: Kafka has not acknowledged it within {limit} s; run the replay again"
     ))

@@ -15,12 +15,12 @@ use url::Url;
 
 use model::{Fingerprint, Target};
 
-use super::Receiving;
+use super::ReceiveOnlyArgs;
 use crate::{
     cli::{
         Environment, Result,
-        client::Access,
-        load, meant, problem,
+        client::ConnectionArgs,
+        load, problem, resolve,
         table::{columns, each, text},
     },
     config::{Connector, connector::WebhookSource},
@@ -29,8 +29,8 @@ use crate::{
 
 pub(super) async fn plan(
     named: &str,
-    receiving: &Receiving,
-    access: &Access,
+    receiving: &ReceiveOnlyArgs,
+    access: &ConnectionArgs,
     environment: &Environment,
     out: &mut dyn Write,
 ) -> Result {
@@ -39,7 +39,7 @@ pub(super) async fn plan(
         return Err(problem("--show-secrets", named, rule, "name the connector's file (JSON)").into());
     }
     let advertised = advertised(receiving, access, environment)?;
-    let source = match meant::connector(named, access.config.as_deref(), environment).await? {
+    let source = match resolve::connector(named, access.config.as_deref(), environment).await? {
         Connector::WebhookSource(source) => source,
         other => {
             let rule = format!("is a {}, which has no subscriptions", other.class().name());
@@ -55,7 +55,11 @@ pub(super) async fn plan(
     access.format.output().show(&found, out, table)
 }
 
-fn advertised(receiving: &Receiving, access: &Access, environment: &Environment) -> Result<Url> {
+fn advertised(
+    receiving: &ReceiveOnlyArgs,
+    access: &ConnectionArgs,
+    environment: &Environment,
+) -> Result<Url> {
     if let Some(url) = &receiving.advertised_url {
         if url.scheme() != "https" || url.port_or_known_default() != Some(443) {
             let rule = "must be an https:// address on port 443, because the provider delivers nowhere else";

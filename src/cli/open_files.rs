@@ -6,7 +6,7 @@
 use crate::config::worker::Webhook;
 
 /// What all but the public listeners needs: the REST API's connections, those to brokers, the files of the spool.
-const RESERVE: u64 = 1_536;
+const RESERVED_FILES: u64 = 1_536;
 
 /// Raises the limit of open files where the public listeners need more. Where it cannot be raised far enough, they are left as
 /// many connections as it allows, and a warning says so.
@@ -15,7 +15,7 @@ pub(super) fn ensure(webhook: &mut Webhook) {
     if listeners == 0 {
         return;
     }
-    let wanted = listeners.saturating_mul(webhook.connections as u64).saturating_add(RESERVE);
+    let wanted = listeners.saturating_mul(webhook.connections as u64).saturating_add(RESERVED_FILES);
     let files = raise(wanted);
     if files < wanted {
         let allowed = allowed(files, listeners);
@@ -33,7 +33,7 @@ pub(super) fn ensure(webhook: &mut Webhook) {
 
 /// Connections that each listener may have with this many files: what the reserve leaves, or half if that is more.
 fn allowed(files: u64, listeners: u64) -> u64 {
-    let left = files.saturating_sub(RESERVE).max(files / 2);
+    let left = files.saturating_sub(RESERVED_FILES).max(files / 2);
     (left / listeners).max(1)
 }
 

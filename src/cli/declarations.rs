@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::table::{each, note, text};
 
 /// Where a connector of the list has what is known of its file.
-pub(super) const MEMBER: &str = "declaration";
+pub(super) const DECLARATION: &str = "declaration";
 
 /// Puts each declaration to the connector it is about. One that is not there (deleted, or refused before it ever was) gets
 /// an entry with its declaration alone.
@@ -20,7 +20,7 @@ pub(super) fn join(found: &mut Value, declarations: &Value) {
         if let Value::Object(members) = &mut declaration {
             members.remove("name");
         }
-        match &mut entry[MEMBER] {
+        match &mut entry[DECLARATION] {
             // Two files with one name: the first is shown, and its message names both.
             Value::Object(_) => {}
             vacant => *vacant = declaration,
@@ -31,7 +31,7 @@ pub(super) fn join(found: &mut Value, declarations: &Value) {
 /// Why files differ, where there is more to say.
 pub(super) fn explain(found: &Value, out: &mut dyn Write) -> io::Result<()> {
     for (name, one) in found.as_object().into_iter().flatten() {
-        let declaration = &one[MEMBER];
+        let declaration = &one[DECLARATION];
         if let Some(message) = declaration["message"].as_str() {
             let (file, state) = (text(&declaration["file"]), text(&declaration["state"]));
             note(&format!("{name} ({file}: {state})"), message, out)?;

@@ -11,19 +11,19 @@ use crate::{
 };
 
 /// How long the config topic may take to be read.
-const READ_LIMIT: Duration = Duration::from_secs(30);
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The connector that `meant` is the file or the name of. `config` is the worker's properties.
+/// The connector that `argument` is the file or the name of. `config` is the worker's properties.
 pub(super) async fn connector(
-    meant: &str,
+    argument: &str,
     config: Option<&Path>,
     environment: &Environment,
 ) -> Result<Connector> {
-    let path = Path::new(meant);
+    let path = Path::new(argument);
     if path.is_file() || path.extension().is_some_and(|extension| extension == "json") {
         from_file(path, config, environment)
     } else {
-        by_name(meant, config, environment).await
+        by_name(argument, config, environment).await
     }
 }
 
@@ -72,7 +72,7 @@ pub(super) async fn configs(worker: &Worker) -> Result<Configs, kafka::Error> {
     let mut configs = Configs::default();
     if let Some(count) = counts.get(topic) {
         let partitions: Vec<i32> = (0..*count).collect();
-        kafka::read_to_end(&worker.kafka, topic, &partitions, READ_LIMIT, |record| {
+        kafka::read_to_end(&worker.kafka, topic, &partitions, READ_TIMEOUT, |record| {
             configs.apply(&record);
         })
         .await?;

@@ -4,11 +4,11 @@ use std::io::{self, Write};
 
 /// Lines that are written over again and again.
 #[derive(Debug, Default)]
-pub(super) struct Block {
+pub(super) struct LiveLines {
     drawn: usize,
 }
 
-impl Block {
+impl LiveLines {
     pub(super) fn redraw(&mut self, lines: &[String], out: &mut dyn Write) -> io::Result<()> {
         self.clear(out)?;
         // A line that wraps would be two, and the next block would begin too low: it is cut at the edge instead.
@@ -33,12 +33,12 @@ impl Block {
 
 #[cfg(any(test, feature = "simulator"))]
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Paint {
+pub(super) struct Colors {
     pub(super) is_on: bool,
 }
 
 #[cfg(any(test, feature = "simulator"))]
-impl Paint {
+impl Colors {
     pub(super) fn good(self, text: &str) -> String {
         self.put("32", text)
     }
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn a_block_is_drawn_in_place_of_the_one_before_and_cut_at_the_edge() {
-        let (mut out, mut block) = (Vec::new(), Block::default());
+        let (mut out, mut block) = (Vec::new(), LiveLines::default());
 
         block.redraw(&["a".to_owned(), "b".to_owned()], &mut out).unwrap();
         block.redraw(&["c".to_owned()], &mut out).unwrap();
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn without_colours_text_is_as_it_is() {
-        assert_eq!(Paint { is_on: false }.bad("no"), "no");
-        assert_eq!(Paint { is_on: true }.good("yes"), "\u{1b}[32myes\u{1b}[0m");
+        assert_eq!(Colors { is_on: false }.bad("no"), "no");
+        assert_eq!(Colors { is_on: true }.good("yes"), "\u{1b}[32myes\u{1b}[0m");
     }
 }
