@@ -135,13 +135,11 @@ fn identity(certificate: Option<&Path>, key: Option<&Path>) -> Result<Option<Ide
     let (certificate, key) = match (certificate, key) {
         (None, None) => return Ok(None),
         (Some(certificate), Some(key)) => (certificate, key),
-        (Some(_), None) => {
-            let rule = "is required beside --certificate";
-            return Err(problem("--key", None, rule, "name the file with its private key"));
-        }
-        (None, Some(_)) => {
-            let rule = "is required beside --key";
-            return Err(problem("--certificate", None, rule, "name the file with its certificate"));
+        (certificate, _) => {
+            let (missing, given) =
+                if certificate.is_some() { ("--key", "--certificate") } else { ("--certificate", "--key") };
+            let rule = format!("is required beside {given}");
+            return Err(problem(missing, None, rule, "name both files of the client certificate"));
         }
     };
     let read = |option: &str, file: &Path| {
@@ -215,10 +213,7 @@ impl RestClient {
         out: &mut dyn Write,
     ) -> Result {
         self.send(method, path, query, None).await?;
-        self.done(path.get(1).copied().unwrap_or_default(), done, out)
-    }
-
-    fn done(&self, connector: &str, done: &str, out: &mut dyn Write) -> Result {
+        let connector = path.get(1).copied().unwrap_or_default();
         let told = json!({ "connector": connector, "done": done });
         self.output.show(&told, out, |_, out| writeln!(out, "{connector}: {done}"))
     }
@@ -446,29 +441,5 @@ mod tests {
         let named =
             ConnectionArgs { config: Some("absent.properties".into()), ..ConnectionArgs::to("http://h:7") };
         assert_eq!(named.address([]).ok().unwrap().as_str(), "http://h:7/");
-    }
-
-    #[test]
-    fn what_was_done_is_a_line_for_people_and_an_object_for_programs() {
-        let said = |access: &ConnectionArgs| {
-            let mut out = Vec::new();
-            RestClient::new(access)
-                .and_then(|worker| worker.done("hooks", "pausing", &mut out))
-                .ok()
-                .unwrap();
-            String::from_utf8(out).unwrap()
-        };
-        let people = ConnectionArgs::to("http://127.0.0.1:1");
-        let programs = [
-            OutputArgs { output: Output::Json, json: false },
-            OutputArgs { output: Output::Table, json: true },
-        ]
-        .map(|format| ConnectionArgs { format, ..ConnectionArgs::to("http://127.0.0.1:1") });
-
-        assert_eq!(said(&people), "hooks: pausing\n");
-        for access in programs {
-            let told: Value = serde_json::from_str(&said(&access)).unwrap();
-            assert_eq!(told, json!({ "connector": "hooks", "done": "pausing" }));
-        }
     }
 }

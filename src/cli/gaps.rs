@@ -92,9 +92,4 @@ mod tests {
                         hooks/disabled/5\n  it was\\u{7}\n";
         assert_eq!(told, expected);
     }
-
-    #[test]
-    fn where_there_is_no_gap_there_is_no_table() {
-        assert_eq!(written(|out| table(&json!([]), out)), "none\n");
-    }
 }

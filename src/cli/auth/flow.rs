@@ -92,7 +92,7 @@ impl<'a> LoginFlow<'a> {
     fn page(&self, ended: &Result<Grant, Error>) -> LoginPage {
         match ended {
             Ok(grant) => LoginPage::done(self.grant, grant.login.shown.as_deref()),
-            Err(Error::Callback(CallbackError::NotTrusted)) => LoginPage::not_trusted(),
+            Err(Error::Callback(CallbackError::NotTrusted)) => LoginPage::NOT_TRUSTED,
             Err(Error::Callback(error @ CallbackError::Refused { .. })) => {
                 LoginPage::refused(&error.to_string())
             }

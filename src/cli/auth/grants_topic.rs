@@ -258,27 +258,8 @@ pub(in crate::cli) enum Error {
     /// The machine has no random numbers.
     #[error("draw random numbers for the login")]
     Random,
-    /// The record in the topic cannot be opened.
-    #[error("open the grant {grant}")]
-    Sealed {
-        /// Its name.
-        grant: String,
-        /// Why.
-        #[source]
-        source: seal::Error,
-    },
-    /// Kafka did not take it.
-    #[error("write the grant to Kafka")]
-    Kafka(#[source] kafka::Error),
-}
-
-impl From<store::Error> for Error {
-    fn from(error: store::Error) -> Self {
-        match error {
-            store::Error::Sealed { grant, source } => Self::Sealed { grant, source },
-            store::Error::Kafka(source) => Self::Kafka(source),
-        }
-    }
+    #[error(transparent)]
+    Store(#[from] store::Error),
 }
 
 /// Has the failed tasks of every connector that names a grant begin again; their names. A worker that was told that its grant is

@@ -30,9 +30,6 @@ pub(super) struct DeadLetterCounts {
     pub(super) of_deleted: usize,
 }
 
-/// Key and version of a record.
-type Told = (String, SequenceVersion);
-
 impl RecordCheck {
     /// By what is in the event topics and what is in the record topics. Records of companies that are deleted are `gone`.
     pub(super) fn of(
@@ -47,7 +44,7 @@ impl RecordCheck {
         }
         let (mut found, mut ended, mut back) = (BTreeMap::new(), BTreeSet::new(), 0);
         for (topic, record) in published {
-            let Some((key, version)) = told(record) else { continue };
+            let Some((key, version)) = key_and_version(record) else { continue };
             let place = (*topic, key);
             match record.value {
                 Some(_) => drop(ended.remove(&place)),
@@ -77,7 +74,7 @@ impl RecordCheck {
     }
 }
 
-fn told(record: &Received) -> Option<Told> {
+fn key_and_version(record: &Received) -> Option<(String, SequenceVersion)> {
     let key = std::str::from_utf8(record.key.as_deref()?).ok()?.to_owned();
     let (_, version) = record.headers.iter().find(|(name, _)| name == "tributary.version")?;
     let version: Version = std::str::from_utf8(version).ok()?.parse().ok()?;

@@ -221,19 +221,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_has_what_was_said_and_nothing_else() {
-        let nothing = RunRequest { id: None, lists: Vec::new(), companies: Vec::new() };
-        let all =
-            RunRequest { id: Some("r".into()), lists: vec!["payroll".into()], companies: vec!["a".into()] };
-
-        assert_eq!(nothing.body(None, false), json!({}));
-        assert_eq!(
-            all.body(Some("verify"), true),
-            json!({ "id": "r", "kind": "verify", "lists": ["payroll"], "companies": ["a"], "incremental": true })
-        );
-    }
-
-    #[test]
     fn the_run_to_watch_is_the_newest_that_is_not_over_else_the_newest() {
         let run = |id: &str, state: &str| json!({ "id": id, "state": state });
         let found = |runs: &[Value]| json!({ "snapshots": runs });

@@ -166,14 +166,6 @@ mod tests {
     }
 
     #[test]
-    fn no_two_deliveries_have_one_id() {
-        let ids = [(); 2].map(|()| made(AccountingResource::Customers, "Updated").outgoing_id.unwrap());
-
-        assert_ne!(ids[0], ids[1]);
-        assert_eq!(ids[0].len(), 36);
-    }
-
-    #[test]
     fn an_invoicing_delivery_names_entity_and_tenant() {
         let hook = InvoicingHook { entity: InvoicingEntity::SaleInvoice, action: InvoicingAction::Updated };
         let tenants = BTreeMap::new();

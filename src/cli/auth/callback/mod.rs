@@ -160,16 +160,16 @@ struct CallbackRoute {
 
 async fn handle(State(route): State<Arc<CallbackRoute>>, request: Request) -> Response {
     if !is_host(request.uri(), request.headers(), route.port) {
-        return LoginPage::wrong_host().into_response();
+        return LoginPage::WRONG_HOST.into_response();
     }
     if request.uri().path() != route.path {
-        return LoginPage::wrong_path().into_response();
+        return LoginPage::WRONG_PATH.into_response();
     }
     if request.method() != Method::GET {
-        return LoginPage::wrong_method().into_response();
+        return LoginPage::WRONG_METHOD.into_response();
     }
     if route.used.swap(true, Ordering::SeqCst) {
-        return LoginPage::late().into_response();
+        return LoginPage::LATE.into_response();
     }
     let query = request.uri().query().unwrap_or_default().to_owned();
     drop(request);
@@ -178,7 +178,7 @@ async fn handle(State(route): State<Arc<CallbackRoute>>, request: Request) -> Re
     let handed = route.sender.try_send(Callback { query, answer }).is_ok();
     match page.await {
         Ok(page) if handed => page.into_response(),
-        _ => LoginPage::unfinished().into_response(),
+        _ => LoginPage::UNFINISHED.into_response(),
     }
 }
 

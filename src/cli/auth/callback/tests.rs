@@ -77,7 +77,7 @@ async fn only_a_get_with_this_host_on_this_path_is_a_callback() {
     let page = tokio::spawn(async move { send(port, "GET", "/back?code=2&state=3", &host).await });
     let callback = timeout(LIMIT, listener.callback()).await.unwrap();
     assert_eq!(callback.query, "code=2&state=3");
-    callback.show(LoginPage::not_trusted());
+    callback.show(LoginPage::NOT_TRUSTED);
     assert_eq!(status(&page.await.unwrap()), "400");
 }
 
@@ -144,7 +144,7 @@ async fn both_loopback_addresses_lead_to_the_same_callback() {
 
     assert!(second.is_ipv6() && second.port() == port);
     assert_eq!(callback.query, "code=6");
-    callback.show(LoginPage::late());
+    callback.show(LoginPage::LATE);
     page.await.unwrap();
 }
 
