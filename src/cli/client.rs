@@ -1,4 +1,4 @@
-//! HTTP from the command line: one way to trust a private certificate, and one to reach a worker's REST API.
+//! The command line's HTTP client: trust of private certificates, and a worker's REST API.
 
 use std::{
     env,
@@ -18,29 +18,29 @@ use url::Url;
 use super::{Result, failure, outside, problem};
 use crate::config::{Problem, worker::rest_address};
 
-/// How long a worker may take to answer: it promises ten seconds.
+/// A worker answers within ten seconds.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Where a worker is, and how its answers are shown.
+/// Address and credentials of a worker, and the output format.
 #[derive(Args)]
 pub(super) struct ConnectionArgs {
-    /// Address of any worker; without it, the one that the worker's properties name
+    /// Address of any worker; default: the address in the worker's properties
     #[arg(long, global = true, env = "TRIBUTARY_URL")]
     url: Option<Url>,
-    /// Worker properties, whose rest.advertised.* or listeners lead to the worker; without it, the environment (CONNECT_*) alone,
-    /// and http://127.0.0.1:8083 where that names no listener
+    /// Worker properties, for the address in rest.advertised.* or listeners; default: only the environment (CONNECT_*), and
+    /// http://127.0.0.1:8083 if that names no listener
     #[arg(long, global = true, env = "TRIBUTARY_CONFIG", value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
-    /// User, where the worker asks for one
+    /// User, if the worker requires authentication
     #[arg(long, global = true, env = "TRIBUTARY_USER")]
     user: Option<String>,
-    /// Password of the user; better given by the variable, which other users of the machine cannot see
+    /// Password of the user; prefer the variable, which other users of the machine cannot see
     #[arg(long, global = true, env = "TRIBUTARY_PASSWORD", hide_env_values = true)]
     password: Option<String>,
-    /// PEM file with the certificate to trust, for a worker whose https certificate no public authority has signed
+    /// PEM file with the certificate to trust, if no public authority has signed the worker's https certificate
     #[arg(long, global = true, env = "TRIBUTARY_CA", value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// PEM file with the client certificate, where the worker's https listener asks for one
+    /// PEM file with the client certificate, if the worker's https listener requires one
     #[arg(long, global = true, env = "TRIBUTARY_CERTIFICATE", value_name = "FILE")]
     certificate: Option<PathBuf>,
     /// PEM file with the private key of the client certificate
@@ -50,10 +50,10 @@ pub(super) struct ConnectionArgs {
     pub(super) format: OutputArgs,
 }
 
-/// How what was found or done is shown, by every command that asks a worker or lists something.
+/// Output format of commands that query a worker or list something.
 #[derive(Args)]
 pub(super) struct OutputArgs {
-    /// Tables for people, or JSON for programs
+    /// Output format: table, or JSON for scripts
     #[arg(long, global = true, value_enum, default_value_t = Output::Table)]
     output: Output,
     /// The same as --output json
@@ -94,7 +94,7 @@ pub(super) enum Output {
 }
 
 impl Output {
-    /// As JSON for programs, else as `people` read it.
+    /// Prints JSON, or the table that `people` writes.
     pub(super) fn show(
         self,
         found: &Value,
@@ -109,7 +109,7 @@ impl Output {
     }
 }
 
-/// A client that trusts what the system trusts or, where a file is given, what that holds and nothing else.
+/// A client that trusts the certificates of the file or, without one, those of the system.
 pub(super) fn builder(ca: Option<&Path>) -> Result<ClientBuilder> {
     let builder = Client::builder();
     let Some(file) = ca else { return Ok(builder) };
@@ -130,7 +130,7 @@ pub(super) fn builder(ca: Option<&Path>) -> Result<ClientBuilder> {
     Ok(builder.tls_certs_only(certificates))
 }
 
-/// The client certificate and its key, where they are given.
+/// The client certificate and its key, if given.
 fn identity(certificate: Option<&Path>, key: Option<&Path>) -> Result<Option<Identity>, Problem> {
     let (certificate, key) = match (certificate, key) {
         (None, None) => return Ok(None),
@@ -181,7 +181,7 @@ impl RestClient {
         Ok(Self { client: builder.build()?, url, user, output: access.format.output() })
     }
 
-    /// The worker of this process, whose answers a program reads.
+    /// The worker of this process.
     #[cfg(feature = "simulator")]
     pub(super) fn local(url: Url, limit: Duration) -> Result<Self> {
         let client = Client::builder().no_proxy().timeout(limit).build()?;
@@ -203,7 +203,7 @@ impl RestClient {
         self.output.show(&found, out, people)
     }
 
-    /// Gives an order about a connector that is answered with nothing worth showing.
+    /// Sends a request about a connector whose answer has no content to show, and prints `done`.
     pub(super) async fn order(
         &self,
         method: Method,
@@ -214,12 +214,12 @@ impl RestClient {
     ) -> Result {
         self.send(method, path, query, None).await?;
         let connector = path.get(1).copied().unwrap_or_default();
-        let told = json!({ "connector": connector, "done": done });
-        self.output.show(&told, out, |_, out| writeln!(out, "{connector}: {done}"))
+        let answer = json!({ "connector": connector, "done": done });
+        self.output.show(&answer, out, |_, out| writeln!(out, "{connector}: {done}"))
     }
 
-    /// Does one thing after the other until one fails, and prints a line for each. What came before a failure is done, so programs
-    /// get that in either case, as `all` writes it.
+    /// Runs `act` on each item until one fails, and prints a line for each. JSON output lists the items before a failure too, since
+    /// they are done; `all` writes it.
     pub(super) async fn each_in_turn<T>(
         &self,
         wanted: impl IntoIterator<Item = T>,
@@ -231,7 +231,7 @@ impl RestClient {
         let ended: Result = async {
             for one in wanted {
                 let (name, done) = act(one).await?;
-                // At once: what comes next may take long.
+                // Immediately, because the next item may take long.
                 if self.output == Output::Table {
                     writeln!(out, "{name}: {done}")?;
                 }
@@ -243,7 +243,7 @@ impl RestClient {
         if acted.is_empty() { ended } else { ended.and(self.output.show(&all(&acted), out, |_, _| Ok(()))) }
     }
 
-    /// The answer to a request that the worker accepts.
+    /// Sends a request; an answer other than a success is an error.
     pub(super) async fn send(
         &self,
         method: Method,
@@ -254,7 +254,7 @@ impl RestClient {
         self.request(method, path, query, body).await?.accepted()
     }
 
-    /// The answer, whatever it is.
+    /// Sends a request and returns any answer.
     pub(super) async fn request(
         &self,
         method: Method,
@@ -262,10 +262,10 @@ impl RestClient {
         query: &[(&str, String)],
         body: Option<&Value>,
     ) -> Result<ApiResponse> {
-        // An address loses such parts when it is put together, and another connector, or all of them, would be meant.
+        // A URL drops such segments, so the request would address another connector, or all of them.
         if let Some(&name) = path.iter().find(|part| matches!(**part, "." | "..")) {
-            let remedy = "see `tributary connectors list` for those there are";
-            return Err(problem("name", name, "is no name of a connector", remedy).into());
+            let remedy = "`tributary connectors list` shows the existing names";
+            return Err(problem("name", name, "is not a valid connector name", remedy).into());
         }
         let mut url = self.url.clone();
         match url.path_segments_mut() {
@@ -287,13 +287,12 @@ impl RestClient {
     }
 }
 
-/// Host and port, without a name and password that an address may hold.
+/// Host and port, without the user and password that a URL may contain.
 fn host(url: &Url) -> String {
     let port = url.port().map_or_else(String::new, |port| format!(":{port}"));
     format!("{}{port}", url.host_str().unwrap_or_default())
 }
 
-/// No worker answers at the address.
 #[derive(Debug, thiserror::Error)]
 #[error("ask the worker at {}://{}", url.scheme(), host(url))]
 pub(super) struct WorkerUnreachable {
@@ -308,8 +307,8 @@ impl WorkerUnreachable {
                           TRIBUTARY_CONFIG"
             .to_owned();
         if self.url.scheme() == "https" {
-            remedy += "; --ca or TRIBUTARY_CA names the certificate to trust where it is a private one, --certificate and \
-                       --key the client certificate where the worker asks for one";
+            remedy += "; --ca or TRIBUTARY_CA names a private certificate to trust, --certificate and --key the client \
+                       certificate if the worker requires one";
         }
         remedy
     }
@@ -321,7 +320,7 @@ pub(super) struct ApiResponse {
 }
 
 impl ApiResponse {
-    /// Itself if it is a success, else an error with the worker's message.
+    /// Returns itself if the status is a success, else an error with the worker's message.
     pub(super) fn accepted(self) -> Result<Self> {
         if self.status.is_success() {
             return Ok(self);
@@ -330,10 +329,10 @@ impl ApiResponse {
         Err(outside(RequestRejected { message, status: self.status }))
     }
 
-    /// Why the worker refuses, in its own words.
+    /// The worker's error message.
     pub(super) fn message(&self) -> Option<String> {
-        let told: Value = serde_json::from_slice(&self.body).ok()?;
-        told["message"].as_str().map(str::to_owned)
+        let answer: Value = serde_json::from_slice(&self.body).ok()?;
+        answer["message"].as_str().map(str::to_owned)
     }
 
     pub(super) fn json(&self) -> Result<Value> {
@@ -341,7 +340,6 @@ impl ApiResponse {
     }
 }
 
-/// The worker refuses a request, with this message.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub(super) struct RequestRejected {
@@ -352,7 +350,7 @@ pub(super) struct RequestRejected {
 impl RequestRejected {
     pub(super) fn remedy(&self) -> Option<&'static str> {
         let is_unknown = self.status == StatusCode::UNAUTHORIZED;
-        is_unknown.then_some("name who you are with TRIBUTARY_USER and TRIBUTARY_PASSWORD")
+        is_unknown.then_some("set TRIBUTARY_USER and TRIBUTARY_PASSWORD")
     }
 }
 
@@ -362,7 +360,7 @@ mod tests {
     use crate::cli::Failure;
 
     #[test]
-    fn a_certificate_that_cannot_be_used_is_a_mistake_of_the_command_line() {
+    fn an_unusable_certificate_is_a_command_line_problem() {
         let directory = tempfile::tempdir().unwrap();
         let empty = directory.path().join("empty.pem");
         fs::write(&empty, "no certificate\n").unwrap();
@@ -399,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worker_is_found_from_its_properties() {
+    fn worker_properties_give_the_address() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("worker.properties");
         let found = |properties: &str, environment: &[(&str, &str)]| {
@@ -425,7 +423,7 @@ mod tests {
             (advertised, &[], "https://connect.example.com:8443/"),
             (&format!("{advertised}rest.advertised.port=443"), &[], "https://connect.example.com/"),
             ("listeners=http://127.0.0.1:9083", &[("CONNECT_LISTENERS", "http://h:1")], "http://h:1/"),
-            // A fault elsewhere is the worker's.
+            // Problems in other settings do not matter here.
             ("listeners=http://127.0.0.1:9083\nnonsense=1", &[], "http://127.0.0.1:9083/"),
         ] {
             assert_eq!(found(properties, environment), expected, "{properties}");

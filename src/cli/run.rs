@@ -27,8 +27,7 @@ pub(super) async fn run(
     durable::create_private_files();
     let mut worker = loaded.worker;
     open_files::ensure(&mut worker.webhook);
-    // Pages of 2 MiB, which some systems lend unasked, nearly double what a worker takes, and make nothing here faster. A system
-    // that has none has nothing to refuse.
+    // Transparent huge pages nearly double a worker's memory and make nothing here faster. Ignore systems without them.
     #[cfg(target_os = "linux")]
     rustix::thread::disable_transparent_huge_pages(true).ok();
     let worker = Arc::new(worker);

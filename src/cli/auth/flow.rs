@@ -1,4 +1,4 @@
-//! One login after its address is shown to a person: from what the browser brings back to the grant in the topic.
+//! A login from the browser's callback to the grant in the topic.
 
 use std::time::Duration;
 
@@ -22,32 +22,30 @@ use super::{
 };
 use crate::worker::grants::grant_name;
 
-/// What a login takes.
 pub(in crate::cli) struct LoginFlow<'a> {
     pub(in crate::cli) area: Area,
     pub(in crate::cli) provider: &'a Provider,
     /// Name of the grant.
     pub(in crate::cli) grant: &'a str,
-    /// The provider's clock, as far as it is known.
     pub(super) clock: ProviderClock,
     grants: &'a GrantsTopic,
 }
 
-/// Why there is no grant.
+/// Why a login brought no grant.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::cli) enum Error {
     #[error(transparent)]
     Callback(CallbackError),
     #[error("log in")]
     Login(#[source] login::Error),
-    #[error("keep the grant")]
+    #[error("store the grant")]
     Store(#[source] grants_topic::Error),
-    #[error("nobody has logged in within {} minutes", limit.as_secs() / 60)]
+    #[error("no login within {} minutes; run the command again", limit.as_secs() / 60)]
     TimedOut { limit: Duration },
 }
 
 impl<'a> LoginFlow<'a> {
-    /// For an area of a provider, whose clock may differ by `tolerance`.
+    /// `tolerance` is how much the provider's clock may differ.
     pub(in crate::cli) fn new(
         grants: &'a GrantsTopic,
         provider: &'a Provider,
@@ -58,12 +56,12 @@ impl<'a> LoginFlow<'a> {
         Self { area, provider, grant, clock: ProviderClock::new(tolerance), grants }
     }
 
-    /// A login that comes back to this address.
+    /// Starts a login with this redirect address.
     pub(in crate::cli) fn begin(&self, redirect: &str) -> Result<Login, login::Error> {
         Login::begin(self.provider, self.area, redirect, &self.clock)
     }
 
-    /// Waits for the browser, and shows it how the login went.
+    /// Waits for the callback, finishes the login and shows the result in the browser.
     pub(in crate::cli) async fn receive(
         &self,
         login: Login,
@@ -78,7 +76,7 @@ impl<'a> LoginFlow<'a> {
         ended
     }
 
-    /// Redeems the code and keeps what comes for it.
+    /// Exchanges the code for tokens and stores the grant.
     pub(in crate::cli) async fn finish(
         &self,
         login: Login,

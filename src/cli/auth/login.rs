@@ -34,48 +34,48 @@ use crate::{
 
 #[derive(Args)]
 pub(in crate::cli) struct Options {
-    /// What to log in for: accounting, payroll, or invoicing where invoicing.oauth.scopes is set
+    /// API to log in for: accounting, payroll, or invoicing if invoicing.oauth.scopes is set
     #[arg(value_name = "AREA", value_parser = area)]
     area: Area,
-    /// Connector whose provider and client to log in with: a file (JSON), or a name that connectors.dir or the workers know
+    /// Connector with the settings of provider and client: its file (JSON), or its name in connectors.dir or on the workers
     #[arg(long, value_name = "FILE|NAME")]
     connector: String,
-    /// Worker properties; without it, the environment (CONNECT_*) alone
+    /// Worker properties; default: only the environment (CONNECT_*)
     #[arg(long, env = "TRIBUTARY_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Port of localhost that the browser comes back to, where oauth.redirect.uri is unset; any free one without it
+    /// Port of localhost for the redirect, if oauth.redirect.uri is unset; default: any free port
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
-    /// Print the address only, and wait for a browser that somebody opens
+    /// Only print the address; open it in a browser yourself
     #[arg(long)]
     no_browser: bool,
-    /// For machines without a browser: log in anywhere, and paste the code, or the address that the browser ended at
+    /// For machines without a browser: log in elsewhere, and paste the code or the address at which that browser ends
     #[arg(long, conflicts_with = "port")]
     paste: bool,
-    /// Press the button of the simulated provider (`tributary simulate`) in place of a person
+    /// Press the button of the simulated provider (`tributary simulate`) automatically
     #[cfg(feature = "simulator")]
     #[arg(long, conflicts_with_all = ["paste", "no_browser"])]
     simulated: bool,
-    /// How long to wait for the person
+    /// How long to wait for the login
     #[arg(long, value_name = "MINUTES", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=60))]
     timeout: u64,
-    /// Log in although the grant is that of another OAuth client, identity service or provider.base.url, whose connectors lose it
+    /// Replace a grant of another OAuth client, identity service or provider.base.url; its connectors lose access
     #[arg(long)]
     replace: bool,
-    /// Log in although the grants topic has grants that are encrypted with another key, which is lost
+    /// Log in although existing grants are encrypted with another key, which is lost
     #[arg(long)]
     new_key: bool,
-    /// Do not try the new token with a call to the API
+    /// Do not test the new token with a call to the API
     #[arg(long)]
     no_call: bool,
 }
 
-/// How the person comes back.
+/// How the code comes back from the browser.
 #[derive(Debug, PartialEq, Eq)]
 enum ReturnPath {
-    /// To this machine, at the address that is registered or, without one, that is settled once the port is known.
+    /// To a listener on this machine; with the registered address, or one that is built once the port is known.
     Listen(ListenAddress, Option<String>),
-    /// Through their own hands.
+    /// The person pastes it; with the redirect address.
     Paste(String),
 }
 
@@ -85,8 +85,8 @@ pub(super) async fn run(options: &Options, environment: &Environment, out: &mut 
     let provider = provider(&connector)?;
     if !options.area.is_used(&provider.oauth) {
         let rule = format!("is not set, and the provider documents no scopes for the {} API", options.area);
-        let remedy = "set it to the scopes that the provider gave your client; without it that API is entered with \
-                      invoicing.login.mail and invoicing.login.password";
+        let remedy = "set it to the scopes that the provider gave your client; without it the worker uses invoicing.login.mail \
+                      and invoicing.login.password";
         return Err(problem(options.area.scopes_key(), None, rule, remedy).into());
     }
     let return_path = return_path(provider.oauth.redirect_uri.as_deref(), options.port, options.paste)?;
@@ -114,7 +114,7 @@ pub(super) async fn run(options: &Options, environment: &Environment, out: &mut 
     }
 }
 
-/// The command around a login: what it prints, and what it does afterwards.
+/// A login in the terminal: prompts, result and follow-up.
 struct LoginSession<'a> {
     flow: LoginFlow<'a>,
     options: &'a Options,
@@ -148,7 +148,7 @@ impl LoginSession<'_> {
         let is_shown = !self.options.no_browser && browser::open(login.address().as_str(), environment).await;
         let now =
             if is_shown { "A browser should show it now" } else { "Open it in a browser on this machine" };
-        writeln!(out, "{now}. Waiting for it to come back to {redirect}")?;
+        writeln!(out, "{now}. Waiting for the browser to come back to {redirect}")?;
         out.flush()?;
         self.report(self.flow.receive(login, listener, self.limit).await?, out).await
     }
@@ -178,11 +178,11 @@ impl LoginSession<'_> {
         }
         match restart_failed(self.worker, area, name).await {
             Ok(names) if names.is_empty() => Ok(()),
-            Ok(names) => writeln!(out, "failed tasks begin again: {}", names.join(", ")),
-            // The grant is kept, which is what was asked for.
+            Ok(names) => writeln!(out, "restarted failed tasks of {}", names.join(", ")),
+            // The login itself succeeded.
             Err(error) => writeln!(
                 out,
-                "failed tasks were not told to begin again ({}): run `tributary connectors restart {} --tasks --only-failed`",
+                "could not restart failed tasks ({}): run `tributary connectors restart {} --tasks --only-failed`",
                 Chain(&error),
                 self.connector
             ),
@@ -191,11 +191,8 @@ impl LoginSession<'_> {
     }
 }
 
-/// Nothing can listen where the browser comes back to.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "listen on port {port} of localhost for the browser to come back: {remedy}, or paste the code with --paste"
-)]
+#[error("listen on port {port} of localhost for the redirect: {remedy}, or paste the code with --paste")]
 struct ListenError {
     port: u16,
     remedy: &'static str,
@@ -205,7 +202,7 @@ struct ListenError {
 
 fn area(text: &str) -> Result<Area, String> {
     let found = Area::ALL.into_iter().find(|area| area.name() == text);
-    found.ok_or_else(|| "accounting, payroll or invoicing".to_owned())
+    found.ok_or_else(|| "must be accounting, payroll or invoicing".to_owned())
 }
 
 /// The provider of a connector.
@@ -221,7 +218,7 @@ pub(in crate::cli) fn provider(connector: &Connector) -> Result<&Provider, Probl
     })
 }
 
-/// How the person comes back, by the setting and the command line.
+/// Chooses the return path from `oauth.redirect.uri` and the options.
 fn return_path(redirect: Option<&str>, port: Option<u16>, paste: bool) -> Result<ReturnPath, Problem> {
     let Some(text) = redirect else {
         return Ok(if paste {
@@ -231,11 +228,11 @@ fn return_path(redirect: Option<&str>, port: Option<u16>, paste: bool) -> Result
         });
     };
     if let Some(port) = port {
-        let rule = "does not go with oauth.redirect.uri, which the provider compares to the letter";
-        return Err(problem("--port", port.to_string().as_str(), rule, "leave one of the two out"));
+        let rule = "conflicts with oauth.redirect.uri, which the provider compares exactly";
+        return Err(problem("--port", port.to_string().as_str(), rule, "remove one of the two"));
     }
     match Url::parse(text) {
-        // Whatever listens there is not this command, and nothing listens at the address of nowhere.
+        // Another server listens at an https address, and none at the out-of-band address.
         Ok(url) if url.scheme() != "http" => Ok(ReturnPath::Paste(text.to_owned())),
         Ok(_) if paste => Ok(ReturnPath::Paste(text.to_owned())),
         Ok(url) => {
@@ -243,8 +240,8 @@ fn return_path(redirect: Option<&str>, port: Option<u16>, paste: bool) -> Result
             Ok(ReturnPath::Listen(ListenAddress { port, path: url.path().to_owned() }, Some(text.to_owned())))
         }
         Err(error) => {
-            let rule = format!("is no address ({error})");
-            Err(problem("oauth.redirect.uri", text, rule, "write it as it is registered at the provider"))
+            let rule = format!("is not a URL ({error})");
+            Err(problem("oauth.redirect.uri", text, rule, "write it exactly as registered at the provider"))
         }
     }
 }
@@ -257,7 +254,7 @@ mod tests {
     use crate::worker::grants::login_command;
 
     #[test]
-    fn the_setting_and_the_command_line_say_how_the_person_comes_back() {
+    fn setting_and_options_choose_the_return_path() {
         let place = |port, path: &str| ListenAddress { port, path: path.to_owned() };
         let local = "http://localhost:8910/back";
         for (redirect, port, paste, expected) in [
@@ -284,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_that_errors_tell_people_to_run_is_one() {
+    fn the_login_command_in_errors_parses() {
         #[derive(Parser)]
         struct Arguments {
             #[command(flatten)]

@@ -117,7 +117,7 @@ impl IntoResponse for LoginPage {
     }
 }
 
-/// Text from outside, cut, on one line, and harmless inside HTML.
+/// Text from outside, cut, on one line and HTML-escaped.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len().min(MAX_TEXT_CHARS));
     for letter in text.chars().take(MAX_TEXT_CHARS) {
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_others_have_written_is_escaped_and_cut() {
+    async fn text_from_outside_is_escaped_and_cut() {
         let reason = format!("<script>alert('x')</script>\"&\u{1b}[2J{}", "y".repeat(10_000));
 
         for page in [LoginPage::refused(&reason), LoginPage::failed(&reason)] {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_a_login_that_is_kept_reads_as_done() {
+    async fn only_a_stored_login_reads_as_done() {
         let done = LoginPage::done("accounting", Some("ana@example.com"));
 
         let (status, text) = shown(done).await;
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn no_page_lets_the_next_site_know_where_the_person_came_from() {
+    fn no_page_sends_a_referrer() {
         let response = LoginPage::NOT_TRUSTED.into_response();
 
         assert_eq!(response.headers()["referrer-policy"], "no-referrer");

@@ -17,12 +17,11 @@ use provider::{
 
 use crate::cli::table::harmless;
 
-/// The longest that it may take: the person waits for it.
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
-/// One row is proof enough.
+/// One row is enough.
 const FIRST_ROW: PageAsk = PageAsk { number: 1, size: 1 };
 
-/// Asks the area's API for the first company. What came of it, in one line for the person.
+/// Requests the first company from the area's API and returns the result as one line.
 pub(super) async fn first_company(
     area: Area,
     provider: &Provider,
@@ -33,7 +32,7 @@ pub(super) async fn first_company(
         Ok(client) => client,
         Err(cause) => {
             let words = harmless(&Chain(&cause).to_string());
-            return format!("warning: the grant is kept, but the {area} API was not called: {words}");
+            return format!("warning: the grant is stored, but the {area} API was not called: {words}");
         }
     };
     match request_first(area, &client, grant).await {
@@ -42,7 +41,7 @@ pub(super) async fn first_company(
         Ok(None) => format!("the {area} API answers: it lists no company"),
         Err(error) => {
             let words = harmless(&Chain(&error).to_string());
-            format!("warning: the grant is kept, but a call to the {area} API failed: {words}")
+            format!("warning: the grant is stored, but a call to the {area} API failed: {words}")
         }
     }
 }
@@ -63,12 +62,12 @@ async fn request_first(area: Area, client: &Client, grant: &Grant) -> Result<Opt
             let page = client.payroll(tokens).companies_numbered(wanted, &ask).await?;
             Ok(page.rows.into_iter().find_map(|company| company.company_name))
         }
-        // It lists no companies: that it lists its hooks is proof enough.
+        // Invoicing has no list of companies, so list the hooks.
         Area::Invoicing => client.invoicing(tokens).hooks(&ask).await.map(|_| None),
     }
 }
 
-/// The token of the login, and no other.
+/// Provides only the token of the login.
 #[derive(Debug)]
 struct LoginToken {
     area: Area,
@@ -84,7 +83,7 @@ impl Tokens for LoginToken {
     async fn instead_of(&self, _: &Access, _: Instant) -> Result<Access, auth::Error> {
         Err(auth::Error::Login {
             area: self.area.name(),
-            source: "the API refuses the token that the identity service has just given".into(),
+            source: "the API refuses the new token".into(),
             retry: Retry::Never,
         })
     }

@@ -1,8 +1,8 @@
 //! `tributary connectors …`: the REST API of a running worker, for people and scripts.
 //!
-//! Tables for people, the API's own JSON with `--output json`, and an object that says what was done where the API answers with
-//! nothing. Exit codes: 0 done; 1 the worker refused or is not there, or, for `status`, something has failed or a file is refused;
-//! 2 the command line or a file is wrong, and nothing was asked.
+//! Prints tables, or with `--output json` the API's JSON; where the API answers with no content, an object that says what was done.
+//! Exit codes: 0 done; 1 the worker refused or does not answer, or, for `status`, something has failed or a file is refused; 2 the
+//! command line or a file is wrong, and no request was sent.
 
 use std::{io::Write, path::PathBuf, time::Duration};
 
@@ -22,45 +22,45 @@ use crate::config::connector::Document;
 
 mod show;
 
-/// How long a resumed connector is waited for, and how often it is asked for meanwhile.
+/// How long and how often `resume` polls for the new state.
 const RESUME_LIMIT: Duration = Duration::from_secs(10);
 const RESUME_POLL: Duration = Duration::from_millis(200);
 
 #[derive(Subcommand)]
 pub(super) enum Command {
-    /// All connectors, with their states
+    /// Lists all connectors with their states
     List,
-    /// One connector or all, with tasks and traces; exit code 1 if anything has failed or a file is refused
+    /// Shows one connector or all, with tasks and traces; exit code 1 if anything has failed or a file is refused
     Status {
         /// Name of the connector
         name: Option<String>,
     },
-    /// Creates or changes connectors to what files say
+    /// Creates or updates connectors from files
     Apply {
         /// Connector files (JSON)
         #[arg(required = true)]
         files: Vec<PathBuf>,
     },
-    /// Keeps the tasks, but lets them wait
+    /// Pauses the tasks of a connector
     Pause(ConnectorName),
-    /// Goes on after pause or stop
+    /// Resumes a paused or stopped connector
     Resume(ConnectorName),
-    /// Ends the tasks; offsets may then be edited
+    /// Stops the tasks; offsets can then be edited
     Stop(ConnectorName),
-    /// Restarts the connector, or its tasks too
+    /// Restarts a connector, and with --tasks its tasks
     Restart {
         /// Name of the connector
         name: String,
-        /// Its tasks too
+        /// Also its tasks
         #[arg(long)]
         tasks: bool,
-        /// Only what has failed
+        /// Only failed instances
         #[arg(long)]
         only_failed: bool,
     },
-    /// Removes a connector; its offsets stay
+    /// Deletes a connector; its offsets stay
     Delete(ConnectorName),
-    /// Where a connector has got to
+    /// Shows the source offsets of a connector
     Offsets(ConnectorName),
 }
 
@@ -99,7 +99,7 @@ pub(super) async fn run(command: Command, access: &ConnectionArgs, out: &mut dyn
     }
 }
 
-/// Resumes a connector, and says in which state it is once it has left the one it was resumed from.
+/// Resumes a connector and prints its state once it is no longer paused or stopped.
 async fn resume(worker: &RestClient, name: &str, out: &mut dyn Write) -> Result {
     worker.send(Method::PUT, &["connectors", name, "resume"], &[], None).await?;
     let end = Instant::now() + RESUME_LIMIT;
@@ -111,8 +111,8 @@ async fn resume(worker: &RestClient, name: &str, out: &mut dyn Write) -> Result 
         }
         sleep(RESUME_POLL).await;
     };
-    let told = json!({ "connector": name, "done": "resuming", "state": state });
-    worker.output.show(&told, out, |_, out| writeln!(out, "{name}: resuming, now {}", harmless(&state)))
+    let done = json!({ "connector": name, "done": "resuming", "state": state });
+    worker.output.show(&done, out, |_, out| writeln!(out, "{name}: resuming, now {}", harmless(&state)))
 }
 
 async fn status(worker: &RestClient, name: Option<&str>, out: &mut dyn Write) -> Result {
@@ -135,7 +135,7 @@ async fn status(worker: &RestClient, name: Option<&str>, out: &mut dyn Write) ->
 }
 
 async fn apply(worker: &RestClient, files: &[PathBuf], out: &mut dyn Write) -> Result {
-    // All files are read before the first is sent, so that a bad one leaves nothing half done.
+    // Read all files before sending the first, so that a bad one leaves no partial result.
     let mut documents = Vec::new();
     for file in files {
         let (document, _) = Document::load(file)?;
@@ -152,13 +152,13 @@ async fn apply(worker: &RestClient, files: &[PathBuf], out: &mut dyn Write) -> R
     worker.each_in_turn(documents, put, all, out).await
 }
 
-/// Creates or changes one connector; which of the two.
+/// Creates or updates one connector; returns which of the two.
 async fn put(worker: &RestClient, document: Document) -> Result<&'static str> {
     let Document { name, config, initial_state } = document;
     let config = config.into_iter().map(|(key, value)| (key, Value::from(value)));
     let config = Value::Object(config.collect::<Map<_, _>>());
     let answer = match initial_state {
-        // Only a creation takes a state; for an existing connector it would undo a pause or a stop.
+        // The initial state is for new connectors; for an existing one it would undo a pause or a stop.
         Some(state) if !worker.has(&name).await? => {
             let body = json!({ "name": name, "config": config, "initial_state": state.name() });
             worker.send(Method::POST, &["connectors"], &[], Some(&body)).await?
@@ -169,12 +169,12 @@ async fn put(worker: &RestClient, document: Document) -> Result<&'static str> {
 }
 
 impl RestClient {
-    /// All connectors, each with what is known of the file that declares it.
+    /// All connectors, each with the state of the file that declares it.
     async fn with_files(&self) -> Result<Value> {
         let query = [("expand", "info".to_owned()), ("expand", "status".to_owned())];
         let mut found = self.get(&["connectors"], &query).await?;
         let declared = self.request(Method::GET, &["admin", "declarations"], &[], None).await?;
-        // Kafka Connect's own workers do not know the path, and have no declarations.
+        // Kafka Connect's own workers do not know this path.
         if !matches!(declared.status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED) {
             declarations::join(&mut found, &declared.accepted()?.json()?);
         }
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_has_one_line_a_connector_under_even_columns() {
+    fn a_table_has_one_line_per_connector() {
         let text = written(|out| table(&found(), out));
 
         let expected = "NAME     CLASS          STATE    WORKER  TASKS\n\
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connector_that_a_file_declares_says_how_the_two_compare() {
+    fn a_declared_connector_shows_the_state_of_its_file() {
         let mut found = found();
         let edited = json!({ "name": "hooks", "file": "hooks.json", "state": "edited" });
         declarations::join(
@@ -237,21 +237,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_that_an_address_would_lose_is_not_asked_for() {
+    async fn a_name_that_a_url_drops_is_refused() {
         for name in [".", ".."] {
-            // Nobody listens there: a request would fail otherwise.
+            // No server listens there, so a request would fail differently.
             let access = ConnectionArgs::to("http://127.0.0.1:1");
             let command = Command::Delete(ConnectorName { name: name.to_owned() });
 
             let refused = run(command, &access, &mut Vec::new()).await;
 
             let Err(Failure::Configuration(problems)) = refused else { panic!("{name} was asked for") };
-            assert!(problems.to_string().contains("is no name of a connector"), "{problems}");
+            assert!(problems.to_string().contains("is not a valid connector name"), "{problems}");
         }
     }
 
     #[test]
-    fn every_trace_is_shown_and_what_waits_for_a_person_is_told_by_the_exit_code() {
+    fn traces_are_shown_and_failures_need_attention() {
         let with = |state: &str, trace: Value| {
             let mut found = found();
             found["hooks"]["status"]["tasks"][0]["state"] = state.into();
@@ -269,7 +269,7 @@ mod tests {
             (vec!["undecided".to_owned()], vec!["no trace".to_owned()])
         );
         assert_eq!(shown(&refused), Vec::<String>::new());
-        let told = [found(), silent, refused, restarting, with("RUNNING", Value::Null)];
-        assert_eq!(told.map(|found| needs_attention(&found)), [true, true, true, false, false]);
+        let found = [found(), silent, refused, restarting, with("RUNNING", Value::Null)];
+        assert_eq!(found.map(|found| needs_attention(&found)), [true, true, true, false, false]);
     }
 }

@@ -1,4 +1,4 @@
-//! A record of the topic as an entry of a list: what its headers say, without its body.
+//! Records of a dead-letter topic, parsed from their headers, without the body.
 
 use std::{
     collections::{BTreeSet, HashSet, VecDeque},
@@ -14,15 +14,14 @@ use crate::{
 };
 use kafka::Received;
 
-/// What a record of a dead-letter topic is.
 pub(super) enum DeadLetterRecord {
     Whole(LetterEntry),
     Piece(Piece, LetterEntry),
-    /// Says that a letter has been replayed.
+    /// Marks a letter as replayed.
     Mark(ReplayMark),
 }
 
-/// A replay that was noted behind its letter.
+/// The mark of a replay, written behind its letter.
 #[derive(Debug, Clone)]
 pub(super) struct ReplayMark {
     pub(super) place: Place,
@@ -39,19 +38,19 @@ pub(super) struct LetterEntry {
     pub(super) stage: String,
     pub(super) reason: String,
     pub(super) message: String,
-    /// Where its record would have gone.
+    /// Topic that the record was meant for.
     pub(super) topic: Option<String>,
-    /// Bytes of the whole.
+    /// Bytes of the whole letter.
     pub(super) size: u64,
     pub(super) pieces: Option<PieceSet>,
     pub(super) replayed: bool,
-    /// Whether a worker wrote it; the same for all its pieces.
+    /// The same for all pieces of a letter.
     pub(super) signature: LetterSignature,
 }
 
 #[derive(Debug, Clone)]
 pub(super) struct PieceSet {
-    /// The same for all pieces of a letter; begins with the signature's verdict.
+    /// Id of the letter, prefixed with the result of the signature check.
     pub(super) letter: Arc<str>,
     pub(super) seen: BTreeSet<u32>,
     pub(super) of: u32,
@@ -94,13 +93,13 @@ impl DeadLetterRecord {
             Ok(None) => Self::Whole(entry),
             Ok(Some(mut piece)) => {
                 entry.size = piece.size;
-                // Forged or unsigned pieces never mix with signed ones.
+                // Forged or unsigned pieces must not mix with signed ones.
                 piece.letter = format!("{}/{}", entry.signature, piece.letter);
                 let (letter, seen) = (piece.letter.as_str().into(), BTreeSet::from([piece.number]));
                 entry.pieces = Some(PieceSet { letter, seen, of: piece.of });
                 Self::Piece(piece, entry)
             }
-            // Somebody else's: shown as what it is, a record.
+            // Unreadable piece headers of another program: show it as a plain record.
             Err(_) => Self::Whole(entry),
         }
     }
@@ -110,7 +109,7 @@ impl ReplayMark {
     pub(super) fn of(record: &Received, signer: &LetterSigner) -> Option<Self> {
         let place = letter::text(&record.headers, letter::REPLAYED)?.parse().ok()?;
         let signature = match signer.verify(record) {
-            // Copied from another topic.
+            // A copy from another topic.
             LetterSignature::Signed
                 if letter::text(&record.headers, letter::REPLAYED_TOPIC) != Some(&*record.topic) =>
             {
@@ -121,8 +120,8 @@ impl ReplayMark {
         Some(Self { place, signature })
     }
 
-    /// Whether it counts for a letter: it has to be as trustworthy as the letter itself, or else anyone who may write to the
-    /// topic could keep a signed letter from being replayed.
+    /// Whether the mark applies to a letter. It has to be as trustworthy as the letter: otherwise any writer of the topic could
+    /// prevent the replay of a signed letter.
     pub(super) fn counts_for(&self, letter: &LetterSignature) -> bool {
         match &self.signature {
             LetterSignature::Signed => true,
@@ -191,7 +190,7 @@ impl LetterEntry {
     }
 }
 
-/// The last names of letters in pieces, and which they are.
+/// The most recent letters in pieces.
 pub(super) struct RecentLetters {
     most: usize,
     known: HashSet<Arc<str>>,
@@ -207,7 +206,7 @@ impl RecentLetters {
         self.known.contains(letter)
     }
 
-    /// Remembers one more, and forgets the oldest where there are too many.
+    /// Adds a letter, and drops the oldest beyond the limit.
     pub(super) fn insert(&mut self, letter: Arc<str>) {
         if self.known.insert(Arc::clone(&letter)) {
             self.order.push_back(letter);

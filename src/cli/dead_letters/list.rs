@@ -1,7 +1,7 @@
-//! The newest letters of a topic, with their pieces counted and replays noted.
+//! The newest letters of a topic, with counted pieces and replays.
 //!
-//! As many letters are kept as are asked for, whatever the topic holds: a newer one takes the place of the oldest. Pieces
-//! and marks change the letter they are of, if that is kept.
+//! At most `--limit` letters are kept, whatever the size of the topic: a newer letter replaces the oldest. Pieces and marks update
+//! their letter if it is kept.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -22,7 +22,7 @@ use crate::{
     webhooks::letter::Place,
 };
 
-/// Letters in pieces that are not kept are remembered, so that their later pieces are not taken for letters; this many.
+/// Dropped letters in pieces that are remembered, so that their later pieces do not count as letters.
 const MAX_FORGOTTEN: usize = 4096;
 
 pub(super) async fn run(
@@ -45,7 +45,7 @@ pub(super) async fn run(
 /// By time, then place.
 type LetterOrder = (i64, Place);
 
-/// The newest letters that are asked for.
+/// The newest matching letters.
 pub(super) struct LetterList {
     filter: LetterFilter,
     limit: usize,
@@ -54,7 +54,7 @@ pub(super) struct LetterList {
     by_place: HashMap<Place, LetterOrder>,
     by_pieces: HashMap<Arc<str>, LetterOrder>,
     forgotten: RecentLetters,
-    /// Letters that would have fitted, were there no limit.
+    /// Matching letters beyond the limit.
     older: u64,
 }
 
@@ -72,7 +72,7 @@ impl LetterList {
         }
     }
 
-    /// Takes the next record of the topic; those of a partition come in their order.
+    /// Adds the next record; records of a partition arrive in order.
     pub(super) fn take(&mut self, record: &Received) {
         match DeadLetterRecord::of(record, &self.signer) {
             DeadLetterRecord::Mark(mark) => {
@@ -130,7 +130,7 @@ impl LetterList {
             let older = self.older;
             writeln!(
                 out,
-                "\n{older} older ones are not shown; raise --limit, or narrow by --reason or --since"
+                "\n{older} older letters are not shown; raise --limit, or filter by --reason or --since"
             )?;
         }
         Ok(())
@@ -168,17 +168,17 @@ mod tests {
         record(offset, at, &headers)
     }
 
-    /// Offset, bytes, complete, replayed of what is kept.
+    /// Offset, bytes, complete and replayed of each kept letter.
     fn kept(filter: LetterFilter, limit: usize, records: &[Received]) -> Vec<(i64, u64, bool, bool)> {
         let mut list = LetterList::new(filter, limit, LetterSigner::default());
         records.iter().for_each(|record| list.take(record));
-        let told =
+        let summary =
             |entry: &LetterEntry| (entry.place.offset, entry.size, entry.is_complete(), entry.replayed);
-        list.entries.values().map(told).collect()
+        list.entries.values().map(summary).collect()
     }
 
     #[test]
-    fn pieces_are_one_letter_however_they_are_mixed_and_repeated() {
+    fn mixed_and_repeated_pieces_are_one_letter() {
         let records = [
             piece(0, 1, "a", "1/2"),
             piece(1, 2, "b", "1/2"),
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_are_kept_and_pieces_of_others_do_not_come_back() {
+    fn pieces_of_dropped_letters_do_not_come_back() {
         let records = [
             piece(0, 1, "a", "1/2"),
             whole(1, 2, "x"),
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_and_times_are_sieved_before_anything_is_dropped_for_space() {
+    fn filters_apply_before_the_limit() {
         let records =
             [whole(0, 1, "avro::Error"), whole(1, 2, "model::Error::Malformed"), whole(2, 3, "avro::Error")];
         let by = |reason: Option<&str>, since| LetterFilter { reason: reason.map(str::to_owned), since };

@@ -1,15 +1,15 @@
-//! `tributary dead-letters …`: what could not be published, one by one, and another try for what was a delivery.
+//! `tributary dead-letters …`: lists and shows dead letters, and replays those that were deliveries.
 //!
 //! Topic ─▶ [`DeadLetterTopic::scan`] ─▶ entries ─▶ a table, one letter's headers and body, or a replay. `webhooks::letter` has the
 //! form of letters, pieces and marks.
 //!
-//! - A topic is read from its first record to its end of now; memory is bounded by `--limit` for `list`, by one letter for
+//! - A topic is read from its first record to its current end; memory is bounded by `--limit` for `list`, by one letter for
 //!   `show`, and by [`replay::MAX_PIECE_BYTES`] and 16 bytes a mark for `replay`.
-//! - Nothing is ever removed: a replay adds a mark behind the letter, and what still fails stays as it was.
+//! - Nothing is removed: a replay adds a mark behind the letter, and a letter that still fails stays as it was.
 //! - A replay publishes for one `topic.prefix`, and only letters that a worker signed ([`LetterSigner`]); `--trust-unsigned` allows
 //!   letters without a signature, never one with a wrong signature.
 //!
-//! Exit codes: 0 done; 1 Kafka or the registry is away, or a letter is not there, incomplete or still fails; 2 the command
+//! Exit codes: 0 done; 1 Kafka or the registry does not answer, or a letter does not exist, is incomplete or still fails; 2 the command
 //! line or the configuration is wrong, and nothing was done.
 
 mod entry;
@@ -34,39 +34,39 @@ use crate::{
 
 #[derive(Subcommand)]
 pub(super) enum Command {
-    /// The letters of a topic, newest last
+    /// Lists the letters of a topic, newest last
     List {
         #[command(flatten)]
         which: TopicChoice,
         /// Only letters whose reason or stage contains this text, such as Malformed or KAFKA_PRODUCE
         #[arg(long)]
         reason: Option<String>,
-        /// Only letters written since: a time such as 2026-11-15T09:00:00Z, or so long ago (90s, 15m, 2h, 7d)
+        /// Only letters written since a time such as 2026-11-15T09:00:00Z, or within a duration (90s, 15m, 2h, 7d)
         #[arg(long, value_name = "TIME", value_parser = since)]
         since: Option<i64>,
-        /// The newest so many
+        /// Maximum number of letters; the newest are shown
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
         limit: u32,
         #[command(flatten)]
         format: OutputArgs,
     },
-    /// One letter: all headers, and the body with its pieces joined
+    /// Shows one letter: all headers, and the body joined from its pieces
     Show {
-        /// Where it is, as `list` shows it
+        /// Place of the letter, as `list` shows it
         #[arg(value_name = "PARTITION@OFFSET")]
         place: Place,
         #[command(flatten)]
         which: TopicChoice,
-        /// The body alone, byte for byte
+        /// Print only the body, byte for byte
         #[arg(long, conflicts_with_all = ["json", "output"])]
         raw: bool,
         #[command(flatten)]
         format: OutputArgs,
     },
-    /// Reads deliveries again and publishes what they say now; what still fails stays, and is told with exit code 1
+    /// Reads deliveries again and publishes their records; letters that still fail stay, with exit code 1
     #[command(group(ArgGroup::new("chosen").required(true).multiple(false).args(["places", "reason", "all"])))]
     Replay {
-        /// Which letters, as `list` shows them
+        /// Places of letters, as `list` shows them
         #[arg(value_name = "PARTITION@OFFSET")]
         places: Vec<Place>,
         #[command(flatten)]
@@ -77,10 +77,10 @@ pub(super) enum Command {
         /// All letters
         #[arg(long)]
         all: bool,
-        /// Tell what would be published, and publish nothing
+        /// Print the records that would be published, and publish nothing
         #[arg(long)]
         dry_run: bool,
-        /// Also what was replayed before
+        /// Also letters that were replayed before
         #[arg(long)]
         again: bool,
         /// Also letters without a signature: those of workers without grant.encryption.key, or of earlier versions
@@ -89,14 +89,13 @@ pub(super) enum Command {
     },
 }
 
-/// Which topic.
 #[derive(Args)]
 #[command(group(ArgGroup::new("owner").multiple(false).args(["prefix", "connector"])))]
 pub(super) struct TopicChoice {
-    /// Worker properties; without it, the environment (CONNECT_*) alone
+    /// Worker properties; default: only the environment (CONNECT_*)
     #[arg(long, env = "TRIBUTARY_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The dead-letter topic itself; with --prefix or --connector, theirs under another name
+    /// The dead-letter topic; with --prefix or --connector, overrides their topic name
     #[arg(long)]
     topic: Option<String>,
     /// The dead letters of a topic.prefix
@@ -107,17 +106,17 @@ pub(super) struct TopicChoice {
     connector: Option<String>,
 }
 
-/// A topic of dead letters that is there.
+/// An existing dead-letter topic.
 struct DeadLetterTopic {
     worker: Worker,
     topic: Arc<str>,
     partitions: i32,
     signer: LetterSigner,
-    /// For whom a replay publishes; `None` if the choice of the topic leaves that open.
+    /// Prefix and connector of a replay; `None` if the choice of the topic does not determine them.
     owner: Option<ReplayScope>,
 }
 
-/// For whom a replay publishes.
+/// Prefix and connector for which a replay publishes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ReplayScope {
     prefix: TopicPrefix,
@@ -139,13 +138,13 @@ pub(super) async fn run(command: Command, environment: &Environment, out: &mut d
         Command::Replay { places, which, reason, all: _, dry_run, again, trust_unsigned } => {
             let letters = which.find(environment).await?;
             let owner = letters.owner.clone().ok_or_else(|| {
-                let rule = "is missing: a replay publishes below one topic.prefix, and the choice of the topic does not tell which";
+                let rule = "is missing: a replay publishes below one topic.prefix, and the chosen topic does not determine it";
                 problem("--prefix", None, rule, "add --prefix or --connector")
             })?;
             let filter = entry::LetterFilter { reason, since: None };
             let places: BTreeSet<Place> = places.into_iter().collect();
             let request = replay::ReplayRequest { filter, places, dry_run, again, owner, trust_unsigned };
-            // Large, and once in a process.
+            // A large future.
             Box::pin(replay::run(&letters, request, out)).await
         }
     }
@@ -185,7 +184,7 @@ impl TopicChoice {
         let counts = Admin::Real(worker.kafka.clone()).partition_counts(&[&topic]).await?;
         let missing = || {
             failure(format!(
-                "topic {topic} does not exist; name another with --topic, --prefix or --connector"
+                "topic {topic} does not exist; choose another with --topic, --prefix or --connector"
             ))
         };
         let partitions = *counts.get(&topic).ok_or_else(missing)?;
@@ -193,31 +192,29 @@ impl TopicChoice {
     }
 }
 
-/// Whose dead letters a topic has by its name alone.
+/// The prefix in a topic's default name.
 fn owner_by_name(topic: &str) -> Option<ReplayScope> {
     let prefix = topic.strip_suffix(&format!(".{}", Topic::DeadLetters.suffix()))?;
     Some(ReplayScope { prefix: TopicPrefix::new(prefix).ok()?, connector: None })
 }
 
-/// The topic of the only choice there is.
+/// The only topic; an error if there are none or several.
 fn only(topics: &BTreeSet<String>) -> Result<String, Problem> {
     let known: Vec<&str> = topics.iter().map(String::as_str).collect();
     let rule = match known.as_slice() {
         [topic] => return Ok((*topic).to_owned()),
-        [] => {
-            "is missing, and connectors.dir names no connector whose dead letters could be meant".to_owned()
-        }
+        [] => "is missing, and connectors.dir has no connector to take it from".to_owned(),
         several => format!("is missing, and connectors.dir has several: {}", several.join(", ")),
     };
     Err(problem("--topic", None, rule, "name a topic, or its --prefix or --connector"))
 }
 
-/// Milliseconds since 1970 of a moment, or of so long ago.
+/// Milliseconds since 1970 of a time, or of a duration before now.
 fn since(text: &str) -> Result<i64, &'static str> {
     if let Some(moment) = Moment::parse(text) {
         return Ok(moment.micros().div_euclid(1_000));
     }
-    let fault = "must be a time such as 2026-11-15T09:00:00Z, or so long ago, such as 90s, 15m, 2h or 7d";
+    let fault = "must be a time such as 2026-11-15T09:00:00Z, or a duration such as 90s, 15m, 2h or 7d";
     let unit = match text.as_bytes().last() {
         Some(b's') => 1,
         Some(b'm') => 60,
@@ -234,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_is_a_moment_or_so_long_ago() {
+    fn since_takes_a_time_or_a_duration() {
         let now = Moment::now().micros() / 1_000;
 
         assert_eq!(since("1970-01-01T00:00:01Z"), Ok(1_000));
@@ -246,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_tells_its_prefix_by_the_default_name_alone() {
+    fn only_a_default_topic_name_has_a_prefix() {
         let prefix = |topic: &str| owner_by_name(topic).map(|owner| owner.prefix.to_string());
 
         assert_eq!(prefix("acme.eu.dead-letters").as_deref(), Some("acme.eu"));
@@ -256,14 +253,14 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_is_chosen_only_where_there_is_no_choice() {
-        let told = |topics: &[&str]| {
+    fn only_a_single_topic_is_chosen() {
+        let choice = |topics: &[&str]| {
             let chosen = only(&topics.iter().map(|topic| (*topic).to_owned()).collect());
             chosen.unwrap_or_else(|problem| problem.to_string())
         };
 
-        assert_eq!(told(&["a.dead-letters"]), "a.dead-letters");
-        assert!(told(&[]).contains("--topic"), "{}", told(&[]));
-        assert!(told(&["a", "b"]).contains("several: a, b"), "{}", told(&["a", "b"]));
+        assert_eq!(choice(&["a.dead-letters"]), "a.dead-letters");
+        assert!(choice(&[]).contains("--topic"), "{}", choice(&[]));
+        assert!(choice(&["a", "b"]).contains("several: a, b"), "{}", choice(&["a", "b"]));
     }
 }

@@ -1,4 +1,4 @@
-//! One letter, with all that is known of it.
+//! One letter with all headers and its body.
 
 use std::{
     io::{self, Write},
@@ -21,9 +21,8 @@ use crate::{
     webhooks::letter::{Joining, Piece, Place, Unusable},
 };
 
-/// Why nothing is shown or replayed from a place without a letter.
 pub(super) fn missing(topic: &str, place: Place) -> String {
-    format!("{topic} has no letter at {place}: see `tributary dead-letters list` for those there are")
+    format!("{topic} has no letter at {place}: `tributary dead-letters list` shows the existing ones")
 }
 
 pub(super) async fn run(
@@ -36,7 +35,7 @@ pub(super) async fn run(
     let record = letters.record(place).await?.ok_or_else(|| failure(missing(&letters.topic, place)))?;
     let (signature, first, body) = match DeadLetterRecord::of(&record, &letters.signer) {
         DeadLetterRecord::Mark(ReplayMark { place: of, signature }) => {
-            writeln!(out, "{place} is the mark ({signature}) that {of} has been replayed")?;
+            writeln!(out, "{place} is the mark ({signature}) of the replay of {of}")?;
             return Ok(());
         }
         DeadLetterRecord::Whole(entry) => {
@@ -57,7 +56,7 @@ pub(super) async fn run(
     body.map(drop).map_err(outside)
 }
 
-/// The first piece of the letter that `record` is a piece of, and the whole body.
+/// The first piece and the whole body of the letter that `record` belongs to.
 async fn joined(
     letters: &DeadLetterTopic,
     piece: Piece,
@@ -82,7 +81,7 @@ async fn joined(
     Ok((first, joining.join()))
 }
 
-/// Prints a letter for people: `first` is its first piece, `body` the whole if it is complete.
+/// Prints a letter as text: `first` is its first piece, `body` the whole body if complete.
 fn as_text(
     first: &Received,
     signature: &LetterSignature,
@@ -101,12 +100,12 @@ fn as_text(
         None => Ok(()),
         Some((Ok(text), _)) => writeln!(out, "\n{}", harmless(text)),
         Some((Err(_), size)) => {
-            writeln!(out, "\n{size} bytes that are not text; --raw writes them as they are")
+            writeln!(out, "\n{size} bytes that are not text; --raw prints them unchanged")
         }
     }
 }
 
-/// The same for programs.
+/// Prints a letter as JSON.
 fn as_json(
     first: &Received,
     signature: &LetterSignature,
@@ -126,7 +125,7 @@ fn as_json(
     writeln!(out, "{shown:#}")
 }
 
-/// A header's bytes; further lines stand under the first.
+/// A header's value, with further lines indented.
 fn indented(bytes: &[u8]) -> String {
     harmless(&String::from_utf8_lossy(bytes)).replace('\n', "\n    ")
 }

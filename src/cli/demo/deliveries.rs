@@ -1,4 +1,4 @@
-//! Compares the answers that the provider got with what the topics hold.
+//! Compares the deliveries in the provider's journal with the topics.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet, hash_map},
@@ -8,35 +8,35 @@ use std::{
 use kafka::Received;
 use simulator::deliveries::{End, Entry, Purpose};
 
-/// How long the provider waits for an answer, milliseconds.
+/// How long the provider waits for an answer.
 const PROVIDER_TIMEOUT_MS: u32 = 5_000;
 
-/// How deliveries fare, for one line.
+/// Counts for one status line.
 #[derive(Debug, Default)]
 pub(super) struct DeliveryFigures {
     /// Answered 200.
     pub(super) accepted: usize,
-    /// Answered otherwise, or not at all, in some attempt.
+    /// Attempts with another answer or none.
     pub(super) failed: usize,
-    /// Longest answer, milliseconds.
+    /// Longest time to an answer, in milliseconds.
     pub(super) slowest: u32,
-    /// Events published.
+    /// Published events.
     pub(super) published: u64,
     /// Deliveries in the spool.
     pub(super) spooled: u64,
-    /// Records published that were fetched for events.
+    /// Published records that were fetched for events.
     pub(super) records: u64,
 }
 
 impl DeliveryFigures {
-    /// Whether every attempt was answered 200, and while the provider was still waiting.
+    /// Whether every attempt was answered 200 before the provider's timeout.
     pub(super) fn all_in_time(&self) -> bool {
         self.accepted > 0 && self.failed == 0 && self.slowest < PROVIDER_TIMEOUT_MS
     }
 
     pub(super) const HEAD: &str = "answered 200   otherwise   slowest   events   in the spool   records";
 
-    /// What the provider knows of it.
+    /// Counts from the provider's journal.
     pub(super) fn of(entries: &[Entry]) -> Self {
         let attempts = || entries.iter().flat_map(|entry| &entry.attempts);
         Self {
@@ -58,23 +58,23 @@ impl fmt::Display for DeliveryFigures {
     }
 }
 
-/// How the ledger and the topics compare.
+/// The result of the comparison.
 #[derive(Debug, Default)]
 pub(super) struct DeliveryCheck {
     /// Events by topic.
     pub(super) topics: BTreeMap<String, usize>,
-    /// Deliveries that were answered 200, without those that only ask whether the address answers.
+    /// Deliveries that were answered 200, without acknowledgement requests.
     pub(super) accepted: usize,
-    /// Of these, not in any topic.
+    /// Of these, missing in the topics.
     pub(super) missing: usize,
-    /// Of these, behind a later one of the same company and topic.
+    /// Of these, after a later one of the same company and topic.
     pub(super) out_of_order: usize,
-    /// Records of an id that was there already.
+    /// Records with a repeated id.
     pub(super) repeated: usize,
 }
 
 impl DeliveryCheck {
-    /// Compares deliveries that have an id; the order is that of their acceptance, company by company.
+    /// Compares deliveries with an id. The expected order is the order of acceptance per company.
     pub(super) fn of(entries: &[Entry], records: &[Received]) -> Self {
         let mut delivery_check = Self::default();
         let mut places: HashMap<String, usize> = HashMap::new();
@@ -104,7 +104,7 @@ impl DeliveryCheck {
             };
             let topic = records[*place].topic.to_string();
             let company = entry.about.company.as_deref().unwrap_or_default();
-            // One attempt each keeps the order in which they were ordered; a repeated one comes when it comes.
+            // Only deliveries with one attempt keep their order; a repeated one may come later.
             if entry.attempts.len() == 1
                 && let Some(before) = last.insert((company, topic), *place)
             {
@@ -114,7 +114,7 @@ impl DeliveryCheck {
         delivery_check
     }
 
-    /// Whether nothing that was answered 200 is lost.
+    /// Whether no delivery that was answered 200 is lost.
     pub(super) fn is_complete(&self) -> bool {
         self.accepted > 0 && self.missing == 0
     }
@@ -165,7 +165,7 @@ mod tests {
         }
     }
 
-    /// Accepted, missing, out of order, repeated, and whether nothing is lost.
+    /// Accepted, missing, out of order, repeated, complete.
     fn delivery_check(entries: &[(u128, End)], records: &[u128]) -> (usize, usize, usize, usize, bool) {
         let entries: Vec<_> = entries.iter().map(|(id, end)| entry(*id, *end)).collect();
         let records: Vec<_> = records.iter().enumerate().map(|(at, id)| record(*id, at as i64)).collect();
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_accepted_must_be_there_in_order() {
+    fn accepted_deliveries_must_be_published_in_order() {
         let accepted = [(1, End::Accepted), (2, End::Accepted)];
 
         assert_eq!(delivery_check(&accepted, &[1, 2]), (2, 0, 0, 0, true));

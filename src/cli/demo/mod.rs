@@ -1,27 +1,27 @@
-//! `tributary demo`: a worker and everything around it in one process, over real sockets, with nothing installed.
+//! `tributary demo`: a worker and everything it needs in one process, over real sockets.
 //!
 //! ```text
 //! simulated provider ──signed deliveries──▶ worker ──▶ embedded Kafka, embedded registry
-//!   └ journal: what was answered 200 ─────────── compared with ───────┘ topics, read back at the end
+//!   └ journal: deliveries answered 200 ───────── compared with ───────┘ topics, read back at the end
 //! ```
 //!
-//! In this order, each printed as it happens ([`play`]):
+//! The steps, in order; each is printed as it happens ([`scenario`]):
 //!
-//! - Kafka, registry and provider come up at once. The provider serves HTTPS with a certificate made for it, which connectors
+//! - Kafka, registry and provider start concurrently. The provider serves HTTPS with a generated certificate, which connectors
 //!   trust by `provider.ssl.ca.location`.
-//! - Somebody logs in at the provider for accounting and for payroll, as `tributary auth login` does, while the worker starts; it keeps
-//!   the logins alive. The grants are in the embedded Kafka, whose transactions isolate nothing: with one worker that makes no difference.
-//! - The worker subscribes as its connector declares, and from then on the provider changes things. Behind every event the full
-//!   record is fetched and published, compacted by its key; beside that, lists are read in full and proved complete, that of payroll
-//!   companies among them. Hooks of the invoicing API are registered as well, and their signed notifications published.
-//! - Kafka is cut off. Deliveries are still answered 200, from the spool, and are published when it is back.
-//! - The provider disables a subscription: it is enabled again, a gap records the time between, and what the gap may have cost is
-//!   read again. A hook that is deleted at the provider is registered again.
+//! - The demo logs in at the provider for accounting and payroll, as `tributary auth login` does, while the worker starts; the worker
+//!   refreshes the logins. The grants are in the embedded Kafka, whose transactions do not isolate; with one worker that is no problem.
+//! - The worker creates the declared subscriptions, and the provider starts to change data. For every event the worker fetches and
+//!   publishes the full record; meanwhile it reads lists in full, including payroll companies, and proves them complete. It also
+//!   registers invoicing hooks and publishes their signed notifications.
+//! - Kafka is cut off. Deliveries are still answered 200, from the spool, and are published once Kafka is back.
+//! - The provider disables a subscription: the worker enables it again, opens a gap for the time between and reads the affected list
+//!   again. The provider deletes a hook: the worker registers it again.
 //! - The list of payroll companies, which no webhook reports, is read once more.
-//! - The answers that the provider got are compared with the topics, and every list with what is published.
+//! - The answers in the provider's journal are compared with the topics, and every list with the published records.
 //!
-//! The end is a table of promises ([`summary`]); one that does not hold is exit code 1. With `--keep` everything then stays up,
-//! and the provider continues, until a signal ends it in order. A signal before the count is exit code 1: nothing was proved.
+//! The result is a table of promises ([`summary`]); the exit code is 1 if one does not hold. With `--keep` everything stays up
+//! and the provider continues until a signal. A signal before the verification is exit code 1.
 
 mod deliveries;
 mod invoicing;
@@ -54,24 +54,24 @@ use crate::telemetry::{self, Filters, Metrics};
 
 #[derive(Args)]
 pub(super) struct Options {
-    /// How long the provider changes things; Kafka is away for the third of it in the middle
+    /// How long the provider changes data; Kafka is down for the middle third
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(9..=3600))]
     seconds: u32,
-    /// Changes at the provider in a second, each a delivery
+    /// Changes at the provider per second, each a delivery
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=2000))]
     rate: u32,
-    /// How long an access token lives, in seconds; the provider's lives an hour
+    /// Lifetime of an access token, in seconds; the real provider's is an hour
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(5..=3600))]
     token_life: u32,
-    /// Stay up after the count until Ctrl-C, and print where REST API, metrics, provider, Kafka and registry are
+    /// Stay up after the verification until Ctrl-C, and print the addresses of REST API, metrics, provider, Kafka and registry
     #[arg(long)]
     keep: bool,
 }
 
-/// What stdout is.
+/// Capabilities of stdout.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Terminal {
-    /// Whether lines may stay in place.
+    /// Whether lines can be redrawn in place.
     is_live: bool,
     colors: Colors,
 }
@@ -108,7 +108,7 @@ pub(super) async fn run(
         None => interrupted(&mut screen),
         Some(shown) => {
             if options.keep && matches!(shown, Ok(()) | Err(Failure::Reported)) {
-                screen.print(&format!("\n{}", told(&system, options.rate)))?;
+                screen.print(&format!("\n{}", kept_up(&system, options.rate)))?;
                 let mut scenario = Scenario::new(&system, &mut screen);
                 tokio::select! {
                     ended = scenario.keep_changing(options.rate) => ended?,
@@ -120,7 +120,7 @@ pub(super) async fn run(
     };
     tokio::select! {
         stopped = system.stop() => stopped?,
-        // A second signal ends the wait.
+        // A second signal skips the wait.
         () = signals.next() => {}
     }
     ended
@@ -132,7 +132,7 @@ async fn start(
     metrics: &Metrics,
     screen: &mut Screen<'_>,
 ) -> Result<DemoSystem> {
-    // Three times as many as are expected: every delivery is compared, those of invoicing included.
+    // Three times the expected number: the journal must hold every delivery, including invoicing.
     let deliveries = 3 * options.seconds as usize * options.rate as usize;
     let services = DemoServices::prepare(Duration::from_secs(options.token_life.into()), deliveries).await?;
     screen.event("Kafka, registry and provider are up")?;
@@ -144,11 +144,11 @@ async fn start(
     Ok(system)
 }
 
-/// Everything up to the table at the end.
+/// Runs the scenario and prints the table.
 async fn show(options: &Options, system: &DemoSystem, screen: &mut Screen<'_>) -> Result {
     let counted = Box::pin(Scenario::new(system, screen).run(options)).await?;
     screen.close()?;
-    screen.print(&format!("\n{}", counted.told(screen.terminal.colors)?))?;
+    screen.print(&format!("\n{}", counted.table(screen.terminal.colors)?))?;
     if counted.broken_promises() == 0 { Ok(()) } else { Err(Failure::Reported) }
 }
 
@@ -158,12 +158,12 @@ fn places(system: &DemoSystem) -> String {
     format!("REST API   {admin}\nmetrics    {admin}/metrics\nreceiver   {receiver}\n{services}")
 }
 
-fn told(system: &DemoSystem, rate: u32) -> String {
-    format!("staying up until Ctrl-C, while the provider changes {rate} things a second\n{}", places(system))
+fn kept_up(system: &DemoSystem, rate: u32) -> String {
+    format!("staying up until Ctrl-C; the provider makes {rate} changes per second\n{}", places(system))
 }
 
 fn interrupted(screen: &mut Screen<'_>) -> Result {
     screen.close()?;
-    screen.event("interrupted before the count: nothing is verified")?;
+    screen.event("interrupted before the verification: nothing is verified")?;
     Err(Failure::Reported)
 }

@@ -1,5 +1,5 @@
-//! Payroll in the demo: there is no webhook for it, so that its list is read once more when nothing changes any longer, and then every
-//! company of the provider is compared with the topic.
+//! Payroll in the demo. It has no webhooks, so its list is read once more after all changes, and then every company of the provider is
+//! compared with the topic.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -18,16 +18,16 @@ use crate::cli::Result;
 /// Companies by their code.
 type Companies = BTreeMap<u64, Value>;
 
-/// The payroll companies of the provider against those of the topic.
+/// The result of comparing payroll companies with the topic.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct PayrollCheck {
-    /// Whether the list was proved complete when it was read last.
+    /// Whether the last read proved the list complete.
     pub(super) is_certified: bool,
     /// Companies that the provider has.
     pub(super) companies: usize,
-    /// Of these, not in the topic, or there with another content.
+    /// Of these, missing or different in the topic.
     pub(super) different: usize,
-    /// Companies in the topic that the provider no longer has: nothing reports a delete, and no read by id could confirm one.
+    /// Companies in the topic that the provider no longer has: payroll reports no deletes and has no read by id to confirm one.
     pub(super) left: usize,
 }
 
@@ -41,14 +41,14 @@ impl PayrollCheck {
         }
     }
 
-    /// Whether the topic has every company as the provider has it, and the list is proved complete.
+    /// Whether the topic has every company unchanged, and the list is proved complete.
     pub(super) fn is_same(&self) -> bool {
         self.is_certified && self.companies > 0 && self.different == 0
     }
 }
 
 impl DemoSystem {
-    /// Reads the list of payroll companies again, then compares the topic with the provider.
+    /// Reads the list again, then compares the topic with the provider.
     pub(super) async fn payroll(&self, limit: Duration) -> Result<PayrollCheck> {
         self.request(&json!({ "id": "payroll", "lists": ["payroll"] })).await;
         let run = timeout(limit, self.over("payroll")).await.unwrap_or_default();
@@ -69,7 +69,7 @@ impl DemoSystem {
     }
 }
 
-/// The last of each code counts.
+/// A later company with the same code replaces the earlier one.
 fn keep(companies: &mut Companies, company: Value) {
     companies.insert(company["companyCode"].as_u64().unwrap_or_default(), company);
 }
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_company_of_the_provider_must_be_there_as_it_is() {
+    fn every_company_must_be_in_the_topic_unchanged() {
         let companies = |all: &[(u64, &str)]| {
             let mut found = Companies::new();
             for (code, name) in all {

@@ -1,11 +1,11 @@
-//! The records behind the events: whether each is as new as its last event.
+//! Compares record topics with event topics: each record must be as new as its last event.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use kafka::Received;
 use model::{SequenceVersion, Topic, Version};
 
-/// Compares the events of records with the records that are published.
+/// The result of the comparison.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct RecordCheck {
     /// Records that have events.
@@ -16,22 +16,22 @@ pub(super) struct RecordCheck {
     pub(super) behind: usize,
     /// The same for deleted companies, whose records can no longer be read.
     pub(super) unreadable: usize,
-    /// Of all, those that are deleted.
+    /// Of all, deleted records.
     pub(super) deleted: usize,
-    /// Values that came after a newer one of the same record.
+    /// Values published after a newer version of the same record.
     pub(super) back: usize,
 }
 
-/// Dead letters; the provider's deliveries are none by themselves.
+/// Counts of dead letters.
 #[derive(Debug, Default)]
 pub(super) struct DeadLetterCounts {
     pub(super) given_up: usize,
-    /// Not included above: dead letters of deleted companies, whose records can no longer be read.
+    /// Not in `given_up`: dead letters of deleted companies, whose records can no longer be read.
     pub(super) of_deleted: usize,
 }
 
 impl RecordCheck {
-    /// By what is in the event topics and what is in the record topics. Records of companies that are deleted are `gone`.
+    /// Compares versions; `gone` are the keys of records of deleted companies.
     pub(super) fn of(
         events: &[(Topic, String, SequenceVersion)],
         published: &[(Topic, Received)],
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_behind_until_its_last_event_is_reached_and_a_value_that_goes_back_is_seen() {
+    fn a_record_is_behind_until_its_last_event() {
         let events = [event("c/a", "9"), event("c/a", "10"), event("c/b", "3"), event("c/d", "1")];
         let a = record("c/a", "9", Some(b"x"));
         let both = [a.clone(), record("c/b", "3", None)];
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_records_of_a_company_that_is_deleted() {
+    fn records_of_deleted_companies_are_not_behind() {
         let events = [event("c/a", "9"), event("d/b", "3"), event("d/c", "3")];
         let published = [record("c/a", "9", Some(b"x")), record("d/c", "3", Some(b"x"))];
         let gone = BTreeSet::from(["d/b".to_owned(), "d/c".to_owned()]);

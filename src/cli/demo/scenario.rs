@@ -1,4 +1,4 @@
-//! What happens in the demo, in order, and how it is watched meanwhile.
+//! The steps of the demo, and the display during them.
 
 use std::time::{Duration, Instant};
 
@@ -15,24 +15,24 @@ use super::{
 };
 use crate::cli::Result;
 
-/// How often is looked at how everything stands.
+/// Interval of display updates.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// The same once nothing is measured any more.
+/// The same after the measurements.
 const IDLE_POLL: Duration = Duration::from_secs(1);
-/// How often a line is printed where nothing stays in place.
+/// Interval of status lines without a live terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(1);
-/// How long the last deliveries, the spool and everything that is waited for may take.
+/// Time limit of each wait.
 const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A stage and who watches it.
+/// Runs the steps on a system and shows them on a screen.
 pub(super) struct Scenario<'a, 'b> {
     system: &'a DemoSystem,
     screen: &'a mut Screen<'b>,
-    /// The newest one that reads lists, where it is shown; else null.
+    /// The newest run that reads lists, if it is shown; else null.
     run: Value,
     doing: &'static str,
     is_reachable: bool,
-    /// Whether lines are printed, and when the last one was.
+    /// Time of the last status line; `None` while none are printed.
     line: Option<Instant>,
     most_spooled: u64,
 }
@@ -43,13 +43,13 @@ impl<'a, 'b> Scenario<'a, 'b> {
         Self { system, screen, run, doing: "starting", is_reachable: true, line: None, most_spooled: 0 }
     }
 
-    /// From connectors that are not there yet to the last count.
+    /// All steps, from creating the connectors to the verification.
     pub(super) async fn run(&mut self, options: &Options) -> Result<DemoResult> {
         let system = self.system;
         self.begin(options.rate).await?;
         let listed = self.through_an_outage(Duration::from_secs(options.seconds.into()) / 3).await?;
         system.change(0.0);
-        self.doing = "waiting until nothing is on its way any more";
+        self.doing = "waiting for deliveries in flight";
         let settled = self.in_time(system.settled()).await?.unwrap_or_default();
         let figures = system.figures();
         self.write_line()?;
@@ -65,7 +65,7 @@ impl<'a, 'b> Scenario<'a, 'b> {
             "records read back: {} behind {} events, {} of them deleted",
             enriched.records, enriched.events, enriched.deleted
         ))?;
-        // The task may be on its way back to its worker after the outage.
+        // The task may still be restarting after the outage.
         let runs = self.in_time(system.is_running()).await?.is_some();
         let standing = (runs, system.state().await);
         let (enabled_after, gap) = self.through_a_gap().await?;
@@ -80,7 +80,7 @@ impl<'a, 'b> Scenario<'a, 'b> {
         let compared = self.during(system.compared(STEP_TIMEOUT)).await?;
         self.screen
             .event(&format!("verified, source against topics: {} rows compared", compared.number("/rows")))?;
-        // Last: whatever came before may have given something up.
+        // Last, because any earlier step may have written dead letters.
         let letters = self.during(system.letters()).await??;
         let (most_spooled, refreshes) = (self.most_spooled, system.refreshes());
         Ok(DemoResult {
@@ -101,7 +101,7 @@ impl<'a, 'b> Scenario<'a, 'b> {
         })
     }
 
-    /// Keeps the provider changing things until the caller drops this.
+    /// Keeps the provider changing data until the caller drops the future.
     pub(super) async fn keep_changing(&mut self, rate: u32) -> Result {
         self.system.change(f64::from(rate));
         self.doing = "staying up until Ctrl-C";
@@ -114,7 +114,7 @@ impl<'a, 'b> Scenario<'a, 'b> {
         }
     }
 
-    /// Up to the first event.
+    /// Creates connectors and subscriptions, and waits for the first event.
     async fn begin(&mut self, rate: u32) -> Result {
         let system = self.system;
         self.doing = "waiting for the connectors";
@@ -123,7 +123,7 @@ impl<'a, 'b> Scenario<'a, 'b> {
         self.doing = "waiting for the subscriptions";
         let subscribed = self.during(timeout(TIMEOUT, system.subscribed())).await??;
         self.screen.event(&format!(
-            "{subscribed} subscriptions made by the worker, each acknowledged; the provider changes {rate} things a second"
+            "{subscribed} subscriptions made by the worker, each acknowledged; the provider makes {rate} changes per second"
         ))?;
         let before = system.figures().published;
         system.change(f64::from(rate));
@@ -131,7 +131,7 @@ impl<'a, 'b> Scenario<'a, 'b> {
         self.screen.event(&format!("first event after {:.1} s", self.screen.seconds()))
     }
 
-    /// Three times as long as this, Kafka being away in the middle; the lists are read before that.
+    /// Three phases of this length: lists are read, Kafka is down, Kafka is back.
     async fn through_an_outage(&mut self, third: Duration) -> Result<ListRun> {
         let system = self.system;
         if !self.screen.terminal.is_live {
@@ -139,7 +139,7 @@ impl<'a, 'b> Scenario<'a, 'b> {
         }
         self.line = Some(Instant::now());
         let end = tokio::time::Instant::now() + third;
-        self.doing = "events as they happen, and every list in full";
+        self.doing = "receiving events, and reading every list in full";
         let listed = ListRun(self.in_time(system.over("initial")).await?.unwrap_or_default());
         self.screen.event(&format!(
             "snapshot: {} of {} lists certified complete, {} rows on {} pages, {} records published",
@@ -153,49 +153,49 @@ impl<'a, 'b> Scenario<'a, 'b> {
 
         system.set_reachable(false)?;
         self.is_reachable = false;
-        self.doing = "Kafka is away: deliveries are answered from the spool";
+        self.doing = "Kafka is down: deliveries go to the spool";
         self.screen.event("Kafka is cut off: deliveries are answered once they are in the spool")?;
         let end = tokio::time::Instant::now() + third;
-        // A delivery waits for Kafka for a while before it goes there.
+        // A delivery waits for Kafka before it goes to the spool.
         self.in_time(system.spool_is_empty(false)).await?;
         self.during(sleep_until(end)).await?;
 
         system.set_reachable(true)?;
         self.is_reachable = true;
-        self.doing = "Kafka is back: the spool is published";
+        self.doing = "Kafka is back: the spool drains";
         self.screen
             .event(&format!("Kafka is back, with {} deliveries in the spool", system.figures().spooled))?;
         let (back, end) = (Instant::now(), tokio::time::Instant::now() + third);
         if self.in_time(system.spool_is_empty(true)).await?.is_some() {
             let seconds = back.elapsed().as_secs_f64();
-            self.screen.event(&format!("the spool is empty {seconds:.1} s later"))?;
+            self.screen.event(&format!("spool drained in {seconds:.1} s"))?;
         }
-        self.doing = "events as they happen";
+        self.doing = "receiving events";
         self.during(sleep_until(end)).await?;
         Ok(listed)
     }
 
-    /// The provider disables a subscription. Seconds until it was enabled again, and what became of the gap.
+    /// The provider disables a subscription. Returns the seconds until it was enabled again, and the state of the gap.
     async fn through_a_gap(&mut self) -> Result<(Option<f64>, Option<String>)> {
         let system = self.system;
         self.doing = "the provider has disabled a subscription";
-        // Two waits: for the repair that is asked for, and for the subscription.
+        // Two waits: for the requested repair and for the subscription.
         let disabled = self.during(timeout(2 * STEP_TIMEOUT, system.disable_one())).await?;
         let Some((target, after)) = disabled.ok().flatten() else {
             self.screen.event("a subscription that the provider disabled was not enabled again")?;
             return Ok((None, None));
         };
         self.screen.event(&format!(
-            "the provider disabled {target}: {after:.1} s later it was enabled again, with a gap for the time between and a repair asked for"
+            "the provider disabled {target}: enabled again {after:.1} s later, with a gap for the time between and a repair requested"
         ))?;
-        self.doing = "what the gap may have cost is read again";
+        self.doing = "repairing the gap";
         let gap = self.in_time(system.repaired()).await?;
-        let state = gap.as_deref().unwrap_or("open: nothing has mended it in time");
-        self.screen.event(&format!("what the gap may have cost was read again: it is {state}"))?;
+        let state = gap.as_deref().unwrap_or("still open: not repaired in time");
+        self.screen.event(&format!("the gap is {state}"))?;
         Ok((Some(after), gap))
     }
 
-    /// A hook is deleted at the provider. Seconds until it was registered again.
+    /// The provider deletes a hook. Returns the seconds until it was registered again.
     async fn through_a_lost_hook(&mut self) -> Result<Option<f64>> {
         self.doing = "an invoicing hook was deleted at the provider";
         let after = self.in_time(self.system.lose_a_hook()).await?.flatten();
@@ -208,14 +208,14 @@ impl<'a, 'b> Scenario<'a, 'b> {
         Ok(after)
     }
 
-    /// As [`Self::during`], for at most [`STEP_TIMEOUT`]; `None` if it is not done by then.
+    /// [`Self::during`] with [`STEP_TIMEOUT`]; `None` after the timeout.
     async fn in_time<T>(&mut self, work: impl Future<Output = T>) -> Result<Option<T>> {
         Ok(self.during(timeout(STEP_TIMEOUT, work)).await?.ok())
     }
 
-    /// Does something, and shows meanwhile how everything stands.
+    /// Runs `work` and updates the display meanwhile.
     async fn during<T>(&mut self, work: impl Future<Output = T>) -> Result<T> {
-        // Large, and one at a time.
+        // A large future.
         let mut work = Box::pin(work);
         let mut looks = interval(POLL_INTERVAL);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,4 +1,4 @@
-//! What is shown of the demo: what has happened stays, a line each; below it, on a terminal, how everything stands.
+//! The demo's output: one permanent line per event and, on a terminal, a status block below that is redrawn in place.
 
 use std::{io::Write, time::Instant};
 
@@ -10,39 +10,38 @@ use crate::cli::{
     terminal::{Colors, LiveLines},
 };
 
-/// Lists that are being read and get a bar.
+/// Lists shown with a bar.
 const MAX_BARS: usize = 3;
 
-/// Where it is shown, and how.
 pub(super) struct Screen<'a> {
     out: &'a mut dyn Write,
     pub(super) terminal: Terminal,
-    begun: Instant,
+    start: Instant,
     block: LiveLines,
-    /// The block as it stands.
+    /// The current block.
     shown: Vec<String>,
 }
 
-/// How everything stands.
+/// The content of the status block.
 pub(super) struct StatusBoard {
-    /// What is being done or waited for.
+    /// The current step.
     pub(super) doing: &'static str,
     pub(super) is_reachable: bool,
     pub(super) figures: DeliveryFigures,
     /// The newest run that reads lists.
     pub(super) run: Value,
-    /// How often the access token was renewed.
+    /// Number of token refreshes.
     pub(super) refreshes: u64,
 }
 
 impl<'a> Screen<'a> {
-    /// Seconds are counted from now.
+    /// Starts counting seconds.
     pub(super) fn new(out: &'a mut dyn Write, terminal: Terminal) -> Self {
-        Self { out, terminal, begun: Instant::now(), block: LiveLines::default(), shown: Vec::new() }
+        Self { out, terminal, start: Instant::now(), block: LiveLines::default(), shown: Vec::new() }
     }
 
     pub(super) fn seconds(&self) -> f64 {
-        self.begun.elapsed().as_secs_f64()
+        self.start.elapsed().as_secs_f64()
     }
 
     pub(super) fn event(&mut self, text: &str) -> Result {
@@ -50,14 +49,14 @@ impl<'a> Screen<'a> {
         self.print(&format!("{at}  {text}"))
     }
 
-    /// Lines that stay.
+    /// Prints permanent lines.
     pub(super) fn print(&mut self, text: &str) -> Result {
         self.block.clear(self.out)?;
         writeln!(self.out, "{text}")?;
         self.redraw()
     }
 
-    /// How it stands now; nothing where nothing stays in place.
+    /// Redraws the block; does nothing without a live terminal.
     pub(super) fn show(&mut self, board: &StatusBoard) -> Result {
         if !self.terminal.is_live {
             return Ok(());
@@ -103,8 +102,8 @@ impl StatusBoard {
         if !self.run.is_null() {
             let progress = snapshot::progress(&self.run);
             let begins = ["  lists       ", "            "];
-            let told = progress.iter().take(1 + MAX_BARS).enumerate();
-            lines.extend(told.map(|(place, line)| format!("{}{line}", begins[place.min(1)])));
+            let shown = progress.iter().take(1 + MAX_BARS).enumerate();
+            lines.extend(shown.map(|(place, line)| format!("{}{line}", begins[place.min(1)])));
         }
         lines
     }
@@ -130,27 +129,27 @@ mod tests {
     fn shown(is_live: bool) -> String {
         let mut out = Vec::new();
         let mut screen = Screen::new(&mut out, Terminal { is_live, colors: Colors { is_on: false } });
-        let done = screen.show(&board()).and_then(|()| screen.event("begun")).and_then(|()| screen.close());
+        let done = screen.show(&board()).and_then(|()| screen.event("started")).and_then(|()| screen.close());
         assert!(done.is_ok());
         String::from_utf8(out).unwrap()
     }
 
     #[test]
-    fn on_a_terminal_how_it_stands_stays_below_what_was_told() {
+    fn on_a_terminal_the_block_stays_below_the_events() {
         let said = shown(true);
 
         assert!(said.contains("  deliveries  7 answered 200, 0 otherwise, slowest 0 ms\n"), "{said:?}");
         assert!(said.contains("  lists       initial: running  [############------------]  50%"), "{said:?}");
-        let (before, after) = said.split_once(" s  begun\n").unwrap();
-        assert!(before.contains("\u{1b}[8A\u{1b}[J"), "the block was not taken away: {said:?}");
+        let (before, after) = said.split_once(" s  started\n").unwrap();
+        assert!(before.contains("\u{1b}[8A\u{1b}[J"), "the block was not removed: {said:?}");
         assert!(after.contains("cut off") && after.ends_with("\u{1b}[8A\u{1b}[J"), "{said:?}");
     }
 
     #[test]
-    fn elsewhere_there_are_lines_and_nothing_else() {
+    fn without_a_terminal_there_are_only_lines() {
         let said = shown(false);
 
-        assert!(!said.contains('\u{1b}') && said.ends_with(" s  begun\n"), "{said:?}");
+        assert!(!said.contains('\u{1b}') && said.ends_with(" s  started\n"), "{said:?}");
         assert_eq!(said.lines().count(), 1);
     }
 }

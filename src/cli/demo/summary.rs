@@ -1,4 +1,4 @@
-//! What was promised, what was counted, and whether the one holds by the other.
+//! The table of promises: what was counted for each, and whether it holds.
 
 use serde_json::json;
 
@@ -11,30 +11,30 @@ use super::{
 };
 use crate::cli::{Result, table::columns, terminal::Colors};
 
-/// All that was counted.
+/// All counts of a demo.
 pub(super) struct DemoResult {
     pub(super) figures: DeliveryFigures,
     pub(super) delivery_check: DeliveryCheck,
     pub(super) notified: NotificationCheck,
     pub(super) payroll: PayrollCheck,
     pub(super) letters: DeadLetterCounts,
-    /// Most deliveries that were in the spool at a time.
+    /// Largest number of deliveries in the spool.
     pub(super) most_spooled: u64,
     pub(super) enriched: RecordCheck,
     pub(super) listed: ListRun,
     pub(super) compared: ListRun,
-    /// How the task stands, and whether all tasks run.
+    /// Whether all tasks run, and the state of the receiving task.
     pub(super) standing: (bool, String),
     pub(super) refreshes: u64,
     /// Seconds until a subscription that was disabled was enabled again.
     pub(super) enabled_after: Option<f64>,
-    /// What became of its gap.
+    /// State of its gap, if it was repaired.
     pub(super) gap: Option<String>,
-    /// Seconds until an invoicing hook that was deleted at the provider was registered again.
+    /// Seconds until an invoicing hook deleted at the provider was registered again.
     pub(super) registered_after: Option<f64>,
 }
 
-/// A promise, whether it holds, and what was counted of it.
+/// A promise, whether it holds, and its counts.
 type PromiseRow = (&'static str, bool, String);
 
 impl DemoResult {
@@ -57,7 +57,7 @@ impl DemoResult {
         row("nothing acknowledged is lost", delivery_check.is_complete(), counted);
         row("order per company", *out_of_order == 0, format!("{out_of_order} out of order"));
         let counted = format!("{} dead letters{}", letters.given_up, of_deleted(letters.of_deleted));
-        row("nothing is given up", letters.given_up == 0, counted);
+        row("no dead letters", letters.given_up == 0, counted);
         let counted = format!("{most_spooled} in the spool at most, {spooled} left");
         row("without Kafka deliveries wait on disk", *most_spooled > 0 && *spooled == 0, counted);
         let RecordCheck { records, events, behind, unreadable, back, .. } = enriched;
@@ -74,7 +74,7 @@ impl DemoResult {
         let after = self.enabled_after;
         row("a disabled subscription is enabled again", after.is_some(), in_time(after));
         let gap = self.gap.clone().unwrap_or_else(|| "still open".to_owned());
-        row("its gap is mended", self.gap.is_some(), gap);
+        row("its gap is repaired", self.gap.is_some(), gap);
         let NotificationCheck { accepted, missing, repeated, invented, .. } = notified;
         let found = accepted.saturating_sub(*missing);
         let counted = format!(
@@ -95,13 +95,13 @@ impl DemoResult {
         rows
     }
 
-    /// How many promises do not hold.
+    /// Number of promises that do not hold.
     pub(super) fn broken_promises(&self) -> usize {
         self.rows().iter().filter(|(_, holds, _)| !holds).count()
     }
 
-    /// The table, and what it comes to.
-    pub(super) fn told(&self, colors: Colors) -> Result<String> {
+    /// The table and the overall result.
+    pub(super) fn table(&self, colors: Colors) -> Result<String> {
         let holds = |holds| if holds { colors.good("yes") } else { colors.bad("NO") };
         let rows = self.rows().into_iter();
         let rows: Vec<_> =
@@ -120,7 +120,7 @@ impl DemoResult {
     }
 }
 
-/// A further count, where there is anything to count.
+/// A further count, unless it is 0.
 fn if_any(count: usize, of_what: &str) -> String {
     if count == 0 { String::new() } else { format!(", {count} {of_what}") }
 }
@@ -149,37 +149,37 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_is_told_line_by_line_and_in_sum() {
-        let told = counted().told(Colors { is_on: false }).ok().unwrap();
+    fn every_promise_has_a_line_and_there_is_a_result() {
+        let table = counted().table(Colors { is_on: false }).ok().unwrap();
 
-        let line = told.lines().find(|line| line.starts_with("nothing acknowledged is lost  ")).unwrap();
+        let line = table.lines().find(|line| line.starts_with("nothing acknowledged is lost  ")).unwrap();
         assert!(
             line.contains("  8 acknowledged, 8 in topics, 0 lost, 0 twice  ") && line.ends_with("  yes"),
-            "{told}"
+            "{table}"
         );
         assert!(
-            told.ends_with("verified: the topics hold what the source holds, and all 15 promises hold"),
-            "{told}"
+            table.ends_with("verified: the topics hold what the source holds, and all 15 promises hold"),
+            "{table}"
         );
     }
 
     #[test]
-    fn what_nobody_can_read_any_more_is_told_and_breaks_no_promise() {
+    fn records_of_deleted_companies_break_no_promise() {
         let mut counted = counted();
         (counted.letters.of_deleted, counted.enriched.unreadable) = (2, 1);
 
-        let told = counted.told(Colors { is_on: false }).ok().unwrap();
+        let table = counted.table(Colors { is_on: false }).ok().unwrap();
 
-        assert_eq!(counted.broken_promises(), 0, "{told}");
+        assert_eq!(counted.broken_promises(), 0, "{table}");
         for words in
             ["0 dead letters, 2 of deleted companies", "0 not there or too old, 1 of deleted companies"]
         {
-            assert!(told.contains(words), "{told}");
+            assert!(table.contains(words), "{table}");
         }
     }
 
     #[test]
-    fn each_promise_is_broken_by_what_it_counts() {
+    fn each_count_can_break_its_promise() {
         type Breach = fn(&mut DemoResult);
         let breaches: [(&str, Breach); 21] = [
             ("an answer too late", |counted| counted.figures.slowest = 5_000),
@@ -210,8 +210,8 @@ mod tests {
             let mut counted = counted();
             breach(&mut counted);
             assert_eq!(counted.broken_promises(), 1, "{what}");
-            let told = counted.told(Colors { is_on: false }).ok().unwrap();
-            assert!(told.contains("  NO\n") && told.contains("NOT verified: 1 of 15"), "{what}: {told}");
+            let table = counted.table(Colors { is_on: false }).ok().unwrap();
+            assert!(table.contains("  NO\n") && table.contains("NOT verified: 1 of 15"), "{what}: {table}");
         }
     }
 }

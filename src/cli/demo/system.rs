@@ -1,4 +1,4 @@
-//! The demo while it runs: what can be asked of it and done to it.
+//! The running demo: queries and actions.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -41,10 +41,10 @@ pub(super) const PREFIX: &str = "demo";
 pub(super) const CONNECTOR: &str = "webhooks";
 pub(super) const RECORDS: &str = "records";
 pub(super) const PARTITIONS: i32 = 3;
-/// What is subscribed to.
+/// Accounting resources with subscriptions.
 pub(super) const RESOURCES: [AccountingResource; 3] =
     [AccountingResource::Customers, AccountingResource::Accounts, AccountingResource::Journals];
-/// The most that starting, stopping and reading back may take.
+/// Time limit for starting, stopping and reading back.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
 const PUBLISHED: &str = "tributary_records_published_total{origin=\"webhook\"}";
 const ENRICHED: &str = "tributary_records_published_total{origin=\"enrichment\"}";
@@ -53,9 +53,8 @@ const REFRESHED: [&str; 2] = [
     "tributary_token_refreshes_total{outcome=\"refreshed\"}",
     "tributary_token_refreshes_total{outcome=\"recovered\"}",
 ];
-/// Pause between two looks at how something stands.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// The same where the time itself is measured.
+/// Poll interval where the elapsed time is reported.
 pub(super) const FAST_POLL: Duration = Duration::from_millis(5);
 
 pub(super) struct DemoSystem {
@@ -63,13 +62,13 @@ pub(super) struct DemoSystem {
     pub(super) rest: client::RestClient,
     pub(super) worker: RunningWorker,
     metrics: Metrics,
-    /// Changes a second at the provider.
+    /// Changes per second at the provider.
     rate: watch::Sender<f64>,
     _invoicing: AbortOnDropHandle<()>,
 }
 
 impl DemoSystem {
-    /// A worker on its ground, without a connector, and the logins that its connectors need.
+    /// Starts a worker without connectors, and does the logins that they need.
     pub(super) async fn start(
         services: DemoServices,
         logs: Filters,
@@ -86,22 +85,22 @@ impl DemoSystem {
         Ok((system, logins))
     }
 
-    /// Has the worker run both connectors.
+    /// Creates both connectors.
     pub(super) async fn connect(&self) -> Result {
         tokio::try_join!(self.create(CONNECTOR), self.create(RECORDS)).map(drop)
     }
 
-    /// Waits until something is in the spool, or nothing is.
+    /// Waits until the spool is empty, or not empty.
     pub(super) async fn spool_is_empty(&self, is_empty: bool) {
         poll_until(POLL_INTERVAL, async || ((self.figures().spooled == 0) == is_empty).then_some(())).await
     }
 
-    /// Waits until more events are published than these.
+    /// Waits until more than this number of events is published.
     pub(super) async fn published_more(&self, than: u64) {
         poll_until(FAST_POLL, async || (self.figures().published > than).then_some(())).await
     }
 
-    /// Waits until the connector's path is served and all tasks run, which takes a login.
+    /// Waits until both connectors and their tasks are running.
     pub(super) async fn is_running(&self) {
         for connector in [CONNECTOR, RECORDS] {
             let run = async || {
@@ -119,32 +118,31 @@ impl DemoSystem {
         status["tasks"][0]["state"].as_str().unwrap_or("UNKNOWN").to_owned()
     }
 
-    /// How often the access token was renewed.
+    /// Number of token refreshes.
     pub(super) fn refreshes(&self) -> u64 {
         self.values(&REFRESHED).iter().sum()
     }
 
-    /// Waits until every subscription is active that the connector declares: those of accounting, and hooks of invoicing. Returns
-    /// how many there are.
+    /// Waits until all declared subscriptions and hooks are active, and returns their number.
     pub(super) async fn subscribed(&self) -> usize {
         let declared = RESOURCES.len() + invoicing::hooks().count();
         let active = async || {
-            let told = self.ask(CONNECTOR, &["subscriptions"]).await;
-            let all = each(&told["subscriptions"]);
+            let found = self.ask(CONNECTOR, &["subscriptions"]).await;
+            let all = each(&found["subscriptions"]);
             (all.len() == declared && all.iter().all(|one| one["phase"] == "active")).then_some(declared)
         };
         poll_until(POLL_INTERVAL, active).await
     }
 
-    /// The provider disables a subscription, as it does after deliveries that failed for too long. What was disabled, and after
-    /// how many seconds it was enabled again, with a gap whose repair is asked for; `None` where there is none to disable.
+    /// Disables a subscription, as the provider does after failed deliveries. Returns the target and the seconds until it was enabled
+    /// again, with a gap whose repair is requested; `None` if there is none to disable.
     pub(super) async fn disable_one(&self) -> Option<(String, f64)> {
         let provider = self.services.simulator.provider();
-        // Of customers there is a list, so that a reading of it closes the gap.
+        // Customers have a list, so reading it closes the gap.
         let is_meant =
             |one: &WebhookTruth| one.state == WebhookState::Active && one.resource == Resource::Customers;
         let webhook = provider.accounting.webhooks().into_iter().find(is_meant)?;
-        let begun = Instant::now();
+        let start = Instant::now();
         provider.accounting.disable(webhook.id);
         let target = poll_until(POLL_INTERVAL, async || {
             let gaps = self.ask(CONNECTOR, &["gaps"]).await;
@@ -153,19 +151,19 @@ impl DemoSystem {
         })
         .await;
         self.subscribed().await;
-        Some((target, begun.elapsed().as_secs_f64()))
+        Some((target, start.elapsed().as_secs_f64()))
     }
 
-    /// What the worker reports of a connector; null if it does not answer.
+    /// The worker's answer about a connector; null if it does not answer.
     pub(super) async fn ask(&self, connector: &str, what: &[&str]) -> Value {
         let path = [&["connectors", connector], what].concat();
         self.rest.get(&path, &[]).await.unwrap_or_default()
     }
 
-    /// Requests a run from the connector that fetches.
+    /// Requests a run of the `RecordSource`.
     pub(super) async fn request(&self, run: &Value) {
         let path = ["connectors", RECORDS, "snapshots"];
-        // What came of it is looked at elsewhere.
+        // The caller polls the run.
         self.rest.send(Method::POST, &path, &[], Some(run)).await.ok();
     }
 
@@ -183,7 +181,7 @@ impl DemoSystem {
         DeliveryFigures { published, spooled, records, ..DeliveryFigures::of(&self.entries()) }
     }
 
-    /// What these metrics say; 0 for those that say nothing yet.
+    /// Values of metrics; 0 for those without a value.
     fn values<const COUNT: usize>(&self, names: &[&str; COUNT]) -> [u64; COUNT] {
         let rendered = self.metrics.render();
         names.map(|name| {
@@ -192,10 +190,10 @@ impl DemoSystem {
         })
     }
 
-    /// Waits until nothing is on its way any more, neither to the worker nor in it. What was delivered until then.
+    /// Waits until no delivery is in flight and the spool is empty. Returns the journal until then.
     pub(super) async fn settled(&self) -> Vec<Entry> {
         self.services.simulator.provider().deliveries.idle().await;
-        // A change from before may still be delivered afterwards; it is not counted.
+        // Later deliveries are not counted.
         let entries = self.entries();
         self.spool_is_empty(true).await;
         entries
@@ -206,7 +204,7 @@ impl DemoSystem {
         entries.into_iter().map(|(_, entry)| entry).collect()
     }
 
-    /// Compares the answers that the provider got with what the topics hold.
+    /// Compares the answered deliveries with the topics.
     pub(super) async fn delivery_check(&self, entries: &[Entry]) -> Result<DeliveryCheck> {
         let mut records = Vec::new();
         for topic in RESOURCES.map(Topic::AccountingEvents) {
@@ -230,7 +228,7 @@ impl DemoSystem {
         Ok(avro::Decoder::new(avro::Registry::new(&registry)?))
     }
 
-    /// What was given up until now.
+    /// Counts dead letters.
     pub(super) async fn letters(&self) -> Result<DeadLetterCounts> {
         let letters = self.read(Topic::DeadLetters).await?;
         let gone = self.gone();
@@ -242,7 +240,7 @@ impl DemoSystem {
         Ok(DeadLetterCounts { given_up: letters.len() - of_deleted, of_deleted })
     }
 
-    /// Companies that the provider has deleted. Their records can no longer be read either.
+    /// Companies that the provider has deleted; their records can no longer be read.
     fn gone(&self) -> BTreeSet<String> {
         let world = self.services.simulator.provider().world();
         let companies = world.records(Resource::Companies);
@@ -250,7 +248,7 @@ impl DemoSystem {
         gone.map(|(place, _)| world.id(place)).collect()
     }
 
-    /// Waits until every record is as new as the last event of it, or the time is up. How they compare.
+    /// Compares records with events until every record is as new as its last event, or the time limit.
     pub(super) async fn enriched(&self, limit: Duration) -> Result<RecordCheck> {
         let end = Instant::now() + limit;
         loop {
@@ -294,7 +292,7 @@ impl DemoSystem {
     }
 }
 
-/// The first gap of a subscription of accounting: of what an invoicing hook missed there is no list.
+/// The first gap of an accounting subscription. Gaps of invoicing hooks cannot be repaired, since there is no list.
 pub(super) fn accounting_gap(gaps: &Value) -> Option<&Value> {
     let is_accounting =
         |gap: &&Value| gap["target"].as_str().is_some_and(|one| one.starts_with("accounting/"));

@@ -1,4 +1,4 @@
-//! `tributary verify`: compares the source with the topics, now. Publishes nothing without `--repair`.
+//! `tributary verify`: compares the source with the topics. Publishes nothing without `--repair`.
 
 use std::io::Write;
 
@@ -10,16 +10,15 @@ use crate::cli::{
     client::{ConnectionArgs, RestClient},
 };
 
-/// How the help ends.
-const EXAMPLES: &str = "Exit codes: 0 nothing differs; 1 something does, lists could not be proved complete, or the worker refused; \
+const EXAMPLES: &str = "Exit codes: 0 no differences; 1 differences, lists that could not be proved complete, or a refusal of the worker; \
 2 the command line is wrong.
 
 Examples:
-  tributary verify records                                        every list as configured, row by row
+  tributary verify records                                        all configured lists, row by row
   tributary verify records --list customers --company abc         one list of one company
   tributary verify records --sample 200                           at most 200 rows of each list
-  tributary verify records --repair                               publish what is missing, behind or other than at the source
-  tributary verify records --no-wait                              only ask for it";
+  tributary verify records --repair                               publish records that are missing, behind or different
+  tributary verify records --no-wait                              start it and do not wait";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
@@ -30,18 +29,17 @@ pub(in crate::cli) struct Options {
     connector: String,
     #[command(flatten)]
     asked: RunRequest,
-    /// Compare at most so many rows of each list, on pages spread over it. It proves nothing of other rows, and records that
-    /// are in no list are not looked for
+    /// Compare at most this many rows of each list, on pages spread over it. Other rows are not checked, and records that are in
+    /// no list are not searched for
     #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     sample: Option<u32>,
-    /// Publish what the source shows of records that are missing, behind or have another content. What differs otherwise is
-    /// left as it is
+    /// Publish the source's version of records that are missing, behind or have another content. Other differences stay
     #[arg(long)]
     repair: bool,
-    /// Only ask for it, and do not wait until it is over
+    /// Start the run and do not wait for its end
     #[arg(long, conflicts_with = "wait")]
     no_wait: bool,
-    /// Waiting is what it does anyway
+    /// The default
     #[arg(long, hide = true)]
     wait: bool,
 }

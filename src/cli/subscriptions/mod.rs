@@ -1,12 +1,12 @@
-//! `tributary subscriptions …`: what is subscribed to at the provider, what would be done about it, and doing it.
+//! `tributary subscriptions …`: lists, plans, applies and removes subscriptions at the provider.
 //!
 //! ```text
-//! list, plan, apply, remove ──▶ REST API of any worker ──▶ the worker of the connector's task does it
-//! plan --receive-only       ──▶ a connector's configuration alone: what a person has to subscribe by other means
+//! list, plan, apply, remove ──▶ REST API of any worker ──▶ carried out by the worker of the connector's task
+//! plan --receive-only       ──▶ only the connector's configuration: the subscriptions that a person has to create
 //! ```
 //!
-//! Tables for people, JSON with `--json`. Exit codes: 0 done; 1 the worker refused, is not there, or has not done it in
-//! time; 2 the command line or a file is wrong, and nothing was asked.
+//! Exit codes: 0 done; 1 the worker refused, does not answer, or has not finished in time; 2 the command line or a file is wrong, and
+//! no request was sent.
 
 mod receive_only;
 mod show;
@@ -25,35 +25,35 @@ use super::{
 
 #[derive(Subcommand)]
 pub(super) enum Command {
-    /// What there is of each target, and which targets have none
+    /// Lists the subscriptions of each target, and targets without one
     List {
         /// Name of the connector
         connector: String,
-        /// Those that have ended too
+        /// Also subscriptions that have ended
         #[arg(long)]
         all: bool,
     },
-    /// What `apply`, or `remove`, would change at the provider; asks it, and changes nothing
+    /// Shows what `apply` or `remove` would change at the provider; queries it, and changes nothing
     Plan {
         /// Name of the connector; with --receive-only its file (JSON), or its name in connectors.dir or on the workers
         connector: String,
-        /// What `remove` would
+        /// Plan for `remove`
         #[arg(long, conflicts_with = "receive_only")]
         remove: bool,
         #[command(flatten)]
         receiving: ReceiveOnlyArgs,
     },
-    /// Has everything made as it is declared, and waits until it is
+    /// Creates and changes subscriptions as declared, and waits for the result
     Apply {
         /// Name of the connector
         connector: String,
-        /// From now on only receive: sets subscriptions.manage to false. Subscriptions stay as they are
+        /// Set subscriptions.manage to false, so that the connector only receives. Subscriptions stay as they are
         #[arg(long)]
         receive_only: bool,
         #[command(flatten)]
         waiting: WaitArgs,
     },
-    /// Has all of them deleted, and none made until `apply`; waits until they are gone
+    /// Deletes all subscriptions until the next `apply`, and waits for the result
     Remove {
         /// Name of the connector
         connector: String,
@@ -62,13 +62,12 @@ pub(super) enum Command {
     },
 }
 
-/// For people who subscribe by other means.
 #[derive(Args)]
 pub(super) struct ReceiveOnlyArgs {
-    /// Show what a person has to subscribe by other means, from the connector's configuration; asks nobody
+    /// Show the subscriptions that you have to create yourself, from the connector's configuration; sends no request
     #[arg(long)]
     receive_only: bool,
-    /// Address of the receivers, where the worker's properties have no webhook.advertised.url
+    /// Address of the receivers, if the worker's properties have no webhook.advertised.url
     #[arg(long, value_name = "URL", requires = "receive_only")]
     advertised_url: Option<Url>,
     /// Print the secrets that are derived for invoicing hooks; only from a file
@@ -76,10 +75,9 @@ pub(super) struct ReceiveOnlyArgs {
     show_secrets: bool,
 }
 
-/// How long is waited.
 #[derive(Args)]
 pub(super) struct WaitArgs {
-    /// Seconds to wait until it is done; 0 to only ask for it
+    /// Seconds to wait for the result; 0 to only send the request
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     #[arg(value_parser = clap::value_parser!(u64).range(..=86_400))]
     timeout: u64,
@@ -110,9 +108,9 @@ pub(super) async fn run(
             let path = ["connectors", &connector, "config"];
             let patch = json!({ "subscriptions.manage": "false" });
             worker.send(Method::PATCH, &path, &[], Some(&patch)).await?;
-            let told = json!({ "connector": connector, "done": "configured", "manage": false });
-            worker.output.show(&told, out, |_, out| {
-                writeln!(out, "{connector}: only receives from now on; its subscriptions stay as they are")
+            let done = json!({ "connector": connector, "done": "configured", "manage": false });
+            worker.output.show(&done, out, |_, out| {
+                writeln!(out, "{connector}: only receives from now on; its subscriptions stay unchanged")
             })
         }
         Command::Apply { connector, waiting, .. } => {

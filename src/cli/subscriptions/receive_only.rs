@@ -1,8 +1,7 @@
-//! What people have to subscribe by other means, who have the connector only receive: from its configuration, asking
-//! nobody.
+//! The subscriptions that a person has to create for a connector that only receives, from its configuration, without any request.
 //!
-//! A secret is named by its key and fingerprint. Those that are derived for hooks stand in no configuration, so they
-//! can be printed, on request, if the configuration is a file that the caller can read anyway.
+//! A secret is shown as its key and fingerprint. The derived secrets of hooks are in no configuration, so they can be printed on
+//! request, but only if the configuration is a file, which the caller can read anyway.
 
 use std::{
     collections::BTreeMap,
@@ -35,7 +34,7 @@ pub(super) async fn plan(
     out: &mut dyn Write,
 ) -> Result {
     if receiving.show_secrets && !Path::new(named).is_file() {
-        let rule = "is no file, and secrets are shown from a file only";
+        let rule = "is not a file, and secrets are shown only from a file";
         return Err(problem("--show-secrets", named, rule, "name the connector's file (JSON)").into());
     }
     let advertised = advertised(receiving, access, environment)?;
@@ -70,7 +69,7 @@ fn advertised(
     }
     let missing = || {
         let rule = "is missing, and the worker's properties have no webhook.advertised.url";
-        let remedy = "name the receivers' address, or the properties of a worker with --config";
+        let remedy = "name the address of the receivers, or a worker's properties with --config";
         problem("--advertised-url", None, rule, remedy)
     };
     let worker = load::worker_if_any(access.config.as_deref(), environment)?;

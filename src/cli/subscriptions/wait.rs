@@ -1,8 +1,8 @@
-//! Asks for something and waits until it is done.
+//! Requests `apply` or `remove` and waits for the result.
 //!
-//! A worker writes a wish to the ledger; the worker that runs the connector's task fulfills it and writes its number there.
-//! A wish that is not there any more was written over by an older state of the record, and is asked for again; one that
-//! somebody has replaced by the opposite is not.
+//! A worker writes the request as a numbered wish to the ledger; the worker that runs the connector's task carries it out and writes
+//! the number to `done`. If an older state of the record has overwritten the wish, it is requested again; if a later opposite request
+//! has replaced it, the wait ends.
 
 use std::{
     io::{self, Write},
@@ -33,19 +33,19 @@ pub(super) async fn until_done(
     let mut number = wish(worker, connector, removed).await?;
     if limit.is_zero() {
         let wish = json!({ "number": number, "removed": removed });
-        let told = json!({ "connector": connector, "done": "asked for", "wish": wish });
+        let answer = json!({ "connector": connector, "done": "asked for", "wish": wish });
         return worker
             .output
-            .show(&told, out, |_, out| writeln!(out, "{connector}: asked for, as wish {number}"));
+            .show(&answer, out, |_, out| writeln!(out, "{connector}: requested, as number {number}"));
     }
-    let mut told = String::new();
+    let mut printed = String::new();
     loop {
         let found = worker.get(&["connectors", connector, "subscriptions"], &[]).await?;
         match wish_state(&found["wish"], number, removed) {
             WishState::Done => return worker.output.show(&found, out, show::list),
             WishState::Replaced => {
-                let words = "somebody has asked for the opposite since; nothing more is waited for";
-                return Err(failure(format!("{connector}: {words}")));
+                let reason = "a later request asked for the opposite; stopped waiting";
+                return Err(failure(format!("{connector}: {reason}")));
             }
             WishState::Lost => number = wish(worker, connector, removed).await?,
             WishState::Awaited => {}
@@ -53,23 +53,25 @@ pub(super) async fn until_done(
         let progress = show::progress(&found, removed);
         if Instant::now() + POLL_INTERVAL > until {
             let command =
-                format!("`tributary subscriptions list {connector}` shows why, and it is still being done");
-            return Err(failure(format!("{connector}: not done within {limit:?} ({progress}); {command}")));
+                format!("`tributary subscriptions list {connector}` shows why; the worker keeps trying");
+            return Err(failure(format!(
+                "{connector}: not finished within {limit:?} ({progress}); {command}"
+            )));
         }
-        if progress != told {
+        if progress != printed {
             writeln!(io::stderr(), "{connector}: {progress}")?;
-            told = progress;
+            printed = progress;
         }
         sleep(POLL_INTERVAL).await;
     }
 }
 
-/// Asks for it; the number it goes by.
+/// Sends the request and returns its number.
 async fn wish(worker: &RestClient, connector: &str, removed: bool) -> Result<u64> {
     let command = if removed { "remove" } else { "apply" };
     let path = ["connectors", connector, "subscriptions", command];
-    let told = worker.send(Method::POST, &path, &[], None).await?.json()?;
-    told["number"].as_u64().ok_or_else(|| failure("the worker did not say which number the wish has"))
+    let wish = worker.send(Method::POST, &path, &[], None).await?.json()?;
+    wish["number"].as_u64().ok_or_else(|| failure("the worker's answer has no number of the request"))
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -85,7 +87,7 @@ fn wish_state(wish: &Value, number: u64, removed: bool) -> WishState {
     if known < number {
         return WishState::Lost;
     }
-    // A later one that wants the same is as good.
+    // A later wish for the same is equivalent.
     match (wish["removed"].as_bool().unwrap_or(false) == removed, done >= number) {
         (false, _) => WishState::Replaced,
         (true, true) => WishState::Done,

@@ -19,43 +19,43 @@ use crate::{
     config::{Listener, Problem, connector::WebhookSource, worker},
 };
 
-/// As much of an answer as is read: a receiver's has no body at all.
+/// Limit for reading an answer; a receiver's has no body.
 const MAX_ANSWER_BYTES: usize = 4096;
-/// Where invoicing deliveries go where no connector names another segment.
+/// Path segment of invoicing deliveries if no connector names another.
 const DEFAULT_SEGMENT: &str = "Invoicing";
 
 #[derive(Args)]
 pub(in crate::cli) struct Options {
     #[command(flatten)]
     signing: SigningArgs,
-    /// Address of the receiver; to one without a path the connector's is added. Default: the worker's own
+    /// Address of the receiver; without a path, the connector's is added. Default: the worker's own
     #[arg(long)]
     url: Option<Url>,
     /// Resource of an accounting delivery
     #[arg(long, default_value = "customers", conflicts_with = "invoicing")]
     resource: AccountingResource,
-    /// End of the event's name: Created, Updated, Deleted, Disabled, ErrorOccurred, Acknowledge, or one to come
+    /// End of the event's name: Created, Updated, Deleted, Disabled, ErrorOccurred, Acknowledge, or another word
     #[arg(long, default_value = "Updated", value_parser = event, conflicts_with = "invoicing")]
     event: String,
-    /// Correlation id of the company that an accounting delivery is about
+    /// Correlation id of the company of an accounting delivery
     #[arg(long, default_value = "test-company", conflicts_with = "invoicing")]
     company: String,
-    /// Tenant
+    /// Tenant id
     #[arg(long, default_value = "1")]
     tenant: String,
-    /// How many, each with ids of its own unless --body is given
+    /// Number of deliveries, each with its own ids unless --body is given
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     count: u32,
-    /// Send these bytes instead; - for the standard input
+    /// File with the body to send instead; - for standard input
     #[arg(long, value_name = "FILE")]
     body: Option<PathBuf>,
-    /// Ask the receiver for an echo, as the provider does before an invoicing hook is effective; sends no delivery
+    /// Request an echo from the receiver, as the provider does before it activates an invoicing hook; sends no delivery
     #[arg(long, conflicts_with_all = ["body", "count"])]
     echo: bool,
-    /// PEM file with the certificate to trust, where no public authority has signed the receiver's
+    /// PEM file with the certificate to trust, if no public authority has signed the receiver's
     #[arg(long, env = "TRIBUTARY_CA", value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// Seconds after which an answer is not waited for any more; the provider waits 5
+    /// Seconds to wait for an answer; the provider waits 5
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600))]
     timeout: u64,
 }
@@ -65,7 +65,7 @@ pub(super) async fn run(options: &Options, environment: &Environment, out: &mut 
     let source = signing.source(environment).await?;
     let url = url(options, source.as_ref(), environment)?;
     let limit = Duration::from_secs(options.timeout);
-    // Like the provider, which follows no redirect.
+    // The provider follows no redirect.
     let client = client::builder(options.ca.as_deref())?.timeout(limit).redirect(Policy::none()).build();
     let client = client?;
     if options.echo {
@@ -80,7 +80,7 @@ pub(super) async fn run(options: &Options, environment: &Environment, out: &mut 
     for number in 1..=options.count {
         let body = match &given {
             Some(given) => given.clone(),
-            None => made(options, number)?,
+            None => self::body(options, number)?,
         };
         let answer = answer(signed(&client, &url, &signer, body)).await?;
         taken += u32::from(answer.status == StatusCode::OK);
@@ -93,11 +93,11 @@ pub(super) async fn run(options: &Options, environment: &Environment, out: &mut 
         let slowest = slowest.as_secs_f64() * 1_000.0;
         writeln!(out, "{sent} sent, {taken} answered 200, the slowest in {slowest:.1} ms")?;
     }
-    // The provider disables a hook on anything but exactly 200.
+    // The provider disables a hook unless the answer is exactly 200.
     if taken == sent { Ok(()) } else { Err(Failure::Reported) }
 }
 
-fn made(options: &Options, number: u32) -> Result<Vec<u8>> {
+fn body(options: &Options, number: u32) -> Result<Vec<u8>> {
     let Options { resource, event, company, tenant, .. } = options;
     match options.signing.invoicing {
         Some(hook) => bodies::invoicing(hook, tenant, number),
@@ -147,7 +147,7 @@ fn print(place: &str, Answer { status, body, elapsed, .. }: &Answer, out: &mut d
     Ok(())
 }
 
-/// Asks as the provider does, and holds the answer to what the provider wants: that id as plain text, and nothing else.
+/// Requests an echo as the provider does and checks the answer: exactly the id, as plain text.
 async fn echo(client: &Client, mut url: Url, out: &mut dyn Write) -> Result {
     let id = random::guid()?;
     url.query_pairs_mut().clear().append_pair("echo", &id);
@@ -160,9 +160,9 @@ async fn echo(client: &Client, mut url: Url, out: &mut dyn Write) -> Result {
     } else if !answer.kind.starts_with("text/plain") {
         "the content type is not text/plain"
     } else {
-        return writeln!(out, "the echo is what the provider asks for").map_err(outside);
+        return writeln!(out, "the echo is valid").map_err(outside);
     };
-    writeln!(out, "no echo: {fault}")?;
+    writeln!(out, "invalid echo: {fault}")?;
     Err(Failure::Reported)
 }
 
@@ -187,8 +187,8 @@ fn url(options: &Options, source: Option<&WebhookSource>, environment: &Environm
         }
         (None, true) => vec!["api", "webhooks", "incoming", DEFAULT_SEGMENT],
         (None, false) => {
-            let rule = "has no path, and no --connector tells one";
-            let remedy = "name the receiver's whole address, or a connector of it";
+            let rule = "has no path, and there is no --connector to take it from";
+            let remedy = "write the whole address of the receiver, or name its connector";
             return Err(problem("--url", None, rule, remedy).into());
         }
     };
@@ -206,7 +206,7 @@ fn checked(url: Url) -> Result<Url, Problem> {
     Err(problem("--url", None, rule, "write for example https://hooks.example.com"))
 }
 
-/// The receiver of the worker whose properties are named.
+/// The receiver of the worker with these properties.
 fn own(options: &Options, environment: &Environment) -> Result<Url> {
     let worker = load::worker_if_any(options.signing.config.as_deref(), environment)?;
     let receiver = worker.and_then(|worker| {
@@ -214,8 +214,8 @@ fn own(options: &Options, environment: &Environment) -> Result<Url> {
         advertised_url.or_else(|| listeners.first().and_then(Listener::local_url))
     });
     receiver.ok_or_else(|| {
-        let rule = "is missing, and the worker's properties name neither webhook.advertised.url nor webhook.listeners";
-        let remedy = "name the receiver's address, or the properties of its worker with --config";
+        let rule = "is missing, and the worker's properties have neither webhook.advertised.url nor webhook.listeners";
+        let remedy = "write the address of the receiver, or name its worker's properties with --config";
         problem("--url", None, rule, remedy).into()
     })
 }

@@ -1,4 +1,4 @@
-//! The listener, met by whatever may come to it.
+//! The callback listener with all kinds of requests.
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -20,7 +20,7 @@ async fn listener() -> (Listener, u16) {
 async fn raw(address: SocketAddr, head: &str) -> String {
     let talk = async {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        // A head that is too long is refused while it is still being sent.
+        // The server refuses a long head while it is being sent.
         stream.write_all(head.as_bytes()).await.ok();
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).await.ok();
@@ -45,7 +45,7 @@ fn is_untouched(listener: &mut Listener) -> bool {
 }
 
 #[tokio::test]
-async fn only_a_get_with_this_host_on_this_path_is_a_callback() {
+async fn only_a_get_with_this_host_and_path_is_a_callback() {
     let (mut listener, port) = listener().await;
     let host = format!("localhost:{port}");
     let other_port = format!("localhost:{}", port.wrapping_add(1));
@@ -73,7 +73,7 @@ async fn only_a_get_with_this_host_on_this_path_is_a_callback() {
     }
     let answer = send(port, "GET", &long, &host).await;
     assert!(!answer.contains(" 200 ") && is_untouched(&mut listener), "{answer}");
-    // None of that has used the one callback up.
+    // The one callback is still available.
     let page = tokio::spawn(async move { send(port, "GET", "/back?code=2&state=3", &host).await });
     let callback = timeout(LIMIT, listener.callback()).await.unwrap();
     assert_eq!(callback.query, "code=2&state=3");
@@ -82,7 +82,7 @@ async fn only_a_get_with_this_host_on_this_path_is_a_callback() {
 }
 
 #[tokio::test]
-async fn the_second_callback_is_late_whether_or_not_the_first_is_decided() {
+async fn a_second_callback_is_late() {
     let (mut listener, port) = listener().await;
     let host = format!("LocalHost:{port}");
     let first = tokio::spawn({
@@ -118,7 +118,7 @@ async fn the_page_is_sent_before_the_listener_ends() {
 }
 
 #[tokio::test]
-async fn a_callback_that_nobody_decides_on_says_so() {
+async fn a_dropped_callback_shows_a_page() {
     let (mut listener, port) = listener().await;
     let page =
         tokio::spawn(async move { send(port, "GET", "/back?code=1", &format!("localhost:{port}")).await });
@@ -131,10 +131,10 @@ async fn a_callback_that_nobody_decides_on_says_so() {
 }
 
 #[tokio::test]
-async fn both_loopback_addresses_lead_to_the_same_callback() {
+async fn both_loopback_addresses_take_the_callback() {
     let (mut listener, port) = listener().await;
     let Some(second) = listener.servers.get(1).map(Server::address) else {
-        // A machine without IPv6 has the one.
+        // A machine without IPv6 has only one.
         return;
     };
     let head = format!("GET /back?code=6 HTTP/1.1\r\nHost: localhost:{port}\r\nConnection: close\r\n\r\n");
@@ -149,7 +149,7 @@ async fn both_loopback_addresses_lead_to_the_same_callback() {
 }
 
 #[tokio::test]
-async fn a_port_that_is_taken_on_either_address_is_refused() {
+async fn a_port_taken_on_either_address_is_refused() {
     for address in [SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), SocketAddr::from((Ipv6Addr::LOCALHOST, 0))] {
         let Ok(taken) = TcpListener::bind(address).await else { continue };
         let port = taken.local_addr().unwrap().port();

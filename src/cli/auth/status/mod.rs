@@ -1,7 +1,7 @@
-//! `tributary auth status`: every grant, and how long it lasts without a person.
+//! `tributary auth status`: every grant and its expiry.
 //!
-//! Without the key that a grant is encrypted with there is still its name, which key that is, and when the record was written;
-//! then, and whenever a person has to do something within a week, the exit code is 1.
+//! Without the encryption key of a grant it shows the name, the key's fingerprint and the time of the record. Then, and if a grant needs
+//! a person within a week, the exit code is 1.
 
 use std::{
     collections::BTreeMap,
@@ -39,24 +39,24 @@ use crate::{
     worker::{grants::grant_name, state::configs},
 };
 
-/// From so long before its end a grant wants a person.
+/// A login that ends within this time needs a person, in milliseconds.
 const EXPIRY_WARNING: i64 = 7 * DAY;
 const DAY: i64 = 86_400_000;
 const MINUTE: i64 = 60_000;
-/// A copy has a few kilobytes; a larger file is not ours.
+/// A copy has a few kilobytes; a larger file is not one.
 const MAX_COPY_BYTES: u64 = 1 << 20;
-/// What there is to know of a login from before origins were kept.
+/// Remark on a login from a version that did not store origins.
 const NO_ORIGIN_REMARK: &str = "the login names no origin, so its tokens go only to hosts that provider.hosts.allowed lists in full: \
                          log in again to bind it to provider.base.url";
-/// What the provider documents, where no connector says otherwise.
+/// Documented by the provider; used if no connector configures a lifetime.
 const DEFAULT_LIFETIME: Duration = Duration::from_secs(30 * 86_400);
 
 #[derive(Args)]
 pub(in crate::cli) struct Options {
-    /// Worker properties; without it, the environment (CONNECT_*) alone
+    /// Worker properties; default: only the environment (CONNECT_*)
     #[arg(long, env = "TRIBUTARY_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Connector files (JSON) beside those in `connectors.dir`, for how long their logins last
+    /// Connector files (JSON), in addition to those in `connectors.dir`, for the lifetimes of their logins
     #[arg(long = "connector", value_name = "FILE")]
     connectors: Vec<PathBuf>,
     #[command(flatten)]
@@ -84,7 +84,7 @@ pub(super) async fn run(options: &Options, environment: &Environment, out: &mut 
     if lines.iter().any(|line| line.needs_a_person) { Err(Failure::Reported) } else { Ok(()) }
 }
 
-/// What a login's end looks like in a sentence: nothing where it has none.
+/// ` until TIME`, or nothing if the login has no end.
 pub(super) fn until(grant: &Grant, oauth: &OAuth) -> String {
     let (login, _) = grant.ends_ms(oauth.login_lifetime, oauth.idle_lifetime);
     login.map_or_else(String::new, |end| format!(" until {}", moment(end)))
@@ -94,13 +94,13 @@ pub(super) fn until(grant: &Grant, oauth: &OAuth) -> String {
 async fn running_connectors(worker: &Worker) -> Result<Vec<Connector>, kafka::Error> {
     let configs = resolve::configs(worker).await?;
     let parsed = |(name, connector): (&String, &configs::Connector)| {
-        // One whose references lead nowhere on this machine says nothing here.
+        // Skip connectors whose references cannot be resolved on this machine.
         Connector::parse(name, &connector.config, &worker.providers).ok().map(|(connector, _)| connector)
     };
     Ok(configs.connectors().iter().filter_map(parsed).collect())
 }
 
-/// The grants, and whether they are this machine's copies.
+/// All grants, and whether they come from this machine's copies.
 async fn load_grants(worker: &Worker) -> Result<(Vec<StoredGrant>, bool)> {
     match look(worker).await {
         Ok(grants) => Ok((grants, false)),
@@ -109,14 +109,14 @@ async fn load_grants(worker: &Worker) -> Result<(Vec<StoredGrant>, bool)> {
             if copies.is_empty() {
                 return Err(Failure::Outside(error));
             }
-            tracing::warn!(error = %Chain(error.as_ref()), "Kafka is away, so this machine's copies are shown");
+            tracing::warn!(error = %Chain(error.as_ref()), "Kafka does not answer; showing this machine's copies");
             Ok((copies, true))
         }
         Err(failure) => Err(failure),
     }
 }
 
-/// What a worker of this machine has kept.
+/// Copies that a worker stored on this machine.
 fn local_copies(worker: &Worker) -> Result<Vec<StoredGrant>> {
     let keys = worker.keyring()?;
     let directory = worker.state_dir.join("grants");
@@ -126,7 +126,7 @@ fn local_copies(worker: &Worker) -> Result<Vec<StoredGrant>> {
         .collect())
 }
 
-/// One of them. It is only looked at: a worker may be writing it, and keeps a damaged one aside itself.
+/// Reads one copy and never changes it: a worker may be writing it, and moves a damaged one aside itself.
 fn local_copy(directory: &Path, name: String, keys: Option<&Keyring>) -> Option<StoredGrant> {
     let path = directory.join(format!("{name}.grant"));
     let content = durable::read(&path, MAX_COPY_BYTES).ok()??;
@@ -146,10 +146,10 @@ fn copy_names(directory: &Path) -> Vec<String> {
     names
 }
 
-/// How long logins last, by the connectors that use them.
+/// Lifetimes of logins, by grant and area, as configured in connectors.
 struct LoginLifetimes {
     known: BTreeMap<(String, Area), (Option<Duration>, Option<Duration>)>,
-    /// Whether those are all connectors that there are.
+    /// Whether all connectors are known.
     all: bool,
 }
 
@@ -178,7 +178,6 @@ struct GrantStatus {
     access_ms: Option<i64>,
     refresh_ms: Option<i64>,
     login_ms: Option<i64>,
-    /// What a person should know or do.
     remark: Option<String>,
     needs_a_person: bool,
     now_ms: i64,
@@ -211,15 +210,15 @@ impl GrantStatus {
         let access_ms = grant.tokens.as_ref().map(|tokens| tokens.access_expires_ms);
         let (state, mut remark, mut needs_a_person) = match &grant.state {
             State::Ready if named.is_none() && lifetimes.all => {
-                ("ready", Some("no connector names it, so nobody refreshes it".to_owned()), false)
+                ("ready", Some("no connector uses it, so it is not refreshed".to_owned()), false)
             }
             State::Ready if grant.login.origins.is_empty() => {
                 ("ready", Some(NO_ORIGIN_REMARK.to_owned()), false)
             }
             State::Ready => ("ready", None, false),
             State::Refreshing { intent } => {
-                let (worker, begun) = (&intent.origin.worker, moment(intent.origin.begun_ms));
-                ("refreshing", Some(format!("{worker} has been refreshing it since {begun}")), false)
+                let (worker, started) = (&intent.origin.worker, moment(intent.origin.begun_ms));
+                ("refreshing", Some(format!("{worker} has been refreshing it since {started}")), false)
             }
             State::Lost { reason, at_ms, .. } => {
                 ("lost", Some(format!("{reason}, found {}: log in again", moment(*at_ms))), true)
@@ -269,7 +268,7 @@ fn show(lines: &[GrantStatus], cached: bool, out: &mut dyn Write) -> std::io::Re
         writeln!(out, "Kafka does not answer: these are this machine's copies, which may be old\n")?;
     }
     if lines.is_empty() {
-        return writeln!(out, "nobody has logged in: run `tributary auth login AREA --connector NAME`");
+        return writeln!(out, "no logins: run `tributary auth login AREA --connector NAME`");
     }
     let head = ["GRANT", "AREA", "STATE", "WHO", "ORIGINS", "ACCESS TOKEN", "REFRESH TOKEN", "LOGIN", "KEY"];
     let dash = || "-".to_owned();
@@ -304,7 +303,7 @@ fn show(lines: &[GrantStatus], cached: bool, out: &mut dyn Write) -> std::io::Re
     Ok(())
 }
 
-/// A distance from now, in one unit.
+/// A time relative to now, in one unit.
 fn distance(ms: i64) -> String {
     let (size, word) = match ms.saturating_abs() {
         ms if ms >= 2 * DAY => (ms / DAY, "days"),

@@ -45,7 +45,7 @@ fn line(grant: Result<Grant, UnreadableGrant>) -> GrantStatus {
 }
 
 #[test]
-fn a_person_is_needed_from_a_week_before_the_end_and_not_before() {
+fn a_login_needs_a_person_a_week_before_its_end() {
     for (age, needed, days) in [
         (0, false, 30),
         (23 * DAY - MINUTE, false, 7),
@@ -61,15 +61,15 @@ fn a_person_is_needed_from_a_week_before_the_end_and_not_before() {
 }
 
 #[test]
-fn every_state_says_what_a_person_should_know() {
+fn every_state_has_its_remark() {
     let ready = grant(NOON - DAY);
-    let (begun, base) = refreshing(&ready);
-    let lost = begun.lose(&base, "invalid_grant", NOON - MINUTE).unwrap();
+    let (refreshing, base) = refreshing(&ready);
+    let lost = refreshing.lose(&base, "invalid_grant", NOON - MINUTE).unwrap();
     let unknown = UnreadableGrant::OtherKey { ours: "11ee".to_owned() };
 
     for (grant, state, needed, remark) in [
         (Ok(ready.clone()), "ready", false, ""),
-        (Ok(begun), "refreshing", false, "10.0.0.7:8083"),
+        (Ok(refreshing), "refreshing", false, "10.0.0.7:8083"),
         (Ok(lost), "lost", true, "invalid_grant"),
         (Ok(ready.log_out(NOON)), "logged out", false, "since"),
         (
@@ -88,7 +88,7 @@ fn every_state_says_what_a_person_should_know() {
 }
 
 #[test]
-fn a_lifetime_of_the_connector_wins_over_the_documented_one() {
+fn a_configured_lifetime_overrides_the_documented_one() {
     let ends = (None, Some(Duration::from_secs(15 * 86_400)));
     let known_ends = BTreeMap::from([(("books".to_owned(), Area::Accounting), ends)]);
     let lifetimes = LoginLifetimes { known: known_ends, all: true };
@@ -100,13 +100,13 @@ fn a_lifetime_of_the_connector_wins_over_the_documented_one() {
 }
 
 #[test]
-fn a_grant_that_no_connector_names_is_told_where_all_connectors_are_known() {
+fn an_unused_grant_has_a_remark_if_all_connectors_are_known() {
     let remark = |all| {
         let lifetimes = LoginLifetimes { known: BTreeMap::new(), all };
         GrantStatus::new(known(Ok(grant(NOON - DAY))), &lifetimes, NOON).remark
     };
 
-    assert!(remark(true).unwrap().contains("nobody refreshes it"));
+    assert!(remark(true).unwrap().contains("not refreshed"));
     assert_eq!(remark(false), None);
 }
 
@@ -121,7 +121,7 @@ fn a_login_without_an_origin_says_what_to_do() {
 }
 
 #[test]
-fn what_is_shown_has_no_token_and_moves_no_cursor() {
+fn output_has_no_token_and_no_control_character() {
     let lines = [line(Ok(grant(NOON - DAY))), line(Err(UnreadableGrant::Sealed(seal::Error::Damaged)))];
     let mut shown = Vec::new();
 
@@ -139,7 +139,7 @@ fn what_is_shown_has_no_token_and_moves_no_cursor() {
 }
 
 #[test]
-fn a_copy_on_this_machine_has_a_name_a_key_and_a_time_whoever_looks_at_it() {
+fn a_local_copy_shows_name_key_and_time_without_its_key() {
     let directory = tempfile::tempdir().unwrap();
     let ring = |text: &str| Keyring::new(&text.repeat(40).into(), None, "group").unwrap();
     let (ours, other) = (ring("a"), ring("b"));

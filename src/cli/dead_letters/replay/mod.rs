@@ -1,15 +1,16 @@
-//! Another try: deliveries are read by the code of today and published like any other.
+//! Replay: reads the deliveries of letters with the current code and publishes their records.
 //!
 //! Letters are replayed in offset order, partition by partition: original bytes and context ─▶ [`Delivery::read`]
 //! ─▶ records with the ids they always had ─▶ [`Republisher`] ─▶ Kafka ─▶ a mark behind the letter.
 //!
-//! - The topic is read twice: first for the marks, which say what was replayed before, then for the letters. Of both no more
-//!   is kept than a bit a letter, and the pieces of letters that are not complete yet.
-//! - A letter is marked only once Kafka has all of its records. Whoever is stopped in between repeats some, with their ids.
-//! - A letter is replayed only if a worker signed it, and for the prefix and connector that the command was given ([`trust`]). A
-//!   mark has to be signed as well to keep a signed letter from being replayed.
-//! - A letter that Kafka, the schema or the reader still refuses stays as it is and is reported; what keeps all from being published
-//!   (no broker, no registry) ends the command.
+//! - The topic is read twice: first for the marks of earlier replays, then for the letters. Memory holds only one bit per mark and the
+//!   pieces of incomplete letters.
+//! - A letter is marked only after Kafka has acknowledged all of its records. A replay that is interrupted before that publishes some
+//!   records again, with the same ids.
+//! - A letter is replayed only if a worker signed it, and only for the given prefix and connector ([`trust`]). A mark has to be signed
+//!   as well to prevent the replay of a signed letter.
+//! - A letter that Kafka, the schema or the reader still refuses stays and is reported. A failure that affects all letters (no broker,
+//!   no registry) ends the command.
 //!
 //! [`Delivery::read`]: crate::webhooks::delivery::Delivery::read
 
@@ -43,19 +44,19 @@ use crate::{
     webhooks::letter::{Joining, Piece, Place, Unusable},
 };
 
-/// Bytes of letters in pieces that wait for the rest of theirs. Pieces of a letter stand together but for those of a few
-/// workers in between, and no letter is larger than a quarter of this.
+/// Bytes of incomplete letters in memory. The pieces of a letter are adjacent except for those of a few other workers, and no letter
+/// is larger than a quarter of this.
 pub(super) const MAX_PIECE_BYTES: usize = 128 << 20;
-/// Letters in pieces that are remembered as done, in case the topic has them twice.
+/// Finished letters in pieces that are remembered, in case the topic contains them twice.
 const MAX_REMEMBERED: usize = 65_536;
 
 pub(super) struct ReplayRequest {
-    /// Of all letters, those that fit.
+    /// Selects among all letters.
     pub(super) filter: LetterFilter,
-    /// These alone, where any are named.
+    /// If not empty, only these letters.
     pub(super) places: BTreeSet<Place>,
     pub(super) dry_run: bool,
-    /// Also what was replayed before.
+    /// Also letters that were replayed before.
     pub(super) again: bool,
     pub(super) owner: ReplayScope,
     /// Also letters without a signature.
@@ -71,7 +72,7 @@ pub(super) async fn run(letters: &DeadLetterTopic, request: ReplayRequest, out: 
                 LetterSignature::Signed => marks.insert(mark.place).map_err(failure)?,
                 LetterSignature::Unsigned => {
                     let noted = unsigned_marks.insert(mark.place).map_err(failure);
-                    // Without trust no unsigned letter is replayed, so that too many marks of strangers hold up nothing.
+                    // Without trust no unsigned letter is replayed, so too many unsigned marks are no error.
                     if request.trust_unsigned {
                         noted?;
                     }
@@ -81,7 +82,7 @@ pub(super) async fn run(letters: &DeadLetterTopic, request: ReplayRequest, out: 
         }
         Ok(ControlFlow::Continue(()))
     };
-    // Whoever repeats what was replayed before need not know it.
+    // `--again` ignores marks.
     if !request.again {
         letters.scan(note).await?;
     }
@@ -104,7 +105,7 @@ pub(super) async fn run(letters: &DeadLetterTopic, request: ReplayRequest, out: 
     replay.end()
 }
 
-/// A letter of which pieces are missing yet.
+/// An incomplete letter.
 struct PartialLetter {
     place: Place,
     first: Received,
@@ -114,16 +115,16 @@ struct PartialLetter {
 struct Replay<'a> {
     letters: &'a DeadLetterTopic,
     request: ReplayRequest,
-    /// Whether letters are named one by one.
+    /// Whether the command names single letters.
     named: bool,
-    /// What was replayed before.
+    /// Letters that were replayed before.
     marks: Marks,
-    /// The same by marks without a signature, which count only for letters without one.
+    /// The same by unsigned marks, which count only for unsigned letters.
     unsigned_marks: Marks,
     partial: HashMap<String, PartialLetter>,
     /// Bytes in `partial`.
     held: usize,
-    /// Letters in pieces that are settled.
+    /// Finished letters in pieces.
     done: RecentLetters,
     again: Republisher<'a>,
     replayed: u64,
@@ -153,12 +154,12 @@ impl Replay<'_> {
         let (letter, number) = (piece.letter.clone(), piece.number);
         if !self.partial.contains_key(&letter) {
             if number != 1 {
-                // A letter is where its first piece is.
+                // The place of a letter is that of its first piece.
                 return if self.request.places.remove(&entry.place) {
                     let of = piece.of;
                     self.fail(
                         entry.place,
-                        &format!("it is piece {number} of {of}; name the first, as `list` does"),
+                        &format!("it is piece {number} of {of}; name the first piece, as `list` does"),
                     )
                 } else {
                     Ok(())
@@ -189,7 +190,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Settles a letter with the pieces that are there.
+    /// Finishes a letter with the pieces found.
     async fn close(&mut self, letter: &str) -> Result {
         let Some(PartialLetter { place, first, joining }) = self.partial.remove(letter) else {
             return Ok(());
@@ -224,7 +225,7 @@ impl Replay<'_> {
         Ok(false)
     }
 
-    /// Whether a worker wrote the letter, or the command trusts it all the same; if not, it stays.
+    /// Whether the letter is trusted; if not, reports it as failed.
     fn trusts(&mut self, entry: &LetterEntry) -> Result<bool> {
         match trust::distrust(&entry.signature, self.request.trust_unsigned) {
             None => Ok(true),
@@ -250,7 +251,7 @@ impl Replay<'_> {
                 if records.is_empty() {
                     writeln!(
                         self.out,
-                        "{place}: nothing to publish: the provider asked for an answer, and got it"
+                        "{place}: nothing to publish: the delivery was an acknowledgement request"
                     )?;
                 }
                 Ok(())

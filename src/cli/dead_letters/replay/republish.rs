@@ -1,4 +1,4 @@
-//! From a letter to records in Kafka, by the one way there is to publish.
+//! Publishes the records of a letter with the same publisher as the workers.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -25,13 +25,12 @@ use crate::{
     },
 };
 
-/// How long Kafka may take to acknowledge a record.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(super) enum ReplayOutcome {
-    /// These records; none where there was nothing to publish.
+    /// The published records; empty if there was nothing to publish.
     Published(Vec<String>),
-    /// The same as before, or worse.
+    /// Why the letter still fails.
     Refused(String),
 }
 
@@ -43,11 +42,11 @@ pub(super) struct Republisher<'a> {
     publishers: HashMap<Topic, Arc<Publisher>>,
 }
 
-/// What it takes to publish, made when it is needed.
+/// Created on first use.
 struct ReplayClients {
     producer: Arc<Producer>,
     ids: avro::Ids,
-    /// The ids of a worker on this machine are its own.
+    /// Not the schema ids of a worker on this machine.
     _state: ScratchDirectory,
 }
 
@@ -56,7 +55,7 @@ impl<'a> Republisher<'a> {
         Self { letters, owner, dry_run, clients: OnceCell::new(), publishers: HashMap::new() }
     }
 
-    /// Reads a letter again and publishes what it says now. An error keeps everything else from being published too.
+    /// Reads a letter again and publishes its records. An error affects all letters and ends the replay.
     pub(super) async fn publish(
         &mut self,
         place: Place,
@@ -75,22 +74,22 @@ impl<'a> Republisher<'a> {
             Ok(records) => records,
             Err(reason) => return Ok(ReplayOutcome::Refused(reason)),
         };
-        let told = |record: &Outgoing| {
+        let describe = |record: &Outgoing| {
             let topic = record.topic.name(&prefix);
             format!("{topic}, key {}, tributary.id {}", record.key.as_str(), record.meta.id)
         };
-        let told = records.iter().map(told).collect();
+        let described = records.iter().map(describe).collect();
         if self.dry_run {
-            return Ok(ReplayOutcome::Published(told));
+            return Ok(ReplayOutcome::Published(described));
         }
-        // All of them are made before the first is sent: a delivery of which one is refused is not published in part.
+        // Encode all records before sending the first, so that a delivery with a refused record is not published in part.
         for record in &records {
             let publisher = self.publisher(record.topic).await?;
             match publisher.preparer().prepare(record) {
                 Err(error) if error.concerns_one_record() => {
                     return Ok(ReplayOutcome::Refused(Chain(&error).to_string()));
                 }
-                made => drop(made?),
+                prepared => drop(prepared?),
             }
         }
         for record in &records {
@@ -105,7 +104,7 @@ impl<'a> Republisher<'a> {
             }
         }
         self.mark(place, first.key.clone().unwrap_or_default(), records.len()).await?;
-        Ok(ReplayOutcome::Published(told))
+        Ok(ReplayOutcome::Published(described))
     }
 
     async fn mark(&self, place: Place, key: Bytes, records: usize) -> Result {
@@ -116,14 +115,14 @@ impl<'a> Republisher<'a> {
         timeout(PUBLISH_TIMEOUT, sent).await.map_err(|_| unacknowledged(&topic))?.map(drop).map_err(outside)
     }
 
-    /// Publishes to one topic, which is created and whose schema is registered as a start of the connector would.
+    /// The publisher of a topic; creates the topic and registers its schema, as a start of the connector does.
     async fn publisher(&mut self, topic: Topic) -> Result<Arc<Publisher>> {
         if let Some(publisher) = self.publishers.get(&topic) {
             return Ok(Arc::clone(publisher));
         }
         let worker = &self.letters.worker;
         let layout = Layout {
-            // Not the one that the letter names: a letter must not choose which topics are created.
+            // Not the topic in the letter: a letter must not choose which topics are created.
             dead_letters: self.letters.topic.to_string(),
             create: worker.topic_creation,
             ..Layout::new(self.owner.prefix.clone(), [topic])
@@ -152,11 +151,11 @@ impl<'a> Republisher<'a> {
 fn unacknowledged(topic: &str) -> Failure {
     let limit = PUBLISH_TIMEOUT.as_secs();
     failure(format!(
-        "publish to {topic}: Kafka has not acknowledged it within {limit} s; run the replay again"
+        "publish to {topic}: no acknowledgement from Kafka within {limit} s; run the replay again"
     ))
 }
 
-/// What a delivery says now; of a letter that stands for one record, that one.
+/// The records of a delivery; if the letter is for a single record, only that one.
 fn records(delivery: &Delivery, only: Option<&str>) -> Result<Vec<Outgoing>, String> {
     let mut records = Vec::new();
     for part in delivery.read().parts {
@@ -171,7 +170,7 @@ fn records(delivery: &Delivery, only: Option<&str>) -> Result<Vec<Outgoing>, Str
     Ok(records)
 }
 
-/// Whether the record itself is at fault.
+/// Whether the error concerns only this record.
 fn is_final(error: &pipeline::Error) -> bool {
     match error {
         pipeline::Error::Convert { source, .. } => source.concerns_one_record(),
