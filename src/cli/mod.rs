@@ -216,15 +216,10 @@ fn problem<'a>(
 
 /// Runs one command line and writes its results to `out`.
 pub fn run(
-    arguments: impl IntoIterator<Item = OsString>,
-    environment: impl IntoIterator<Item = (OsString, OsString)>,
+    arguments: Vec<OsString>,
+    environment: Vec<(OsString, OsString)>,
     out: &mut dyn Write,
 ) -> ExitCode {
-    run_command(arguments.into_iter().collect(), environment.into_iter().collect(), out)
-}
-
-/// Not generic, so that all commands are compiled once, with the library.
-fn run_command(arguments: Vec<OsString>, environment: Environment, out: &mut dyn Write) -> ExitCode {
     let arguments = match parse(arguments) {
         Ok(arguments) => arguments,
         Err(error) => {
@@ -256,7 +251,7 @@ fn run_command(arguments: Vec<OsString>, environment: Environment, out: &mut dyn
     }
 }
 
-fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Arguments, clap::Error> {
+fn parse(arguments: Vec<OsString>) -> Result<Arguments, clap::Error> {
     let mut command = command();
     let mut found = command.try_get_matches_from_mut(arguments)?;
     Arguments::from_arg_matches_mut(&mut found).map_err(|error| error.format(&mut command))

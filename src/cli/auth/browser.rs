@@ -35,11 +35,6 @@ fn opener(environment: &Environment) -> Option<Command> {
     if cfg!(target_os = "macos") {
         return Some(Command::new("open"));
     }
-    if cfg!(windows) {
-        let mut command = Command::new("rundll32");
-        command.arg("url.dll,FileProtocolHandler");
-        return Some(command);
-    }
     // Without a display xdg-open would start a text browser in this terminal.
     ["DISPLAY", "WAYLAND_DISPLAY", "BROWSER"].into_iter().any(is_set).then(|| {
         let mut command = Command::new("xdg-open");

@@ -8,7 +8,7 @@ use std::{io::Write, path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand};
 use reqwest::{Method, StatusCode};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use self::show::{needs_attention, offsets, table, traces};
@@ -155,8 +155,7 @@ async fn apply(worker: &RestClient, files: &[PathBuf], out: &mut dyn Write) -> R
 /// Creates or updates one connector; returns which of the two.
 async fn put(worker: &RestClient, document: Document) -> Result<&'static str> {
     let Document { name, config, initial_state } = document;
-    let config = config.into_iter().map(|(key, value)| (key, Value::from(value)));
-    let config = Value::Object(config.collect::<Map<_, _>>());
+    let config = json!(config);
     let answer = match initial_state {
         // The initial state is for new connectors; for an existing one it would undo a pause or a stop.
         Some(state) if !worker.has(&name).await? => {

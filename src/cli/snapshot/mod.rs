@@ -18,7 +18,8 @@ mod watch;
 use std::io::Write;
 
 use clap::{Args, Subcommand};
-use serde_json::{Map, Value};
+use serde::Serialize;
+use serde_json::{Value, json};
 
 pub(super) use self::verify::{Options as VerifyOptions, run as verify};
 #[cfg(feature = "simulator")]
@@ -93,47 +94,31 @@ pub(super) struct RunArgs {
     id: String,
 }
 
-#[derive(Args)]
+#[derive(Args, Serialize)]
 pub(super) struct RunRequest {
     /// Id of the run; default: a generated id
     #[arg(long)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<String>,
     /// A list: companies, customers, accounts or payroll; repeat for more. Default: all configured lists
     #[arg(long = "list", value_name = "LIST")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     lists: Vec<String>,
     /// A company; repeat for more. Default: all configured companies
     #[arg(long = "company", value_name = "ID")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     companies: Vec<String>,
-}
-
-impl RunRequest {
-    /// The request body, with only the given options.
-    fn body(&self, kind: Option<&str>, incremental: bool) -> Value {
-        let mut body = Map::new();
-        let mut put = |name: &str, value: Value| drop(body.insert(name.to_owned(), value));
-        if let Some(id) = &self.id {
-            put("id", id.as_str().into());
-        }
-        if let Some(kind) = kind {
-            put("kind", kind.into());
-        }
-        for (name, values) in [("lists", &self.lists), ("companies", &self.companies)] {
-            if !values.is_empty() {
-                put(name, values.as_slice().into());
-            }
-        }
-        if incremental {
-            put("incremental", true.into());
-        }
-        body.into()
-    }
 }
 
 pub(super) async fn run(command: Command, access: &ConnectionArgs, out: &mut dyn Write) -> Result {
     let worker = RestClient::new(access)?;
     match command {
         Command::Start { connector, asked, incremental, wait } => {
-            match start(&worker, &connector, &asked.body(None, incremental), wait, out).await? {
+            let mut body = json!(asked);
+            if incremental {
+                body["incremental"] = true.into();
+            }
+            match start(&worker, &connector, &body, wait, out).await? {
                 None => Ok(()),
                 Some(ended) => certified(&worker, &ended, out),
             }
@@ -214,8 +199,6 @@ fn path(connector: &str) -> [&str; 3] {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

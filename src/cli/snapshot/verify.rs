@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use clap::Args;
+use serde_json::json;
 
 use super::{RunRequest, show, start};
 use crate::cli::{
@@ -47,7 +48,8 @@ pub(in crate::cli) struct Options {
 pub(in crate::cli) async fn run(options: &Options, out: &mut dyn Write) -> Result {
     let Options { access, connector, asked, sample, repair, no_wait, wait } = options;
     let worker = RestClient::new(access)?;
-    let mut body = asked.body(Some("verify"), false);
+    let mut body = json!(asked);
+    body["kind"] = "verify".into();
     if let Some(sample) = sample {
         body["sample"] = (*sample).into();
     }

@@ -10,7 +10,7 @@ mod send;
 use std::{
     fs,
     io::{self, Write},
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 
 use clap::{Args, Subcommand};
@@ -208,22 +208,18 @@ fn without_newline(text: String) -> String {
     line.strip_suffix('\r').unwrap_or(line).to_owned()
 }
 
-/// Reads a file or standard input, which may block.
+/// Reads a file or standard input.
 async fn read_body(path: Option<PathBuf>) -> Result<Vec<u8>> {
-    let reading = tokio::task::spawn_blocking(move || read(path.as_deref()));
-    reading.await?.map_err(Failure::from)
-}
-
-fn read(path: Option<&Path>) -> Result<Vec<u8>, Problem> {
-    let named = path.filter(|path| path.as_os_str() != "-");
-    let read = match named {
+    let path = path.filter(|path| path.as_os_str() != "-");
+    let shown = path.clone().unwrap_or_else(|| "-".into());
+    let reading = tokio::task::spawn_blocking(move || match path {
         Some(path) => fs::File::open(path).and_then(|file| read_bounded(file, MAX_BODY_BYTES)),
         None => read_bounded(io::stdin().lock(), MAX_BODY_BYTES),
-    };
+    });
     let about = |rule: String| {
         let remedy = "name a file with the body, or - for standard input";
-        problem("body", &*named.unwrap_or(Path::new("-")).to_string_lossy(), rule, remedy)
+        problem("body", &*shown.to_string_lossy(), rule, remedy)
     };
-    read.map_err(|error| about(format!("cannot be read: {}", error.kind())))?
-        .ok_or_else(|| about(format!("is larger than {MAX_BODY_BYTES} bytes")))
+    let body = reading.await?.map_err(|error| about(format!("cannot be read: {}", error.kind())))?;
+    body.ok_or_else(|| about(format!("is larger than {MAX_BODY_BYTES} bytes")).into())
 }

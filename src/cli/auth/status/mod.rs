@@ -185,30 +185,30 @@ struct GrantStatus {
 
 impl GrantStatus {
     fn new(known: StoredGrant, lifetimes: &LoginLifetimes, now_ms: i64) -> Self {
-        let grant = match &known.grant {
-            Ok(grant) => grant,
-            Err(error) => {
-                let written = known.written_ms.map(|at| format!("written {}, ", moment(at)));
-                let key = known.kid.as_ref().map(|kid| format!("encrypted with the key {kid}; "));
-                let remark = Some([written, key, Some(error.to_string())].into_iter().flatten().collect());
-                return Self {
-                    known,
-                    state: "unreadable",
-                    access_ms: None,
-                    refresh_ms: None,
-                    login_ms: None,
-                    remark,
-                    needs_a_person: true,
-                    now_ms,
-                };
-            }
+        let remark = known.grant.as_ref().err().map(|error| {
+            let written = known.written_ms.map(|at| format!("written {}, ", moment(at)));
+            let key = known.kid.as_ref().map(|kid| format!("encrypted with the key {kid}; "));
+            [written, key, Some(error.to_string())].into_iter().flatten().collect()
+        });
+        let (access_ms, refresh_ms, login_ms) = (None, None, None);
+        let mut status = Self {
+            known,
+            state: "unreadable",
+            access_ms,
+            refresh_ms,
+            login_ms,
+            remark,
+            needs_a_person: true,
+            now_ms,
         };
+        let Ok(grant) = &status.known.grant else { return status };
         let named = lifetimes.get(grant);
-        let (lifetime, idle) = named.unwrap_or((Some(DEFAULT_LIFETIME), None));
-        let ends = grant.tokens.as_ref().map(|_| grant.ends_ms(lifetime, idle));
-        let (login_ms, refresh_ms) = ends.unwrap_or_default();
-        let access_ms = grant.tokens.as_ref().map(|tokens| tokens.access_expires_ms);
-        let (state, mut remark, mut needs_a_person) = match &grant.state {
+        if let Some(tokens) = &grant.tokens {
+            let (lifetime, idle) = named.unwrap_or((Some(DEFAULT_LIFETIME), None));
+            (status.login_ms, status.refresh_ms) = grant.ends_ms(lifetime, idle);
+            status.access_ms = Some(tokens.access_expires_ms);
+        }
+        (status.state, status.remark, status.needs_a_person) = match &grant.state {
             State::Ready if named.is_none() && lifetimes.all => {
                 ("ready", Some("no connector uses it, so it is not refreshed".to_owned()), false)
             }
@@ -225,14 +225,14 @@ impl GrantStatus {
             }
             State::Out { at_ms } => ("logged out", Some(format!("since {}", moment(*at_ms))), false),
         };
-        if let Some(end) = refresh_ms.filter(|end| end.saturating_sub(now_ms) < EXPIRY_WARNING)
-            && !needs_a_person
+        if let Some(end) = status.refresh_ms.filter(|end| end.saturating_sub(now_ms) < EXPIRY_WARNING)
+            && !status.needs_a_person
         {
-            needs_a_person = true;
+            status.needs_a_person = true;
             let what = if end <= now_ms { "ended" } else { "ends" };
-            remark = Some(format!("the login {what} {}: log in again", moment(end)));
+            status.remark = Some(format!("the login {what} {}: log in again", moment(end)));
         }
-        Self { known, state, access_ms, refresh_ms, login_ms, remark, needs_a_person, now_ms }
+        status
     }
 
     fn json(&self, cached: bool) -> Value {
