@@ -49,7 +49,7 @@ impl DemoResult {
         let mut row = |promise, holds, counted: String| rows.push((promise, holds, counted));
 
         let DeliveryFigures { accepted, failed, slowest, spooled, .. } = figures;
-        let counted = format!("{accepted} so, {failed} otherwise, worst {slowest} ms");
+        let counted = format!("{accepted} answered 200, {failed} otherwise, slowest {slowest} ms");
         row("every delivery is answered 200 in under 5 s", figures.all_in_time(), counted);
         let DeliveryCheck { accepted, missing, out_of_order, repeated, .. } = delivery_check;
         let found = accepted.saturating_sub(*missing);
@@ -63,14 +63,14 @@ impl DemoResult {
         let RecordCheck { records, events, behind, unreadable, back, .. } = enriched;
         let unreadable = of_deleted(*unreadable);
         let counted =
-            format!("{records} records behind {events} events, {behind} not there or too old{unreadable}");
+            format!("{records} records behind {events} events, {behind} missing or outdated{unreadable}");
         row("a record behind every event", enriched.is_current(), counted);
         row("versions never go back", *back == 0, format!("{back} went back"));
         let [certified, all, rows_read, pages] =
             ["/collections/certified", "/collections/total", "/rows", "/pages"].map(|one| listed.number(one));
         let counted = format!("{certified} of {all} lists, {rows_read} rows on {pages} pages");
         row("every list ends certified", listed.is_certified(), counted);
-        row("a login lives on by itself", *runs, format!("task {state}, {refreshes} renewals"));
+        row("a login is refreshed automatically", *runs, format!("task {state}, {refreshes} renewals"));
         let after = self.enabled_after;
         row("a disabled subscription is enabled again", after.is_some(), in_time(after));
         let gap = self.gap.clone().unwrap_or_else(|| "still open".to_owned());
@@ -172,7 +172,7 @@ mod tests {
 
         assert_eq!(counted.broken_promises(), 0, "{table}");
         for words in
-            ["0 dead letters, 2 of deleted companies", "0 not there or too old, 1 of deleted companies"]
+            ["0 dead letters, 2 of deleted companies", "0 missing or outdated, 1 of deleted companies"]
         {
             assert!(table.contains(words), "{table}");
         }

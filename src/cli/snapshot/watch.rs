@@ -79,10 +79,15 @@ pub(in crate::cli) fn progress(run: &Value) -> Vec<String> {
         format!("{ended} of {all} lists, {} certified", count(&collections["certified"])),
         format!("{} rows", count(&run["rows"])),
     ];
-    if let Some(pace) = pace(run).filter(|_| state == "running") {
-        parts.push(format!("{:.0} rows/s", pace.rate));
-        parts.extend(pace.budget.map(|part| format!("{:.0}% of the budget", part * 100.0)));
-        parts.extend(pace.left.map(|left| format!("about {} left", duration(left))));
+    if let Some(elapsed) = elapsed(run).filter(|_| state == "running") {
+        parts.push(format!("{:.0} rows/s", count(&run["rows"]) as f64 / elapsed));
+        if let Some(budget) = run["budget"].as_f64() {
+            let share = count(&run["requests"]) as f64 / elapsed / budget;
+            parts.push(format!("{:.0}% of the budget", share * 100.0));
+        }
+        if let Some(done) = part_done(run).filter(|done| *done > 0.0) {
+            parts.push(format!("about {} left", duration(elapsed * (1.0 - done) / done)));
+        }
     }
     let mut lines = vec![parts.join("  ")];
     let current = each(&run["current"]);
@@ -102,28 +107,11 @@ pub(in crate::cli) fn progress(run: &Value) -> Vec<String> {
     lines
 }
 
-/// Speed of a run, by the workers' clocks.
-struct Pace {
-    /// Rows per second.
-    rate: f64,
-    /// Share of the connector's request budget.
-    budget: Option<f64>,
-    /// Remaining seconds.
-    left: Option<f64>,
-}
-
-fn pace(run: &Value) -> Option<Pace> {
+/// Seconds of a run by the workers' clocks; `None` for less than one.
+fn elapsed(run: &Value) -> Option<f64> {
     let at = |name: &str| Some(Moment::parse(run[name].as_str()?)?.micros());
     let elapsed = at("updatedAt")?.checked_sub(at("startedAt")?)? as f64 / 1e6;
-    if elapsed < 1.0 {
-        return None;
-    }
-    let done = part_done(run).filter(|done| *done > 0.0);
-    Some(Pace {
-        rate: count(&run["rows"]) as f64 / elapsed,
-        budget: run["budget"].as_f64().map(|budget| count(&run["requests"]) as f64 / elapsed / budget),
-        left: done.map(|done| elapsed * (1.0 - done) / done),
-    })
+    (elapsed >= 1.0).then_some(elapsed)
 }
 
 /// Share of all lists that is done, counting lists in progress by their rows.

@@ -13,7 +13,7 @@ use url::Url;
 use base::random;
 use model::AccountingResource;
 
-use super::{Environment, Failure, Result, Signer, SigningArgs, bodies, read_body};
+use super::{Environment, Failure, Result, SigningArgs, bodies, read_body};
 use crate::{
     cli::{client, load, outside, problem, table::indented},
     config::{Listener, Problem, connector::WebhookSource, worker},
@@ -82,7 +82,11 @@ pub(super) async fn run(options: &Options, environment: &Environment, out: &mut 
             Some(given) => given.clone(),
             None => self::body(options, number)?,
         };
-        let answer = answer(signed(&client, &url, &signer, body)).await?;
+        let mut request = client.post(url.clone()).header(CONTENT_TYPE, "application/json; charset=utf-8");
+        if let Some((name, value)) = signer.sign(&body) {
+            request = request.header(name, value);
+        }
+        let answer = answer(request.body(body)).await?;
         taken += u32::from(answer.status == StatusCode::OK);
         slowest = slowest.max(answer.elapsed);
         let place = if options.count > 1 { format!("{number}: ") } else { String::new() };
@@ -107,14 +111,6 @@ fn body(options: &Options, number: u32) -> Result<Vec<u8>> {
         ),
     }
     .map_err(outside)
-}
-
-fn signed(client: &Client, url: &Url, signer: &Signer, body: Vec<u8>) -> RequestBuilder {
-    let mut request = client.post(url.clone()).header(CONTENT_TYPE, "application/json; charset=utf-8");
-    if let Some((name, value)) = signer.sign(&body) {
-        request = request.header(name, value);
-    }
-    request.body(body)
 }
 
 struct Answer {

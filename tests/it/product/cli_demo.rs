@@ -54,7 +54,7 @@ async fn the_demo_verifies_all_promises_through_an_outage() {
     );
     assert!(said.lines().any(|line| line.contains(" s  cut off ")), "no line of the outage:\n{said}");
     // Tokens live for 5 seconds here, so the worker has refreshed the grant, except during the outage.
-    let login = counted(&said, "a login lives on by itself");
+    let login = counted(&said, "a login is refreshed automatically");
     assert!(login.starts_with("task RUNNING, ") && !login.contains(" 0 renewals"), "{said}");
     for expected in [
         "provider   https://127.0.0.1:",
