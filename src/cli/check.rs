@@ -19,7 +19,7 @@ use serde_json::json;
 use base::{durable, random, retry::Chain};
 use kafka::Admin;
 
-use super::{ConfigFiles, Failure, Result, client::OutputArgs, load::Loaded, remedy, schemas};
+use super::{CommandError, ConfigFiles, Result, client::OutputArgs, load::LoadedConfig, remedy, schemas};
 use crate::{
     avro::Registry,
     config,
@@ -51,7 +51,7 @@ pub(super) struct Options {
 /// Writes one line per check; fails if one of them would prevent a start.
 pub(super) async fn run(
     options: &Options,
-    loaded: &Loaded,
+    loaded: &LoadedConfig,
     with_test_source: bool,
     out: &mut dyn Write,
 ) -> Result {
@@ -60,10 +60,14 @@ pub(super) async fn run(
     let unseen =
         "permissions to write, to use transactional ids and to join the group; whether the clock is ahead";
     report.line("skipped", "checks that need a start", unseen)?;
-    if report.failed == 0 { Ok(()) } else { Err(Failure::Reported) }
+    if report.failed == 0 { Ok(()) } else { Err(CommandError::Reported) }
 }
 
-async fn run_checks(loaded: &Loaded, with_test_source: bool, report: &mut CheckReport<'_>) -> io::Result<()> {
+async fn run_checks(
+    loaded: &LoadedConfig,
+    with_test_source: bool,
+    report: &mut CheckReport<'_>,
+) -> io::Result<()> {
     let connectors: Vec<&str> = loaded.connectors.iter().map(|one| one.common().name.as_str()).collect();
     report.line("ok", "configuration", &format!("worker and connectors [{}]", connectors.join(", ")))?;
     for warning in &loaded.warnings {

@@ -54,20 +54,20 @@ pub(super) struct ConnectionArgs {
 #[derive(Args)]
 pub(super) struct OutputArgs {
     /// Output format: table, or JSON for scripts
-    #[arg(long, global = true, value_enum, default_value_t = Output::Table)]
-    output: Output,
+    #[arg(long, global = true, value_enum, default_value_t = OutputFormat::Table)]
+    output: OutputFormat,
     /// The same as --output json
     #[arg(long, global = true, conflicts_with = "output")]
     json: bool,
 }
 
 impl OutputArgs {
-    pub(super) fn output(&self) -> Output {
-        if self.json { Output::Json } else { self.output }
+    pub(super) fn output(&self) -> OutputFormat {
+        if self.json { OutputFormat::Json } else { self.output }
     }
 
     pub(super) fn is_json(&self) -> bool {
-        self.output() == Output::Json
+        self.output() == OutputFormat::Json
     }
 }
 
@@ -82,18 +82,18 @@ impl ConnectionArgs {
     #[cfg(test)]
     pub(super) fn to(url: &str) -> Self {
         let (url, config) = (Some(Url::parse(url).unwrap()), None);
-        let format = OutputArgs { output: Output::Table, json: false };
+        let format = OutputArgs { output: OutputFormat::Table, json: false };
         Self { url, config, user: None, password: None, ca: None, certificate: None, key: None, format }
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Output {
+pub(super) enum OutputFormat {
     Table,
     Json,
 }
 
-impl Output {
+impl OutputFormat {
     /// Prints JSON, or the table that `people` writes.
     pub(super) fn show(
         self,
@@ -167,7 +167,7 @@ pub(super) struct RestClient {
     client: Client,
     url: Url,
     user: Option<(String, Option<String>)>,
-    pub(super) output: Output,
+    pub(super) output: OutputFormat,
 }
 
 impl RestClient {
@@ -185,7 +185,7 @@ impl RestClient {
     #[cfg(feature = "simulator")]
     pub(super) fn local(url: Url, limit: Duration) -> Result<Self> {
         let client = Client::builder().no_proxy().timeout(limit).build()?;
-        Ok(Self { client, url, user: None, output: Output::Json })
+        Ok(Self { client, url, user: None, output: OutputFormat::Json })
     }
 
     pub(super) async fn get(&self, path: &[&str], query: &[(&str, String)]) -> Result<Value> {
@@ -232,7 +232,7 @@ impl RestClient {
             for one in wanted {
                 let (name, done) = act(one).await?;
                 // Immediately, because the next item may take long.
-                if self.output == Output::Table {
+                if self.output == OutputFormat::Table {
                     writeln!(out, "{name}: {done}")?;
                 }
                 acted.push((name, done));
@@ -357,7 +357,7 @@ impl RequestRejected {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::Failure;
+    use crate::cli::CommandError;
 
     #[test]
     fn an_unusable_certificate_is_a_command_line_problem() {
@@ -366,7 +366,7 @@ mod tests {
         fs::write(&empty, "no certificate\n").unwrap();
 
         for file in [empty, directory.path().join("absent.pem")] {
-            let Err(Failure::Configuration(problems)) = builder(Some(&file)) else {
+            let Err(CommandError::Configuration(problems)) = builder(Some(&file)) else {
                 panic!("{file:?} was taken")
             };
             assert!(problems.to_string().contains("--ca"), "{problems}");
@@ -410,7 +410,7 @@ mod tests {
             let environment = environment.iter().map(|(name, value)| ((*name).into(), (*value).into()));
             match access.address(environment) {
                 Ok(url) => url.to_string(),
-                Err(Failure::Configuration(problems)) => problems.to_string(),
+                Err(CommandError::Configuration(problems)) => problems.to_string(),
                 Err(_) => panic!("another failure"),
             }
         };
@@ -435,7 +435,7 @@ mod tests {
             config: Some("absent.properties".into()),
             ..ConnectionArgs::to("http://h")
         };
-        assert!(matches!(absent.address([]), Err(Failure::Configuration(_))));
+        assert!(matches!(absent.address([]), Err(CommandError::Configuration(_))));
         let named =
             ConnectionArgs { config: Some("absent.properties".into()), ..ConnectionArgs::to("http://h:7") };
         assert_eq!(named.address([]).ok().unwrap().as_str(), "http://h:7/");

@@ -15,7 +15,7 @@ use super::{
 };
 
 #[derive(Subcommand)]
-pub(super) enum Command {
+pub(super) enum GapsCommand {
     /// Lists gaps that are neither repaired nor accepted, oldest first
     List {
         /// Name of the connector
@@ -34,14 +34,14 @@ pub(super) enum Command {
     },
 }
 
-pub(super) async fn run(command: Command, access: &ConnectionArgs, out: &mut dyn Write) -> Result {
+pub(super) async fn run(command: GapsCommand, access: &ConnectionArgs, out: &mut dyn Write) -> Result {
     let worker = RestClient::new(access)?;
     match command {
-        Command::List { connector, all } => {
+        GapsCommand::List { connector, all } => {
             let path = ["connectors", &connector, "gaps"];
             worker.list(&path, &[("all", all.to_string())], out, table).await
         }
-        Command::Accept { connector, ids } => {
+        GapsCommand::Accept { connector, ids } => {
             let path = ["connectors", &connector, "gaps", "accept"];
             let accept = async |id: String| {
                 worker.send(Method::POST, &path, &[], Some(&json!({ "id": id }))).await?;

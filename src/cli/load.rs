@@ -1,8 +1,8 @@
 //! Loads and checks the configuration of the worker and of every connector, and reports all problems together.
 //!
 //! A problem in the worker's own configuration fails every command. A problem in a connector file does not prevent a worker from
-//! starting, which logs it ([`Loaded::rejects`]): one bad file must not take down all workers at their next restart. Commands about
-//! the files themselves use [`Loaded::sound`], which fails on either.
+//! starting, which logs it ([`LoadedConfig::rejects`]): one bad file must not take down all workers at their next restart. Commands about
+//! the files themselves use [`LoadedConfig::sound`], which fails on either.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// A valid worker configuration, and the connectors of its files.
-pub(super) struct Loaded {
+pub(super) struct LoadedConfig {
     pub(super) worker: Worker,
     pub(super) connectors: Vec<Connector>,
     pub(super) warnings: Vec<Warning>,
@@ -28,7 +28,7 @@ pub(super) struct Loaded {
     pub(super) rejects: Problems,
 }
 
-impl Loaded {
+impl LoadedConfig {
     /// Fails if any connector file has a problem.
     pub(super) fn sound(mut self) -> Result<Self> {
         if let Some(unreadable_directory) = self.unreadable_directory.take() {
@@ -40,7 +40,11 @@ impl Loaded {
 
 /// Loads the worker's properties and the connectors of `connectors.dir` and the command line. `RUST_LOG` overrides the worker's
 /// filter.
-pub(super) fn load(config: Option<&Path>, files: &[PathBuf], environment: &Environment) -> Result<Loaded> {
+pub(super) fn load(
+    config: Option<&Path>,
+    files: &[PathBuf],
+    environment: &Environment,
+) -> Result<LoadedConfig> {
     let filter = log_filter(environment);
     let mut warnings = Vec::new();
     let mut problems = Problems::default();
@@ -106,7 +110,7 @@ pub(super) fn load(config: Option<&Path>, files: &[PathBuf], environment: &Envir
         Some(mut worker) if problems.is_empty() => {
             worker.connector_files = files.to_vec();
             worker.telemetry.filter = filter.unwrap_or(worker.telemetry.filter);
-            Ok(Loaded { worker, connectors, warnings, unreadable_directory, rejects })
+            Ok(LoadedConfig { worker, connectors, warnings, unreadable_directory, rejects })
         }
         _ => {
             unreadable_directory.into_iter().for_each(|problem| problems.push(problem));

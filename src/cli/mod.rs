@@ -46,7 +46,7 @@ use tracing::warn;
 
 use base::{metrics, retry::Chain};
 
-use self::{client::ConnectionArgs, load::Loaded};
+use self::{client::ConnectionArgs, load::LoadedConfig};
 use crate::{
     config::{self, Problem, Problems, worker::LogFormat},
     telemetry::{self, Filters, Metrics},
@@ -76,7 +76,7 @@ enum Command {
     /// Lists the Avro schemas, checks them against the registry, or registers them
     Schemas {
         #[command(subcommand)]
-        command: schemas::Command,
+        command: schemas::SchemasCommand,
     },
     /// Prints the reference of settings and metrics
     Config {
@@ -97,29 +97,29 @@ enum Command {
 #[derive(Subcommand)]
 enum QuietCommand {
     /// Lists and controls connectors, over the REST API of a running worker
-    Connectors(RemoteCommand<connectors::Command>),
+    Connectors(RemoteCommand<connectors::ConnectorsCommand>),
     /// Lists, plans, applies and removes subscriptions at the provider
-    Subscriptions(RemoteCommand<subscriptions::Command>),
+    Subscriptions(RemoteCommand<subscriptions::SubscriptionsCommand>),
     /// Lists and accepts gaps: times in which deliveries may be missing
-    Gaps(RemoteCommand<gaps::Command>),
+    Gaps(RemoteCommand<gaps::GapsCommand>),
     /// Reads lists in full: starts, watches and stops runs, prints certificates
-    Snapshot(RemoteCommand<snapshot::Command>),
+    Snapshot(RemoteCommand<snapshot::SnapshotCommand>),
     /// Compares the provider's lists with the topics; publishes nothing without --repair
     Verify(snapshot::VerifyOptions),
     /// Logs in at the provider, logs out, and shows the logins with their expiry
     Auth {
         #[command(subcommand)]
-        command: auth::Command,
+        command: auth::AuthCommand,
     },
     /// Signs and sends test deliveries to any receiver
     Webhooks {
         #[command(subcommand)]
-        command: webhooks::Command,
+        command: webhooks::WebhooksCommand,
     },
     /// Lists, shows and replays dead letters
     DeadLetters {
         #[command(subcommand)]
-        command: dead_letters::Command,
+        command: dead_letters::DeadLettersCommand,
     },
 }
 
@@ -160,7 +160,7 @@ struct ConfigFiles {
 }
 
 impl ConfigFiles {
-    fn load(&self, environment: &Environment) -> Result<Loaded> {
+    fn load(&self, environment: &Environment) -> Result<LoadedConfig> {
         load::load(self.config.as_deref(), &self.connectors, environment)
     }
 }
@@ -174,10 +174,10 @@ const TEST_PLUGINS: &str = "TRIBUTARY_TEST_PLUGINS";
 /// The process's environment variables; some may not be UTF-8.
 type Environment = Vec<(OsString, OsString)>;
 
-type Result<T = (), E = Failure> = std::result::Result<T, E>;
+type Result<T = (), E = CommandError> = std::result::Result<T, E>;
 
 /// Why a command failed.
-enum Failure {
+enum CommandError {
     /// Exit code 2.
     Configuration(Problems),
     /// Exit code 1; the error names the attempted action and the cause.
@@ -186,14 +186,14 @@ enum Failure {
     Reported,
 }
 
-impl From<Problem> for Failure {
+impl From<Problem> for CommandError {
     fn from(problem: Problem) -> Self {
         Self::Configuration(problem.into())
     }
 }
 
 /// Any error ends with exit code 1, except problems of the configuration, which end with 2.
-impl<E: Error + 'static> From<E> for Failure {
+impl<E: Error + 'static> From<E> for CommandError {
     fn from(error: E) -> Self {
         let error: Box<dyn Error> = Box::new(error);
         match error.downcast() {
@@ -232,17 +232,17 @@ pub fn run(
     let mut stderr = io::stderr();
     match ended {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::Reported) => ExitCode::from(1),
+        Err(CommandError::Reported) => ExitCode::from(1),
         // The reader, such as `head`, has closed the pipe.
-        Err(Failure::Outside(error)) if is_closed_pipe(error.as_ref()) => ExitCode::SUCCESS,
-        Err(Failure::Outside(error)) => {
+        Err(CommandError::Outside(error)) if is_closed_pipe(error.as_ref()) => ExitCode::SUCCESS,
+        Err(CommandError::Outside(error)) => {
             writeln!(stderr, "error: {}", Chain(error.as_ref())).ok();
             if let Some(remedy) = remedy::of(error.as_ref()) {
                 writeln!(stderr, "remedy: {remedy}").ok();
             }
             ExitCode::from(1)
         }
-        Err(Failure::Configuration(problems)) => {
+        Err(CommandError::Configuration(problems)) => {
             let count = problems.len();
             let noun = if count == 1 { "problem" } else { "problems" };
             writeln!(stderr, "{count} {noun} in the configuration; nothing was started\n{problems}").ok();
@@ -346,13 +346,13 @@ fn with_test_source(environment: &Environment) -> bool {
     environment.iter().any(|(name, value)| name == TEST_PLUGINS && value == "true")
 }
 
-fn outside(error: impl Error + 'static) -> Failure {
+fn outside(error: impl Error + 'static) -> CommandError {
     error.into()
 }
 
 /// A failure with exit code 1 and this message, without a remedy.
-fn failure(message: impl Into<String>) -> Failure {
-    Failure::Outside(message.into().into())
+fn failure(message: impl Into<String>) -> CommandError {
+    CommandError::Outside(message.into().into())
 }
 
 /// Whether the reader closed the output pipe. Socket errors are wrapped in other errors, so they do not match.
@@ -361,7 +361,7 @@ fn is_closed_pipe(error: &(dyn Error + 'static)) -> bool {
 }
 
 /// Installs the configured logs and logs the configuration's warnings.
-fn start(loaded: Loaded) -> Result<(Loaded, Filters)> {
+fn start(loaded: LoadedConfig) -> Result<(LoadedConfig, Filters)> {
     let wanted = &loaded.worker.telemetry;
     let logs = telemetry::install_logs(wanted.format, &wanted.filter)?;
     for warning in &loaded.warnings {

@@ -53,19 +53,19 @@ mod tests {
 
     #[derive(Debug, thiserror::Error)]
     #[error("do something")]
-    struct Attempt(#[source] kafka::Error);
+    struct FailedAction(#[source] kafka::Error);
 
     #[test]
     fn a_nested_cause_has_a_remedy_and_an_unknown_one_has_none() {
         let stopped = kafka::Error::Stopped { action: "read".to_owned() };
 
-        let remedy = of(&Attempt(stopped));
+        let remedy = of(&FailedAction(stopped));
 
         assert!(remedy.is_some_and(|remedy| remedy.contains("tributary check")));
         assert_eq!(of(&std::fmt::Error), None);
 
         let away = kafka::Error::Deadline { action: "ask".to_owned(), limit: std::time::Duration::ZERO };
-        assert!(in_check(&Attempt(away)).is_some_and(|remedy| remedy.contains("bootstrap.servers")));
-        assert_eq!(in_check(&Attempt(kafka::Error::Stopped { action: "read".to_owned() })), None);
+        assert!(in_check(&FailedAction(away)).is_some_and(|remedy| remedy.contains("bootstrap.servers")));
+        assert_eq!(in_check(&FailedAction(kafka::Error::Stopped { action: "read".to_owned() })), None);
     }
 }

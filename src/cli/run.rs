@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use base::durable;
 
-use super::{Result, load::Loaded, open_files, outside, signals::Signals};
+use super::{Result, load::LoadedConfig, open_files, outside, signals::Signals};
 use crate::{
     telemetry::{Filters, Metrics},
     worker::{
@@ -16,7 +16,7 @@ use crate::{
 };
 
 pub(super) async fn run(
-    loaded: Loaded,
+    loaded: LoadedConfig,
     logs: Filters,
     metrics: &Metrics,
     with_test_source: bool,

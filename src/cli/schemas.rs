@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use model::SchemaKind;
 
 use super::{
-    ConfigFiles, Environment, Loaded, Result, block_on, client::OutputArgs, outside, problem, start,
+    ConfigFiles, Environment, LoadedConfig, Result, block_on, client::OutputArgs, outside, problem, start,
     table::columns,
 };
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
 };
 
 #[derive(Subcommand)]
-pub(super) enum Command {
+pub(super) enum SchemasCommand {
     /// Prints names and fingerprints of the schemas in this build
     List(OutputArgs),
     /// Checks whether the registry would accept them for the connectors' topics; changes nothing
@@ -26,11 +26,11 @@ pub(super) enum Command {
     Register(ConfigFiles),
 }
 
-pub(super) fn run(command: Command, environment: Environment, out: &mut dyn Write) -> Result {
+pub(super) fn run(command: SchemasCommand, environment: Environment, out: &mut dyn Write) -> Result {
     let (files, register) = match command {
-        Command::List(format) => return list(&format, out),
-        Command::Check(files) => (files, false),
-        Command::Register(files) => (files, true),
+        SchemasCommand::List(format) => return list(&format, out),
+        SchemasCommand::Check(files) => (files, false),
+        SchemasCommand::Register(files) => (files, true),
     };
     let (loaded, _) = start(files.load(&environment)?.sound()?)?;
     if loaded.connectors.is_empty() {
@@ -61,7 +61,7 @@ fn list(format: &OutputArgs, out: &mut dyn Write) -> Result {
     columns(["SCHEMA", "FINGERPRINT"], rows, out).map_err(outside)
 }
 
-async fn against_registry(loaded: &Loaded, register: bool, out: &mut dyn Write) -> Result {
+async fn against_registry(loaded: &LoadedConfig, register: bool, out: &mut dyn Write) -> Result {
     let registry = Registry::new(&loaded.worker.registry)?;
     let subjects: Vec<Subject> =
         loaded.connectors.iter().flat_map(|connector| Layout::of(connector).subjects()).collect();

@@ -19,7 +19,7 @@ use simulator::{
     timestamp,
 };
 
-use super::{Failure, Result, outside, problem, signals::Signals};
+use super::{CommandError, Result, outside, problem, signals::Signals};
 use crate::config::{Problem, Problems};
 
 #[derive(Args)]
@@ -190,7 +190,7 @@ fn timestamp(text: &str) -> Result<Ticks, String> {
 }
 
 /// Invalid settings are problems of the command line.
-fn not_started(error: simulator::Error) -> Failure {
+fn not_started(error: simulator::Error) -> CommandError {
     let simulator::Error::Settings(unfit) = error else { return outside(error) };
     let mut problems = Problems::default();
     for Unfit { name, value, rule, remedy } in unfit {
@@ -215,13 +215,13 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
-    struct Command {
+    struct SimulateCommand {
         #[command(flatten)]
         options: Options,
     }
 
     fn parsed(arguments: &[&str]) -> Option<Settings> {
-        let command = Command::try_parse_from([&["simulate"], arguments].concat()).ok()?;
+        let command = SimulateCommand::try_parse_from([&["simulate"], arguments].concat()).ok()?;
         settings(&command.options).ok()
     }
 

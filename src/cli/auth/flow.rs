@@ -16,7 +16,7 @@ use provider::{
 };
 
 use super::{
-    callback::Listener,
+    callback::CallbackListener,
     grants_topic::{self, GrantsTopic},
     page::LoginPage,
 };
@@ -65,7 +65,7 @@ impl<'a> LoginFlow<'a> {
     pub(in crate::cli) async fn receive(
         &self,
         login: Login,
-        mut listener: Listener,
+        mut listener: CallbackListener,
         limit: Duration,
     ) -> Result<Grant, Error> {
         let callback = timeout(limit, listener.callback()).await.map_err(|_| Error::TimedOut { limit })?;

@@ -21,7 +21,7 @@ use provider::{
 use super::simulated;
 use super::{
     browser,
-    callback::{DEFAULT_PATH, ListenAddress, Listener},
+    callback::{CallbackListener, DEFAULT_PATH, ListenAddress},
     flow::{self, LoginFlow},
     grants_topic::{GrantsTopic, restart_failed},
     paste, probe, status,
@@ -131,7 +131,7 @@ impl LoginSession<'_> {
         environment: &Environment,
         out: &mut dyn Write,
     ) -> Result {
-        let listener = Listener::bind(place).await.map_err(|source| {
+        let listener = CallbackListener::bind(place).await.map_err(|source| {
             let remedy = match address {
                 Some(_) => "register an address with another port and set it as oauth.redirect.uri",
                 None => "choose another with --port",
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn the_login_command_in_errors_parses() {
         #[derive(Parser)]
-        struct Arguments {
+        struct LoginArguments {
             #[command(flatten)]
             options: Options,
         }
@@ -291,7 +291,7 @@ mod tests {
             let command = login_command(area, "books");
             let words = command.strip_prefix("tributary auth ").unwrap().split(' ');
 
-            let parsed = Arguments::try_parse_from(words).map_err(|error| error.to_string()).unwrap();
+            let parsed = LoginArguments::try_parse_from(words).map_err(|error| error.to_string()).unwrap();
 
             assert_eq!((parsed.options.area, parsed.options.connector.as_str()), (area, "books"));
         }

@@ -34,7 +34,7 @@ use self::grants_topic::GrantsTopic;
 use super::{Environment, Result, load, outside, problem};
 
 #[derive(Subcommand)]
-pub(super) enum Command {
+pub(super) enum AuthCommand {
     /// Logs a person in at the provider and gives the grant to all workers
     Login(login::Options),
     /// Shows all logins with their area and expiry; exit code 1 if one needs a person within a week
@@ -55,11 +55,11 @@ pub(super) struct LogoutOptions {
     force: bool,
 }
 
-pub(super) async fn run(command: Command, environment: &Environment, out: &mut dyn Write) -> Result {
+pub(super) async fn run(command: AuthCommand, environment: &Environment, out: &mut dyn Write) -> Result {
     match command {
-        Command::Login(options) => login::run(&options, environment, out).await,
-        Command::Status(options) => status::run(&options, environment, out).await,
-        Command::Logout(options) => log_out(&options, environment, out).await,
+        AuthCommand::Login(options) => login::run(&options, environment, out).await,
+        AuthCommand::Status(options) => status::run(&options, environment, out).await,
+        AuthCommand::Logout(options) => log_out(&options, environment, out).await,
     }
 }
 

@@ -13,7 +13,7 @@ use provider::{
     auth::{grant::Grant, http, login::Login},
 };
 
-use super::{callback::Listener, flow::LoginFlow};
+use super::{callback::CallbackListener, flow::LoginFlow};
 use crate::cli::{Result, failure, outside};
 
 /// Query parameter that presses the simulated provider's button.
@@ -23,7 +23,7 @@ const BUTTON_PARAMETER: (&str, &str) = ("auto", "1");
 pub(in crate::cli) async fn log_in(
     flow: &LoginFlow<'_>,
     login: Login,
-    listener: Listener,
+    listener: CallbackListener,
     redirect: &str,
     limit: Duration,
 ) -> Result<Grant> {

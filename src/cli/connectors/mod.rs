@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use self::show::{needs_attention, offsets, table, traces};
 use super::{
-    Failure, Result,
+    CommandError, Result,
     client::{ConnectionArgs, RestClient},
     declarations, failure,
     table::{harmless, note},
@@ -27,7 +27,7 @@ const RESUME_LIMIT: Duration = Duration::from_secs(10);
 const RESUME_POLL: Duration = Duration::from_millis(200);
 
 #[derive(Subcommand)]
-pub(super) enum Command {
+pub(super) enum ConnectorsCommand {
     /// Lists all connectors with their states
     List,
     /// Shows one connector or all, with tasks and traces; exit code 1 if anything has failed or a file is refused
@@ -70,30 +70,30 @@ pub(super) struct ConnectorName {
     name: String,
 }
 
-pub(super) async fn run(command: Command, access: &ConnectionArgs, out: &mut dyn Write) -> Result {
+pub(super) async fn run(command: ConnectorsCommand, access: &ConnectionArgs, out: &mut dyn Write) -> Result {
     let worker = RestClient::new(access)?;
     match command {
-        Command::List => {
+        ConnectorsCommand::List => {
             let found = worker.with_files().await?;
             worker.output.show(&found, out, table)
         }
-        Command::Status { name } => status(&worker, name.as_deref(), out).await,
-        Command::Apply { files } => apply(&worker, &files, out).await,
-        Command::Pause(ConnectorName { name }) => {
+        ConnectorsCommand::Status { name } => status(&worker, name.as_deref(), out).await,
+        ConnectorsCommand::Apply { files } => apply(&worker, &files, out).await,
+        ConnectorsCommand::Pause(ConnectorName { name }) => {
             worker.order(Method::PUT, &["connectors", &name, "pause"], &[], "pausing", out).await
         }
-        Command::Resume(ConnectorName { name }) => resume(&worker, &name, out).await,
-        Command::Stop(ConnectorName { name }) => {
+        ConnectorsCommand::Resume(ConnectorName { name }) => resume(&worker, &name, out).await,
+        ConnectorsCommand::Stop(ConnectorName { name }) => {
             worker.order(Method::PUT, &["connectors", &name, "stop"], &[], "stopping", out).await
         }
-        Command::Restart { name, tasks, only_failed } => {
+        ConnectorsCommand::Restart { name, tasks, only_failed } => {
             let query = [("includeTasks", tasks.to_string()), ("onlyFailed", only_failed.to_string())];
             worker.order(Method::POST, &["connectors", &name, "restart"], &query, "restarting", out).await
         }
-        Command::Delete(ConnectorName { name }) => {
+        ConnectorsCommand::Delete(ConnectorName { name }) => {
             worker.order(Method::DELETE, &["connectors", &name], &[], "deleted", out).await
         }
-        Command::Offsets(ConnectorName { name }) => {
+        ConnectorsCommand::Offsets(ConnectorName { name }) => {
             worker.list(&["connectors", &name, "offsets"], &[], out, offsets).await
         }
     }
@@ -131,7 +131,7 @@ async fn status(worker: &RestClient, name: Option<&str>, out: &mut dyn Write) ->
         }
         Ok(())
     })?;
-    if needs_attention(&found) { Err(Failure::Reported) } else { Ok(()) }
+    if needs_attention(&found) { Err(CommandError::Reported) } else { Ok(()) }
 }
 
 async fn apply(worker: &RestClient, files: &[PathBuf], out: &mut dyn Write) -> Result {
@@ -240,11 +240,11 @@ mod tests {
         for name in [".", ".."] {
             // No server listens there, so a request would fail differently.
             let access = ConnectionArgs::to("http://127.0.0.1:1");
-            let command = Command::Delete(ConnectorName { name: name.to_owned() });
+            let command = ConnectorsCommand::Delete(ConnectorName { name: name.to_owned() });
 
             let refused = run(command, &access, &mut Vec::new()).await;
 
-            let Err(Failure::Configuration(problems)) = refused else { panic!("{name} was asked for") };
+            let Err(CommandError::Configuration(problems)) = refused else { panic!("{name} was asked for") };
             assert!(problems.to_string().contains("is not a valid connector name"), "{problems}");
         }
     }

@@ -33,7 +33,7 @@ use crate::{
 };
 
 #[derive(Subcommand)]
-pub(super) enum Command {
+pub(super) enum DeadLettersCommand {
     /// Lists the letters of a topic, newest last
     List {
         #[command(flatten)]
@@ -124,18 +124,22 @@ struct ReplayScope {
     connector: Option<String>,
 }
 
-pub(super) async fn run(command: Command, environment: &Environment, out: &mut dyn Write) -> Result {
+pub(super) async fn run(
+    command: DeadLettersCommand,
+    environment: &Environment,
+    out: &mut dyn Write,
+) -> Result {
     match command {
-        Command::List { which, reason, since, limit, format } => {
+        DeadLettersCommand::List { which, reason, since, limit, format } => {
             let letters = which.find(environment).await?;
             let filter = entry::LetterFilter { reason, since };
             list::run(&letters, filter, limit as usize, format.is_json(), out).await
         }
-        Command::Show { place, which, raw, format } => {
+        DeadLettersCommand::Show { place, which, raw, format } => {
             let letters = which.find(environment).await?;
             show::run(&letters, place, raw, format.is_json(), out).await
         }
-        Command::Replay { places, which, reason, all: _, dry_run, again, trust_unsigned } => {
+        DeadLettersCommand::Replay { places, which, reason, all: _, dry_run, again, trust_unsigned } => {
             let letters = which.find(environment).await?;
             let owner = letters.owner.clone().ok_or_else(|| {
                 let rule = "is missing: a replay publishes below one topic.prefix, and the chosen topic does not determine it";

@@ -8,7 +8,7 @@ use kafka::{Assignment, Consumer, ConsumerOptions, Error, Event, Received, Start
 
 use super::DeadLetterTopic;
 use crate::{
-    cli::{Failure, Result, failure},
+    cli::{CommandError, Result, failure},
     webhooks::letter::Place,
 };
 
@@ -33,7 +33,7 @@ impl DeadLetterTopic {
         };
         match self.scan_from([(place.partition, Start::Offset(place.offset))], visit).await {
             Ok(()) => Ok(found),
-            Err(Failure::Outside(error))
+            Err(CommandError::Outside(error))
                 if matches!(error.downcast_ref(), Some(Error::OffsetOutOfRange { .. })) =>
             {
                 Ok(None)

@@ -77,13 +77,13 @@ pub(super) struct NotificationCheck {
 }
 
 /// A notification's name, such as `Customer.Created`, and the hash of its body.
-type Content = (String, u64);
+type NotificationContent = (String, u64);
 
 impl NotificationCheck {
     pub(super) fn of(entries: &[Entry], events: &[(String, InvoicingEvent)]) -> Self {
         let mut notified = Self::default();
         // By content: times sent, and times answered 200.
-        let mut sent: HashMap<Content, (usize, usize)> = HashMap::new();
+        let mut sent: HashMap<NotificationContent, (usize, usize)> = HashMap::new();
         for entry in
             entries.iter().filter(|one| (one.family, one.purpose) == (Family::Invoicing, Purpose::Event))
         {
@@ -91,7 +91,7 @@ impl NotificationCheck {
             counts.0 += 1;
             counts.1 += usize::from(entry.end == Some(End::Accepted));
         }
-        let mut found: HashMap<Content, usize> = HashMap::new();
+        let mut found: HashMap<NotificationContent, usize> = HashMap::new();
         for (topic, event) in events {
             *notified.topics.entry(topic.clone()).or_default() += 1;
             *found.entry(content(event)).or_default() += 1;
@@ -116,26 +116,27 @@ impl NotificationCheck {
 }
 
 /// The content of an event, serialized like the provider's notification.
-fn content(event: &InvoicingEvent) -> Content {
+fn content(event: &InvoicingEvent) -> NotificationContent {
     #[derive(Serialize)]
     #[serde(rename_all = "PascalCase")]
-    struct Body<'a> {
+    struct NotificationBody<'a> {
         entity: &'a Option<String>,
         entity_id: &'a Option<String>,
         tenant_id: &'a Option<String>,
         user: &'a Option<String>,
-        changes: Vec<Field<'a>>,
+        changes: Vec<NotificationField<'a>>,
     }
     #[derive(Serialize)]
     #[serde(rename_all = "PascalCase")]
-    struct Field<'a> {
+    struct NotificationField<'a> {
         name: &'a Option<String>,
         value: &'a Option<String>,
     }
     let InvoicingEvent { entity, entity_id, tenant_id, user, .. } = event;
     let changes = event.changes.iter().flatten();
-    let changes = changes.map(|change| Field { name: &change.name, value: &change.value }).collect();
-    let body = Body { entity, entity_id, tenant_id, user, changes };
+    let changes =
+        changes.map(|change| NotificationField { name: &change.name, value: &change.value }).collect();
+    let body = NotificationBody { entity, entity_id, tenant_id, user, changes };
     let hash = deliveries::hash(&serde_json::to_vec(&body).unwrap_or_default());
     let action = event.action.map(InvoicingAction::provider_name).unwrap_or_default();
     (format!("{}.{action}", entity.as_deref().unwrap_or_default()), hash)

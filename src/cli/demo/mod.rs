@@ -49,7 +49,7 @@ use self::{
     start::{DemoServices, RunningWorker},
     system::DemoSystem,
 };
-use super::{Environment, Failure, Result, signals::Signals, terminal::Colors};
+use super::{CommandError, Environment, Result, signals::Signals, terminal::Colors};
 use crate::telemetry::{self, Filters, Metrics};
 
 #[derive(Args)]
@@ -107,7 +107,7 @@ pub(super) async fn run(
     let ended = match shown {
         None => interrupted(&mut screen),
         Some(shown) => {
-            if options.keep && matches!(shown, Ok(()) | Err(Failure::Reported)) {
+            if options.keep && matches!(shown, Ok(()) | Err(CommandError::Reported)) {
                 screen.print(&format!("\n{}", kept_up(&system, options.rate)))?;
                 let mut scenario = Scenario::new(&system, &mut screen);
                 tokio::select! {
@@ -149,7 +149,7 @@ async fn show(options: &Options, system: &DemoSystem, screen: &mut Screen<'_>) -
     let counted = Box::pin(Scenario::new(system, screen).run(options)).await?;
     screen.close()?;
     screen.print(&format!("\n{}", counted.table(screen.terminal.colors)?))?;
-    if counted.broken_promises() == 0 { Ok(()) } else { Err(Failure::Reported) }
+    if counted.broken_promises() == 0 { Ok(()) } else { Err(CommandError::Reported) }
 }
 
 fn places(system: &DemoSystem) -> String {
@@ -165,5 +165,5 @@ fn kept_up(system: &DemoSystem, rate: u32) -> String {
 fn interrupted(screen: &mut Screen<'_>) -> Result {
     screen.close()?;
     screen.event("interrupted before the verification: nothing is verified")?;
-    Err(Failure::Reported)
+    Err(CommandError::Reported)
 }

@@ -16,7 +16,7 @@ use super::system::DemoSystem;
 use crate::cli::Result;
 
 /// Companies by their code.
-type Companies = BTreeMap<u64, Value>;
+type CompaniesByCode = BTreeMap<u64, Value>;
 
 /// The result of comparing payroll companies with the topic.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(super) struct PayrollCheck {
 }
 
 impl PayrollCheck {
-    fn of(source: &Companies, topic: &Companies, is_certified: bool) -> Self {
+    fn of(source: &CompaniesByCode, topic: &CompaniesByCode, is_certified: bool) -> Self {
         Self {
             is_certified,
             companies: source.len(),
@@ -53,13 +53,13 @@ impl DemoSystem {
         self.request(&json!({ "id": "payroll", "lists": ["payroll"] })).await;
         let run = timeout(limit, self.over("payroll")).await.unwrap_or_default();
         let decoder = self.decoder()?;
-        let mut topic = Companies::new();
+        let mut topic = CompaniesByCode::new();
         for record in self.read(Topic::PayrollCompanies).await? {
             let value = record.value.unwrap_or_default();
             let (_, value) = decoder.decode(SchemaKind::PayrollCompany, &value).await?;
             keep(&mut topic, serde_json::from_str(&value.to_json())?);
         }
-        let mut source = Companies::new();
+        let mut source = CompaniesByCode::new();
         let world = self.services.simulator.provider().world();
         for row in world.payroll(ListOrder::Created) {
             let json = payroll_json(world.seed(), &row, Shape::default());
@@ -70,7 +70,7 @@ impl DemoSystem {
 }
 
 /// A later company with the same code replaces the earlier one.
-fn keep(companies: &mut Companies, company: Value) {
+fn keep(companies: &mut CompaniesByCode, company: Value) {
     companies.insert(company["companyCode"].as_u64().unwrap_or_default(), company);
 }
 
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn every_company_must_be_in_the_topic_unchanged() {
         let companies = |all: &[(u64, &str)]| {
-            let mut found = Companies::new();
+            let mut found = CompaniesByCode::new();
             for (code, name) in all {
                 keep(&mut found, json!({ "companyCode": code, "companyName": name }));
             }

@@ -37,7 +37,7 @@ use crate::{
     cli::{
         Result,
         auth::{
-            callback::{DEFAULT_PATH, ListenAddress, Listener},
+            callback::{CallbackListener, DEFAULT_PATH, ListenAddress},
             flow::LoginFlow,
             grants_topic::GrantsTopic,
             login::provider,
@@ -152,7 +152,8 @@ impl DemoServices {
     async fn log_in_for(&self, area: Area, provider: &Provider) -> Result<String> {
         let grants = GrantsTopic::create(&self.worker, &Admin::Embedded(Arc::clone(&self.cluster))).await?;
         let flow = LoginFlow::new(&grants, provider, area, self.worker.clock_skew_max);
-        let listener = Listener::bind(&ListenAddress { port: 0, path: DEFAULT_PATH.to_owned() }).await?;
+        let listener =
+            CallbackListener::bind(&ListenAddress { port: 0, path: DEFAULT_PATH.to_owned() }).await?;
         let redirect = listener.redirect().to_owned();
         let grant = simulated::log_in(&flow, flow.begin(&redirect)?, listener, &redirect, TIMEOUT).await?;
 

@@ -180,8 +180,8 @@ mod tests {
 
     #[test]
     fn each_count_can_break_its_promise() {
-        type Breach = fn(&mut DemoResult);
-        let breaches: [(&str, Breach); 21] = [
+        type BreakPromise = fn(&mut DemoResult);
+        let broken: [(&str, BreakPromise); 21] = [
             ("an answer too late", |counted| counted.figures.slowest = 5_000),
             ("an answer other than 200", |counted| counted.figures.failed = 1),
             ("one lost", |counted| counted.delivery_check.missing = 1),
@@ -206,9 +206,9 @@ mod tests {
         ];
         assert_eq!(counted().broken_promises(), 0);
 
-        for (what, breach) in breaches {
+        for (what, break_promise) in broken {
             let mut counted = counted();
-            breach(&mut counted);
+            break_promise(&mut counted);
             assert_eq!(counted.broken_promises(), 1, "{what}");
             let table = counted.table(Colors { is_on: false }).ok().unwrap();
             assert!(table.contains("  NO\n") && table.contains("NOT verified: 1 of 15"), "{what}: {table}");

@@ -25,20 +25,20 @@ pub(super) use self::verify::{Options as VerifyOptions, run as verify};
 #[cfg(feature = "simulator")]
 pub(super) use self::watch::progress;
 use super::{
-    Failure, Result,
+    CommandError, Result,
     client::{ConnectionArgs, Method, RestClient},
     failure,
     table::each,
 };
 
 #[derive(Subcommand)]
-pub(super) enum Command {
+pub(super) enum SnapshotCommand {
     /// Starts a run that reads lists; repeating a request with the same id does not start another
     Start {
         /// Name of the connector
         connector: String,
         #[command(flatten)]
-        asked: RunRequest,
+        asked: RunRequestArgs,
         /// Read only changes of payroll since its last certified run. The run is certified only if the whole list had to be
         /// read
         #[arg(long)]
@@ -95,7 +95,7 @@ pub(super) struct RunArgs {
 }
 
 #[derive(Args, Serialize)]
-pub(super) struct RunRequest {
+pub(super) struct RunRequestArgs {
     /// Id of the run; default: a generated id
     #[arg(long)]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -110,10 +110,10 @@ pub(super) struct RunRequest {
     companies: Vec<String>,
 }
 
-pub(super) async fn run(command: Command, access: &ConnectionArgs, out: &mut dyn Write) -> Result {
+pub(super) async fn run(command: SnapshotCommand, access: &ConnectionArgs, out: &mut dyn Write) -> Result {
     let worker = RestClient::new(access)?;
     match command {
-        Command::Start { connector, asked, incremental, wait } => {
+        SnapshotCommand::Start { connector, asked, incremental, wait } => {
             let mut body = json!(asked);
             if incremental {
                 body["incremental"] = true.into();
@@ -123,13 +123,13 @@ pub(super) async fn run(command: Command, access: &ConnectionArgs, out: &mut dyn
                 Some(ended) => certified(&worker, &ended, out),
             }
         }
-        Command::Status { connector, id: None, watch: false } => {
+        SnapshotCommand::Status { connector, id: None, watch: false } => {
             worker.list(&path(&connector), &[], out, show::runs).await
         }
-        Command::Status { connector, id: Some(id), watch: false } => {
+        SnapshotCommand::Status { connector, id: Some(id), watch: false } => {
             worker.list(&["connectors", &connector, "snapshots", &id], &[], out, show::run).await
         }
-        Command::Status { connector, id, watch: true } => {
+        SnapshotCommand::Status { connector, id, watch: true } => {
             let id = match id {
                 Some(id) => id,
                 None => newest(&worker.get(&path(&connector), &[]).await?, &connector)?,
@@ -137,10 +137,10 @@ pub(super) async fn run(command: Command, access: &ConnectionArgs, out: &mut dyn
             let ended = watch::until_over(&worker, &connector, &id, out).await?;
             certified(&worker, &ended, out)
         }
-        Command::Pause(named) => order(&worker, &named, "pause", out).await,
-        Command::Resume(named) => order(&worker, &named, "resume", out).await,
-        Command::Stop(named) => order(&worker, &named, "stop", out).await,
-        Command::Certificates { connector, run, list, company, uncertified, limit } => {
+        SnapshotCommand::Pause(named) => order(&worker, &named, "pause", out).await,
+        SnapshotCommand::Resume(named) => order(&worker, &named, "resume", out).await,
+        SnapshotCommand::Stop(named) => order(&worker, &named, "stop", out).await,
+        SnapshotCommand::Certificates { connector, run, list, company, uncertified, limit } => {
             let mut query = vec![("uncertified", uncertified.to_string()), ("limit", limit.to_string())];
             for (name, value) in [("run", run), ("list", list), ("company", company)] {
                 query.extend(value.map(|value| (name, value)));
@@ -190,7 +190,7 @@ fn is_over(run: &Value) -> bool {
 /// Prints a finished run; an error unless it is certified.
 fn certified(worker: &RestClient, run: &Value, out: &mut dyn Write) -> Result {
     worker.output.show(run, out, show::run)?;
-    if run["certified"] == true { Ok(()) } else { Err(Failure::Reported) }
+    if run["certified"] == true { Ok(()) } else { Err(CommandError::Reported) }
 }
 
 fn path(connector: &str) -> [&str; 3] {

@@ -5,9 +5,9 @@ use std::io::Write;
 use clap::Args;
 use serde_json::json;
 
-use super::{RunRequest, show, start};
+use super::{RunRequestArgs, show, start};
 use crate::cli::{
-    Failure, Result,
+    CommandError, Result,
     client::{ConnectionArgs, RestClient},
 };
 
@@ -29,7 +29,7 @@ pub(in crate::cli) struct Options {
     /// Name of the connector
     connector: String,
     #[command(flatten)]
-    asked: RunRequest,
+    asked: RunRequestArgs,
     /// Compare at most this many rows of each list, on pages spread over it. Other rows are not checked, and records that are in
     /// no list are not searched for
     #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -59,5 +59,5 @@ pub(in crate::cli) async fn run(options: &Options, out: &mut dyn Write) -> Resul
     let waits = *wait || !*no_wait;
     let Some(ended) = start(&worker, connector, &body, waits, out).await? else { return Ok(()) };
     worker.output.show(&ended, out, show::differences)?;
-    if show::is_same(&ended) { Ok(()) } else { Err(Failure::Reported) }
+    if show::is_same(&ended) { Ok(()) } else { Err(CommandError::Reported) }
 }

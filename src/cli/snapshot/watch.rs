@@ -15,7 +15,7 @@ use model::Moment;
 use super::is_over;
 use crate::cli::{
     Result,
-    client::{Method, Output, RestClient},
+    client::{Method, OutputFormat, RestClient},
     table::{each, harmless, text},
     terminal::LiveLines,
 };
@@ -50,9 +50,9 @@ pub(super) async fn until_over(
         missing = 0;
         let lines = progress(&run);
         match worker.output {
-            Output::Json => {}
-            Output::Table if is_terminal => block.redraw(&lines, out)?,
-            Output::Table => {
+            OutputFormat::Json => {}
+            OutputFormat::Table if is_terminal => block.redraw(&lines, out)?,
+            OutputFormat::Table => {
                 let line = lines.first().cloned().unwrap_or_default();
                 if line != printed {
                     writeln!(out, "{line}")?;

@@ -24,7 +24,7 @@ use super::{
 };
 
 #[derive(Subcommand)]
-pub(super) enum Command {
+pub(super) enum SubscriptionsCommand {
     /// Lists the subscriptions of each target, and targets without one
     List {
         /// Name of the connector
@@ -84,27 +84,27 @@ pub(super) struct WaitArgs {
 }
 
 pub(super) async fn run(
-    command: Command,
+    command: SubscriptionsCommand,
     access: &ConnectionArgs,
     environment: &Environment,
     out: &mut dyn Write,
 ) -> Result {
-    if let Command::Plan { connector, receiving, .. } = &command
+    if let SubscriptionsCommand::Plan { connector, receiving, .. } = &command
         && receiving.receive_only
     {
         return receive_only::plan(connector, receiving, access, environment, out).await;
     }
     let worker = RestClient::new(access)?;
     match command {
-        Command::List { connector, all } => {
+        SubscriptionsCommand::List { connector, all } => {
             let path = ["connectors", &connector, "subscriptions"];
             worker.list(&path, &[("all", all.to_string())], out, show::list).await
         }
-        Command::Plan { connector, remove, .. } => {
+        SubscriptionsCommand::Plan { connector, remove, .. } => {
             let path = ["connectors", &connector, "subscriptions", "plan"];
             worker.list(&path, &[("removed", remove.to_string())], out, show::plan).await
         }
-        Command::Apply { connector, receive_only: true, .. } => {
+        SubscriptionsCommand::Apply { connector, receive_only: true, .. } => {
             let path = ["connectors", &connector, "config"];
             let patch = json!({ "subscriptions.manage": "false" });
             worker.send(Method::PATCH, &path, &[], Some(&patch)).await?;
@@ -113,10 +113,10 @@ pub(super) async fn run(
                 writeln!(out, "{connector}: only receives from now on; its subscriptions stay unchanged")
             })
         }
-        Command::Apply { connector, waiting, .. } => {
+        SubscriptionsCommand::Apply { connector, waiting, .. } => {
             wait::until_done(&worker, &connector, false, waiting.timeout, out).await
         }
-        Command::Remove { connector, waiting } => {
+        SubscriptionsCommand::Remove { connector, waiting } => {
             wait::until_done(&worker, &connector, true, waiting.timeout, out).await
         }
     }

@@ -19,7 +19,7 @@ use http::HeaderName;
 use base::secret::Secret;
 use model::InvoicingHook;
 
-use super::{Environment, Failure, Result, outside, problem, resolve};
+use super::{CommandError, Environment, Result, outside, problem, resolve};
 use crate::{
     config::{
         Connector, Problem,
@@ -35,7 +35,7 @@ const MAX_BODY_BYTES: u64 = 128 << 20;
 const INVOICING_HEADER: HeaderName = HeaderName::from_static("ms-signature");
 
 #[derive(Subcommand)]
-pub(super) enum Command {
+pub(super) enum WebhooksCommand {
     /// Prints the header that signs a body, `name: value`
     Sign {
         /// File with the exact body; default, or -: standard input
@@ -72,21 +72,21 @@ pub(super) struct SigningArgs {
     header: Option<HeaderName>,
 }
 
-pub(super) struct Signer {
+pub(super) struct DeliverySigner {
     header: HeaderName,
     /// `None` if the connector requires no signature.
     secret: Option<Secret>,
 }
 
-impl Signer {
+impl DeliverySigner {
     fn sign(&self, body: &[u8]) -> Option<(HeaderName, String)> {
         self.secret.as_ref().map(|secret| (self.header.clone(), signature::sign(secret, body)))
     }
 }
 
-pub(super) async fn run(command: Command, environment: &Environment, out: &mut dyn Write) -> Result {
+pub(super) async fn run(command: WebhooksCommand, environment: &Environment, out: &mut dyn Write) -> Result {
     match command {
-        Command::Sign { body, signing } => {
+        WebhooksCommand::Sign { body, signing } => {
             let source = signing.source(environment).await?;
             let signer = signing.signer(source.as_ref(), environment)?;
             let body = read_body(body).await?;
@@ -98,7 +98,7 @@ pub(super) async fn run(command: Command, environment: &Environment, out: &mut d
             let (name, value) = signer.sign(&body).ok_or_else(unsigned)?;
             writeln!(out, "{name}: {value}").map_err(outside)
         }
-        Command::Send(options) => send::run(&options, environment, out).await,
+        WebhooksCommand::Send(options) => send::run(&options, environment, out).await,
     }
 }
 
@@ -114,7 +114,11 @@ impl SigningArgs {
         }
     }
 
-    fn signer(&self, source: Option<&WebhookSource>, environment: &Environment) -> Result<Signer, Problem> {
+    fn signer(
+        &self,
+        source: Option<&WebhookSource>,
+        environment: &Environment,
+    ) -> Result<DeliverySigner, Problem> {
         let given = self.given(environment)?;
         let (header, secret) = match (self.invoicing, source) {
             (None, Some(source)) => (ACCOUNTING_HEADER, Some(self.accounting_secret(source, given)?)),
@@ -133,7 +137,7 @@ impl SigningArgs {
             Some(hook) => signature::hook_secret(&secret, hook.entity, hook.action),
             None => secret,
         });
-        Ok(Signer { header: self.header.clone().unwrap_or(header), secret: derived })
+        Ok(DeliverySigner { header: self.header.clone().unwrap_or(header), secret: derived })
     }
 
     fn accounting_secret(&self, source: &WebhookSource, given: Option<Secret>) -> Result<Secret, Problem> {

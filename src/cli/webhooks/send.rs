@@ -13,7 +13,7 @@ use url::Url;
 use base::random;
 use model::AccountingResource;
 
-use super::{Environment, Failure, Result, SigningArgs, bodies, read_body};
+use super::{CommandError, Environment, Result, SigningArgs, bodies, read_body};
 use crate::{
     cli::{client, load, outside, problem, table::indented},
     config::{Listener, Problem, connector::WebhookSource, worker},
@@ -98,7 +98,7 @@ pub(super) async fn run(options: &Options, environment: &Environment, out: &mut 
         writeln!(out, "{sent} sent, {taken} answered 200, the slowest in {slowest:.1} ms")?;
     }
     // The provider disables a hook unless the answer is exactly 200.
-    if taken == sent { Ok(()) } else { Err(Failure::Reported) }
+    if taken == sent { Ok(()) } else { Err(CommandError::Reported) }
 }
 
 fn body(options: &Options, number: u32) -> Result<Vec<u8>> {
@@ -113,14 +113,14 @@ fn body(options: &Options, number: u32) -> Result<Vec<u8>> {
     .map_err(outside)
 }
 
-struct Answer {
+struct DeliveryAnswer {
     status: StatusCode,
     kind: String,
     body: Vec<u8>,
     elapsed: Duration,
 }
 
-async fn answer(request: RequestBuilder) -> Result<Answer> {
+async fn answer(request: RequestBuilder) -> Result<DeliveryAnswer> {
     let began = Instant::now();
     let mut answer = request.send().await?;
     let kind = answer.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
@@ -132,10 +132,14 @@ async fn answer(request: RequestBuilder) -> Result<Answer> {
         body.extend_from_slice(&chunk);
     }
     body.truncate(MAX_ANSWER_BYTES);
-    Ok(Answer { status, kind, body, elapsed: began.elapsed() })
+    Ok(DeliveryAnswer { status, kind, body, elapsed: began.elapsed() })
 }
 
-fn print(place: &str, Answer { status, body, elapsed, .. }: &Answer, out: &mut dyn Write) -> Result {
+fn print(
+    place: &str,
+    DeliveryAnswer { status, body, elapsed, .. }: &DeliveryAnswer,
+    out: &mut dyn Write,
+) -> Result {
     writeln!(out, "{place}{status} in {:.1} ms", elapsed.as_secs_f64() * 1_000.0)?;
     if !body.is_empty() {
         writeln!(out, "  {}", indented(&String::from_utf8_lossy(body), "  "))?;
@@ -159,7 +163,7 @@ async fn echo(client: &Client, mut url: Url, out: &mut dyn Write) -> Result {
         return writeln!(out, "the echo is valid").map_err(outside);
     };
     writeln!(out, "invalid echo: {fault}")?;
-    Err(Failure::Reported)
+    Err(CommandError::Reported)
 }
 
 fn url(options: &Options, source: Option<&WebhookSource>, environment: &Environment) -> Result<Url> {

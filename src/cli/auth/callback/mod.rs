@@ -75,13 +75,13 @@ impl Callback {
 
 /// A running listener. Dropping it ends all connections at once.
 #[derive(Debug)]
-pub(in crate::cli) struct Listener {
+pub(in crate::cli) struct CallbackListener {
     redirect: String,
     servers: Vec<Server>,
     callbacks: mpsc::Receiver<Callback>,
 }
 
-impl Listener {
+impl CallbackListener {
     /// # Errors
     /// The port is taken, or this machine has no loopback address.
     pub(in crate::cli) async fn bind(place: &ListenAddress) -> io::Result<Self> {

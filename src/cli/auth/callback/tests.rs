@@ -10,8 +10,9 @@ use super::*;
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-async fn listener() -> (Listener, u16) {
-    let listener = Listener::bind(&ListenAddress { port: 0, path: "/back".to_owned() }).await.unwrap();
+async fn listener() -> (CallbackListener, u16) {
+    let listener =
+        CallbackListener::bind(&ListenAddress { port: 0, path: "/back".to_owned() }).await.unwrap();
     let port = listener.servers[0].address().port();
     (listener, port)
 }
@@ -40,7 +41,7 @@ fn status(answer: &str) -> &str {
     answer.split(' ').nth(1).unwrap_or_default()
 }
 
-fn is_untouched(listener: &mut Listener) -> bool {
+fn is_untouched(listener: &mut CallbackListener) -> bool {
     listener.callbacks.try_recv().is_err()
 }
 
@@ -154,7 +155,7 @@ async fn a_port_taken_on_either_address_is_refused() {
         let Ok(taken) = TcpListener::bind(address).await else { continue };
         let port = taken.local_addr().unwrap().port();
 
-        let bound = Listener::bind(&ListenAddress { port, path: "/back".to_owned() }).await;
+        let bound = CallbackListener::bind(&ListenAddress { port, path: "/back".to_owned() }).await;
 
         assert_eq!(bound.unwrap_err().kind(), io::ErrorKind::AddrInUse, "{address}");
     }

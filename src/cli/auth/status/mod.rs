@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{
     cli::{
-        Environment, Failure, Result,
+        CommandError, Environment, Result,
         client::OutputArgs,
         load, resolve,
         table::{columns, each, moment, text},
@@ -72,8 +72,8 @@ pub(super) async fn run(options: &Options, environment: &Environment, out: &mut 
     }
     let lifetimes = LoginLifetimes::of(&connectors, !cached);
     let now = Moment::now().micros() / 1_000;
-    let lines: Vec<GrantStatus> =
-        grants.into_iter().map(|known| GrantStatus::new(known, &lifetimes, now)).collect();
+    let lines: Vec<GrantSummary> =
+        grants.into_iter().map(|known| GrantSummary::new(known, &lifetimes, now)).collect();
     if options.format.is_json() {
         for line in &lines {
             writeln!(out, "{}", line.json(cached))?;
@@ -81,7 +81,7 @@ pub(super) async fn run(options: &Options, environment: &Environment, out: &mut 
     } else {
         show(&lines, cached, out)?;
     }
-    if lines.iter().any(|line| line.needs_a_person) { Err(Failure::Reported) } else { Ok(()) }
+    if lines.iter().any(|line| line.needs_a_person) { Err(CommandError::Reported) } else { Ok(()) }
 }
 
 /// ` until TIME`, or nothing if the login has no end.
@@ -104,10 +104,10 @@ async fn running_connectors(worker: &Worker) -> Result<Vec<Connector>, kafka::Er
 async fn load_grants(worker: &Worker) -> Result<(Vec<StoredGrant>, bool)> {
     match look(worker).await {
         Ok(grants) => Ok((grants, false)),
-        Err(Failure::Outside(error)) => {
+        Err(CommandError::Outside(error)) => {
             let copies = local_copies(worker)?;
             if copies.is_empty() {
-                return Err(Failure::Outside(error));
+                return Err(CommandError::Outside(error));
             }
             tracing::warn!(error = %Chain(error.as_ref()), "Kafka does not answer; showing this machine's copies");
             Ok((copies, true))
@@ -172,7 +172,7 @@ impl LoginLifetimes {
 
 /// One grant as it is shown.
 #[derive(Debug)]
-struct GrantStatus {
+struct GrantSummary {
     known: StoredGrant,
     state: &'static str,
     access_ms: Option<i64>,
@@ -183,7 +183,7 @@ struct GrantStatus {
     now_ms: i64,
 }
 
-impl GrantStatus {
+impl GrantSummary {
     fn new(known: StoredGrant, lifetimes: &LoginLifetimes, now_ms: i64) -> Self {
         let remark = known.grant.as_ref().err().map(|error| {
             let written = known.written_ms.map(|at| format!("written {}, ", moment(at)));
@@ -263,7 +263,7 @@ impl GrantStatus {
     }
 }
 
-fn show(lines: &[GrantStatus], cached: bool, out: &mut dyn Write) -> std::io::Result<()> {
+fn show(lines: &[GrantSummary], cached: bool, out: &mut dyn Write) -> std::io::Result<()> {
     if cached {
         writeln!(out, "Kafka does not answer: these are this machine's copies, which may be old\n")?;
     }

@@ -40,8 +40,8 @@ fn known(grant: Result<Grant, UnreadableGrant>) -> StoredGrant {
     StoredGrant { name: "books".to_owned(), kid: Some("00ff".to_owned()), written_ms: Some(NOON), grant }
 }
 
-fn line(grant: Result<Grant, UnreadableGrant>) -> GrantStatus {
-    GrantStatus::new(known(grant), &LoginLifetimes { known: BTreeMap::new(), all: false }, NOON)
+fn line(grant: Result<Grant, UnreadableGrant>) -> GrantSummary {
+    GrantSummary::new(known(grant), &LoginLifetimes { known: BTreeMap::new(), all: false }, NOON)
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_configured_lifetime_overrides_the_documented_one() {
     let known_ends = BTreeMap::from([(("books".to_owned(), Area::Accounting), ends)]);
     let lifetimes = LoginLifetimes { known: known_ends, all: true };
 
-    let line = GrantStatus::new(known(Ok(grant(NOON - 90 * DAY))), &lifetimes, NOON);
+    let line = GrantSummary::new(known(Ok(grant(NOON - 90 * DAY))), &lifetimes, NOON);
 
     assert_eq!((line.login_ms, line.needs_a_person), (None, false));
     assert_eq!(line.refresh_ms, Some(NOON - 10 * MINUTE + 15 * DAY));
@@ -103,7 +103,7 @@ fn a_configured_lifetime_overrides_the_documented_one() {
 fn an_unused_grant_has_a_remark_if_all_connectors_are_known() {
     let remark = |all| {
         let lifetimes = LoginLifetimes { known: BTreeMap::new(), all };
-        GrantStatus::new(known(Ok(grant(NOON - DAY))), &lifetimes, NOON).remark
+        GrantSummary::new(known(Ok(grant(NOON - DAY))), &lifetimes, NOON).remark
     };
 
     assert!(remark(true).unwrap().contains("not refreshed"));

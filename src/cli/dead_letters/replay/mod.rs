@@ -39,7 +39,7 @@ use super::{
     show::missing,
 };
 use crate::{
-    cli::{Failure, Result, failure, outside, table::harmless},
+    cli::{CommandError, Result, failure, outside, table::harmless},
     pipeline::LetterSignature,
     webhooks::letter::{Joining, Piece, Place, Unusable},
 };
@@ -279,6 +279,6 @@ impl Replay<'_> {
         let Self { replayed, failed, before, .. } = self;
         let done = if self.request.dry_run { "would be replayed" } else { "replayed" };
         writeln!(self.out, "{replayed} {done}, {failed} stay, {before} were replayed before")?;
-        if failed == 0 { Ok(()) } else { Err(Failure::Reported) }
+        if failed == 0 { Ok(()) } else { Err(CommandError::Reported) }
     }
 }

@@ -13,7 +13,7 @@ use super::trust;
 use crate::{
     avro,
     cli::{
-        Failure, Result,
+        CommandError, Result,
         dead_letters::{DeadLetterTopic, ReplayScope},
         failure, outside,
         scratch::ScratchDirectory,
@@ -142,13 +142,13 @@ impl<'a> Republisher<'a> {
             let registry = avro::Registry::new(&worker.registry)?;
             let producer = Producer::new(&worker.kafka, &ProducerOptions::default())?;
             let ids = avro::Ids::open(registry, &state.0).await;
-            Ok::<_, Failure>(ReplayClients { producer: Arc::new(producer), ids, _state: state })
+            Ok::<_, CommandError>(ReplayClients { producer: Arc::new(producer), ids, _state: state })
         };
         self.clients.get_or_try_init(make).await
     }
 }
 
-fn unacknowledged(topic: &str) -> Failure {
+fn unacknowledged(topic: &str) -> CommandError {
     let limit = PUBLISH_TIMEOUT.as_secs();
     failure(format!(
         "publish to {topic}: no acknowledgement from Kafka within {limit} s; run the replay again"
