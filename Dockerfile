@@ -23,7 +23,7 @@ COPY schemas schemas
 COPY benches benches
 COPY tests tests
 
-# The caches belong to the machine that builds, so that a second build compiles what has changed; the image gets the binary alone.
+# The caches stay on the build machine, so that a second build compiles only changes; the image gets only the binary.
 FROM sources AS build-demo
 # For `tributary --version`; the repository itself is not in here.
 ARG COMMIT=
@@ -36,26 +36,26 @@ ARG COMMIT=
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/src/target \
     TRIBUTARY_COMMIT=$COMMIT cargo build -p tributary --profile dist --no-default-features --features dist --locked \
     && cp target/dist/tributary /usr/local/bin/tributary
-# What the binary is made of, for scanners of the image.
+# Software bill of materials (SBOM), for image scanners.
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/usr/local/cargo/tools \
     .ci/sbom /sbom.cdx.json
 
 FROM ${RUNTIME_IMAGE} AS runtime
-# Certificates to trust: the schema registry and the provider are reached over TLS. Their version is not pinned: the newest list is
+# CA certificates, because the schema registry and the provider use TLS. Their version is not pinned: the newest list is
 # the right one.
 # hadolint ignore=DL3008
 RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates && rm -rf /var/lib/apt/lists/* \
     && groupadd --gid 10001 tributary \
     && useradd --uid 10001 --gid 10001 --home-dir /var/lib/tributary --create-home --shell /usr/sbin/nologin tributary
-# By number, so that Kubernetes can tell that it is not root.
+# By number, so that Kubernetes can check that it is not root.
 USER 10001:10001
 WORKDIR /var/lib/tributary
-# Deliveries that were answered may exist only here for a while.
+# Acknowledged deliveries may exist only here for a while.
 VOLUME /var/lib/tributary
 # 8083: REST API, /metrics and /health. 8443: deliveries, where webhook.listeners says so.
 EXPOSE 8083 8443
-# Whether the process answers, for a worker with `listeners` on port 8083 without TLS. Not whether Kafka does: a restart for
-# that would hit a worker that is busy taking deliveries into its spool.
+# Liveness of the process, for a worker with `listeners` on port 8083 without TLS. It does not check Kafka: a restart because
+# of Kafka would stop a worker that is taking deliveries into its spool.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
     CMD ["bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/8083 && printf 'GET /health/live HTTP/1.0\\r\\nHost: localhost\\r\\n\\r\\n' >&3 && grep -q '^HTTP/1.. 200' <&3"]
 # SIGTERM ends a worker in order, within shutdown.timeout.ms.

@@ -1,4 +1,4 @@
-# Short names for the commands of CONTRIBUTING.md; `just` lists them. Not needed: every line below can be typed.
+# Short names for the commands of CONTRIBUTING.md; `just` lists them. Optional: you can also type the commands below.
 
 _default:
     @just --list --unsorted
@@ -7,7 +7,7 @@ _default:
 test:
     cargo test --locked --lib
 
-# All tests, as the README has it.
+# All tests.
 all:
     cargo test --locked
 
@@ -20,11 +20,11 @@ lint:
     cargo fmt --all --check
     cargo clippy --locked --all-targets -- -D warnings
 
-# What a change has to pass: lints, docs, dependencies, alerts and all tests on a real Kafka.
+# The gate that every change has to pass: lints, docs, dependencies, alerts and all tests on a real Kafka.
 gate:
     .ci/run
 
-# The long checks, all or by name; `just nightly --list` has the names.
+# The long checks, all or by name; `just nightly --list` prints the names.
 nightly *names:
     .ci/nightly {{names}}
 
@@ -36,6 +36,6 @@ bench name *arguments:
 docs:
     RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps
 
-# Fuzzing, so many seconds for each target.
+# Fuzzing, for this many seconds per target.
 fuzz seconds="600":
     fuzz/run {{seconds}}

@@ -1,4 +1,4 @@
-"""Reads Tributary's topics, as a pipeline would. Needs: pip install confluent-kafka fastavro
+"""Reads Tributary's topics as a pipeline does. Needs: pip install confluent-kafka fastavro
 
   consume.py table   BOOTSTRAP REGISTRY TOPIC            what a record topic holds now, one JSON line per key
   consume.py follow  BOOTSTRAP REGISTRY TOPIC            every event or record as it comes, until Ctrl-C
@@ -46,7 +46,7 @@ def consumer(bootstrap):
     return Consumer(
         {
             "bootstrap.servers": bootstrap,
-            # Nothing is committed: each run begins at the beginning. A pipeline commits what it has stored.
+            # Commits no offsets: each run starts at the beginning. A pipeline commits the records that it has stored.
             "group.id": "tributary-example",
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
@@ -79,7 +79,7 @@ def to_the_end(reader, places):
             raise KafkaException(message.error())
         if message is not None:
             yield message
-        # The end is told by the position: what ends a transaction takes an offset too, and is no message.
+        # Compare positions to find the end: the marker that ends a transaction takes an offset too, and is no message.
         for place in reader.position([TopicPartition(*place) for place in open_places]):
             if place.offset >= open_places[(place.topic, place.partition)]:
                 del open_places[(place.topic, place.partition)]

@@ -1,12 +1,12 @@
-//! The `tributary` binary: arguments in, exit code out. Everything else is in the library.
+//! The `tributary` binary; everything else is in the library.
 
 #[cfg(feature = "jemalloc")]
 mod allocator;
 
-use std::{io, process::ExitCode};
+use std::{env, io, process::ExitCode};
 
 fn main() -> ExitCode {
-    // The one crypto provider; it fails only where somebody has installed one before, which nobody has.
+    // Fails only if a crypto provider is already installed, which cannot be at this point.
     rustls::crypto::aws_lc_rs::default_provider().install_default().ok();
-    tributary::cli::run(std::env::args_os(), std::env::vars_os(), &mut io::stdout())
+    tributary::cli::run(env::args_os().collect(), env::vars_os().collect(), &mut io::stdout())
 }

@@ -1,9 +1,8 @@
-//! `tributary check`: what a start would find, item by item, without changing anything.
+//! `tributary check`: checks everything that a start needs, without changing anything.
 //!
-//! Some things show only when they are used, which a check does not do: whether this worker may write to its topics, use
-//! its transactional ids and join its group. Nor does Kafka tell the time: that the clock is behind shows where the config
-//! topic holds something newer than now, that it is ahead does not. The
-//! last line says so.
+//! A check does not test permissions that only use reveals: to write to topics, to use transactional ids and to join the group. Kafka
+//! does not report its time either: a config record newer than now shows that the clock is behind, but nothing shows that it is
+//! ahead. The last line says so.
 
 use std::{
     error::Error,
@@ -20,7 +19,7 @@ use serde_json::json;
 use base::{durable, random, retry::Chain};
 use kafka::Admin;
 
-use super::{Failure, Files, Result, client::Format, load::Loaded, remedy, schemas};
+use super::{CommandError, ConfigFiles, Result, client::OutputArgs, load::LoadedConfig, remedy, schemas};
 use crate::{
     avro::Registry,
     config,
@@ -33,40 +32,39 @@ use crate::{
     worker,
 };
 
-/// How long reading the config topic may take: it is small, but a writer that died may hold its end back for a while.
-const READ_LIMIT: Duration = Duration::from_secs(75);
+/// Time limit for reading the config topic: it is small, but a dead writer may hold back its end for a while.
+const READ_TIMEOUT: Duration = Duration::from_secs(75);
 
-/// What a worker keeps below `state.dir`, each of which must be its own.
-const OWN_DIRECTORIES: [&str; 3] = ["spool", "fence", "grants"];
+/// Directories below `state.dir` that must belong to the worker.
+const PRIVATE_DIRECTORIES: [&str; 3] = ["spool", "fence", "grants"];
 
 #[derive(Args)]
 pub(super) struct Options {
     #[command(flatten)]
-    pub(super) files: Files,
+    pub(super) files: ConfigFiles,
     #[command(flatten)]
-    format: Format,
+    format: OutputArgs,
 }
 
-/// Writes a line for each thing looked at; fails if one of them would keep the worker from starting.
-/// `with_test_source` is whether a start would have that class.
+/// Writes one line per check; fails if one of them would prevent a start.
 pub(super) async fn run(
     options: &Options,
-    loaded: &Loaded,
+    loaded: &LoadedConfig,
     with_test_source: bool,
     out: &mut dyn Write,
 ) -> Result {
-    let mut report = Report { out, is_json: options.format.is_json(), failed: 0 };
-    look_at_everything(loaded, with_test_source, &mut report).await?;
+    let mut report = CheckReport { out, is_json: options.format.is_json(), failed: 0 };
+    run_checks(loaded, with_test_source, &mut report).await?;
     let unseen =
-        "rights to write, to use transactional ids and to join the group; whether the clock is ahead";
-    report.line("skipped", "what only a start shows", unseen)?;
-    if report.failed == 0 { Ok(()) } else { Err(Failure::Reported) }
+        "permissions to write, to use transactional ids and to join the group; whether the clock is ahead";
+    report.line("skipped", "checks that need a start", unseen)?;
+    if report.failed == 0 { Ok(()) } else { Err(CommandError::Reported) }
 }
 
-async fn look_at_everything(
-    loaded: &Loaded,
+async fn run_checks(
+    loaded: &LoadedConfig,
     with_test_source: bool,
-    report: &mut Report<'_>,
+    report: &mut CheckReport<'_>,
 ) -> io::Result<()> {
     let connectors: Vec<&str> = loaded.connectors.iter().map(|one| one.common().name.as_str()).collect();
     report.line("ok", "configuration", &format!("worker and connectors [{}]", connectors.join(", ")))?;
@@ -109,7 +107,7 @@ async fn look_at_everything(
         Ok(registry) => registry,
         Err(error) => return report.result("schema registry", Err(error)).map(drop),
     };
-    // Any call that needs the credentials will do; the subject need not exist.
+    // Any call with credentials will do; the subject need not exist.
     let answered = registry.level("tributary-check").await.map(|_| "answers".to_owned());
     if !report.result("schema registry", answered)? {
         return Ok(());
@@ -122,7 +120,7 @@ async fn look_at_everything(
     Ok(())
 }
 
-/// Those of the worker itself are looked at as its start does, which creates what is missing.
+/// Inspects the worker's own topics as a start does.
 async fn own_topics(worker: &config::Worker, admin: &Admin) -> Result<String, kafka::Error> {
     let missing = topics::inspect(admin, &worker.topics).await?;
     Ok(match missing.len() {
@@ -141,12 +139,12 @@ async fn owner(
     let (topic, work) = (worker.topics.config.name.as_str(), worker.topics.work.name.as_str());
     let counts = admin.partition_counts(&[topic, work]).await?;
     let Some(count) = counts.get(topic) else {
-        return Ok("nobody has written to them yet".to_owned());
+        return Ok("not written yet".to_owned());
     };
     let partitions: Vec<i32> = (0..*count).collect();
     let mut configs = Configs::default();
     let mut newest = 0;
-    kafka::read_to_end(&worker.kafka, topic, &partitions, READ_LIMIT, |record| {
+    kafka::read_to_end(&worker.kafka, topic, &partitions, READ_TIMEOUT, |record| {
         newest = newest.max(record.timestamp_ms.unwrap_or_default());
         configs.apply(&record);
     })
@@ -159,21 +157,24 @@ async fn owner(
     if !named.is_empty() {
         let named = named.join(", ");
         let warning = format!(
-            "connectors of classes this worker does not have fail on it ({named}); run a version that has them"
+            "this worker does not have the classes of these connectors, so they fail on it ({named}); run a version that has them"
         );
         warnings.push(("owner of the topics", warning));
     }
-    warnings.extend(behind(newest, SystemTime::now(), worker.clock_skew_max).map(|behind| ("clock", behind)));
+    warnings.extend(
+        clock_behind(newest, SystemTime::now(), worker.clock_skew_max)
+            .map(|clock_behind| ("clock", clock_behind)),
+    );
     Ok(format!("{} connectors, of this group", configs.connectors().len()))
 }
 
-/// What to say of a clock by which the newest record, in milliseconds since 1970, is yet to be written.
-fn behind(newest: i64, now: SystemTime, most: Duration) -> Option<String> {
+/// The warning if the newest record, in milliseconds since 1970, is more than `most` in the future.
+fn clock_behind(newest: i64, now: SystemTime, most: Duration) -> Option<String> {
     let newest = UNIX_EPOCH + Duration::from_millis(newest.unsigned_abs());
-    let behind = newest.duration_since(now).ok().filter(|behind| *behind > most)?;
+    let clock_behind = newest.duration_since(now).ok().filter(|clock_behind| *clock_behind > most)?;
     Some(format!(
-        "is {} s behind that of whoever wrote to the config topic last; set it by NTP: times of events and leases go by it",
-        behind.as_secs()
+        "is {} s behind the clock of the config topic's last writer; use NTP: event times and leases depend on the clock",
+        clock_behind.as_secs()
     ))
 }
 
@@ -188,9 +189,9 @@ async fn topics(layout: &Layout, admin: &Admin, create: bool) -> Result<String, 
     Ok(format!("{} exist and fit, {} would be created", specs.len() - missing.len(), missing.len()))
 }
 
-/// Deliveries that were answered may exist only there for a while, so it must be writable and survive a restart. What
-/// is not there yet is made to see that it can be, and taken away again.
-fn state_directory(directory: &Path, report: &mut Report<'_>) -> io::Result<()> {
+/// Acknowledged deliveries may exist only there for a while, so it must be writable and survive a restart. Missing directories are
+/// created to test that, and removed again.
+fn state_directory(directory: &Path, report: &mut CheckReport<'_>) -> io::Result<()> {
     let absent: Vec<&Path> = directory.ancestors().take_while(|part| !exists(part)).collect();
     let probe = directory.join(format!(".check-{}", random::hex::<8>().map_err(io::Error::other)?));
     let written = DirBuilder::new()
@@ -211,12 +212,12 @@ fn state_directory(directory: &Path, report: &mut Report<'_>) -> io::Result<()> 
     if let Some(foreign) = foreign {
         report.line("warning", "state directory", &format!("{shown} {foreign}"))?;
     }
-    for part in OWN_DIRECTORIES.map(|name| directory.join(name)).iter().filter(|part| part.exists()) {
+    for part in PRIVATE_DIRECTORIES.map(|name| directory.join(name)).iter().filter(|part| part.exists()) {
         if let Err(error) = durable::check_directory(part) {
             report.result("state directory", Err(error))?;
         }
     }
-    if let Some(advice) = free.and_then(|free| too_full(&shown, free)) {
+    if let Some(advice) = free.and_then(|free| disk_too_full(&shown, free)) {
         report.line("warning", "state directory", &advice)?;
     }
     match volatile {
@@ -228,14 +229,14 @@ fn state_directory(directory: &Path, report: &mut Report<'_>) -> io::Result<()> 
     }
 }
 
-/// What to say of a disk with so few bytes left that the spool would take nothing.
-fn too_full(directory: &str, free: u64) -> Option<String> {
+/// The warning if the free space is below the spool's reserve, so that the spool would store nothing.
+fn disk_too_full(directory: &str, free: u64) -> Option<String> {
     let reserve = spool::Options::new("", 0).reserve_bytes;
     let mebibytes = |bytes: u64| bytes / (1024 * 1024);
     (free < reserve).then(|| {
         format!(
-            "{directory} has {} MiB left and the spool keeps {} MiB free: deliveries that Kafka does not take in time \
-             would be answered 503; make room, or put state.dir on another disk",
+            "{directory} has {} MiB left and the spool keeps {} MiB free: deliveries that Kafka does not accept in time \
+             would be answered 503; free disk space, or put state.dir on another disk",
             mebibytes(free),
             mebibytes(reserve)
         )
@@ -247,10 +248,10 @@ fn exists(path: &Path) -> bool {
     path.as_os_str().is_empty() || path.exists()
 }
 
-/// Name of the path's file system, if a restart may empty that.
+/// Name of the path's file system, if a restart may empty it.
 #[cfg(target_os = "linux")]
 fn volatile_file_system(path: &Path) -> Option<&'static str> {
-    // By their numbers in linux/magic.h.
+    // Numbers from linux/magic.h.
     match rustix::fs::statfs(path).ok()?.f_type as u32 {
         0x0102_1994 => Some("tmpfs"),
         0x8584_58f6 => Some("ramfs"),
@@ -264,14 +265,14 @@ const fn volatile_file_system(_: &Path) -> Option<&'static str> {
     None
 }
 
-struct Report<'a> {
+struct CheckReport<'a> {
     out: &'a mut dyn Write,
-    /// One object a line.
+    /// One object per line.
     is_json: bool,
     failed: usize,
 }
 
-impl Report<'_> {
+impl CheckReport<'_> {
     fn line(&mut self, verdict: &str, subject: &str, text: &str) -> io::Result<()> {
         if self.is_json {
             let line = json!({ "verdict": verdict, "subject": subject, "message": text });
@@ -280,7 +281,7 @@ impl Report<'_> {
         writeln!(self.out, "{verdict:<8} {subject}: {text}")
     }
 
-    /// Writes how it went, and answers whether it went well.
+    /// Writes the result and returns whether it is a success.
     fn result<E: Into<Box<dyn Error>>>(
         &mut self,
         subject: &str,
@@ -304,21 +305,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_behind_the_newest_record_by_more_than_is_assumed_is_warned_about() {
+    fn a_clock_behind_the_newest_record_is_a_warning() {
         let (now, most) = (UNIX_EPOCH + Duration::from_secs(1_000), Duration::from_secs(300));
 
-        let told = behind(1_301_000, now, most).unwrap();
+        let warning = clock_behind(1_301_000, now, most).unwrap();
 
-        assert!(told.starts_with("is 301 s behind"), "{told}");
-        assert_eq!((behind(1_300_000, now, most), behind(0, now, most)), (None, None));
+        assert!(warning.starts_with("is 301 s behind"), "{warning}");
+        assert_eq!((clock_behind(1_300_000, now, most), clock_behind(0, now, most)), (None, None));
     }
 
     #[test]
-    fn a_disk_below_the_spools_reserve_is_warned_about_and_one_above_is_not() {
-        let told = too_full("/state", 100 * 1024 * 1024).unwrap();
+    fn a_disk_below_the_spools_reserve_is_a_warning() {
+        let warning = disk_too_full("/state", 100 * 1024 * 1024).unwrap();
 
-        assert!(told.contains("/state has 100 MiB left and the spool keeps 256 MiB"), "{told}");
-        assert_eq!(too_full("/state", 256 * 1024 * 1024), None);
+        assert!(warning.contains("/state has 100 MiB left and the spool keeps 256 MiB"), "{warning}");
+        assert_eq!(disk_too_full("/state", 256 * 1024 * 1024), None);
     }
 
     #[cfg(target_os = "linux")]

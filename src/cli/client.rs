@@ -1,4 +1,4 @@
-//! HTTP from the command line: one way to trust a private certificate, and one to reach a worker's REST API.
+//! The command line's HTTP client: trust of private certificates, and a worker's REST API.
 
 use std::{
     env,
@@ -18,60 +18,60 @@ use url::Url;
 use super::{Result, failure, outside, problem};
 use crate::config::{Problem, worker::rest_address};
 
-/// How long a worker may take to answer: it promises ten seconds.
-const LIMIT: Duration = Duration::from_secs(15);
+/// A worker answers within ten seconds.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Where a worker is, and how its answers are shown.
+/// Address and credentials of a worker, and the output format.
 #[derive(Args)]
-pub(super) struct Access {
-    /// Address of any worker; without it, the one that the worker's properties name
+pub(super) struct ConnectionArgs {
+    /// Address of any worker; default: the address in the worker's properties
     #[arg(long, global = true, env = "TRIBUTARY_URL")]
     url: Option<Url>,
-    /// Worker properties, whose rest.advertised.* or listeners lead to the worker; without it, the environment (CONNECT_*) alone,
-    /// and http://127.0.0.1:8083 where that names no listener
+    /// Worker properties, for the address in rest.advertised.* or listeners; default: only the environment (CONNECT_*), and
+    /// http://127.0.0.1:8083 if that names no listener
     #[arg(long, global = true, env = "TRIBUTARY_CONFIG", value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
-    /// User, where the worker asks for one
+    /// User, if the worker requires authentication
     #[arg(long, global = true, env = "TRIBUTARY_USER")]
     user: Option<String>,
-    /// Password of the user; better given by the variable, which other users of the machine cannot see
+    /// Password of the user; prefer the variable, which other users of the machine cannot see
     #[arg(long, global = true, env = "TRIBUTARY_PASSWORD", hide_env_values = true)]
     password: Option<String>,
-    /// PEM file with the certificate to trust, for a worker whose https certificate no public authority has signed
+    /// PEM file with the certificate to trust, if no public authority has signed the worker's https certificate
     #[arg(long, global = true, env = "TRIBUTARY_CA", value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// PEM file with the client certificate, where the worker's https listener asks for one
+    /// PEM file with the client certificate, if the worker's https listener requires one
     #[arg(long, global = true, env = "TRIBUTARY_CERTIFICATE", value_name = "FILE")]
     certificate: Option<PathBuf>,
     /// PEM file with the private key of the client certificate
     #[arg(long, global = true, env = "TRIBUTARY_KEY", value_name = "FILE")]
     key: Option<PathBuf>,
     #[command(flatten)]
-    pub(super) format: Format,
+    pub(super) format: OutputArgs,
 }
 
-/// How what was found or done is shown, by every command that asks a worker or lists something.
+/// Output format of commands that query a worker or list something.
 #[derive(Args)]
-pub(super) struct Format {
-    /// Tables for people, or JSON for programs
-    #[arg(long, global = true, value_enum, default_value_t = Output::Table)]
-    output: Output,
+pub(super) struct OutputArgs {
+    /// Output format: table, or JSON for scripts
+    #[arg(long, global = true, value_enum, default_value_t = OutputFormat::Table)]
+    output: OutputFormat,
     /// The same as --output json
     #[arg(long, global = true, conflicts_with = "output")]
     json: bool,
 }
 
-impl Format {
-    pub(super) fn output(&self) -> Output {
-        if self.json { Output::Json } else { self.output }
+impl OutputArgs {
+    pub(super) fn output(&self) -> OutputFormat {
+        if self.json { OutputFormat::Json } else { self.output }
     }
 
     pub(super) fn is_json(&self) -> bool {
-        self.output() == Output::Json
+        self.output() == OutputFormat::Json
     }
 }
 
-impl Access {
+impl ConnectionArgs {
     fn address(&self, environment: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Url> {
         match &self.url {
             Some(url) => Ok(url.clone()),
@@ -82,19 +82,19 @@ impl Access {
     #[cfg(test)]
     pub(super) fn to(url: &str) -> Self {
         let (url, config) = (Some(Url::parse(url).unwrap()), None);
-        let format = Format { output: Output::Table, json: false };
+        let format = OutputArgs { output: OutputFormat::Table, json: false };
         Self { url, config, user: None, password: None, ca: None, certificate: None, key: None, format }
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Output {
+pub(super) enum OutputFormat {
     Table,
     Json,
 }
 
-impl Output {
-    /// As JSON for programs, else as `people` read it.
+impl OutputFormat {
+    /// Prints JSON, or the table that `people` writes.
     pub(super) fn show(
         self,
         found: &Value,
@@ -109,7 +109,7 @@ impl Output {
     }
 }
 
-/// A client that trusts what the system trusts or, where a file is given, what that holds and nothing else.
+/// A client that trusts the certificates of the file or, without one, those of the system.
 pub(super) fn builder(ca: Option<&Path>) -> Result<ClientBuilder> {
     let builder = Client::builder();
     let Some(file) = ca else { return Ok(builder) };
@@ -130,18 +130,16 @@ pub(super) fn builder(ca: Option<&Path>) -> Result<ClientBuilder> {
     Ok(builder.tls_certs_only(certificates))
 }
 
-/// The client certificate and its key, where they are given.
+/// The client certificate and its key, if given.
 fn identity(certificate: Option<&Path>, key: Option<&Path>) -> Result<Option<Identity>, Problem> {
     let (certificate, key) = match (certificate, key) {
         (None, None) => return Ok(None),
         (Some(certificate), Some(key)) => (certificate, key),
-        (Some(_), None) => {
-            let rule = "is required beside --certificate";
-            return Err(problem("--key", None, rule, "name the file with its private key"));
-        }
-        (None, Some(_)) => {
-            let rule = "is required beside --key";
-            return Err(problem("--certificate", None, rule, "name the file with its certificate"));
+        (certificate, _) => {
+            let (missing, given) =
+                if certificate.is_some() { ("--key", "--certificate") } else { ("--certificate", "--key") };
+            let rule = format!("is required beside {given}");
+            return Err(problem(missing, None, rule, "name both files of the client certificate"));
         }
     };
     let read = |option: &str, file: &Path| {
@@ -165,16 +163,16 @@ fn identity(certificate: Option<&Path>, key: Option<&Path>) -> Result<Option<Ide
 
 /// A worker's REST API.
 #[derive(Clone)]
-pub(super) struct Worker {
+pub(super) struct RestClient {
     client: Client,
     url: Url,
     user: Option<(String, Option<String>)>,
-    pub(super) output: Output,
+    pub(super) output: OutputFormat,
 }
 
-impl Worker {
-    pub(super) fn new(access: &Access) -> Result<Self> {
-        let mut builder = builder(access.ca.as_deref())?.timeout(LIMIT);
+impl RestClient {
+    pub(super) fn new(access: &ConnectionArgs) -> Result<Self> {
+        let mut builder = builder(access.ca.as_deref())?.timeout(REQUEST_TIMEOUT);
         if let Some(identity) = identity(access.certificate.as_deref(), access.key.as_deref())? {
             builder = builder.identity(identity);
         }
@@ -183,11 +181,11 @@ impl Worker {
         Ok(Self { client: builder.build()?, url, user, output: access.format.output() })
     }
 
-    /// The worker of this process, whose answers a program reads.
+    /// The worker of this process.
     #[cfg(feature = "simulator")]
-    pub(super) fn here(url: Url, limit: Duration) -> Result<Self> {
+    pub(super) fn local(url: Url, limit: Duration) -> Result<Self> {
         let client = Client::builder().no_proxy().timeout(limit).build()?;
-        Ok(Self { client, url, user: None, output: Output::Json })
+        Ok(Self { client, url, user: None, output: OutputFormat::Json })
     }
 
     pub(super) async fn get(&self, path: &[&str], query: &[(&str, String)]) -> Result<Value> {
@@ -205,8 +203,8 @@ impl Worker {
         self.output.show(&found, out, people)
     }
 
-    /// Gives an order about a connector that is answered with nothing worth showing.
-    pub(super) async fn tell(
+    /// Sends a request about a connector whose answer has no content to show, and prints `done`.
+    pub(super) async fn order(
         &self,
         method: Method,
         path: &[&str],
@@ -215,17 +213,14 @@ impl Worker {
         out: &mut dyn Write,
     ) -> Result {
         self.send(method, path, query, None).await?;
-        self.done(path.get(1).copied().unwrap_or_default(), done, out)
+        let connector = path.get(1).copied().unwrap_or_default();
+        let answer = json!({ "connector": connector, "done": done });
+        self.output.show(&answer, out, |_, out| writeln!(out, "{connector}: {done}"))
     }
 
-    fn done(&self, connector: &str, done: &str, out: &mut dyn Write) -> Result {
-        let told = json!({ "connector": connector, "done": done });
-        self.output.show(&told, out, |_, out| writeln!(out, "{connector}: {done}"))
-    }
-
-    /// Does one thing after the other until one fails, and prints a line for each. What came before a failure is done, so programs
-    /// get that in either case, as `all` writes it.
-    pub(super) async fn one_by_one<T>(
+    /// Runs `act` on each item until one fails, and prints a line for each. JSON output lists the items before a failure too, since
+    /// they are done; `all` writes it.
+    pub(super) async fn each_in_turn<T>(
         &self,
         wanted: impl IntoIterator<Item = T>,
         mut act: impl AsyncFnMut(T) -> Result<(String, &'static str)>,
@@ -236,8 +231,8 @@ impl Worker {
         let ended: Result = async {
             for one in wanted {
                 let (name, done) = act(one).await?;
-                // At once: what comes next may take long.
-                if self.output == Output::Table {
+                // Immediately, because the next item may take long.
+                if self.output == OutputFormat::Table {
                     writeln!(out, "{name}: {done}")?;
                 }
                 acted.push((name, done));
@@ -248,29 +243,29 @@ impl Worker {
         if acted.is_empty() { ended } else { ended.and(self.output.show(&all(&acted), out, |_, _| Ok(()))) }
     }
 
-    /// The answer to a request that the worker accepts.
+    /// Sends a request; an answer other than a success is an error.
     pub(super) async fn send(
         &self,
         method: Method,
         path: &[&str],
         query: &[(&str, String)],
         body: Option<&Value>,
-    ) -> Result<Answer> {
-        self.ask(method, path, query, body).await?.accepted()
+    ) -> Result<ApiResponse> {
+        self.request(method, path, query, body).await?.accepted()
     }
 
-    /// The answer, whatever it is.
-    pub(super) async fn ask(
+    /// Sends a request and returns any answer.
+    pub(super) async fn request(
         &self,
         method: Method,
         path: &[&str],
         query: &[(&str, String)],
         body: Option<&Value>,
-    ) -> Result<Answer> {
-        // An address loses such parts when it is put together, and another connector, or all of them, would be meant.
+    ) -> Result<ApiResponse> {
+        // A URL drops such segments, so the request would address another connector, or all of them.
         if let Some(&name) = path.iter().find(|part| matches!(**part, "." | "..")) {
-            let remedy = "see `tributary connectors list` for those there are";
-            return Err(problem("name", name, "is no name of a connector", remedy).into());
+            let remedy = "`tributary connectors list` shows the existing names";
+            return Err(problem("name", name, "is not a valid connector name", remedy).into());
         }
         let mut url = self.url.clone();
         match url.path_segments_mut() {
@@ -284,61 +279,60 @@ impl Worker {
         if let Some(body) = body {
             request = request.json(body);
         }
-        let unanswered = |error: reqwest::Error| {
-            outside(Unanswered { url: self.url.clone(), source: error.without_url() })
+        let unreachable = |error: reqwest::Error| {
+            outside(WorkerUnreachable { url: self.url.clone(), source: error.without_url() })
         };
-        let answer = request.send().await.map_err(unanswered)?;
-        Ok(Answer { status: answer.status(), body: answer.bytes().await.map_err(unanswered)?.to_vec() })
+        let answer = request.send().await.map_err(unreachable)?;
+        Ok(ApiResponse { status: answer.status(), body: answer.bytes().await.map_err(unreachable)?.to_vec() })
     }
 }
 
-/// Host and port, without a name and password that an address may hold.
+/// Host and port, without the user and password that a URL may contain.
 fn host(url: &Url) -> String {
     let port = url.port().map_or_else(String::new, |port| format!(":{port}"));
     format!("{}{port}", url.host_str().unwrap_or_default())
 }
 
-/// No worker answers at the address.
 #[derive(Debug, thiserror::Error)]
 #[error("ask the worker at {}://{}", url.scheme(), host(url))]
-pub(super) struct Unanswered {
+pub(super) struct WorkerUnreachable {
     url: Url,
     #[source]
     source: reqwest::Error,
 }
 
-impl Unanswered {
+impl WorkerUnreachable {
     pub(super) fn remedy(&self) -> String {
         let mut remedy = "start a worker there, or name another with --url or TRIBUTARY_URL, or its properties with --config or \
                           TRIBUTARY_CONFIG"
             .to_owned();
         if self.url.scheme() == "https" {
-            remedy += "; --ca or TRIBUTARY_CA names the certificate to trust where it is a private one, --certificate and \
-                       --key the client certificate where the worker asks for one";
+            remedy += "; --ca or TRIBUTARY_CA names a private certificate to trust, --certificate and --key the client \
+                       certificate if the worker requires one";
         }
         remedy
     }
 }
 
-pub(super) struct Answer {
+pub(super) struct ApiResponse {
     pub(super) status: StatusCode,
     body: Vec<u8>,
 }
 
-impl Answer {
-    /// Itself if it is a success, else an error with the worker's message.
+impl ApiResponse {
+    /// Returns itself if the status is a success, else an error with the worker's message.
     pub(super) fn accepted(self) -> Result<Self> {
         if self.status.is_success() {
             return Ok(self);
         }
         let message = self.message().unwrap_or_else(|| self.status.to_string());
-        Err(outside(Refused { message, status: self.status }))
+        Err(outside(RequestRejected { message, status: self.status }))
     }
 
-    /// Why the worker refuses, in its own words.
+    /// The worker's error message.
     pub(super) fn message(&self) -> Option<String> {
-        let told: Value = serde_json::from_slice(&self.body).ok()?;
-        told["message"].as_str().map(str::to_owned)
+        let answer: Value = serde_json::from_slice(&self.body).ok()?;
+        answer["message"].as_str().map(str::to_owned)
     }
 
     pub(super) fn json(&self) -> Result<Value> {
@@ -346,34 +340,33 @@ impl Answer {
     }
 }
 
-/// The worker refuses a request, with this message.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
-pub(super) struct Refused {
+pub(super) struct RequestRejected {
     message: String,
     status: StatusCode,
 }
 
-impl Refused {
+impl RequestRejected {
     pub(super) fn remedy(&self) -> Option<&'static str> {
         let is_unknown = self.status == StatusCode::UNAUTHORIZED;
-        is_unknown.then_some("name who you are with TRIBUTARY_USER and TRIBUTARY_PASSWORD")
+        is_unknown.then_some("set TRIBUTARY_USER and TRIBUTARY_PASSWORD")
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::Failure;
+    use crate::cli::CommandError;
 
     #[test]
-    fn a_certificate_that_cannot_be_used_is_a_mistake_of_the_command_line() {
+    fn an_unusable_certificate_is_a_command_line_problem() {
         let directory = tempfile::tempdir().unwrap();
         let empty = directory.path().join("empty.pem");
         fs::write(&empty, "no certificate\n").unwrap();
 
         for file in [empty, directory.path().join("absent.pem")] {
-            let Err(Failure::Configuration(problems)) = builder(Some(&file)) else {
+            let Err(CommandError::Configuration(problems)) = builder(Some(&file)) else {
                 panic!("{file:?} was taken")
             };
             assert!(problems.to_string().contains("--ca"), "{problems}");
@@ -404,16 +397,20 @@ mod tests {
     }
 
     #[test]
-    fn the_worker_is_found_from_its_properties() {
+    fn worker_properties_give_the_address() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("worker.properties");
         let found = |properties: &str, environment: &[(&str, &str)]| {
             fs::write(&file, properties).unwrap();
-            let access = Access { url: None, config: Some(file.clone()), ..Access::to("http://127.0.0.1:1") };
+            let access = ConnectionArgs {
+                url: None,
+                config: Some(file.clone()),
+                ..ConnectionArgs::to("http://127.0.0.1:1")
+            };
             let environment = environment.iter().map(|(name, value)| ((*name).into(), (*value).into()));
             match access.address(environment) {
                 Ok(url) => url.to_string(),
-                Err(Failure::Configuration(problems)) => problems.to_string(),
+                Err(CommandError::Configuration(problems)) => problems.to_string(),
                 Err(_) => panic!("another failure"),
             }
         };
@@ -426,35 +423,21 @@ mod tests {
             (advertised, &[], "https://connect.example.com:8443/"),
             (&format!("{advertised}rest.advertised.port=443"), &[], "https://connect.example.com/"),
             ("listeners=http://127.0.0.1:9083", &[("CONNECT_LISTENERS", "http://h:1")], "http://h:1/"),
-            // A fault elsewhere is the worker's.
+            // Problems in other settings do not matter here.
             ("listeners=http://127.0.0.1:9083\nnonsense=1", &[], "http://127.0.0.1:9083/"),
         ] {
             assert_eq!(found(properties, environment), expected, "{properties}");
         }
         let refused = found("listeners=http://127.0.0.1:0", &[]);
         assert!(refused.starts_with("listeners") && refused.contains("--url"), "{refused}");
-        let absent = Access { url: None, config: Some("absent.properties".into()), ..Access::to("http://h") };
-        assert!(matches!(absent.address([]), Err(Failure::Configuration(_))));
-        let named = Access { config: Some("absent.properties".into()), ..Access::to("http://h:7") };
-        assert_eq!(named.address([]).ok().unwrap().as_str(), "http://h:7/");
-    }
-
-    #[test]
-    fn what_was_done_is_a_line_for_people_and_an_object_for_programs() {
-        let said = |access: &Access| {
-            let mut out = Vec::new();
-            Worker::new(access).and_then(|worker| worker.done("hooks", "pausing", &mut out)).ok().unwrap();
-            String::from_utf8(out).unwrap()
+        let absent = ConnectionArgs {
+            url: None,
+            config: Some("absent.properties".into()),
+            ..ConnectionArgs::to("http://h")
         };
-        let people = Access::to("http://127.0.0.1:1");
-        let programs =
-            [Format { output: Output::Json, json: false }, Format { output: Output::Table, json: true }]
-                .map(|format| Access { format, ..Access::to("http://127.0.0.1:1") });
-
-        assert_eq!(said(&people), "hooks: pausing\n");
-        for access in programs {
-            let told: Value = serde_json::from_str(&said(&access)).unwrap();
-            assert_eq!(told, json!({ "connector": "hooks", "done": "pausing" }));
-        }
+        assert!(matches!(absent.address([]), Err(CommandError::Configuration(_))));
+        let named =
+            ConnectionArgs { config: Some("absent.properties".into()), ..ConnectionArgs::to("http://h:7") };
+        assert_eq!(named.address([]).ok().unwrap().as_str(), "http://h:7/");
     }
 }

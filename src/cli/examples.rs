@@ -1,15 +1,13 @@
-//! How the help of every command ends: command lines to copy, and what they do, from `examples.txt`.
-//!
-//! They tell one story: the same connectors, `webhooks` and `records`, in every one of them.
+//! Examples at the end of every command's help, from `examples.txt`. All use the connectors `webhooks` and `records`.
 
 use std::fmt::Write as _;
 
 use clap::Command;
 
-/// By command, whose words are in brackets without `tributary`: a command line each and, after two blanks, what it does.
+/// Blocks that start with the command in brackets, without `tributary`; each line is a command line and, after two blanks, a remark.
 const EXAMPLES: &str = include_str!("examples.txt");
 
-/// The command with examples at the end of every help that has none of its own.
+/// Adds examples to every help that does not have its own.
 pub(super) fn added(command: Command) -> Command {
     below(command, &mut Vec::new())
 }
@@ -29,7 +27,7 @@ fn below(command: Command, path: &mut Vec<String>) -> Command {
     })
 }
 
-/// One line each, remarks under each other.
+/// Examples with aligned remarks.
 fn aligned(examples: &str) -> String {
     let is_there = |line: &&str| cfg!(feature = "simulator") || !line.starts_with("tributary demo");
     let lines = examples.lines().filter(|line| !line.is_empty()).filter(is_there);
@@ -85,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn every_example_is_of_a_command_that_there_is() {
+    fn every_example_belongs_to_a_command() {
         let paths: Vec<_> = all(&Arguments::command(), &[]).into_iter().map(|(path, _)| path).collect();
 
         for head in EXAMPLES.lines().filter_map(|line| line.strip_prefix('[')?.strip_suffix(']')) {
@@ -96,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn remarks_stand_under_each_other_and_lines_end_without_blanks() {
+    fn remarks_are_aligned_without_trailing_blanks() {
         let text = aligned("\ntributary a  one\ntributary abc");
 
         assert_eq!(text, "Examples:\n  tributary a    one\n  tributary abc");

@@ -1,8 +1,7 @@
-//! `tributary gaps …`: what may be missing, over the REST API of any worker: deliveries of a `WebhookSource`, records of a
-//! `RecordSource`.
+//! `tributary gaps …`: deliveries of a `WebhookSource` and records of a `RecordSource` that may be missing, over the REST API of any
+//! worker.
 //!
-//! Tables for people, JSON with `--json`. Exit codes: 0 done; 1 the worker refused or is not there; 2 the command line
-//! is wrong.
+//! Exit codes: 0 done; 1 the worker refused or does not answer; 2 the command line is wrong.
 
 use std::io::{self, Write};
 
@@ -11,21 +10,21 @@ use serde_json::{Value, json};
 
 use super::{
     Result,
-    client::{Access, Method, Worker},
+    client::{ConnectionArgs, Method, RestClient},
     table::{Column, each, note, objects, text, text_or},
 };
 
 #[derive(Subcommand)]
-pub(super) enum Command {
-    /// Gaps that nothing has mended and nobody has accepted, oldest first
+pub(super) enum GapsCommand {
+    /// Lists gaps that are neither repaired nor accepted, oldest first
     List {
         /// Name of the connector
         connector: String,
-        /// Those that are over too
+        /// Also gaps that are closed or accepted
         #[arg(long)]
         all: bool,
     },
-    /// Takes note of gaps that have ended: nobody is reminded of them any more
+    /// Accepts gaps that have ended, so that they are no longer reported
     Accept {
         /// Name of the connector
         connector: String,
@@ -35,14 +34,14 @@ pub(super) enum Command {
     },
 }
 
-pub(super) async fn run(command: Command, access: &Access, out: &mut dyn Write) -> Result {
-    let worker = Worker::new(access)?;
+pub(super) async fn run(command: GapsCommand, access: &ConnectionArgs, out: &mut dyn Write) -> Result {
+    let worker = RestClient::new(access)?;
     match command {
-        Command::List { connector, all } => {
+        GapsCommand::List { connector, all } => {
             let path = ["connectors", &connector, "gaps"];
             worker.list(&path, &[("all", all.to_string())], out, table).await
         }
-        Command::Accept { connector, ids } => {
+        GapsCommand::Accept { connector, ids } => {
             let path = ["connectors", &connector, "gaps", "accept"];
             let accept = async |id: String| {
                 worker.send(Method::POST, &path, &[], Some(&json!({ "id": id }))).await?;
@@ -52,12 +51,12 @@ pub(super) async fn run(command: Command, access: &Access, out: &mut dyn Write) 
                 let ids: Vec<_> = accepted.iter().map(|(id, _)| id).collect();
                 json!({ "connector": connector, "done": "accepted", "gaps": ids })
             };
-            worker.one_by_one(ids, accept, all, out).await
+            worker.each_in_turn(ids, accept, all, out).await
         }
     }
 }
 
-/// One line a gap, then what has happened.
+/// One line per gap, then the details.
 fn table(found: &Value, out: &mut dyn Write) -> io::Result<()> {
     let gaps = each(found);
     let table: [Column; 8] = [
@@ -66,7 +65,7 @@ fn table(found: &Value, out: &mut dyn Write) -> io::Result<()> {
         ("TARGET", |gap| text_or(&gap["target"], "all")),
         ("COMPANY", |gap| text_or(&gap["company"], "all")),
         ("FROM", |gap| text(&gap["from"])),
-        ("TO", |gap| text_or(&gap["to"], "goes on")),
+        ("TO", |gap| text_or(&gap["to"], "ongoing")),
         ("STATE", |gap| text(&gap["state"])),
         ("REPAIR", |gap| text(&gap["repair"]["state"])),
     ];
@@ -80,21 +79,14 @@ mod tests {
     use crate::cli::tests::written;
 
     #[test]
-    fn a_gap_has_a_line_and_its_story_and_one_that_goes_on_says_so() {
+    fn a_gap_has_a_line_and_its_details() {
         let gap = json!({ "id": "hooks/disabled/5", "cause": "disabled", "target": null, "company": null, "from": "T1",
             "to": null, "openedAt": "T2", "state": "open", "detail": "it was\u{7}", "repair": null });
 
-        let told = written(|out| table(&json!([gap]), out));
-
         let expected = "ID                CAUSE     TARGET  COMPANY  FROM  TO       STATE  REPAIR\n\
-                        hooks/disabled/5  disabled  all     all      T1    goes on  open   -\n\
+                        hooks/disabled/5  disabled  all     all      T1    ongoing  open   -\n\
                         \n\
                         hooks/disabled/5\n  it was\\u{7}\n";
-        assert_eq!(told, expected);
-    }
-
-    #[test]
-    fn where_there_is_no_gap_there_is_no_table() {
-        assert_eq!(written(|out| table(&json!([]), out)), "none\n");
+        assert_eq!(written(|out| table(&json!([gap]), out)), expected);
     }
 }

@@ -1,8 +1,8 @@
-//! Files and environment to a checked configuration: the worker's and every connector's, all problems together.
+//! Loads and checks the configuration of the worker and of every connector, and reports all problems together.
 //!
-//! What is wrong with the worker's own configuration ends every command. What is wrong with a connector's file does not keep
-//! a worker from starting, which tells of it and goes on ([`Loaded::rejects`]): one mistake in a file must not take down all
-//! workers at their next restart. [`Loaded::sound`] is for commands that are asked about the files themselves.
+//! A problem in the worker's own configuration fails every command. A problem in a connector file does not prevent a worker from
+//! starting, which logs it ([`LoadedConfig::rejects`]): one bad file must not take down all workers at their next restart. Commands about
+//! the files themselves use [`LoadedConfig::sound`], which fails on either.
 
 use std::{
     collections::BTreeMap,
@@ -17,30 +17,34 @@ use crate::{
     telemetry,
 };
 
-/// A worker's configuration without problems, and what connectors there are beside it.
-pub(super) struct Loaded {
+/// A valid worker configuration, and the connectors of its files.
+pub(super) struct LoadedConfig {
     pub(super) worker: Worker,
     pub(super) connectors: Vec<Connector>,
     pub(super) warnings: Vec<Warning>,
     /// Why `connectors.dir` cannot be read.
-    unseen: Option<Problem>,
-    /// What is wrong with the files of connectors.
+    unreadable_directory: Option<Problem>,
+    /// Problems of connector files.
     pub(super) rejects: Problems,
 }
 
-impl Loaded {
-    /// Itself, if nothing is wrong with any connector.
+impl LoadedConfig {
+    /// Fails if any connector file has a problem.
     pub(super) fn sound(mut self) -> Result<Self> {
-        if let Some(unseen) = self.unseen.take() {
-            self.rejects.push(unseen);
+        if let Some(unreadable_directory) = self.unreadable_directory.take() {
+            self.rejects.push(unreadable_directory);
         }
         if self.rejects.is_empty() { Ok(self) } else { Err(self.rejects.into()) }
     }
 }
 
-/// Loads the worker's properties and the connectors of `connectors.dir` and the command line. A `RUST_LOG` wins over the
-/// worker's filter, as everywhere in Rust.
-pub(super) fn load(config: Option<&Path>, files: &[PathBuf], environment: &Environment) -> Result<Loaded> {
+/// Loads the worker's properties and the connectors of `connectors.dir` and the command line. `RUST_LOG` overrides the worker's
+/// filter.
+pub(super) fn load(
+    config: Option<&Path>,
+    files: &[PathBuf],
+    environment: &Environment,
+) -> Result<LoadedConfig> {
     let filter = log_filter(environment);
     let mut warnings = Vec::new();
     let mut problems = Problems::default();
@@ -59,7 +63,7 @@ pub(super) fn load(config: Option<&Path>, files: &[PathBuf], environment: &Envir
     };
     for error in kafka::check_settings(&kafka) {
         let problem = client_problem(&kafka, error);
-        // A setting that was left out for its own fault may be missed here by another.
+        // A setting that was rejected may cause a follow-up problem here.
         if !problems.iter().any(|known| known.key == problem.key) {
             problems.push(problem);
         }
@@ -70,12 +74,12 @@ pub(super) fn load(config: Option<&Path>, files: &[PathBuf], environment: &Envir
     });
 
     let mut rejects = Problems::default();
-    let mut unseen = None;
+    let mut unreadable_directory = None;
     let mut paths = files.to_vec();
     if let Some(directory) = &directory {
         match connector::files(directory) {
             Ok(found) => paths.extend(found),
-            Err(problem) => unseen = Some(problem),
+            Err(problem) => unreadable_directory = Some(problem),
         }
     }
     let mut connectors: Vec<Connector> = Vec::new();
@@ -106,10 +110,10 @@ pub(super) fn load(config: Option<&Path>, files: &[PathBuf], environment: &Envir
         Some(mut worker) if problems.is_empty() => {
             worker.connector_files = files.to_vec();
             worker.telemetry.filter = filter.unwrap_or(worker.telemetry.filter);
-            Ok(Loaded { worker, connectors, warnings, unseen, rejects })
+            Ok(LoadedConfig { worker, connectors, warnings, unreadable_directory, rejects })
         }
         _ => {
-            unseen.into_iter().for_each(|problem| problems.push(problem));
+            unreadable_directory.into_iter().for_each(|problem| problems.push(problem));
             problems.extend(rejects);
             Err(problems.into())
         }
@@ -135,7 +139,7 @@ pub(super) fn in_file(path: &Path, problems: &Problems) -> Problems {
     named
 }
 
-/// What `RUST_LOG` asks for, if it is set.
+/// The filter in `RUST_LOG`, if set.
 pub(super) fn log_filter(environment: &Environment) -> Result<Option<String>, Problem> {
     let Some((_, value)) = environment.iter().find(|(name, _)| name == "RUST_LOG") else { return Ok(None) };
     match value.to_str().filter(|text| telemetry::filter(text).is_ok()) {
@@ -147,7 +151,7 @@ pub(super) fn log_filter(environment: &Environment) -> Result<Option<String>, Pr
     }
 }
 
-/// What is wrong with a setting that passes through to librdkafka, under the key that sets it.
+/// The problem of a librdkafka setting, under the key that sets it.
 fn client_problem(kafka: &Kafka, error: kafka::Error) -> Problem {
     match error {
         kafka::Error::Refused { client, key: setting, rule, remedy, .. } => {

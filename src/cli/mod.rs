@@ -1,24 +1,22 @@
-//! The command line: the only place where the parts are put together.
+//! The command line: the only module that wires the others together.
 //!
-//! Results go to stdout, logs and complaints to stderr. Exit codes: 0 all is well; 1 something outside is not (broker,
-//! registry, topic, disk); 2 the configuration or the command line is not, and nothing was started. For `run` the files of
-//! connectors are something outside that it starts without.
+//! Results go to stdout, logs and errors to stderr. Exit codes: 0 success; 1 a problem outside (broker, registry, topic, disk);
+//! 2 a problem in the configuration or the command line, and nothing was started. A bad connector file does not stop `run`.
 
 mod auth;
 mod check;
 mod client;
 mod connectors;
 mod dead_letters;
+mod declarations;
 #[cfg(feature = "simulator")]
 mod demo;
-mod descriptors;
-mod drift;
 mod examples;
 mod gaps;
-mod live;
 mod load;
-mod meant;
+mod open_files;
 mod remedy;
+mod resolve;
 mod run;
 mod schemas;
 mod scratch;
@@ -28,6 +26,7 @@ mod simulate;
 mod snapshot;
 mod subscriptions;
 mod table;
+mod terminal;
 #[cfg(test)]
 mod tests;
 mod webhooks;
@@ -47,13 +46,13 @@ use tracing::warn;
 
 use base::{metrics, retry::Chain};
 
-use self::{client::Access, load::Loaded};
+use self::{client::ConnectionArgs, load::LoadedConfig};
 use crate::{
     config::{self, Problem, Problems, worker::LogFormat},
     telemetry::{self, Filters, Metrics},
 };
 
-/// What this is, as far as its build knows: version and, of a release, the commit.
+/// Version and, for a release build, the commit.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), env!("TRIBUTARY_BUILD"));
 
 #[derive(Parser)]
@@ -65,138 +64,136 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Everything in one process, nothing else needed: provider, Kafka and worker, an outage, and the count at the end
+    /// Runs provider, Kafka and worker in one process, with an outage, and verifies that nothing is lost
     #[cfg(feature = "simulator")]
     Demo(demo::Options),
-    /// The worker: runs connectors, shares them with other workers, serves the REST API
+    /// Runs a worker: connectors, work sharing with other workers, REST API
     Run(RunOptions),
-    /// Looks at what a start would need (configuration, broker, topics, registry, disk) and changes nothing
+    /// Checks everything that a start needs (configuration, broker, topics, registry, disk); changes nothing
     Check(check::Options),
     #[command(flatten)]
-    Short(Short),
-    /// The Avro schemas against the registry
+    Quiet(QuietCommand),
+    /// Lists the Avro schemas, checks them against the registry, or registers them
     Schemas {
         #[command(subcommand)]
-        command: schemas::Command,
+        command: schemas::SchemasCommand,
     },
-    /// The configuration itself
+    /// Prints the reference of settings and metrics
     Config {
         #[command(subcommand)]
         command: ConfigCommand,
     },
-    /// What a shell needs to complete commands and options
+    /// Prints a completion script for a shell
     Completions {
-        /// For which shell
+        /// Shell to print the script for
         shell: Shell,
     },
-    /// The provider itself, simulated: for tests, demos and load, never for real data
+    /// Runs a simulated provider for tests, demos and load; never for real data
     #[cfg(feature = "simulator")]
     Simulate(simulate::Options),
 }
 
-// Commands that answer a question or give an order, and log nothing but errors. (A doc comment would be part of the help.)
+// Commands that print an answer and log only errors. (A doc comment would be part of the help.)
 #[derive(Subcommand)]
-enum Short {
-    /// Connectors of running workers, over the REST API
-    Connectors(Remote<connectors::Command>),
-    /// What is subscribed to at the provider, what would be done about it, and doing it
-    Subscriptions(Remote<subscriptions::Command>),
-    /// Deliveries that may be missing, and why
-    Gaps(Remote<gaps::Command>),
-    /// Lists read in full: ask for a run, follow it, see what it proved
-    Snapshot(Remote<snapshot::Command>),
-    /// The source against the topics: reads lists and compares; publishes nothing without --repair
+enum QuietCommand {
+    /// Lists and controls connectors, over the REST API of a running worker
+    Connectors(RemoteCommand<connectors::ConnectorsCommand>),
+    /// Lists, plans, applies and removes subscriptions at the provider
+    Subscriptions(RemoteCommand<subscriptions::SubscriptionsCommand>),
+    /// Lists and accepts gaps: times in which deliveries may be missing
+    Gaps(RemoteCommand<gaps::GapsCommand>),
+    /// Reads lists in full: starts, watches and stops runs, prints certificates
+    Snapshot(RemoteCommand<snapshot::SnapshotCommand>),
+    /// Compares the provider's lists with the topics; publishes nothing without --repair
     Verify(snapshot::VerifyOptions),
-    /// The login at the provider: who has access, until when, and how it is renewed by a person
+    /// Logs in at the provider, logs out, and shows the logins with their expiry
     Auth {
         #[command(subcommand)]
-        command: auth::Command,
+        command: auth::AuthCommand,
     },
-    /// A signed delivery by hand, against any receiver
+    /// Signs and sends test deliveries to any receiver
     Webhooks {
         #[command(subcommand)]
-        command: webhooks::Command,
+        command: webhooks::WebhooksCommand,
     },
-    /// What could not be published: look at it, and try again
+    /// Lists, shows and replays dead letters
     DeadLetters {
         #[command(subcommand)]
-        command: dead_letters::Command,
+        command: dead_letters::DeadLettersCommand,
     },
 }
 
-// A command that a running worker carries out. (A doc comment would be part of the help.)
+// A command that a running worker executes. (A doc comment would be part of the help.)
 #[derive(Args)]
-struct Remote<C: Subcommand> {
+struct RemoteCommand<C: Subcommand> {
     #[command(flatten)]
-    access: Access,
+    access: ConnectionArgs,
     #[command(subcommand)]
     command: C,
 }
 
 #[derive(Subcommand)]
 enum ConfigCommand {
-    /// Every key, as markdown
+    /// Prints every setting, as markdown
     Reference,
-    /// Every metric, as markdown
+    /// Prints every metric, as markdown
     Metrics,
 }
 
-/// How the worker is started.
 #[derive(Args)]
 struct RunOptions {
     #[command(flatten)]
-    files: Files,
-    /// Take over topics that belong to another group or work topic; only while every other worker is stopped
+    files: ConfigFiles,
+    /// Take over topics that belong to another group or work topic; stop every other worker first
     #[arg(long)]
     adopt: bool,
 }
 
-/// Where the configuration is.
 #[derive(Args)]
-struct Files {
-    /// Worker properties; without it, the environment (CONNECT_*) alone
+struct ConfigFiles {
+    /// Worker properties; default: only the environment (CONNECT_*)
     #[arg(long, env = "TRIBUTARY_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Connector files (JSON) beside those in `connectors.dir`
+    /// Connector files (JSON), in addition to those in `connectors.dir`
     #[arg(long = "connector", value_name = "FILE")]
     connectors: Vec<PathBuf>,
 }
 
-impl Files {
-    fn load(&self, environment: &Environment) -> Result<Loaded> {
+impl ConfigFiles {
+    fn load(&self, environment: &Environment) -> Result<LoadedConfig> {
         load::load(self.config.as_deref(), &self.connectors, environment)
     }
 }
 
-/// How long what still blocks a thread may hold up the end of the process.
-const EXIT_LIMIT: Duration = Duration::from_secs(1);
+/// How long a blocked thread may delay the exit of the process.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Set to `true`, a worker of a build with the simulator has the class `TestSource` too.
+/// If `true`, a worker of a build with the simulator also has the class `TestSource`.
 const TEST_PLUGINS: &str = "TRIBUTARY_TEST_PLUGINS";
 
-/// The process's variables, some of which may not be text.
+/// The process's environment variables; some may not be UTF-8.
 type Environment = Vec<(OsString, OsString)>;
 
-type Result<T = (), E = Failure> = std::result::Result<T, E>;
+type Result<T = (), E = CommandError> = std::result::Result<T, E>;
 
-/// Why a command did not do what it was asked for.
-enum Failure {
+/// Why a command failed.
+enum CommandError {
     /// Exit code 2.
     Configuration(Problems),
-    /// Exit code 1, with what was attempted and why it failed.
+    /// Exit code 1; the error names the attempted action and the cause.
     Outside(Box<dyn Error>),
-    /// Exit code 1; all there is to say has been said.
+    /// Exit code 1; the command has already reported the problem.
     Reported,
 }
 
-impl From<Problem> for Failure {
+impl From<Problem> for CommandError {
     fn from(problem: Problem) -> Self {
         Self::Configuration(problem.into())
     }
 }
 
 /// Any error ends with exit code 1, except problems of the configuration, which end with 2.
-impl<E: Error + 'static> From<E> for Failure {
+impl<E: Error + 'static> From<E> for CommandError {
     fn from(error: E) -> Self {
         let error: Box<dyn Error> = Box::new(error);
         match error.downcast() {
@@ -206,7 +203,7 @@ impl<E: Error + 'static> From<E> for Failure {
     }
 }
 
-/// A mistake in an option, a setting or a file. `value` is shown, so never pass the value of a setting: it may be a secret.
+/// A problem of an option, a setting or a file. `value` is printed, so never pass the value of a setting: it may be a secret.
 fn problem<'a>(
     key: &str,
     value: impl Into<Option<&'a str>>,
@@ -217,50 +214,44 @@ fn problem<'a>(
     Problem { key: key.to_owned(), value, rule: rule.into(), remedy: remedy.to_owned() }
 }
 
-/// Runs one command line. `environment` is the process's; results are written to `out`.
+/// Runs one command line and writes its results to `out`.
 pub fn run(
-    arguments: impl IntoIterator<Item = OsString>,
-    environment: impl IntoIterator<Item = (OsString, OsString)>,
+    arguments: Vec<OsString>,
+    environment: Vec<(OsString, OsString)>,
     out: &mut dyn Write,
 ) -> ExitCode {
-    run_one(arguments.into_iter().collect(), environment.into_iter().collect(), out)
-}
-
-/// Without type parameters, so that all commands are compiled once, with the library, and not again with each program that calls it.
-fn run_one(arguments: Vec<OsString>, environment: Environment, out: &mut dyn Write) -> ExitCode {
     let arguments = match parse(arguments) {
         Ok(arguments) => arguments,
         Err(error) => {
-            // Help and version are answers; anything else is a mistake. clap knows where each belongs.
+            // Help and version go to stdout with exit code 0; other errors go to stderr.
             error.print().ok();
             return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
         }
     };
     let ended = dispatch(arguments.command, environment, out);
-    let mut complaints = io::stderr();
+    let mut stderr = io::stderr();
     match ended {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::Reported) => ExitCode::from(1),
+        Err(CommandError::Reported) => ExitCode::from(1),
         // The reader, such as `head`, has closed the pipe.
-        Err(Failure::Outside(error)) if is_closed_pipe(error.as_ref()) => ExitCode::SUCCESS,
-        Err(Failure::Outside(error)) => {
-            writeln!(complaints, "error: {}", Chain(error.as_ref())).ok();
+        Err(CommandError::Outside(error)) if is_closed_pipe(error.as_ref()) => ExitCode::SUCCESS,
+        Err(CommandError::Outside(error)) => {
+            writeln!(stderr, "error: {}", Chain(error.as_ref())).ok();
             if let Some(remedy) = remedy::of(error.as_ref()) {
-                writeln!(complaints, "remedy: {remedy}").ok();
+                writeln!(stderr, "remedy: {remedy}").ok();
             }
             ExitCode::from(1)
         }
-        Err(Failure::Configuration(problems)) => {
+        Err(CommandError::Configuration(problems)) => {
             let count = problems.len();
             let noun = if count == 1 { "problem" } else { "problems" };
-            writeln!(complaints, "{count} {noun} in the configuration; nothing was started\n{problems}").ok();
+            writeln!(stderr, "{count} {noun} in the configuration; nothing was started\n{problems}").ok();
             ExitCode::from(2)
         }
     }
 }
 
-/// The command line, with helps that end with examples.
-fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Arguments, clap::Error> {
+fn parse(arguments: Vec<OsString>) -> Result<Arguments, clap::Error> {
     let mut command = command();
     let mut found = command.try_get_matches_from_mut(arguments)?;
     Arguments::from_arg_matches_mut(&mut found).map_err(|error| error.format(&mut command))
@@ -280,7 +271,7 @@ fn dispatch(command: Command, environment: Environment, out: &mut dyn Write) -> 
             out.write_all(text.as_bytes()).map_err(outside)
         }
         Command::Completions { shell } => {
-            // Into memory first: a pipe that is closed early would end the process with a panic.
+            // Into memory first: clap_complete panics if the pipe is closed early.
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut self::command(), "tributary", &mut script);
             out.write_all(&script).map_err(outside)
@@ -295,7 +286,7 @@ fn dispatch(command: Command, environment: Environment, out: &mut dyn Write) -> 
             let with_test_source = with_test_source(&environment);
             let (loaded, logs) = start(files.load(&environment)?)?;
             for problem in loaded.rejects.iter() {
-                warn!(%problem, "a connector file cannot be used as it is; the worker starts, and looks at it again");
+                warn!(%problem, "cannot use a connector file; the worker starts without it and retries");
             }
             block_on(async |metrics| {
                 Box::pin(run::run(loaded, logs, metrics, with_test_source, adopt, out)).await
@@ -306,9 +297,9 @@ fn dispatch(command: Command, environment: Environment, out: &mut dyn Write) -> 
             let (loaded, _) = start(options.files.load(&environment)?.sound()?)?;
             block_on(async |_| check::run(&options, &loaded, with_test_source, out).await)
         }
-        Command::Short(short) => {
+        Command::Quiet(short) => {
             log(&environment, "error")?;
-            block_on(async |_| run_short(short, &environment, out).await)
+            block_on(async |_| run_quiet(short, &environment, out).await)
         }
         Command::Schemas { command } => schemas::run(command, environment, out),
         #[cfg(feature = "simulator")]
@@ -319,29 +310,29 @@ fn dispatch(command: Command, environment: Environment, out: &mut dyn Write) -> 
     }
 }
 
-async fn run_short(command: Short, environment: &Environment, out: &mut dyn Write) -> Result {
+async fn run_quiet(command: QuietCommand, environment: &Environment, out: &mut dyn Write) -> Result {
     match command {
-        Short::Connectors(remote) => connectors::run(remote.command, &remote.access, out).await,
-        Short::Subscriptions(remote) => {
+        QuietCommand::Connectors(remote) => connectors::run(remote.command, &remote.access, out).await,
+        QuietCommand::Subscriptions(remote) => {
             subscriptions::run(remote.command, &remote.access, environment, out).await
         }
-        Short::Gaps(remote) => gaps::run(remote.command, &remote.access, out).await,
-        Short::Snapshot(remote) => snapshot::run(remote.command, &remote.access, out).await,
-        Short::Verify(options) => snapshot::verify(&options, out).await,
-        Short::Auth { command } => auth::run(command, environment, out).await,
-        Short::Webhooks { command } => webhooks::run(command, environment, out).await,
-        Short::DeadLetters { command } => dead_letters::run(command, environment, out).await,
+        QuietCommand::Gaps(remote) => gaps::run(remote.command, &remote.access, out).await,
+        QuietCommand::Snapshot(remote) => snapshot::run(remote.command, &remote.access, out).await,
+        QuietCommand::Verify(options) => snapshot::verify(&options, out).await,
+        QuietCommand::Auth { command } => auth::run(command, environment, out).await,
+        QuietCommand::Webhooks { command } => webhooks::run(command, environment, out).await,
+        QuietCommand::DeadLetters { command } => dead_letters::run(command, environment, out).await,
     }
 }
 
-/// Logs as text; `RUST_LOG` wins over this filter.
+/// Installs text logs; `RUST_LOG` overrides this filter.
 fn log(environment: &Environment, filter: &str) -> Result<Filters> {
     let filter = load::log_filter(environment)?.unwrap_or_else(|| filter.to_owned());
     Ok(telemetry::install_logs(LogFormat::Text, &filter)?)
 }
 
-/// Calls `look` until it returns something, and pauses between two calls.
-async fn until<T>(pause: Duration, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+/// Calls `look` until it returns a value, with a pause between calls.
+async fn poll_until<T>(pause: Duration, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     loop {
         if let Some(found) = look().await {
             return found;
@@ -350,27 +341,27 @@ async fn until<T>(pause: Duration, mut look: impl AsyncFnMut() -> Option<T>) -> 
     }
 }
 
-/// For tests of the worker itself: a class that produces, fails and panics on request.
+/// Whether the worker has the class `TestSource`, which produces, fails and panics on request.
 fn with_test_source(environment: &Environment) -> bool {
     environment.iter().any(|(name, value)| name == TEST_PLUGINS && value == "true")
 }
 
-fn outside(error: impl Error + 'static) -> Failure {
+fn outside(error: impl Error + 'static) -> CommandError {
     error.into()
 }
 
-/// A failure with exit code 1 and this message, for which there is no remedy.
-fn failure(message: impl Into<String>) -> Failure {
-    Failure::Outside(message.into().into())
+/// A failure with exit code 1 and this message, without a remedy.
+fn failure(message: impl Into<String>) -> CommandError {
+    CommandError::Outside(message.into().into())
 }
 
-/// Whether the reader of the output is gone. True only for what this command writes: errors of sockets are wrapped in others.
+/// Whether the reader closed the output pipe. Socket errors are wrapped in other errors, so they do not match.
 fn is_closed_pipe(error: &(dyn Error + 'static)) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// Sends logs where a configuration says, and logs what it warns of.
-fn start(loaded: Loaded) -> Result<(Loaded, Filters)> {
+/// Installs the configured logs and logs the configuration's warnings.
+fn start(loaded: LoadedConfig) -> Result<(LoadedConfig, Filters)> {
     let wanted = &loaded.worker.telemetry;
     let logs = telemetry::install_logs(wanted.format, &wanted.filter)?;
     for warning in &loaded.warnings {
@@ -379,7 +370,7 @@ fn start(loaded: Loaded) -> Result<(Loaded, Filters)> {
     Ok((loaded, logs))
 }
 
-/// Runs the work of one command, with the metrics that it moves.
+/// Runs a command's work on a new runtime, with its metrics.
 fn block_on(work: impl AsyncFnOnce(&Metrics) -> Result) -> Result {
     let metrics = Metrics::install()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -389,7 +380,7 @@ fn block_on(work: impl AsyncFnOnce(&Metrics) -> Result) -> Result {
             never = metrics.keep_up() => match never {},
         }
     });
-    // Dropping it would block on a file of a mount that hangs.
-    runtime.shutdown_timeout(EXIT_LIMIT);
+    // Dropping the runtime would block on a file of a hanging mount.
+    runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     ended
 }

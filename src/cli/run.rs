@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use base::durable;
 
-use super::{Result, descriptors, load::Loaded, outside, signals::Signals};
+use super::{Result, load::LoadedConfig, open_files, outside, signals::Signals};
 use crate::{
     plugin::Plugins,
     telemetry::{Filters, Metrics},
@@ -14,7 +14,7 @@ use crate::{
 };
 
 pub(super) async fn run(
-    loaded: Loaded,
+    loaded: LoadedConfig,
     logs: Filters,
     metrics: &Metrics,
     with_test_source: bool,
@@ -24,9 +24,8 @@ pub(super) async fn run(
     let mut signals = Signals::take()?;
     durable::create_private_files();
     let mut worker = loaded.worker;
-    descriptors::ensure(&mut worker.webhook);
-    // Pages of 2 MiB, which some systems lend unasked, nearly double what a worker takes, and make nothing here faster. A system
-    // that has none has nothing to refuse.
+    open_files::ensure(&mut worker.webhook);
+    // Transparent huge pages nearly double a worker's memory and make nothing here faster. Ignore systems without them.
     #[cfg(target_os = "linux")]
     rustix::thread::disable_transparent_huge_pages(true).ok();
     let worker = Arc::new(worker);

@@ -1,4 +1,4 @@
-//! `tributary schemas`: the Avro schemas of this build, alone or against the registry.
+//! `tributary schemas`: the Avro schemas of this build, and their state in the registry.
 
 use std::io::Write;
 
@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use model::SchemaKind;
 
 use super::{
-    Environment, Files, Loaded, Result, block_on, client::Format, outside, problem, start, table::columns,
+    ConfigFiles, Environment, LoadedConfig, Result, block_on, client::OutputArgs, outside, problem, start,
+    table::columns,
 };
 use crate::{
     avro::{self, Registry, Subject, schemas},
@@ -16,32 +17,33 @@ use crate::{
 };
 
 #[derive(Subcommand)]
-pub(super) enum Command {
-    /// Names and fingerprints of the schemas in this build
-    List(Format),
-    /// Whether the registry would take them for the connectors' topics; changes nothing
-    Check(Files),
-    /// Sets the subjects' compatibility and registers them, as a start would
-    Register(Files),
+pub(super) enum SchemasCommand {
+    /// Prints names and fingerprints of the schemas in this build
+    List(OutputArgs),
+    /// Checks whether the registry would accept them for the connectors' topics; changes nothing
+    Check(ConfigFiles),
+    /// Sets the compatibility of the subjects and registers the schemas, as a start does
+    Register(ConfigFiles),
 }
 
-pub(super) fn run(command: Command, environment: Environment, out: &mut dyn Write) -> Result {
+pub(super) fn run(command: SchemasCommand, environment: Environment, out: &mut dyn Write) -> Result {
     let (files, register) = match command {
-        Command::List(format) => return list(&format, out),
-        Command::Check(files) => (files, false),
-        Command::Register(files) => (files, true),
+        SchemasCommand::List(format) => return list(&format, out),
+        SchemasCommand::Check(files) => (files, false),
+        SchemasCommand::Register(files) => (files, true),
     };
     let (loaded, _) = start(files.load(&environment)?.sound()?)?;
     if loaded.connectors.is_empty() {
         let directory = loaded.worker.connectors_dir.map(|directory| directory.display().to_string());
-        let rule = "names no connector, and nor does --connector; schemas belong to a connector's topics";
-        let remedy = "give a file with --connector, or set connectors.dir to a directory with some";
+        let rule = "names no connector, and neither does --connector; schemas belong to a connector's topics";
+        let remedy =
+            "name a file with --connector, or set connectors.dir to a directory with connector files";
         return Err(problem("connectors.dir", directory.as_deref(), rule, remedy).into());
     }
     block_on(async |_| against_registry(&loaded, register, out).await)
 }
 
-fn list(format: &Format, out: &mut dyn Write) -> Result {
+fn list(format: &OutputArgs, out: &mut dyn Write) -> Result {
     let mut rows = Vec::new();
     for kind in SchemaKind::ALL {
         let schema = schemas::embedded(kind)?;
@@ -59,35 +61,35 @@ fn list(format: &Format, out: &mut dyn Write) -> Result {
     columns(["SCHEMA", "FINGERPRINT"], rows, out).map_err(outside)
 }
 
-async fn against_registry(loaded: &Loaded, register: bool, out: &mut dyn Write) -> Result {
+async fn against_registry(loaded: &LoadedConfig, register: bool, out: &mut dyn Write) -> Result {
     let registry = Registry::new(&loaded.worker.registry)?;
     let subjects: Vec<Subject> =
         loaded.connectors.iter().flat_map(|connector| Layout::of(connector).subjects()).collect();
-    let (told, asked) = ask(&registry, &subjects, register).await;
-    for line in told {
+    let (accepted, asked) = ask(&registry, &subjects, register).await;
+    for line in accepted {
         writeln!(out, "{line}")?;
     }
     asked.map_err(outside)
 }
 
-/// What the registry says of each subject that it takes, and why it does not take the others: all of them, unless it is
-/// silent, since the others would only wait for the same silence.
+/// A line for each subject that the registry accepts, and the errors of the others. Stops at the first transport error, since the
+/// other requests would wait for the same timeout.
 pub(super) async fn ask(
     registry: &Registry,
     subjects: &[Subject],
     register: bool,
 ) -> (Vec<String>, Result<(), avro::Error>) {
-    let mut told = Vec::new();
+    let mut accepted = Vec::new();
     let mut refused = Vec::new();
     for subject in subjects {
         match ask_one(registry, subject, register).await {
-            Ok(text) => told.push(format!("{} {text}", subject.name())),
-            Err(error @ avro::Error::Transport { .. }) => return (told, Err(error)),
+            Ok(text) => accepted.push(format!("{} {text}", subject.name())),
+            Err(error @ avro::Error::Transport { .. }) => return (accepted, Err(error)),
             Err(error) => refused.push(error),
         }
     }
     let refused = if refused.is_empty() { Ok(()) } else { Err(avro::Error::Several(refused)) };
-    (told, refused)
+    (accepted, refused)
 }
 
 async fn ask_one(registry: &Registry, subject: &Subject, register: bool) -> Result<String, avro::Error> {

@@ -1,15 +1,15 @@
-//! A directory for the time of one command.
+//! A temporary directory for one command.
 
 use std::{fs::DirBuilder, io, os::unix::fs::DirBuilderExt as _, path::PathBuf};
 
 use base::random;
 
-/// Gone once this is dropped.
+/// Removed on drop.
 pub(super) struct ScratchDirectory(pub(super) PathBuf);
 
 impl ScratchDirectory {
-    /// For the command of this name. No other user can have made it before: its name cannot be guessed, and one that exists is
-    /// refused.
+    /// For the command of this name. Its name is unpredictable and an existing directory is an error, so no other user can have
+    /// created it.
     pub(super) fn create(command: &str) -> io::Result<Self> {
         let name = random::hex::<16>().map_err(io::Error::other)?;
         let path = std::env::temp_dir().join(format!("tributary-{command}-{name}"));
@@ -20,7 +20,7 @@ impl ScratchDirectory {
 
 impl Drop for ScratchDirectory {
     fn drop(&mut self) {
-        // What is left in the system's scratch space is the system's to remove.
+        // On failure the system cleans its temporary directory.
         std::fs::remove_dir_all(&self.0).ok();
     }
 }
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scratch_directory_is_private_unpredictable_and_removed() {
+    fn a_scratch_directory_is_private_and_removed() {
         let (one, other) =
             (ScratchDirectory::create("test").unwrap(), ScratchDirectory::create("test").unwrap());
         let path = one.0.clone();

@@ -1,4 +1,4 @@
-//! What asks a process to end: SIGTERM and SIGINT.
+//! SIGTERM and SIGINT.
 
 use std::io;
 
@@ -10,7 +10,7 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// Takes them from now on: one that comes early still ends the process in order.
+    /// Handles both from now on, so that an early signal also stops the process in order.
     pub(super) fn take() -> io::Result<Self> {
         Ok(Self {
             terminated: signal(SignalKind::terminate())?,

@@ -1,4 +1,4 @@
-//! `tributary simulate`: the provider, alone, until interrupted.
+//! `tributary simulate`: runs the simulated provider until a signal.
 
 use std::{
     fs,
@@ -19,7 +19,7 @@ use simulator::{
     timestamp,
 };
 
-use super::{Failure, Result, outside, problem, signals::Signals};
+use super::{CommandError, Result, outside, problem, signals::Signals};
 use crate::config::{Problem, Problems};
 
 #[derive(Args)]
@@ -30,10 +30,10 @@ pub(super) struct Options {
     /// Port to listen on; 0 takes a free one
     #[arg(long, default_value_t = 8090)]
     port: u16,
-    /// Stand the clock at a moment (2026-11-15T09:00:00Z) until /_control/clock moves it; otherwise it runs
+    /// Freeze the clock at a time (2026-11-15T09:00:00Z) until /_control/clock moves it; default: a running clock
     #[arg(long, value_name = "TIMESTAMP", value_parser = timestamp)]
     frozen_at: Option<Ticks>,
-    /// Everything that looks random follows from it
+    /// Seed of all random values
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Accounting companies
@@ -51,13 +51,13 @@ pub(super) struct Options {
     /// Payroll companies
     #[arg(long, default_value_t = 100)]
     payroll_companies: u32,
-    /// Changes the world makes by itself in a second; 1 unless the knobs say otherwise
+    /// Changes per second that the provider makes by itself; default: 1, or the value in the knobs
     #[arg(long)]
     changes_per_second: Option<f64>,
-    /// Entries that each journal (requests, deliveries, tokens) keeps, the newest
+    /// Newest entries that each journal (requests, deliveries, tokens) keeps
     #[arg(long, default_value_t = 100_000, value_name = "ENTRIES", value_parser = clap::value_parser!(u32).range(1..))]
     journal: u32,
-    /// Serve HTTPS with a certificate made for localhost, which is printed
+    /// Serve HTTPS with a generated certificate for localhost, which is printed
     #[arg(long)]
     tls: bool,
     /// Serve HTTPS with this certificate chain (PEM)
@@ -66,13 +66,13 @@ pub(super) struct Options {
     /// Private key of the certificate (PEM)
     #[arg(long, requires = "certificate", value_name = "FILE")]
     key: Option<PathBuf>,
-    /// Certificate (PEM) by which webhook receivers are trusted
+    /// Certificate (PEM) to trust for webhook receivers
     #[arg(long, value_name = "FILE")]
     receiver_root: Vec<PathBuf>,
-    /// Knobs (JSON, as GET /_control/knobs shows them; what is left out keeps its default)
+    /// Knobs (JSON, as GET /_control/knobs shows them; missing knobs keep their defaults)
     #[arg(long, value_name = "FILE")]
     knobs: Option<PathBuf>,
-    /// How the provider answers what its document leaves open
+    /// Behavior where the provider's document leaves it open
     #[arg(long, value_enum, default_value_t = Profile::Strict, conflicts_with = "knobs")]
     profile: Profile,
 }
@@ -123,7 +123,7 @@ pub(super) async fn run(options: &Options, out: &mut dyn Write) -> Result {
     Ok(())
 }
 
-/// The hosts that a worker has to allow to its connectors.
+/// Value of `provider.hosts.allowed` for the worker.
 fn hosts(base: &Url, auth: &Url) -> String {
     let mut hosts: Vec<&str> = [base, auth].iter().filter_map(|url| url.host_str()).collect();
     hosts.dedup();
@@ -175,7 +175,7 @@ fn settings(options: &Options) -> Result<Settings> {
     })
 }
 
-/// Knobs from a file. Where it does not name the rate of changes, the world lives as it does without the file.
+/// Knobs from a file. If it does not set the rate of changes, the rate is the same as without a file.
 fn knobs(text: &str) -> Result<Knobs, serde_json::Error> {
     let mut knobs: Knobs = serde_json::from_str(text)?;
     let named: Value = serde_json::from_str(text)?;
@@ -189,8 +189,8 @@ fn timestamp(text: &str) -> Result<Ticks, String> {
     timestamp::parse(text).ok_or_else(|| "expected YYYY-MM-DDThh:mm:ssZ".to_owned())
 }
 
-/// What the settings are to blame for is the command line's fault.
-fn not_started(error: simulator::Error) -> Failure {
+/// Invalid settings are problems of the command line.
+fn not_started(error: simulator::Error) -> CommandError {
     let simulator::Error::Settings(unfit) = error else { return outside(error) };
     let mut problems = Problems::default();
     for Unfit { name, value, rule, remedy } in unfit {
@@ -215,13 +215,13 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
-    struct Command {
+    struct SimulateCommand {
         #[command(flatten)]
         options: Options,
     }
 
     fn parsed(arguments: &[&str]) -> Option<Settings> {
-        let command = Command::try_parse_from([&["simulate"], arguments].concat()).ok()?;
+        let command = SimulateCommand::try_parse_from([&["simulate"], arguments].concat()).ok()?;
         settings(&command.options).ok()
     }
 
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_answers_what_the_document_leaves_open() {
+    fn a_profile_sets_the_open_questions() {
         let knobs = |arguments: &[&str]| parsed(arguments).unwrap().knobs;
         let living = |knobs| Knobs { changes_per_second: 1.0, ..knobs };
 
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn journals_keep_as_many_entries_as_asked_for() {
+    fn journal_sets_the_number_of_entries() {
         assert_eq!(journal(&[]), Some(Settings::default().journal_limit));
         assert_eq!(journal(&["--journal", "7"]), Some(7));
         assert_eq!(journal(&["--journal", "0"]), None);

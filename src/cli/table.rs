@@ -1,4 +1,4 @@
-//! Tables for people: even columns, no blanks at the ends of lines.
+//! Tables with aligned columns and no trailing blanks.
 
 use std::io::{self, Write};
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use model::Moment;
 
-/// A head and its rows, or that there are none.
+/// Prints a head and its rows, or `none`.
 pub(super) fn columns<const N: usize>(
     head: [&str; N],
     rows: Vec<[String; N]>,
@@ -29,10 +29,10 @@ pub(super) fn columns<const N: usize>(
     Ok(())
 }
 
-/// A column of a table of JSON objects: its head, and what an object has there.
+/// A column of a table of JSON objects: its head and its cell of an object.
 pub(super) type Column = (&'static str, fn(&Value) -> String);
 
-/// One line an object, or that there are none.
+/// Prints one line per object, or `none`.
 pub(super) fn objects<const N: usize>(
     all: &[Value],
     table: [Column; N],
@@ -42,12 +42,12 @@ pub(super) fn objects<const N: usize>(
     columns(table.map(|(head, _)| head), rows.collect(), out)
 }
 
-/// A member as people read it, or a dash.
+/// A JSON member as text, or a dash.
 pub(super) fn text(value: &Value) -> String {
     text_or(value, "-")
 }
 
-/// A member as people read it, or this text if there is none.
+/// A JSON member as text, or `none`.
 pub(super) fn text_or(value: &Value, none: &str) -> String {
     match value {
         Value::String(text) => harmless(text),
@@ -63,22 +63,22 @@ pub(super) fn moment(ms: i64) -> String {
     Moment::from_micros(ms.saturating_mul(1_000)).to_string()
 }
 
-/// The members of an array; none where it is not there.
+/// The elements of an array; empty for other values.
 pub(super) fn each(value: &Value) -> &[Value] {
     value.as_array().map_or(&[][..], Vec::as_slice)
 }
 
-/// What there is to say of one line of a table, below it.
-pub(super) fn note(what: &str, told: &str, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "\n{what}\n  {}", indented(told, "  "))
+/// Prints a note about one line of a table.
+pub(super) fn note(what: &str, text: &str, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "\n{what}\n  {}", indented(text, "  "))
 }
 
-/// Text of others, whose further lines are indented.
+/// Text from outside, safe for a terminal, with further lines indented.
 pub(super) fn indented(text: &str, by: &str) -> String {
     harmless(text.trim_end()).replace('\n', &format!("\n{by}"))
 }
 
-/// Text of others, safe to show on a terminal: what would move its cursor or ring its bell is written out.
+/// Text from outside, safe for a terminal: control characters are escaped.
 pub(super) fn harmless(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -99,7 +99,7 @@ mod tests {
     use crate::cli::tests::written;
 
     #[test]
-    fn what_is_not_there_is_a_dash_and_what_is_said_below_a_table_is_indented() {
+    fn a_missing_member_is_a_dash_and_a_note_is_indented() {
         let row = json!({ "name": "a\u{7}", "count": 3, "is": true });
 
         assert_eq!((text(&row["name"]), text(&row["no"])), ("a\\u{7}".to_owned(), "-".to_owned()));
@@ -110,12 +110,12 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_nothing_to_list_there_is_no_head() {
+    fn an_empty_table_is_none() {
         assert_eq!(written(|out| columns(["A"], Vec::new(), out)), "none\n");
     }
 
     #[test]
-    fn control_characters_are_written_out_and_letters_are_not() {
+    fn only_control_characters_are_escaped() {
         assert_eq!(harmless("\u{1b}[2Jñandú\r\n\ttab\u{9b}"), "\\u{1b}[2Jñandú\\r\n\ttab\\u{9b}");
     }
 }

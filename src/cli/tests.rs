@@ -1,4 +1,4 @@
-//! Every command that a runbook contains parses; and what tests of commands share.
+//! Every command in a runbook parses; and a helper for tests of commands.
 
 use std::io;
 
@@ -6,10 +6,9 @@ use clap::Parser as _;
 
 use super::Arguments;
 
-/// Runbooks write commands in backticks.
 const RUNBOOKS: &str = include_str!("../../config/prometheus/alerts.yml");
 
-/// The text that `show` writes.
+/// Returns the text that `show` writes.
 pub(super) fn written(show: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> String {
     let mut out = Vec::new();
     show(&mut out).unwrap();
@@ -17,12 +16,12 @@ pub(super) fn written(show: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> Stri
 }
 
 #[test]
-fn every_command_of_a_runbook_is_understood() {
+fn every_command_of_a_runbook_parses() {
     let commands: Vec<&str> =
         RUNBOOKS.split('`').skip(1).step_by(2).filter(|text| text.starts_with("tributary ")).collect();
 
     for command in &commands {
-        // What an alert fills in, and what a person does.
+        // Placeholders of the alert and of the reader.
         let filled = command.replace("{{ $labels.", "").replace(" }}", "").replace("PARTITION@OFFSET", "0@0");
         if let Err(error) = Arguments::try_parse_from(filled.split(' ')) {
             panic!("{command}: {error}");

@@ -1,4 +1,4 @@
-//! Opens an address in the person's browser, where there is one.
+//! Opens an address in the browser, if there is one.
 
 use std::{
     ffi::OsStr,
@@ -8,28 +8,26 @@ use std::{
 
 use tokio::time::timeout;
 
-use crate::cli::{Environment, until};
+use crate::cli::{Environment, poll_until};
 
-/// How long an opener may take to say that it cannot. Some stay for as long as the browser does.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// How long to wait for an opener to fail. Some run as long as the browser.
+const OPENER_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How often it is asked.
-const STEP: Duration = Duration::from_millis(50);
+const OPENER_POLL: Duration = Duration::from_millis(50);
 
-/// Hands an address to the system's opener. Returns whether it is likely to be shown: that is never certain, so the address has to
-/// be printed as well.
+/// Hands an address to the system's opener. Returns whether a browser probably shows it; print the address as well.
 pub(super) async fn open(address: &str, environment: &Environment) -> bool {
     let Some(mut command) = opener(environment) else { return false };
     command.arg(address).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let Ok(mut opener) = command.spawn() else { return false };
-    match timeout(PATIENCE, until(STEP, async || opener.try_wait().transpose())).await {
+    match timeout(OPENER_TIMEOUT, poll_until(OPENER_POLL, async || opener.try_wait().transpose())).await {
         Ok(ended) => ended.is_ok_and(|status| status.success()),
         // The opener still runs, and continues without this process.
         Err(_) => true,
     }
 }
 
-/// What opens addresses here; `None` where nothing could show one.
+/// The system's opener; `None` without a display.
 fn opener(environment: &Environment) -> Option<Command> {
     let is_set = |name: &str| {
         environment.iter().any(|(known, value)| known.as_os_str() == OsStr::new(name) && !value.is_empty())
@@ -37,12 +35,7 @@ fn opener(environment: &Environment) -> Option<Command> {
     if cfg!(target_os = "macos") {
         return Some(Command::new("open"));
     }
-    if cfg!(windows) {
-        let mut command = Command::new("rundll32");
-        command.arg("url.dll,FileProtocolHandler");
-        return Some(command);
-    }
-    // Without a screen the opener would start a browser for terminals, in this one.
+    // Without a display xdg-open would start a text browser in this terminal.
     ["DISPLAY", "WAYLAND_DISPLAY", "BROWSER"].into_iter().any(is_set).then(|| {
         let mut command = Command::new("xdg-open");
         command.env_clear().envs(environment.iter().cloned());
@@ -56,7 +49,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[tokio::test]
-    async fn without_a_screen_nothing_is_opened() {
+    async fn without_a_display_nothing_is_opened() {
         let environment = vec![("PATH".into(), "/usr/bin".into()), ("DISPLAY".into(), "".into())];
 
         assert!(!open("http://localhost/", &environment).await);
@@ -64,7 +57,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[tokio::test]
-    async fn an_opener_that_is_not_there_is_no_reason_to_fail() {
+    async fn a_missing_opener_is_no_error() {
         let environment = vec![("PATH".into(), "/nowhere".into()), ("DISPLAY".into(), ":9".into())];
 
         assert!(!open("http://localhost/", &environment).await);

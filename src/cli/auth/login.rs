@@ -18,171 +18,172 @@ use provider::{
 };
 
 #[cfg(feature = "simulator")]
+use super::simulated;
 use super::{
-    browser, button, call,
-    callback::{Listener, PATH, Place},
-    desk::{self, Desk},
-    keep::{Keep, restart_failed},
-    paste, status,
+    browser,
+    callback::{CallbackListener, DEFAULT_PATH, ListenAddress},
+    flow::{self, LoginFlow},
+    grants_topic::{GrantsTopic, restart_failed},
+    paste, probe, status,
 };
 
 use crate::{
-    cli::{Environment, Result, load, meant, outside, problem, table::harmless},
+    cli::{Environment, Result, load, outside, problem, resolve, table::harmless},
     config::{Connector, Problem, Worker},
     logins::grant_name,
 };
 
 #[derive(Args)]
 pub(in crate::cli) struct Options {
-    /// What to log in for: accounting, payroll, or invoicing where invoicing.oauth.scopes is set
+    /// API to log in for: accounting, payroll, or invoicing if invoicing.oauth.scopes is set
     #[arg(value_name = "AREA", value_parser = area)]
     area: Area,
-    /// Connector whose provider and client to log in with: a file (JSON), or a name that connectors.dir or the workers know
+    /// Connector with the settings of provider and client: its file (JSON), or its name in connectors.dir or on the workers
     #[arg(long, value_name = "FILE|NAME")]
     connector: String,
-    /// Worker properties; without it, the environment (CONNECT_*) alone
+    /// Worker properties; default: only the environment (CONNECT_*)
     #[arg(long, env = "TRIBUTARY_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Port of localhost that the browser comes back to, where oauth.redirect.uri is unset; any free one without it
+    /// Port of localhost for the redirect, if oauth.redirect.uri is unset; default: any free port
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
-    /// Print the address only, and wait for a browser that somebody opens
+    /// Only print the address; open it in a browser yourself
     #[arg(long)]
     no_browser: bool,
-    /// For machines without a browser: log in anywhere, and paste the code, or the address that the browser ended at
+    /// For machines without a browser: log in elsewhere, and paste the code or the address at which that browser ends
     #[arg(long, conflicts_with = "port")]
     paste: bool,
-    /// Press the button of the simulated provider (`tributary simulate`) in place of a person
+    /// Press the button of the simulated provider (`tributary simulate`) automatically
     #[cfg(feature = "simulator")]
     #[arg(long, conflicts_with_all = ["paste", "no_browser"])]
     simulated: bool,
-    /// How long to wait for the person
+    /// How long to wait for the login
     #[arg(long, value_name = "MINUTES", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=60))]
     timeout: u64,
-    /// Log in although the grant is that of another OAuth client, identity service or provider.base.url, whose connectors lose it
+    /// Replace a grant of another OAuth client, identity service or provider.base.url; its connectors lose access
     #[arg(long)]
     replace: bool,
-    /// Log in although the grants topic has grants that are encrypted with another key, which is lost
+    /// Log in although existing grants are encrypted with another key, which is lost
     #[arg(long)]
     new_key: bool,
-    /// Do not try the new token with a call to the API
+    /// Do not test the new token with a call to the API
     #[arg(long)]
     no_call: bool,
 }
 
-/// How the person comes back.
+/// How the code comes back from the browser.
 #[derive(Debug, PartialEq, Eq)]
-enum Way {
-    /// To this machine, at the address that is registered or, without one, that is settled once the port is known.
-    Listen(Place, Option<String>),
-    /// Through their own hands.
+enum ReturnPath {
+    /// To a listener on this machine; with the registered address, or one that is built once the port is known.
+    Listen(ListenAddress, Option<String>),
+    /// The person pastes it; with the redirect address.
     Paste(String),
 }
 
 pub(super) async fn run(options: &Options, environment: &Environment, out: &mut dyn Write) -> Result {
     let config = options.config.as_deref();
-    let connector = meant::connector(&options.connector, config, environment).await?;
+    let connector = resolve::connector(&options.connector, config, environment).await?;
     let provider = provider(&connector)?;
     if !options.area.is_used(&provider.oauth) {
         let rule = format!("is not set, and the provider documents no scopes for the {} API", options.area);
-        let remedy = "set it to the scopes that the provider gave your client; without it that API is entered with \
-                      invoicing.login.mail and invoicing.login.password";
+        let remedy = "set it to the scopes that the provider gave your client; without it the worker uses invoicing.login.mail \
+                      and invoicing.login.password";
         return Err(problem(options.area.scopes_key(), None, rule, remedy).into());
     }
-    let way = way(provider.oauth.redirect_uri.as_deref(), options.port, options.paste)?;
+    let return_path = return_path(provider.oauth.redirect_uri.as_deref(), options.port, options.paste)?;
     let worker = load::load(config, &[], environment)?.worker;
-    let keep = Keep::create(&worker, &Admin::Real(worker.kafka.clone())).await?;
-    keep.check_owners(&worker)?;
+    let grants = GrantsTopic::create(&worker, &Admin::Real(worker.kafka.clone())).await?;
+    grants.check_owners(&worker)?;
     if !options.new_key {
-        keep.check_key()?;
+        grants.check_key()?;
     }
     if !options.replace {
-        keep.check_login(grant_name(provider, options.area), options.area, provider)?;
+        grants.check_login(grant_name(provider, options.area), options.area, provider)?;
     }
-    let terminal = Terminal {
-        desk: Desk::new(&keep, provider, options.area, worker.clock_skew_max),
+    let session = LoginSession {
+        flow: LoginFlow::new(&grants, provider, options.area, worker.clock_skew_max),
         options,
         limit: Duration::from_secs(options.timeout * 60),
         worker: &worker,
         connector: &connector.common().name,
     };
-    match way {
-        Way::Paste(redirect) => terminal.by_hand(&redirect, out).await,
-        Way::Listen(place, address) => {
-            terminal.by_browser(&place, address.as_deref(), environment, out).await
+    match return_path {
+        ReturnPath::Paste(redirect) => session.by_hand(&redirect, out).await,
+        ReturnPath::Listen(place, address) => {
+            session.by_browser(&place, address.as_deref(), environment, out).await
         }
     }
 }
 
-/// The command around a login: what it prints, and what it does afterwards.
-struct Terminal<'a> {
-    desk: Desk<'a>,
+/// A login in the terminal: prompts, result and follow-up.
+struct LoginSession<'a> {
+    flow: LoginFlow<'a>,
     options: &'a Options,
     limit: Duration,
     worker: &'a Worker,
     connector: &'a str,
 }
 
-impl Terminal<'_> {
+impl LoginSession<'_> {
     async fn by_browser(
         &self,
-        place: &Place,
+        place: &ListenAddress,
         address: Option<&str>,
         environment: &Environment,
         out: &mut dyn Write,
     ) -> Result {
-        let listener = Listener::bind(place).await.map_err(|source| {
+        let listener = CallbackListener::bind(place).await.map_err(|source| {
             let remedy = match address {
                 Some(_) => "register an address with another port and set it as oauth.redirect.uri",
                 None => "choose another with --port",
             };
-            Unheard { port: place.port, remedy, source }
+            ListenError { port: place.port, remedy, source }
         })?;
         let redirect = address.unwrap_or(listener.redirect()).to_owned();
         let login = self.begin(&redirect, out)?;
         #[cfg(feature = "simulator")]
         if self.options.simulated {
-            let grant = button::log_in(&self.desk, login, listener, &redirect, self.limit).await?;
-            return self.tell(grant, out).await;
+            let grant = simulated::log_in(&self.flow, login, listener, &redirect, self.limit).await?;
+            return self.report(grant, out).await;
         }
         let is_shown = !self.options.no_browser && browser::open(login.address().as_str(), environment).await;
         let now =
             if is_shown { "A browser should show it now" } else { "Open it in a browser on this machine" };
-        writeln!(out, "{now}. Waiting for it to come back to {redirect}")?;
+        writeln!(out, "{now}. Waiting for the browser to come back to {redirect}")?;
         out.flush()?;
-        self.tell(self.desk.receive(login, listener, self.limit).await?, out).await
+        self.report(self.flow.receive(login, listener, self.limit).await?, out).await
     }
 
     async fn by_hand(&self, redirect: &str, out: &mut dyn Write) -> Result {
         let login = self.begin(redirect, out)?;
-        let late = |_: Elapsed| outside(desk::Error::Nobody { limit: self.limit });
+        let late = |_: Elapsed| outside(flow::Error::TimedOut { limit: self.limit });
         let pasted = timeout(self.limit, paste::ask(out)).await.map_err(late)??;
         let code = login.accept_pasted(pasted.reveal());
-        self.tell(self.desk.finish(login, code).await?, out).await
+        self.report(self.flow.finish(login, code).await?, out).await
     }
 
-    fn begin(&self, redirect: &str, out: &mut dyn Write) -> Result<PendingLogin> {
-        let Desk { area, grant, .. } = self.desk;
-        let login = self.desk.begin(redirect)?;
+    fn begin(&self, redirect: &str, out: &mut dyn Write) -> Result<Login> {
+        let LoginFlow { area, grant, .. } = self.flow;
+        let login = self.flow.begin(redirect)?;
         writeln!(out, "To log in for {area} (grant {grant}), open:\n\n  {}\n", login.address())?;
         Ok(login)
     }
 
-    async fn tell(&self, grant: Grant, out: &mut dyn Write) -> Result {
-        let Desk { area, provider, grant: name, .. } = self.desk;
+    async fn report(&self, grant: Grant, out: &mut dyn Write) -> Result {
+        let LoginFlow { area, provider, grant: name, .. } = self.flow;
         let (who, until) = (harmless(grant.login.who()), status::until(&grant, &provider.oauth));
         writeln!(out, "logged in as {who}: the workers have the grant {name}{until}")?;
         if !self.options.no_call {
-            let answer = call::first_company(area, provider, &self.desk.clock, &grant).await;
+            let answer = probe::first_company(area, provider, &self.flow.clock, &grant).await;
             writeln!(out, "{answer}")?;
         }
         match restart_failed(self.worker, area, name).await {
             Ok(names) if names.is_empty() => Ok(()),
-            Ok(names) => writeln!(out, "failed tasks begin again: {}", names.join(", ")),
-            // The grant is kept, which is what was asked for.
+            Ok(names) => writeln!(out, "restarted failed tasks of {}", names.join(", ")),
+            // The login itself succeeded.
             Err(error) => writeln!(
                 out,
-                "failed tasks were not told to begin again ({}): run `tributary connectors restart {} --tasks --only-failed`",
+                "could not restart failed tasks ({}): run `tributary connectors restart {} --tasks --only-failed`",
                 Chain(&error),
                 self.connector
             ),
@@ -191,12 +192,9 @@ impl Terminal<'_> {
     }
 }
 
-/// Nothing can listen where the browser comes back to.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "listen on port {port} of localhost for the browser to come back: {remedy}, or paste the code with --paste"
-)]
-struct Unheard {
+#[error("listen on port {port} of localhost for the redirect: {remedy}, or paste the code with --paste")]
+struct ListenError {
     port: u16,
     remedy: &'static str,
     #[source]
@@ -205,7 +203,7 @@ struct Unheard {
 
 fn area(text: &str) -> Result<Area, String> {
     let found = Area::ALL.into_iter().find(|area| area.name() == text);
-    found.ok_or_else(|| "accounting, payroll or invoicing".to_owned())
+    found.ok_or_else(|| "must be accounting, payroll or invoicing".to_owned())
 }
 
 /// The provider of a connector.
@@ -221,30 +219,30 @@ pub(in crate::cli) fn provider(connector: &Connector) -> Result<&Provider, Probl
     })
 }
 
-/// How the person comes back, by the setting and the command line.
-fn way(redirect: Option<&str>, port: Option<u16>, paste: bool) -> Result<Way, Problem> {
+/// Chooses the return path from `oauth.redirect.uri` and the options.
+fn return_path(redirect: Option<&str>, port: Option<u16>, paste: bool) -> Result<ReturnPath, Problem> {
     let Some(text) = redirect else {
         return Ok(if paste {
-            Way::Paste(OUT_OF_BAND.to_owned())
+            ReturnPath::Paste(OUT_OF_BAND.to_owned())
         } else {
-            Way::Listen(Place { port: port.unwrap_or(0), path: PATH.to_owned() }, None)
+            ReturnPath::Listen(ListenAddress { port: port.unwrap_or(0), path: DEFAULT_PATH.to_owned() }, None)
         });
     };
     if let Some(port) = port {
-        let rule = "does not go with oauth.redirect.uri, which the provider compares to the letter";
-        return Err(problem("--port", port.to_string().as_str(), rule, "leave one of the two out"));
+        let rule = "conflicts with oauth.redirect.uri, which the provider compares exactly";
+        return Err(problem("--port", port.to_string().as_str(), rule, "remove one of the two"));
     }
     match Url::parse(text) {
-        // Whatever listens there is not this command, and nothing listens at the address of nowhere.
-        Ok(url) if url.scheme() != "http" => Ok(Way::Paste(text.to_owned())),
-        Ok(_) if paste => Ok(Way::Paste(text.to_owned())),
+        // Another server listens at an https address, and none at the out-of-band address.
+        Ok(url) if url.scheme() != "http" => Ok(ReturnPath::Paste(text.to_owned())),
+        Ok(_) if paste => Ok(ReturnPath::Paste(text.to_owned())),
         Ok(url) => {
             let port = url.port_or_known_default().unwrap_or(80);
-            Ok(Way::Listen(Place { port, path: url.path().to_owned() }, Some(text.to_owned())))
+            Ok(ReturnPath::Listen(ListenAddress { port, path: url.path().to_owned() }, Some(text.to_owned())))
         }
         Err(error) => {
-            let rule = format!("is no address ({error})");
-            Err(problem("oauth.redirect.uri", text, rule, "write it as it is registered at the provider"))
+            let rule = format!("is not a URL ({error})");
+            Err(problem("oauth.redirect.uri", text, rule, "write it exactly as registered at the provider"))
         }
     }
 }
@@ -257,32 +255,36 @@ mod tests {
     use crate::logins::login_command;
 
     #[test]
-    fn the_setting_and_the_command_line_say_how_the_person_comes_back() {
-        let place = |port, path: &str| Place { port, path: path.to_owned() };
+    fn setting_and_options_choose_the_return_path() {
+        let place = |port, path: &str| ListenAddress { port, path: path.to_owned() };
         let local = "http://localhost:8910/back";
         for (redirect, port, paste, expected) in [
-            (None, None, false, Way::Listen(place(0, "/callback"), None)),
-            (None, Some(8910), false, Way::Listen(place(8910, "/callback"), None)),
-            (None, None, true, Way::Paste(OUT_OF_BAND.to_owned())),
-            (Some(local), None, false, Way::Listen(place(8910, "/back"), Some(local.to_owned()))),
-            (Some(local), None, true, Way::Paste(local.to_owned())),
+            (None, None, false, ReturnPath::Listen(place(0, "/callback"), None)),
+            (None, Some(8910), false, ReturnPath::Listen(place(8910, "/callback"), None)),
+            (None, None, true, ReturnPath::Paste(OUT_OF_BAND.to_owned())),
+            (Some(local), None, false, ReturnPath::Listen(place(8910, "/back"), Some(local.to_owned()))),
+            (Some(local), None, true, ReturnPath::Paste(local.to_owned())),
             (
                 Some("https://client.example/back"),
                 None,
                 false,
-                Way::Paste("https://client.example/back".to_owned()),
+                ReturnPath::Paste("https://client.example/back".to_owned()),
             ),
-            (Some(OUT_OF_BAND), None, false, Way::Paste(OUT_OF_BAND.to_owned())),
+            (Some(OUT_OF_BAND), None, false, ReturnPath::Paste(OUT_OF_BAND.to_owned())),
         ] {
-            assert_eq!(way(redirect, port, paste).unwrap(), expected, "{redirect:?} {port:?} {paste}");
+            assert_eq!(
+                return_path(redirect, port, paste).unwrap(),
+                expected,
+                "{redirect:?} {port:?} {paste}"
+            );
         }
-        assert_eq!(way(Some(local), Some(1), false).unwrap_err().key, "--port");
+        assert_eq!(return_path(Some(local), Some(1), false).unwrap_err().key, "--port");
     }
 
     #[test]
-    fn the_command_that_errors_tell_people_to_run_is_one() {
+    fn the_login_command_in_errors_parses() {
         #[derive(Parser)]
-        struct Arguments {
+        struct LoginArguments {
             #[command(flatten)]
             options: Options,
         }
@@ -290,7 +292,7 @@ mod tests {
             let command = login_command(area, "books");
             let words = command.strip_prefix("tributary auth ").unwrap().split(' ');
 
-            let parsed = Arguments::try_parse_from(words).map_err(|error| error.to_string()).unwrap();
+            let parsed = LoginArguments::try_parse_from(words).map_err(|error| error.to_string()).unwrap();
 
             assert_eq!((parsed.options.area, parsed.options.connector.as_str()), (area, "books"));
         }

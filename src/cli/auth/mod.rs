@@ -1,28 +1,27 @@
-//! `tributary auth …`: a person logs in at the provider, and all workers have the grant.
+//! `tributary auth …`: a person logs in at the provider, and all workers get the grant.
 //!
 //! ```text
 //! login:  settings, key, Kafka ─▶ address ─▶ (browser) ─▶ callback or pasted code ─▶ tokens, checked ─▶ grants topic ─▶ a call
-//! status: grants topic, or this machine's copies where Kafka is away ─▶ a table
+//! status: grants topic, or this machine's copies if Kafka is down ─▶ a table
 //! logout: grants topic
 //! ```
 //!
 //! - Works on any machine that reaches Kafka and the identity service; no worker needs to run.
-//! - Nothing that is printed holds a token, a code or a key. The address to log in at holds state and nonce, which are worth
-//!   nothing afterwards.
+//! - No output contains a token, a code or a key. The login address contains state and nonce, which are useless afterwards.
 //!
-//! Exit codes: 0 done; 1 the login was refused or not finished, or a grant needs a person soon; 2 the command line or the
+//! Exit codes: 0 done; 1 the login was refused or not finished, or a grant needs a person within a week; 2 the command line or the
 //! configuration is wrong, and no login was started.
 
 mod browser;
-#[cfg(feature = "simulator")]
-pub(super) mod button;
-mod call;
 pub(super) mod callback;
-pub(super) mod desk;
-pub(super) mod keep;
+pub(super) mod flow;
+pub(super) mod grants_topic;
 pub(super) mod login;
 mod page;
 mod paste;
+mod probe;
+#[cfg(feature = "simulator")]
+pub(super) mod simulated;
 mod status;
 
 use std::{io::Write, path::PathBuf};
@@ -31,16 +30,16 @@ use clap::{Args, Subcommand};
 
 use model::Moment;
 
-use self::keep::Keep;
+use self::grants_topic::GrantsTopic;
 use super::{Environment, Result, load, outside, problem};
 
 #[derive(Subcommand)]
-pub(super) enum Command {
+pub(super) enum AuthCommand {
     /// Logs a person in at the provider and gives the grant to all workers
     Login(login::Options),
-    /// Who has logged in, for what and until when; exit code 1 if a person has to do something within a week
+    /// Shows all logins with their area and expiry; exit code 1 if one needs a person within a week
     Status(status::Options),
-    /// Forgets the tokens of a grant
+    /// Removes the tokens of a grant
     Logout(LogoutOptions),
 }
 
@@ -48,19 +47,19 @@ pub(super) enum Command {
 pub(super) struct LogoutOptions {
     /// Name of the grant, as `auth status` shows it
     grant: String,
-    /// Worker properties; without it, the environment (CONNECT_*) alone
+    /// Worker properties; default: only the environment (CONNECT_*)
     #[arg(long, env = "TRIBUTARY_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Remove the grant from the topic even if it cannot be opened with this key
+    /// Remove the grant from the topic even if this key cannot decrypt it
     #[arg(long)]
     force: bool,
 }
 
-pub(super) async fn run(command: Command, environment: &Environment, out: &mut dyn Write) -> Result {
+pub(super) async fn run(command: AuthCommand, environment: &Environment, out: &mut dyn Write) -> Result {
     match command {
-        Command::Login(options) => login::run(&options, environment, out).await,
-        Command::Status(options) => status::run(&options, environment, out).await,
-        Command::Logout(options) => log_out(&options, environment, out).await,
+        AuthCommand::Login(options) => login::run(&options, environment, out).await,
+        AuthCommand::Status(options) => status::run(&options, environment, out).await,
+        AuthCommand::Logout(options) => log_out(&options, environment, out).await,
     }
 }
 
@@ -68,21 +67,21 @@ async fn log_out(options: &LogoutOptions, environment: &Environment, out: &mut d
     let LogoutOptions { grant, config, force } = options;
     let worker = load::load(config.as_deref(), &[], environment)?.worker;
     let missing = || {
-        let rule = "is no grant that anybody has logged in for";
+        let rule = "is not a known grant";
         problem("grant", grant.as_str(), rule, "name one that `tributary auth status` shows")
     };
-    let keep = Keep::open(&worker).await?.ok_or_else(missing)?;
-    let known = keep.grants().into_iter().find(|known| known.name == *grant).ok_or_else(missing)?;
+    let grants = GrantsTopic::open(&worker).await?.ok_or_else(missing)?;
+    let known = grants.grants().into_iter().find(|known| known.name == *grant).ok_or_else(missing)?;
     if *force && known.grant.is_err() {
-        keep.remove(grant).await?;
-        return writeln!(out, "removed: whatever the grant {grant} held, nobody here could open it")
+        grants.remove(grant).await?;
+        return writeln!(out, "removed the grant {grant}, which could not be decrypted here")
             .map_err(outside);
     }
-    keep.log_out(grant, Moment::now().micros() / 1_000).await?;
+    grants.log_out(grant, Moment::now().micros() / 1_000).await?;
     writeln!(
         out,
-        "logged out: the tokens of the grant {grant} are forgotten here. The provider documents no way to revoke them, so an \
-         access token that is in use lives for up to an hour",
+        "logged out: removed the tokens of the grant {grant}. The provider documents no way to revoke them, so an access token in \
+         use stays valid for up to an hour",
     )
     .map_err(outside)
 }

@@ -1,98 +1,98 @@
-//! The pages that a person sees who comes back from the login. Plain, self-contained, and silent about secrets.
+//! The pages that the browser shows after the login. Plain, self-contained and without secrets.
 //!
-//! What the provider or a stranger has written is escaped and cut; no page runs a script, loads anything, or tells the next
-//! site where the person came from, since the address of this one holds the code.
+//! Text from outside is escaped and cut. No page runs a script, loads anything or sends a referrer, because its address holds the
+//! code.
+
+use std::borrow::Cow;
 
 use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
 
-/// The most characters of a text from outside.
-const LONGEST: usize = 300;
+/// Longest text from outside, in characters.
+const MAX_TEXT_CHARS: usize = 300;
 
 const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;background:#f3f4f6;color:#111827;margin:0}\
 main{max-width:32rem;margin:12vh auto;padding:2rem;background:#fff;border-radius:.5rem;\
 box-shadow:0 1px 4px rgba(0,0,0,.15)}h1{font-size:1.3rem;margin-top:0}p{overflow-wrap:anywhere}";
 
-/// How the page of a failed login ends.
-const AGAIN: &str =
+/// End of the page of a failed login.
+const RETRY_HINT: &str =
     "</p><p>Nothing was changed. The terminal says more; run the command again to try once more.";
 
-/// How it went.
+/// A page and its status.
 #[derive(Debug)]
-pub(super) struct Page {
+pub(super) struct LoginPage {
     status: StatusCode,
     title: &'static str,
     /// HTML.
-    text: String,
+    text: Cow<'static, str>,
 }
 
-impl Page {
-    fn new(status: StatusCode, title: &'static str, text: impl Into<String>) -> Self {
-        Self { status, title, text: text.into() }
+impl LoginPage {
+    /// The command ended before the login did.
+    pub(super) const UNFINISHED: Self = Self::fixed(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "Not logged in",
+        "The login was given up before it was finished.</p><p>Nothing was changed. Run the command again to try once more.",
+    );
+    /// The callback does not belong to this login.
+    pub(super) const NOT_TRUSTED: Self = Self::fixed(
+        StatusCode::BAD_REQUEST,
+        "Not trusted",
+        "This answer does not belong to the login that was started here, so the login was canceled. If you did not start a login \
+         just now, another site may have sent you here.</p><p>Nothing was changed. The terminal says more; run the command again \
+         to try once more.",
+    );
+    /// A second callback.
+    pub(super) const LATE: Self = Self::fixed(
+        StatusCode::CONFLICT,
+        "Already answered",
+        "This login has been answered already; the first page says how it went.",
+    );
+    /// The request names another host than the redirect address.
+    pub(super) const WRONG_HOST: Self = Self::fixed(
+        StatusCode::MISDIRECTED_REQUEST,
+        "Wrong address",
+        "This address only takes the browser back from a login.",
+    );
+    pub(super) const WRONG_PATH: Self =
+        Self::fixed(StatusCode::NOT_FOUND, "Not here", "There is nothing at this address.");
+    pub(super) const WRONG_METHOD: Self =
+        Self::fixed(StatusCode::METHOD_NOT_ALLOWED, "Wrong method", "This address takes GET only.");
+
+    const fn fixed(status: StatusCode, title: &'static str, text: &'static str) -> Self {
+        Self { status, title, text: Cow::Borrowed(text) }
     }
 
-    /// The login is done and kept as this grant; `who` logged in, where that is known.
+    /// The grant is stored; `who` logged in, where that is known.
     pub(super) fn done(grant: &str, who: Option<&str>) -> Self {
         let who = who.map_or_else(String::new, |who| format!(" as <b>{}</b>", escape(who)));
         let text = format!(
             "You are logged in{who}, and the workers have the grant <b>{}</b>. You can close this page.",
             escape(grant)
         );
-        Self::new(StatusCode::OK, "Logged in", text)
+        Self { status: StatusCode::OK, title: "Logged in", text: text.into() }
     }
 
-    /// The identity service did not let the person in, for the reason that it gives.
+    /// The identity service refused the login, for this reason.
     pub(super) fn refused(reason: &str) -> Self {
-        let text = format!("The identity service did not let you in: {}{AGAIN}", escape(reason));
-        Self::new(StatusCode::OK, "Not logged in", text)
+        let text = format!("The identity service refused the login: {}{RETRY_HINT}", escape(reason));
+        Self { status: StatusCode::OK, title: "Not logged in", text: text.into() }
     }
 
-    /// The callback does not belong to this login.
-    pub(super) fn not_trusted() -> Self {
-        let text = "This answer does not belong to the login that was started here, so it is not trusted and the login was \
-                    cancelled. If you did not start a login just now, somebody may have sent you here.";
-        Self::new(StatusCode::BAD_REQUEST, "Not trusted", format!("{text}{AGAIN}"))
-    }
-
-    /// The person did their part, and something else went wrong; `reason` has no secrets.
+    /// The identity service accepted the login, and a later step failed; `reason` has no secrets.
     pub(super) fn failed(reason: &str) -> Self {
-        let text = format!("You were let in, but the login was not finished: {}{AGAIN}", escape(reason));
-        Self::new(StatusCode::BAD_GATEWAY, "Not logged in", text)
-    }
-
-    /// The command ended before it decided.
-    pub(super) fn unfinished() -> Self {
-        let text = format!("The login was given up before it was finished.{AGAIN}");
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "Not logged in", text)
-    }
-
-    /// The login has had its callback.
-    pub(super) fn late() -> Self {
-        let text = "This login has been answered already; the first page says how it went.";
-        Self::new(StatusCode::CONFLICT, "Already answered", text)
-    }
-
-    /// The request names another host than the one that was redirected to.
-    pub(super) fn wrong_host() -> Self {
-        let text = "This address is for the way back from a login, and for nothing else.";
-        Self::new(StatusCode::MISDIRECTED_REQUEST, "Wrong address", text)
-    }
-
-    /// The request is for another path.
-    pub(super) fn wrong_path() -> Self {
-        Self::new(StatusCode::NOT_FOUND, "Not here", "There is nothing at this address.")
-    }
-
-    /// The request is not a GET.
-    pub(super) fn wrong_method() -> Self {
-        let text = "The way back from a login is a GET.";
-        Self::new(StatusCode::METHOD_NOT_ALLOWED, "Wrong method", text)
+        let text = format!(
+            "The identity service accepted the login, but it was not finished: {}{RETRY_HINT}",
+            escape(reason)
+        );
+        Self { status: StatusCode::BAD_GATEWAY, title: "Not logged in", text: text.into() }
     }
 }
 
-impl IntoResponse for Page {
+impl IntoResponse for LoginPage {
     fn into_response(self) -> Response {
         let Self { status, title, text } = self;
         let page = format!(
@@ -117,10 +117,10 @@ impl IntoResponse for Page {
     }
 }
 
-/// Text from outside, cut, on one line, and harmless inside HTML.
+/// Text from outside, cut, on one line and HTML-escaped.
 fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len().min(LONGEST));
-    for letter in text.chars().take(LONGEST) {
+    let mut escaped = String::with_capacity(text.len().min(MAX_TEXT_CHARS));
+    for letter in text.chars().take(MAX_TEXT_CHARS) {
         match letter {
             '&' => escaped.push_str("&amp;"),
             '<' => escaped.push_str("&lt;"),
@@ -131,7 +131,7 @@ fn escape(text: &str) -> String {
             letter => escaped.push(letter),
         }
     }
-    if text.chars().nth(LONGEST).is_some() {
+    if text.chars().nth(MAX_TEXT_CHARS).is_some() {
         escaped.push('…');
     }
     escaped
@@ -143,7 +143,7 @@ mod tests {
 
     use super::*;
 
-    async fn shown(page: Page) -> (u16, String) {
+    async fn shown(page: LoginPage) -> (u16, String) {
         let response = page.into_response();
         let status = response.status().as_u16();
         let body = to_bytes(response.into_body(), 1 << 20).await.unwrap();
@@ -151,10 +151,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_others_have_written_is_escaped_and_cut() {
+    async fn text_from_outside_is_escaped_and_cut() {
         let reason = format!("<script>alert('x')</script>\"&\u{1b}[2J{}", "y".repeat(10_000));
 
-        for page in [Page::refused(&reason), Page::failed(&reason)] {
+        for page in [LoginPage::refused(&reason), LoginPage::failed(&reason)] {
             let (_, text) = shown(page).await;
 
             assert!(!text.contains("<script") && !text.contains('\u{1b}'), "{text}");
@@ -164,22 +164,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_a_login_that_is_kept_reads_as_done() {
-        let done = Page::done("accounting", Some("ana@example.com"));
+    async fn only_a_stored_login_reads_as_done() {
+        let done = LoginPage::done("accounting", Some("ana@example.com"));
 
         let (status, text) = shown(done).await;
 
         assert_eq!(status, 200);
         assert!(text.contains("Logged in") && text.contains("ana@example.com"), "{text}");
         for page in [
-            Page::refused("no"),
-            Page::not_trusted(),
-            Page::failed("no"),
-            Page::unfinished(),
-            Page::late(),
-            Page::wrong_host(),
-            Page::wrong_path(),
-            Page::wrong_method(),
+            LoginPage::refused("no"),
+            LoginPage::NOT_TRUSTED,
+            LoginPage::failed("no"),
+            LoginPage::UNFINISHED,
+            LoginPage::LATE,
+            LoginPage::WRONG_HOST,
+            LoginPage::WRONG_PATH,
+            LoginPage::WRONG_METHOD,
         ] {
             let (_, text) = shown(page).await;
             assert!(!text.contains("Logged in") && !text.contains("are logged in"), "{text}");
@@ -187,8 +187,8 @@ mod tests {
     }
 
     #[test]
-    fn no_page_lets_the_next_site_know_where_the_person_came_from() {
-        let response = Page::not_trusted().into_response();
+    fn no_page_sends_a_referrer() {
+        let response = LoginPage::NOT_TRUSTED.into_response();
 
         assert_eq!(response.headers()["referrer-policy"], "no-referrer");
         assert_eq!(response.headers()["cache-control"], "no-store");

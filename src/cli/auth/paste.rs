@@ -1,4 +1,4 @@
-//! The way back by hand: the person copies the code, or the whole address that the browser ended at, into the terminal.
+//! The pasted code: the person copies the code, or the address at which the browser ended, into the terminal.
 
 use std::io::{self, BufRead as _, Write};
 
@@ -6,15 +6,11 @@ use tokio::task::spawn_blocking;
 
 use base::secret::Secret;
 
-/// The longest line that is read.
-const LONGEST: u64 = 64 << 10;
-/// How often an empty line is asked for again.
-const ATTEMPTS: usize = 3;
+const MAX_LINE_BYTES: u64 = 64 << 10;
+const MAX_ATTEMPTS: usize = 3;
 
-/// Why nothing was pasted.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
-    /// The terminal cannot be used.
     #[error("read the code from the terminal")]
     Terminal(#[source] io::Error),
     /// The input ended, or every line was empty.
@@ -22,10 +18,10 @@ pub(super) enum Error {
     Nothing,
 }
 
-/// Asks until there is something.
+/// Asks until a line is not empty.
 pub(super) async fn ask(out: &mut dyn Write) -> Result<Secret, Error> {
-    for _ in 0..ATTEMPTS {
-        write!(out, "Paste the code, or the whole address that the browser ended at: ")
+    for _ in 0..MAX_ATTEMPTS {
+        write!(out, "Paste the code, or the whole address at which the browser ended: ")
             .and_then(|()| out.flush())
             .map_err(Error::Terminal)?;
         let line = spawn_blocking(|| read_line(io::stdin().lock())).await;
@@ -38,11 +34,11 @@ pub(super) async fn ask(out: &mut dyn Write) -> Result<Secret, Error> {
     Err(Error::Nothing)
 }
 
-/// A line without what surrounds it; `None` at the end of the input.
+/// A line without quotes, brackets and blanks around it; `None` at the end of the input.
 fn read_line(input: impl io::BufRead) -> io::Result<Option<String>> {
     let mut line = String::new();
-    let count = input.take(LONGEST).read_line(&mut line)?;
-    // Mail programs and terminals put addresses in brackets, and people in quotes.
+    let count = input.take(MAX_LINE_BYTES).read_line(&mut line)?;
+    // Mail programs and terminals add brackets, people add quotes.
     let text = line.trim().trim_matches(['"', '\'', '<', '>']).trim();
     Ok((count > 0).then(|| text.to_owned()))
 }
@@ -52,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_read_without_what_surrounds_it_and_never_beyond_its_limit() {
+    fn a_line_is_read_without_quotes_up_to_its_limit() {
         let long = "x".repeat(1 << 20);
         for (input, expected) in [
             ("", None),

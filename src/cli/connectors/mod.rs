@@ -1,106 +1,106 @@
 //! `tributary connectors …`: the REST API of a running worker, for people and scripts.
 //!
-//! Tables for people, the API's own JSON with `--output json`, and an object that says what was done where the API answers with
-//! nothing. Exit codes: 0 done; 1 the worker refused or is not there, or, for `status`, something has failed or a file is refused;
-//! 2 the command line or a file is wrong, and nothing was asked.
+//! Prints tables, or with `--output json` the API's JSON; where the API answers with no content, an object that says what was done.
+//! Exit codes: 0 done; 1 the worker refused or does not answer, or, for `status`, something has failed or a file is refused; 2 the
+//! command line or a file is wrong, and no request was sent.
 
 use std::{io::Write, path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand};
 use reqwest::{Method, StatusCode};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use self::show::{needs_somebody, offsets, table, traces};
+use self::show::{needs_attention, offsets, table, traces};
 use super::{
-    Failure, Result,
-    client::{Access, Worker},
-    drift, failure,
+    CommandError, Result,
+    client::{ConnectionArgs, RestClient},
+    declarations, failure,
     table::{harmless, note},
 };
 use crate::config::connector::Document;
 
 mod show;
 
-/// How long a resumed connector is waited for, and how often it is asked for meanwhile.
+/// How long and how often `resume` polls for the new state.
 const RESUME_LIMIT: Duration = Duration::from_secs(10);
 const RESUME_POLL: Duration = Duration::from_millis(200);
 
 #[derive(Subcommand)]
-pub(super) enum Command {
-    /// All connectors, with their states
+pub(super) enum ConnectorsCommand {
+    /// Lists all connectors with their states
     List,
-    /// One connector or all, with tasks and traces; exit code 1 if anything has failed or a file is refused
+    /// Shows one connector or all, with tasks and traces; exit code 1 if anything has failed or a file is refused
     Status {
         /// Name of the connector
         name: Option<String>,
     },
-    /// Creates or changes connectors to what files say
+    /// Creates or updates connectors from files
     Apply {
         /// Connector files (JSON)
         #[arg(required = true)]
         files: Vec<PathBuf>,
     },
-    /// Keeps the tasks, but lets them wait
-    Pause(Named),
-    /// Goes on after pause or stop
-    Resume(Named),
-    /// Ends the tasks; offsets may then be edited
-    Stop(Named),
-    /// Restarts the connector, or its tasks too
+    /// Pauses the tasks of a connector
+    Pause(ConnectorName),
+    /// Resumes a paused or stopped connector
+    Resume(ConnectorName),
+    /// Stops the tasks; offsets can then be edited
+    Stop(ConnectorName),
+    /// Restarts a connector, and with --tasks its tasks
     Restart {
         /// Name of the connector
         name: String,
-        /// Its tasks too
+        /// Also its tasks
         #[arg(long)]
         tasks: bool,
-        /// Only what has failed
+        /// Only failed instances
         #[arg(long)]
         only_failed: bool,
     },
-    /// Removes a connector; its offsets stay
-    Delete(Named),
-    /// Where a connector has got to
-    Offsets(Named),
+    /// Deletes a connector; its offsets stay
+    Delete(ConnectorName),
+    /// Shows the source offsets of a connector
+    Offsets(ConnectorName),
 }
 
 #[derive(Args)]
-pub(super) struct Named {
+pub(super) struct ConnectorName {
     /// Name of the connector
     name: String,
 }
 
-pub(super) async fn run(command: Command, access: &Access, out: &mut dyn Write) -> Result {
-    let worker = Worker::new(access)?;
+pub(super) async fn run(command: ConnectorsCommand, access: &ConnectionArgs, out: &mut dyn Write) -> Result {
+    let worker = RestClient::new(access)?;
     match command {
-        Command::List => {
+        ConnectorsCommand::List => {
             let found = worker.with_files().await?;
             worker.output.show(&found, out, table)
         }
-        Command::Status { name } => status(&worker, name.as_deref(), out).await,
-        Command::Apply { files } => apply(&worker, &files, out).await,
-        Command::Pause(Named { name }) => {
-            worker.tell(Method::PUT, &["connectors", &name, "pause"], &[], "pausing", out).await
+        ConnectorsCommand::Status { name } => status(&worker, name.as_deref(), out).await,
+        ConnectorsCommand::Apply { files } => apply(&worker, &files, out).await,
+        ConnectorsCommand::Pause(ConnectorName { name }) => {
+            worker.order(Method::PUT, &["connectors", &name, "pause"], &[], "pausing", out).await
         }
-        Command::Resume(Named { name }) => resume(&worker, &name, out).await,
-        Command::Stop(Named { name }) => {
-            worker.tell(Method::PUT, &["connectors", &name, "stop"], &[], "stopping", out).await
+        ConnectorsCommand::Resume(ConnectorName { name }) => resume(&worker, &name, out).await,
+        ConnectorsCommand::Stop(ConnectorName { name }) => {
+            worker.order(Method::PUT, &["connectors", &name, "stop"], &[], "stopping", out).await
         }
-        Command::Restart { name, tasks, only_failed } => {
+        ConnectorsCommand::Restart { name, tasks, only_failed } => {
             let query = [("includeTasks", tasks.to_string()), ("onlyFailed", only_failed.to_string())];
-            worker.tell(Method::POST, &["connectors", &name, "restart"], &query, "restarting", out).await
+            worker.order(Method::POST, &["connectors", &name, "restart"], &query, "restarting", out).await
         }
-        Command::Delete(Named { name }) => {
-            worker.tell(Method::DELETE, &["connectors", &name], &[], "deleted", out).await
+        ConnectorsCommand::Delete(ConnectorName { name }) => {
+            worker.order(Method::DELETE, &["connectors", &name], &[], "deleted", out).await
         }
-        Command::Offsets(Named { name }) => {
+        ConnectorsCommand::Offsets(ConnectorName { name }) => {
             worker.list(&["connectors", &name, "offsets"], &[], out, offsets).await
         }
     }
 }
 
-/// Resumes a connector, and says in which state it is once it has left the one it was resumed from.
-async fn resume(worker: &Worker, name: &str, out: &mut dyn Write) -> Result {
+/// Resumes a connector and prints its state once it is no longer paused or stopped.
+async fn resume(worker: &RestClient, name: &str, out: &mut dyn Write) -> Result {
     worker.send(Method::PUT, &["connectors", name, "resume"], &[], None).await?;
     let end = Instant::now() + RESUME_LIMIT;
     let state = loop {
@@ -111,11 +111,11 @@ async fn resume(worker: &Worker, name: &str, out: &mut dyn Write) -> Result {
         }
         sleep(RESUME_POLL).await;
     };
-    let told = json!({ "connector": name, "done": "resuming", "state": state });
-    worker.output.show(&told, out, |_, out| writeln!(out, "{name}: resuming, now {}", harmless(&state)))
+    let done = json!({ "connector": name, "done": "resuming", "state": state });
+    worker.output.show(&done, out, |_, out| writeln!(out, "{name}: resuming, now {}", harmless(&state)))
 }
 
-async fn status(worker: &Worker, name: Option<&str>, out: &mut dyn Write) -> Result {
+async fn status(worker: &RestClient, name: Option<&str>, out: &mut dyn Write) -> Result {
     let mut found = worker.with_files().await?;
     if let Some(name) = name {
         let Some(one) = found.get(name).cloned() else {
@@ -125,17 +125,17 @@ async fn status(worker: &Worker, name: Option<&str>, out: &mut dyn Write) -> Res
     }
     worker.output.show(&found, out, |found, out| {
         table(found, out)?;
-        drift::explain(found, out)?;
+        declarations::explain(found, out)?;
         for (name, trace) in traces(found) {
             note(&name, &trace, out)?;
         }
         Ok(())
     })?;
-    if needs_somebody(&found) { Err(Failure::Reported) } else { Ok(()) }
+    if needs_attention(&found) { Err(CommandError::Reported) } else { Ok(()) }
 }
 
-async fn apply(worker: &Worker, files: &[PathBuf], out: &mut dyn Write) -> Result {
-    // All files are read before the first is sent, so that a bad one leaves nothing half done.
+async fn apply(worker: &RestClient, files: &[PathBuf], out: &mut dyn Write) -> Result {
+    // Read all files before sending the first, so that a bad one leaves no partial result.
     let mut documents = Vec::new();
     for file in files {
         let (document, _) = Document::load(file)?;
@@ -149,16 +149,15 @@ async fn apply(worker: &Worker, files: &[PathBuf], out: &mut dyn Write) -> Resul
         let each = applied.iter().map(|(name, done)| json!({ "connector": name, "done": done }));
         json!({ "connectors": each.collect::<Vec<_>>() })
     };
-    worker.one_by_one(documents, put, all, out).await
+    worker.each_in_turn(documents, put, all, out).await
 }
 
-/// Creates or changes one connector; which of the two.
-async fn put(worker: &Worker, document: Document) -> Result<&'static str> {
+/// Creates or updates one connector; returns which of the two.
+async fn put(worker: &RestClient, document: Document) -> Result<&'static str> {
     let Document { name, config, initial_state } = document;
-    let config = config.into_iter().map(|(key, value)| (key, Value::from(value)));
-    let config = Value::Object(config.collect::<Map<_, _>>());
+    let config = json!(config);
     let answer = match initial_state {
-        // Only a creation takes a state; for an existing connector it would undo a pause or a stop.
+        // The initial state is for new connectors; for an existing one it would undo a pause or a stop.
         Some(state) if !worker.has(&name).await? => {
             let body = json!({ "name": name, "config": config, "initial_state": state.name() });
             worker.send(Method::POST, &["connectors"], &[], Some(&body)).await?
@@ -168,21 +167,21 @@ async fn put(worker: &Worker, document: Document) -> Result<&'static str> {
     Ok(if answer.status == StatusCode::CREATED { "created" } else { "configured" })
 }
 
-impl Worker {
-    /// All connectors, each with what is known of the file that declares it.
+impl RestClient {
+    /// All connectors, each with the state of the file that declares it.
     async fn with_files(&self) -> Result<Value> {
         let query = [("expand", "info".to_owned()), ("expand", "status".to_owned())];
         let mut found = self.get(&["connectors"], &query).await?;
-        let declared = self.ask(Method::GET, &["admin", "declarations"], &[], None).await?;
-        // Kafka Connect's own workers do not know the path, and have no declarations.
+        let declared = self.request(Method::GET, &["admin", "declarations"], &[], None).await?;
+        // Kafka Connect's own workers do not know this path.
         if !matches!(declared.status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED) {
-            drift::join(&mut found, &declared.accepted()?.json()?);
+            declarations::join(&mut found, &declared.accepted()?.json()?);
         }
         Ok(found)
     }
 
     async fn has(&self, name: &str) -> Result<bool> {
-        let answer = self.ask(Method::GET, &["connectors", name], &[], None).await?;
+        let answer = self.request(Method::GET, &["connectors", name], &[], None).await?;
         Ok(answer.status != StatusCode::NOT_FOUND && answer.accepted().map(|_| true)?)
     }
 }
@@ -209,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_has_one_line_a_connector_under_even_columns() {
+    fn a_table_has_one_line_per_connector() {
         let text = written(|out| table(&found(), out));
 
         let expected = "NAME     CLASS          STATE    WORKER  TASKS\n\
@@ -219,10 +218,10 @@ mod tests {
     }
 
     #[test]
-    fn a_connector_that_a_file_declares_says_how_the_two_compare() {
+    fn a_declared_connector_shows_the_state_of_its_file() {
         let mut found = found();
         let edited = json!({ "name": "hooks", "file": "hooks.json", "state": "edited" });
-        drift::join(
+        declarations::join(
             &mut found,
             &json!([edited, { "name": "gone", "file": "gone.json", "state": "deleted" }]),
         );
@@ -237,21 +236,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_that_an_address_would_lose_is_not_asked_for() {
+    async fn a_name_that_a_url_drops_is_refused() {
         for name in [".", ".."] {
-            // Nobody listens there: a request would fail otherwise.
-            let access = Access::to("http://127.0.0.1:1");
-            let command = Command::Delete(Named { name: name.to_owned() });
+            // No server listens there, so a request would fail differently.
+            let access = ConnectionArgs::to("http://127.0.0.1:1");
+            let command = ConnectorsCommand::Delete(ConnectorName { name: name.to_owned() });
 
             let refused = run(command, &access, &mut Vec::new()).await;
 
-            let Err(Failure::Configuration(problems)) = refused else { panic!("{name} was asked for") };
-            assert!(problems.to_string().contains("is no name of a connector"), "{problems}");
+            let Err(CommandError::Configuration(problems)) = refused else { panic!("{name} was asked for") };
+            assert!(problems.to_string().contains("is not a valid connector name"), "{problems}");
         }
     }
 
     #[test]
-    fn every_trace_is_shown_and_what_waits_for_a_person_is_told_by_the_exit_code() {
+    fn traces_are_shown_and_failures_need_attention() {
         let with = |state: &str, trace: Value| {
             let mut found = found();
             found["hooks"]["status"]["tasks"][0]["state"] = state.into();
@@ -269,7 +268,7 @@ mod tests {
             (vec!["undecided".to_owned()], vec!["no trace".to_owned()])
         );
         assert_eq!(shown(&refused), Vec::<String>::new());
-        let told = [found(), silent, refused, restarting, with("RUNNING", Value::Null)];
-        assert_eq!(told.map(|found| needs_somebody(&found)), [true, true, true, false, false]);
+        let found = [found(), silent, refused, restarting, with("RUNNING", Value::Null)];
+        assert_eq!(found.map(|found| needs_attention(&found)), [true, true, true, false, false]);
     }
 }

@@ -1,15 +1,15 @@
-//! Answers of the API for people: tables, traces, and whether a person has to act.
+//! Tables and traces of connectors, and whether a person has to act.
 
 use std::io::{self, Write};
 
 use serde_json::Value;
 
 use crate::cli::{
-    drift,
+    declarations,
     table::{columns, each, harmless, text},
 };
 
-/// One line a connector.
+/// One line per connector.
 pub(super) fn table(found: &Value, out: &mut dyn Write) -> io::Result<()> {
     let rows = found.as_object().into_iter().flatten().map(|(name, one)| {
         let (connector, tasks) = (&one["status"]["connector"], each(&one["status"]["tasks"]));
@@ -21,16 +21,16 @@ pub(super) fn table(found: &Value, out: &mut dyn Write) -> io::Result<()> {
             text(&connector["state"]),
             text(&connector["worker_id"]),
             if states.is_empty() { "-".to_owned() } else { states.join(" ") },
-            one[drift::MEMBER]["state"].as_str().unwrap_or_default().to_owned(),
+            one[declarations::DECLARATION]["state"].as_str().unwrap_or_default().to_owned(),
         ]
     });
     let rows: Vec<[String; 6]> = rows.collect();
-    // Blanks at the end of a line are cut: a list without files has no trace of that column.
+    // Trailing blanks are cut, so a list without files does not show this column.
     let file = if rows.iter().any(|row| !row[5].is_empty()) { "FILE" } else { "" };
     columns(["NAME", "CLASS", "STATE", "WORKER", "TASKS", file], rows, out)
 }
 
-/// One line a partition of the source.
+/// One line per source partition.
 pub(super) fn offsets(found: &Value, out: &mut dyn Write) -> io::Result<()> {
     let rows = each(&found["offsets"])
         .iter()
@@ -38,14 +38,14 @@ pub(super) fn offsets(found: &Value, out: &mut dyn Write) -> io::Result<()> {
     columns(["PARTITION", "OFFSET"], rows.collect(), out)
 }
 
-/// Whether something waits for a person: a connector or task that has failed, or a file that is refused.
-pub(super) fn needs_somebody(found: &Value) -> bool {
-    let refused = |one: &Value| one[drift::MEMBER]["state"] == "refused";
+/// Whether a connector or task has failed or a file is refused.
+pub(super) fn needs_attention(found: &Value) -> bool {
+    let refused = |one: &Value| one[declarations::DECLARATION]["state"] == "refused";
     instances(found).iter().any(|(_, instance)| instance["state"] == "FAILED")
         || found.as_object().into_iter().flatten().any(|(_, one)| refused(one))
 }
 
-/// Names of connectors and tasks with their traces: why they have failed, or why they are being started again.
+/// Names of connectors and tasks with the traces of their failures or restarts.
 pub(super) fn traces(found: &Value) -> Vec<(String, String)> {
     let trace = |instance: &Value| match instance["trace"].as_str().filter(|trace| !trace.is_empty()) {
         Some(trace) => Some(trace.to_owned()),

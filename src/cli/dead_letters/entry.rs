@@ -1,4 +1,4 @@
-//! A record of the topic as an entry of a list: what its headers say, without its body.
+//! Records of a dead-letter topic, parsed from their headers, without the body.
 
 use std::{
     collections::{BTreeSet, HashSet, VecDeque},
@@ -14,24 +14,23 @@ use crate::{
 };
 use kafka::Received;
 
-/// What a record of a dead-letter topic is.
-pub(super) enum Kind {
-    Whole(Entry),
-    Piece(Piece, Entry),
-    /// Says that a letter has been replayed.
-    Mark(Mark),
+pub(super) enum DeadLetterRecord {
+    Whole(LetterEntry),
+    Piece(Piece, LetterEntry),
+    /// Marks a letter as replayed.
+    Mark(ReplayMark),
 }
 
-/// A replay that was noted behind its letter.
+/// The mark of a replay, written behind its letter.
 #[derive(Debug, Clone)]
-pub(super) struct Mark {
+pub(super) struct ReplayMark {
     pub(super) place: Place,
     pub(super) signature: LetterSignature,
 }
 
 /// A letter without its body.
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
+pub(super) struct LetterEntry {
     pub(super) place: Place,
     /// Milliseconds since 1970.
     pub(super) written_at: i64,
@@ -39,45 +38,45 @@ pub(super) struct Entry {
     pub(super) stage: String,
     pub(super) reason: String,
     pub(super) message: String,
-    /// Where its record would have gone.
+    /// Topic that the record was meant for.
     pub(super) topic: Option<String>,
-    /// Bytes of the whole.
+    /// Bytes of the whole letter.
     pub(super) size: u64,
-    pub(super) pieces: Option<Pieces>,
+    pub(super) pieces: Option<PieceSet>,
     pub(super) replayed: bool,
-    /// Whether a worker wrote it; the same for all its pieces.
+    /// The same for all pieces of a letter.
     pub(super) signature: LetterSignature,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Pieces {
-    /// The same for all pieces of a letter; begins with the signature's verdict.
+pub(super) struct PieceSet {
+    /// Id of the letter, prefixed with the result of the signature check.
     pub(super) letter: Arc<str>,
     pub(super) seen: BTreeSet<u32>,
     pub(super) of: u32,
 }
 
-/// Heads of the columns of [`Entry::row`].
+/// Heads of the columns of [`LetterEntry::row`].
 pub(super) const COLUMNS: [&str; 10] =
     ["LETTER", "WRITTEN", "CONNECTOR", "STAGE", "REASON", "TOPIC", "BYTES", "SIGNATURE", "PIECES", "STATE"];
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Wanted {
+pub(super) struct LetterFilter {
     pub(super) reason: Option<String>,
     /// Milliseconds since 1970.
     pub(super) since: Option<i64>,
 }
 
-impl Kind {
+impl DeadLetterRecord {
     pub(super) fn of(record: &Received, signer: &LetterSigner) -> Self {
-        if let Some(mark) = Mark::of(record, signer) {
+        if let Some(mark) = ReplayMark::of(record, signer) {
             return Self::Mark(mark);
         }
         let headers = record.headers.as_slice();
         let signature = signer.verify(record);
         let text = |name: &str| letter::text(headers, name);
         let own = |name: &str| text(name).unwrap_or("-").to_owned();
-        let mut entry = Entry {
+        let mut entry = LetterEntry {
             place: Place { partition: record.partition, offset: record.offset },
             written_at: record.timestamp_ms.unwrap_or_default(),
             connector: own("__connect.errors.connector.name"),
@@ -94,23 +93,23 @@ impl Kind {
             Ok(None) => Self::Whole(entry),
             Ok(Some(mut piece)) => {
                 entry.size = piece.size;
-                // Forged or unsigned pieces never mix with signed ones.
+                // Forged or unsigned pieces must not mix with signed ones.
                 piece.letter = format!("{}/{}", entry.signature, piece.letter);
                 let (letter, seen) = (piece.letter.as_str().into(), BTreeSet::from([piece.number]));
-                entry.pieces = Some(Pieces { letter, seen, of: piece.of });
+                entry.pieces = Some(PieceSet { letter, seen, of: piece.of });
                 Self::Piece(piece, entry)
             }
-            // Somebody else's: shown as what it is, a record.
+            // Unreadable piece headers of another program: show it as a plain record.
             Err(_) => Self::Whole(entry),
         }
     }
 }
 
-impl Mark {
+impl ReplayMark {
     pub(super) fn of(record: &Received, signer: &LetterSigner) -> Option<Self> {
         let place = letter::text(&record.headers, letter::REPLAYED)?.parse().ok()?;
         let signature = match signer.verify(record) {
-            // Copied from another topic.
+            // A copy from another topic.
             LetterSignature::Signed
                 if letter::text(&record.headers, letter::REPLAYED_TOPIC) != Some(&*record.topic) =>
             {
@@ -121,8 +120,8 @@ impl Mark {
         Some(Self { place, signature })
     }
 
-    /// Whether it counts for a letter: it has to be as trustworthy as the letter itself, or else anyone who may write to the
-    /// topic could keep a signed letter from being replayed.
+    /// Whether the mark applies to a letter. It has to be as trustworthy as the letter: otherwise any writer of the topic could
+    /// prevent the replay of a signed letter.
     pub(super) fn counts_for(&self, letter: &LetterSignature) -> bool {
         match &self.signature {
             LetterSignature::Signed => true,
@@ -132,17 +131,17 @@ impl Mark {
     }
 }
 
-impl Entry {
+impl LetterEntry {
     pub(super) fn is_complete(&self) -> bool {
         self.pieces.as_ref().is_none_or(|pieces| pieces.seen.len() == pieces.of as usize)
     }
 
-    pub(super) fn fits(&self, wanted: &Wanted) -> bool {
-        let reason = wanted.reason.as_ref().is_none_or(|reason| {
+    pub(super) fn fits(&self, filter: &LetterFilter) -> bool {
+        let reason = filter.reason.as_ref().is_none_or(|reason| {
             let reason = reason.to_lowercase();
             [&self.reason, &self.stage].iter().any(|text| text.to_lowercase().contains(&reason))
         });
-        reason && wanted.since.is_none_or(|since| self.written_at >= since)
+        reason && filter.since.is_none_or(|since| self.written_at >= since)
     }
 
     pub(super) fn row(&self) -> [String; 10] {
@@ -191,14 +190,14 @@ impl Entry {
     }
 }
 
-/// The last names of letters in pieces, and which they are.
-pub(super) struct Recent {
+/// The most recent letters in pieces.
+pub(super) struct RecentLetters {
     most: usize,
     known: HashSet<Arc<str>>,
     order: VecDeque<Arc<str>>,
 }
 
-impl Recent {
+impl RecentLetters {
     pub(super) fn new(most: usize) -> Self {
         Self { most, known: HashSet::new(), order: VecDeque::new() }
     }
@@ -207,7 +206,7 @@ impl Recent {
         self.known.contains(letter)
     }
 
-    /// Remembers one more, and forgets the oldest where there are too many.
+    /// Adds a letter, and drops the oldest beyond the limit.
     pub(super) fn insert(&mut self, letter: Arc<str>) {
         if self.known.insert(Arc::clone(&letter)) {
             self.order.push_back(letter);

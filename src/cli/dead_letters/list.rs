@@ -1,7 +1,7 @@
-//! The newest letters of a topic, with their pieces counted and replays noted.
+//! The newest letters of a topic, with counted pieces and replays.
 //!
-//! As many letters are kept as are asked for, whatever the topic holds: a newer one takes the place of the oldest. Pieces
-//! and marks change the letter they are of, if that is kept.
+//! At most `--limit` letters are kept, whatever the size of the topic: a newer letter replaces the oldest. Pieces and marks update
+//! their letter if it is kept.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -13,8 +13,8 @@ use std::{
 use kafka::Received;
 
 use super::{
-    Letters,
-    entry::{self, Entry, Kind, Recent, Wanted},
+    DeadLetterTopic,
+    entry::{self, DeadLetterRecord, LetterEntry, LetterFilter, RecentLetters},
 };
 use crate::{
     cli::{Result, outside, table},
@@ -22,67 +22,67 @@ use crate::{
     webhooks::letter::Place,
 };
 
-/// Letters in pieces that are not kept are remembered, so that their later pieces are not taken for letters; this many.
-const FORGOTTEN: usize = 4096;
+/// Dropped letters in pieces that are remembered, so that their later pieces do not count as letters.
+const MAX_FORGOTTEN: usize = 4096;
 
 pub(super) async fn run(
-    letters: &Letters,
-    wanted: Wanted,
+    letters: &DeadLetterTopic,
+    filter: LetterFilter,
     limit: usize,
     json: bool,
     out: &mut dyn Write,
 ) -> Result {
-    let mut catalogue = Catalogue::new(wanted, limit, letters.signer.clone());
+    let mut list = LetterList::new(filter, limit, letters.signer.clone());
     letters
         .scan(async |record| {
-            catalogue.take(&record);
+            list.take(&record);
             Ok(ControlFlow::Continue(()))
         })
         .await?;
-    catalogue.tell(json, out).map_err(outside)
+    list.print(json, out).map_err(outside)
 }
 
 /// By time, then place.
-type Rank = (i64, Place);
+type LetterOrder = (i64, Place);
 
-/// The newest letters that are asked for.
-pub(super) struct Catalogue {
-    wanted: Wanted,
+/// The newest matching letters.
+pub(super) struct LetterList {
+    filter: LetterFilter,
     limit: usize,
     signer: LetterSigner,
-    entries: BTreeMap<Rank, Entry>,
-    by_place: HashMap<Place, Rank>,
-    by_letter: HashMap<Arc<str>, Rank>,
-    forgotten: Recent,
-    /// Letters that would have fitted, were there no limit.
+    entries: BTreeMap<LetterOrder, LetterEntry>,
+    by_place: HashMap<Place, LetterOrder>,
+    by_pieces: HashMap<Arc<str>, LetterOrder>,
+    forgotten: RecentLetters,
+    /// Matching letters beyond the limit.
     older: u64,
 }
 
-impl Catalogue {
-    pub(super) fn new(wanted: Wanted, limit: usize, signer: LetterSigner) -> Self {
+impl LetterList {
+    pub(super) fn new(filter: LetterFilter, limit: usize, signer: LetterSigner) -> Self {
         Self {
-            wanted,
+            filter,
             limit,
             signer,
             entries: BTreeMap::new(),
             by_place: HashMap::new(),
-            by_letter: HashMap::new(),
-            forgotten: Recent::new(FORGOTTEN),
+            by_pieces: HashMap::new(),
+            forgotten: RecentLetters::new(MAX_FORGOTTEN),
             older: 0,
         }
     }
 
-    /// Takes the next record of the topic; those of a partition come in their order.
+    /// Adds the next record; records of a partition arrive in order.
     pub(super) fn take(&mut self, record: &Received) {
-        match Kind::of(record, &self.signer) {
-            Kind::Mark(mark) => {
+        match DeadLetterRecord::of(record, &self.signer) {
+            DeadLetterRecord::Mark(mark) => {
                 let rank = self.by_place.get(&mark.place);
                 if let Some(entry) = rank.and_then(|rank| self.entries.get_mut(rank)) {
                     entry.replayed |= mark.counts_for(&entry.signature);
                 }
             }
-            Kind::Piece(piece, entry) => {
-                let rank = self.by_letter.get(piece.letter.as_str());
+            DeadLetterRecord::Piece(piece, entry) => {
+                let rank = self.by_pieces.get(piece.letter.as_str());
                 match rank.and_then(|rank| self.entries.get_mut(rank)).and_then(|known| known.pieces.as_mut())
                 {
                     Some(pieces) => drop(pieces.seen.insert(piece.number)),
@@ -90,18 +90,18 @@ impl Catalogue {
                     None => self.add(entry),
                 }
             }
-            Kind::Whole(entry) => self.add(entry),
+            DeadLetterRecord::Whole(entry) => self.add(entry),
         }
     }
 
-    fn add(&mut self, entry: Entry) {
-        if !entry.fits(&self.wanted) {
+    fn add(&mut self, entry: LetterEntry) {
+        if !entry.fits(&self.filter) {
             return self.forget(&entry);
         }
         let rank = (entry.written_at, entry.place);
         self.by_place.insert(entry.place, rank);
         if let Some(pieces) = &entry.pieces {
-            self.by_letter.insert(Arc::clone(&pieces.letter), rank);
+            self.by_pieces.insert(Arc::clone(&pieces.letter), rank);
         }
         self.entries.insert(rank, entry);
         if self.entries.len() > self.limit
@@ -113,13 +113,13 @@ impl Catalogue {
         }
     }
 
-    fn forget(&mut self, entry: &Entry) {
+    fn forget(&mut self, entry: &LetterEntry) {
         let Some(pieces) = &entry.pieces else { return };
-        self.by_letter.remove(&pieces.letter);
+        self.by_pieces.remove(&pieces.letter);
         self.forgotten.insert(Arc::clone(&pieces.letter));
     }
 
-    fn tell(&self, json: bool, out: &mut dyn Write) -> std::io::Result<()> {
+    fn print(&self, json: bool, out: &mut dyn Write) -> std::io::Result<()> {
         if json {
             return self.entries.values().try_for_each(|entry| writeln!(out, "{}", entry.json()));
         }
@@ -130,7 +130,7 @@ impl Catalogue {
             let older = self.older;
             writeln!(
                 out,
-                "\n{older} older ones are not shown; raise --limit, or narrow by --reason or --since"
+                "\n{older} older letters are not shown; raise --limit, or filter by --reason or --since"
             )?;
         }
         Ok(())
@@ -168,16 +168,17 @@ mod tests {
         record(offset, at, &headers)
     }
 
-    /// Offset, bytes, complete, replayed of what is kept.
-    fn kept(wanted: Wanted, limit: usize, records: &[Received]) -> Vec<(i64, u64, bool, bool)> {
-        let mut catalogue = Catalogue::new(wanted, limit, LetterSigner::default());
-        records.iter().for_each(|record| catalogue.take(record));
-        let told = |entry: &Entry| (entry.place.offset, entry.size, entry.is_complete(), entry.replayed);
-        catalogue.entries.values().map(told).collect()
+    /// Offset, bytes, complete and replayed of each kept letter.
+    fn kept(filter: LetterFilter, limit: usize, records: &[Received]) -> Vec<(i64, u64, bool, bool)> {
+        let mut list = LetterList::new(filter, limit, LetterSigner::default());
+        records.iter().for_each(|record| list.take(record));
+        let summary =
+            |entry: &LetterEntry| (entry.place.offset, entry.size, entry.is_complete(), entry.replayed);
+        list.entries.values().map(summary).collect()
     }
 
     #[test]
-    fn pieces_are_one_letter_however_they_are_mixed_and_repeated() {
+    fn mixed_and_repeated_pieces_are_one_letter() {
         let records = [
             piece(0, 1, "a", "1/2"),
             piece(1, 2, "b", "1/2"),
@@ -186,11 +187,11 @@ mod tests {
             piece(4, 5, "a", "2/2"),
         ];
 
-        assert_eq!(kept(Wanted::default(), 10, &records), [(0, 9, true, false), (1, 9, false, false)]);
+        assert_eq!(kept(LetterFilter::default(), 10, &records), [(0, 9, true, false), (1, 9, false, false)]);
     }
 
     #[test]
-    fn the_newest_are_kept_and_pieces_of_others_do_not_come_back() {
+    fn pieces_of_dropped_letters_do_not_come_back() {
         let records = [
             piece(0, 1, "a", "1/2"),
             whole(1, 2, "x"),
@@ -199,14 +200,14 @@ mod tests {
             record(4, 4, &[(letter::REPLAYED, "0@0")]),
         ];
 
-        assert_eq!(kept(Wanted::default(), 1, &records), [(1, 5, true, true)]);
+        assert_eq!(kept(LetterFilter::default(), 1, &records), [(1, 5, true, true)]);
     }
 
     #[test]
-    fn reasons_and_times_are_sieved_before_anything_is_dropped_for_space() {
+    fn filters_apply_before_the_limit() {
         let records =
             [whole(0, 1, "avro::Error"), whole(1, 2, "model::Error::Malformed"), whole(2, 3, "avro::Error")];
-        let by = |reason: Option<&str>, since| Wanted { reason: reason.map(str::to_owned), since };
+        let by = |reason: Option<&str>, since| LetterFilter { reason: reason.map(str::to_owned), since };
 
         assert_eq!(kept(by(Some("malformed"), None), 1, &records), [(1, 5, true, false)]);
         assert_eq!(kept(by(Some("avro"), None), 5, &records).len(), 2);

@@ -1,21 +1,21 @@
-//! `tributary dead-letters …`: what could not be published, one by one, and another try for what was a delivery.
+//! `tributary dead-letters …`: lists and shows dead letters, and replays those that were deliveries.
 //!
-//! Topic ─▶ [`Letters::scan`] ─▶ entries ─▶ a table, one letter's headers and body, or a replay. `webhooks::letter` has the
+//! Topic ─▶ [`DeadLetterTopic::scan`] ─▶ entries ─▶ a table, one letter's headers and body, or a replay. `webhooks::letter` has the
 //! form of letters, pieces and marks.
 //!
-//! - A topic is read from its first record to its end of now; memory is bounded by `--limit` for `list`, by one letter for
-//!   `show`, and by [`replay::PIECES_LIMIT`] and 16 bytes a mark for `replay`.
-//! - Nothing is ever removed: a replay adds a mark behind the letter, and what still fails stays as it was.
+//! - A topic is read from its first record to its current end; memory is bounded by `--limit` for `list`, by one letter for
+//!   `show`, and by [`replay::MAX_PIECE_BYTES`] and 16 bytes a mark for `replay`.
+//! - Nothing is removed: a replay adds a mark behind the letter, and a letter that still fails stays as it was.
 //! - A replay publishes for one `topic.prefix`, and only letters that a worker signed ([`LetterSigner`]); `--trust-unsigned` allows
 //!   letters without a signature, never one with a wrong signature.
 //!
-//! Exit codes: 0 done; 1 Kafka or the registry is away, or a letter is not there, incomplete or still fails; 2 the command
+//! Exit codes: 0 done; 1 Kafka or the registry does not answer, or a letter does not exist, is incomplete or still fails; 2 the command
 //! line or the configuration is wrong, and nothing was done.
 
 mod entry;
 mod list;
-mod read;
 mod replay;
+mod scan;
 mod show;
 
 use std::{collections::BTreeSet, io::Write, path::PathBuf, sync::Arc};
@@ -25,7 +25,7 @@ use clap::{ArgGroup, Args, Subcommand};
 use kafka::Admin;
 use model::{Moment, Topic, TopicPrefix};
 
-use super::{Environment, Result, client::Format, failure, load, meant, problem};
+use super::{Environment, Result, client::OutputArgs, failure, load, problem, resolve};
 use crate::{
     config::{Problem, Worker},
     publish::LetterSigner,
@@ -33,54 +33,54 @@ use crate::{
 };
 
 #[derive(Subcommand)]
-pub(super) enum Command {
-    /// The letters of a topic, newest last
+pub(super) enum DeadLettersCommand {
+    /// Lists the letters of a topic, newest last
     List {
         #[command(flatten)]
-        which: Which,
+        which: TopicChoice,
         /// Only letters whose reason or stage contains this text, such as Malformed or KAFKA_PRODUCE
         #[arg(long)]
         reason: Option<String>,
-        /// Only letters written since: a time such as 2026-11-15T09:00:00Z, or so long ago (90s, 15m, 2h, 7d)
+        /// Only letters written since a time such as 2026-11-15T09:00:00Z, or within a duration (90s, 15m, 2h, 7d)
         #[arg(long, value_name = "TIME", value_parser = since)]
         since: Option<i64>,
-        /// The newest so many
+        /// Maximum number of letters; the newest are shown
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
         limit: u32,
         #[command(flatten)]
-        format: Format,
+        format: OutputArgs,
     },
-    /// One letter: all headers, and the body with its pieces joined
+    /// Shows one letter: all headers, and the body joined from its pieces
     Show {
-        /// Where it is, as `list` shows it
+        /// Place of the letter, as `list` shows it
         #[arg(value_name = "PARTITION@OFFSET")]
         place: Place,
         #[command(flatten)]
-        which: Which,
-        /// The body alone, byte for byte
+        which: TopicChoice,
+        /// Print only the body, byte for byte
         #[arg(long, conflicts_with_all = ["json", "output"])]
         raw: bool,
         #[command(flatten)]
-        format: Format,
+        format: OutputArgs,
     },
-    /// Reads deliveries again and publishes what they say now; what still fails stays, and is told with exit code 1
+    /// Reads deliveries again and publishes their records; letters that still fail stay, with exit code 1
     #[command(group(ArgGroup::new("chosen").required(true).multiple(false).args(["places", "reason", "all"])))]
     Replay {
-        /// Which letters, as `list` shows them
+        /// Places of letters, as `list` shows them
         #[arg(value_name = "PARTITION@OFFSET")]
         places: Vec<Place>,
         #[command(flatten)]
-        which: Which,
+        which: TopicChoice,
         /// All letters whose reason or stage contains this text
         #[arg(long)]
         reason: Option<String>,
         /// All letters
         #[arg(long)]
         all: bool,
-        /// Tell what would be published, and publish nothing
+        /// Print the records that would be published, and publish nothing
         #[arg(long)]
         dry_run: bool,
-        /// Also what was replayed before
+        /// Also letters that were replayed before
         #[arg(long)]
         again: bool,
         /// Also letters without a signature: those of workers without grant.encryption.key, or of earlier versions
@@ -89,14 +89,13 @@ pub(super) enum Command {
     },
 }
 
-/// Which topic.
 #[derive(Args)]
 #[command(group(ArgGroup::new("owner").multiple(false).args(["prefix", "connector"])))]
-pub(super) struct Which {
-    /// Worker properties; without it, the environment (CONNECT_*) alone
+pub(super) struct TopicChoice {
+    /// Worker properties; default: only the environment (CONNECT_*)
     #[arg(long, env = "TRIBUTARY_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The dead-letter topic itself; with --prefix or --connector, theirs under another name
+    /// The dead-letter topic; with --prefix or --connector, overrides their topic name
     #[arg(long)]
     topic: Option<String>,
     /// The dead letters of a topic.prefix
@@ -107,60 +106,64 @@ pub(super) struct Which {
     connector: Option<String>,
 }
 
-/// A topic of dead letters that is there.
-struct Letters {
+/// An existing dead-letter topic.
+struct DeadLetterTopic {
     worker: Worker,
     topic: Arc<str>,
     partitions: i32,
     signer: LetterSigner,
-    /// For whom a replay publishes; `None` if the choice of the topic leaves that open.
-    owner: Option<Owner>,
+    /// Prefix and connector of a replay; `None` if the choice of the topic does not determine them.
+    owner: Option<ReplayScope>,
 }
 
-/// For whom a replay publishes.
+/// Prefix and connector for which a replay publishes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Owner {
+struct ReplayScope {
     prefix: TopicPrefix,
     /// `None` for every connector of the prefix.
     connector: Option<String>,
 }
 
-pub(super) async fn run(command: Command, environment: &Environment, out: &mut dyn Write) -> Result {
+pub(super) async fn run(
+    command: DeadLettersCommand,
+    environment: &Environment,
+    out: &mut dyn Write,
+) -> Result {
     match command {
-        Command::List { which, reason, since, limit, format } => {
+        DeadLettersCommand::List { which, reason, since, limit, format } => {
             let letters = which.find(environment).await?;
-            let wanted = entry::Wanted { reason, since };
-            list::run(&letters, wanted, limit as usize, format.is_json(), out).await
+            let filter = entry::LetterFilter { reason, since };
+            list::run(&letters, filter, limit as usize, format.is_json(), out).await
         }
-        Command::Show { place, which, raw, format } => {
+        DeadLettersCommand::Show { place, which, raw, format } => {
             let letters = which.find(environment).await?;
             show::run(&letters, place, raw, format.is_json(), out).await
         }
-        Command::Replay { places, which, reason, all: _, dry_run, again, trust_unsigned } => {
+        DeadLettersCommand::Replay { places, which, reason, all: _, dry_run, again, trust_unsigned } => {
             let letters = which.find(environment).await?;
             let owner = letters.owner.clone().ok_or_else(|| {
-                let rule = "is missing: a replay publishes below one topic.prefix, and the choice of the topic does not tell which";
+                let rule = "is missing: a replay publishes below one topic.prefix, and the chosen topic does not determine it";
                 problem("--prefix", None, rule, "add --prefix or --connector")
             })?;
-            let wanted = entry::Wanted { reason, since: None };
+            let filter = entry::LetterFilter { reason, since: None };
             let places: BTreeSet<Place> = places.into_iter().collect();
-            let order = replay::Order { wanted, places, dry_run, again, owner, trust_unsigned };
-            // Large, and once in a process.
-            Box::pin(replay::run(&letters, order, out)).await
+            let request = replay::ReplayRequest { filter, places, dry_run, again, owner, trust_unsigned };
+            // A large future.
+            Box::pin(replay::run(&letters, request, out)).await
         }
     }
 }
 
-impl Which {
-    async fn find(&self, environment: &Environment) -> Result<Letters> {
+impl TopicChoice {
+    async fn find(&self, environment: &Environment) -> Result<DeadLetterTopic> {
         let loaded = load::load(self.config.as_deref(), &[], environment)?;
         let (topic, owner) = match (&self.connector, &self.prefix, &self.topic) {
             (Some(named), _, topic) => {
-                let connector = meant::connector(named, self.config.as_deref(), environment).await?;
+                let connector = resolve::connector(named, self.config.as_deref(), environment).await?;
                 let common = connector.common();
                 let (prefix, connector) = (common.topic_prefix.clone(), Some(common.name.clone()));
                 let topic = topic.as_ref().unwrap_or(&common.errors.dead_letter_topic).clone();
-                (topic, Some(Owner { prefix, connector }))
+                (topic, Some(ReplayScope { prefix, connector }))
             }
             (None, Some(prefix), topic) => {
                 let prefix = TopicPrefix::new(prefix.as_str()).map_err(|error| {
@@ -168,7 +171,7 @@ impl Which {
                     problem("--prefix", prefix.as_str(), error.to_string(), remedy)
                 })?;
                 let topic = topic.clone().unwrap_or_else(|| Topic::DeadLetters.name(&prefix));
-                (topic, Some(Owner { prefix, connector: None }))
+                (topic, Some(ReplayScope { prefix, connector: None }))
             }
             (None, None, Some(topic)) => (topic.clone(), owner_by_name(topic)),
             (None, None, None) => {
@@ -177,7 +180,7 @@ impl Which {
                 let mut prefixes: BTreeSet<TopicPrefix> =
                     common().map(|one| one.topic_prefix.clone()).collect();
                 let prefix = prefixes.pop_first().filter(|_| prefixes.is_empty());
-                (topic, prefix.map(|prefix| Owner { prefix, connector: None }))
+                (topic, prefix.map(|prefix| ReplayScope { prefix, connector: None }))
             }
         };
         let worker = loaded.worker;
@@ -185,39 +188,37 @@ impl Which {
         let counts = Admin::Real(worker.kafka.clone()).partition_counts(&[&topic]).await?;
         let missing = || {
             failure(format!(
-                "topic {topic} does not exist; name another with --topic, --prefix or --connector"
+                "topic {topic} does not exist; choose another with --topic, --prefix or --connector"
             ))
         };
         let partitions = *counts.get(&topic).ok_or_else(missing)?;
-        Ok(Letters { worker, topic: topic.into(), partitions, signer, owner })
+        Ok(DeadLetterTopic { worker, topic: topic.into(), partitions, signer, owner })
     }
 }
 
-/// Whose dead letters a topic has by its name alone.
-fn owner_by_name(topic: &str) -> Option<Owner> {
+/// The prefix in a topic's default name.
+fn owner_by_name(topic: &str) -> Option<ReplayScope> {
     let prefix = topic.strip_suffix(&format!(".{}", Topic::DeadLetters.suffix()))?;
-    Some(Owner { prefix: TopicPrefix::new(prefix).ok()?, connector: None })
+    Some(ReplayScope { prefix: TopicPrefix::new(prefix).ok()?, connector: None })
 }
 
-/// The topic of the only choice there is.
+/// The only topic; an error if there are none or several.
 fn only(topics: &BTreeSet<String>) -> Result<String, Problem> {
     let known: Vec<&str> = topics.iter().map(String::as_str).collect();
     let rule = match known.as_slice() {
         [topic] => return Ok((*topic).to_owned()),
-        [] => {
-            "is missing, and connectors.dir names no connector whose dead letters could be meant".to_owned()
-        }
+        [] => "is missing, and connectors.dir has no connector to take it from".to_owned(),
         several => format!("is missing, and connectors.dir has several: {}", several.join(", ")),
     };
     Err(problem("--topic", None, rule, "name a topic, or its --prefix or --connector"))
 }
 
-/// Milliseconds since 1970 of a moment, or of so long ago.
+/// Milliseconds since 1970 of a time, or of a duration before now.
 fn since(text: &str) -> Result<i64, &'static str> {
     if let Some(moment) = Moment::parse(text) {
         return Ok(moment.micros().div_euclid(1_000));
     }
-    let fault = "must be a time such as 2026-11-15T09:00:00Z, or so long ago, such as 90s, 15m, 2h or 7d";
+    let fault = "must be a time such as 2026-11-15T09:00:00Z, or a duration such as 90s, 15m, 2h or 7d";
     let unit = match text.as_bytes().last() {
         Some(b's') => 1,
         Some(b'm') => 60,
@@ -234,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_is_a_moment_or_so_long_ago() {
+    fn since_takes_a_time_or_a_duration() {
         let now = Moment::now().micros() / 1_000;
 
         assert_eq!(since("1970-01-01T00:00:01Z"), Ok(1_000));
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_tells_its_prefix_by_the_default_name_alone() {
+    fn only_a_default_topic_name_has_a_prefix() {
         let prefix = |topic: &str| owner_by_name(topic).map(|owner| owner.prefix.to_string());
 
         assert_eq!(prefix("acme.eu.dead-letters").as_deref(), Some("acme.eu"));
@@ -256,14 +257,14 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_is_chosen_only_where_there_is_no_choice() {
-        let told = |topics: &[&str]| {
+    fn only_a_single_topic_is_chosen() {
+        let choice = |topics: &[&str]| {
             let chosen = only(&topics.iter().map(|topic| (*topic).to_owned()).collect());
             chosen.unwrap_or_else(|problem| problem.to_string())
         };
 
-        assert_eq!(told(&["a.dead-letters"]), "a.dead-letters");
-        assert!(told(&[]).contains("--topic"), "{}", told(&[]));
-        assert!(told(&["a", "b"]).contains("several: a, b"), "{}", told(&["a", "b"]));
+        assert_eq!(choice(&["a.dead-letters"]), "a.dead-letters");
+        assert!(choice(&[]).contains("--topic"), "{}", choice(&[]));
+        assert!(choice(&["a", "b"]).contains("several: a, b"), "{}", choice(&["a", "b"]));
     }
 }

@@ -1,4 +1,4 @@
-//! One letter, with all that is known of it.
+//! One letter with all headers and its body.
 
 use std::{
     io::{self, Write},
@@ -12,8 +12,8 @@ use serde_json::json;
 use kafka::{Received, Start};
 
 use super::{
-    Letters,
-    entry::{Kind, Mark},
+    DeadLetterTopic,
+    entry::{DeadLetterRecord, ReplayMark},
 };
 use crate::{
     cli::{Result, failure, outside, table::harmless},
@@ -21,29 +21,28 @@ use crate::{
     webhooks::letter::{Joining, Piece, Place, Unusable},
 };
 
-/// Why nothing is shown or replayed from a place without a letter.
 pub(super) fn missing(topic: &str, place: Place) -> String {
-    format!("{topic} has no letter at {place}: see `tributary dead-letters list` for those there are")
+    format!("{topic} has no letter at {place}: `tributary dead-letters list` shows the existing ones")
 }
 
 pub(super) async fn run(
-    letters: &Letters,
+    letters: &DeadLetterTopic,
     place: Place,
     raw: bool,
     json: bool,
     out: &mut dyn Write,
 ) -> Result {
     let record = letters.record(place).await?.ok_or_else(|| failure(missing(&letters.topic, place)))?;
-    let (signature, first, body) = match Kind::of(&record, &letters.signer) {
-        Kind::Mark(Mark { place: of, signature }) => {
-            writeln!(out, "{place} is the mark ({signature}) that {of} has been replayed")?;
+    let (signature, first, body) = match DeadLetterRecord::of(&record, &letters.signer) {
+        DeadLetterRecord::Mark(ReplayMark { place: of, signature }) => {
+            writeln!(out, "{place} is the mark ({signature}) of the replay of {of}")?;
             return Ok(());
         }
-        Kind::Whole(entry) => {
+        DeadLetterRecord::Whole(entry) => {
             let body = record.value.clone().unwrap_or_default();
             (entry.signature, record, Ok(body))
         }
-        Kind::Piece(piece, entry) => {
+        DeadLetterRecord::Piece(piece, entry) => {
             let (first, body) = joined(letters, piece, record).await?;
             (entry.signature, first, body)
         }
@@ -57,9 +56,9 @@ pub(super) async fn run(
     body.map(drop).map_err(outside)
 }
 
-/// The first piece of the letter that `record` is a piece of, and the whole body.
+/// The first piece and the whole body of the letter that `record` belongs to.
 async fn joined(
-    letters: &Letters,
+    letters: &DeadLetterTopic,
     piece: Piece,
     record: Received,
 ) -> Result<(Received, Result<Bytes, Unusable>)> {
@@ -67,7 +66,7 @@ async fn joined(
     let (mut first, mut joining) = (record, Joining::new(piece));
     letters
         .scan_from([(first.partition, Start::Earliest)], async |record| {
-            if let Kind::Piece(piece, _) = Kind::of(&record, &letters.signer)
+            if let DeadLetterRecord::Piece(piece, _) = DeadLetterRecord::of(&record, &letters.signer)
                 && piece.letter == letter
             {
                 joining.add(piece.number, record.value.clone().unwrap_or_default());
@@ -82,7 +81,7 @@ async fn joined(
     Ok((first, joining.join()))
 }
 
-/// Prints a letter for people: `first` is its first piece, `body` the whole if it is complete.
+/// Prints a letter as text: `first` is its first piece, `body` the whole body if complete.
 fn as_text(
     first: &Received,
     signature: &LetterSignature,
@@ -101,12 +100,12 @@ fn as_text(
         None => Ok(()),
         Some((Ok(text), _)) => writeln!(out, "\n{}", harmless(text)),
         Some((Err(_), size)) => {
-            writeln!(out, "\n{size} bytes that are not text; --raw writes them as they are")
+            writeln!(out, "\n{size} bytes that are not text; --raw prints them unchanged")
         }
     }
 }
 
-/// The same for programs.
+/// Prints a letter as JSON.
 fn as_json(
     first: &Received,
     signature: &LetterSignature,
@@ -126,7 +125,7 @@ fn as_json(
     writeln!(out, "{shown:#}")
 }
 
-/// A header's bytes; further lines stand under the first.
+/// A header's value, with further lines indented.
 fn indented(bytes: &[u8]) -> String {
     harmless(&String::from_utf8_lossy(bytes)).replace('\n', "\n    ")
 }

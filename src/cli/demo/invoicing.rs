@@ -1,5 +1,4 @@
-//! Invoicing in the demo: hooks that the worker registers, notifications that the provider signs and sends, and what the topics hold
-//! of them, compared by content.
+//! Invoicing in the demo: changes at the provider, and a comparison of its signed notifications with the topics, by content.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -21,18 +20,18 @@ use simulator::{
     world::Change,
 };
 
-use super::stage::{CLOSE_LOOK, Stage};
-use crate::cli::{Result, until};
+use super::system::{DemoSystem, FAST_POLL};
+use crate::cli::{Result, poll_until};
 
-/// Entities whose hooks are registered, by the names of the worker and of the provider.
+/// Entities with hooks, in the types of the worker and of the simulator.
 const ENTITIES: [(InvoicingEntity, Entity); 2] =
     [(InvoicingEntity::Customer, Entity::Customer), (InvoicingEntity::SaleInvoice, Entity::SaleInvoice)];
-/// One change is made in invoicing for this many at the provider: few of its other changes concern the hooks.
-const SHARE: f64 = 10.0;
-/// The fewest and the most of these in a second.
-const PACE: (f64, f64) = (2.0, 50.0);
+/// One invoicing change for this many changes at the provider, few of which concern the hooks.
+const INVOICING_SHARE: f64 = 10.0;
+/// Minimum and maximum of these per second.
+const RATE_BOUNDS: (f64, f64) = (2.0, 50.0);
 
-/// Every hook that the connector declares.
+/// All declared hooks.
 pub(super) fn hooks() -> impl Iterator<Item = InvoicingHook> {
     ENTITIES
         .into_iter()
@@ -46,29 +45,30 @@ pub(super) fn declared() -> String {
     hooks().map(written).collect::<Vec<_>>().join(",")
 }
 
-/// Changes invoices and customers for as long as there is a rate, which is that of all changes.
+/// Changes invoices and customers while the rate of all changes is above 0.
 pub(super) async fn change(provider: Arc<Provider>, mut rate: watch::Receiver<f64>) {
     let pairs = Action::ALL.into_iter().flat_map(|action| ENTITIES.map(|(_, entity)| (entity, action)));
     let pairs: Vec<(Entity, Action)> = pairs.collect();
     for (entity, action) in pairs.into_iter().cycle() {
-        // The sender is the stage; without it nothing is left to change.
+        // The system owns the sender; stop with it.
         let Ok(all) = rate.wait_for(|rate| *rate > 0.0).await.map(|rate| *rate) else { return };
         provider.change(|world, clock| {
             let change = world.act_invoicing(0, entity, action, clock);
             ((), change.map(Change::Invoicing).into_iter().collect())
         });
-        sleep(Duration::from_secs_f64(1.0 / (all / SHARE).clamp(PACE.0, PACE.1))).await;
+        sleep(Duration::from_secs_f64(1.0 / (all / INVOICING_SHARE).clamp(RATE_BOUNDS.0, RATE_BOUNDS.1)))
+            .await;
     }
 }
 
-/// Compares notifications with topics, by a hash of the body.
+/// The result of comparing notifications with topics, by a hash of the body.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Notified {
+pub(super) struct NotificationCheck {
     /// Events by topic.
     pub(super) topics: BTreeMap<String, usize>,
     /// Notifications that were answered 200.
     pub(super) accepted: usize,
-    /// Of these, not in a topic with the content and the action that were sent.
+    /// Of these, missing in the topics with the sent content and action.
     pub(super) missing: usize,
     /// Events beyond the accepted notification of the same content.
     pub(super) repeated: usize,
@@ -76,14 +76,14 @@ pub(super) struct Notified {
     pub(super) invented: usize,
 }
 
-/// What a notification says: `Customer.Created`, and a hash of its body.
-type Content = (String, u64);
+/// A notification's name, such as `Customer.Created`, and the hash of its body.
+type NotificationContent = (String, u64);
 
-impl Notified {
+impl NotificationCheck {
     pub(super) fn of(entries: &[Entry], events: &[(String, InvoicingEvent)]) -> Self {
         let mut notified = Self::default();
-        // How often each was sent, and how often that was answered 200.
-        let mut sent: HashMap<Content, (usize, usize)> = HashMap::new();
+        // By content: times sent, and times answered 200.
+        let mut sent: HashMap<NotificationContent, (usize, usize)> = HashMap::new();
         for entry in
             entries.iter().filter(|one| (one.family, one.purpose) == (Family::Invoicing, Purpose::Event))
         {
@@ -91,7 +91,7 @@ impl Notified {
             counts.0 += 1;
             counts.1 += usize::from(entry.end == Some(End::Accepted));
         }
-        let mut found: HashMap<Content, usize> = HashMap::new();
+        let mut found: HashMap<NotificationContent, usize> = HashMap::new();
         for (topic, event) in events {
             *notified.topics.entry(topic.clone()).or_default() += 1;
             *found.entry(content(event)).or_default() += 1;
@@ -109,41 +109,42 @@ impl Notified {
         notified
     }
 
-    /// Whether every notification that was answered 200 is published as it was sent, and nothing else is.
+    /// Whether the topics contain exactly the notifications that were answered 200.
     pub(super) fn is_exact(&self) -> bool {
         self.accepted > 0 && self.missing == 0 && self.invented == 0
     }
 }
 
-/// The content of an event, written as the provider writes a notification.
-fn content(event: &InvoicingEvent) -> Content {
+/// The content of an event, serialized like the provider's notification.
+fn content(event: &InvoicingEvent) -> NotificationContent {
     #[derive(Serialize)]
     #[serde(rename_all = "PascalCase")]
-    struct Body<'a> {
+    struct NotificationBody<'a> {
         entity: &'a Option<String>,
         entity_id: &'a Option<String>,
         tenant_id: &'a Option<String>,
         user: &'a Option<String>,
-        changes: Vec<Field<'a>>,
+        changes: Vec<NotificationField<'a>>,
     }
     #[derive(Serialize)]
     #[serde(rename_all = "PascalCase")]
-    struct Field<'a> {
+    struct NotificationField<'a> {
         name: &'a Option<String>,
         value: &'a Option<String>,
     }
     let InvoicingEvent { entity, entity_id, tenant_id, user, .. } = event;
     let changes = event.changes.iter().flatten();
-    let changes = changes.map(|change| Field { name: &change.name, value: &change.value }).collect();
-    let body = Body { entity, entity_id, tenant_id, user, changes };
+    let changes =
+        changes.map(|change| NotificationField { name: &change.name, value: &change.value }).collect();
+    let body = NotificationBody { entity, entity_id, tenant_id, user, changes };
     let hash = deliveries::hash(&serde_json::to_vec(&body).unwrap_or_default());
     let action = event.action.map(InvoicingAction::provider_name).unwrap_or_default();
     (format!("{}.{action}", entity.as_deref().unwrap_or_default()), hash)
 }
 
-impl Stage {
-    /// Compares the notifications that the provider sent with what the topics hold.
-    pub(super) async fn notified(&self, entries: &[Entry]) -> Result<Notified> {
+impl DemoSystem {
+    /// Compares the sent notifications with the topics.
+    pub(super) async fn notified(&self, entries: &[Entry]) -> Result<NotificationCheck> {
         let decoder = self.decoder()?;
         let mut events = Vec::new();
         for (entity, _) in ENTITIES {
@@ -153,23 +154,23 @@ impl Stage {
                 events.push((record.topic.to_string(), decoded?.1));
             }
         }
-        Ok(Notified::of(entries, &events))
+        Ok(NotificationCheck::of(entries, &events))
     }
 
-    /// A hook is deleted at the provider. After how many seconds another of the same kind is effective there; `None` where there
-    /// is none to delete.
+    /// Deletes a hook at the provider. Returns the seconds until another of the same kind is effective; `None` if there is none to
+    /// delete.
     pub(super) async fn lose_a_hook(&self) -> Option<f64> {
-        let provider = self.ground.simulator.provider();
+        let provider = self.services.simulator.provider();
         let is_meant = |(entity, action)| (entity, action) == (Entity::Customer, Action::Created);
         let found = || {
             let hooks = provider.invoicing.hooks();
             hooks.into_iter().find(|hook| hook.effective && is_meant((hook.entity, hook.action)))
         };
         let lost = found()?.id;
-        let begun = Instant::now();
+        let start = Instant::now();
         provider.invoicing.lose(lost);
-        until(CLOSE_LOOK, async || found().filter(|hook| hook.id != lost)).await;
-        Some(begun.elapsed().as_secs_f64())
+        poll_until(FAST_POLL, async || found().filter(|hook| hook.id != lost)).await;
+        Some(start.elapsed().as_secs_f64())
     }
 }
 
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_notification_counts_only_as_it_was_sent() {
+    fn a_notification_counts_only_unchanged() {
         let accepted = || sent(BODY, End::Accepted);
         let same = || published(BODY, InvoicingAction::Created);
         let other = BODY.replace("Peña", "Pena");
@@ -236,7 +237,7 @@ mod tests {
             ),
             ("nothing was shown", vec![], vec![], [0, 0, 0, 0], false),
         ] {
-            let found = Notified::of(&entries, &events);
+            let found = NotificationCheck::of(&entries, &events);
 
             assert_eq!([found.accepted, found.missing, found.repeated, found.invented], counts, "{what}");
             assert_eq!(found.is_exact(), is_exact, "{what}");
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn hooks_are_declared_in_the_words_of_the_provider() {
+    fn hooks_are_declared_by_provider_names() {
         assert_eq!(hooks().count(), 6);
         assert!(
             declared().starts_with("Customer:Created,Customer:Updated,Customer:Deleted,SaleInvoice:Created")

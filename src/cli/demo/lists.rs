@@ -1,36 +1,36 @@
-//! Lists in the demo: all of them at the start, what a gap may have cost after it, and at the end the source against the topics.
+//! Lists in the demo: a full read at the start, the repair of the gap, and the verification at the end.
 
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, timeout_at};
 
-use super::stage::{CONNECTOR, LOOK, RECORDS, Stage, accounting_gap};
-use crate::cli::until;
+use super::system::{CONNECTOR, DemoSystem, POLL_INTERVAL, RECORDS, accounting_gap};
+use crate::cli::poll_until;
 
-/// A run as the worker reports it; null if it has not ended in time.
+/// A run as the worker reports it; null if it has not finished in time.
 #[derive(Debug, Default)]
-pub(super) struct Run(pub(super) Value);
+pub(super) struct ListRun(pub(super) Value);
 
-impl Run {
+impl ListRun {
     /// The number at a JSON pointer.
     pub(super) fn number(&self, pointer: &str) -> u64 {
         self.0.pointer(pointer).and_then(Value::as_u64).unwrap_or_default()
     }
 
-    /// Whether every list was read to its end, and proved complete.
+    /// Whether every list is proved complete.
     pub(super) fn is_certified(&self) -> bool {
         self.0["certified"] == true
     }
 
-    /// How many records differ, by kind.
+    /// Numbers of differing records, by kind.
     pub(super) fn differences(&self) -> Option<&Map<String, Value>> {
         self.0["differences"].as_object().filter(|differences| !differences.is_empty())
     }
 }
 
-impl Stage {
-    /// The newest run as the worker reports it; null where it reports none.
+impl DemoSystem {
+    /// The newest run; null if there is none.
     pub(super) async fn newest_run(&self) -> Value {
         let all = self.ask(RECORDS, &["snapshots"]).await;
         match all["snapshots"][0]["id"].as_str() {
@@ -39,11 +39,11 @@ impl Stage {
         }
     }
 
-    /// Compares the lists of accounting with what is published, until nothing differs or the time is up: a delivery that the provider
-    /// had to repeat comes later. Payroll is compared by itself.
-    pub(super) async fn compared(&self, limit: Duration) -> Run {
+    /// Verifies the accounting lists repeatedly, until nothing differs or the time limit: repeated deliveries arrive later. Payroll is
+    /// verified separately.
+    pub(super) async fn compared(&self, limit: Duration) -> ListRun {
         let (end, mut number) = (Instant::now() + limit, 0);
-        let mut before = Run::default();
+        let mut before = ListRun::default();
         loop {
             number += 1;
             let id = format!("verify-{number}");
@@ -53,14 +53,14 @@ impl Stage {
                 self.over(&id).await
             };
             let Ok(run) = timeout_at(end, compared).await else { return before };
-            before = Run(run);
+            before = ListRun(run);
             if before.differences().is_none() {
                 return before;
             }
         }
     }
 
-    /// Waits until a gap was looked after. What became of it.
+    /// Waits until the gap is closed and returns its state.
     pub(super) async fn repaired(&self) -> String {
         let closed = async || {
             let path = ["connectors", CONNECTOR, "gaps"];
@@ -68,15 +68,15 @@ impl Stage {
             let state = accounting_gap(&gaps)?["state"].as_str()?;
             (state == "closed").then(|| state.to_owned())
         };
-        until(LOOK, closed).await
+        poll_until(POLL_INTERVAL, closed).await
     }
 
-    /// Waits until a run is over; how it stands.
+    /// Waits until a run has ended and returns it.
     pub(super) async fn over(&self, run: &str) -> Value {
         let over = async || {
             let standing = self.ask(RECORDS, &["snapshots", run]).await;
             (standing["state"] == "ended").then_some(standing)
         };
-        until(LOOK, over).await
+        poll_until(POLL_INTERVAL, over).await
     }
 }

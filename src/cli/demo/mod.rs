@@ -1,38 +1,38 @@
-//! `tributary demo`: a worker and everything around it in one process, over real sockets, with nothing installed.
+//! `tributary demo`: a worker and everything it needs in one process, over real sockets.
 //!
 //! ```text
 //! simulated provider ──signed deliveries──▶ worker ──▶ embedded Kafka, embedded registry
-//!   └ journal: what was answered 200 ─────────── compared with ───────┘ topics, read back at the end
+//!   └ journal: deliveries answered 200 ───────── compared with ───────┘ topics, read back at the end
 //! ```
 //!
-//! In this order, each printed as it happens ([`play`]):
+//! The steps, in order; each is printed as it happens ([`scenario`]):
 //!
-//! - Kafka, registry and provider come up at once. The provider serves HTTPS with a certificate made for it, which connectors
+//! - Kafka, registry and provider start concurrently. The provider serves HTTPS with a generated certificate, which connectors
 //!   trust by `provider.ssl.ca.location`.
-//! - Somebody logs in at the provider for accounting and for payroll, as `tributary auth login` does, while the worker starts; it keeps
-//!   the logins alive. The grants are in the embedded Kafka, whose transactions isolate nothing: with one worker that makes no difference.
-//! - The worker subscribes as its connector declares, and from then on the provider changes things. Behind every event the full
-//!   record is fetched and published, compacted by its key; beside that, lists are read in full and proved complete, that of payroll
-//!   companies among them. Hooks of the invoicing API are registered as well, and their signed notifications published.
-//! - Kafka is cut off. Deliveries are still answered 200, from the spool, and are published when it is back.
-//! - The provider disables a subscription: it is enabled again, a gap records the time between, and what the gap may have cost is
-//!   read again. A hook that is deleted at the provider is registered again.
+//! - The demo logs in at the provider for accounting and payroll, as `tributary auth login` does, while the worker starts; the worker
+//!   refreshes the logins. The grants are in the embedded Kafka, whose transactions do not isolate; with one worker that is no problem.
+//! - The worker creates the declared subscriptions, and the provider starts to change data. For every event the worker fetches and
+//!   publishes the full record; meanwhile it reads lists in full, including payroll companies, and proves them complete. It also
+//!   registers invoicing hooks and publishes their signed notifications.
+//! - Kafka is cut off. Deliveries are still answered 200, from the spool, and are published once Kafka is back.
+//! - The provider disables a subscription: the worker enables it again, opens a gap for the time between and reads the affected list
+//!   again. The provider deletes a hook: the worker registers it again.
 //! - The list of payroll companies, which no webhook reports, is read once more.
-//! - The answers that the provider got are compared with the topics, and every list with what is published.
+//! - The answers in the provider's journal are compared with the topics, and every list with the published records.
 //!
-//! The end is a table of promises ([`summary`]); one that does not hold is exit code 1. With `--keep` everything then stays up,
-//! and the provider continues, until a signal ends it in order. A signal before the count is exit code 1: nothing was proved.
+//! The result is a table of promises ([`summary`]); the exit code is 1 if one does not hold. With `--keep` everything stays up
+//! and the provider continues until a signal. A signal before the verification is exit code 1.
 
+mod deliveries;
 mod invoicing;
-mod ledger;
 mod lists;
 mod payroll;
-mod play;
 mod records;
+mod scenario;
 mod screen;
-mod stage;
 mod start;
 mod summary;
+mod system;
 
 use std::{
     io::{self, IsTerminal as _, Write},
@@ -44,44 +44,44 @@ use clap::Args;
 use base::durable;
 
 use self::{
-    play::Play,
+    scenario::Scenario,
     screen::Screen,
-    stage::Stage,
-    start::{Ground, RunningWorker},
+    start::{DemoServices, RunningWorker},
+    system::DemoSystem,
 };
-use super::{Environment, Failure, Result, live::Paint, signals::Signals};
+use super::{CommandError, Environment, Result, signals::Signals, terminal::Colors};
 use crate::telemetry::{self, Filters, Metrics};
 
 #[derive(Args)]
 pub(super) struct Options {
-    /// How long the provider changes things; Kafka is away for the third of it in the middle
+    /// How long the provider changes data; Kafka is down for the middle third
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(9..=3600))]
     seconds: u32,
-    /// Changes at the provider in a second, each a delivery
+    /// Changes at the provider per second, each a delivery
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=2000))]
     rate: u32,
-    /// How long an access token lives, in seconds; the provider's lives an hour
+    /// Lifetime of an access token, in seconds; the real provider's is an hour
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(5..=3600))]
     token_life: u32,
-    /// Stay up after the count until Ctrl-C, and print where REST API, metrics, provider, Kafka and registry are
+    /// Stay up after the verification until Ctrl-C, and print the addresses of REST API, metrics, provider, Kafka and registry
     #[arg(long)]
     keep: bool,
 }
 
-/// What stdout is.
+/// Capabilities of stdout.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Terminal {
-    /// Whether lines may stay in place.
+    /// Whether lines can be redrawn in place.
     is_live: bool,
-    paint: Paint,
+    colors: Colors,
 }
 
 impl Terminal {
     pub(super) fn of(environment: &Environment) -> Self {
         let stdout = io::stdout();
         let is_dumb = environment.iter().any(|(name, value)| name == "TERM" && value == "dumb");
-        let paint = Paint { is_on: telemetry::is_coloured(&stdout) && !is_dumb };
-        Self { is_live: stdout.is_terminal() && !is_dumb, paint }
+        let colors = Colors { is_on: telemetry::is_coloured(&stdout) && !is_dumb };
+        Self { is_live: stdout.is_terminal() && !is_dumb, colors }
     }
 }
 
@@ -99,19 +99,19 @@ pub(super) async fn run(
         started = Box::pin(start(options, logs, metrics, &mut screen)) => Some(started?),
         () = signals.next() => None,
     };
-    let Some(stage) = started else { return interrupted(&mut screen) };
+    let Some(system) = started else { return interrupted(&mut screen) };
     let shown = tokio::select! {
-        shown = Box::pin(show(options, &stage, &mut screen)) => Some(shown),
+        shown = Box::pin(show(options, &system, &mut screen)) => Some(shown),
         () = signals.next() => None,
     };
     let ended = match shown {
         None => interrupted(&mut screen),
         Some(shown) => {
-            if options.keep && matches!(shown, Ok(()) | Err(Failure::Reported)) {
-                screen.print(&format!("\n{}", told(&stage, options.rate)))?;
-                let mut play = Play::new(&stage, &mut screen);
+            if options.keep && matches!(shown, Ok(()) | Err(CommandError::Reported)) {
+                screen.print(&format!("\n{}", kept_up(&system, options.rate)))?;
+                let mut scenario = Scenario::new(&system, &mut screen);
                 tokio::select! {
-                    ended = play.go_on(options.rate) => ended?,
+                    ended = scenario.keep_changing(options.rate) => ended?,
                     () = signals.next() => screen.close()?,
                 }
             }
@@ -119,8 +119,8 @@ pub(super) async fn run(
         }
     };
     tokio::select! {
-        stopped = stage.stop() => stopped?,
-        // A second signal ends the wait.
+        stopped = system.stop() => stopped?,
+        // A second signal skips the wait.
         () = signals.next() => {}
     }
     ended
@@ -131,39 +131,39 @@ async fn start(
     logs: Filters,
     metrics: &Metrics,
     screen: &mut Screen<'_>,
-) -> Result<Stage> {
-    // Three times as many as are expected: every delivery is compared, those of invoicing included.
+) -> Result<DemoSystem> {
+    // Three times the expected number: the journal must hold every delivery, including invoicing.
     let deliveries = 3 * options.seconds as usize * options.rate as usize;
-    let ground = Ground::prepare(Duration::from_secs(options.token_life.into()), deliveries).await?;
-    screen.tell("Kafka, registry and provider are up")?;
-    let (stage, logins) = Stage::start(ground, logs, metrics).await?;
+    let services = DemoServices::prepare(Duration::from_secs(options.token_life.into()), deliveries).await?;
+    screen.event("Kafka, registry and provider are up")?;
+    let (system, logins) = DemoSystem::start(services, logs, metrics).await?;
     for login in logins {
-        screen.tell(&login)?;
+        screen.event(&login)?;
     }
-    screen.print(&format!("\n{}\n", places(&stage)))?;
-    Ok(stage)
+    screen.print(&format!("\n{}\n", places(&system)))?;
+    Ok(system)
 }
 
-/// Everything up to the table at the end.
-async fn show(options: &Options, stage: &Stage, screen: &mut Screen<'_>) -> Result {
-    let counted = Box::pin(Play::new(stage, screen).run(options)).await?;
+/// Runs the scenario and prints the table.
+async fn show(options: &Options, system: &DemoSystem, screen: &mut Screen<'_>) -> Result {
+    let counted = Box::pin(Scenario::new(system, screen).run(options)).await?;
     screen.close()?;
-    screen.print(&format!("\n{}", counted.told(screen.terminal.paint)?))?;
-    if counted.broken() == 0 { Ok(()) } else { Err(Failure::Reported) }
+    screen.print(&format!("\n{}", counted.table(screen.terminal.colors)?))?;
+    if counted.broken_promises() == 0 { Ok(()) } else { Err(CommandError::Reported) }
 }
 
-fn places(stage: &Stage) -> String {
-    let Stage { ground, worker: RunningWorker { admin, receiver, .. }, .. } = stage;
+fn places(system: &DemoSystem) -> String {
+    let DemoSystem { services, worker: RunningWorker { admin, receiver, .. }, .. } = system;
     let admin = admin.as_str().trim_end_matches('/');
-    format!("REST API   {admin}\nmetrics    {admin}/metrics\nreceiver   {receiver}\n{ground}")
+    format!("REST API   {admin}\nmetrics    {admin}/metrics\nreceiver   {receiver}\n{services}")
 }
 
-fn told(stage: &Stage, rate: u32) -> String {
-    format!("staying up until Ctrl-C, while the provider changes {rate} things a second\n{}", places(stage))
+fn kept_up(system: &DemoSystem, rate: u32) -> String {
+    format!("staying up until Ctrl-C; the provider makes {rate} changes per second\n{}", places(system))
 }
 
 fn interrupted(screen: &mut Screen<'_>) -> Result {
     screen.close()?;
-    screen.tell("interrupted before the count: nothing is verified")?;
-    Err(Failure::Reported)
+    screen.event("interrupted before the verification: nothing is verified")?;
+    Err(CommandError::Reported)
 }

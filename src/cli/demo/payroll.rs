@@ -1,5 +1,5 @@
-//! Payroll in the demo: there is no webhook for it, so that its list is read once more when nothing changes any longer, and then every
-//! company of the provider is compared with the topic.
+//! Payroll in the demo. It has no webhooks, so its list is read once more after all changes, and then every company of the provider is
+//! compared with the topic.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -12,27 +12,27 @@ use simulator::{
     reads::{Shape, payroll_json},
 };
 
-use super::stage::Stage;
+use super::system::DemoSystem;
 use crate::cli::Result;
 
 /// Companies by their code.
-type Companies = BTreeMap<u64, Value>;
+type CompaniesByCode = BTreeMap<u64, Value>;
 
-/// The payroll companies of the provider against those of the topic.
+/// The result of comparing payroll companies with the topic.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Payroll {
-    /// Whether the list was proved complete when it was read last.
+pub(super) struct PayrollCheck {
+    /// Whether the last read proved the list complete.
     pub(super) is_certified: bool,
     /// Companies that the provider has.
     pub(super) companies: usize,
-    /// Of these, not in the topic, or there with another content.
+    /// Of these, missing or different in the topic.
     pub(super) different: usize,
-    /// Companies in the topic that the provider no longer has: nothing reports a delete, and no read by id could confirm one.
+    /// Companies in the topic that the provider no longer has: payroll reports no deletes and has no read by id to confirm one.
     pub(super) left: usize,
 }
 
-impl Payroll {
-    fn of(source: &Companies, topic: &Companies, is_certified: bool) -> Self {
+impl PayrollCheck {
+    fn of(source: &CompaniesByCode, topic: &CompaniesByCode, is_certified: bool) -> Self {
         Self {
             is_certified,
             companies: source.len(),
@@ -41,36 +41,36 @@ impl Payroll {
         }
     }
 
-    /// Whether the topic has every company as the provider has it, and the list is proved complete.
+    /// Whether the topic has every company unchanged, and the list is proved complete.
     pub(super) fn is_same(&self) -> bool {
         self.is_certified && self.companies > 0 && self.different == 0
     }
 }
 
-impl Stage {
-    /// Reads the list of payroll companies again, then compares the topic with the provider.
-    pub(super) async fn payroll(&self, limit: Duration) -> Result<Payroll> {
+impl DemoSystem {
+    /// Reads the list again, then compares the topic with the provider.
+    pub(super) async fn payroll(&self, limit: Duration) -> Result<PayrollCheck> {
         self.request(&json!({ "id": "payroll", "lists": ["payroll"] })).await;
         let run = timeout(limit, self.over("payroll")).await.unwrap_or_default();
         let decoder = self.decoder()?;
-        let mut topic = Companies::new();
+        let mut topic = CompaniesByCode::new();
         for record in self.read(Topic::PayrollCompanies).await? {
             let value = record.value.unwrap_or_default();
             let (_, value) = decoder.decode(SchemaKind::PayrollCompany, &value).await?;
             keep(&mut topic, serde_json::from_str(&value.to_json())?);
         }
-        let mut source = Companies::new();
-        let world = self.ground.simulator.provider().world();
+        let mut source = CompaniesByCode::new();
+        let world = self.services.simulator.provider().world();
         for row in world.payroll(ListOrder::Created) {
             let json = payroll_json(world.seed(), &row, Shape::default());
             keep(&mut source, serde_json::from_slice(&json)?);
         }
-        Ok(Payroll::of(&source, &topic, run["certified"] == true))
+        Ok(PayrollCheck::of(&source, &topic, run["certified"] == true))
     }
 }
 
-/// The last of each code counts.
-fn keep(companies: &mut Companies, company: Value) {
+/// A later company with the same code replaces the earlier one.
+fn keep(companies: &mut CompaniesByCode, company: Value) {
     companies.insert(company["companyCode"].as_u64().unwrap_or_default(), company);
 }
 
@@ -79,9 +79,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_company_of_the_provider_must_be_there_as_it_is() {
+    fn every_company_must_be_in_the_topic_unchanged() {
         let companies = |all: &[(u64, &str)]| {
-            let mut found = Companies::new();
+            let mut found = CompaniesByCode::new();
             for (code, name) in all {
                 keep(&mut found, json!({ "companyCode": code, "companyName": name }));
             }
@@ -95,10 +95,10 @@ mod tests {
             (companies(&[(1, "a")]), true, 1, 0, false),
             (companies(&[(1, "a"), (2, "b")]), false, 0, 0, false),
         ] {
-            let payroll = Payroll::of(&source, &topic, is_certified);
+            let payroll = PayrollCheck::of(&source, &topic, is_certified);
 
             assert_eq!((payroll.different, payroll.left, payroll.is_same()), (different, left, is_same));
         }
-        assert!(!Payroll::of(&companies(&[]), &companies(&[]), true).is_same(), "nothing was shown");
+        assert!(!PayrollCheck::of(&companies(&[]), &companies(&[]), true).is_same(), "nothing was shown");
     }
 }

@@ -1,13 +1,13 @@
-//! The records behind the events: whether each is as new as its last event.
+//! Compares record topics with event topics: each record must be as new as its last event.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use kafka::Received;
 use model::{SequenceVersion, Topic, Version};
 
-/// Compares the events of records with the records that are published.
+/// The result of the comparison.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Enriched {
+pub(super) struct RecordCheck {
     /// Records that have events.
     pub(super) records: usize,
     /// Events of these records.
@@ -16,25 +16,22 @@ pub(super) struct Enriched {
     pub(super) behind: usize,
     /// The same for deleted companies, whose records can no longer be read.
     pub(super) unreadable: usize,
-    /// Of all, those that are deleted.
+    /// Of all, deleted records.
     pub(super) deleted: usize,
-    /// Values that came after a newer one of the same record.
+    /// Values published after a newer version of the same record.
     pub(super) back: usize,
 }
 
-/// Dead letters; the provider's deliveries are none by themselves.
+/// Counts of dead letters.
 #[derive(Debug, Default)]
-pub(super) struct Letters {
+pub(super) struct DeadLetterCounts {
     pub(super) given_up: usize,
-    /// Not included above: dead letters of deleted companies, whose records can no longer be read.
+    /// Not in `given_up`: dead letters of deleted companies, whose records can no longer be read.
     pub(super) of_deleted: usize,
 }
 
-/// Key and version of a record.
-type Told = (String, SequenceVersion);
-
-impl Enriched {
-    /// By what is in the event topics and what is in the record topics. Records of companies that are deleted are `gone`.
+impl RecordCheck {
+    /// Compares versions; `gone` are the keys of records of deleted companies.
     pub(super) fn of(
         events: &[(Topic, String, SequenceVersion)],
         published: &[(Topic, Received)],
@@ -47,7 +44,7 @@ impl Enriched {
         }
         let (mut found, mut ended, mut back) = (BTreeMap::new(), BTreeSet::new(), 0);
         for (topic, record) in published {
-            let Some((key, version)) = told(record) else { continue };
+            let Some((key, version)) = key_and_version(record) else { continue };
             let place = (*topic, key);
             match record.value {
                 Some(_) => drop(ended.remove(&place)),
@@ -77,7 +74,7 @@ impl Enriched {
     }
 }
 
-fn told(record: &Received) -> Option<Told> {
+fn key_and_version(record: &Received) -> Option<(String, SequenceVersion)> {
     let key = std::str::from_utf8(record.key.as_deref()?).ok()?.to_owned();
     let (_, version) = record.headers.iter().find(|(name, _)| name == "tributary.version")?;
     let version: Version = std::str::from_utf8(version).ok()?.parse().ok()?;
@@ -113,30 +110,30 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_behind_until_its_last_event_is_reached_and_a_value_that_goes_back_is_seen() {
+    fn a_record_is_behind_until_its_last_event() {
         let events = [event("c/a", "9"), event("c/a", "10"), event("c/b", "3"), event("c/d", "1")];
         let a = record("c/a", "9", Some(b"x"));
         let both = [a.clone(), record("c/b", "3", None)];
 
         let none = BTreeSet::new();
-        let part = Enriched::of(&events, &both, &none);
+        let part = RecordCheck::of(&events, &both, &none);
         assert_eq!((part.records, part.events, part.behind, part.deleted, part.back), (3, 4, 2, 1, 0));
         assert!(!part.is_current());
 
         let more =
             [record("c/a", "10", Some(b"x")), record("c/b", "3", None), record("c/d", "2", Some(b"x"))];
-        assert!(Enriched::of(&events, &more, &none).is_current());
+        assert!(RecordCheck::of(&events, &more, &none).is_current());
         let back = [more.to_vec(), vec![a]].concat();
-        assert_eq!(Enriched::of(&events, &back, &none).back, 1);
+        assert_eq!(RecordCheck::of(&events, &back, &none).back, 1);
     }
 
     #[test]
-    fn nobody_waits_for_records_of_a_company_that_is_deleted() {
+    fn records_of_deleted_companies_are_not_behind() {
         let events = [event("c/a", "9"), event("d/b", "3"), event("d/c", "3")];
         let published = [record("c/a", "9", Some(b"x")), record("d/c", "3", Some(b"x"))];
         let gone = BTreeSet::from(["d/b".to_owned(), "d/c".to_owned()]);
 
-        let enriched = Enriched::of(&events, &published, &gone);
+        let enriched = RecordCheck::of(&events, &published, &gone);
 
         assert_eq!((enriched.behind, enriched.unreadable), (0, 1));
         assert!(enriched.is_current());

@@ -1,4 +1,4 @@
-//! How the parts of the demo come up: at once where they can.
+//! Starts the parts of the demo, concurrently where possible.
 //!
 //! ```text
 //! Kafka ───┐
@@ -6,7 +6,7 @@
 //! provider ┘ └▶ worker: listeners, topics ──┴▶ connectors, over REST ─▶ subscriptions ─▶ first event
 //! ```
 //!
-//! Connectors come last: a task without a login would fail, and then wait for a person.
+//! Connectors come last: a task without a login fails and stays failed.
 
 use std::{collections::BTreeMap, ffi::OsString, fmt, path::Path, sync::Arc, time::Duration};
 
@@ -30,18 +30,18 @@ use simulator::{
 
 use super::{
     invoicing,
-    stage::{LIMIT, LOOK, PARTITIONS, PREFIX, RECORDS, RESOURCES, Stage},
+    system::{DemoSystem, PARTITIONS, POLL_INTERVAL, PREFIX, RECORDS, RESOURCES, TIMEOUT},
 };
 use crate::{
     avro,
     cli::{
         Result,
         auth::{
-            button,
-            callback::{Listener, PATH, Place},
-            desk::Desk,
-            keep::Keep,
+            callback::{CallbackListener, DEFAULT_PATH, ListenAddress},
+            flow::LoginFlow,
+            grants_topic::GrantsTopic,
             login::provider,
+            simulated,
         },
         client::Method,
         failure, outside,
@@ -54,10 +54,10 @@ use crate::{
     worker::{self, Process, Service},
 };
 
-/// Where the provider finds the worker. It delivers to port 443 only, so its resolver maps this name to the real address.
+/// Host name of the worker for the provider. The provider delivers only to port 443, so its resolver maps this name to the real
+/// address.
 const HOST: &str = "hooks.demo.example";
-/// Names under which the worker finds the secrets of the webhooks, what the provider knows it by, and what grants are encrypted
-/// with.
+/// Environment variables with the worker's secrets.
 const SECRET: &str = "DEMO_WEBHOOK_SECRET";
 const INVOICING_SECRET: &str = "DEMO_INVOICING_SECRET";
 const INVOICING_PASSWORD: &str = "DEMO_INVOICING_PASSWORD";
@@ -70,8 +70,8 @@ const CERTIFICATE: &str = "certificate.pem";
 const KEY: &str = "key.pem";
 const PROPERTIES: &str = "worker.properties";
 
-/// What a worker needs around it, running.
-pub(super) struct Ground {
+/// The running services that a worker needs.
+pub(super) struct DemoServices {
     pub(super) cluster: Arc<kafka::embedded::Cluster>,
     pub(super) registry: avro::embedded::Server,
     pub(super) simulator: Simulator,
@@ -82,14 +82,14 @@ pub(super) struct Ground {
 pub(super) struct RunningWorker {
     pub(super) running: JoinHandle<Result<(), worker::Error>>,
     pub(super) stop: CancellationToken,
-    /// Where the worker answers.
+    /// Address of the REST API.
     pub(super) admin: Url,
-    /// Where deliveries go.
+    /// Address of the receiver, for display.
     pub(super) receiver: String,
 }
 
-impl Ground {
-    /// `token_life` is how long an access token lives, `deliveries` how many are remembered.
+impl DemoServices {
+    /// `token_life` is the lifetime of access tokens, `deliveries` the size of the journal.
     pub(super) async fn prepare(token_life: Duration, deliveries: usize) -> Result<Self> {
         let directory = ScratchDirectory::create("demo")?;
         let made = rcgen::generate_simple_self_signed(vec![HOST.to_owned()])?;
@@ -104,9 +104,9 @@ impl Ground {
         settings.journal_limit = settings.journal_limit.max(deliveries);
         settings.knobs.changes_per_second = 0.0;
         settings.knobs.identity.access_seconds = token_life.as_secs();
-        // A notification that has to be repeated comes as soon as a delivery of accounting would.
+        // Repeat notifications as early as accounting deliveries.
         settings.knobs.invoicing.retries = settings.knobs.accounting.retries.clone();
-        // On two threads: one waits for its thread, the other makes keys and a world.
+        // Start both concurrently: the cluster blocks, the simulator generates keys and data.
         let cluster = spawn_blocking(|| kafka::embedded::Cluster::start(1));
         let simulator = tokio::spawn(Simulator::start(settings));
         let registry = avro::embedded::Server::start().await?;
@@ -134,26 +134,26 @@ impl Ground {
         Ok(Self { cluster, registry, simulator, directory, worker })
     }
 
-    /// Logs in as the connectors' client, for each area.
+    /// Logs in for accounting and payroll.
     pub(super) async fn log_in(&self) -> Result<Vec<String>> {
         let parsed = Connector::parse(RECORDS, &self.connector(RECORDS), &self.worker.providers);
         let (connector, _) = parsed?;
         let provider = provider(&connector)?;
         let mut logins = Vec::new();
         for area in [Area::Accounting, Area::Payroll] {
-            logins.push(Box::pin(timeout(LIMIT, self.log_in_for(area, provider))).await??);
+            logins.push(Box::pin(timeout(TIMEOUT, self.log_in_for(area, provider))).await??);
         }
         Ok(logins)
     }
 
-    /// Does what `tributary auth login` does, with a client that presses the provider's button in place of a person. Returns a line
-    /// about it.
+    /// Logs in as `tributary auth login --simulated` does. Returns a line for display.
     async fn log_in_for(&self, area: Area, provider: &Provider) -> Result<String> {
-        let keep = Keep::create(&self.worker, &Admin::Embedded(Arc::clone(&self.cluster))).await?;
-        let desk = Desk::new(&keep, provider, area, self.worker.clock_skew_max);
-        let listener = Listener::bind(&Place { port: 0, path: PATH.to_owned() }).await?;
+        let grants = GrantsTopic::create(&self.worker, &Admin::Embedded(Arc::clone(&self.cluster))).await?;
+        let flow = LoginFlow::new(&grants, provider, area, self.worker.clock_skew_max);
+        let listener =
+            CallbackListener::bind(&ListenAddress { port: 0, path: DEFAULT_PATH.to_owned() }).await?;
         let redirect = listener.redirect().to_owned();
-        let grant = button::log_in(&desk, desk.begin(&redirect)?, listener, &redirect, LIMIT).await?;
+        let grant = simulated::log_in(&flow, flow.begin(&redirect)?, listener, &redirect, TIMEOUT).await?;
 
         let scopes = grant.tokens.as_ref().map(|tokens| tokens.scopes.join(" ")).unwrap_or_default();
         let (end, _) = grant.ends_ms(provider.oauth.login_lifetime, provider.oauth.idle_lifetime);
@@ -162,7 +162,7 @@ impl Ground {
         Ok(format!("{who} is logged in for {area} ({}), {until}", harmless(&scopes)))
     }
 
-    /// Starts the worker; it has no connectors yet.
+    /// Starts the worker, without connectors.
     pub(super) async fn start(&self, logs: Filters, metrics: &Metrics) -> Result<RunningWorker> {
         let rendered = metrics.clone();
         let process = Process {
@@ -186,7 +186,7 @@ impl Ground {
         Ok(RunningWorker { running, stop, admin, receiver })
     }
 
-    /// The settings of a connector, as a person would write them.
+    /// The configuration of a connector.
     pub(super) fn connector(&self, name: &str) -> BTreeMap<String, String> {
         let names = RESOURCES.map(AccountingResource::name).join(",");
         let of = |name: &str| format!("${{env:{name}}}");
@@ -207,13 +207,13 @@ impl Ground {
                 ("connector.class", text("RecordSource")),
                 ("tasks.max", text("1")),
                 ("enrich.resources", names),
-                // No webhook reports companies here, so their list would differ at the end.
+                // Without companies: no webhook reports them here, so their list would differ at the end.
                 ("snapshot.lists", text("customers,accounts,payroll")),
-                // A provider that is in the same process bears more, and is asked about a deleted record sooner again.
+                // The provider in the same process can serve more requests, and deletes can be confirmed sooner.
                 ("budget.requests.per.second", text("2000")),
                 ("budget.company.requests.per.second", text("500")),
                 ("tombstones.confirm.ms", text("1000")),
-                // No company is reported before a list shows it here, so waiting for one can be short.
+                // Lists show companies before events do here, so the backoff can be short.
                 ("enrich.parked.backoff.ms", text("1000")),
             ],
             _ => vec![
@@ -225,7 +225,7 @@ impl Ground {
                 ("invoicing.login.mail", self.simulator.provider().settings.invoicing.mail.clone()),
                 ("invoicing.login.password", of(INVOICING_PASSWORD)),
                 ("subscriptions.poll.interval.ms", text("500")),
-                // Clocks do not differ here: what the gap may have cost is read at once.
+                // The clocks are the same, so the repair can start at once.
                 ("gap.margin.ms", text("1000")),
             ],
         });
@@ -233,14 +233,14 @@ impl Ground {
     }
 }
 
-/// What the worker reads at its start.
+/// The worker's properties file.
 fn properties(directory: &Path, kafka: &str, registry: &Url) -> String {
     let at = |name: &str| directory.join(name).display().to_string();
     let lines = [
         ("bootstrap.servers", kafka.to_owned()),
         ("value.converter.schema.registry.url", registry.to_string()),
         ("group.id", "tributary-demo".to_owned()),
-        // The simulated provider: its API, and its identity service under another name.
+        // The simulated provider's API and its identity service.
         ("provider.hosts.allowed", "127.0.0.1,localhost".to_owned()),
         ("listeners", "http://127.0.0.1:0".to_owned()),
         ("webhook.listeners", "https://127.0.0.1:0".to_owned()),
@@ -259,35 +259,35 @@ fn properties(directory: &Path, kafka: &str, registry: &Url) -> String {
             "config.providers.env.param.allowlist.pattern",
             [SECRET, INVOICING_SECRET, INVOICING_PASSWORD, SUBSCRIPTION_KEY, CLIENT_SECRET].join("|"),
         ),
-        // Its brokers never wake a waiting fetch, so waiting only delays.
+        // The embedded brokers never wake a waiting fetch, so waiting only delays.
         ("consumer.fetch.wait.max.ms", "1".to_owned()),
     ];
     lines.iter().map(|(key, value)| format!("{key}={value}\n")).collect()
 }
 
-impl Stage {
-    /// Creates a connector, as soon as the worker takes one.
+impl DemoSystem {
+    /// Creates a connector; retries while the worker starts.
     pub(super) async fn create(&self, name: &str) -> Result {
-        let (config, end) = (json!(self.ground.connector(name)), Instant::now() + LIMIT);
+        let (config, end) = (json!(self.services.connector(name)), Instant::now() + TIMEOUT);
         loop {
             let path = ["connectors", name, "config"];
-            let answer = self.rest.ask(Method::PUT, &path, &[], Some(&config)).await?;
+            let answer = self.rest.request(Method::PUT, &path, &[], Some(&config)).await?;
             let status = answer.status;
             if status.is_success() {
                 return Ok(());
             }
-            // A worker that is still on its way says so.
+            // A starting worker answers 5xx or 409.
             let is_early = status.is_server_error() || status == StatusCode::CONFLICT;
             if !is_early || Instant::now() >= end {
-                let (status, told) = (status.as_u16(), answer.message().unwrap_or_default());
-                return Err(failure(format!("create the connector {name}: {status} {told}")));
+                let (status, message) = (status.as_u16(), answer.message().unwrap_or_default());
+                return Err(failure(format!("create the connector {name}: {status} {message}")));
             }
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 }
 
-impl fmt::Display for Ground {
+impl fmt::Display for DemoServices {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let base = self.simulator.base_url();
         let base = base.as_str().trim_end_matches('/');

@@ -1,45 +1,45 @@
-//! What was promised, what was counted, and whether the one holds by the other.
+//! The table of promises: what was counted for each, and whether it holds.
 
 use serde_json::json;
 
 use super::{
-    invoicing::Notified,
-    ledger::{Figures, Verdict},
-    lists::Run,
-    payroll::Payroll,
-    records::{Enriched, Letters},
+    deliveries::{DeliveryCheck, DeliveryFigures},
+    invoicing::NotificationCheck,
+    lists::ListRun,
+    payroll::PayrollCheck,
+    records::{DeadLetterCounts, RecordCheck},
 };
-use crate::cli::{Result, live::Paint, table::columns};
+use crate::cli::{Result, table::columns, terminal::Colors};
 
-/// All that was counted.
-pub(super) struct Counted {
-    pub(super) figures: Figures,
-    pub(super) verdict: Verdict,
-    pub(super) notified: Notified,
-    pub(super) payroll: Payroll,
-    pub(super) letters: Letters,
-    /// Most deliveries that were in the spool at a time.
+/// All counts of a demo.
+pub(super) struct DemoResult {
+    pub(super) figures: DeliveryFigures,
+    pub(super) delivery_check: DeliveryCheck,
+    pub(super) notified: NotificationCheck,
+    pub(super) payroll: PayrollCheck,
+    pub(super) letters: DeadLetterCounts,
+    /// Largest number of deliveries in the spool.
     pub(super) most_spooled: u64,
-    pub(super) enriched: Enriched,
-    pub(super) listed: Run,
-    pub(super) compared: Run,
-    /// How the task stands, and whether all tasks run.
+    pub(super) enriched: RecordCheck,
+    pub(super) listed: ListRun,
+    pub(super) compared: ListRun,
+    /// Whether all tasks run, and the state of the receiving task.
     pub(super) standing: (bool, String),
     pub(super) refreshes: u64,
     /// Seconds until a subscription that was disabled was enabled again.
     pub(super) enabled_after: Option<f64>,
-    /// What became of its gap.
+    /// State of its gap, if it was repaired.
     pub(super) gap: Option<String>,
-    /// Seconds until an invoicing hook that was deleted at the provider was registered again.
+    /// Seconds until an invoicing hook deleted at the provider was registered again.
     pub(super) registered_after: Option<f64>,
 }
 
-/// A promise, whether it holds, and what was counted of it.
-type Row = (&'static str, bool, String);
+/// A promise, whether it holds, and its counts.
+type PromiseRow = (&'static str, bool, String);
 
-impl Counted {
-    fn rows(&self) -> Vec<Row> {
-        let Self { figures, verdict, notified, payroll, letters, most_spooled, enriched, .. } = self;
+impl DemoResult {
+    fn rows(&self) -> Vec<PromiseRow> {
+        let Self { figures, delivery_check, notified, payroll, letters, most_spooled, enriched, .. } = self;
         let Self { listed, compared, standing: (runs, state), refreshes, .. } = self;
         let of_deleted = |count| if_any(count, "of deleted companies");
         let in_time = |after: Option<f64>| {
@@ -48,34 +48,34 @@ impl Counted {
         let mut rows = Vec::new();
         let mut row = |promise, holds, counted: String| rows.push((promise, holds, counted));
 
-        let Figures { accepted, failed, slowest, spooled, .. } = figures;
-        let counted = format!("{accepted} so, {failed} otherwise, worst {slowest} ms");
+        let DeliveryFigures { accepted, failed, slowest, spooled, .. } = figures;
+        let counted = format!("{accepted} answered 200, {failed} otherwise, slowest {slowest} ms");
         row("every delivery is answered 200 in under 5 s", figures.all_in_time(), counted);
-        let Verdict { accepted, missing, out_of_order, repeated, .. } = verdict;
+        let DeliveryCheck { accepted, missing, out_of_order, repeated, .. } = delivery_check;
         let found = accepted.saturating_sub(*missing);
         let counted = format!("{accepted} acknowledged, {found} in topics, {missing} lost, {repeated} twice");
-        row("nothing acknowledged is lost", verdict.is_complete(), counted);
+        row("nothing acknowledged is lost", delivery_check.is_complete(), counted);
         row("order per company", *out_of_order == 0, format!("{out_of_order} out of order"));
         let counted = format!("{} dead letters{}", letters.given_up, of_deleted(letters.of_deleted));
-        row("nothing is given up", letters.given_up == 0, counted);
+        row("no dead letters", letters.given_up == 0, counted);
         let counted = format!("{most_spooled} in the spool at most, {spooled} left");
         row("without Kafka deliveries wait on disk", *most_spooled > 0 && *spooled == 0, counted);
-        let Enriched { records, events, behind, unreadable, back, .. } = enriched;
+        let RecordCheck { records, events, behind, unreadable, back, .. } = enriched;
         let unreadable = of_deleted(*unreadable);
         let counted =
-            format!("{records} records behind {events} events, {behind} not there or too old{unreadable}");
+            format!("{records} records behind {events} events, {behind} missing or outdated{unreadable}");
         row("a record behind every event", enriched.is_current(), counted);
         row("versions never go back", *back == 0, format!("{back} went back"));
         let [certified, all, rows_read, pages] =
             ["/collections/certified", "/collections/total", "/rows", "/pages"].map(|one| listed.number(one));
         let counted = format!("{certified} of {all} lists, {rows_read} rows on {pages} pages");
         row("every list ends certified", listed.is_certified(), counted);
-        row("a login lives on by itself", *runs, format!("task {state}, {refreshes} renewals"));
+        row("a login is refreshed automatically", *runs, format!("task {state}, {refreshes} renewals"));
         let after = self.enabled_after;
         row("a disabled subscription is enabled again", after.is_some(), in_time(after));
         let gap = self.gap.clone().unwrap_or_else(|| "still open".to_owned());
-        row("its gap is mended", self.gap.is_some(), gap);
-        let Notified { accepted, missing, repeated, invented, .. } = notified;
+        row("its gap is repaired", self.gap.is_some(), gap);
+        let NotificationCheck { accepted, missing, repeated, invented, .. } = notified;
         let found = accepted.saturating_sub(*missing);
         let counted = format!(
             "{accepted} acknowledged, {found} in topics, {missing} lost, {repeated} twice, {invented} not sent"
@@ -83,7 +83,7 @@ impl Counted {
         row("every invoicing notification is published as sent", notified.is_exact(), counted);
         let after = self.registered_after;
         row("a deleted invoicing hook is registered again", after.is_some(), in_time(after));
-        let Payroll { is_certified, companies, different, left } = payroll;
+        let PayrollCheck { is_certified, companies, different, left } = payroll;
         let certified = if *is_certified { "certified" } else { "not certified" };
         let left = if_any(*left, "no longer listed");
         let counted = format!("{companies} companies, {different} missing or different, {certified}{left}");
@@ -95,14 +95,14 @@ impl Counted {
         rows
     }
 
-    /// How many promises do not hold.
-    pub(super) fn broken(&self) -> usize {
+    /// Number of promises that do not hold.
+    pub(super) fn broken_promises(&self) -> usize {
         self.rows().iter().filter(|(_, holds, _)| !holds).count()
     }
 
-    /// The table, and what it comes to.
-    pub(super) fn told(&self, paint: Paint) -> Result<String> {
-        let holds = |holds| if holds { paint.good("yes") } else { paint.bad("NO") };
+    /// The table and the overall result.
+    pub(super) fn table(&self, colors: Colors) -> Result<String> {
+        let holds = |holds| if holds { colors.good("yes") } else { colors.bad("NO") };
         let rows = self.rows().into_iter();
         let rows: Vec<_> =
             rows.map(|(promise, is_held, counted)| [promise.to_owned(), counted, holds(is_held)]).collect();
@@ -110,17 +110,17 @@ impl Counted {
         let mut table = Vec::new();
         columns(["PROMISED", "COUNTED", "HOLDS"], rows, &mut table)?;
         let table = String::from_utf8_lossy(&table).into_owned();
-        let end = match self.broken() {
-            0 => paint.good(&format!(
+        let end = match self.broken_promises() {
+            0 => colors.good(&format!(
                 "verified: the topics hold what the source holds, and all {all} promises hold"
             )),
-            broken => paint.bad(&format!("NOT verified: {broken} of {all} promises do not hold")),
+            broken => colors.bad(&format!("NOT verified: {broken} of {all} promises do not hold")),
         };
         Ok(format!("{table}\n{end}"))
     }
 }
 
-/// A further count, where there is anything to count.
+/// A further count, unless it is 0.
 fn if_any(count: usize, of_what: &str) -> String {
     if count == 0 { String::new() } else { format!(", {count} {of_what}") }
 }
@@ -129,17 +129,17 @@ fn if_any(count: usize, of_what: &str) -> String {
 mod tests {
     use super::*;
 
-    fn counted() -> Counted {
-        Counted {
-            figures: Figures { accepted: 9, slowest: 40, published: 8, ..Figures::default() },
-            verdict: Verdict { accepted: 8, ..Verdict::default() },
-            notified: Notified { accepted: 6, ..Notified::default() },
-            payroll: Payroll { is_certified: true, companies: 10, ..Payroll::default() },
-            letters: Letters::default(),
+    fn counted() -> DemoResult {
+        DemoResult {
+            figures: DeliveryFigures { accepted: 9, slowest: 40, published: 8, ..DeliveryFigures::default() },
+            delivery_check: DeliveryCheck { accepted: 8, ..DeliveryCheck::default() },
+            notified: NotificationCheck { accepted: 6, ..NotificationCheck::default() },
+            payroll: PayrollCheck { is_certified: true, companies: 10, ..PayrollCheck::default() },
+            letters: DeadLetterCounts::default(),
             most_spooled: 3,
-            enriched: Enriched { records: 5, events: 8, ..Enriched::default() },
-            listed: Run(json!({ "certified": true, "rows": 40 })),
-            compared: Run(json!({ "certified": true, "rows": 41, "differences": {} })),
+            enriched: RecordCheck { records: 5, events: 8, ..RecordCheck::default() },
+            listed: ListRun(json!({ "certified": true, "rows": 40 })),
+            compared: ListRun(json!({ "certified": true, "rows": 41, "differences": {} })),
             standing: (true, "RUNNING".to_owned()),
             refreshes: 1,
             enabled_after: Some(0.4),
@@ -149,44 +149,44 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_is_told_line_by_line_and_in_sum() {
-        let told = counted().told(Paint { is_on: false }).ok().unwrap();
+    fn every_promise_has_a_line_and_there_is_a_result() {
+        let table = counted().table(Colors { is_on: false }).ok().unwrap();
 
-        let line = told.lines().find(|line| line.starts_with("nothing acknowledged is lost  ")).unwrap();
+        let line = table.lines().find(|line| line.starts_with("nothing acknowledged is lost  ")).unwrap();
         assert!(
             line.contains("  8 acknowledged, 8 in topics, 0 lost, 0 twice  ") && line.ends_with("  yes"),
-            "{told}"
+            "{table}"
         );
         assert!(
-            told.ends_with("verified: the topics hold what the source holds, and all 15 promises hold"),
-            "{told}"
+            table.ends_with("verified: the topics hold what the source holds, and all 15 promises hold"),
+            "{table}"
         );
     }
 
     #[test]
-    fn what_nobody_can_read_any_more_is_told_and_breaks_no_promise() {
+    fn records_of_deleted_companies_break_no_promise() {
         let mut counted = counted();
         (counted.letters.of_deleted, counted.enriched.unreadable) = (2, 1);
 
-        let told = counted.told(Paint { is_on: false }).ok().unwrap();
+        let table = counted.table(Colors { is_on: false }).ok().unwrap();
 
-        assert_eq!(counted.broken(), 0, "{told}");
+        assert_eq!(counted.broken_promises(), 0, "{table}");
         for words in
-            ["0 dead letters, 2 of deleted companies", "0 not there or too old, 1 of deleted companies"]
+            ["0 dead letters, 2 of deleted companies", "0 missing or outdated, 1 of deleted companies"]
         {
-            assert!(told.contains(words), "{told}");
+            assert!(table.contains(words), "{table}");
         }
     }
 
     #[test]
-    fn each_promise_is_broken_by_what_it_counts() {
-        type Breach = fn(&mut Counted);
-        let breaches: [(&str, Breach); 21] = [
+    fn each_count_can_break_its_promise() {
+        type BreakPromise = fn(&mut DemoResult);
+        let broken: [(&str, BreakPromise); 21] = [
             ("an answer too late", |counted| counted.figures.slowest = 5_000),
             ("an answer other than 200", |counted| counted.figures.failed = 1),
-            ("one lost", |counted| counted.verdict.missing = 1),
-            ("nothing sent", |counted| counted.verdict.accepted = 0),
-            ("out of order", |counted| counted.verdict.out_of_order = 1),
+            ("one lost", |counted| counted.delivery_check.missing = 1),
+            ("nothing sent", |counted| counted.delivery_check.accepted = 0),
+            ("out of order", |counted| counted.delivery_check.out_of_order = 1),
             ("a dead letter", |counted| counted.letters.given_up = 1),
             ("no spool", |counted| counted.most_spooled = 0),
             ("a record behind", |counted| counted.enriched.behind = 1),
@@ -204,14 +204,14 @@ mod tests {
             ("no payroll company", |counted| counted.payroll.companies = 0),
             ("a row differs", |counted| counted.compared.0["differences"]["stale"] = 1.into()),
         ];
-        assert_eq!(counted().broken(), 0);
+        assert_eq!(counted().broken_promises(), 0);
 
-        for (what, breach) in breaches {
+        for (what, break_promise) in broken {
             let mut counted = counted();
-            breach(&mut counted);
-            assert_eq!(counted.broken(), 1, "{what}");
-            let told = counted.told(Paint { is_on: false }).ok().unwrap();
-            assert!(told.contains("  NO\n") && told.contains("NOT verified: 1 of 15"), "{what}: {told}");
+            break_promise(&mut counted);
+            assert_eq!(counted.broken_promises(), 1, "{what}");
+            let table = counted.table(Colors { is_on: false }).ok().unwrap();
+            assert!(table.contains("  NO\n") && table.contains("NOT verified: 1 of 15"), "{what}: {table}");
         }
     }
 }

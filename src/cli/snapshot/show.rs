@@ -1,4 +1,4 @@
-//! Runs and certificates as people read them.
+//! Tables of runs and certificates.
 
 use std::{
     io::{self, Write},
@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::watch::progress;
 use crate::cli::table::{Column, columns, each, harmless, note, objects, text};
 
-/// One line a run, then why some wait or have stopped.
+/// One line per run, then why some wait or have stopped.
 pub(super) fn runs(found: &Value, out: &mut dyn Write) -> io::Result<()> {
     let all = each(&found["snapshots"]);
     table(all, out)?;
@@ -18,14 +18,14 @@ pub(super) fn runs(found: &Value, out: &mut dyn Write) -> io::Result<()> {
     waiting(found, out)
 }
 
-/// Configured lists that no run reads for now, and why.
+/// Configured lists that wait, and why.
 fn waiting(found: &Value, out: &mut dyn Write) -> io::Result<()> {
     each(&found["waiting"]).iter().try_for_each(|one| {
         note(&format!("{} (waiting)", text(&one["list"])), one["reason"].as_str().unwrap_or_default(), out)
     })
 }
 
-/// One run, with the lists that are being read.
+/// One run with the lists being read.
 pub(super) fn run(run: &Value, out: &mut dyn Write) -> io::Result<()> {
     table(slice::from_ref(run), out)?;
     reason(run, out)?;
@@ -43,18 +43,18 @@ pub(super) fn run(run: &Value, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// That a run was asked for, and how to follow it.
+/// A started run, and how to watch it.
 pub(super) fn started(connector: &str, run: &Value, out: &mut dyn Write) -> io::Result<()> {
     let id = text(&run["id"]);
     writeln!(
         out,
-        "{id}: {}; `tributary snapshot status {connector} {id} --watch` follows it",
+        "{id}: {}; watch it with `tributary snapshot status {connector} {id} --watch`",
         text(&run["state"])
     )?;
     waiting(run, out)
 }
 
-/// That an order was taken.
+/// An accepted order.
 pub(super) fn ordered(run: &Value, out: &mut dyn Write) -> io::Result<()> {
     let (id, state) = (text(&run["id"]), text(&run["state"]));
     match run["reason"].as_str() {
@@ -63,48 +63,48 @@ pub(super) fn ordered(run: &Value, out: &mut dyn Write) -> io::Result<()> {
     }
 }
 
-/// What a verification found and, with `--repair`, repaired.
+/// Differences that a verification found and, with `--repair`, repaired.
 pub(super) fn differences(run: &Value, out: &mut dyn Write) -> io::Result<()> {
     let (id, rows, contents) = (text(&run["id"]), text(&run["rows"]), text(&run["contents"]));
-    let (left, mended) = (counted(run, "differences"), counted(run, "repaired"));
-    if !mended.is_empty() {
-        counts("REPAIRED", &mended, out)?;
+    let (left, repaired) = (counted(run, "differences"), counted(run, "repaired"));
+    if !repaired.is_empty() {
+        counts("REPAIRED", &repaired, out)?;
         writeln!(out)?;
     }
     if left.is_empty() {
-        let now = if mended.is_empty() { "" } else { " any more" };
+        let now = if repaired.is_empty() { "" } else { " any more" };
         writeln!(out, "{id}: nothing differs{now}: {rows} rows compared, {contents} of them in full")?;
     } else {
         counts("DIFFERENCE", &left, out)?;
         writeln!(out, "\n{id}: {rows} rows compared, {contents} of them in full")?;
     }
     if let Some(disabled) = run["disabled"].as_u64().filter(|disabled| *disabled > 0) {
-        writeln!(out, "{id}: {disabled} records are in no list and are disabled, which is no difference")?;
+        writeln!(out, "{id}: {disabled} disabled records are in no list, which is no difference")?;
     }
     let state = text(&run["state"]);
     if let Some(sample) = run["sample"].as_u64() {
         writeln!(
             out,
-            "{id}: {state}; a sample of at most {sample} rows of each list says nothing of the others, nor of records that \
-             are in no list"
+            "{id}: {state}; a sample of at most {sample} rows of each list; other rows, and records that are in no list, were \
+             not checked"
         )?;
         if let Some(unread) = run["unread"].as_u64().filter(|unread| *unread > 0) {
-            writeln!(out, "{id}: {unread} pages of it could not be read")?;
+            writeln!(out, "{id}: {unread} pages of the sample could not be read")?;
         }
     } else if run["certified"] != true {
         let collections = &run["collections"];
         let (proved, all) = (text(&collections["certified"]), text(&collections["total"]));
         writeln!(
             out,
-            "\n{id}: {state}, {proved} of {all} lists proved complete; what is not proved may differ unseen (the \
-             worker's log says why, as do the certificates of a snapshot)"
+            "\n{id}: {state}, {proved} of {all} lists proved complete; the others may have unseen differences (the \
+             worker's log and the certificates of a snapshot say why)"
         )?;
     }
     reason(run, out)?;
     waiting(run, out)
 }
 
-/// Whether a verification has come to its end, and nothing differs of all that it was to compare.
+/// Whether a verification has finished, compared everything and found no difference.
 pub(super) fn is_same(run: &Value) -> bool {
     let is_whole = if run["sample"].is_null() {
         run["certified"] == true
@@ -114,7 +114,7 @@ pub(super) fn is_same(run: &Value) -> bool {
     is_whole && counted(run, "differences").is_empty()
 }
 
-/// Kinds of differences that there are, with their numbers.
+/// Kinds of differences with their counts, without zeros.
 fn counted(run: &Value, member: &str) -> Vec<(String, u64)> {
     let all = run[member].as_object().into_iter().flatten();
     let each =
@@ -122,7 +122,7 @@ fn counted(run: &Value, member: &str) -> Vec<(String, u64)> {
     each.collect()
 }
 
-/// One line a certificate, then why some prove nothing.
+/// One line per certificate, then why some prove nothing.
 pub(super) fn certificates(found: &Value, out: &mut dyn Write) -> io::Result<()> {
     let all = each(&found["certificates"]);
     let table: [Column; 16] = [
@@ -177,7 +177,7 @@ fn table(runs: &[Value], out: &mut dyn Write) -> io::Result<()> {
     objects(runs, table, out)
 }
 
-/// Lists that are over, of all.
+/// Finished lists of all.
 fn done(run: &Value) -> String {
     let lists = &run["collections"];
     format!("{}/{}", text(&lists["ended"]), text(&lists["total"]))
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_has_a_line_and_the_reason_why_it_waits() {
+    fn a_run_has_a_line_and_its_reason() {
         let said = written(|out| runs(&json!({ "snapshots": [one()] }), out));
 
         let expected = "ID  KIND    STATE   LISTS               DONE  CERTIFIED  ROWS  PUBLISHED  REQUESTED  ENDED\n\
@@ -230,27 +230,27 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_waits_is_told_with_what_to_do() {
+    fn a_waiting_list_has_its_reason() {
         let waiting = json!([{ "list": "payroll", "reason": "log in\u{7}" }]);
         let mut one = one();
         (one["waiting"], one["reason"]) = (waiting.clone(), Value::Null);
-        let told = "\npayroll (waiting)\n  log in\\u{7}\n";
+        let note = "\npayroll (waiting)\n  log in\\u{7}\n";
 
         assert_eq!(
             written(|out| runs(&json!({ "snapshots": [], "waiting": waiting }), out)),
-            format!("none\n{told}")
+            format!("none\n{note}")
         );
         for said in [
             written(|out| run(&one, out)),
             written(|out| started("records", &one, out)),
             written(|out| differences(&one, out)),
         ] {
-            assert!(said.contains(told), "{said}");
+            assert!(said.contains(note), "{said}");
         }
     }
 
     #[test]
-    fn differences_are_told_by_kind_and_what_is_not_proved_is_not_called_equal() {
+    fn differences_are_counted_by_kind() {
         let mut ended = one();
         ended["state"] = "ended".into();
         ended["certified"] = false.into();
@@ -260,9 +260,9 @@ mod tests {
         same["certified"] = true.into();
         same["differences"] = json!({});
         same["disabled"] = 3.into();
-        let mut mended = same.clone();
-        mended["disabled"] = 0.into();
-        mended["repaired"] = json!({ "behind": 4 });
+        let mut repaired = same.clone();
+        repaired["disabled"] = 0.into();
+        repaired["repaired"] = json!({ "behind": 4 });
 
         let said = written(|out| differences(&ended, out));
 
@@ -270,16 +270,16 @@ mod tests {
         assert!(said.starts_with(expected), "{said}");
         assert!(said.contains("r: ended, 1 of 4 lists proved complete"), "{said}");
         let expected = "r: nothing differs: 7 rows compared, 5 of them in full\n\
-                        r: 3 records are in no list and are disabled, which is no difference\n";
+                        r: 3 disabled records are in no list, which is no difference\n";
         assert_eq!(written(|out| differences(&same, out)), expected);
         let expected = "REPAIRED  RECORDS\nbehind    4\n\n\
                         r: nothing differs any more: 7 rows compared, 5 of them in full\n";
-        assert_eq!(written(|out| differences(&mended, out)), expected);
-        assert_eq!([is_same(&ended), is_same(&same), is_same(&mended)], [false, true, true]);
+        assert_eq!(written(|out| differences(&repaired, out)), expected);
+        assert_eq!([is_same(&ended), is_same(&same), is_same(&repaired)], [false, true, true]);
     }
 
     #[test]
-    fn a_sample_never_claims_more_than_it_has_seen() {
+    fn a_sample_claims_nothing_about_other_rows() {
         let mut sampled = one();
         sampled["state"] = "ended".into();
         sampled["certified"] = false.into();
@@ -292,17 +292,14 @@ mod tests {
 
         let said = written(|out| differences(&sampled, out));
 
-        assert!(
-            said.contains("a sample of at most 50 rows of each list says nothing of the others"),
-            "{said}"
-        );
+        assert!(said.contains("a sample of at most 50 rows of each list; other rows"), "{said}");
         assert!(!said.contains("proved"), "{said}");
-        assert!(written(|out| differences(&unread, out)).contains("1 pages of it could not be read"));
+        assert!(written(|out| differences(&unread, out)).contains("1 pages of the sample could not be read"));
         assert_eq!([is_same(&sampled), is_same(&unread), is_same(&stopped)], [true, false, false]);
     }
 
     #[test]
-    fn a_certificate_has_a_line_and_the_reason_why_it_proves_nothing() {
+    fn a_certificate_has_a_line_and_its_reason() {
         let found = json!({ "truncated": true, "certificates": [
             { "list": "customers", "companyId": "a", "shard": null, "certified": true, "method": "counting", "rows": 3,
               "passes": 2, "pages": 4, "listed": 3, "distinct": 3, "gone": 0, "found": 0, "missingAtMost": 0,

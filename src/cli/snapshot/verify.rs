@@ -1,55 +1,55 @@
-//! `tributary verify`: compares the source with the topics, now. Publishes nothing without `--repair`.
+//! `tributary verify`: compares the source with the topics. Publishes nothing without `--repair`.
 
 use std::io::Write;
 
 use clap::Args;
+use serde_json::json;
 
-use super::{Asked, show, start};
+use super::{RunRequestArgs, show, start};
 use crate::cli::{
-    Failure, Result,
-    client::{Access, Worker},
+    CommandError, Result,
+    client::{ConnectionArgs, RestClient},
 };
 
-/// How the help ends.
-const EXAMPLES: &str = "Exit codes: 0 nothing differs; 1 something does, lists could not be proved complete, or the worker refused; \
+const EXAMPLES: &str = "Exit codes: 0 no differences; 1 differences, lists that could not be proved complete, or a refusal of the worker; \
 2 the command line is wrong.
 
 Examples:
-  tributary verify records                                        every list as configured, row by row
+  tributary verify records                                        all configured lists, row by row
   tributary verify records --list customers --company abc         one list of one company
   tributary verify records --sample 200                           at most 200 rows of each list
-  tributary verify records --repair                               publish what is missing, behind or other than at the source
-  tributary verify records --no-wait                              only ask for it";
+  tributary verify records --repair                               publish records that are missing, behind or different
+  tributary verify records --no-wait                              start it and do not wait";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct Options {
     #[command(flatten)]
-    access: Access,
+    access: ConnectionArgs,
     /// Name of the connector
     connector: String,
     #[command(flatten)]
-    asked: Asked,
-    /// Compare at most so many rows of each list, on pages spread over it. It proves nothing of other rows, and records that
-    /// are in no list are not looked for
+    asked: RunRequestArgs,
+    /// Compare at most this many rows of each list, on pages spread over it. Other rows are not checked, and records that are in
+    /// no list are not searched for
     #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     sample: Option<u32>,
-    /// Publish what the source shows of records that are missing, behind or have another content. What differs otherwise is
-    /// left as it is
+    /// Publish the source's version of records that are missing, behind or have another content. Other differences stay
     #[arg(long)]
     repair: bool,
-    /// Only ask for it, and do not wait until it is over
+    /// Start the run and do not wait for its end
     #[arg(long, conflicts_with = "wait")]
     no_wait: bool,
-    /// Waiting is what it does anyway
+    /// The default
     #[arg(long, hide = true)]
     wait: bool,
 }
 
 pub(in crate::cli) async fn run(options: &Options, out: &mut dyn Write) -> Result {
     let Options { access, connector, asked, sample, repair, no_wait, wait } = options;
-    let worker = Worker::new(access)?;
-    let mut body = asked.body(Some("verify"), false);
+    let worker = RestClient::new(access)?;
+    let mut body = json!(asked);
+    body["kind"] = "verify".into();
     if let Some(sample) = sample {
         body["sample"] = (*sample).into();
     }
@@ -59,5 +59,5 @@ pub(in crate::cli) async fn run(options: &Options, out: &mut dyn Write) -> Resul
     let waits = *wait || !*no_wait;
     let Some(ended) = start(&worker, connector, &body, waits, out).await? else { return Ok(()) };
     worker.output.show(&ended, out, show::differences)?;
-    if show::is_same(&ended) { Ok(()) } else { Err(Failure::Reported) }
+    if show::is_same(&ended) { Ok(()) } else { Err(CommandError::Reported) }
 }

@@ -1,6 +1,6 @@
-//! Shows a run until it is over: bars that stay in place on a terminal, else a line whenever something has changed.
+//! Shows the progress of a run until its end: bars redrawn in place on a terminal, else a line for each change.
 //!
-//! A worker that does not answer for a moment ends nothing: the run continues without it, and so does the watch.
+//! The watch continues if the worker does not answer for a moment, since the run does not depend on that worker.
 
 use std::{
     io::{self, IsTerminal as _, Write},
@@ -15,48 +15,48 @@ use model::Moment;
 use super::is_over;
 use crate::cli::{
     Result,
-    client::{Method, Output, Worker},
-    live::Block,
+    client::{Method, OutputFormat, RestClient},
     table::{each, harmless, text},
+    terminal::LiveLines,
 };
 
-const LOOK: Duration = Duration::from_secs(1);
-/// Answers in a row that may be missing.
-const MISSING: u32 = 30;
-/// Letters of a bar.
-const WIDTH: usize = 24;
-/// Lists that get a bar each.
-const BARS: usize = 10;
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Consecutive failed requests that are tolerated.
+const MAX_FAILED_POLLS: u32 = 30;
+/// Characters of a bar.
+const BAR_WIDTH: usize = 24;
+/// Lists shown with a bar.
+const MAX_BARS: usize = 10;
 
-/// Waits until a run is over, and returns its last state.
+/// Waits for the end of a run and returns its last state.
 pub(super) async fn until_over(
-    worker: &Worker,
+    worker: &RestClient,
     connector: &str,
     id: &str,
     out: &mut dyn Write,
 ) -> Result<Value> {
     let path = ["connectors", connector, "snapshots", id];
     let is_terminal = io::stdout().is_terminal();
-    let (mut missing, mut block, mut told) = (0, Block::default(), String::new());
+    let (mut missing, mut block, mut printed) = (0, LiveLines::default(), String::new());
     loop {
-        let answer = worker.ask(Method::GET, &path, &[], None).await;
+        let answer = worker.request(Method::GET, &path, &[], None).await;
         let is_missing = answer.as_ref().map_or(true, |answer| answer.status.is_server_error());
-        if is_missing && missing < MISSING {
+        if is_missing && missing < MAX_FAILED_POLLS {
             missing += 1;
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
             continue;
         }
         let run = answer?.accepted()?.json()?;
         missing = 0;
         let lines = progress(&run);
         match worker.output {
-            Output::Json => {}
-            Output::Table if is_terminal => block.redraw(&lines, out)?,
-            Output::Table => {
+            OutputFormat::Json => {}
+            OutputFormat::Table if is_terminal => block.redraw(&lines, out)?,
+            OutputFormat::Table => {
                 let line = lines.first().cloned().unwrap_or_default();
-                if line != told {
+                if line != printed {
                     writeln!(out, "{line}")?;
-                    told = line;
+                    printed = line;
                 }
             }
         }
@@ -64,11 +64,11 @@ pub(super) async fn until_over(
         if is_over(&run) {
             return Ok(run);
         }
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
-/// A line for the run, then one for each list that is being read.
+/// A line for the run, then one for each list being read.
 pub(in crate::cli) fn progress(run: &Value) -> Vec<String> {
     let collections = &run["collections"];
     let (ended, all) = (count(&collections["ended"]), count(&collections["total"]));
@@ -79,62 +79,51 @@ pub(in crate::cli) fn progress(run: &Value) -> Vec<String> {
         format!("{ended} of {all} lists, {} certified", count(&collections["certified"])),
         format!("{} rows", count(&run["rows"])),
     ];
-    if let Some(pace) = pace(run).filter(|_| state == "running") {
-        parts.push(format!("{:.0} rows/s", pace.rate));
-        parts.extend(pace.budget.map(|part| format!("{:.0}% of the budget", part * 100.0)));
-        parts.extend(pace.left.map(|left| format!("about {} left", duration(left))));
+    if let Some(elapsed) = elapsed(run).filter(|_| state == "running") {
+        parts.push(format!("{:.0} rows/s", count(&run["rows"]) as f64 / elapsed));
+        if let Some(budget) = run["budget"].as_f64() {
+            let share = count(&run["requests"]) as f64 / elapsed / budget;
+            parts.push(format!("{:.0}% of the budget", share * 100.0));
+        }
+        if let Some(done) = part_done(run).filter(|done| *done > 0.0) {
+            parts.push(format!("about {} left", duration(elapsed * (1.0 - done) / done)));
+        }
     }
     let mut lines = vec![parts.join("  ")];
     let current = each(&run["current"]);
-    for list in current.iter().take(BARS) {
+    for list in current.iter().take(MAX_BARS) {
         let rows = count(&list["rows"]);
-        let (part, told) = match list["of"].as_u64() {
+        let (part, rows) = match list["of"].as_u64() {
             Some(of) => (fraction(rows, of), format!("{rows} of {of} rows")),
             None => (None, format!("{rows} rows")),
         };
         let owner = list["company"].as_str().map(|company| format!(" {}", harmless(company)));
         let name = format!("{}{}", text(&list["list"]), owner.unwrap_or_default());
-        lines.push(format!("  {name:<32}  {}  {told}, pass {}", bar(part), count(&list["pass"])));
+        lines.push(format!("  {name:<32}  {}  {rows}, pass {}", bar(part), count(&list["pass"])));
     }
-    if current.len() > BARS {
-        lines.push(format!("  and {} more", current.len() - BARS));
+    if current.len() > MAX_BARS {
+        lines.push(format!("  and {} more", current.len() - MAX_BARS));
     }
     lines
 }
 
-/// How fast a run is, by the clocks of those who read.
-struct Pace {
-    /// Rows a second.
-    rate: f64,
-    /// Of the requests that the connector may make.
-    budget: Option<f64>,
-    /// Seconds.
-    left: Option<f64>,
-}
-
-fn pace(run: &Value) -> Option<Pace> {
+/// Seconds of a run by the workers' clocks; `None` for less than one.
+fn elapsed(run: &Value) -> Option<f64> {
     let at = |name: &str| Some(Moment::parse(run[name].as_str()?)?.micros());
     let elapsed = at("updatedAt")?.checked_sub(at("startedAt")?)? as f64 / 1e6;
-    if elapsed < 1.0 {
-        return None;
-    }
-    let done = part_done(run).filter(|done| *done > 0.0);
-    Some(Pace {
-        rate: count(&run["rows"]) as f64 / elapsed,
-        budget: run["budget"].as_f64().map(|budget| count(&run["requests"]) as f64 / elapsed / budget),
-        left: done.map(|done| elapsed * (1.0 - done) / done),
-    })
+    (elapsed >= 1.0).then_some(elapsed)
 }
 
-/// Lists that are over, and of those that are being read what was read of them, among all.
+/// Share of all lists that is done, counting lists in progress by their rows.
 fn part_done(run: &Value) -> Option<f64> {
     let all = count(&run["collections"]["total"]);
     if all == 0 {
         return is_over(run).then_some(1.0);
     }
     let current = each(&run["current"]).iter();
-    let begun: f64 = current.filter_map(|list| fraction(count(&list["rows"]), list["of"].as_u64()?)).sum();
-    Some(((count(&run["collections"]["ended"]) as f64 + begun) / all as f64).min(1.0))
+    let in_progress: f64 =
+        current.filter_map(|list| fraction(count(&list["rows"]), list["of"].as_u64()?)).sum();
+    Some(((count(&run["collections"]["ended"]) as f64 + in_progress) / all as f64).min(1.0))
 }
 
 fn fraction(part: u64, of: u64) -> Option<f64> {
@@ -142,9 +131,9 @@ fn fraction(part: u64, of: u64) -> Option<f64> {
 }
 
 fn bar(part: Option<f64>) -> String {
-    let Some(part) = part else { return format!("[{}]    ?", "-".repeat(WIDTH)) };
-    let full = ((part * WIDTH as f64) as usize).min(WIDTH);
-    format!("[{}{}] {:>3.0}%", "#".repeat(full), "-".repeat(WIDTH - full), (part * 100.0).floor())
+    let Some(part) = part else { return format!("[{}]    ?", "-".repeat(BAR_WIDTH)) };
+    let full = ((part * BAR_WIDTH as f64) as usize).min(BAR_WIDTH);
+    format!("[{}{}] {:>3.0}%", "#".repeat(full), "-".repeat(BAR_WIDTH - full), (part * 100.0).floor())
 }
 
 fn duration(seconds: f64) -> String {
@@ -175,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_is_a_bar_for_the_run_and_one_for_each_list_that_is_read() {
+    fn progress_has_a_bar_for_the_run_and_each_list() {
         let expected = [
             "r: running  [#########---------------]  37%  1 of 4 lists, 1 certified  1200 rows  10 rows/s  50% of the budget  about 3 min left",
             "  customers a\\u{7}                  [############------------]  50%  500 of 1000 rows, pass 1",
@@ -186,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_not_guessed_and_what_is_over_has_no_rate() {
+    fn a_finished_run_has_no_rate() {
         let waiting = json!({ "id": "r", "state": "waiting", "rows": 0,
             "collections": { "total": 0, "ended": 0, "certified": 0 } });
         let mut ended = run();
@@ -205,9 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_told_in_the_unit_that_fits() {
-        let told = [30.4, 200.0, 9000.0].map(duration);
-
-        assert_eq!(told, ["30 s", "3 min", "2.5 h"]);
+    fn a_duration_has_one_unit() {
+        assert_eq!([30.4, 200.0, 9000.0].map(duration), ["30 s", "3 min", "2.5 h"]);
     }
 }

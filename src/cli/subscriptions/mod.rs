@@ -1,14 +1,14 @@
-//! `tributary subscriptions …`: what is subscribed to at the provider, what would be done about it, and doing it.
+//! `tributary subscriptions …`: lists, plans, applies and removes subscriptions at the provider.
 //!
 //! ```text
-//! list, plan, apply, remove ──▶ REST API of any worker ──▶ the worker of the connector's task does it
-//! plan --receive-only       ──▶ a connector's configuration alone: what a person has to subscribe by other means
+//! list, plan, apply, remove ──▶ REST API of any worker ──▶ carried out by the worker of the connector's task
+//! plan --receive-only       ──▶ only the connector's configuration: the subscriptions that a person has to create
 //! ```
 //!
-//! Tables for people, JSON with `--json`. Exit codes: 0 done; 1 the worker refused, is not there, or has not done it in
-//! time; 2 the command line or a file is wrong, and nothing was asked.
+//! Exit codes: 0 done; 1 the worker refused, does not answer, or has not finished in time; 2 the command line or a file is wrong, and
+//! no request was sent.
 
-mod receive;
+mod receive_only;
 mod show;
 mod wait;
 
@@ -20,55 +20,54 @@ use url::Url;
 
 use super::{
     Environment, Result,
-    client::{Access, Method, Worker},
+    client::{ConnectionArgs, Method, RestClient},
 };
 
 #[derive(Subcommand)]
-pub(super) enum Command {
-    /// What there is of each target, and which targets have none
+pub(super) enum SubscriptionsCommand {
+    /// Lists the subscriptions of each target, and targets without one
     List {
         /// Name of the connector
         connector: String,
-        /// Those that have ended too
+        /// Also subscriptions that have ended
         #[arg(long)]
         all: bool,
     },
-    /// What `apply`, or `remove`, would change at the provider; asks it, and changes nothing
+    /// Shows what `apply` or `remove` would change at the provider; queries it, and changes nothing
     Plan {
         /// Name of the connector; with --receive-only its file (JSON), or its name in connectors.dir or on the workers
         connector: String,
-        /// What `remove` would
+        /// Plan for `remove`
         #[arg(long, conflicts_with = "receive_only")]
         remove: bool,
         #[command(flatten)]
-        receiving: Receiving,
+        receiving: ReceiveOnlyArgs,
     },
-    /// Has everything made as it is declared, and waits until it is
+    /// Creates and changes subscriptions as declared, and waits for the result
     Apply {
         /// Name of the connector
         connector: String,
-        /// From now on only receive: sets subscriptions.manage to false. Subscriptions stay as they are
+        /// Set subscriptions.manage to false, so that the connector only receives. Subscriptions stay as they are
         #[arg(long)]
         receive_only: bool,
         #[command(flatten)]
-        patience: Patience,
+        waiting: WaitArgs,
     },
-    /// Has all of them deleted, and none made until `apply`; waits until they are gone
+    /// Deletes all subscriptions until the next `apply`, and waits for the result
     Remove {
         /// Name of the connector
         connector: String,
         #[command(flatten)]
-        patience: Patience,
+        waiting: WaitArgs,
     },
 }
 
-/// For people who subscribe by other means.
 #[derive(Args)]
-pub(super) struct Receiving {
-    /// Show what a person has to subscribe by other means, from the connector's configuration; asks nobody
+pub(super) struct ReceiveOnlyArgs {
+    /// Show the subscriptions that you have to create yourself, from the connector's configuration; sends no request
     #[arg(long)]
     receive_only: bool,
-    /// Address of the receivers, where the worker's properties have no webhook.advertised.url
+    /// Address of the receivers, if the worker's properties have no webhook.advertised.url
     #[arg(long, value_name = "URL", requires = "receive_only")]
     advertised_url: Option<Url>,
     /// Print the secrets that are derived for invoicing hooks; only from a file
@@ -76,50 +75,49 @@ pub(super) struct Receiving {
     show_secrets: bool,
 }
 
-/// How long is waited.
 #[derive(Args)]
-pub(super) struct Patience {
-    /// Seconds to wait until it is done; 0 to only ask for it
+pub(super) struct WaitArgs {
+    /// Seconds to wait for the result; 0 to only send the request
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     #[arg(value_parser = clap::value_parser!(u64).range(..=86_400))]
     timeout: u64,
 }
 
 pub(super) async fn run(
-    command: Command,
-    access: &Access,
+    command: SubscriptionsCommand,
+    access: &ConnectionArgs,
     environment: &Environment,
     out: &mut dyn Write,
 ) -> Result {
-    if let Command::Plan { connector, receiving, .. } = &command
+    if let SubscriptionsCommand::Plan { connector, receiving, .. } = &command
         && receiving.receive_only
     {
-        return receive::plan(connector, receiving, access, environment, out).await;
+        return receive_only::plan(connector, receiving, access, environment, out).await;
     }
-    let worker = Worker::new(access)?;
+    let worker = RestClient::new(access)?;
     match command {
-        Command::List { connector, all } => {
+        SubscriptionsCommand::List { connector, all } => {
             let path = ["connectors", &connector, "subscriptions"];
             worker.list(&path, &[("all", all.to_string())], out, show::list).await
         }
-        Command::Plan { connector, remove, .. } => {
+        SubscriptionsCommand::Plan { connector, remove, .. } => {
             let path = ["connectors", &connector, "subscriptions", "plan"];
             worker.list(&path, &[("removed", remove.to_string())], out, show::plan).await
         }
-        Command::Apply { connector, receive_only: true, .. } => {
+        SubscriptionsCommand::Apply { connector, receive_only: true, .. } => {
             let path = ["connectors", &connector, "config"];
             let patch = json!({ "subscriptions.manage": "false" });
             worker.send(Method::PATCH, &path, &[], Some(&patch)).await?;
-            let told = json!({ "connector": connector, "done": "configured", "manage": false });
-            worker.output.show(&told, out, |_, out| {
-                writeln!(out, "{connector}: only receives from now on; its subscriptions stay as they are")
+            let done = json!({ "connector": connector, "done": "configured", "manage": false });
+            worker.output.show(&done, out, |_, out| {
+                writeln!(out, "{connector}: only receives from now on; its subscriptions stay unchanged")
             })
         }
-        Command::Apply { connector, patience, .. } => {
-            wait::until_done(&worker, &connector, false, patience.timeout, out).await
+        SubscriptionsCommand::Apply { connector, waiting, .. } => {
+            wait::until_done(&worker, &connector, false, waiting.timeout, out).await
         }
-        Command::Remove { connector, patience } => {
-            wait::until_done(&worker, &connector, true, patience.timeout, out).await
+        SubscriptionsCommand::Remove { connector, waiting } => {
+            wait::until_done(&worker, &connector, true, waiting.timeout, out).await
         }
     }
 }

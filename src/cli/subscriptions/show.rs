@@ -1,4 +1,4 @@
-//! Subscriptions and plans as people read them.
+//! Tables of subscriptions and plans.
 
 use std::io::{self, Write};
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::cli::table::{columns, each, note, text};
 
-/// One line a subscription, then one for each target without any, then the problems.
+/// One line per subscription, then one for each target without any, then the problems.
 pub(super) fn list(found: &Value, out: &mut dyn Write) -> io::Result<()> {
     let all = each(&found["subscriptions"]);
     let there = all.iter().map(|one| {
@@ -23,10 +23,10 @@ pub(super) fn list(found: &Value, out: &mut dyn Write) -> io::Result<()> {
         }
     }
     if found["wish"]["removed"] == true {
-        writeln!(out, "\nall are to be removed: `tributary subscriptions apply` has them made again")?;
+        writeln!(out, "\nremoval requested: `tributary subscriptions apply` creates them again")?;
     }
     if found["manage"] == false {
-        writeln!(out, "\nsubscriptions.manage is false: they are made by other means")?;
+        writeln!(out, "\nsubscriptions.manage is false: the worker does not manage subscriptions")?;
     }
     Ok(())
 }
@@ -45,15 +45,18 @@ pub(super) fn plan(found: &Value, out: &mut dyn Write) -> io::Result<()> {
         return columns(["CALL", "TARGET", "ID", "WHY"], rows.collect(), out);
     }
     if found["converged"] == true {
-        writeln!(out, "nothing to do: everything is as it is wanted")
+        writeln!(out, "nothing to do: all subscriptions are as declared")
     } else if problems.is_empty() {
-        writeln!(out, "nothing to do now: something is awaited; `tributary subscriptions list` shows what")
+        writeln!(
+            out,
+            "nothing to do now: waiting for the provider; `tributary subscriptions list` shows for which subscription"
+        )
     } else {
         Ok(())
     }
 }
 
-/// How many of all there are to be, for a line of progress.
+/// A progress line: counts of subscriptions as declared and missing, or left to remove.
 pub(super) fn progress(found: &Value, removed: bool) -> String {
     let all = each(&found["subscriptions"]);
     let living = all.iter().filter(|one| one["phase"] != "ended");
@@ -92,52 +95,48 @@ mod tests {
     }
 
     #[test]
-    fn a_list_has_what_is_there_what_is_missing_and_why_and_no_control_characters_of_others() {
-        let told = written(|out| list(&found(), out));
-
+    fn a_list_has_subscriptions_missing_targets_and_problems() {
         let expected = "TARGET                PHASE    SINCE  FITS  LAST DELIVERY  ID\n\
                         accounting/accounts   active   T1     yes   T2             7\n\
                         accounting/customers  ended    T1     no    -              -\n\
                         accounting/customers  missing  -      -     -              -\n\
                         \n\
                         accounting/customers (ended)\n  the provider says: no\\u{1b}[2J\n  at all\n";
-        assert_eq!(told, expected);
+        assert_eq!(written(|out| list(&found(), out)), expected);
     }
 
     #[test]
-    fn a_list_says_what_people_have_decided() {
+    fn a_list_shows_a_removal_and_manage_false() {
         let decided =
             json!({ "manage": false, "wish": { "removed": true }, "subscriptions": [], "missing": [] });
 
-        let told = written(|out| list(&decided, out));
+        let text = written(|out| list(&decided, out));
 
         assert!(
-            told.contains("all are to be removed") && told.contains("subscriptions.manage is false"),
-            "{told}"
+            text.contains("removal requested") && text.contains("subscriptions.manage is false"),
+            "{text}"
         );
     }
 
     #[test]
-    fn a_plan_has_one_line_a_change_or_says_that_there_is_none() {
+    fn a_plan_has_one_line_per_change_or_says_none() {
         let steps = json!({ "converged": false, "steps": [
             { "call": "subscribe", "target": "accounting/customers", "why": "there is none" },
             { "call": "delete", "target": "accounting/accounts", "id": "7", "why": "it is not wanted any more" },
         ]});
 
-        let told = written(|out| plan(&steps, out));
-
         let expected = "CALL       TARGET                ID  WHY\n\
                         subscribe  accounting/customers  -   there is none\n\
                         delete     accounting/accounts   7   it is not wanted any more\n";
-        assert_eq!(told, expected);
+        assert_eq!(written(|out| plan(&steps, out)), expected);
         let none = |converged| written(|out| plan(&json!({ "converged": converged, "steps": [] }), out));
-        assert!(none(true).contains("as it is wanted") && none(false).contains("awaited"));
+        assert!(none(true).contains("as declared") && none(false).contains("waiting for the provider"));
         let stuck = json!({ "converged": false, "steps": [], "problems": ["accounting/x: no such events"] });
         assert_eq!(written(|out| plan(&stuck, out)), "accounting/x: no such events\n");
     }
 
     #[test]
-    fn progress_counts_what_is_wanted_or_what_is_left() {
+    fn progress_counts_declared_or_remaining_subscriptions() {
         assert_eq!(progress(&found(), false), "1 as declared, 1 missing, 1 with a problem");
         assert_eq!(progress(&found(), true), "1 left");
     }

@@ -1,8 +1,8 @@
-//! Asks for something and waits until it is done.
+//! Requests `apply` or `remove` and waits for the result.
 //!
-//! A worker writes a wish to the ledger; the worker that runs the connector's task fulfills it and writes its number there.
-//! A wish that is not there any more was written over by an older state of the record, and is asked for again; one that
-//! somebody has replaced by the opposite is not.
+//! A worker writes the request as a numbered wish to the ledger; the worker that runs the connector's task carries it out and writes
+//! the number to `done`. If an older state of the record has overwritten the wish, it is requested again; if a later opposite request
+//! has replaced it, the wait ends.
 
 use std::{
     io::{self, Write},
@@ -15,14 +15,14 @@ use tokio::time::{Instant, sleep};
 use super::show;
 use crate::cli::{
     Result,
-    client::{Method, Worker},
+    client::{Method, RestClient},
     failure,
 };
 
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) async fn until_done(
-    worker: &Worker,
+    worker: &RestClient,
     connector: &str,
     removed: bool,
     seconds: u64,
@@ -33,63 +33,65 @@ pub(super) async fn until_done(
     let mut number = wish(worker, connector, removed).await?;
     if limit.is_zero() {
         let wish = json!({ "number": number, "removed": removed });
-        let told = json!({ "connector": connector, "done": "asked for", "wish": wish });
+        let answer = json!({ "connector": connector, "done": "asked for", "wish": wish });
         return worker
             .output
-            .show(&told, out, |_, out| writeln!(out, "{connector}: asked for, as wish {number}"));
+            .show(&answer, out, |_, out| writeln!(out, "{connector}: requested, as number {number}"));
     }
-    let mut told = String::new();
+    let mut printed = String::new();
     loop {
         let found = worker.get(&["connectors", connector, "subscriptions"], &[]).await?;
-        match standing(&found["wish"], number, removed) {
-            Standing::Done => return worker.output.show(&found, out, show::list),
-            Standing::Replaced => {
-                let words = "somebody has asked for the opposite since; nothing more is waited for";
-                return Err(failure(format!("{connector}: {words}")));
+        match wish_state(&found["wish"], number, removed) {
+            WishState::Done => return worker.output.show(&found, out, show::list),
+            WishState::Replaced => {
+                let reason = "a later request asked for the opposite; stopped waiting";
+                return Err(failure(format!("{connector}: {reason}")));
             }
-            Standing::Lost => number = wish(worker, connector, removed).await?,
-            Standing::Awaited => {}
+            WishState::Lost => number = wish(worker, connector, removed).await?,
+            WishState::Awaited => {}
         }
         let progress = show::progress(&found, removed);
-        if Instant::now() + LOOK > until {
+        if Instant::now() + POLL_INTERVAL > until {
             let command =
-                format!("`tributary subscriptions list {connector}` shows why, and it is still being done");
-            return Err(failure(format!("{connector}: not done within {limit:?} ({progress}); {command}")));
+                format!("`tributary subscriptions list {connector}` shows why; the worker keeps trying");
+            return Err(failure(format!(
+                "{connector}: not finished within {limit:?} ({progress}); {command}"
+            )));
         }
-        if progress != told {
+        if progress != printed {
             writeln!(io::stderr(), "{connector}: {progress}")?;
-            told = progress;
+            printed = progress;
         }
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
-/// Asks for it; the number it goes by.
-async fn wish(worker: &Worker, connector: &str, removed: bool) -> Result<u64> {
+/// Sends the request and returns its number.
+async fn wish(worker: &RestClient, connector: &str, removed: bool) -> Result<u64> {
     let command = if removed { "remove" } else { "apply" };
     let path = ["connectors", connector, "subscriptions", command];
-    let told = worker.send(Method::POST, &path, &[], None).await?.json()?;
-    told["number"].as_u64().ok_or_else(|| failure("the worker did not say which number the wish has"))
+    let wish = worker.send(Method::POST, &path, &[], None).await?.json()?;
+    wish["number"].as_u64().ok_or_else(|| failure("the worker's answer has no number of the request"))
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Standing {
+enum WishState {
     Done,
     Awaited,
     Replaced,
     Lost,
 }
 
-fn standing(wish: &Value, number: u64, removed: bool) -> Standing {
+fn wish_state(wish: &Value, number: u64, removed: bool) -> WishState {
     let (known, done) = (wish["number"].as_u64().unwrap_or(0), wish["done"].as_u64().unwrap_or(0));
     if known < number {
-        return Standing::Lost;
+        return WishState::Lost;
     }
-    // A later one that wants the same is as good.
+    // A later wish for the same is equivalent.
     match (wish["removed"].as_bool().unwrap_or(false) == removed, done >= number) {
-        (false, _) => Standing::Replaced,
-        (true, true) => Standing::Done,
-        (true, false) => Standing::Awaited,
+        (false, _) => WishState::Replaced,
+        (true, true) => WishState::Done,
+        (true, false) => WishState::Awaited,
     }
 }
 
@@ -100,16 +102,16 @@ mod tests {
     #[test]
     fn a_wish_is_done_awaited_replaced_or_lost() {
         let table = [
-            (json!({ "number": 3, "removed": false, "done": 3 }), Standing::Done),
-            (json!({ "number": 4, "removed": false, "done": 4 }), Standing::Done),
-            (json!({ "number": 3, "removed": false, "done": 2 }), Standing::Awaited),
-            (json!({ "number": 3, "removed": false, "done": null }), Standing::Awaited),
-            (json!({ "number": 4, "removed": true, "done": 3 }), Standing::Replaced),
-            (json!({ "number": 2, "removed": false, "done": 2 }), Standing::Lost),
-            (Value::Null, Standing::Lost),
+            (json!({ "number": 3, "removed": false, "done": 3 }), WishState::Done),
+            (json!({ "number": 4, "removed": false, "done": 4 }), WishState::Done),
+            (json!({ "number": 3, "removed": false, "done": 2 }), WishState::Awaited),
+            (json!({ "number": 3, "removed": false, "done": null }), WishState::Awaited),
+            (json!({ "number": 4, "removed": true, "done": 3 }), WishState::Replaced),
+            (json!({ "number": 2, "removed": false, "done": 2 }), WishState::Lost),
+            (Value::Null, WishState::Lost),
         ];
         for (wish, expected) in table {
-            assert_eq!(standing(&wish, 3, false), expected, "{wish}");
+            assert_eq!(wish_state(&wish, 3, false), expected, "{wish}");
         }
     }
 }

@@ -1,16 +1,16 @@
-//! `tributary webhooks …`: what the provider would send, by hand: a signature for given bytes, or a whole delivery.
+//! `tributary webhooks …`: signs given bytes, or sends test deliveries like the provider's.
 //!
 //! A secret comes from a connector's configuration, a variable or a file, never from the command line, where other users of
-//! the machine could see it. Exit codes: 0 done, and every delivery was answered 200; 1 one was not, or the receiver is not
-//! there; 2 the command line or a file is wrong, and nothing was sent.
+//! the machine could see it. Exit codes: 0 done, and every delivery was answered 200; 1 one was not, or the receiver does not
+//! answer; 2 the command line or a file is wrong, and nothing was sent.
 
-mod made;
+mod bodies;
 mod send;
 
 use std::{
     fs,
     io::{self, Write},
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 
 use clap::{Args, Subcommand};
@@ -19,7 +19,7 @@ use http::HeaderName;
 use base::secret::Secret;
 use model::InvoicingHook;
 
-use super::{Environment, Failure, Result, meant, outside, problem};
+use super::{CommandError, Environment, Result, outside, problem, resolve};
 use crate::{
     config::{
         Connector, Problem,
@@ -29,84 +29,83 @@ use crate::{
     webhooks::signature::{self, ACCOUNTING_HEADER, SHORTEST_SECRET},
 };
 
-/// More than any receiver takes.
-const LARGEST_BODY: u64 = 128 << 20;
-/// Header of invoicing deliveries where no connector names another.
+/// More than any receiver accepts.
+const MAX_BODY_BYTES: u64 = 128 << 20;
+/// Header of invoicing deliveries if no connector names another.
 const INVOICING_HEADER: HeaderName = HeaderName::from_static("ms-signature");
 
 #[derive(Subcommand)]
-pub(super) enum Command {
+pub(super) enum WebhooksCommand {
     /// Prints the header that signs a body, `name: value`
     Sign {
-        /// File with the body, byte for byte; - or nothing for the standard input
+        /// File with the exact body; default, or -: standard input
         body: Option<PathBuf>,
         #[command(flatten)]
-        signing: Signing,
+        signing: SigningArgs,
     },
-    /// Sends deliveries to a receiver, and tells its answers; exit code 0 only if all of them are 200
+    /// Sends deliveries to a receiver and prints the answers; exit code 0 only if all of them are 200
     Send(Box<send::Options>),
 }
 
-/// With what a body is signed.
 #[derive(Args)]
-pub(super) struct Signing {
-    /// Worker properties; without it, the environment (CONNECT_*) alone
+pub(super) struct SigningArgs {
+    /// Worker properties; default: only the environment (CONNECT_*)
     #[arg(long, env = "TRIBUTARY_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
     /// Connector whose secret is used: its file (JSON), or its name in connectors.dir or on the workers
     #[arg(long, value_name = "FILE|NAME")]
     connector: Option<String>,
-    /// Variable that holds the secret
+    /// Variable that contains the secret
     #[arg(long, value_name = "NAME", conflicts_with = "secret_file")]
     secret_env: Option<String>,
-    /// File that holds the secret; one newline at its end does not count
+    /// File that contains the secret; one newline at its end is ignored
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
-    /// Use the connector's previous secret, as while it is being rotated
+    /// Use the connector's previous secret, as during a rotation
     #[arg(long, requires = "connector")]
     previous: bool,
     /// An invoicing delivery of this hook, such as Customer:Created; its secret is derived from invoicing.secret
     #[arg(long, value_name = "ENTITY:ACTION", value_parser = hook)]
     invoicing: Option<InvoicingHook>,
-    /// Header of the signature, where it is not the connector's
+    /// Header of the signature; default: the connector's
     #[arg(long, value_name = "NAME")]
     header: Option<HeaderName>,
 }
 
-pub(super) struct Signer {
+pub(super) struct DeliverySigner {
     header: HeaderName,
-    /// `None` where the connector asks for no signature.
+    /// `None` if the connector requires no signature.
     secret: Option<Secret>,
 }
 
-impl Signer {
+impl DeliverySigner {
     fn sign(&self, body: &[u8]) -> Option<(HeaderName, String)> {
         self.secret.as_ref().map(|secret| (self.header.clone(), signature::sign(secret, body)))
     }
 }
 
-pub(super) async fn run(command: Command, environment: &Environment, out: &mut dyn Write) -> Result {
+pub(super) async fn run(command: WebhooksCommand, environment: &Environment, out: &mut dyn Write) -> Result {
     match command {
-        Command::Sign { body, signing } => {
+        WebhooksCommand::Sign { body, signing } => {
             let source = signing.source(environment).await?;
             let signer = signing.signer(source.as_ref(), environment)?;
             let body = read_body(body).await?;
             let unsigned = || {
                 let rule = "is off, so this connector's deliveries are not signed";
-                let remedy = "name a secret with --secret-env or --secret-file to sign all the same";
+                let remedy = "name a secret with --secret-env or --secret-file to sign anyway";
                 problem("invoicing.signature.policy", None, rule, remedy)
             };
             let (name, value) = signer.sign(&body).ok_or_else(unsigned)?;
             writeln!(out, "{name}: {value}").map_err(outside)
         }
-        Command::Send(options) => send::run(&options, environment, out).await,
+        WebhooksCommand::Send(options) => send::run(&options, environment, out).await,
     }
 }
 
-impl Signing {
+impl SigningArgs {
     async fn source(&self, environment: &Environment) -> Result<Option<WebhookSource>> {
         let Some(named) = &self.connector else { return Ok(None) };
-        match meant::connector(named, self.config.as_deref(), environment).await? {
+        match resolve::connector(named, self.config.as_deref(), environment).await? {
             Connector::WebhookSource(source) => Ok(Some(*source)),
             other => {
                 let rule = format!("is a {}, which receives no deliveries", other.class().name());
@@ -115,7 +114,11 @@ impl Signing {
         }
     }
 
-    fn signer(&self, source: Option<&WebhookSource>, environment: &Environment) -> Result<Signer, Problem> {
+    fn signer(
+        &self,
+        source: Option<&WebhookSource>,
+        environment: &Environment,
+    ) -> Result<DeliverySigner, Problem> {
         let given = self.given(environment)?;
         let (header, secret) = match (self.invoicing, source) {
             (None, Some(source)) => (ACCOUNTING_HEADER, Some(self.accounting_secret(source, given)?)),
@@ -123,8 +126,8 @@ impl Signing {
             (invoicing, None) => {
                 let secret = given.ok_or_else(|| {
                     let rule =
-                        "is missing, and so are --secret-env and --secret-file: a signature takes a secret";
-                    let remedy = "name the connector whose secret signs, or where the secret is";
+                        "is missing, and so are --secret-env and --secret-file: a signature needs a secret";
+                    let remedy = "name a connector, or a variable or file with the secret";
                     problem("--connector", None, rule, remedy)
                 })?;
                 (if invoicing.is_some() { INVOICING_HEADER } else { ACCOUNTING_HEADER }, Some(secret))
@@ -134,7 +137,7 @@ impl Signing {
             Some(hook) => signature::hook_secret(&secret, hook.entity, hook.action),
             None => secret,
         });
-        Ok(Signer { header: self.header.clone().unwrap_or(header), secret: derived })
+        Ok(DeliverySigner { header: self.header.clone().unwrap_or(header), secret: derived })
     }
 
     fn accounting_secret(&self, source: &WebhookSource, given: Option<Secret>) -> Result<Secret, Problem> {
@@ -143,7 +146,7 @@ impl Signing {
         }
         let accounting = source.accounting.as_ref().ok_or_else(|| {
             let rule = "is not set: the connector receives no accounting deliveries";
-            problem("accounting.resources", None, rule, "choose a hook of it with --invoicing")
+            problem("accounting.resources", None, rule, "choose one of its hooks with --invoicing")
         })?;
         self.chosen(&accounting.secret, accounting.previous_secret.as_ref(), "accounting.secret.previous")
     }
@@ -155,12 +158,12 @@ impl Signing {
     ) -> Result<(HeaderName, Option<Secret>), Problem> {
         let invoicing = source.invoicing.as_ref().ok_or_else(|| {
             let rule = "is not set: the connector receives no invoicing deliveries";
-            problem("invoicing.hooks", None, rule, "leave out --invoicing")
+            problem("invoicing.hooks", None, rule, "remove --invoicing")
         })?;
         let Signature::Required { header, secret, previous_secret } = &invoicing.signature else {
             return Ok((INVOICING_HEADER, given));
         };
-        // A header's name was checked when the configuration was read.
+        // The configuration has validated the header name.
         let header = header.parse().unwrap_or(INVOICING_HEADER);
         let secret = match given {
             Some(given) => given,
@@ -169,15 +172,15 @@ impl Signing {
         Ok((header, Some(secret)))
     }
 
-    /// The current secret or, with `--previous`, the one before, which the setting `key` holds.
+    /// The current secret or, with `--previous`, the one in the setting `key`.
     fn chosen(&self, current: &Secret, previous: Option<&Secret>, key: &str) -> Result<Secret, Problem> {
         let chosen = if self.previous { previous } else { Some(current) };
         chosen.cloned().ok_or_else(|| {
-            problem(key, None, "is not set, so there is no previous secret", "leave out --previous")
+            problem(key, None, "is not set, so there is no previous secret", "remove --previous")
         })
     }
 
-    /// The secret of a variable or a file, if one is named.
+    /// The secret from a variable or a file, if given.
     fn given(&self, environment: &Environment) -> Result<Option<Secret>, Problem> {
         let (option, named, found) = match (&self.secret_env, &self.secret_file) {
             (Some(name), _) => {
@@ -194,10 +197,10 @@ impl Signing {
             (None, None) => return Ok(None),
         };
         let about = |rule: String, remedy: &str| problem(option, named.as_str(), rule, remedy);
-        let secret = found.map_err(|rule| about(rule, "name where the secret is"))?;
+        let secret = found.map_err(|rule| about(rule, "name a variable or file with the secret"))?;
         if secret.len() < SHORTEST_SECRET {
             let rule =
-                format!("holds {} bytes, and no receiver takes fewer than {SHORTEST_SECRET}", secret.len());
+                format!("holds {} bytes, and receivers require at least {SHORTEST_SECRET}", secret.len());
             return Err(about(rule, "use the secret that the connector is configured with"));
         }
         Ok(Some(Secret::new(secret)))
@@ -209,22 +212,18 @@ fn without_newline(text: String) -> String {
     line.strip_suffix('\r').unwrap_or(line).to_owned()
 }
 
-/// The bytes of a file, or of the standard input, which may take their time.
+/// Reads a file or standard input.
 async fn read_body(path: Option<PathBuf>) -> Result<Vec<u8>> {
-    let reading = tokio::task::spawn_blocking(move || read(path.as_deref()));
-    reading.await?.map_err(Failure::from)
-}
-
-fn read(path: Option<&Path>) -> Result<Vec<u8>, Problem> {
-    let named = path.filter(|path| path.as_os_str() != "-");
-    let read = match named {
-        Some(path) => fs::File::open(path).and_then(|file| read_bounded(file, LARGEST_BODY)),
-        None => read_bounded(io::stdin().lock(), LARGEST_BODY),
-    };
+    let path = path.filter(|path| path.as_os_str() != "-");
+    let shown = path.clone().unwrap_or_else(|| "-".into());
+    let reading = tokio::task::spawn_blocking(move || match path {
+        Some(path) => fs::File::open(path).and_then(|file| read_bounded(file, MAX_BODY_BYTES)),
+        None => read_bounded(io::stdin().lock(), MAX_BODY_BYTES),
+    });
     let about = |rule: String| {
-        let remedy = "name a file with the bytes of a delivery, or - for the standard input";
-        problem("body", &*named.unwrap_or(Path::new("-")).to_string_lossy(), rule, remedy)
+        let remedy = "name a file with the body, or - for standard input";
+        problem("body", &*shown.to_string_lossy(), rule, remedy)
     };
-    read.map_err(|error| about(format!("cannot be read: {}", error.kind())))?
-        .ok_or_else(|| about(format!("is larger than {LARGEST_BODY} bytes")))
+    let body = reading.await?.map_err(|error| about(format!("cannot be read: {}", error.kind())))?;
+    body.ok_or_else(|| about(format!("is larger than {MAX_BODY_BYTES} bytes")).into())
 }

@@ -13,49 +13,49 @@ use url::Url;
 use base::random;
 use model::AccountingResource;
 
-use super::{Environment, Failure, Result, Signer, Signing, made, read_body};
+use super::{CommandError, Environment, Result, SigningArgs, bodies, read_body};
 use crate::{
     cli::{client, load, outside, problem, table::indented},
     config::{Listener, Problem, connector::WebhookSource, worker},
 };
 
-/// As much of an answer as is read: a receiver's has no body at all.
-const ANSWER_LIMIT: usize = 4096;
-/// Where invoicing deliveries go where no connector names another segment.
-const SEGMENT: &str = "Invoicing";
+/// Limit for reading an answer; a receiver's has no body.
+const MAX_ANSWER_BYTES: usize = 4096;
+/// Path segment of invoicing deliveries if no connector names another.
+const DEFAULT_SEGMENT: &str = "Invoicing";
 
 #[derive(Args)]
 pub(in crate::cli) struct Options {
     #[command(flatten)]
-    signing: Signing,
-    /// Address of the receiver; to one without a path the connector's is added. Default: the worker's own
+    signing: SigningArgs,
+    /// Address of the receiver; without a path, the connector's is added. Default: the worker's own
     #[arg(long)]
     url: Option<Url>,
     /// Resource of an accounting delivery
     #[arg(long, default_value = "customers", conflicts_with = "invoicing")]
     resource: AccountingResource,
-    /// End of the event's name: Created, Updated, Deleted, Disabled, ErrorOccurred, Acknowledge, or one to come
+    /// End of the event's name: Created, Updated, Deleted, Disabled, ErrorOccurred, Acknowledge, or another word
     #[arg(long, default_value = "Updated", value_parser = event, conflicts_with = "invoicing")]
     event: String,
-    /// Correlation id of the company that an accounting delivery is about
+    /// Correlation id of the company of an accounting delivery
     #[arg(long, default_value = "test-company", conflicts_with = "invoicing")]
     company: String,
-    /// Tenant
+    /// Tenant id
     #[arg(long, default_value = "1")]
     tenant: String,
-    /// How many, each with ids of its own unless --body is given
+    /// Number of deliveries, each with its own ids unless --body is given
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     count: u32,
-    /// Send these bytes instead; - for the standard input
+    /// File with the body to send instead; - for standard input
     #[arg(long, value_name = "FILE")]
     body: Option<PathBuf>,
-    /// Ask the receiver for an echo, as the provider does before an invoicing hook is effective; sends no delivery
+    /// Request an echo from the receiver, as the provider does before it activates an invoicing hook; sends no delivery
     #[arg(long, conflicts_with_all = ["body", "count"])]
     echo: bool,
-    /// PEM file with the certificate to trust, where no public authority has signed the receiver's
+    /// PEM file with the certificate to trust, if no public authority has signed the receiver's
     #[arg(long, env = "TRIBUTARY_CA", value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// Seconds after which an answer is not waited for any more; the provider waits 5
+    /// Seconds to wait for an answer; the provider waits 5
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600))]
     timeout: u64,
 }
@@ -65,7 +65,7 @@ pub(super) async fn run(options: &Options, environment: &Environment, out: &mut 
     let source = signing.source(environment).await?;
     let url = url(options, source.as_ref(), environment)?;
     let limit = Duration::from_secs(options.timeout);
-    // Like the provider, which follows no redirect.
+    // The provider follows no redirect.
     let client = client::builder(options.ca.as_deref())?.timeout(limit).redirect(Policy::none()).build();
     let client = client?;
     if options.echo {
@@ -80,63 +80,66 @@ pub(super) async fn run(options: &Options, environment: &Environment, out: &mut 
     for number in 1..=options.count {
         let body = match &given {
             Some(given) => given.clone(),
-            None => made(options, number)?,
+            None => self::body(options, number)?,
         };
-        let answer = answer(signed(&client, &url, &signer, body)).await?;
+        let mut request = client.post(url.clone()).header(CONTENT_TYPE, "application/json; charset=utf-8");
+        if let Some((name, value)) = signer.sign(&body) {
+            request = request.header(name, value);
+        }
+        let answer = answer(request.body(body)).await?;
         taken += u32::from(answer.status == StatusCode::OK);
         slowest = slowest.max(answer.elapsed);
         let place = if options.count > 1 { format!("{number}: ") } else { String::new() };
-        tell(&place, &answer, out)?;
+        print(&place, &answer, out)?;
     }
     let sent = options.count;
     if sent > 1 {
         let slowest = slowest.as_secs_f64() * 1_000.0;
         writeln!(out, "{sent} sent, {taken} answered 200, the slowest in {slowest:.1} ms")?;
     }
-    // The provider disables a hook on anything but exactly 200.
-    if taken == sent { Ok(()) } else { Err(Failure::Reported) }
+    // The provider disables a hook unless the answer is exactly 200.
+    if taken == sent { Ok(()) } else { Err(CommandError::Reported) }
 }
 
-fn made(options: &Options, number: u32) -> Result<Vec<u8>> {
+fn body(options: &Options, number: u32) -> Result<Vec<u8>> {
     let Options { resource, event, company, tenant, .. } = options;
     match options.signing.invoicing {
-        Some(hook) => made::invoicing(hook, tenant, number),
-        None => made::accounting(&made::Accounting { resource: *resource, event, company, tenant }, number),
+        Some(hook) => bodies::invoicing(hook, tenant, number),
+        None => bodies::accounting(
+            &bodies::AccountingDelivery { resource: *resource, event, company, tenant },
+            number,
+        ),
     }
     .map_err(outside)
 }
 
-fn signed(client: &Client, url: &Url, signer: &Signer, body: Vec<u8>) -> RequestBuilder {
-    let mut request = client.post(url.clone()).header(CONTENT_TYPE, "application/json; charset=utf-8");
-    if let Some((name, value)) = signer.sign(&body) {
-        request = request.header(name, value);
-    }
-    request.body(body)
-}
-
-struct Answer {
+struct DeliveryAnswer {
     status: StatusCode,
     kind: String,
     body: Vec<u8>,
     elapsed: Duration,
 }
 
-async fn answer(request: RequestBuilder) -> Result<Answer> {
+async fn answer(request: RequestBuilder) -> Result<DeliveryAnswer> {
     let began = Instant::now();
     let mut answer = request.send().await?;
     let kind = answer.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let (status, kind) = (answer.status(), kind.unwrap_or_default().to_owned());
     let mut body = Vec::new();
-    while body.len() <= ANSWER_LIMIT
+    while body.len() <= MAX_ANSWER_BYTES
         && let Some(chunk) = answer.chunk().await?
     {
         body.extend_from_slice(&chunk);
     }
-    body.truncate(ANSWER_LIMIT);
-    Ok(Answer { status, kind, body, elapsed: began.elapsed() })
+    body.truncate(MAX_ANSWER_BYTES);
+    Ok(DeliveryAnswer { status, kind, body, elapsed: began.elapsed() })
 }
 
-fn tell(place: &str, Answer { status, body, elapsed, .. }: &Answer, out: &mut dyn Write) -> Result {
+fn print(
+    place: &str,
+    DeliveryAnswer { status, body, elapsed, .. }: &DeliveryAnswer,
+    out: &mut dyn Write,
+) -> Result {
     writeln!(out, "{place}{status} in {:.1} ms", elapsed.as_secs_f64() * 1_000.0)?;
     if !body.is_empty() {
         writeln!(out, "  {}", indented(&String::from_utf8_lossy(body), "  "))?;
@@ -144,12 +147,12 @@ fn tell(place: &str, Answer { status, body, elapsed, .. }: &Answer, out: &mut dy
     Ok(())
 }
 
-/// Asks as the provider does, and holds the answer to what the provider wants: that id as plain text, and nothing else.
+/// Requests an echo as the provider does and checks the answer: exactly the id, as plain text.
 async fn echo(client: &Client, mut url: Url, out: &mut dyn Write) -> Result {
     let id = random::guid()?;
     url.query_pairs_mut().clear().append_pair("echo", &id);
     let answer = answer(client.get(url)).await?;
-    tell("", &answer, out)?;
+    print("", &answer, out)?;
     let fault = if answer.status != StatusCode::OK {
         "the status is not 200"
     } else if answer.body != id.as_bytes() {
@@ -157,10 +160,10 @@ async fn echo(client: &Client, mut url: Url, out: &mut dyn Write) -> Result {
     } else if !answer.kind.starts_with("text/plain") {
         "the content type is not text/plain"
     } else {
-        return writeln!(out, "the echo is what the provider asks for").map_err(outside);
+        return writeln!(out, "the echo is valid").map_err(outside);
     };
-    writeln!(out, "no echo: {fault}")?;
-    Err(Failure::Reported)
+    writeln!(out, "invalid echo: {fault}")?;
+    Err(CommandError::Reported)
 }
 
 fn url(options: &Options, source: Option<&WebhookSource>, environment: &Environment) -> Result<Url> {
@@ -178,14 +181,14 @@ fn url(options: &Options, source: Option<&WebhookSource>, environment: &Environm
         }
         (Some(source), true) => {
             let invoicing = source.invoicing.as_ref();
-            let segment = invoicing.map_or(SEGMENT, |invoicing| invoicing.segment.as_str());
+            let segment = invoicing.map_or(DEFAULT_SEGMENT, |invoicing| invoicing.segment.as_str());
             let own = slug.as_deref().filter(|_| invoicing.is_some_and(|invoicing| invoicing.own_addresses));
             ["api", "webhooks", "incoming", segment].into_iter().chain(own).collect()
         }
-        (None, true) => vec!["api", "webhooks", "incoming", SEGMENT],
+        (None, true) => vec!["api", "webhooks", "incoming", DEFAULT_SEGMENT],
         (None, false) => {
-            let rule = "has no path, and no --connector tells one";
-            let remedy = "name the receiver's whole address, or a connector of it";
+            let rule = "has no path, and there is no --connector to take it from";
+            let remedy = "write the whole address of the receiver, or name its connector";
             return Err(problem("--url", None, rule, remedy).into());
         }
     };
@@ -203,7 +206,7 @@ fn checked(url: Url) -> Result<Url, Problem> {
     Err(problem("--url", None, rule, "write for example https://hooks.example.com"))
 }
 
-/// The receiver of the worker whose properties are named.
+/// The receiver of the worker with these properties.
 fn own(options: &Options, environment: &Environment) -> Result<Url> {
     let worker = load::worker_if_any(options.signing.config.as_deref(), environment)?;
     let receiver = worker.and_then(|worker| {
@@ -211,8 +214,8 @@ fn own(options: &Options, environment: &Environment) -> Result<Url> {
         advertised_url.or_else(|| listeners.first().and_then(Listener::local_url))
     });
     receiver.ok_or_else(|| {
-        let rule = "is missing, and the worker's properties name neither webhook.advertised.url nor webhook.listeners";
-        let remedy = "name the receiver's address, or the properties of its worker with --config";
+        let rule = "is missing, and the worker's properties have neither webhook.advertised.url nor webhook.listeners";
+        let remedy = "write the address of the receiver, or name its worker's properties with --config";
         problem("--url", None, rule, remedy).into()
     })
 }

@@ -1,4 +1,4 @@
-//! The binary as a user meets it: exit codes, all problems together, and what `check` finds on a real cluster.
+//! The binary: exit codes, reports of all problems, and `check` on a real cluster.
 
 use std::{
     ffi::OsStr,
@@ -13,21 +13,21 @@ use crate::support::{self, Shared, run_directory, tributary::Tributary};
 
 crate::tests! {
     plain the_reference_is_the_file_in_the_repository;
-    plain every_problem_of_a_configuration_is_reported_at_once_with_exit_code_2;
-    plain problems_of_worker_clients_connectors_and_logs_are_reported_together;
-    plain a_variable_that_is_not_text_is_refused_by_name_and_never_shown;
+    plain all_configuration_problems_are_reported_with_exit_code_2;
+    plain problems_of_all_parts_are_reported_together;
+    plain a_variable_that_is_not_utf8_is_refused_by_name;
     plain schemas_without_a_connector_are_a_problem;
-    plain a_command_line_that_is_wrong_ends_with_exit_code_2;
-    plain a_broker_that_is_away_fails_the_check_with_exit_code_1 within 90;
-    real a_check_of_a_fresh_cluster_passes_and_creates_nothing;
+    plain a_wrong_command_line_ends_with_exit_code_2;
+    plain a_missing_broker_fails_the_check_with_exit_code_1 within 90;
+    real a_check_of_a_fresh_cluster_creates_nothing;
     real a_secret_is_in_no_output_of_any_command;
-    real a_check_fails_for_missing_topics_that_must_not_be_created_and_a_bad_certificate;
-    real a_check_tells_whose_the_topics_of_the_worker_are within 120;
+    real a_check_fails_for_missing_topics_and_a_bad_certificate;
+    real a_check_reports_the_owner_of_the_topics within 120;
 }
 
 const SECRET: &str = "a-secret-of-more-than-32-characters!";
 
-/// A worker's properties file and a connector of each class, for a cluster at these addresses.
+/// A worker's properties and a connector of each class, for a cluster at these addresses.
 struct Files {
     directory: PathBuf,
     worker: String,
@@ -100,7 +100,7 @@ async fn the_reference_is_the_file_in_the_repository() {
     assert!(stdout(&output) == fs::read_to_string(file).unwrap(), "{stale}");
 }
 
-async fn every_problem_of_a_configuration_is_reported_at_once_with_exit_code_2() {
+async fn all_configuration_problems_are_reported_with_exit_code_2() {
     let directory = run_directory::create("cli-problems").unwrap();
     let state = directory.join("state");
     let worker = directory.join("worker.properties");
@@ -117,18 +117,18 @@ async fn every_problem_of_a_configuration_is_reported_at_once_with_exit_code_2()
 
     let output = tributary(&["check", "--config", &worker.display().to_string()], &[]).await;
 
-    let complaints = stderr(&output);
-    assert_eq!(output.status.code(), Some(2), "{complaints}");
+    let errors = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{errors}");
     for expected in
         ["bootstrap.servers", "session.timeout.ms: must be", "NOT_SET", "webhook.listeners", "\\u"]
     {
-        assert!(complaints.contains(expected), "{expected} is not in:\n{complaints}");
+        assert!(errors.contains(expected), "{expected} is not in:\n{errors}");
     }
     assert!(stdout(&output).is_empty(), "{}", stdout(&output));
     assert!(!state.exists(), "something was started");
 }
 
-async fn problems_of_worker_clients_connectors_and_logs_are_reported_together() {
+async fn problems_of_all_parts_are_reported_together() {
     let directory = run_directory::create("cli-together").unwrap();
     let (worker, inside, given) =
         (directory.join("worker.properties"), directory.join("inside.json"), directory.join("given.json"));
@@ -144,8 +144,8 @@ async fn problems_of_worker_clients_connectors_and_logs_are_reported_together() 
     let arguments = ["check", "--config", &worker, "--connector", &given];
     let output = tributary(&arguments, &[("RUST_LOG", "tributary=loud")]).await;
 
-    let complaints = stderr(&output);
-    assert_eq!(output.status.code(), Some(2), "{complaints}");
+    let errors = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{errors}");
     for expected in [
         "session.timeout.ms: must be",
         "\nproducer.linger.ms: ",
@@ -155,21 +155,21 @@ async fn problems_of_worker_clients_connectors_and_logs_are_reported_together() 
         "given.json: connector.class: is required",
         "RUST_LOG = tributary=loud",
     ] {
-        assert!(complaints.contains(expected), "{expected} is not in:\n{complaints}");
+        assert!(errors.contains(expected), "{expected} is not in:\n{errors}");
     }
 }
 
-async fn a_variable_that_is_not_text_is_refused_by_name_and_never_shown() {
+async fn a_variable_that_is_not_utf8_is_refused_by_name() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tributary"));
     let latin = OsStr::from_bytes(b"hunter2\xe9");
     command.arg("check").env_clear().env("CONNECT_GROUP_ID", latin).env("FOREIGN", latin);
 
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
 
-    let complaints = stderr(&output);
-    assert_eq!(output.status.code(), Some(2), "{complaints}");
-    assert!(complaints.contains("CONNECT_GROUP_ID: must be UTF-8 text"), "{complaints}");
-    assert!(!complaints.contains("hunter2") && !complaints.contains("FOREIGN"), "{complaints}");
+    let errors = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(errors.contains("CONNECT_GROUP_ID: must be UTF-8 text"), "{errors}");
+    assert!(!errors.contains("hunter2") && !errors.contains("FOREIGN"), "{errors}");
 }
 
 async fn schemas_without_a_connector_are_a_problem() {
@@ -177,13 +177,13 @@ async fn schemas_without_a_connector_are_a_problem() {
 
     let output = tributary(&["schemas", "check"], &[registry, ("CONNECT_GROUP_ID", "")]).await;
 
-    let complaints = stderr(&output);
-    assert_eq!(output.status.code(), Some(2), "{complaints}");
-    assert!(complaints.contains("--connector") && complaints.contains("connectors.dir"), "{complaints}");
-    assert!(complaints.contains("WARN") && complaints.contains("CONNECT_GROUP_ID"), "{complaints}");
+    let errors = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(errors.contains("--connector") && errors.contains("connectors.dir"), "{errors}");
+    assert!(errors.contains("WARN") && errors.contains("CONNECT_GROUP_ID"), "{errors}");
 }
 
-async fn a_command_line_that_is_wrong_ends_with_exit_code_2() {
+async fn a_wrong_command_line_ends_with_exit_code_2() {
     for arguments in [&["chek"][..], &[], &["check", "--config", "/no/such/file"]] {
         let output = tributary(arguments, &[]).await;
 
@@ -192,20 +192,20 @@ async fn a_command_line_that_is_wrong_ends_with_exit_code_2() {
     assert_eq!(tributary(&["--help"], &[]).await.status.code(), Some(0));
 }
 
-async fn a_broker_that_is_away_fails_the_check_with_exit_code_1() {
+async fn a_missing_broker_fails_the_check_with_exit_code_1() {
     let files = Files::write("cli-away", "127.0.0.1:9", "http://127.0.0.1:9");
 
     let output = files.run(&["check"]).await;
 
     let report = stdout(&output);
     assert_eq!(output.status.code(), Some(1), "{report}{}", stderr(&output));
-    assert!(report.contains("FAILED   Kafka: ") && report.contains("mend bootstrap.servers"), "{report}");
+    assert!(report.contains("FAILED   Kafka: ") && report.contains("correct bootstrap.servers"), "{report}");
     assert!(report.contains("FAILED   schema registry: "), "{report}");
     assert!(report.contains("ok       state directory: "), "{report}");
     assert!(!files.directory.join("state").exists(), "the check left the state directory behind");
 }
 
-async fn a_check_of_a_fresh_cluster_passes_and_creates_nothing(shared: &'static Shared) {
+async fn a_check_of_a_fresh_cluster_creates_nothing(shared: &'static Shared) {
     let files = Files::write("cli-check", shared.bootstrap(), shared.registry());
 
     let first = files.run(&["check"]).await;
@@ -215,7 +215,7 @@ async fn a_check_of_a_fresh_cluster_passes_and_creates_nothing(shared: &'static 
         let report = stdout(&output);
         assert!(output.status.success(), "{report}{}", stderr(&output));
         assert!(report.contains("topics of the worker: 0 exist and fit, 5 would be created: "), "{report}");
-        assert!(report.contains("owner of the topics: nobody has written to them yet"), "{report}");
+        assert!(report.contains("owner of the topics: not written yet"), "{report}");
         // Events and records of customers, payroll, certificates, state, fences, dead letters.
         assert!(report.contains("topics of records: 0 exist and fit, 7 would be created"), "{report}");
         assert!(report.contains("topics of webhooks: 0 exist and fit, 3 would be created"), "{report}");
@@ -223,9 +223,7 @@ async fn a_check_of_a_fresh_cluster_passes_and_creates_nothing(shared: &'static 
     }
 }
 
-async fn a_check_fails_for_missing_topics_that_must_not_be_created_and_a_bad_certificate(
-    shared: &'static Shared,
-) {
+async fn a_check_fails_for_missing_topics_and_a_bad_certificate(shared: &'static Shared) {
     let files = Files::write("cli-missing", shared.bootstrap(), shared.registry());
     let lines = fs::read_to_string(&files.worker).unwrap();
     let garbage = files.directory.join("garbage.pem");
@@ -244,12 +242,12 @@ async fn a_check_fails_for_missing_topics_that_must_not_be_created_and_a_bad_cer
     assert!(report.contains("FAILED   topics of records: missing"), "{report}");
     assert!(
         report.contains("FAILED   certificate of the admin listeners: set up TLS"),
-        "a start would end with this: {report}"
+        "a start would fail with this: {report}"
     );
     assert!(report.contains(".accounting.customers.events") && report.contains("create them"), "{report}");
 }
 
-async fn a_check_tells_whose_the_topics_of_the_worker_are(shared: &'static Shared) {
+async fn a_check_reports_the_owner_of_the_topics(shared: &'static Shared) {
     let registry = ("value.converter.schema.registry.url", shared.registry());
     let worker = Tributary::start(shared.bootstrap(), "cli-owner", &[registry]).await.unwrap();
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
@@ -280,7 +278,7 @@ async fn a_check_tells_whose_the_topics_of_the_worker_are(shared: &'static Share
     assert!(report.contains("topics of the worker: all five exist and fit"), "{report}");
     assert!(report.contains("ok       owner of the topics: "), "{report}");
     let report = stdout(&lacking);
-    assert!(lacking.status.success(), "one class that is missing keeps nobody from starting: {report}");
+    assert!(lacking.status.success(), "a missing class is only a warning: {report}");
     assert!(
         report.contains("warning  owner of the topics: ") && report.contains("counts: TestSource"),
         "{report}"

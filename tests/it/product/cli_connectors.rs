@@ -1,4 +1,4 @@
-//! `tributary connectors` as a user meets it, against a worker that answers what it is told to.
+//! `tributary connectors` against a scripted worker.
 
 use std::{fs, process::Output};
 
@@ -9,20 +9,20 @@ use crate::support::run_directory;
 use crate::support::scripted::Script;
 
 crate::tests! {
-    plain orders_say_what_was_done_in_a_line_for_people_and_an_object_for_programs;
-    plain resume_says_in_which_state_the_connector_is_then;
-    plain an_apply_tells_of_each_connector_and_of_those_before_a_refusal;
+    plain orders_print_a_line_or_an_object;
+    plain resume_prints_the_new_state;
+    plain apply_reports_each_connector_until_a_refusal;
 }
 
 async fn at(url: &str, arguments: &[&str]) -> Output {
     tributary(&[&["connectors"][..], arguments, &["--url", url]].concat(), &[]).await
 }
 
-fn told(output: &Output) -> Value {
+fn json_of(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}{}", stdout(output), stderr(output)))
 }
 
-async fn orders_say_what_was_done_in_a_line_for_people_and_an_object_for_programs() {
+async fn orders_print_a_line_or_an_object() {
     let script = Script::answering(&[
         ("PUT /connectors/hooks/pause", 202, Value::Null),
         ("PUT /connectors/hooks/stop", 202, Value::Null),
@@ -38,11 +38,11 @@ async fn orders_say_what_was_done_in_a_line_for_people_and_an_object_for_program
         let programs = at(&url, &[order, "hooks", "--output", "json"]).await;
 
         assert_eq!(stdout(&people), format!("hooks: {done}\n"), "{}", stderr(&people));
-        assert_eq!(told(&programs), json!({ "connector": "hooks", "done": done }));
+        assert_eq!(json_of(&programs), json!({ "connector": "hooks", "done": done }));
     }
 }
 
-async fn resume_says_in_which_state_the_connector_is_then() {
+async fn resume_prints_the_new_state() {
     let status = |state: &str| json!({ "name": "hooks", "connector": { "state": state }, "tasks": [] });
     let script = Script::answering(&[
         ("PUT /connectors/hooks/resume", 202, Value::Null),
@@ -56,10 +56,10 @@ async fn resume_says_in_which_state_the_connector_is_then() {
 
     assert_eq!(stdout(&people), "hooks: resuming, now RUNNING\n", "{}", stderr(&people));
     let expected = json!({ "connector": "hooks", "done": "resuming", "state": "RUNNING" });
-    assert_eq!(told(&programs), expected);
+    assert_eq!(json_of(&programs), expected);
 }
 
-async fn an_apply_tells_of_each_connector_and_of_those_before_a_refusal() {
+async fn apply_reports_each_connector_until_a_refusal() {
     let directory = run_directory::create("connectors-apply").unwrap();
     let files = ["one", "two", "three"].map(|name| {
         let file = directory.join(format!("{name}.json"));
@@ -83,10 +83,10 @@ async fn an_apply_tells_of_each_connector_and_of_those_before_a_refusal() {
     assert_eq!(stdout(&people), "one: created\ntwo: configured\n", "{}", stderr(&people));
     let created = json!({ "connector": "one", "done": "created" });
     assert_eq!(
-        told(&programs),
+        json_of(&programs),
         json!({ "connectors": [created, { "connector": "two", "done": "configured" }] })
     );
-    assert_eq!(told(&refused), json!({ "connectors": [created] }));
+    assert_eq!(json_of(&refused), json!({ "connectors": [created] }));
     assert_eq!((refused.status.code(), stderr(&refused).trim()), (Some(1), "error: not now"));
     assert_eq!((nothing.status.code(), stdout(&nothing)), (Some(1), String::new()));
 }

@@ -1,4 +1,4 @@
-//! What the binary says of itself: its version, and what a shell completes it with.
+//! Version, completions, and output formats of the binary.
 
 use std::fs;
 use std::path::Path;
@@ -7,20 +7,20 @@ use std::process::{Command, Stdio};
 use crate::support::command::{stderr, stdout, tributary};
 use crate::support::run_directory;
 
-#[allow(dead_code, reason = "it is the build script, of which one function is tried")]
+#[allow(dead_code, reason = "the build script, of which one function is tested")]
 #[path = "../../../build.rs"]
 mod build;
 
 crate::tests! {
-    plain the_version_tells_the_build_and_no_path_of_the_machine;
-    plain a_release_tells_its_commit_where_there_is_one_and_whether_it_was_changed;
-    plain completions_are_scripts_that_name_every_command;
-    plain a_reader_that_has_had_enough_is_no_error;
-    plain a_worker_that_is_not_there_is_told_with_a_remedy;
-    plain lists_are_tables_for_people_and_json_for_programs;
+    plain the_version_names_the_build_and_no_path;
+    plain a_release_names_its_commit_and_changes;
+    plain completions_name_every_command;
+    plain a_closed_output_pipe_is_no_error;
+    plain an_unreachable_worker_has_a_remedy;
+    plain lists_are_tables_or_json;
 }
 
-async fn the_version_tells_the_build_and_no_path_of_the_machine() {
+async fn the_version_names_the_build_and_no_path() {
     let output = tributary(&["--version"], &[]).await;
 
     let said = stdout(&output);
@@ -30,8 +30,8 @@ async fn the_version_tells_the_build_and_no_path_of_the_machine() {
     assert!(!said.contains('/'), "{said}");
 }
 
-async fn a_release_tells_its_commit_where_there_is_one_and_whether_it_was_changed() {
-    // Outside of this repository, which git would find from below.
+async fn a_release_names_its_commit_and_changes() {
+    // Outside of this repository, which git would find from a subdirectory.
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path();
     let none = build::commit(root);
@@ -43,7 +43,7 @@ async fn a_release_tells_its_commit_where_there_is_one_and_whether_it_was_change
     };
     assert_eq!(none, None, "where there is no repository there is no commit");
     if !git(&["init"]) {
-        return println!("without git there is no commit to tell, and nothing more to try");
+        return println!("without git there is no commit to name, and nothing more to test");
     }
     fs::create_dir(root.join("src")).unwrap();
     let source = root.join("src/main.rs");
@@ -56,11 +56,11 @@ async fn a_release_tells_its_commit_where_there_is_one_and_whether_it_was_change
     let changed = build::commit(root).unwrap();
 
     assert!(clean.len() == 12 && clean.chars().all(|letter| letter.is_ascii_hexdigit()), "{clean}");
-    assert_eq!(below, None, "the repository around is somebody else's");
+    assert_eq!(below, None, "a repository above is not ours");
     assert_eq!(changed, format!("{clean}, changed since"));
 }
 
-async fn completions_are_scripts_that_name_every_command() {
+async fn completions_name_every_command() {
     for shell in ["bash", "zsh", "fish"] {
         let output = tributary(&["completions", shell], &[]).await;
 
@@ -76,13 +76,13 @@ async fn completions_are_scripts_that_name_every_command() {
     assert!(is_sound(&script), "bash cannot read {}", script.display());
 }
 
-/// Whether bash can read a script; taken to be so where there is no bash.
+/// Whether bash can parse a script; true without bash.
 fn is_sound(script: &Path) -> bool {
     Command::new("bash").arg("-n").arg(script).status().is_ok_and(|status| status.success())
         || Command::new("bash").arg("--version").stdout(Stdio::null()).status().is_err()
 }
 
-async fn a_reader_that_has_had_enough_is_no_error() {
+async fn a_closed_output_pipe_is_no_error() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tributary"));
     command.args(["config", "reference"]).env_clear().stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -94,7 +94,7 @@ async fn a_reader_that_has_had_enough_is_no_error() {
     assert_eq!(stderr(&output), "");
 }
 
-async fn a_worker_that_is_not_there_is_told_with_a_remedy() {
+async fn an_unreachable_worker_has_a_remedy() {
     let plain = tributary(&["connectors", "list", "--url", "http://127.0.0.1:9"], &[]).await;
     let tls = tributary(&["gaps", "list", "hooks", "--url", "https://me:hidden@127.0.0.1:9"], &[]).await;
 
@@ -106,7 +106,7 @@ async fn a_worker_that_is_not_there_is_told_with_a_remedy() {
     assert!(tls.1.contains(remedy) && tls.1.contains("--ca") && !tls.1.contains("hidden"), "{}", tls.1);
 }
 
-async fn lists_are_tables_for_people_and_json_for_programs() {
+async fn lists_are_tables_or_json() {
     let table = tributary(&["schemas", "list"], &[]).await;
     let json = tributary(&["schemas", "list", "--output", "json"], &[]).await;
     let short = tributary(&["schemas", "list", "--json"], &[]).await;

@@ -1,4 +1,4 @@
-//! `tributary snapshot` and `tributary verify` as a user meets them, against a worker that answers what it is told to.
+//! `tributary snapshot` and `tributary verify` against a scripted worker.
 
 use std::process::Output;
 
@@ -8,13 +8,12 @@ use crate::support::command::{stderr, stdout, tributary};
 use crate::support::scripted::Script;
 
 crate::tests! {
-    plain a_run_is_asked_for_with_what_was_said_and_nothing_else;
-    plain a_watch_tells_each_change_and_ends_with_the_run_by_whether_it_is_certified;
-    plain a_watch_outlives_a_worker_that_does_not_answer_for_a_moment;
-    plain runs_and_certificates_are_tables_for_people_and_json_for_programs;
-    plain orders_are_passed_on_and_a_refusal_is_told;
-    plain a_verification_ends_with_exit_code_1_if_anything_differs_or_is_not_proved;
-    plain help_shows_examples_and_a_wrong_command_line_ends_with_exit_code_2;
+    plain a_request_has_only_the_given_options;
+    plain a_watch_prints_changes_and_ends_with_the_run;
+    plain a_watch_survives_a_short_outage;
+    plain runs_and_certificates_are_tables_or_json;
+    plain orders_are_sent_and_a_refusal_is_printed;
+    plain a_verification_fails_on_differences_or_missing_proof;
 }
 
 const RUNS: &str = "GET /connectors/records/snapshots";
@@ -36,34 +35,18 @@ async fn tributary_at(url: &str, arguments: &[&str]) -> Output {
     tributary(&[arguments, &["--url", url]].concat(), &[]).await
 }
 
-async fn a_run_is_asked_for_with_what_was_said_and_nothing_else() {
+async fn a_request_has_only_the_given_options() {
     let script = Script::answering(&[(START, 202, run("waiting", 0, Value::Null))]);
     let url = script.start().await;
 
     let plain = tributary_at(&url, &["snapshot", "start", "records"]).await;
-    let all = tributary_at(
-        &url,
-        &[
-            "snapshot",
-            "start",
-            "records",
-            "--id",
-            "r",
-            "--list",
-            "payroll",
-            "--list",
-            "customers",
-            "--company",
-            "a",
-            "--incremental",
-        ],
-    )
-    .await;
+    let all = "snapshot start records --id r --list payroll --list customers --company a --incremental";
+    let all = tributary_at(&url, &all.split(' ').collect::<Vec<_>>()).await;
     let verify = ["verify", "records", "--list", "customers", "--no-wait"];
     let plain_verify = tributary_at(&url, &verify).await;
     let sampled = tributary_at(&url, &[&verify[..], &["--sample", "50", "--repair"]].concat()).await;
 
-    let said = "r: waiting; `tributary snapshot status records r --watch` follows it\n";
+    let said = "r: waiting; watch it with `tributary snapshot status records r --watch`\n";
     for output in [&plain, &all, &plain_verify, &sampled] {
         assert_eq!((output.status.code(), stdout(output).as_str()), (Some(0), said), "{}", stderr(output));
     }
@@ -78,7 +61,7 @@ async fn a_run_is_asked_for_with_what_was_said_and_nothing_else() {
     assert_eq!(bodies, expected);
 }
 
-async fn a_watch_tells_each_change_and_ends_with_the_run_by_whether_it_is_certified() {
+async fn a_watch_prints_changes_and_ends_with_the_run() {
     for (state, certified, code) in [("ended", true, 0), ("ended", false, 1), ("stopped", false, 1)] {
         let mut over = run(state, 4, json!(certified));
         over["current"] = json!([]);
@@ -101,11 +84,11 @@ async fn a_watch_tells_each_change_and_ends_with_the_run_by_whether_it_is_certif
         );
         assert!(lines[1].starts_with(&format!("r: {state}  [########################] 100%")), "{said}");
         assert!(lines[2].starts_with("ID") && lines[3].starts_with("r "), "{said}");
-        assert!(!said.contains('\u{1b}'), "no terminal is there to move a cursor on");
+        assert!(!said.contains('\u{1b}'), "there is no terminal");
     }
 }
 
-async fn a_watch_outlives_a_worker_that_does_not_answer_for_a_moment() {
+async fn a_watch_survives_a_short_outage() {
     let away = json!({ "error_code": 503, "message": "this worker is starting" });
     let script = Script::answering(&[
         ("GET /connectors/records/snapshots/r", 503, away),
@@ -120,7 +103,7 @@ async fn a_watch_outlives_a_worker_that_does_not_answer_for_a_moment() {
     assert_eq!((&found["state"], script.asked().len()), (&json!("ended"), 2));
 }
 
-async fn runs_and_certificates_are_tables_for_people_and_json_for_programs() {
+async fn runs_and_certificates_are_tables_or_json() {
     let certificates = json!({ "truncated": false, "certificates": [{ "list": "customers", "companyId": "a",
         "certified": false, "method": "none", "rows": 3, "published": 2, "vanishedCount": 0, "run": "r",
         "endedAt": "T1", "reason": "it drifts" }] });
@@ -152,9 +135,9 @@ async fn runs_and_certificates_are_tables_for_people_and_json_for_programs() {
     );
 }
 
-async fn orders_are_passed_on_and_a_refusal_is_told() {
+async fn orders_are_sent_and_a_refusal_is_printed() {
     let mut paused = run("running", 1, Value::Null);
-    paused["reason"] = json!("told to pause; not every shard has");
+    paused["reason"] = json!("pause requested; not every shard has paused");
     let over = json!({ "error_code": 409, "message": "run r of connector records is over (ended)" });
     let script = Script::answering(&[
         ("PUT /connectors/records/snapshots/r/pause", 202, paused),
@@ -167,7 +150,12 @@ async fn orders_are_passed_on_and_a_refusal_is_told() {
     let resumed = tributary_at(&url, &["snapshot", "resume", "records", "r"]).await;
     let stopped = tributary_at(&url, &["snapshot", "stop", "records", "r"]).await;
 
-    assert_eq!(stdout(&paused), "r: running (told to pause; not every shard has)\n", "{}", stderr(&paused));
+    assert_eq!(
+        stdout(&paused),
+        "r: running (pause requested; not every shard has paused)\n",
+        "{}",
+        stderr(&paused)
+    );
     assert_eq!(stdout(&resumed), "r: running\n");
     assert_eq!(
         (stopped.status.code(), stderr(&stopped).trim()),
@@ -175,10 +163,10 @@ async fn orders_are_passed_on_and_a_refusal_is_told() {
     );
 }
 
-async fn a_verification_ends_with_exit_code_1_if_anything_differs_or_is_not_proved() {
+async fn a_verification_fails_on_differences_or_missing_proof() {
     let same = "r: nothing differs: 600 rows compared, 500 of them in full\n";
     let unproved = format!("{same}\nr: ended, 4 of 4 lists proved complete");
-    let mended = "REPAIRED  RECORDS\nbehind    3\n\nr: nothing differs any more: 600 rows";
+    let repaired = "REPAIRED  RECORDS\nbehind    3\n\nr: nothing differs any more: 600 rows";
     let table = [
         (json!({ "certified": true }), 0, same),
         (
@@ -187,18 +175,22 @@ async fn a_verification_ends_with_exit_code_1_if_anything_differs_or_is_not_prov
             "RECORDS\nmissing     2\n",
         ),
         (json!({ "certified": false }), 1, &unproved),
-        (json!({ "certified": true, "repaired": { "behind": 3 } }), 0, mended),
+        (json!({ "certified": true, "repaired": { "behind": 3 } }), 0, repaired),
         (
             json!({ "certified": true, "repaired": { "behind": 3 }, "differences": { "ahead": 1 } }),
             1,
             "ahead       1\n",
         ),
         (json!({ "certified": false, "sample": 50 }), 0, "a sample of at most 50 rows"),
-        (json!({ "certified": false, "sample": 50, "unread": 2 }), 1, "2 pages of it could not be read"),
+        (
+            json!({ "certified": false, "sample": 50, "unread": 2 }),
+            1,
+            "2 pages of the sample could not be read",
+        ),
     ];
-    for (told, code, expected) in table {
+    for (state, code, expected) in table {
         let mut over = run("ended", 4, Value::Null);
-        over.as_object_mut().unwrap().extend(told.as_object().unwrap().clone());
+        over.as_object_mut().unwrap().extend(state.as_object().unwrap().clone());
         let script = Script::answering(&[(START, 202, run("waiting", 0, Value::Null)), (RUN, 200, over)]);
         let url = script.start().await;
 
@@ -207,14 +199,4 @@ async fn a_verification_ends_with_exit_code_1_if_anything_differs_or_is_not_prov
         assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
         assert!(stdout(&output).contains(expected), "{}", stdout(&output));
     }
-}
-
-async fn help_shows_examples_and_a_wrong_command_line_ends_with_exit_code_2() {
-    let snapshot = tributary(&["snapshot", "--help"], &[]).await;
-    let verify = tributary(&["verify", "--help"], &[]).await;
-    let wrong = tributary(&["snapshot", "pause", "records"], &[]).await;
-
-    assert!(stdout(&snapshot).contains("tributary snapshot start records"), "{}", stdout(&snapshot));
-    assert!(stdout(&verify).contains("tributary verify records --repair"), "{}", stdout(&verify));
-    assert_eq!(wrong.status.code(), Some(2));
 }

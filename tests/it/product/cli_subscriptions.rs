@@ -1,5 +1,4 @@
-//! `tributary subscriptions` and `tributary gaps` as a user meets them, against a worker that answers what it is told
-//! to, and without any.
+//! `tributary subscriptions` and `tributary gaps` against a scripted worker, and without a worker.
 
 use std::{fs, process::Output};
 
@@ -10,15 +9,14 @@ use crate::support::run_directory;
 use crate::support::scripted::Script;
 
 crate::tests! {
-    plain what_to_subscribe_by_other_means_follows_from_the_file_alone;
-    plain a_derived_secret_is_shown_on_request_and_from_a_file_only;
-    plain a_command_line_that_cannot_be_followed_is_told_why_with_exit_code_2;
-    plain subscriptions_and_plans_are_tables_for_people_and_json_for_programs;
-    plain an_apply_waits_until_it_is_done_and_asks_again_where_its_wish_was_lost;
-    plain what_is_not_done_in_time_or_replaced_by_the_opposite_ends_with_exit_code_1;
-    plain to_only_receive_is_a_change_of_the_configuration;
-    plain gaps_are_listed_and_accepted_and_a_refusal_is_told;
-    plain a_worker_that_is_not_there_ends_with_exit_code_1;
+    plain receive_only_needs_only_the_file;
+    plain a_derived_secret_is_shown_only_from_a_file;
+    plain a_wrong_command_line_has_a_reason_and_exit_code_2;
+    plain subscriptions_and_plans_are_tables_or_json;
+    plain apply_waits_and_repeats_a_lost_wish;
+    plain a_late_or_replaced_wish_ends_with_exit_code_1;
+    plain receive_only_changes_the_configuration;
+    plain gaps_are_listed_and_accepted;
 }
 
 const SECRET: &str = "a-secret-of-more-than-32-characters!";
@@ -65,7 +63,7 @@ const LIST: &str = "GET /connectors/hooks/subscriptions?";
 const POLL: &str = "GET /connectors/hooks/subscriptions";
 const APPLY: &str = "POST /connectors/hooks/subscriptions/apply";
 
-async fn what_to_subscribe_by_other_means_follows_from_the_file_alone() {
+async fn receive_only_needs_only_the_file() {
     let file = connector("subscriptions-receive", r#","accounting.events":"Created,Updated""#);
 
     let table = receiving(&file, &[]).await;
@@ -95,7 +93,7 @@ async fn what_to_subscribe_by_other_means_follows_from_the_file_alone() {
     }
 }
 
-async fn a_derived_secret_is_shown_on_request_and_from_a_file_only() {
+async fn a_derived_secret_is_shown_only_from_a_file() {
     let file = connector("subscriptions-secrets", "");
 
     let shown: Value =
@@ -108,10 +106,10 @@ async fn a_derived_secret_is_shown_on_request_and_from_a_file_only() {
     let derived = "0fdec9d1d3c99671dbd43d8ef6f2e589c2e032eaf4f8d60dd034a5e3ec818d07";
     assert_eq!(secrets, [&Value::Null, &Value::Null, &json!(derived)]);
     assert_eq!(by_name.status.code(), Some(2));
-    assert!(stderr(&by_name).contains("secrets are shown from a file only"), "{}", stderr(&by_name));
+    assert!(stderr(&by_name).contains("secrets are shown only from a file"), "{}", stderr(&by_name));
 }
 
-async fn a_command_line_that_cannot_be_followed_is_told_why_with_exit_code_2() {
+async fn a_wrong_command_line_has_a_reason_and_exit_code_2() {
     let file = connector("subscriptions-arguments", "");
     let directory = run_directory::create("subscriptions-records").unwrap();
     let records = directory.join("records.json");
@@ -124,39 +122,35 @@ async fn a_command_line_that_cannot_be_followed_is_told_why_with_exit_code_2() {
     )
     .unwrap();
     let records = records.display().to_string();
-    let plan = |more: &[&'static str], file: &str| -> Vec<String> {
-        ["subscriptions", "plan", file].iter().chain(more).map(|&text| text.to_owned()).collect()
+    let plan = |connector: &str, url: &str, expected| {
+        let arguments = ["subscriptions", "plan", connector, "--receive-only", "--advertised-url", url];
+        (arguments.map(str::to_owned).to_vec(), expected)
     };
+    let other = |arguments: &str, expected| (arguments.split(' ').map(str::to_owned).collect(), expected);
     let table = [
-        (vec!["subscriptions".to_owned()], "Usage"),
-        (vec!["subscriptions".to_owned(), "apply".to_owned()], "<CONNECTOR>"),
-        (vec!["gaps".to_owned(), "accept".to_owned(), "hooks".to_owned()], "<IDS>"),
-        (plan(&["--show-secrets"], &file), "--receive-only"),
-        (plan(&["--receive-only"], &file), "--advertised-url: is missing"),
-        (
-            plan(&["--receive-only", "--advertised-url", "http://h.example.com"], &file),
+        other("subscriptions", "Usage"),
+        other("subscriptions apply", "<CONNECTOR>"),
+        other("gaps accept hooks", "<IDS>"),
+        other(&format!("subscriptions plan {file} --show-secrets"), "--receive-only"),
+        other(&format!("subscriptions plan {file} --receive-only"), "--advertised-url: is missing"),
+        other("subscriptions apply hooks --timeout soon", "invalid value 'soon'"),
+        plan(
+            &file,
+            "http://h.example.com",
             "--advertised-url = http://h.example.com/: must be an https:// address on port 443",
         ),
-        (
-            plan(&["--receive-only", "--advertised-url", "https://h.example.com:8443"], &file),
-            "must be an https:// address on port 443",
-        ),
-        (
-            plan(&["--receive-only", "--advertised-url", "https://h.example.com/base"], &file),
+        plan(&file, "https://h.example.com:8443", "must be an https:// address on port 443"),
+        plan(
+            &file,
+            "https://h.example.com/base",
             "--advertised-url = https://h.example.com/base: has the path /base, and invoicing.hooks names hooks",
         ),
-        (
-            plan(&["--receive-only", "--advertised-url", "https://h.example.com"], &records),
+        plan(
+            &records,
+            "https://h.example.com",
             "is a RecordSource, which has no subscriptions; name a WebhookSource",
         ),
-        (
-            plan(&["--receive-only", "--advertised-url", "https://h.example.com"], "absent.json"),
-            "absent.json",
-        ),
-        (
-            ["subscriptions", "apply", "hooks", "--timeout", "soon"].map(str::to_owned).to_vec(),
-            "invalid value 'soon'",
-        ),
+        plan("absent.json", "https://h.example.com", "absent.json"),
     ];
     for (arguments, expected) in table {
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -167,7 +161,7 @@ async fn a_command_line_that_cannot_be_followed_is_told_why_with_exit_code_2() {
     }
 }
 
-async fn subscriptions_and_plans_are_tables_for_people_and_json_for_programs() {
+async fn subscriptions_and_plans_are_tables_or_json() {
     let step = json!({ "call": "subscribe", "target": "accounting/accounts", "why": "there is none" });
     let script = Script::answering(&[
         ("GET /connectors/hooks/subscriptions/plan", 200, json!({ "steps": [step], "converged": false })),
@@ -188,14 +182,14 @@ async fn subscriptions_and_plans_are_tables_for_people_and_json_for_programs() {
     assert!([list, json, plan].iter().all(|output| output.status.code() == Some(0)));
 }
 
-async fn an_apply_waits_until_it_is_done_and_asks_again_where_its_wish_was_lost() {
+async fn apply_waits_and_repeats_a_lost_wish() {
     let wish =
         |number: u64, done: Value| standing(json!({ "number": number, "removed": false, "done": done }));
     let script = Script::answering(&[
         (APPLY, 202, json!({ "number": 3, "removed": false, "done": 2 })),
         (APPLY, 202, json!({ "number": 4, "removed": false, "done": 2 })),
         (POLL, 200, wish(3, json!(2))),
-        // Somebody has written over it.
+        // Another writer has overwritten it.
         (POLL, 200, wish(2, json!(2))),
         (POLL, 200, wish(4, json!(4))),
     ]);
@@ -210,7 +204,7 @@ async fn an_apply_waits_until_it_is_done_and_asks_again_where_its_wish_was_lost(
     assert_eq!(posts, 2);
 }
 
-async fn what_is_not_done_in_time_or_replaced_by_the_opposite_ends_with_exit_code_1() {
+async fn a_late_or_replaced_wish_ends_with_exit_code_1() {
     let wish = |removed: bool| standing(json!({ "number": 1, "removed": removed, "done": null }));
     let remove = "POST /connectors/hooks/subscriptions/remove";
     let script = Script::answering(&[
@@ -222,21 +216,22 @@ async fn what_is_not_done_in_time_or_replaced_by_the_opposite_ends_with_exit_cod
 
     let late = run(&["subscriptions", "apply", "hooks", "--timeout", "1", "--url", &url]).await;
     let replaced = run(&["subscriptions", "remove", "hooks", "--url", &url]).await;
-    let asked_for = run(&["subscriptions", "remove", "hooks", "--timeout", "0", "--url", &url]).await;
+    let unwaited = run(&["subscriptions", "remove", "hooks", "--timeout", "0", "--url", &url]).await;
     let json = run(&["subscriptions", "remove", "hooks", "--timeout", "0", "--json", "--url", &url]).await;
 
     assert_eq!(
-        (late.status.code(), replaced.status.code(), asked_for.status.code()),
+        (late.status.code(), replaced.status.code(), unwaited.status.code()),
         (Some(1), Some(1), Some(0))
     );
-    assert!(stderr(&late).contains("not done within 1s (1 as declared, 1 missing)"), "{}", stderr(&late));
-    assert!(stderr(&replaced).contains("somebody has asked for the opposite"), "{}", stderr(&replaced));
-    assert_eq!(stdout(&asked_for), "hooks: asked for, as wish 1\n");
-    let told = json!({ "connector": "hooks", "done": "asked for", "wish": { "number": 1, "removed": true } });
-    assert_eq!(serde_json::from_slice::<Value>(&json.stdout).unwrap(), told);
+    assert!(stderr(&late).contains("not finished within 1s (1 as declared, 1 missing)"), "{}", stderr(&late));
+    assert!(stderr(&replaced).contains("a later request asked for the opposite"), "{}", stderr(&replaced));
+    assert_eq!(stdout(&unwaited), "hooks: requested, as number 1\n");
+    let expected =
+        json!({ "connector": "hooks", "done": "asked for", "wish": { "number": 1, "removed": true } });
+    assert_eq!(serde_json::from_slice::<Value>(&json.stdout).unwrap(), expected);
 }
 
-async fn to_only_receive_is_a_change_of_the_configuration() {
+async fn receive_only_changes_the_configuration() {
     let script = Script::answering(&[("PATCH /connectors/hooks/config", 200, json!({}))]);
     let url = script.start().await;
 
@@ -245,14 +240,14 @@ async fn to_only_receive_is_a_change_of_the_configuration() {
 
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(stdout(&output).starts_with("hooks: only receives from now on"), "{}", stdout(&output));
-    let told = json!({ "connector": "hooks", "done": "configured", "manage": false });
-    assert_eq!(serde_json::from_slice::<Value>(&json.stdout).unwrap(), told);
+    let expected = json!({ "connector": "hooks", "done": "configured", "manage": false });
+    assert_eq!(serde_json::from_slice::<Value>(&json.stdout).unwrap(), expected);
     let expected =
         ("PATCH /connectors/hooks/config".to_owned(), r#"{"subscriptions.manage":"false"}"#.to_owned());
     assert_eq!(script.asked(), [expected.clone(), expected]);
 }
 
-async fn gaps_are_listed_and_accepted_and_a_refusal_is_told() {
+async fn gaps_are_listed_and_accepted() {
     let gap = json!({ "id": "hooks/disabled/5/accounting%2Fcustomers", "cause": "disabled",
         "target": "accounting/customers", "company": null, "from": "T1", "to": "T2", "openedAt": "T1",
         "state": "unrepairable",
@@ -261,7 +256,11 @@ async fn gaps_are_listed_and_accepted_and_a_refusal_is_told() {
         ("GET /connectors/hooks/gaps", 200, json!([gap])),
         ("POST /connectors/hooks/gaps/accept", 200, gap.clone()),
         ("POST /connectors/hooks/gaps/accept", 200, gap.clone()),
-        ("POST /connectors/hooks/gaps/accept", 400, json!({ "error_code": 400, "message": "gap x goes on" })),
+        (
+            "POST /connectors/hooks/gaps/accept",
+            400,
+            json!({ "error_code": 400, "message": "gap x is still open" }),
+        ),
     ]);
     let url = script.start().await;
     let id = gap["id"].as_str().unwrap();
@@ -273,17 +272,10 @@ async fn gaps_are_listed_and_accepted_and_a_refusal_is_told() {
 
     assert!(stdout(&list).contains(id) && stdout(&list).contains("unrepairable"), "{}", stdout(&list));
     assert_eq!(stdout(&accepted), format!("{id}: accepted\n"), "{}", stderr(&accepted));
-    let told = json!({ "connector": "hooks", "done": "accepted", "gaps": [id] });
-    assert_eq!(serde_json::from_slice::<Value>(&partly.stdout).unwrap(), told);
+    let expected = json!({ "connector": "hooks", "done": "accepted", "gaps": [id] });
+    assert_eq!(serde_json::from_slice::<Value>(&partly.stdout).unwrap(), expected);
     for output in [partly, refused] {
-        assert_eq!((output.status.code(), stderr(&output).trim()), (Some(1), "error: gap x goes on"));
+        assert_eq!((output.status.code(), stderr(&output).trim()), (Some(1), "error: gap x is still open"));
     }
     assert_eq!(script.asked()[1].1, format!(r#"{{"id":"{id}"}}"#));
-}
-
-async fn a_worker_that_is_not_there_ends_with_exit_code_1() {
-    for arguments in [["subscriptions", "list", "hooks"], ["gaps", "list", "hooks"]] {
-        let output = run(&[&arguments[..], &["--url", "http://127.0.0.1:1"]].concat()).await;
-        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
-    }
 }

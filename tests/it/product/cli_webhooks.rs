@@ -1,4 +1,4 @@
-//! Deliveries by hand: what `webhooks sign` and `send` make is what a receiver of the provider's deliveries takes.
+//! `tributary webhooks sign` and `send`: signatures and test deliveries that a receiver accepts.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,26 +13,26 @@ use crate::support::{Shared, prefix, run_directory};
 
 crate::tests! {
     plain a_body_is_signed_byte_for_byte_whatever_it_holds;
-    plain a_secret_comes_from_a_connector_with_its_rotation_and_its_hooks;
-    plain a_connector_is_found_by_its_name_beside_the_worker;
-    real a_connector_is_found_by_its_name_on_the_workers;
-    plain a_secret_that_is_none_is_refused_and_never_shown;
-    plain a_delivery_is_what_the_provider_would_send;
-    plain every_one_of_several_deliveries_has_an_id_of_its_own;
-    plain given_bytes_are_sent_as_they_are;
+    plain a_connector_provides_secrets_of_rotation_and_hooks;
+    plain a_connector_is_found_by_name_in_connectors_dir;
+    real a_connector_is_found_by_name_on_the_workers;
+    plain an_invalid_secret_is_refused_and_never_shown;
+    plain a_delivery_has_the_provider_s_format;
+    plain each_of_several_deliveries_has_its_own_id;
+    plain given_bytes_are_sent_unchanged;
     plain an_invoicing_delivery_is_signed_by_its_hook;
-    plain only_exactly_200_is_a_success;
+    plain only_200_is_a_success;
     plain a_redirect_is_not_followed;
-    plain an_echo_is_held_to_what_the_provider_wants;
-    plain a_private_certificate_is_trusted_only_when_it_is_named;
-    plain an_address_that_is_missing_or_wrong_is_a_problem_of_the_command_line;
+    plain an_echo_is_checked_as_the_provider_does;
+    plain a_private_certificate_is_trusted_only_if_named;
+    plain a_missing_or_wrong_address_is_a_command_line_problem;
 }
 
 const SECRET: &str = "a-secret-of-more-than-32-characters!";
 const PREVIOUS: &str = "the-secret-before-that-of-32-characters";
 const BODY: &[u8] = b"{\"text\":\"\xff not UTF-8\r\n\"}\n";
 
-/// A connector that receives both kinds, its secrets in variables.
+/// A connector for both APIs, with secrets in variables.
 fn connector(name: &str) -> String {
     let directory = run_directory::create(name).unwrap();
     let file: PathBuf = directory.join("hooks.json");
@@ -54,7 +54,7 @@ async fn run(arguments: &[&str]) -> Output {
     tributary(arguments, &[("HOOKS", SECRET), ("HOOKS_BEFORE", PREVIOUS)]).await
 }
 
-/// Sends what the connector of this file is sent, with these arguments more.
+/// Sends test deliveries for a connector file, with further arguments.
 async fn send(connector: &str, url: &str, about: &[&str]) -> Output {
     run(&[&["webhooks", "send", "--connector", connector, "--url", url], about].concat()).await
 }
@@ -79,7 +79,7 @@ async fn a_body_is_signed_byte_for_byte_whatever_it_holds() {
     }
 }
 
-async fn a_secret_comes_from_a_connector_with_its_rotation_and_its_hooks() {
+async fn a_connector_provides_secrets_of_rotation_and_hooks() {
     let file = connector("webhooks-secrets");
     // printf 'Customer:Created' | openssl dgst -sha256 -hmac "$SECRET", and so on for the previous one.
     let derived = |secret: &str| {
@@ -104,7 +104,7 @@ async fn a_secret_comes_from_a_connector_with_its_rotation_and_its_hooks() {
     assert_eq!(hook_before, format!("x-other: {}\n", signature(&derived(PREVIOUS), BODY)));
 }
 
-async fn a_connector_is_found_by_its_name_beside_the_worker() {
+async fn a_connector_is_found_by_name_in_connectors_dir() {
     let file = PathBuf::from(connector("webhooks-named"));
     let directory = file.parent().unwrap();
     let records = r#"{"name":"records","config":{"connector.class":"RecordSource","topic.prefix":"acme",
@@ -135,7 +135,7 @@ async fn a_connector_is_found_by_its_name_beside_the_worker() {
     assert!(stderr(&wrong).contains("is a RecordSource, which receives no deliveries"), "{}", stderr(&wrong));
 }
 
-async fn a_connector_is_found_by_its_name_on_the_workers(shared: &'static Shared) {
+async fn a_connector_is_found_by_name_on_the_workers(shared: &'static Shared) {
     let registry = ("value.converter.schema.registry.url", shared.registry());
     let worker = Tributary::start(shared.bootstrap(), "webhooks-worker", &[registry]).await.unwrap();
     let prefix = prefix("webhooks-worker");
@@ -156,7 +156,7 @@ async fn a_connector_is_found_by_its_name_on_the_workers(shared: &'static Shared
     assert_eq!(stdout(&output), expected, "{}", stderr(&output));
 }
 
-async fn a_secret_that_is_none_is_refused_and_never_shown() {
+async fn an_invalid_secret_is_refused_and_never_shown() {
     let file = connector("webhooks-refused");
     let unset = [("HOOKS", SECRET)];
     for (arguments, environment, expected) in [
@@ -187,7 +187,7 @@ async fn a_secret_that_is_none_is_refused_and_never_shown() {
     }
 }
 
-async fn a_delivery_is_what_the_provider_would_send() {
+async fn a_delivery_has_the_provider_s_format() {
     let file = connector("webhooks-delivery");
     let mut receiver = Receiver::accepting().await;
     let about = ["--resource", "input-invoices", "--event", "Created", "--company", "company-7"];
@@ -210,7 +210,7 @@ async fn a_delivery_is_what_the_provider_would_send() {
     assert!(is_guid(&received.data()["CorrelationId"]), "{body}");
 }
 
-async fn every_one_of_several_deliveries_has_an_id_of_its_own() {
+async fn each_of_several_deliveries_has_its_own_id() {
     let file = connector("webhooks-several");
     let mut receiver = Receiver::accepting().await;
 
@@ -226,7 +226,7 @@ async fn every_one_of_several_deliveries_has_an_id_of_its_own() {
     assert_eq!(ids.len(), 5);
 }
 
-async fn given_bytes_are_sent_as_they_are() {
+async fn given_bytes_are_sent_unchanged() {
     let mut receiver = Receiver::accepting().await;
     let url = receiver.url("/any/where");
     let arguments = ["webhooks", "send", "--secret-env", "HOOKS", "--url", &url, "--body", "-"];
@@ -255,7 +255,7 @@ async fn an_invoicing_delivery_is_signed_by_its_hook() {
     assert_eq!((body["Entity"].as_str(), body["TenantId"].as_str()), (Some("Customer"), Some("42")));
 }
 
-async fn only_exactly_200_is_a_success() {
+async fn only_200_is_a_success() {
     for (reply, expected) in [
         (Reply::Status(202), "202 Accepted"),
         (Reply::Status(401), "401 Unauthorized"),
@@ -268,9 +268,9 @@ async fn only_exactly_200_is_a_success() {
         assert_eq!(output.status.code(), Some(1), "{expected}");
         assert!(stdout(&output).contains(expected), "{}", stdout(&output));
     }
-    let nobody = run(&["webhooks", "send", "--secret-env", "HOOKS", "--url", "http://127.0.0.1:1/x"]).await;
-    assert_eq!(nobody.status.code(), Some(1));
-    assert!(stderr(&nobody).starts_with("error: "), "{}", stderr(&nobody));
+    let refused = run(&["webhooks", "send", "--secret-env", "HOOKS", "--url", "http://127.0.0.1:1/x"]).await;
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(stderr(&refused).starts_with("error: "), "{}", stderr(&refused));
 }
 
 async fn a_redirect_is_not_followed() {
@@ -282,7 +282,7 @@ async fn a_redirect_is_not_followed() {
     assert_eq!(receiver.taken().len(), 1);
 }
 
-async fn an_echo_is_held_to_what_the_provider_wants() {
+async fn an_echo_is_checked_as_the_provider_does() {
     let mut good = Receiver::scripted(|_| Reply::Echo).await;
     let wrong = Receiver::scripted(|_| Reply::Text("something else")).await;
     let silent = Receiver::accepting().await;
@@ -297,11 +297,11 @@ async fn an_echo_is_held_to_what_the_provider_wants() {
         let refused = run(&["webhooks", "send", "--echo", "--url", &receiver.url("")]).await;
 
         assert_eq!(refused.status.code(), Some(1), "{}", stdout(&refused));
-        assert!(stdout(&refused).contains("no echo: the body is not"), "{}", stdout(&refused));
+        assert!(stdout(&refused).contains("invalid echo: the body is not"), "{}", stdout(&refused));
     }
 }
 
-async fn a_private_certificate_is_trusted_only_when_it_is_named() {
+async fn a_private_certificate_is_trusted_only_if_named() {
     let (tls, root) = certified("localhost");
     let receiver = Receiver::secure(tls, |_| Reply::Status(200)).await;
     let file = run_directory::create("webhooks-tls").unwrap().join("root.pem");
@@ -316,10 +316,10 @@ async fn a_private_certificate_is_trusted_only_when_it_is_named() {
     assert_eq!(named.status.code(), Some(0), "{}", stderr(&named));
 }
 
-async fn an_address_that_is_missing_or_wrong_is_a_problem_of_the_command_line() {
+async fn a_missing_or_wrong_address_is_a_command_line_problem() {
     for (arguments, expected) in [
         (&[][..], "--url: is missing"),
-        (&["--url", "http://127.0.0.1:1"], "no --connector tells one"),
+        (&["--url", "http://127.0.0.1:1"], "no --connector to take it from"),
         (&["--url", "ftp://127.0.0.1/x"], "must be an http or https address"),
         (&["--url", "127.0.0.1"], "--url"),
         (&["--url", "http://127.0.0.1:1/x", "--event", "no word"], "--event"),

@@ -1,17 +1,17 @@
-//! Where the browser comes back to: a listener on this machine alone, for one callback.
+//! The loopback listener that takes the browser's one callback.
 //!
 //! ```text
-//! browser ──▶ 127.0.0.1 or ::1, one port ──▶ GET, host, path ──▶ first one: Arrival ──▶ `Desk`
+//! browser ──▶ 127.0.0.1 or ::1, one port ──▶ GET, host, path ──▶ first one: Callback ─▶ `LoginFlow`
 //!    ◀── page ◀─────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! - Both loopback addresses, since `localhost` may mean either; never another.
-//! - Only what a browser sends that was redirected counts: a GET with this host on this path. Anything else gets its refusal
-//!   and changes nothing, so that neither a tab icon nor another site's form ends the login.
-//! - The first callback is handed over, whatever it says; all later ones get a page that says that they are late.
-//! - The page is shown once it is known how the login went.
+//! - It listens on both loopback addresses, since `localhost` may mean either, and on no other.
+//! - Only a GET with this host and path is a callback. Other requests are refused and change nothing, so that neither a favicon
+//!   request nor another site's form ends the login.
+//! - The first callback is handed over, whatever its content; later ones get a page that says that the login is answered.
+//! - The page is sent once the result of the login is known.
 //!
-//! On failure, that is a port that is taken, nothing listens. A callback that is dropped undecided gets a page that says so.
+//! If the port is taken, nothing listens. A callback that is dropped gets a page that says that the login was given up.
 
 use std::{
     io,
@@ -36,104 +36,105 @@ use tokio::{
 
 use server::{Options, Server};
 
-use super::page::Page;
+use super::page::LoginPage;
 
-/// Connections at once: browsers open some ahead of need.
-const CONNECTIONS: usize = 32;
-/// How long a connection may be silent.
-const SILENCE: Duration = Duration::from_secs(30);
-/// How long a page that has been decided may take to be sent.
-const FAREWELL: Duration = Duration::from_secs(2);
-/// How often a free port is looked for that both addresses have.
-const PORTS: usize = 16;
+/// Browsers open several connections in advance.
+const MAX_CONNECTIONS: usize = 32;
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
+const PAGE_SEND_TIMEOUT: Duration = Duration::from_secs(2);
+/// Attempts to find a port that is free on both addresses.
+const PORT_ATTEMPTS: usize = 16;
 
-/// Where the browser comes back to unless a setting says otherwise.
-pub(in crate::cli) const PATH: &str = "/callback";
+/// Path of the redirect address, unless `oauth.redirect.uri` is set.
+pub(in crate::cli) const DEFAULT_PATH: &str = "/callback";
 
 /// A redirect address that this machine listens on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::cli) struct Place {
-    /// 0 for any free one.
+pub(in crate::cli) struct ListenAddress {
+    /// 0 for any free port.
     pub(in crate::cli) port: u16,
-    /// With its first slash.
+    /// With the leading slash.
     pub(in crate::cli) path: String,
 }
 
-/// A callback that waits for its page.
+/// A callback whose browser waits for a page.
 #[derive(Debug)]
-pub(super) struct Arrival {
-    /// All after the question mark, as it was sent.
+pub(super) struct Callback {
+    /// The raw query.
     pub(super) query: String,
-    answer: oneshot::Sender<Page>,
+    answer: oneshot::Sender<LoginPage>,
 }
 
-impl Arrival {
-    /// Shows the person how it went.
-    pub(super) fn show(self, page: Page) {
-        // A browser that was closed has seen enough.
+impl Callback {
+    /// Sends the page to the browser.
+    pub(super) fn show(self, page: LoginPage) {
+        // The browser may be closed.
         self.answer.send(page).ok();
     }
 }
 
 /// A running listener. Dropping it ends all connections at once.
 #[derive(Debug)]
-pub(in crate::cli) struct Listener {
+pub(in crate::cli) struct CallbackListener {
     redirect: String,
     servers: Vec<Server>,
-    arrivals: mpsc::Receiver<Arrival>,
+    callbacks: mpsc::Receiver<Callback>,
 }
 
-impl Listener {
-    /// Listens from now on.
-    ///
+impl CallbackListener {
     /// # Errors
     /// The port is taken, or this machine has no loopback address.
-    pub(in crate::cli) async fn bind(place: &Place) -> io::Result<Self> {
+    pub(in crate::cli) async fn bind(place: &ListenAddress) -> io::Result<Self> {
         let (port, listeners) = listen(place.port).await?;
-        let (sender, arrivals) = mpsc::channel(1);
-        let door = Arc::new(Door { port, path: place.path.clone(), used: AtomicBool::new(false), sender });
-        let router = Router::new().fallback(enter).with_state(door);
-        let options =
-            Options { connections: CONNECTIONS, head: SILENCE, handshake: SILENCE, ..Options::default() };
+        let (sender, callbacks) = mpsc::channel(1);
+        let route =
+            Arc::new(CallbackRoute { port, path: place.path.clone(), used: AtomicBool::new(false), sender });
+        let router = Router::new().fallback(handle).with_state(route);
+        let options = Options {
+            connections: MAX_CONNECTIONS,
+            head: READ_TIMEOUT,
+            handshake: READ_TIMEOUT,
+            ..Options::default()
+        };
         let servers = listeners
             .into_iter()
             .map(|listener| Server::start(listener, router.clone(), options.clone()))
             .collect::<io::Result<_>>()?;
         let redirect = format!("http://localhost:{port}{}", place.path);
-        Ok(Self { redirect, servers, arrivals })
+        Ok(Self { redirect, servers, callbacks })
     }
 
-    /// The address to be redirected to.
+    /// The redirect address.
     pub(in crate::cli) fn redirect(&self) -> &str {
         &self.redirect
     }
 
-    /// The one callback. Does not end otherwise.
-    pub(super) async fn arrival(&mut self) -> Arrival {
-        match self.arrivals.recv().await {
-            Some(arrival) => arrival,
+    /// Waits for the callback.
+    pub(super) async fn callback(&mut self) -> Callback {
+        match self.callbacks.recv().await {
+            Some(callback) => callback,
             None => std::future::pending().await,
         }
     }
 
-    /// Ends once the page has gone out.
+    /// Stops the listener after the page is sent.
     pub(super) async fn close(self) {
         for server in self.servers {
-            server.stop(FAREWELL).await;
+            server.stop(PAGE_SEND_TIMEOUT).await;
         }
     }
 }
 
-/// Listens on both loopback addresses, on one port.
+/// Listens on both loopback addresses with the same port.
 async fn listen(port: u16) -> io::Result<(u16, Vec<TcpListener>)> {
-    let mut tries = if port == 0 { PORTS } else { 1 };
+    let mut tries = if port == 0 { PORT_ATTEMPTS } else { 1 };
     loop {
         let first = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
         let found = first.local_addr()?.port();
         tries -= 1;
         match TcpListener::bind(SocketAddr::from((Ipv6Addr::LOCALHOST, found))).await {
             Ok(second) => return Ok((found, vec![first, second])),
-            // Somebody who listens on the other address would get callbacks of browsers that prefer it.
+            // Another process on this address would get the callbacks of browsers that prefer it.
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                 if tries == 0 {
                     return Err(error);
@@ -145,39 +146,38 @@ async fn listen(port: u16) -> io::Result<(u16, Vec<TcpListener>)> {
     }
 }
 
-/// What every request is held against.
-struct Door {
+struct CallbackRoute {
     port: u16,
     path: String,
     used: AtomicBool,
-    sender: mpsc::Sender<Arrival>,
+    sender: mpsc::Sender<Callback>,
 }
 
-async fn enter(State(door): State<Arc<Door>>, request: Request) -> Response {
-    if !is_host(request.uri(), request.headers(), door.port) {
-        return Page::wrong_host().into_response();
+async fn handle(State(route): State<Arc<CallbackRoute>>, request: Request) -> Response {
+    if !is_host(request.uri(), request.headers(), route.port) {
+        return LoginPage::WRONG_HOST.into_response();
     }
-    if request.uri().path() != door.path {
-        return Page::wrong_path().into_response();
+    if request.uri().path() != route.path {
+        return LoginPage::WRONG_PATH.into_response();
     }
     if request.method() != Method::GET {
-        return Page::wrong_method().into_response();
+        return LoginPage::WRONG_METHOD.into_response();
     }
-    if door.used.swap(true, Ordering::SeqCst) {
-        return Page::late().into_response();
+    if route.used.swap(true, Ordering::SeqCst) {
+        return LoginPage::LATE.into_response();
     }
     let query = request.uri().query().unwrap_or_default().to_owned();
     drop(request);
     let (answer, page) = oneshot::channel();
-    // There is room: this is the only one that ever comes this far.
-    let handed = door.sender.try_send(Arrival { query, answer }).is_ok();
+    // The channel has room, because only one request gets here.
+    let handed = route.sender.try_send(Callback { query, answer }).is_ok();
     match page.await {
         Ok(page) if handed => page.into_response(),
-        _ => Page::unfinished().into_response(),
+        _ => LoginPage::UNFINISHED.into_response(),
     }
 }
 
-/// Whether a request names the host that it was redirected to. A name of another's that leads here does not count.
+/// Whether the request names `localhost` with this port. A foreign name that resolves to this machine does not match.
 fn is_host(uri: &Uri, headers: &HeaderMap, port: u16) -> bool {
     let sent = headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let Some(host) = uri.authority().map(|authority| authority.as_str()).or(sent) else {
@@ -185,7 +185,7 @@ fn is_host(uri: &Uri, headers: &HeaderMap, port: u16) -> bool {
     };
     match host.rsplit_once(':') {
         Some((name, digits)) => name.eq_ignore_ascii_case("localhost") && digits == port.to_string(),
-        // Browsers leave the port out where it is the scheme's own.
+        // Browsers omit the scheme's default port.
         None => host.eq_ignore_ascii_case("localhost") && port == 80,
     }
 }

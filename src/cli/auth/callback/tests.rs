@@ -1,4 +1,4 @@
-//! The listener, met by whatever may come to it.
+//! The callback listener with all kinds of requests.
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -10,8 +10,9 @@ use super::*;
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-async fn listener() -> (Listener, u16) {
-    let listener = Listener::bind(&Place { port: 0, path: "/back".to_owned() }).await.unwrap();
+async fn listener() -> (CallbackListener, u16) {
+    let listener =
+        CallbackListener::bind(&ListenAddress { port: 0, path: "/back".to_owned() }).await.unwrap();
     let port = listener.servers[0].address().port();
     (listener, port)
 }
@@ -20,7 +21,7 @@ async fn listener() -> (Listener, u16) {
 async fn raw(address: SocketAddr, head: &str) -> String {
     let talk = async {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        // A head that is too long is refused while it is still being sent.
+        // The server refuses a long head while it is being sent.
         stream.write_all(head.as_bytes()).await.ok();
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).await.ok();
@@ -40,12 +41,12 @@ fn status(answer: &str) -> &str {
     answer.split(' ').nth(1).unwrap_or_default()
 }
 
-fn is_untouched(listener: &mut Listener) -> bool {
-    listener.arrivals.try_recv().is_err()
+fn is_untouched(listener: &mut CallbackListener) -> bool {
+    listener.callbacks.try_recv().is_err()
 }
 
 #[tokio::test]
-async fn only_a_get_with_this_host_on_this_path_is_a_callback() {
+async fn only_a_get_with_this_host_and_path_is_a_callback() {
     let (mut listener, port) = listener().await;
     let host = format!("localhost:{port}");
     let other_port = format!("localhost:{}", port.wrapping_add(1));
@@ -73,26 +74,26 @@ async fn only_a_get_with_this_host_on_this_path_is_a_callback() {
     }
     let answer = send(port, "GET", &long, &host).await;
     assert!(!answer.contains(" 200 ") && is_untouched(&mut listener), "{answer}");
-    // None of that has used the one callback up.
-    let callback = tokio::spawn(async move { send(port, "GET", "/back?code=2&state=3", &host).await });
-    let arrival = timeout(LIMIT, listener.arrival()).await.unwrap();
-    assert_eq!(arrival.query, "code=2&state=3");
-    arrival.show(Page::not_trusted());
-    assert_eq!(status(&callback.await.unwrap()), "400");
+    // The one callback is still available.
+    let page = tokio::spawn(async move { send(port, "GET", "/back?code=2&state=3", &host).await });
+    let callback = timeout(LIMIT, listener.callback()).await.unwrap();
+    assert_eq!(callback.query, "code=2&state=3");
+    callback.show(LoginPage::NOT_TRUSTED);
+    assert_eq!(status(&page.await.unwrap()), "400");
 }
 
 #[tokio::test]
-async fn the_second_callback_is_late_whether_or_not_the_first_is_decided() {
+async fn a_second_callback_is_late() {
     let (mut listener, port) = listener().await;
     let host = format!("LocalHost:{port}");
     let first = tokio::spawn({
         let host = host.clone();
         async move { send(port, "GET", "/back?code=1", &host).await }
     });
-    let arrival = timeout(LIMIT, listener.arrival()).await.unwrap();
+    let callback = timeout(LIMIT, listener.callback()).await.unwrap();
 
     let meanwhile = send(port, "GET", "/back?code=1", &host).await;
-    arrival.show(Page::done("books", None));
+    callback.show(LoginPage::done("books", None));
     let first = first.await.unwrap();
     let afterwards = send(port, "GET", "/back?code=1", &host).await;
 
@@ -108,8 +109,8 @@ async fn the_page_is_sent_before_the_listener_ends() {
     let page =
         tokio::spawn(async move { send(port, "GET", "/back?code=1", &format!("localhost:{port}")).await });
 
-    let arrival = timeout(LIMIT, listener.arrival()).await.unwrap();
-    arrival.show(Page::done("books", None));
+    let callback = timeout(LIMIT, listener.callback()).await.unwrap();
+    callback.show(LoginPage::done("books", None));
     listener.close().await;
 
     assert_eq!(redirect, format!("http://localhost:{port}/back"));
@@ -118,12 +119,12 @@ async fn the_page_is_sent_before_the_listener_ends() {
 }
 
 #[tokio::test]
-async fn a_callback_that_nobody_decides_on_says_so() {
+async fn a_dropped_callback_shows_a_page() {
     let (mut listener, port) = listener().await;
     let page =
         tokio::spawn(async move { send(port, "GET", "/back?code=1", &format!("localhost:{port}")).await });
 
-    drop(timeout(LIMIT, listener.arrival()).await.unwrap());
+    drop(timeout(LIMIT, listener.callback()).await.unwrap());
 
     let page = page.await.unwrap();
     assert_eq!(status(&page), "503");
@@ -131,30 +132,30 @@ async fn a_callback_that_nobody_decides_on_says_so() {
 }
 
 #[tokio::test]
-async fn both_loopback_addresses_lead_to_the_same_callback() {
+async fn both_loopback_addresses_take_the_callback() {
     let (mut listener, port) = listener().await;
     let Some(second) = listener.servers.get(1).map(Server::address) else {
-        // A machine without IPv6 has the one.
+        // A machine without IPv6 has only one.
         return;
     };
     let head = format!("GET /back?code=6 HTTP/1.1\r\nHost: localhost:{port}\r\nConnection: close\r\n\r\n");
     let page = tokio::spawn(async move { raw(second, &head).await });
 
-    let arrival = timeout(LIMIT, listener.arrival()).await.unwrap();
+    let callback = timeout(LIMIT, listener.callback()).await.unwrap();
 
     assert!(second.is_ipv6() && second.port() == port);
-    assert_eq!(arrival.query, "code=6");
-    arrival.show(Page::late());
+    assert_eq!(callback.query, "code=6");
+    callback.show(LoginPage::LATE);
     page.await.unwrap();
 }
 
 #[tokio::test]
-async fn a_port_that_is_taken_on_either_address_is_refused() {
+async fn a_port_taken_on_either_address_is_refused() {
     for address in [SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), SocketAddr::from((Ipv6Addr::LOCALHOST, 0))] {
         let Ok(taken) = TcpListener::bind(address).await else { continue };
         let port = taken.local_addr().unwrap().port();
 
-        let bound = Listener::bind(&Place { port, path: "/back".to_owned() }).await;
+        let bound = CallbackListener::bind(&ListenAddress { port, path: "/back".to_owned() }).await;
 
         assert_eq!(bound.unwrap_err().kind(), io::ErrorKind::AddrInUse, "{address}");
     }

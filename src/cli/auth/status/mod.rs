@@ -1,7 +1,7 @@
-//! `tributary auth status`: every grant, and how long it lasts without a person.
+//! `tributary auth status`: every grant and its expiry.
 //!
-//! Without the key that a grant is encrypted with there is still its name, which key that is, and when the record was written;
-//! then, and whenever a person has to do something within a week, the exit code is 1.
+//! Without the encryption key of a grant it shows the name, the key's fingerprint and the time of the record. Then, and if a grant needs
+//! a person within a week, the exit code is 1.
 
 use std::{
     collections::BTreeMap,
@@ -25,14 +25,14 @@ use provider::{
 };
 
 use super::{
-    keep::{Known, look},
+    grants_topic::{StoredGrant, look},
     login::provider,
 };
 use crate::{
     cli::{
-        Environment, Failure, Result,
-        client::Format,
-        load, meant,
+        CommandError, Environment, Result,
+        client::OutputArgs,
+        load, resolve,
         table::{columns, each, moment, text},
     },
     config::{Connector, Worker},
@@ -40,40 +40,41 @@ use crate::{
     state::configs,
 };
 
-/// From so long before its end a grant wants a person.
-const WARNED: i64 = 7 * DAY;
+/// A login that ends within this time needs a person, in milliseconds.
+const EXPIRY_WARNING: i64 = 7 * DAY;
 const DAY: i64 = 86_400_000;
 const MINUTE: i64 = 60_000;
-/// A copy has a few kilobytes; a larger file is not ours.
-const LARGEST: u64 = 1 << 20;
-/// What there is to know of a login from before origins were kept.
-const NO_ORIGIN: &str = "the login names no origin, so its tokens go only to hosts that provider.hosts.allowed lists in full: \
+/// A copy has a few kilobytes; a larger file is not one.
+const MAX_COPY_BYTES: u64 = 1 << 20;
+/// Remark on a login from a version that did not store origins.
+const NO_ORIGIN_REMARK: &str = "the login names no origin, so its tokens go only to hosts that provider.hosts.allowed lists in full: \
                          log in again to bind it to provider.base.url";
-/// What the provider documents, where no connector says otherwise.
-const LIFETIME: Duration = Duration::from_secs(30 * 86_400);
+/// Documented by the provider; used if no connector configures a lifetime.
+const DEFAULT_LIFETIME: Duration = Duration::from_secs(30 * 86_400);
 
 #[derive(Args)]
 pub(in crate::cli) struct Options {
-    /// Worker properties; without it, the environment (CONNECT_*) alone
+    /// Worker properties; default: only the environment (CONNECT_*)
     #[arg(long, env = "TRIBUTARY_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Connector files (JSON) beside those in `connectors.dir`, for how long their logins last
+    /// Connector files (JSON), in addition to those in `connectors.dir`, for the lifetimes of their logins
     #[arg(long = "connector", value_name = "FILE")]
     connectors: Vec<PathBuf>,
     #[command(flatten)]
-    format: Format,
+    format: OutputArgs,
 }
 
 pub(super) async fn run(options: &Options, environment: &Environment, out: &mut dyn Write) -> Result {
     let loaded = load::load(options.config.as_deref(), &options.connectors, environment)?;
-    let (grants, cached) = found(&loaded.worker).await?;
+    let (grants, cached) = load_grants(&loaded.worker).await?;
     let mut connectors = loaded.connectors;
     if !cached {
-        connectors.extend(running(&loaded.worker).await?);
+        connectors.extend(running_connectors(&loaded.worker).await?);
     }
-    let lifetimes = Lifetimes::of(&connectors, !cached);
+    let lifetimes = LoginLifetimes::of(&connectors, !cached);
     let now = Moment::now().micros() / 1_000;
-    let lines: Vec<Line> = grants.into_iter().map(|known| Line::new(known, &lifetimes, now)).collect();
+    let lines: Vec<GrantSummary> =
+        grants.into_iter().map(|known| GrantSummary::new(known, &lifetimes, now)).collect();
     if options.format.is_json() {
         for line in &lines {
             writeln!(out, "{}", line.json(cached))?;
@@ -81,60 +82,63 @@ pub(super) async fn run(options: &Options, environment: &Environment, out: &mut 
     } else {
         show(&lines, cached, out)?;
     }
-    if lines.iter().any(|line| line.needs_a_person) { Err(Failure::Reported) } else { Ok(()) }
+    if lines.iter().any(|line| line.needs_a_person) { Err(CommandError::Reported) } else { Ok(()) }
 }
 
-/// What a login's end looks like in a sentence: nothing where it has none.
+/// ` until TIME`, or nothing if the login has no end.
 pub(super) fn until(grant: &Grant, oauth: &OAuth) -> String {
     let (login, _) = grant.ends_ms(oauth.login_lifetime, oauth.idle_lifetime);
     login.map_or_else(String::new, |end| format!(" until {}", moment(end)))
 }
 
 /// The connectors of the workers, as far as their settings can be read here.
-async fn running(worker: &Worker) -> Result<Vec<Connector>, kafka::Error> {
-    let configs = meant::configs(worker).await?;
+async fn running_connectors(worker: &Worker) -> Result<Vec<Connector>, kafka::Error> {
+    let configs = resolve::configs(worker).await?;
     let parsed = |(name, connector): (&String, &configs::Connector)| {
-        // One whose references lead nowhere on this machine says nothing here.
+        // Skip connectors whose references cannot be resolved on this machine.
         Connector::parse(name, &connector.config, &worker.providers).ok().map(|(connector, _)| connector)
     };
     Ok(configs.connectors().iter().filter_map(parsed).collect())
 }
 
-/// The grants, and whether they are this machine's copies.
-async fn found(worker: &Worker) -> Result<(Vec<Known>, bool)> {
+/// All grants, and whether they come from this machine's copies.
+async fn load_grants(worker: &Worker) -> Result<(Vec<StoredGrant>, bool)> {
     match look(worker).await {
         Ok(grants) => Ok((grants, false)),
-        Err(Failure::Outside(error)) => {
-            let copies = copies(worker)?;
+        Err(CommandError::Outside(error)) => {
+            let copies = local_copies(worker)?;
             if copies.is_empty() {
-                return Err(Failure::Outside(error));
+                return Err(CommandError::Outside(error));
             }
-            tracing::warn!(error = %Chain(error.as_ref()), "Kafka is away, so this machine's copies are shown");
+            tracing::warn!(error = %Chain(error.as_ref()), "Kafka does not answer; showing this machine's copies");
             Ok((copies, true))
         }
         Err(failure) => Err(failure),
     }
 }
 
-/// What a worker of this machine has kept.
-fn copies(worker: &Worker) -> Result<Vec<Known>> {
+/// Copies that a worker stored on this machine.
+fn local_copies(worker: &Worker) -> Result<Vec<StoredGrant>> {
     let keys = worker.keyring()?;
     let directory = worker.state_dir.join("grants");
-    Ok(names(&directory).into_iter().filter_map(|name| copy(&directory, name, keys.as_ref())).collect())
+    Ok(copy_names(&directory)
+        .into_iter()
+        .filter_map(|name| local_copy(&directory, name, keys.as_ref()))
+        .collect())
 }
 
-/// One of them. It is only looked at: a worker may be writing it, and keeps a damaged one aside itself.
-fn copy(directory: &Path, name: String, keys: Option<&Keyring>) -> Option<Known> {
+/// Reads one copy and never changes it: a worker may be writing it, and moves a damaged one aside itself.
+fn local_copy(directory: &Path, name: String, keys: Option<&Keyring>) -> Option<StoredGrant> {
     let path = directory.join(format!("{name}.grant"));
-    let content = durable::read(&path, LARGEST).ok()??;
+    let content = durable::read(&path, MAX_COPY_BYTES).ok()??;
     let envelope: Option<Envelope> = serde_json::from_slice(&content).ok();
     let written = std::fs::metadata(&path).and_then(|data| data.modified()).ok();
     let written = written.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
     let written_ms = written.and_then(|at| i64::try_from(at.as_millis()).ok());
-    Some(Known::open(name, envelope.as_ref(), written_ms, keys))
+    Some(StoredGrant::open(name, envelope.as_ref(), written_ms, keys))
 }
 
-fn names(directory: &Path) -> Vec<String> {
+fn copy_names(directory: &Path) -> Vec<String> {
     let files = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let mut names: Vec<String> = files
         .filter_map(|file| file.file_name().to_str()?.strip_suffix(".grant").map(str::to_owned))
@@ -143,14 +147,14 @@ fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-/// How long logins last, by the connectors that use them.
-struct Lifetimes {
+/// Lifetimes of logins, by grant and area, as configured in connectors.
+struct LoginLifetimes {
     known: BTreeMap<(String, Area), (Option<Duration>, Option<Duration>)>,
-    /// Whether those are all connectors that there are.
+    /// Whether all connectors are known.
     all: bool,
 }
 
-impl Lifetimes {
+impl LoginLifetimes {
     fn of(connectors: &[Connector], all: bool) -> Self {
         let mut known = BTreeMap::new();
         for provider in connectors.iter().filter_map(|connector| provider(connector).ok()) {
@@ -169,66 +173,67 @@ impl Lifetimes {
 
 /// One grant as it is shown.
 #[derive(Debug)]
-struct Line {
-    known: Known,
+struct GrantSummary {
+    known: StoredGrant,
     state: &'static str,
     access_ms: Option<i64>,
     refresh_ms: Option<i64>,
     login_ms: Option<i64>,
-    /// What a person should know or do.
     remark: Option<String>,
     needs_a_person: bool,
     now_ms: i64,
 }
 
-impl Line {
-    fn new(known: Known, lifetimes: &Lifetimes, now_ms: i64) -> Self {
-        let grant = match &known.grant {
-            Ok(grant) => grant,
-            Err(error) => {
-                let written = known.written_ms.map(|at| format!("written {}, ", moment(at)));
-                let key = known.kid.as_ref().map(|kid| format!("encrypted with the key {kid}; "));
-                let remark = Some([written, key, Some(error.to_string())].into_iter().flatten().collect());
-                return Self {
-                    known,
-                    state: "unreadable",
-                    access_ms: None,
-                    refresh_ms: None,
-                    login_ms: None,
-                    remark,
-                    needs_a_person: true,
-                    now_ms,
-                };
-            }
+impl GrantSummary {
+    fn new(known: StoredGrant, lifetimes: &LoginLifetimes, now_ms: i64) -> Self {
+        let remark = known.grant.as_ref().err().map(|error| {
+            let written = known.written_ms.map(|at| format!("written {}, ", moment(at)));
+            let key = known.kid.as_ref().map(|kid| format!("encrypted with the key {kid}; "));
+            [written, key, Some(error.to_string())].into_iter().flatten().collect()
+        });
+        let (access_ms, refresh_ms, login_ms) = (None, None, None);
+        let mut status = Self {
+            known,
+            state: "unreadable",
+            access_ms,
+            refresh_ms,
+            login_ms,
+            remark,
+            needs_a_person: true,
+            now_ms,
         };
+        let Ok(grant) = &status.known.grant else { return status };
         let named = lifetimes.get(grant);
-        let (lifetime, idle) = named.unwrap_or((Some(LIFETIME), None));
-        let ends = grant.tokens.as_ref().map(|_| grant.ends_ms(lifetime, idle));
-        let (login_ms, refresh_ms) = ends.unwrap_or_default();
-        let access_ms = grant.tokens.as_ref().map(|tokens| tokens.access_expires_ms);
-        let (state, mut remark, mut needs_a_person) = match &grant.state {
+        if let Some(tokens) = &grant.tokens {
+            let (lifetime, idle) = named.unwrap_or((Some(DEFAULT_LIFETIME), None));
+            (status.login_ms, status.refresh_ms) = grant.ends_ms(lifetime, idle);
+            status.access_ms = Some(tokens.access_expires_ms);
+        }
+        (status.state, status.remark, status.needs_a_person) = match &grant.state {
             State::Ready if named.is_none() && lifetimes.all => {
-                ("ready", Some("no connector names it, so nobody refreshes it".to_owned()), false)
+                ("ready", Some("no connector uses it, so it is not refreshed".to_owned()), false)
             }
-            State::Ready if grant.login.origins.is_empty() => ("ready", Some(NO_ORIGIN.to_owned()), false),
+            State::Ready if grant.login.origins.is_empty() => {
+                ("ready", Some(NO_ORIGIN_REMARK.to_owned()), false)
+            }
             State::Ready => ("ready", None, false),
             State::Refreshing { intent } => {
-                let (worker, begun) = (&intent.origin.worker, moment(intent.origin.begun_ms));
-                ("refreshing", Some(format!("{worker} has been refreshing it since {begun}")), false)
+                let (worker, started) = (&intent.origin.worker, moment(intent.origin.begun_ms));
+                ("refreshing", Some(format!("{worker} has been refreshing it since {started}")), false)
             }
             State::Lost { reason, at_ms, .. } => {
                 ("lost", Some(format!("{reason}, found {}: log in again", moment(*at_ms))), true)
             }
             State::Out { at_ms } => ("logged out", Some(format!("since {}", moment(*at_ms))), false),
         };
-        if let Some(end) = refresh_ms.filter(|end| end.saturating_sub(now_ms) < WARNED)
-            && !needs_a_person
+        if let Some(end) = status.refresh_ms.filter(|end| end.saturating_sub(now_ms) < EXPIRY_WARNING)
+            && !status.needs_a_person
         {
-            needs_a_person = true;
+            status.needs_a_person = true;
             let what = if end <= now_ms { "ended" } else { "ends" };
-            remark = Some(format!("the login {what} {}: log in again", moment(end)));
+            status.remark = Some(format!("the login {what} {}: log in again", moment(end)));
         }
-        Self { known, state, access_ms, refresh_ms, login_ms, remark, needs_a_person, now_ms }
+        status
     }
 
     fn json(&self, cached: bool) -> Value {
@@ -259,12 +264,12 @@ impl Line {
     }
 }
 
-fn show(lines: &[Line], cached: bool, out: &mut dyn Write) -> std::io::Result<()> {
+fn show(lines: &[GrantSummary], cached: bool, out: &mut dyn Write) -> std::io::Result<()> {
     if cached {
         writeln!(out, "Kafka does not answer: these are this machine's copies, which may be old\n")?;
     }
     if lines.is_empty() {
-        return writeln!(out, "nobody has logged in: run `tributary auth login AREA --connector NAME`");
+        return writeln!(out, "no logins: run `tributary auth login AREA --connector NAME`");
     }
     let head = ["GRANT", "AREA", "STATE", "WHO", "ORIGINS", "ACCESS TOKEN", "REFRESH TOKEN", "LOGIN", "KEY"];
     let dash = || "-".to_owned();
@@ -299,7 +304,7 @@ fn show(lines: &[Line], cached: bool, out: &mut dyn Write) -> std::io::Result<()
     Ok(())
 }
 
-/// A distance from now, in one unit.
+/// A time relative to now, in one unit.
 fn distance(ms: i64) -> String {
     let (size, word) = match ms.saturating_abs() {
         ms if ms >= 2 * DAY => (ms / DAY, "days"),

@@ -4,7 +4,7 @@ use provider::auth::{
 };
 
 use super::*;
-use crate::{cli::auth::keep::Closed, logins::table::grant_key};
+use crate::{cli::auth::grants_topic::UnreadableGrant, worker::grants::table::grant_key};
 
 /// Noon of a day in 2026.
 const NOON: i64 = 1_794_744_000_000;
@@ -36,16 +36,16 @@ fn refreshing(grant: &Grant) -> (Grant, Base) {
     (grant.begin(1, intent).unwrap(), base)
 }
 
-fn known(grant: Result<Grant, Closed>) -> Known {
-    Known { name: "books".to_owned(), kid: Some("00ff".to_owned()), written_ms: Some(NOON), grant }
+fn known(grant: Result<Grant, UnreadableGrant>) -> StoredGrant {
+    StoredGrant { name: "books".to_owned(), kid: Some("00ff".to_owned()), written_ms: Some(NOON), grant }
 }
 
-fn line(grant: Result<Grant, Closed>) -> Line {
-    Line::new(known(grant), &Lifetimes { known: BTreeMap::new(), all: false }, NOON)
+fn line(grant: Result<Grant, UnreadableGrant>) -> GrantSummary {
+    GrantSummary::new(known(grant), &LoginLifetimes { known: BTreeMap::new(), all: false }, NOON)
 }
 
 #[test]
-fn a_person_is_needed_from_a_week_before_the_end_and_not_before() {
+fn a_login_needs_a_person_a_week_before_its_end() {
     for (age, needed, days) in [
         (0, false, 30),
         (23 * DAY - MINUTE, false, 7),
@@ -61,15 +61,15 @@ fn a_person_is_needed_from_a_week_before_the_end_and_not_before() {
 }
 
 #[test]
-fn every_state_says_what_a_person_should_know() {
+fn every_state_has_its_remark() {
     let ready = grant(NOON - DAY);
-    let (begun, base) = refreshing(&ready);
-    let lost = begun.lose(&base, "invalid_grant", NOON - MINUTE).unwrap();
-    let unknown = Closed::OtherKey { ours: "11ee".to_owned() };
+    let (refreshing, base) = refreshing(&ready);
+    let lost = refreshing.lose(&base, "invalid_grant", NOON - MINUTE).unwrap();
+    let unknown = UnreadableGrant::OtherKey { ours: "11ee".to_owned() };
 
     for (grant, state, needed, remark) in [
         (Ok(ready.clone()), "ready", false, ""),
-        (Ok(begun), "refreshing", false, "10.0.0.7:8083"),
+        (Ok(refreshing), "refreshing", false, "10.0.0.7:8083"),
         (Ok(lost), "lost", true, "invalid_grant"),
         (Ok(ready.log_out(NOON)), "logged out", false, "since"),
         (
@@ -78,7 +78,7 @@ fn every_state_says_what_a_person_should_know() {
             true,
             "encrypted with the key 00ff; grant.encryption.key is the key 11ee",
         ),
-        (Err(Closed::NoKey), "unreadable", true, "00ff; grant.encryption.key is not set here"),
+        (Err(UnreadableGrant::NoKey), "unreadable", true, "00ff; grant.encryption.key is not set here"),
     ] {
         let line = line(grant);
 
@@ -88,25 +88,25 @@ fn every_state_says_what_a_person_should_know() {
 }
 
 #[test]
-fn a_lifetime_of_the_connector_wins_over_the_documented_one() {
+fn a_configured_lifetime_overrides_the_documented_one() {
     let ends = (None, Some(Duration::from_secs(15 * 86_400)));
     let known_ends = BTreeMap::from([(("books".to_owned(), Area::Accounting), ends)]);
-    let lifetimes = Lifetimes { known: known_ends, all: true };
+    let lifetimes = LoginLifetimes { known: known_ends, all: true };
 
-    let line = Line::new(known(Ok(grant(NOON - 90 * DAY))), &lifetimes, NOON);
+    let line = GrantSummary::new(known(Ok(grant(NOON - 90 * DAY))), &lifetimes, NOON);
 
     assert_eq!((line.login_ms, line.needs_a_person), (None, false));
     assert_eq!(line.refresh_ms, Some(NOON - 10 * MINUTE + 15 * DAY));
 }
 
 #[test]
-fn a_grant_that_no_connector_names_is_told_where_all_connectors_are_known() {
+fn an_unused_grant_has_a_remark_if_all_connectors_are_known() {
     let remark = |all| {
-        let lifetimes = Lifetimes { known: BTreeMap::new(), all };
-        Line::new(known(Ok(grant(NOON - DAY))), &lifetimes, NOON).remark
+        let lifetimes = LoginLifetimes { known: BTreeMap::new(), all };
+        GrantSummary::new(known(Ok(grant(NOON - DAY))), &lifetimes, NOON).remark
     };
 
-    assert!(remark(true).unwrap().contains("nobody refreshes it"));
+    assert!(remark(true).unwrap().contains("not refreshed"));
     assert_eq!(remark(false), None);
 }
 
@@ -121,8 +121,8 @@ fn a_login_without_an_origin_says_what_to_do() {
 }
 
 #[test]
-fn what_is_shown_has_no_token_and_moves_no_cursor() {
-    let lines = [line(Ok(grant(NOON - DAY))), line(Err(Closed::Sealed(seal::Error::Damaged)))];
+fn output_has_no_token_and_no_control_character() {
+    let lines = [line(Ok(grant(NOON - DAY))), line(Err(UnreadableGrant::Sealed(seal::Error::Damaged)))];
     let mut shown = Vec::new();
 
     show(&lines, true, &mut shown).unwrap();
@@ -139,7 +139,7 @@ fn what_is_shown_has_no_token_and_moves_no_cursor() {
 }
 
 #[test]
-fn a_copy_on_this_machine_has_a_name_a_key_and_a_time_whoever_looks_at_it() {
+fn a_local_copy_shows_name_key_and_time_without_its_key() {
     let directory = tempfile::tempdir().unwrap();
     let ring = |text: &str| Keyring::new(&text.repeat(40).into(), None, "group").unwrap();
     let (ours, other) = (ring("a"), ring("b"));
@@ -147,7 +147,7 @@ fn a_copy_on_this_machine_has_a_name_a_key_and_a_time_whoever_looks_at_it() {
     let (good, bad) = (directory.path().join("books.grant"), directory.path().join("bad.grant"));
     std::fs::write(good, serde_json::to_vec(&envelope).unwrap()).unwrap();
     std::fs::write(bad, "not JSON").unwrap();
-    let seen = |name: &str, keys| copy(directory.path(), name.to_owned(), keys).unwrap();
+    let seen = |name: &str, keys| local_copy(directory.path(), name.to_owned(), keys).unwrap();
 
     assert_eq!(seen("books", Some(&ours)).grant.unwrap().login.subject, "0e5c9c3a");
     for (keys, words) in [(Some(&other), "grant.encryption.key is the key"), (None, "is not set here")] {
@@ -156,8 +156,8 @@ fn a_copy_on_this_machine_has_a_name_a_key_and_a_time_whoever_looks_at_it() {
         assert!(known.written_ms.is_some());
         assert!(known.grant.unwrap_err().to_string().contains(words), "{words}");
     }
-    assert!(matches!(seen("bad", Some(&ours)).grant, Err(Closed::Sealed(seal::Error::Damaged))));
-    assert!(copy(directory.path(), "none".to_owned(), None).is_none());
+    assert!(matches!(seen("bad", Some(&ours)).grant, Err(UnreadableGrant::Sealed(seal::Error::Damaged))));
+    assert!(local_copy(directory.path(), "none".to_owned(), None).is_none());
 }
 
 #[test]

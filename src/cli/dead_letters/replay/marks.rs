@@ -1,58 +1,58 @@
-//! What was replayed before, a bit a letter.
+//! Letters that were replayed before, one bit each.
 //!
-//! Offsets are taken in stretches of 65,536, each 8 KiB once it has a mark: ten million letters that were all replayed take
-//! 1.3 MB. Too many stretches mean marks of another program, or a topic for which a bit a letter is too much: then
-//! nothing is replayed rather than something twice.
+//! Offsets are grouped in segments of 65,536; a segment with a mark takes 8 KiB, so ten million replayed letters take 1.3 MB. Too many
+//! segments mean marks of another program, or a topic too large for one bit per letter: the replay then stops instead of publishing
+//! something twice.
 
 use std::collections::{BTreeSet, HashMap};
 
 use crate::webhooks::letter::Place;
 
-const STRETCH: i64 = 1 << 16;
-/// Stretches with marks: 64 MiB, enough for half a billion letters in a row.
-const MOST: usize = 8_192;
+const SEGMENT: i64 = 1 << 16;
+/// 64 MiB, enough for half a billion consecutive letters.
+const MAX_SEGMENTS: usize = 8_192;
 
 #[derive(Debug, Default)]
 pub(super) struct Marks {
-    /// By partition and number of the stretch.
-    stretches: HashMap<(i32, i64), Box<[u64]>>,
-    /// No others are asked for, where any are named.
+    /// By partition and segment number.
+    segments: HashMap<(i32, i64), Box<[u64]>>,
+    /// If set, other places are ignored.
     only: Option<BTreeSet<Place>>,
 }
 
 impl Marks {
     pub(super) fn of(only: Option<BTreeSet<Place>>) -> Self {
-        Self { stretches: HashMap::new(), only }
+        Self { segments: HashMap::new(), only }
     }
 
-    /// The letter there was replayed.
+    /// Marks the letter at a place.
     pub(super) fn insert(&mut self, place: Place) -> Result<(), String> {
         if self.only.as_ref().is_some_and(|only| !only.contains(&place)) {
             return Ok(());
         }
-        let (stretch, word, bit) = position(place);
-        if self.stretches.len() >= MOST && !self.stretches.contains_key(&stretch) {
-            let limit = (MOST as i64 * STRETCH / 8) >> 20;
+        let (segment, word, bit) = position(place);
+        if self.segments.len() >= MAX_SEGMENTS && !self.segments.contains_key(&segment) {
+            let limit = (MAX_SEGMENTS as i64 * SEGMENT / 8) >> 20;
             return Err(format!(
-                "the marks of what was replayed before take more than {limit} MiB of memory; name the letters to replay, or \
-                 repeat all with --again"
+                "the marks of earlier replays take more than {limit} MiB of memory; name the letters to replay, or repeat all \
+                 with --again"
             ));
         }
-        let words = self.stretches.entry(stretch).or_insert_with(|| vec![0; STRETCH as usize / 64].into());
+        let words = self.segments.entry(segment).or_insert_with(|| vec![0; SEGMENT as usize / 64].into());
         words[word] |= bit;
         Ok(())
     }
 
     pub(super) fn contains(&self, place: Place) -> bool {
-        let (stretch, word, bit) = position(place);
-        self.stretches.get(&stretch).is_some_and(|words| words[word] & bit != 0)
+        let (segment, word, bit) = position(place);
+        self.segments.get(&segment).is_some_and(|words| words[word] & bit != 0)
     }
 }
 
-/// Stretch, word of it and bit of that.
+/// Segment, word and bit of a place.
 fn position(place: Place) -> ((i32, i64), usize, u64) {
-    let within = place.offset.rem_euclid(STRETCH) as usize;
-    ((place.partition, place.offset.div_euclid(STRETCH)), within / 64, 1 << (within % 64))
+    let within = place.offset.rem_euclid(SEGMENT) as usize;
+    ((place.partition, place.offset.div_euclid(SEGMENT)), within / 64, 1 << (within % 64))
 }
 
 #[cfg(test)]
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mark_is_of_its_letter_alone() {
+    fn a_mark_applies_only_to_its_letter() {
         let mut marks = Marks::default();
         let marked = [(0, 0), (0, 63), (0, 65_535), (0, 65_536), (1, 64), (1, i64::MAX), (2, -1)];
         for (partition, offset) in marked {
@@ -81,31 +81,32 @@ mod tests {
     }
 
     #[test]
-    fn marks_take_a_bit_each_and_scattered_ones_are_refused() {
+    fn marks_take_one_bit_and_scattered_ones_are_refused() {
         let mut marks = Marks::default();
         for offset in 0..1_000_000 {
             marks.insert(place(0, offset)).unwrap();
         }
-        let bytes: usize = marks.stretches.values().map(|words| words.len() * 8).sum();
-        // Rounded up to a whole stretch.
+        let bytes: usize = marks.segments.values().map(|words| words.len() * 8).sum();
+        // Rounded up to a whole segment.
         assert!(bytes < 135_000, "{bytes}");
 
-        let refused = (0..MOST as i64).find_map(|number| marks.insert(place(1, number * STRETCH)).err());
+        let refused =
+            (0..MAX_SEGMENTS as i64).find_map(|number| marks.insert(place(1, number * SEGMENT)).err());
 
         assert!(refused.unwrap().to_string().contains("64 MiB"));
-        assert!(marks.insert(place(0, 5)).is_ok(), "those that have a place still have");
+        assert!(marks.insert(place(0, 5)).is_ok(), "existing segments still take marks");
     }
 
     #[test]
-    fn where_letters_are_named_no_other_mark_takes_memory() {
+    fn other_marks_take_no_memory_if_letters_are_named() {
         let mut marks = Marks::of(Some(BTreeSet::from([place(0, 7)])));
 
-        for number in 0..2 * MOST as i64 {
-            marks.insert(place(1, number * STRETCH)).unwrap();
+        for number in 0..2 * MAX_SEGMENTS as i64 {
+            marks.insert(place(1, number * SEGMENT)).unwrap();
         }
         marks.insert(place(0, 7)).unwrap();
 
         assert!(marks.contains(place(0, 7)));
-        assert_eq!(marks.stretches.len(), 1);
+        assert_eq!(marks.segments.len(), 1);
     }
 }

@@ -1,20 +1,21 @@
-//! Another try: deliveries are read by the code of today and published like any other.
+//! Replay: reads the deliveries of letters with the current code and publishes their records.
 //!
 //! Letters are replayed in offset order, partition by partition: original bytes and context ─▶ [`Delivery::read`]
-//! ─▶ records with the ids they always had ─▶ [`Again`] ─▶ Kafka ─▶ a mark behind the letter.
+//! ─▶ records with the ids they always had ─▶ [`Republisher`] ─▶ Kafka ─▶ a mark behind the letter.
 //!
-//! - The topic is read twice: first for the marks, which say what was replayed before, then for the letters. Of both no more
-//!   is kept than a bit a letter, and the pieces of letters that are not complete yet.
-//! - A letter is marked only once Kafka has all of its records. Whoever is stopped in between repeats some, with their ids.
-//! - A letter is replayed only if a worker signed it, and for the prefix and connector that the command was given ([`trust`]). A
-//!   mark has to be signed as well to keep a signed letter from being replayed.
-//! - A letter that Kafka, the schema or the reader still refuses stays as it is and is reported; what keeps all from being published
-//!   (no broker, no registry) ends the command.
+//! - The topic is read twice: first for the marks of earlier replays, then for the letters. Memory holds only one bit per mark and the
+//!   pieces of incomplete letters.
+//! - A letter is marked only after Kafka has acknowledged all of its records. A replay that is interrupted before that publishes some
+//!   records again, with the same ids.
+//! - A letter is replayed only if a worker signed it, and only for the given prefix and connector ([`trust`]). A mark has to be signed
+//!   as well to prevent the replay of a signed letter.
+//! - A letter that Kafka, the schema or the reader still refuses stays and is reported. A failure that affects all letters (no broker,
+//!   no registry) ends the command.
 //!
 //! [`Delivery::read`]: crate::webhooks::delivery::Delivery::read
 
-mod again;
 mod marks;
+mod republish;
 mod trust;
 
 use std::{
@@ -29,50 +30,50 @@ use bytes::Bytes;
 use kafka::Received;
 
 use self::{
-    again::{Again, Became},
     marks::Marks,
+    republish::{ReplayOutcome, Republisher},
 };
 use super::{
-    Letters, Owner,
-    entry::{Entry, Kind, Mark, Recent, Wanted},
+    DeadLetterTopic, ReplayScope,
+    entry::{DeadLetterRecord, LetterEntry, LetterFilter, RecentLetters, ReplayMark},
     show::missing,
 };
 use crate::{
-    cli::{Failure, Result, failure, outside, table::harmless},
-    publish::LetterSignature,
+    cli::{CommandError, Result, failure, outside, table::harmless},
+    pipeline::LetterSignature,
     webhooks::letter::{Joining, Piece, Place, Unusable},
 };
 
-/// Bytes of letters in pieces that wait for the rest of theirs. Pieces of a letter stand together but for those of a few
-/// workers in between, and no letter is larger than a quarter of this.
-pub(super) const PIECES_LIMIT: usize = 128 << 20;
-/// Letters in pieces that are remembered as done, in case the topic has them twice.
-const REMEMBERED: usize = 65_536;
+/// Bytes of incomplete letters in memory. The pieces of a letter are adjacent except for those of a few other workers, and no letter
+/// is larger than a quarter of this.
+pub(super) const MAX_PIECE_BYTES: usize = 128 << 20;
+/// Finished letters in pieces that are remembered, in case the topic contains them twice.
+const MAX_REMEMBERED: usize = 65_536;
 
-pub(super) struct Order {
-    /// Of all letters, those that fit.
-    pub(super) wanted: Wanted,
-    /// These alone, where any are named.
+pub(super) struct ReplayRequest {
+    /// Selects among all letters.
+    pub(super) filter: LetterFilter,
+    /// If not empty, only these letters.
     pub(super) places: BTreeSet<Place>,
     pub(super) dry_run: bool,
-    /// Also what was replayed before.
+    /// Also letters that were replayed before.
     pub(super) again: bool,
-    pub(super) owner: Owner,
+    pub(super) owner: ReplayScope,
     /// Also letters without a signature.
     pub(super) trust_unsigned: bool,
 }
 
-pub(super) async fn run(letters: &Letters, order: Order, out: &mut dyn Write) -> Result {
-    let only = || (!order.places.is_empty()).then(|| order.places.clone());
+pub(super) async fn run(letters: &DeadLetterTopic, request: ReplayRequest, out: &mut dyn Write) -> Result {
+    let only = || (!request.places.is_empty()).then(|| request.places.clone());
     let (mut marks, mut unsigned_marks) = (Marks::of(only()), Marks::of(only()));
     let note = async |record: Received| {
-        if let Some(mark) = Mark::of(&record, &letters.signer) {
+        if let Some(mark) = ReplayMark::of(&record, &letters.signer) {
             match mark.signature {
                 LetterSignature::Signed => marks.insert(mark.place).map_err(failure)?,
                 LetterSignature::Unsigned => {
                     let noted = unsigned_marks.insert(mark.place).map_err(failure);
-                    // Without trust no unsigned letter is replayed, so that too many marks of strangers hold up nothing.
-                    if order.trust_unsigned {
+                    // Without trust no unsigned letter is replayed, so too many unsigned marks are no error.
+                    if request.trust_unsigned {
                         noted?;
                     }
                 }
@@ -81,20 +82,20 @@ pub(super) async fn run(letters: &Letters, order: Order, out: &mut dyn Write) ->
         }
         Ok(ControlFlow::Continue(()))
     };
-    // Whoever repeats what was replayed before need not know it.
-    if !order.again {
+    // `--again` ignores marks.
+    if !request.again {
         letters.scan(note).await?;
     }
     let mut replay = Replay {
-        named: !order.places.is_empty(),
-        again: Again::new(letters, order.owner.clone(), order.dry_run),
+        named: !request.places.is_empty(),
+        again: Republisher::new(letters, request.owner.clone(), request.dry_run),
         letters,
-        order,
+        request,
         marks,
         unsigned_marks,
-        open: HashMap::new(),
+        partial: HashMap::new(),
         held: 0,
-        done: Recent::new(REMEMBERED),
+        done: RecentLetters::new(MAX_REMEMBERED),
         replayed: 0,
         failed: 0,
         before: 0,
@@ -104,28 +105,28 @@ pub(super) async fn run(letters: &Letters, order: Order, out: &mut dyn Write) ->
     replay.end()
 }
 
-/// A letter of which pieces are missing yet.
-struct Open {
+/// An incomplete letter.
+struct PartialLetter {
     place: Place,
     first: Received,
     joining: Joining,
 }
 
 struct Replay<'a> {
-    letters: &'a Letters,
-    order: Order,
-    /// Whether letters are named one by one.
+    letters: &'a DeadLetterTopic,
+    request: ReplayRequest,
+    /// Whether the command names single letters.
     named: bool,
-    /// What was replayed before.
+    /// Letters that were replayed before.
     marks: Marks,
-    /// The same by marks without a signature, which count only for letters without one.
+    /// The same by unsigned marks, which count only for unsigned letters.
     unsigned_marks: Marks,
-    open: HashMap<String, Open>,
-    /// Bytes in `open`.
+    partial: HashMap<String, PartialLetter>,
+    /// Bytes in `partial`.
     held: usize,
-    /// Letters in pieces that are settled.
-    done: Recent,
-    again: Again<'a>,
+    /// Finished letters in pieces.
+    done: RecentLetters,
+    again: Republisher<'a>,
     replayed: u64,
     failed: u64,
     /// Replayed before.
@@ -135,30 +136,30 @@ struct Replay<'a> {
 
 impl Replay<'_> {
     async fn take(&mut self, record: Received) -> Result<ControlFlow<()>> {
-        match Kind::of(&record, &self.letters.signer) {
-            Kind::Mark(_) => {}
-            Kind::Whole(entry) => {
+        match DeadLetterRecord::of(&record, &self.letters.signer) {
+            DeadLetterRecord::Mark(_) => {}
+            DeadLetterRecord::Whole(entry) => {
                 if self.chooses(&entry)? && self.trusts(&entry)? {
                     let body = record.value.clone().unwrap_or_default();
                     self.settle(entry.place, &record, Ok(body)).await?;
                 }
             }
-            Kind::Piece(piece, entry) => self.take_piece(piece, &entry, record).await?,
+            DeadLetterRecord::Piece(piece, entry) => self.take_piece(piece, &entry, record).await?,
         }
-        let over = self.named && self.order.places.is_empty() && self.open.is_empty();
+        let over = self.named && self.request.places.is_empty() && self.partial.is_empty();
         Ok(if over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     }
 
-    async fn take_piece(&mut self, piece: Piece, entry: &Entry, record: Received) -> Result {
+    async fn take_piece(&mut self, piece: Piece, entry: &LetterEntry, record: Received) -> Result {
         let (letter, number) = (piece.letter.clone(), piece.number);
-        if !self.open.contains_key(&letter) {
+        if !self.partial.contains_key(&letter) {
             if number != 1 {
-                // A letter is where its first piece is.
-                return if self.order.places.remove(&entry.place) {
+                // The place of a letter is that of its first piece.
+                return if self.request.places.remove(&entry.place) {
                     let of = piece.of;
                     self.fail(
                         entry.place,
-                        &format!("it is piece {number} of {of}; name the first, as `list` does"),
+                        &format!("it is piece {number} of {of}; name the first piece, as `list` does"),
                     )
                 } else {
                     Ok(())
@@ -171,41 +172,47 @@ impl Replay<'_> {
                 self.done.insert(letter.into());
                 return Ok(());
             }
-            let open = Open { place: entry.place, first: record.clone(), joining: Joining::new(piece) };
-            self.open.insert(letter.clone(), open);
+            let partial =
+                PartialLetter { place: entry.place, first: record.clone(), joining: Joining::new(piece) };
+            self.partial.insert(letter.clone(), partial);
         }
-        let Some(open) = self.open.get_mut(&letter) else { return Ok(()) };
-        self.held += open.joining.add(number, record.value.unwrap_or_default());
-        if open.joining.missing().is_empty() {
+        let Some(partial) = self.partial.get_mut(&letter) else { return Ok(()) };
+        self.held += partial.joining.add(number, record.value.unwrap_or_default());
+        if partial.joining.missing().is_empty() {
             self.close(&letter).await?;
         }
-        while self.held > PIECES_LIMIT
+        while self.held > MAX_PIECE_BYTES
             && let Some(oldest) =
-                self.open.iter().min_by_key(|(_, open)| open.place).map(|(letter, _)| letter.clone())
+                self.partial.iter().min_by_key(|(_, partial)| partial.place).map(|(letter, _)| letter.clone())
         {
             self.close(&oldest).await?;
         }
         Ok(())
     }
 
-    /// Settles a letter with the pieces that are there.
+    /// Finishes a letter with the pieces found.
     async fn close(&mut self, letter: &str) -> Result {
-        let Some(Open { place, first, joining }) = self.open.remove(letter) else { return Ok(()) };
+        let Some(PartialLetter { place, first, joining }) = self.partial.remove(letter) else {
+            return Ok(());
+        };
         self.held -= joining.held();
         self.done.insert(Arc::from(letter));
         self.settle(place, &first, joining.join()).await
     }
 
-    fn chooses(&mut self, entry: &Entry) -> Result<bool> {
-        let meant =
-            if self.named { self.order.places.remove(&entry.place) } else { entry.fits(&self.order.wanted) };
+    fn chooses(&mut self, entry: &LetterEntry) -> Result<bool> {
+        let meant = if self.named {
+            self.request.places.remove(&entry.place)
+        } else {
+            entry.fits(&self.request.filter)
+        };
         if !meant {
             return Ok(false);
         }
         let unsigned = entry.signature == LetterSignature::Unsigned;
         let marked =
             self.marks.contains(entry.place) || (unsigned && self.unsigned_marks.contains(entry.place));
-        if self.order.again || !marked {
+        if self.request.again || !marked {
             return Ok(true);
         }
         self.before += 1;
@@ -218,9 +225,9 @@ impl Replay<'_> {
         Ok(false)
     }
 
-    /// Whether a worker wrote the letter, or the command trusts it all the same; if not, it stays.
-    fn trusts(&mut self, entry: &Entry) -> Result<bool> {
-        match trust::distrust(&entry.signature, self.order.trust_unsigned) {
+    /// Whether the letter is trusted; if not, reports it as failed.
+    fn trusts(&mut self, entry: &LetterEntry) -> Result<bool> {
+        match trust::distrust(&entry.signature, self.request.trust_unsigned) {
             None => Ok(true),
             Some(reason) => {
                 let reason = trust::named(&self.letters.topic, entry.place, &reason);
@@ -232,24 +239,24 @@ impl Replay<'_> {
     async fn settle(&mut self, place: Place, first: &Received, body: Result<Bytes, Unusable>) -> Result {
         let became = match body {
             Ok(body) => self.again.publish(place, first, body).await?,
-            Err(unusable) => Became::Refused(unusable.to_string()),
+            Err(unusable) => ReplayOutcome::Refused(unusable.to_string()),
         };
         match became {
-            Became::Published(records) => {
+            ReplayOutcome::Published(records) => {
                 self.replayed += 1;
-                let done = if self.order.dry_run { "would be published" } else { "published" };
+                let done = if self.request.dry_run { "would be published" } else { "published" };
                 for record in &records {
                     writeln!(self.out, "{place}: {done}: {}", harmless(record))?;
                 }
                 if records.is_empty() {
                     writeln!(
                         self.out,
-                        "{place}: nothing to publish: the provider asked for an answer, and got it"
+                        "{place}: nothing to publish: the delivery was an acknowledgement request"
                     )?;
                 }
                 Ok(())
             }
-            Became::Refused(reason) => self.fail(place, &reason),
+            ReplayOutcome::Refused(reason) => self.fail(place, &reason),
         }
     }
 
@@ -259,19 +266,19 @@ impl Replay<'_> {
     }
 
     fn end(mut self) -> Result {
-        let mut open: Vec<Open> = self.open.drain().map(|(_, open)| open).collect();
-        open.sort_by_key(|open| open.place);
-        for Open { place, joining, .. } in open {
+        let mut partial: Vec<PartialLetter> = self.partial.drain().map(|(_, partial)| partial).collect();
+        partial.sort_by_key(|partial| partial.place);
+        for PartialLetter { place, joining, .. } in partial {
             if let Err(unusable) = joining.join() {
                 self.fail(place, &unusable.to_string())?;
             }
         }
-        for place in std::mem::take(&mut self.order.places) {
+        for place in std::mem::take(&mut self.request.places) {
             self.fail(place, &missing(&self.letters.topic, place))?;
         }
         let Self { replayed, failed, before, .. } = self;
-        let done = if self.order.dry_run { "would be replayed" } else { "replayed" };
+        let done = if self.request.dry_run { "would be replayed" } else { "replayed" };
         writeln!(self.out, "{replayed} {done}, {failed} stay, {before} were replayed before")?;
-        if failed == 0 { Ok(()) } else { Err(Failure::Reported) }
+        if failed == 0 { Ok(()) } else { Err(CommandError::Reported) }
     }
 }

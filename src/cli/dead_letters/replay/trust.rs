@@ -1,31 +1,31 @@
-//! Which letters a replay takes: those that a worker signed, for the prefix and connector that the command was given.
+//! Letters that a replay accepts: signed by a worker, for the given prefix and connector.
 //!
-//! Anyone who may write to the dead-letter topic can put a letter there that says whatever they like. What a replay publishes
-//! looks like what the worker published, so it trusts signatures only.
+//! Anyone who may write to the dead-letter topic can write a letter with any content. Replayed records look like those of the worker,
+//! so a replay trusts only signatures.
 
 use bytes::Bytes;
 
 use crate::{
-    cli::dead_letters::Owner,
-    publish::{LetterSignature, PREFIX},
+    cli::dead_letters::ReplayScope,
+    pipeline::{LetterSignature, PREFIX},
     webhooks::{
         delivery::Context,
         letter::{self, Place},
     },
 };
 
-/// Why a letter with this signature is not replayed; `None` where it is.
+/// Why a letter with this signature is refused; `None` if it is trusted.
 pub(super) fn distrust(signature: &LetterSignature, trust_unsigned: bool) -> Option<String> {
     match signature {
         LetterSignature::Signed => None,
         LetterSignature::Unsigned if trust_unsigned => None,
         LetterSignature::Unsigned => Some(
-            "it has no signature, so anyone who may write to the topic may have written it; add --trust-unsigned only if a \
+            "it has no signature, so any writer of the topic may have written it; add --trust-unsigned only if a \
              worker without grant.encryption.key or of an earlier version wrote it"
                 .to_owned(),
         ),
         LetterSignature::Forged => Some(
-            "its signature does not match its content, so no worker wrote it as it is; it cannot be replayed: find out who \
+            "its signature does not match its content, so no worker wrote it in this form; it cannot be replayed: find out who \
              else writes to the topic"
                 .to_owned(),
         ),
@@ -36,8 +36,8 @@ pub(super) fn distrust(signature: &LetterSignature, trust_unsigned: bool) -> Opt
     }
 }
 
-/// Why a letter is none of those that the replay is for; `None` where it is.
-pub(super) fn foreign(context: &Context, headers: &[(String, Bytes)], owner: &Owner) -> Option<String> {
+/// Why a letter is outside the scope of the replay; `None` if it is inside.
+pub(super) fn foreign(context: &Context, headers: &[(String, Bytes)], owner: &ReplayScope) -> Option<String> {
     let Context { prefix, connector, .. } = context;
     // A letter of an earlier version does not name its prefix in a header.
     let named_prefix = letter::text(headers, PREFIX).unwrap_or(prefix);
@@ -60,7 +60,7 @@ pub(super) fn foreign(context: &Context, headers: &[(String, Bytes)], owner: &Ow
     ))
 }
 
-/// The reason with the place of the letter in full.
+/// The reason with the full place of the letter.
 pub(super) fn named(topic: &str, place: Place, reason: &str) -> String {
     format!("{topic}, partition {}, offset {}: {reason}", place.partition, place.offset)
 }
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn only_signed_letters_need_no_further_trust() {
+    fn only_signed_letters_are_trusted_by_default() {
         let unknown = LetterSignature::UnknownKey { kid: "0123456789abcdef".to_owned() };
         for (signature, trust_unsigned, expected) in [
             (LetterSignature::Signed, false, None),
@@ -100,17 +100,19 @@ mod tests {
             (LetterSignature::Forged, true, Some("does not match")),
             (unknown.clone(), true, Some("0123456789abcdef")),
         ] {
-            let told = distrust(&signature, trust_unsigned);
+            let reason = distrust(&signature, trust_unsigned);
             match expected {
-                None => assert_eq!(told, None, "{signature}"),
-                Some(part) => assert!(told.as_ref().is_some_and(|told| told.contains(part)), "{told:?}"),
+                None => assert_eq!(reason, None, "{signature}"),
+                Some(part) => {
+                    assert!(reason.as_ref().is_some_and(|reason| reason.contains(part)), "{reason:?}")
+                }
             }
         }
     }
 
     #[test]
     fn a_letter_of_another_prefix_or_connector_is_foreign() {
-        let owner = |connector: Option<&str>| Owner {
+        let owner = |connector: Option<&str>| ReplayScope {
             prefix: TopicPrefix::new("acme").unwrap(),
             connector: connector.map(str::to_owned),
         };
@@ -129,8 +131,8 @@ mod tests {
             (context("other", "hooks"), headers("acme", "hooks"), &any, "headers name topic.prefix acme"),
             (context("acme", "hooks"), headers("acme", "other"), &any, "connector other"),
         ] {
-            let told = foreign(&context, &headers, owner).unwrap();
-            assert!(told.contains(part), "{part} is not in: {told}");
+            let reason = foreign(&context, &headers, owner).unwrap();
+            assert!(reason.contains(part), "{part} is not in: {reason}");
         }
     }
 }

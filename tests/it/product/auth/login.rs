@@ -322,7 +322,7 @@ async fn a_failed_test_call_is_reported_and_the_grant_kept(shared: &'static Shar
 
         let (said, _) = called(&scene, &[]).await?;
 
-        let warning = said.lines().find(|line| line.starts_with("warning: the grant is kept, but "));
+        let warning = said.lines().find(|line| line.starts_with("warning: the grant is stored, but "));
         assert!(warning.is_some_and(|line| line.contains(words)), "{name}: {said}");
         let (code, grants) = scene.grants().await;
         assert_eq!((code, &grants[0]["state"]), (Some(0), &json!("ready")), "{grants:?}");

@@ -1,14 +1,14 @@
-//! The allocator of the shipped binary, with settings of its own.
+//! The allocator of the shipped binary and its settings.
 
 use std::process::Command;
 
 use crate::support::Result;
 
 crate::tests! {
-    plain the_allocator_takes_its_settings;
+    plain the_allocator_applies_its_settings;
 }
 
-async fn the_allocator_takes_its_settings() -> Result<()> {
+async fn the_allocator_applies_its_settings() -> Result<()> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tributary"));
     let output = command.arg("--version").env("MALLOC_CONF", "confirm_conf:true").output().unwrap();
 

@@ -1,5 +1,4 @@
-//! What a worker asks of the system: how many files it may open, raised for its public listeners and told where that does not go far
-//! enough, and pages of the usual size.
+//! System resources of a worker: the limit of open files, raised for its public listeners or else a warning, and no huge pages.
 
 use std::fs;
 use std::process::Command;
@@ -10,14 +9,14 @@ use crate::support::process::Process;
 use crate::support::{Result, run_directory};
 
 crate::tests! {
-    plain a_worker_raises_its_limit_of_open_files_for_its_connections within 60;
-    plain a_worker_that_may_not_open_enough_files_says_how_many_connections_it_serves within 60;
-    plain a_worker_takes_no_memory_in_huge_pages within 60;
+    plain a_worker_raises_its_limit_of_open_files within 60;
+    plain a_low_file_limit_is_a_warning_with_connections within 60;
+    plain a_worker_uses_no_huge_pages within 60;
 }
 
 const LIMIT: Duration = Duration::from_secs(50);
 
-async fn a_worker_raises_its_limit_of_open_files_for_its_connections() -> Result<()> {
+async fn a_worker_raises_its_limit_of_open_files() -> Result<()> {
     let (worker, _) = start("ulimit -S -n 300", 2_000).await?;
 
     let limits = fs::read_to_string(format!("/proc/{}/limits", worker.id())).unwrap();
@@ -29,7 +28,7 @@ async fn a_worker_raises_its_limit_of_open_files_for_its_connections() -> Result
     Ok(())
 }
 
-async fn a_worker_that_may_not_open_enough_files_says_how_many_connections_it_serves() -> Result<()> {
+async fn a_low_file_limit_is_a_warning_with_connections() -> Result<()> {
     let (worker, rest) = start("ulimit -n 1000", 2_000).await?;
 
     let said = worker.said();
@@ -42,18 +41,18 @@ async fn a_worker_that_may_not_open_enough_files_says_how_many_connections_it_se
     Ok(())
 }
 
-async fn a_worker_takes_no_memory_in_huge_pages() -> Result<()> {
+async fn a_worker_uses_no_huge_pages() -> Result<()> {
     let (worker, _) = start("true", 100).await?;
 
     let status = fs::read_to_string(format!("/proc/{}/status", worker.id())).unwrap();
 
-    // A kernel that does not tell is one that this cannot be seen of.
-    let told = status.lines().find_map(|line| line.strip_prefix("THP_enabled:"));
-    assert!(told.is_none_or(|told| told.trim() == "0"), "{status}");
+    // Older kernels do not report it.
+    let enabled = status.lines().find_map(|line| line.strip_prefix("THP_enabled:"));
+    assert!(enabled.is_none_or(|enabled| enabled.trim() == "0"), "{status}");
     Ok(())
 }
 
-/// A worker for a Kafka that is nowhere, once it receives deliveries, and where its REST API is.
+/// Starts a worker without a Kafka, waits for its receiver, and returns its REST address.
 async fn start(limit: &str, connections: usize) -> Result<(Process, String)> {
     let directory = run_directory::create("descriptors")?;
     let properties = directory.join("worker.properties");

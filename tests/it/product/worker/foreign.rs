@@ -1,4 +1,4 @@
-//! Topics that belong to somebody else: the start is refused, and nothing is created or written.
+//! Topics of another group or cluster: the start is refused, and nothing is created or written.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,11 @@ use crate::support::topics::record;
 use crate::support::{Result, Shared};
 
 crate::tests! {
-    real a_second_group_on_the_same_topics_is_refused_until_it_adopts_them within 240;
-    real topics_of_kafka_connect_are_refused_and_nothing_is_created within 120;
+    real a_second_group_is_refused_until_it_adopts_the_topics within 240;
+    real topics_of_kafka_connect_are_refused within 120;
 }
 
-async fn a_second_group_on_the_same_topics_is_refused_until_it_adopts_them(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn a_second_group_is_refused_until_it_adopts_the_topics(shared: &'static Shared) -> Result<()> {
     let topics = Topics::new(shared.bootstrap(), "worker-groups");
     let other = topics.of_another_group();
     let first = Worker::start(&topics, &[]).await?;
@@ -33,28 +31,28 @@ async fn a_second_group_on_the_same_topics_is_refused_until_it_adopts_them(
 
     let said = second.said();
     assert_eq!(refused.code(), Some(1), "{said}");
-    for told in [&*topics.group, &*other.group, "--adopt", "config.storage.topic"] {
-        assert!(said.contains(told), "{told} is not in:\n{said}");
+    for expected in [&*topics.group, &*other.group, "--adopt", "config.storage.topic"] {
+        assert!(said.contains(expected), "{expected} is not in:\n{said}");
     }
     assert_eq!(after, before, "topics with their partitions, records of the config topic");
 
-    // Whoever adopts them takes them from workers that are still running.
+    // Adopting them takes them from workers that are still running.
     let second = Worker::start(&other, &["--adopt"]).await?;
     let robbed = first.ended().await?;
     let again = Worker::spawn(&topics, &[])?;
     let back = again.ended().await?;
 
     assert_eq!(robbed.code(), Some(1), "{}", first.said());
-    assert!(first.said().contains("worker stopped"), "not in order:\n{}", first.said());
+    assert!(first.said().contains("worker stopped"), "not stopped in order:\n{}", first.said());
     assert_eq!(back.code(), Some(1), "{}", again.said());
     assert_eq!(second.ask("GET", "/connectors", None).await, (200, json!(["a"])));
     assert_eq!(second.stop().await?.code(), Some(0), "{}", second.said());
     let plain = Worker::start(&other, &[]).await?;
-    assert_eq!(plain.ask("GET", "/connectors", None).await, (200, json!(["a"])), "the record stands");
+    assert_eq!(plain.ask("GET", "/connectors", None).await, (200, json!(["a"])), "the record is still there");
     Ok(())
 }
 
-async fn topics_of_kafka_connect_are_refused_and_nothing_is_created(shared: &'static Shared) -> Result<()> {
+async fn topics_of_kafka_connect_are_refused(shared: &'static Shared) -> Result<()> {
     let kafka = Kafka::plaintext(shared.bootstrap());
     let records = [
         ("session-key", r#"{"key":"x","algorithm":"HmacSHA256","creation-timestamp":1}"#),

@@ -1,4 +1,4 @@
-//! Whole workers, as `tributary run` starts them: whose topics they take, how they start, answer and stop.
+//! Whole workers as processes of `tributary run`: topic ownership, start, answers and stop.
 
 #[cfg(feature = "jemalloc")]
 mod allocator;

@@ -1,4 +1,4 @@
-//! Workers in processes of their own.
+//! Workers in separate processes.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use crate::support::process::Process;
 use crate::support::{Result, ports, prefix, run_directory};
 
-/// What a busy machine may need; nothing waits this long when all is well.
+/// For busy machines; nothing waits this long normally.
 pub(super) const LIMIT: Duration = Duration::from_secs(60);
 
-/// What workers are told to work on.
+/// The topics and group of workers.
 #[derive(Clone)]
 pub(super) struct Topics {
     bootstrap: String,
@@ -32,7 +32,7 @@ impl Topics {
         Self { bootstrap: bootstrap.to_owned(), group: prefix.clone(), work: prefix.clone(), prefix }
     }
 
-    /// The same config, offset and status topics for another group with a work topic of its own.
+    /// The same config, offset and status topics for another group with another work topic.
     pub(super) fn of_another_group(&self) -> Self {
         let other = format!("{}-other", self.group);
         Self { group: other.clone(), work: other, ..self.clone() }
@@ -63,7 +63,7 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Starts one on a port of its own; it may not have started when this returns.
+    /// Spawns a worker on a free port, without waiting for its start.
     pub(super) fn spawn(topics: &Topics, arguments: &[&str]) -> Result<Self> {
         let [port] = ports::free()?;
         Self::spawn_at(topics, arguments, port)
@@ -79,7 +79,7 @@ impl Worker {
         Ok(Self { process, url: format!("http://127.0.0.1:{port}"), port })
     }
 
-    /// Starts one and waits until it says that it is healthy.
+    /// Starts a worker and waits until it is healthy.
     pub(super) async fn start(topics: &Topics, arguments: &[&str]) -> Result<Self> {
         let worker = Self::spawn(topics, arguments)?;
         worker.until_healthy().await?;
@@ -95,7 +95,7 @@ impl Worker {
         self.process.ready(LIMIT, healthy).await
     }
 
-    /// Ends it by SIGTERM and starts another in its place.
+    /// Stops it by SIGTERM and starts another with the same port.
     pub(super) async fn restart(self, topics: &Topics) -> Result<Self> {
         let port = self.port;
         let status = self.stop().await?;

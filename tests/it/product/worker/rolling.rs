@@ -11,32 +11,30 @@ use crate::support::tries::Tries;
 use crate::support::{Result, Shared};
 
 crate::tests! {
-    real a_rolling_restart_under_load_answers_every_request_it_accepts within 420;
-    real a_burst_of_creations_on_one_worker_and_on_three_is_all_done within 420;
+    real a_rolling_restart_answers_every_accepted_request within 420;
+    real a_burst_of_creations_succeeds_on_one_and_three_workers within 420;
 }
 
-/// What a worker answers that has not started yet.
+/// Answers of a worker that is still starting.
 const STARTING: [&str; 2] = ["Worker is still starting up", "this worker is starting"];
-/// Of creations on a machine that others keep busy some may be too late. Where they are in each, it is not the machine's fault.
+/// On a busy machine some creations may be too late; if that happens in every round, the machine is not the cause.
 const ROUNDS: usize = 3;
 
-/// What one client has seen.
+/// Counts of one client.
 #[derive(Debug, Default)]
 struct Seen {
     done: usize,
     closed: usize,
-    /// A start that takes longer than a request waits for it is told so.
+    /// Answers of a worker that starts longer than a request waits.
     starting: usize,
-    /// Kafka Connect's answer where others write at the same moment, again and again: it is to be asked again.
+    /// Kafka Connect's answer on concurrent writes; the client retries.
     conflicts: usize,
     other: Vec<String>,
 }
 
-async fn a_rolling_restart_under_load_answers_every_request_it_accepts(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn a_rolling_restart_answers_every_accepted_request(shared: &'static Shared) -> Result<()> {
     let topics = Topics::new(shared.bootstrap(), "worker-rolling");
-    // One first, so that three do not create the topics at once and this measures restarts alone.
+    // Start one first, so that three do not create the topics at once and this measures only restarts.
     let mut workers = vec![Worker::start(&topics, &[]).await?];
     workers.extend(try_join_all([Worker::start(&topics, &[]), Worker::start(&topics, &[])]).await?);
     let over = AtomicBool::new(false);
@@ -56,15 +54,15 @@ async fn a_rolling_restart_under_load_answers_every_request_it_accepts(
     restarted?;
     println!("rolling restart: {seen:?}");
     assert!(seen.iter().all(|one| one.other.is_empty()), "{seen:?}");
-    // On a machine that others keep busy a writer may lose to two others for as long as a request waits, but rarely.
+    // On a busy machine a writer may lose to two others for as long as a request waits, but rarely.
     let (done, conflicts) =
         seen.iter().fold((0, 0), |(done, conflicts), one| (done + one.done, conflicts + one.conflicts));
     assert!(conflicts * 50 <= done, "{seen:?}");
-    assert!(seen.iter().any(|one| one.closed > 0), "nobody noticed a restart: {seen:?}");
+    assert!(seen.iter().any(|one| one.closed > 0), "no client noticed a restart: {seen:?}");
     Ok(())
 }
 
-/// Restarts each worker, and lets every client have changes made before the next.
+/// Restarts each worker, and waits until every client has made changes before the next.
 async fn restart_all(workers: &mut Vec<Worker>, topics: &Topics, changes: &[AtomicUsize; 3]) -> Result<()> {
     for position in 0..workers.len() {
         let worker = workers.remove(position);
@@ -80,7 +78,7 @@ async fn restart_all(workers: &mut Vec<Worker>, topics: &Topics, changes: &[Atom
     Ok(())
 }
 
-/// Reads and changes one connector, without a pause, on one worker, until it is over.
+/// Reads and changes one connector on one worker without a pause, until `over`.
 async fn load(number: usize, url: String, topics: &Topics, changes: &AtomicUsize, over: &AtomicBool) -> Seen {
     let client = client();
     let mut seen = Seen::default();
@@ -103,23 +101,23 @@ async fn load(number: usize, url: String, topics: &Topics, changes: &AtomicUsize
                 seen.done += 1;
                 changes.fetch_add(usize::from(is_change), Ordering::Relaxed);
             }
-            // Its first change may have been cut off before it was made.
+            // Its first change may have been interrupted.
             Ok(answer) if answer.status().as_u16() == 404 && changes.load(Ordering::Relaxed) == 0 => {}
             Ok(answer) => {
                 let status = answer.status();
-                let told = answer.text().await.unwrap_or_default();
-                if status.as_u16() == 503 && STARTING.iter().any(|words| told.contains(*words)) {
+                let text = answer.text().await.unwrap_or_default();
+                if status.as_u16() == 503 && STARTING.iter().any(|words| text.contains(*words)) {
                     seen.starting += 1;
-                } else if status.as_u16() == 409 && told.contains("concurrent config change") {
+                } else if status.as_u16() == 409 && text.contains("concurrent config change") {
                     seen.conflicts += 1;
                 } else {
-                    seen.other.push(format!("round {round}: {status} {told}"));
+                    seen.other.push(format!("round {round}: {status} {text}"));
                 }
             }
             Err(error) if error.is_timeout() => seen.other.push(format!("round {round}: no answer")),
             Err(_) => {
                 seen.closed += 1;
-                // Nobody listens there right now.
+                // The worker is not listening right now.
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         }
@@ -127,7 +125,7 @@ async fn load(number: usize, url: String, topics: &Topics, changes: &AtomicUsize
     seen
 }
 
-async fn a_burst_of_creations_on_one_worker_and_on_three_is_all_done(shared: &'static Shared) -> Result<()> {
+async fn a_burst_of_creations_succeeds_on_one_and_three_workers(shared: &'static Shared) -> Result<()> {
     let topics = Topics::new(shared.bootstrap(), "worker-burst");
     let mut workers = vec![Worker::start(&topics, &[]).await?];
     workers.extend(try_join_all([Worker::start(&topics, &[]), Worker::start(&topics, &[])]).await?);
@@ -138,7 +136,7 @@ async fn a_burst_of_creations_on_one_worker_and_on_three_is_all_done(shared: &'s
         for round in 1.. {
             let started = Instant::now();
             let each = (0..30).map(|number| {
-                // Stopped: what their tasks do is another matter.
+                // Stopped, because this test is not about tasks.
                 let name = format!("b{among}-{round}-{number}");
                 let creation = json!({"name": name, "config": config, "initial_state": "STOPPED"});
                 let worker = &workers[number % among];
@@ -152,7 +150,7 @@ async fn a_burst_of_creations_on_one_worker_and_on_three_is_all_done(shared: &'s
             if tries.held(refused.is_empty()) {
                 break;
             }
-            // Of many writers at once one may lose its turn too often, or have no time left; nothing else is an excuse.
+            // Among many writers one may conflict too often or run out of time; no other refusal is allowed.
             assert!(refused.iter().all(|((status, _), _)| [409, 503].contains(status)), "{refused:?}");
             assert!(round < ROUNDS, "{refused:?}");
         }

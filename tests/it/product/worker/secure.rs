@@ -1,5 +1,5 @@
-//! The REST listener against clients that it must not trust: TLS, client certificates, failed logins and the audit log, over
-//! real sockets. No Kafka is needed: all of it is decided before the API is asked.
+//! The REST listener and untrusted clients: TLS, client certificates, failed logins and the audit log, over real sockets. No Kafka
+//! is needed, since the listener decides before the API.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -24,13 +24,13 @@ crate::tests! {
     plain a_renewed_rest_certificate_is_served_without_a_restart within 60;
     plain a_required_client_certificate_is_checked_in_the_handshake within 60;
     plain a_requested_client_certificate_may_be_missing within 60;
-    plain a_removed_client_authority_lets_its_clients_in_no_more within 60;
+    plain clients_of_a_removed_authority_are_refused within 60;
     plain the_command_line_shows_its_client_certificate within 60;
     plain refused_logins_are_audited_and_back_off within 60;
     plain a_page_that_rebinds_its_name_reads_no_open_path within 60;
 }
 
-/// What a busy machine may need.
+/// For busy machines.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// PEM files of a listener and its clients.
@@ -48,7 +48,7 @@ impl Files {
     }
 
     fn write(&self, name: &str, text: &str) {
-        // In one step: whoever looks meanwhile finds the file as it was.
+        // Atomic, so that a concurrent read sees the old or the new file.
         let next = self.path("next");
         fs::write(&next, text).unwrap();
         fs::rename(&next, self.path(name)).unwrap();
@@ -61,7 +61,7 @@ impl Files {
         self.write("key.pem", &made.signing_key.serialize_pem());
     }
 
-    /// Client authorities, each with a client of its own in `NAME.pem` and `NAME.key`; the listener trusts the first.
+    /// Client authorities, each with one client in `NAME.pem` and `NAME.key`; the listener trusts the first.
     fn authorities(&self, names: &[&str]) {
         for (number, name) in names.iter().enumerate() {
             let issuer = authority(name);
@@ -113,7 +113,7 @@ fn authority(name: &str) -> CertifiedIssuer<'static, KeyPair> {
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
-/// Whether the worker answers this client, on a connection of its own.
+/// Whether the worker answers this client on a new connection.
 async fn answers(client: ClientBuilder, address: SocketAddr) -> bool {
     let asked = client.build().unwrap().get(format!("https://{address}/health/live")).send().await;
     asked.is_ok_and(|answer| answer.status() == StatusCode::OK)
@@ -174,7 +174,7 @@ async fn a_requested_client_certificate_may_be_missing() {
     running.await.unwrap().unwrap();
 }
 
-async fn a_removed_client_authority_lets_its_clients_in_no_more() {
+async fn clients_of_a_removed_authority_are_refused() {
     let files = Files::new("rest-authorities");
     files.authorities(&["ours", "next"]);
     let (address, stop, running) = start(&files.properties(Some("required"))).await;
@@ -213,7 +213,7 @@ async fn the_command_line_shows_its_client_certificate() {
     running.await.unwrap().unwrap();
 }
 
-/// Sends a request as it stands, and reads the answer to its end.
+/// Sends a raw request and reads the whole answer.
 async fn send(address: &str, request: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
@@ -222,7 +222,7 @@ async fn send(address: &str, request: &str) -> String {
     answer
 }
 
-/// A worker in a process of its own, for a Kafka that is nowhere; and where it listens.
+/// A worker process without a Kafka, and its address.
 async fn spawn(name: &str, lines: &str) -> (Process, String) {
     let directory = run_directory::create(name).unwrap();
     let process = Process::spawn(name, command(&directory, lines), &directory.join("log")).unwrap();

@@ -1,4 +1,4 @@
-//! A worker that has not found its Kafka yet: what it says of itself, and how long requests wait for it.
+//! A worker without Kafka: its health, and how long requests wait.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use super::process::client;
 use crate::support::{lost, run_directory};
 
 crate::tests! {
-    plain a_worker_without_kafka_says_that_it_starts_and_makes_requests_wait within 60;
+    plain a_worker_without_kafka_is_starting_and_requests_wait within 60;
 }
 
-async fn a_worker_without_kafka_says_that_it_starts_and_makes_requests_wait() {
+async fn a_worker_without_kafka_is_starting_and_requests_wait() {
     let (address, stop, running) = start("listeners=http://127.0.0.1:0\n").await;
     let (url, client) = (format!("http://{address}"), client());
     let ask = async |method: &str, path: &str| {

@@ -85,7 +85,7 @@ const HOMES: [(&str, &[&str]); 5] = [
         &[
             "crates/provider",
             "src/avro",
-            "src/cli/auth/button",
+            "src/cli/auth/simulated",
             "src/cli/client",
             "src/cli/connectors",
             "src/cli/demo",

@@ -1,4 +1,4 @@
-//! Reads a topic of dead letters, from a given place to the end that it has now.
+//! Reads a dead-letter topic from a given place to its current end.
 
 use std::{collections::BTreeSet, ops::ControlFlow, sync::Arc, time::Duration};
 
@@ -6,22 +6,22 @@ use tokio::time::timeout;
 
 use kafka::{Assignment, Consumer, ConsumerOptions, Error, Event, Received, Start};
 
-use super::Letters;
+use super::DeadLetterTopic;
 use crate::{
-    cli::{Failure, Result, failure},
+    cli::{CommandError, Result, failure},
     webhooks::letter::Place,
 };
 
-/// Without a record or an end for this long, Kafka counts as away.
-const SILENCE: Duration = Duration::from_secs(30);
+/// Without a record or an end for this long, the read fails.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
-impl Letters {
-    /// Hands every record to `visit`, in order within a partition, until there are no more or it has seen enough.
+impl DeadLetterTopic {
+    /// Passes every record to `visit`, in order within a partition, until the end or until `visit` breaks.
     pub(super) async fn scan(&self, visit: impl AsyncFnMut(Received) -> Result<ControlFlow<()>>) -> Result {
         self.scan_from((0..self.partitions).map(|partition| (partition, Start::Earliest)), visit).await
     }
 
-    /// The record at a place; `None` where there is none, or none any more.
+    /// The record at a place; `None` if there is none, or no longer.
     pub(super) async fn record(&self, place: Place) -> Result<Option<Received>> {
         if !(0..self.partitions).contains(&place.partition) {
             return Ok(None);
@@ -33,7 +33,7 @@ impl Letters {
         };
         match self.scan_from([(place.partition, Start::Offset(place.offset))], visit).await {
             Ok(()) => Ok(found),
-            Err(Failure::Outside(error))
+            Err(CommandError::Outside(error))
                 if matches!(error.downcast_ref(), Some(Error::OffsetOutOfRange { .. })) =>
             {
                 Ok(None)
@@ -42,7 +42,7 @@ impl Letters {
         }
     }
 
-    /// The same for partitions from a start each.
+    /// The same, with a start for each partition.
     pub(super) async fn scan_from(
         &self,
         starts: impl IntoIterator<Item = (i32, Start)>,
@@ -55,9 +55,9 @@ impl Letters {
         let mut consumer = consumer?;
         while !open.is_empty() {
             let silent = |_| {
-                failure(format!("read {}: Kafka has said nothing for {} s", self.topic, SILENCE.as_secs()))
+                failure(format!("read {}: no answer from Kafka for {} s", self.topic, READ_TIMEOUT.as_secs()))
             };
-            match timeout(SILENCE, consumer.next()).await.map_err(silent)?? {
+            match timeout(READ_TIMEOUT, consumer.next()).await.map_err(silent)?? {
                 Event::End { partition, .. } => drop(open.remove(&partition)),
                 Event::Record(record) => {
                     if visit(record).await?.is_break() {

@@ -1,4 +1,4 @@
-//! The demo while it runs: what can be asked of it and done to it.
+//! The running demo: queries and actions.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -19,19 +19,18 @@ use simulator::{
 };
 
 use super::{
+    deliveries::{DeliveryCheck, DeliveryFigures},
     invoicing,
-    ledger::{Figures, Verdict},
-    records::{Enriched, Letters},
-    start::{Ground, RunningWorker},
+    records::{DeadLetterCounts, RecordCheck},
+    start::{DemoServices, RunningWorker},
 };
 use crate::{
     avro,
     cli::{
         Result,
         client::{self, Method},
-        outside,
+        outside, poll_until,
         table::each,
-        until,
     },
     config,
     records::enrich::{Asked, asked},
@@ -42,11 +41,11 @@ pub(super) const PREFIX: &str = "demo";
 pub(super) const CONNECTOR: &str = "webhooks";
 pub(super) const RECORDS: &str = "records";
 pub(super) const PARTITIONS: i32 = 3;
-/// What is subscribed to.
+/// Accounting resources with subscriptions.
 pub(super) const RESOURCES: [AccountingResource; 3] =
     [AccountingResource::Customers, AccountingResource::Accounts, AccountingResource::Journals];
-/// The most that starting, stopping and reading back may take.
-pub(super) const LIMIT: Duration = Duration::from_secs(60);
+/// Time limit for starting, stopping and reading back.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
 const PUBLISHED: &str = "tributary_records_published_total{origin=\"webhook\"}";
 const ENRICHED: &str = "tributary_records_published_total{origin=\"enrichment\"}";
 const SPOOLED: &str = "tributary_spool_entries";
@@ -54,55 +53,54 @@ const REFRESHED: [&str; 2] = [
     "tributary_token_refreshes_total{outcome=\"refreshed\"}",
     "tributary_token_refreshes_total{outcome=\"recovered\"}",
 ];
-/// Pause between two looks at how something stands.
-pub(super) const LOOK: Duration = Duration::from_millis(50);
-/// The same where the time itself is measured.
-pub(super) const CLOSE_LOOK: Duration = Duration::from_millis(5);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Poll interval where the elapsed time is reported.
+pub(super) const FAST_POLL: Duration = Duration::from_millis(5);
 
-pub(super) struct Stage {
-    pub(super) ground: Ground,
-    pub(super) rest: client::Worker,
+pub(super) struct DemoSystem {
+    pub(super) services: DemoServices,
+    pub(super) rest: client::RestClient,
     pub(super) worker: RunningWorker,
     metrics: Metrics,
-    /// Changes a second at the provider.
+    /// Changes per second at the provider.
     rate: watch::Sender<f64>,
     _invoicing: AbortOnDropHandle<()>,
 }
 
-impl Stage {
-    /// A worker on its ground, without a connector, and the logins that its connectors need.
+impl DemoSystem {
+    /// Starts a worker without connectors, and does the logins that they need.
     pub(super) async fn start(
-        ground: Ground,
+        services: DemoServices,
         logs: Filters,
         metrics: &Metrics,
     ) -> Result<(Self, Vec<String>)> {
         let (logins, worker) =
-            tokio::try_join!(Box::pin(ground.log_in()), Box::pin(ground.start(logs, metrics)))?;
-        let rest = client::Worker::here(worker.admin.clone(), LIMIT)?;
+            tokio::try_join!(Box::pin(services.log_in()), Box::pin(services.start(logs, metrics)))?;
+        let rest = client::RestClient::local(worker.admin.clone(), TIMEOUT)?;
         let (rate, followed) = watch::channel(0.0);
-        let invoicing = invoicing::change(Arc::clone(ground.simulator.provider()), followed);
+        let invoicing = invoicing::change(Arc::clone(services.simulator.provider()), followed);
         let invoicing = AbortOnDropHandle::new(tokio::spawn(invoicing));
         let metrics = metrics.clone();
-        let stage = Self { ground, rest, worker, metrics, rate, _invoicing: invoicing };
-        Ok((stage, logins))
+        let system = Self { services, rest, worker, metrics, rate, _invoicing: invoicing };
+        Ok((system, logins))
     }
 
-    /// Has the worker run both connectors.
+    /// Creates both connectors.
     pub(super) async fn connect(&self) -> Result {
         tokio::try_join!(self.create(CONNECTOR), self.create(RECORDS)).map(drop)
     }
 
-    /// Waits until something is in the spool, or nothing is.
+    /// Waits until the spool is empty, or not empty.
     pub(super) async fn spool_is_empty(&self, is_empty: bool) {
-        until(LOOK, async || ((self.figures().spooled == 0) == is_empty).then_some(())).await
+        poll_until(POLL_INTERVAL, async || ((self.figures().spooled == 0) == is_empty).then_some(())).await
     }
 
-    /// Waits until more events are published than these.
+    /// Waits until more than this number of events is published.
     pub(super) async fn published_more(&self, than: u64) {
-        until(CLOSE_LOOK, async || (self.figures().published > than).then_some(())).await
+        poll_until(FAST_POLL, async || (self.figures().published > than).then_some(())).await
     }
 
-    /// Waits until the connector's path is served and all tasks run, which takes a login.
+    /// Waits until both connectors and their tasks are running.
     pub(super) async fn is_running(&self) {
         for connector in [CONNECTOR, RECORDS] {
             let run = async || {
@@ -110,7 +108,7 @@ impl Stage {
                 let states = [&status["connector"]["state"], &status["tasks"][0]["state"]];
                 states.iter().all(|state| **state == "RUNNING").then_some(())
             };
-            until(LOOK, run).await;
+            poll_until(POLL_INTERVAL, run).await;
         }
     }
 
@@ -120,71 +118,70 @@ impl Stage {
         status["tasks"][0]["state"].as_str().unwrap_or("UNKNOWN").to_owned()
     }
 
-    /// How often the access token was renewed.
+    /// Number of token refreshes.
     pub(super) fn refreshes(&self) -> u64 {
         self.values(&REFRESHED).iter().sum()
     }
 
-    /// Waits until every subscription is active that the connector declares: those of accounting, and hooks of invoicing. Returns
-    /// how many there are.
+    /// Waits until all declared subscriptions and hooks are active, and returns their number.
     pub(super) async fn subscribed(&self) -> usize {
         let declared = RESOURCES.len() + invoicing::hooks().count();
         let active = async || {
-            let told = self.ask(CONNECTOR, &["subscriptions"]).await;
-            let all = each(&told["subscriptions"]);
+            let found = self.ask(CONNECTOR, &["subscriptions"]).await;
+            let all = each(&found["subscriptions"]);
             (all.len() == declared && all.iter().all(|one| one["phase"] == "active")).then_some(declared)
         };
-        until(LOOK, active).await
+        poll_until(POLL_INTERVAL, active).await
     }
 
-    /// The provider disables a subscription, as it does after deliveries that failed for too long. What was disabled, and after
-    /// how many seconds it was enabled again, with a gap whose repair is asked for; `None` where there is none to disable.
+    /// Disables a subscription, as the provider does after failed deliveries. Returns the target and the seconds until it was enabled
+    /// again, with a gap whose repair is requested; `None` if there is none to disable.
     pub(super) async fn disable_one(&self) -> Option<(String, f64)> {
-        let provider = self.ground.simulator.provider();
-        // Of customers there is a list, so that a reading of it closes the gap.
+        let provider = self.services.simulator.provider();
+        // Customers have a list, so reading it closes the gap.
         let is_meant =
             |one: &WebhookTruth| one.state == WebhookState::Active && one.resource == Resource::Customers;
         let webhook = provider.accounting.webhooks().into_iter().find(is_meant)?;
-        let begun = Instant::now();
+        let start = Instant::now();
         provider.accounting.disable(webhook.id);
-        let target = until(LOOK, async || {
+        let target = poll_until(POLL_INTERVAL, async || {
             let gaps = self.ask(CONNECTOR, &["gaps"]).await;
             let gap = accounting_gap(&gaps).filter(|gap| !gap["repair"].is_null())?;
             Some(gap["target"].as_str().unwrap_or_default().to_owned())
         })
         .await;
         self.subscribed().await;
-        Some((target, begun.elapsed().as_secs_f64()))
+        Some((target, start.elapsed().as_secs_f64()))
     }
 
-    /// What the worker reports of a connector; null if it does not answer.
+    /// The worker's answer about a connector; null if it does not answer.
     pub(super) async fn ask(&self, connector: &str, what: &[&str]) -> Value {
         let path = [&["connectors", connector], what].concat();
         self.rest.get(&path, &[]).await.unwrap_or_default()
     }
 
-    /// Requests a run from the connector that fetches.
+    /// Requests a run of the `RecordSource`.
     pub(super) async fn request(&self, run: &Value) {
         let path = ["connectors", RECORDS, "snapshots"];
-        // What came of it is looked at elsewhere.
+        // The caller polls the run.
         self.rest.send(Method::POST, &path, &[], Some(run)).await.ok();
     }
 
     pub(super) fn change(&self, per_second: f64) {
         self.rate.send_replace(per_second);
-        self.ground.simulator.provider().turn(|knobs| knobs.changes_per_second = per_second);
+        self.services.simulator.provider().turn(|knobs| knobs.changes_per_second = per_second);
     }
 
     pub(super) fn set_reachable(&self, reachable: bool) -> Result {
-        self.ground.cluster.set_reachable(reachable).map_err(outside)
+        self.services.cluster.set_reachable(reachable).map_err(outside)
     }
 
-    pub(super) fn figures(&self) -> Figures {
+    pub(super) fn figures(&self) -> DeliveryFigures {
         let [published, spooled, records] = self.values(&[PUBLISHED, SPOOLED, ENRICHED]);
-        Figures { published, spooled, records, ..Figures::of(&self.entries()) }
+        DeliveryFigures { published, spooled, records, ..DeliveryFigures::of(&self.entries()) }
     }
 
-    /// What these metrics say; 0 for those that say nothing yet.
+    /// Values of metrics; 0 for those without a value.
     fn values<const COUNT: usize>(&self, names: &[&str; COUNT]) -> [u64; COUNT] {
         let rendered = self.metrics.render();
         names.map(|name| {
@@ -193,33 +190,33 @@ impl Stage {
         })
     }
 
-    /// Waits until nothing is on its way any more, neither to the worker nor in it. What was delivered until then.
+    /// Waits until no delivery is in flight and the spool is empty. Returns the journal until then.
     pub(super) async fn settled(&self) -> Vec<Entry> {
-        self.ground.simulator.provider().deliveries.idle().await;
-        // A change from before may still be delivered afterwards; it is not counted.
+        self.services.simulator.provider().deliveries.idle().await;
+        // Later deliveries are not counted.
         let entries = self.entries();
         self.spool_is_empty(true).await;
         entries
     }
 
     fn entries(&self) -> Vec<Entry> {
-        let entries = self.ground.simulator.provider().deliveries.entries(0, usize::MAX);
+        let entries = self.services.simulator.provider().deliveries.entries(0, usize::MAX);
         entries.into_iter().map(|(_, entry)| entry).collect()
     }
 
-    /// Compares the answers that the provider got with what the topics hold.
-    pub(super) async fn verdict(&self, entries: &[Entry]) -> Result<Verdict> {
+    /// Compares the answered deliveries with the topics.
+    pub(super) async fn delivery_check(&self, entries: &[Entry]) -> Result<DeliveryCheck> {
         let mut records = Vec::new();
         for topic in RESOURCES.map(Topic::AccountingEvents) {
             records.extend(self.read(topic).await?);
         }
-        Ok(Verdict::of(entries, &records))
+        Ok(DeliveryCheck::of(entries, &records))
     }
 
     pub(super) async fn read(&self, topic: Topic) -> Result<Vec<Received>> {
         let name = topic.name(&TopicPrefix::new(PREFIX)?);
         let (partitions, mut records): (Vec<i32>, _) = ((0..PARTITIONS).collect(), Vec::new());
-        kafka::read_to_end(&self.ground.cluster.settings(), &name, &partitions, LIMIT, |record| {
+        kafka::read_to_end(&self.services.cluster.settings(), &name, &partitions, TIMEOUT, |record| {
             records.push(record)
         })
         .await?;
@@ -227,12 +224,12 @@ impl Stage {
     }
 
     pub(super) fn decoder(&self) -> Result<avro::Decoder> {
-        let registry = config::Registry::open(self.ground.registry.url().clone());
+        let registry = config::Registry::open(self.services.registry.url().clone());
         Ok(avro::Decoder::new(avro::Registry::new(&registry)?))
     }
 
-    /// What was given up until now.
-    pub(super) async fn letters(&self) -> Result<Letters> {
+    /// Counts dead letters.
+    pub(super) async fn letters(&self) -> Result<DeadLetterCounts> {
         let letters = self.read(Topic::DeadLetters).await?;
         let gone = self.gone();
         let is_of_gone = |letter: &Received| {
@@ -240,30 +237,30 @@ impl Stage {
             company.is_some_and(|company| gone.contains(company))
         };
         let of_deleted = letters.iter().filter(|letter| is_of_gone(letter)).count();
-        Ok(Letters { given_up: letters.len() - of_deleted, of_deleted })
+        Ok(DeadLetterCounts { given_up: letters.len() - of_deleted, of_deleted })
     }
 
-    /// Companies that the provider has deleted. Their records can no longer be read either.
+    /// Companies that the provider has deleted; their records can no longer be read.
     fn gone(&self) -> BTreeSet<String> {
-        let world = self.ground.simulator.provider().world();
+        let world = self.services.simulator.provider().world();
         let companies = world.records(Resource::Companies);
         let gone = companies.filter(|(_, row)| row.state == RecordState::Deleted);
         gone.map(|(place, _)| world.id(place)).collect()
     }
 
-    /// Waits until every record is as new as the last event of it, or the time is up. How they compare.
-    pub(super) async fn enriched(&self, limit: Duration) -> Result<Enriched> {
+    /// Compares records with events until every record is as new as its last event, or the time limit.
+    pub(super) async fn enriched(&self, limit: Duration) -> Result<RecordCheck> {
         let end = Instant::now() + limit;
         loop {
             let enriched = self.compare_records().await?;
             if enriched.is_current() || Instant::now() >= end {
                 return Ok(enriched);
             }
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
-    async fn compare_records(&self) -> Result<Enriched> {
+    async fn compare_records(&self) -> Result<RecordCheck> {
         let decoder = self.decoder()?;
         let (mut events, mut published) = (Vec::new(), Vec::new());
         let (companies, mut gone) = (self.gone(), BTreeSet::new());
@@ -284,18 +281,18 @@ impl Stage {
                 }
             }
         }
-        Ok(Enriched::of(&events, &published, &gone))
+        Ok(RecordCheck::of(&events, &published, &gone))
     }
 
     pub(super) async fn stop(self) -> Result {
         self.worker.stop.cancel();
-        let ended = timeout(LIMIT, self.worker.running).await?;
-        self.ground.simulator.stop().await;
+        let ended = timeout(TIMEOUT, self.worker.running).await?;
+        self.services.simulator.stop().await;
         ended?.map_err(outside)
     }
 }
 
-/// The first gap of a subscription of accounting: of what an invoicing hook missed there is no list.
+/// The first gap of an accounting subscription. Gaps of invoicing hooks cannot be repaired, since there is no list.
 pub(super) fn accounting_gap(gaps: &Value) -> Option<&Value> {
     let is_accounting =
         |gap: &&Value| gap["target"].as_str().is_some_and(|one| one.starts_with("accounting/"));

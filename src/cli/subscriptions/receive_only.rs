@@ -1,8 +1,7 @@
-//! What people have to subscribe by other means, who have the connector only receive: from its configuration, asking
-//! nobody.
+//! The subscriptions that a person has to create for a connector that only receives, from its configuration, without any request.
 //!
-//! A secret is named by its key and fingerprint. Those that are derived for hooks stand in no configuration, so they
-//! can be printed, on request, if the configuration is a file that the caller can read anyway.
+//! A secret is shown as its key and fingerprint. The derived secrets of hooks are in no configuration, so they can be printed on
+//! request, but only if the configuration is a file, which the caller can read anyway.
 
 use std::{
     collections::BTreeMap,
@@ -15,12 +14,12 @@ use url::Url;
 
 use model::{Fingerprint, Target};
 
-use super::Receiving;
+use super::ReceiveOnlyArgs;
 use crate::{
     cli::{
         Environment, Result,
-        client::Access,
-        load, meant, problem,
+        client::ConnectionArgs,
+        load, problem, resolve,
         table::{columns, each, text},
     },
     config::{Connector, connector::WebhookSource},
@@ -29,17 +28,17 @@ use crate::{
 
 pub(super) async fn plan(
     named: &str,
-    receiving: &Receiving,
-    access: &Access,
+    receiving: &ReceiveOnlyArgs,
+    access: &ConnectionArgs,
     environment: &Environment,
     out: &mut dyn Write,
 ) -> Result {
     if receiving.show_secrets && !Path::new(named).is_file() {
-        let rule = "is no file, and secrets are shown from a file only";
+        let rule = "is not a file, and secrets are shown only from a file";
         return Err(problem("--show-secrets", named, rule, "name the connector's file (JSON)").into());
     }
     let advertised = advertised(receiving, access, environment)?;
-    let source = match meant::connector(named, access.config.as_deref(), environment).await? {
+    let source = match resolve::connector(named, access.config.as_deref(), environment).await? {
         Connector::WebhookSource(source) => source,
         other => {
             let rule = format!("is a {}, which has no subscriptions", other.class().name());
@@ -55,7 +54,11 @@ pub(super) async fn plan(
     access.format.output().show(&found, out, table)
 }
 
-fn advertised(receiving: &Receiving, access: &Access, environment: &Environment) -> Result<Url> {
+fn advertised(
+    receiving: &ReceiveOnlyArgs,
+    access: &ConnectionArgs,
+    environment: &Environment,
+) -> Result<Url> {
     if let Some(url) = &receiving.advertised_url {
         if url.scheme() != "https" || url.port_or_known_default() != Some(443) {
             let rule = "must be an https:// address on port 443, because the provider delivers nowhere else";
@@ -66,7 +69,7 @@ fn advertised(receiving: &Receiving, access: &Access, environment: &Environment)
     }
     let missing = || {
         let rule = "is missing, and the worker's properties have no webhook.advertised.url";
-        let remedy = "name the receivers' address, or the properties of a worker with --config";
+        let remedy = "name the address of the receivers, or a worker's properties with --config";
         problem("--advertised-url", None, rule, remedy)
     };
     let worker = load::worker_if_any(access.config.as_deref(), environment)?;

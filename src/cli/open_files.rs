@@ -1,21 +1,21 @@
-//! Open files: as many as the public listeners need, as far as the system lets this process have them.
+//! The limit of open files, raised as far as the public listeners need and the system allows.
 //!
-//! Every connection is an open file, and so is all that Kafka, the spool and the REST API use. Without room for them a delivery
-//! could be accepted and not be kept, so the listeners are what has to do with less.
+//! Every connection is an open file, and Kafka, the spool and the REST API need open files too. Without them an accepted delivery could
+//! not be stored, so the listeners get fewer connections instead.
 
 use crate::config::worker::Webhook;
 
-/// What all but the public listeners needs: the REST API's connections, those to brokers, the files of the spool.
-const RESERVE: u64 = 1_536;
+/// Open files of everything but the public listeners: REST connections, broker connections, files of the spool.
+const RESERVED_FILES: u64 = 1_536;
 
-/// Raises the limit of open files where the public listeners need more. Where it cannot be raised far enough, they are left as
-/// many connections as it allows, and a warning says so.
+/// Raises the limit of open files if the public listeners need it. If it cannot be raised far enough, limits their connections and
+/// logs a warning.
 pub(super) fn ensure(webhook: &mut Webhook) {
     let listeners = webhook.listeners.len() as u64;
     if listeners == 0 {
         return;
     }
-    let wanted = listeners.saturating_mul(webhook.connections as u64).saturating_add(RESERVE);
+    let wanted = listeners.saturating_mul(webhook.connections as u64).saturating_add(RESERVED_FILES);
     let files = raise(wanted);
     if files < wanted {
         let allowed = allowed(files, listeners);
@@ -31,13 +31,13 @@ pub(super) fn ensure(webhook: &mut Webhook) {
     }
 }
 
-/// Connections that each listener may have with this many files: what the reserve leaves, or half if that is more.
+/// Connections per listener with this many files: the files without the reserve, or half of them if that is more.
 fn allowed(files: u64, listeners: u64) -> u64 {
-    let left = files.saturating_sub(RESERVE).max(files / 2);
+    let left = files.saturating_sub(RESERVED_FILES).max(files / 2);
     (left / listeners).max(1)
 }
 
-/// Makes the limit this high, or as high as it may be. What it is then.
+/// Raises the limit to `wanted`, or as far as the system allows, and returns it.
 #[cfg(target_os = "linux")]
 fn raise(wanted: u64) -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -48,13 +48,13 @@ fn raise(wanted: u64) -> u64 {
     match setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..limit }) {
         Ok(()) => most,
         Err(error) => {
-            tracing::warn!(%error, current, most, "the limit of open files cannot be raised");
+            tracing::warn!(%error, current, most, "cannot raise the limit of open files");
             current
         }
     }
 }
 
-/// Other systems keep the limit that they have.
+/// Other systems keep their limit.
 #[cfg(not(target_os = "linux"))]
 const fn raise(wanted: u64) -> u64 {
     wanted
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_listeners_share_what_the_reserve_leaves_and_never_have_none() {
+    fn listeners_share_the_files_without_the_reserve() {
         for (files, listeners, expected) in
             [(4_096, 1, 2_560), (4_096, 2, 1_280), (1_024, 1, 512), (2, 4, 1), (0, 1, 1)]
         {

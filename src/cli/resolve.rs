@@ -1,4 +1,4 @@
-//! Which connector a command means: a file, or a name that a file of `connectors.dir` or the workers themselves know.
+//! Resolves a connector argument: a file, or a name from `connectors.dir` or the config topic.
 
 use std::{ffi::OsString, path::Path, time::Duration};
 
@@ -10,27 +10,26 @@ use crate::{
     state::{Apply, configs::Configs},
 };
 
-/// How long the config topic may take to be read.
-const READ_LIMIT: Duration = Duration::from_secs(30);
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The connector that `meant` is the file or the name of. `config` is the worker's properties.
+/// The connector whose file or name is `argument`. `config` is the worker's properties.
 pub(super) async fn connector(
-    meant: &str,
+    argument: &str,
     config: Option<&Path>,
     environment: &Environment,
 ) -> Result<Connector> {
-    let path = Path::new(meant);
+    let path = Path::new(argument);
     if path.is_file() || path.extension().is_some_and(|extension| extension == "json") {
         from_file(path, config, environment)
     } else {
-        by_name(meant, config, environment).await
+        by_name(argument, config, environment).await
     }
 }
 
 fn from_file(path: &Path, config: Option<&Path>, environment: &Environment) -> Result<Connector> {
     let providers = match load::worker_if_any(config, environment)? {
         Some(worker) => worker.providers,
-        // Without a worker no allow lists are known, and the file is read with the rights of the person who names it.
+        // Without a worker there are no allow lists; the file is read with the caller's permissions.
         None => Providers::new(readable(environment)),
     };
     let parsed = Document::load(path)
@@ -54,7 +53,7 @@ async fn by_name(name: &str, config: Option<&Path>, environment: &Environment) -
         let (connector, _) = Connector::parse(name, &found.config, &loaded.worker.providers)?;
         return Ok(connector);
     }
-    // A file that is refused may be the one that is meant.
+    // One of the refused files may be the connector.
     let mut problems = loaded.rejects;
     problems.push(problem(
         "--connector",
@@ -65,14 +64,14 @@ async fn by_name(name: &str, config: Option<&Path>, environment: &Environment) -
     Err(problems.into())
 }
 
-/// What the workers know; nothing where there is no config topic.
+/// The config topic's content; empty if there is no config topic.
 pub(super) async fn configs(worker: &Worker) -> Result<Configs, kafka::Error> {
     let topic = worker.topics.config.name.as_str();
     let counts = Admin::Real(worker.kafka.clone()).partition_counts(&[topic]).await?;
     let mut configs = Configs::default();
     if let Some(count) = counts.get(topic) {
         let partitions: Vec<i32> = (0..*count).collect();
-        kafka::read_to_end(&worker.kafka, topic, &partitions, READ_LIMIT, |record| {
+        kafka::read_to_end(&worker.kafka, topic, &partitions, READ_TIMEOUT, |record| {
             configs.apply(&record);
         })
         .await?;

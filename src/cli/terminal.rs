@@ -1,17 +1,17 @@
-//! Lines that stay in place on a terminal while their text changes, and colors.
+//! Terminal output that is redrawn in place, and colors.
 
 use std::io::{self, Write};
 
-/// Lines that are written over again and again.
+/// A block of lines that each redraw replaces.
 #[derive(Debug, Default)]
-pub(super) struct Block {
+pub(super) struct LiveLines {
     drawn: usize,
 }
 
-impl Block {
+impl LiveLines {
     pub(super) fn redraw(&mut self, lines: &[String], out: &mut dyn Write) -> io::Result<()> {
         self.clear(out)?;
-        // A line that wraps would be two, and the next block would begin too low: it is cut at the edge instead.
+        // Disable wrapping: a wrapped line takes two rows, and the next redraw would start too low.
         write!(out, "\u{1b}[?7l")?;
         for line in lines {
             writeln!(out, "{line}")?;
@@ -21,7 +21,7 @@ impl Block {
         Ok(())
     }
 
-    /// Removes the lines; the next line takes their place, and stays.
+    /// Removes the block.
     pub(super) fn clear(&mut self, out: &mut dyn Write) -> io::Result<()> {
         if self.drawn > 0 {
             write!(out, "\u{1b}[{}A\u{1b}[J", self.drawn)?;
@@ -33,12 +33,12 @@ impl Block {
 
 #[cfg(any(test, feature = "simulator"))]
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Paint {
+pub(super) struct Colors {
     pub(super) is_on: bool,
 }
 
 #[cfg(any(test, feature = "simulator"))]
-impl Paint {
+impl Colors {
     pub(super) fn good(self, text: &str) -> String {
         self.put("32", text)
     }
@@ -51,8 +51,8 @@ impl Paint {
         self.put("2", text)
     }
 
-    fn put(self, colour: &str, text: &str) -> String {
-        if self.is_on { format!("\u{1b}[{colour}m{text}\u{1b}[0m") } else { text.to_owned() }
+    fn put(self, color: &str, text: &str) -> String {
+        if self.is_on { format!("\u{1b}[{color}m{text}\u{1b}[0m") } else { text.to_owned() }
     }
 }
 
@@ -61,8 +61,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_is_drawn_in_place_of_the_one_before_and_cut_at_the_edge() {
-        let (mut out, mut block) = (Vec::new(), Block::default());
+    fn a_redraw_replaces_the_block_without_wrapping() {
+        let (mut out, mut block) = (Vec::new(), LiveLines::default());
 
         block.redraw(&["a".to_owned(), "b".to_owned()], &mut out).unwrap();
         block.redraw(&["c".to_owned()], &mut out).unwrap();
@@ -74,8 +74,8 @@ mod tests {
     }
 
     #[test]
-    fn without_colours_text_is_as_it_is() {
-        assert_eq!(Paint { is_on: false }.bad("no"), "no");
-        assert_eq!(Paint { is_on: true }.good("yes"), "\u{1b}[32myes\u{1b}[0m");
+    fn without_colors_text_is_unchanged() {
+        assert_eq!(Colors { is_on: false }.bad("no"), "no");
+        assert_eq!(Colors { is_on: true }.good("yes"), "\u{1b}[32myes\u{1b}[0m");
     }
 }

@@ -17,12 +17,11 @@ use provider::{
 
 use crate::cli::table::harmless;
 
-/// The longest that it may take: the person waits for it.
-const LIMIT: Duration = Duration::from_secs(20);
-/// One row is proof enough.
-const FIRST: PageRequest = PageRequest { number: 1, size: 1 };
+const CALL_TIMEOUT: Duration = Duration::from_secs(20);
+/// One row is enough.
+const FIRST_ROW: PageAsk = PageAsk { number: 1, size: 1 };
 
-/// Asks the area's API for the first company. What came of it, in one line for the person.
+/// Requests the first company from the area's API and returns the result as one line.
 pub(super) async fn first_company(
     area: Area,
     provider: &Provider,
@@ -33,50 +32,50 @@ pub(super) async fn first_company(
         Ok(client) => client,
         Err(cause) => {
             let words = harmless(&Chain(&cause).to_string());
-            return format!("warning: the grant is kept, but the {area} API was not called: {words}");
+            return format!("warning: the grant is stored, but the {area} API was not called: {words}");
         }
     };
-    match listed(area, &client, grant).await {
+    match request_first(area, &client, grant).await {
         Ok(Some(name)) => format!("the {area} API answers: its first company is {}", harmless(&name)),
         Ok(None) if area == Area::Invoicing => format!("the {area} API answers"),
         Ok(None) => format!("the {area} API answers: it lists no company"),
         Err(error) => {
             let words = harmless(&Chain(&error).to_string());
-            format!("warning: the grant is kept, but a call to the {area} API failed: {words}")
+            format!("warning: the grant is stored, but a call to the {area} API failed: {words}")
         }
     }
 }
 
-async fn listed(area: Area, client: &Client, grant: &Grant) -> Result<Option<String>, Error> {
+async fn request_first(area: Area, client: &Client, grant: &Grant) -> Result<Option<String>, Error> {
     let Some(tokens) = &grant.tokens else { return Ok(None) };
     let header = Secret::new(format!("Bearer {}", tokens.access.reveal()));
     let access = Access { header, serial: grant.serial, expires_ms: Some(tokens.access_expires_ms) };
-    let tokens = Arc::new(Given { area, access });
-    let ask = CallOptions::within(Priority::Webhook, LIMIT);
+    let tokens = Arc::new(LoginToken { area, access });
+    let ask = Ask::within(Priority::Webhook, CALL_TIMEOUT);
     match area {
         Area::Accounting => {
-            let page = client.accounting(tokens).companies_numbered(FIRST, &ask).await?;
+            let page = client.accounting(tokens).companies_numbered(FIRST_ROW, &ask).await?;
             Ok(page.rows.into_iter().find_map(|company| company.vat_name))
         }
         Area::Payroll => {
-            let wanted = PayrollRequest { page: FIRST, filter: None, order_by: None };
+            let wanted = PayrollAsk { page: FIRST_ROW, filter: None, order_by: None };
             let page = client.payroll(tokens).companies_numbered(wanted, &ask).await?;
             Ok(page.rows.into_iter().find_map(|company| company.company_name))
         }
-        // It lists no companies: that it lists its hooks is proof enough.
+        // Invoicing has no list of companies, so list the hooks.
         Area::Invoicing => client.invoicing(tokens).hooks(&ask).await.map(|_| None),
     }
 }
 
-/// The token of the login, and no other.
+/// Provides only the token of the login.
 #[derive(Debug)]
-struct Given {
+struct LoginToken {
     area: Area,
     access: Access,
 }
 
 #[async_trait]
-impl Tokens for Given {
+impl Tokens for LoginToken {
     async fn token(&self, _: Instant) -> Result<Access, auth::Error> {
         Ok(self.access.clone())
     }
@@ -84,7 +83,7 @@ impl Tokens for Given {
     async fn instead_of(&self, _: &Access, _: Instant) -> Result<Access, auth::Error> {
         Err(auth::Error::Login {
             area: self.area.name(),
-            source: "the API refuses the token that the identity service has just given".into(),
+            source: "the API refuses the new token".into(),
             retry: Retry::Never,
         })
     }

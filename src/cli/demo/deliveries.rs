@@ -1,4 +1,4 @@
-//! Compares the answers that the provider got with what the topics hold.
+//! Compares the deliveries in the provider's journal with the topics.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet, hash_map},
@@ -8,35 +8,35 @@ use std::{
 use kafka::Received;
 use simulator::deliveries::{End, Entry, Purpose};
 
-/// How long the provider waits for an answer, milliseconds.
-const PROVIDER_WAITS: u32 = 5_000;
+/// How long the provider waits for an answer.
+const PROVIDER_TIMEOUT_MS: u32 = 5_000;
 
-/// How deliveries fare, for one line.
+/// Counts for one status line.
 #[derive(Debug, Default)]
-pub(super) struct Figures {
+pub(super) struct DeliveryFigures {
     /// Answered 200.
     pub(super) accepted: usize,
-    /// Answered otherwise, or not at all, in some attempt.
+    /// Attempts with another answer or none.
     pub(super) failed: usize,
-    /// Longest answer, milliseconds.
+    /// Longest time to an answer, in milliseconds.
     pub(super) slowest: u32,
-    /// Events published.
+    /// Published events.
     pub(super) published: u64,
     /// Deliveries in the spool.
     pub(super) spooled: u64,
-    /// Records published that were fetched for events.
+    /// Published records that were fetched for events.
     pub(super) records: u64,
 }
 
-impl Figures {
-    /// Whether every attempt was answered 200, and while the provider was still waiting.
+impl DeliveryFigures {
+    /// Whether every attempt was answered 200 before the provider's timeout.
     pub(super) fn all_in_time(&self) -> bool {
-        self.accepted > 0 && self.failed == 0 && self.slowest < PROVIDER_WAITS
+        self.accepted > 0 && self.failed == 0 && self.slowest < PROVIDER_TIMEOUT_MS
     }
 
     pub(super) const HEAD: &str = "answered 200   otherwise   slowest   events   in the spool   records";
 
-    /// What the provider knows of it.
+    /// Counts from the provider's journal.
     pub(super) fn of(entries: &[Entry]) -> Self {
         let attempts = || entries.iter().flat_map(|entry| &entry.attempts);
         Self {
@@ -48,7 +48,7 @@ impl Figures {
     }
 }
 
-impl fmt::Display for Figures {
+impl fmt::Display for DeliveryFigures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { accepted, failed, slowest, published, spooled, records } = self;
         write!(
@@ -58,32 +58,32 @@ impl fmt::Display for Figures {
     }
 }
 
-/// How the ledger and the topics compare.
+/// The result of the comparison.
 #[derive(Debug, Default)]
-pub(super) struct Verdict {
+pub(super) struct DeliveryCheck {
     /// Events by topic.
     pub(super) topics: BTreeMap<String, usize>,
-    /// Deliveries that were answered 200, without those that only ask whether the address answers.
+    /// Deliveries that were answered 200, without acknowledgement requests.
     pub(super) accepted: usize,
-    /// Of these, not in any topic.
+    /// Of these, missing in the topics.
     pub(super) missing: usize,
-    /// Of these, behind a later one of the same company and topic.
+    /// Of these, after a later one of the same company and topic.
     pub(super) out_of_order: usize,
-    /// Records of an id that was there already.
+    /// Records with a repeated id.
     pub(super) repeated: usize,
 }
 
-impl Verdict {
-    /// Compares deliveries that have an id; the order is that of their acceptance, company by company.
+impl DeliveryCheck {
+    /// Compares deliveries with an id. The expected order is the order of acceptance per company.
     pub(super) fn of(entries: &[Entry], records: &[Received]) -> Self {
-        let mut verdict = Self::default();
+        let mut delivery_check = Self::default();
         let mut places: HashMap<String, usize> = HashMap::new();
         for (place, record) in records.iter().enumerate() {
-            *verdict.topics.entry(record.topic.to_string()).or_default() += 1;
+            *delivery_check.topics.entry(record.topic.to_string()).or_default() += 1;
             let id = record.headers.iter().find(|(name, _)| name == "tributary.id");
             let id = String::from_utf8_lossy(id.map_or(&[][..], |(_, id)| id)).into_owned();
             match places.entry(id) {
-                hash_map::Entry::Occupied(_) => verdict.repeated += 1,
+                hash_map::Entry::Occupied(_) => delivery_check.repeated += 1,
                 hash_map::Entry::Vacant(free) => drop(free.insert(place)),
             }
         }
@@ -97,24 +97,24 @@ impl Verdict {
             if !seen.insert(id.clone()) {
                 continue;
             }
-            verdict.accepted += 1;
+            delivery_check.accepted += 1;
             let Some(place) = places.get(&id) else {
-                verdict.missing += 1;
+                delivery_check.missing += 1;
                 continue;
             };
             let topic = records[*place].topic.to_string();
             let company = entry.about.company.as_deref().unwrap_or_default();
-            // One attempt each keeps the order in which they were ordered; a repeated one comes when it comes.
+            // Only deliveries with one attempt keep their order; a repeated one may come later.
             if entry.attempts.len() == 1
                 && let Some(before) = last.insert((company, topic), *place)
             {
-                verdict.out_of_order += usize::from(before > *place);
+                delivery_check.out_of_order += usize::from(before > *place);
             }
         }
-        verdict
+        delivery_check
     }
 
-    /// Whether nothing that was answered 200 is lost.
+    /// Whether no delivery that was answered 200 is lost.
     pub(super) fn is_complete(&self) -> bool {
         self.accepted > 0 && self.missing == 0
     }
@@ -165,24 +165,30 @@ mod tests {
         }
     }
 
-    /// Accepted, missing, out of order, repeated, and whether nothing is lost.
-    fn verdict(entries: &[(u128, End)], records: &[u128]) -> (usize, usize, usize, usize, bool) {
+    /// Accepted, missing, out of order, repeated, complete.
+    fn delivery_check(entries: &[(u128, End)], records: &[u128]) -> (usize, usize, usize, usize, bool) {
         let entries: Vec<_> = entries.iter().map(|(id, end)| entry(*id, *end)).collect();
         let records: Vec<_> = records.iter().enumerate().map(|(at, id)| record(*id, at as i64)).collect();
-        let verdict = Verdict::of(&entries, &records);
-        (verdict.accepted, verdict.missing, verdict.out_of_order, verdict.repeated, verdict.is_complete())
+        let delivery_check = DeliveryCheck::of(&entries, &records);
+        (
+            delivery_check.accepted,
+            delivery_check.missing,
+            delivery_check.out_of_order,
+            delivery_check.repeated,
+            delivery_check.is_complete(),
+        )
     }
 
     #[test]
-    fn what_was_accepted_must_be_there_in_order() {
+    fn accepted_deliveries_must_be_published_in_order() {
         let accepted = [(1, End::Accepted), (2, End::Accepted)];
 
-        assert_eq!(verdict(&accepted, &[1, 2]), (2, 0, 0, 0, true));
-        assert_eq!(verdict(&accepted, &[1]), (2, 1, 0, 0, false));
-        assert_eq!(verdict(&accepted, &[2, 1]), (2, 0, 1, 0, true));
-        assert_eq!(verdict(&accepted, &[1, 2, 1]), (2, 0, 0, 1, true));
-        assert_eq!(verdict(&[(1, End::Accepted), (2, End::GivenUp)], &[1]), (1, 0, 0, 0, true));
-        assert_eq!(verdict(&[], &[]), (0, 0, 0, 0, false), "nothing was shown");
+        assert_eq!(delivery_check(&accepted, &[1, 2]), (2, 0, 0, 0, true));
+        assert_eq!(delivery_check(&accepted, &[1]), (2, 1, 0, 0, false));
+        assert_eq!(delivery_check(&accepted, &[2, 1]), (2, 0, 1, 0, true));
+        assert_eq!(delivery_check(&accepted, &[1, 2, 1]), (2, 0, 0, 1, true));
+        assert_eq!(delivery_check(&[(1, End::Accepted), (2, End::GivenUp)], &[1]), (1, 0, 0, 0, true));
+        assert_eq!(delivery_check(&[], &[]), (0, 0, 0, 0, false), "nothing was shown");
     }
 
     #[test]
@@ -195,13 +201,13 @@ mod tests {
                 error: None,
             };
             let entry = Entry { attempts: attempts.iter().map(attempt).collect(), ..entry(1, End::Accepted) };
-            Figures::of(&[entry]).all_in_time()
+            DeliveryFigures::of(&[entry]).all_in_time()
         };
 
         assert!(all_in_time(&[(4_999, Some(200))]));
         assert!(!all_in_time(&[(5_000, Some(200))]));
         assert!(!all_in_time(&[(1, Some(503)), (1, Some(200))]));
         assert!(!all_in_time(&[(1, None), (1, Some(200))]));
-        assert!(!Figures::of(&[]).all_in_time(), "nothing was shown");
+        assert!(!DeliveryFigures::of(&[]).all_in_time(), "nothing was shown");
     }
 }

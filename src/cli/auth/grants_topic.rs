@@ -1,10 +1,9 @@
-//! Where the grants are that this command reads and writes: the grants topic, through the store that workers use as well.
+//! The grants topic for the commands, through the same store that workers use.
 //!
-//! - Whatever can be known to fail is found before anybody logs in: a key that is missing or not the workers', a Kafka that
-//!   does not answer.
-//! - Only the grants topic is created where it is missing; everything else is the workers'.
-//! - A login is written over whatever stands: it is newer than all of that. What a worker is doing with the old tokens at that
-//!   moment comes to nothing.
+//! - Foreseeable failures are found before the person logs in: a key that is missing or differs from the workers', a Kafka that does
+//!   not answer.
+//! - The command creates only the grants topic if it is missing; the workers create the others.
+//! - A login overwrites the existing grant, because it is newer. A worker's refresh of the old tokens at that moment is discarded.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,7 +23,7 @@ use provider::{
 };
 
 use crate::{
-    cli::{Result, problem, until},
+    cli::{Result, poll_until, problem},
     config::{Problem, Worker, worker::Topic},
     connect::arbiter::{self, Arbiter},
     logins::{
@@ -35,43 +34,39 @@ use crate::{
     state::{Tail, configs},
 };
 
-/// How long the topic may take to be read, or a write to be taken.
-const LIMIT: Duration = Duration::from_secs(30);
-/// Pause between two looks for a topic that was just created.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Time limit for reading the topic and for a write.
+const KAFKA_TIMEOUT: Duration = Duration::from_secs(30);
+/// Pause between two queries for a topic that was just created.
+const TOPIC_POLL: Duration = Duration::from_millis(100);
 
 /// A grant of the topic.
 #[derive(Debug)]
-pub(super) struct Known {
-    /// Its name.
+pub(super) struct StoredGrant {
     pub(super) name: String,
-    /// Fingerprint of the key that it is encrypted with; `None` where the record is none of ours.
+    /// Fingerprint of the encryption key; `None` if the record is not one of ours.
     pub(super) kid: Option<String>,
-    /// When the record was written, in milliseconds since 1970.
+    /// Time of the record, in milliseconds since 1970.
     pub(super) written_ms: Option<i64>,
-    /// What it is, or why that cannot be known here.
-    pub(super) grant: Result<Grant, Closed>,
+    /// The grant, or why it cannot be decrypted here.
+    pub(super) grant: Result<Grant, UnreadableGrant>,
 }
 
-/// Why it cannot be known here what a grant is.
+/// Why a grant cannot be decrypted here.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Closed {
-    /// There is no key.
+pub(super) enum UnreadableGrant {
     #[error("grant.encryption.key is not set here: set it to the key that the workers use")]
     NoKey,
-    /// There is another.
     #[error("grant.encryption.key is the key {ours} here: set it to the key that the workers use")]
     OtherKey {
         /// Fingerprint of the key that is set.
         ours: String,
     },
-    /// It is none that could be opened.
     #[error(transparent)]
     Sealed(seal::Error),
 }
 
-impl Known {
-    /// A grant of this name, opened if that can be.
+impl StoredGrant {
+    /// Decrypts a grant, if possible.
     pub(super) fn open(
         name: String,
         envelope: Option<&Envelope>,
@@ -79,12 +74,14 @@ impl Known {
         keys: Option<&Keyring>,
     ) -> Self {
         let opened = match (envelope, keys) {
-            (None, _) => Err(Closed::Sealed(seal::Error::Damaged)),
-            (Some(_), None) => Err(Closed::NoKey),
+            (None, _) => Err(UnreadableGrant::Sealed(seal::Error::Damaged)),
+            (Some(_), None) => Err(UnreadableGrant::NoKey),
             (Some(envelope), Some(keys)) => {
                 keys.open(&grant_key(&name), envelope).map_err(|error| match error {
-                    seal::Error::UnknownKey { .. } => Closed::OtherKey { ours: keys.kid().to_owned() },
-                    error => Closed::Sealed(error),
+                    seal::Error::UnknownKey { .. } => {
+                        UnreadableGrant::OtherKey { ours: keys.kid().to_owned() }
+                    }
+                    error => UnreadableGrant::Sealed(error),
                 })
             }
         };
@@ -94,12 +91,12 @@ impl Known {
 
 /// The grants topic.
 #[derive(Debug)]
-pub(in crate::cli) struct Keep {
+pub(in crate::cli) struct GrantsTopic {
     store: GrantStore,
 }
 
-impl Keep {
-    /// Reads the topic to its end; `None` where there is none.
+impl GrantsTopic {
+    /// Reads the topic to its end; `None` if it does not exist.
     pub(super) async fn open(worker: &Worker) -> Result<Option<Self>> {
         let keys = keyring(worker)?;
         let admin = Admin::Real(worker.kafka.clone());
@@ -109,7 +106,7 @@ impl Keep {
         }
     }
 
-    /// The same, and makes the topic where there is none.
+    /// The same, but creates a missing topic.
     pub(in crate::cli) async fn create(worker: &Worker, admin: &Admin) -> Result<Self> {
         let keys = keyring(worker)?;
         let partitions = ensure(admin, &worker.topics.grant).await?;
@@ -121,39 +118,36 @@ impl Keep {
         Ok(Self { store: GrantStore::new(&worker.kafka, table, keys) })
     }
 
-    /// Every grant, by name.
-    pub(super) fn grants(&self) -> Vec<Known> {
+    /// All grants, by name.
+    pub(super) fn grants(&self) -> Vec<StoredGrant> {
         known(self.store.table(), Some(self.store.keys()))
     }
 
-    /// Whether the key is the one that the other grants are encrypted with: what is written with another, no worker could read.
+    /// Checks that the key is the one of the other grants: workers could not read a grant under another key.
     pub(super) fn check_key(&self) -> Result<(), Problem> {
         let (grants, ours) = (self.grants(), self.store.keys().kid());
         let refused = |rule, remedy: &str| Err(problem("grant.encryption.key", None, rule, remedy));
-        let is_closed = |known: &&Known| matches!(known.grant, Err(Closed::OtherKey { .. }));
-        if let Some(Known { name, kid: Some(kid), .. }) = grants.iter().find(is_closed) {
+        let is_closed = |known: &&StoredGrant| matches!(known.grant, Err(UnreadableGrant::OtherKey { .. }));
+        if let Some(StoredGrant { name, kid: Some(kid), .. }) = grants.iter().find(is_closed) {
             let rule = format!("is the key {ours}, but the grant {name} is encrypted with the key {kid}");
-            return refused(
-                rule,
-                "use the key that the workers use; if that one is lost, log in with --new-key",
-            );
+            return refused(rule, "use the workers' key; if that is lost, log in with --new-key");
         }
         let kids: Vec<&str> = grants.iter().filter_map(|known| known.kid.as_deref()).collect();
         match kids.first() {
-            // Workers may not have the new key yet, although grant.encryption.key.previous opens the grants here.
+            // The workers may not have the new key yet, although grant.encryption.key.previous decrypts the grants here.
             Some(kid) if !kids.contains(&ours) => {
                 let rule = format!(
                     "is the key {ours}, but every grant is encrypted with the key {kid}, which is \
                      grant.encryption.key.previous here"
                 );
-                let remedy = "wait until the workers have the new key and `auth status` shows it, or exchange the two here";
+                let remedy = "wait until the workers have the new key and `auth status` shows it, or swap the two keys here";
                 refused(rule, remedy)
             }
             _ => Ok(()),
         }
     }
 
-    /// Whether the workers of this configuration are those that read the topic.
+    /// Checks that the topic belongs to the workers of this configuration.
     pub(super) fn check_owners(&self, worker: &Worker) -> Result<(), Problem> {
         let owners = self.store.table().read(|table| table.owners().cloned());
         let ours =
@@ -162,7 +156,7 @@ impl Keep {
             None => Ok(()),
             Some(owners) => {
                 let rule = format!(
-                    "belongs to the workers with group.id {} and work topic {}, and no other reads it",
+                    "belongs to the workers with group.id {} and work topic {}, and no other workers read it",
                     owners.group, owners.work_topic
                 );
                 let remedy = "use the configuration of those workers, or another grants topic";
@@ -171,7 +165,7 @@ impl Keep {
         }
     }
 
-    /// Whether a login would take the place of one at another provider, or with another client, that connectors use.
+    /// Checks that a login does not replace one at another provider or with another client.
     pub(super) fn check_login(&self, name: &str, area: Area, provider: &Provider) -> Result<(), Problem> {
         let Some(before) = self.grants().into_iter().find(|known| known.name == name) else { return Ok(()) };
         let Ok(Grant { login, area: its, tokens: Some(_), .. }) = before.grant else { return Ok(()) };
@@ -182,7 +176,7 @@ impl Keep {
             return Ok(());
         }
         let rule = format!(
-            "is the grant of the OAuth client {} at {} for {its}, good for {}, which this login would take away",
+            "is the grant of the OAuth client {} at {} for {its}, valid for {}; this login would replace it",
             login.client_id,
             login.auth_url,
             if login.origins.is_empty() { "no origin".to_owned() } else { login.origins.join(", ") },
@@ -191,7 +185,7 @@ impl Keep {
         Err(problem(area.grant_key(), name, rule, remedy))
     }
 
-    /// Keeps what a login has brought. This is the one place where that happens.
+    /// Stores the tokens of a login. No other code does.
     pub(super) async fn log_in(
         &self,
         name: &str,
@@ -221,64 +215,39 @@ impl Keep {
             |before: Option<&Grant>| Grant::log_in(before, name, area, login.clone(), issued.clone());
         let mut writer = self.store.writer(name, Arc::new(|| true));
         writer.overwrite_unreadable();
-        let written = writer.write(Instant::now() + LIMIT, log_in).await?;
-        // What was read back may already be newer than what was written, but never older.
+        let written = writer.write(Instant::now() + KAFKA_TIMEOUT, log_in).await?;
+        // The grant read back may be newer than the written one, never older.
         written.filter(|grant| grant.login.id == login.id).ok_or(Error::Superseded)
     }
 
-    /// Removes a grant that cannot be opened.
+    /// Removes a grant that cannot be decrypted.
     pub(super) async fn remove(&self, name: &str) -> Result<(), kafka::Error> {
-        self.store.writer(name, Arc::new(|| true)).remove(Instant::now() + LIMIT).await
+        self.store.writer(name, Arc::new(|| true)).remove(Instant::now() + KAFKA_TIMEOUT).await
     }
 
-    /// Forgets the tokens of a grant; `None` where there is no such grant.
+    /// Removes the tokens of a grant; `None` if it does not exist.
     pub(super) async fn log_out(&self, name: &str, now_ms: i64) -> Result<Option<Grant>, Error> {
         let mut writer = self.store.writer(name, Arc::new(|| true));
         let log_out = |before: Option<&Grant>| before.map(|grant| grant.log_out(now_ms));
-        Ok(writer.write(Instant::now() + LIMIT, log_out).await?)
+        Ok(writer.write(Instant::now() + KAFKA_TIMEOUT, log_out).await?)
     }
 }
 
-/// Why a grant was not kept.
+/// Why a grant was not stored.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::cli) enum Error {
-    /// There is nothing to keep it alive with.
-    #[error("the provider gave no refresh token: {} must have offline_access", area.scopes_key())]
-    NoRefreshToken {
-        /// What was logged in for.
-        area: Area,
-    },
-    /// Somebody else has logged in at the same moment.
-    #[error("somebody else has logged in for the same grant at the same moment; theirs stands")]
+    #[error("the provider gave no refresh token: {} must contain offline_access", area.scopes_key())]
+    NoRefreshToken { area: Area },
+    #[error("another login for the same grant finished at the same moment and replaced this one")]
     Superseded,
-    /// The machine has no random numbers.
     #[error("draw random numbers for the login")]
     Random,
-    /// The record in the topic cannot be opened.
-    #[error("open the grant {grant}")]
-    Sealed {
-        /// Its name.
-        grant: String,
-        /// Why.
-        #[source]
-        source: seal::Error,
-    },
-    /// Kafka did not take it.
-    #[error("write the grant to Kafka")]
-    Kafka(#[source] kafka::Error),
+    #[error(transparent)]
+    Store(#[from] store::Error),
 }
 
-impl From<store::Error> for Error {
-    fn from(error: store::Error) -> Self {
-        match error {
-            store::Error::Sealed { grant, source } => Self::Sealed { grant, source },
-            store::Error::Kafka(source) => Self::Kafka(source),
-        }
-    }
-}
-
-/// Has the failed tasks of every connector that names a grant begin again; their names. A worker that was told that its grant is
-/// good again would not: FAILED is for people, and a person has just done their part.
+/// Restarts the failed tasks of every connector that uses a grant, and returns the connectors' names. Workers do not restart FAILED
+/// tasks by themselves, because FAILED needs a person; the login is that person's action.
 pub(super) async fn restart_failed(
     worker: &Worker,
     area: Area,
@@ -289,14 +258,14 @@ pub(super) async fn restart_failed(
         return Ok(Vec::new());
     };
     let tail = Tail::<configs::Configs>::follow(&worker.kafka, topic, partitions).await?;
-    tail.read_to_end(LIMIT).await?;
+    tail.read_to_end(KAFKA_TIMEOUT).await?;
     let names = tail.read(|configs| naming(configs, area, grant));
     if names.is_empty() {
         return Ok(names);
     }
     let arbiter = Arbiter::new(&worker.kafka, tail, Vec::new());
     let written = arbiter
-        .write(LIMIT, |configs| {
+        .write(KAFKA_TIMEOUT, |configs| {
             let names = naming(configs, area, grant);
             let writes = names.iter().map(|name| configs::restart(name, true, true, None)).collect();
             Ok::<_, std::convert::Infallible>((names, writes))
@@ -304,13 +273,13 @@ pub(super) async fn restart_failed(
         .await;
     written.map_err(|error| match error {
         arbiter::Error::Kafka(source) => source,
-        other => kafka::Error::Deadline { action: other.to_string(), limit: LIMIT },
+        other => kafka::Error::Deadline { action: other.to_string(), limit: KAFKA_TIMEOUT },
     })
 }
 
-/// Connectors that use a grant, as far as their settings say so without a reference.
+/// Connectors that use a grant, unless they name it by a reference.
 fn naming(configs: &configs::Configs, area: Area, grant: &str) -> Vec<String> {
-    // Each grant is named after its area unless it is set.
+    // A grant is named after its area by default.
     let (key, default) = (area.grant_key(), area.name());
     let connectors = configs.connectors().iter();
     connectors
@@ -319,8 +288,8 @@ fn naming(configs: &configs::Configs, area: Area, grant: &str) -> Vec<String> {
         .collect()
 }
 
-/// Every grant of the topic, with or without a key to open them; none where there is no topic.
-pub(super) async fn look(worker: &Worker) -> Result<Vec<Known>> {
+/// All grants of the topic, decrypted if there is a key; empty if the topic does not exist.
+pub(super) async fn look(worker: &Worker) -> Result<Vec<StoredGrant>> {
     let keys = worker.keyring()?.map(Arc::new);
     let admin = Admin::Real(worker.kafka.clone());
     let Some(count) = partitions(&admin, &worker.topics.grant.name).await? else {
@@ -334,41 +303,42 @@ async fn table(worker: &Worker, keys: Option<&Arc<Keyring>>, partitions: i32) ->
     let topic = &worker.topics.grant.name;
     let blank = keys.map_or_else(GrantTable::default, |keys| GrantTable::with_keys(Arc::clone(keys)));
     let table = Tail::follow_from(blank, &worker.kafka, topic, partitions).await?;
-    table.read_to_end(LIMIT).await?;
+    table.read_to_end(KAFKA_TIMEOUT).await?;
     Ok(table)
 }
 
-fn known(table: &Tail<GrantTable>, keys: Option<&Keyring>) -> Vec<Known> {
+fn known(table: &Tail<GrantTable>, keys: Option<&Keyring>) -> Vec<StoredGrant> {
     let entries = table.read(|table| table.grants().clone());
     let known = |(name, entry): (String, GrantRecord)| {
-        Known::open(name, entry.envelope.as_deref(), entry.at_ms, keys)
+        StoredGrant::open(name, entry.envelope.as_deref(), entry.at_ms, keys)
     };
     entries.into_iter().map(known).collect()
 }
 
-/// The keys that the configuration names.
 fn keyring(worker: &Worker) -> Result<Arc<Keyring>> {
     worker.keyring()?.map(Arc::new).ok_or_else(|| {
-        let rule = "is not set, so no grant can be read or kept";
+        let rule = "is not set, so grants can be neither read nor stored";
         let remedy = "set it to the same 32 or more characters on all workers and here";
         problem("grant.encryption.key", None, rule, remedy).into()
     })
 }
 
-/// How many partitions a topic has; `None` where there is none.
+/// Number of partitions of a topic; `None` if it does not exist.
 async fn partitions(admin: &Admin, topic: &str) -> Result<Option<i32>, kafka::Error> {
     Ok(admin.partition_counts(&[topic]).await?.get(topic).copied())
 }
 
-/// The same of a topic that is made where it is missing.
+/// The same, but creates a missing topic.
 async fn ensure(admin: &Admin, topic: &Topic) -> Result<i32, kafka::Error> {
     if let Some(count) = partitions(admin, &topic.name).await? {
         return Ok(count);
     }
     admin.ensure(&[TopicSpec::from(topic)]).await?;
-    // The broker that answers may not have heard yet of a topic that another has just created.
-    let known = until(PAUSE, async || partitions(admin, &topic.name).await.transpose());
-    let late =
-        |_| kafka::Error::Deadline { action: format!("create the topic {}", topic.name), limit: LIMIT };
-    timeout(LIMIT, known).await.map_err(late)?
+    // Another broker may not know the new topic yet.
+    let known = poll_until(TOPIC_POLL, async || partitions(admin, &topic.name).await.transpose());
+    let late = |_| kafka::Error::Deadline {
+        action: format!("create the topic {}", topic.name),
+        limit: KAFKA_TIMEOUT,
+    };
+    timeout(KAFKA_TIMEOUT, known).await.map_err(late)?
 }

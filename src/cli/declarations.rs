@@ -1,4 +1,4 @@
-//! Connector files beside the connectors they declare: what `tributary connectors list | status` shows of both.
+//! Connector files compared with their connectors, for `tributary connectors list` and `status`.
 
 use std::io::{self, Write};
 
@@ -6,11 +6,11 @@ use serde_json::{Map, Value};
 
 use super::table::{each, note, text};
 
-/// Where a connector of the list has what is known of its file.
-pub(super) const MEMBER: &str = "declaration";
+/// Member of a listed connector that describes its file.
+pub(super) const DECLARATION: &str = "declaration";
 
-/// Puts each declaration to the connector it is about. One that is not there (deleted, or refused before it ever was) gets
-/// an entry with its declaration alone.
+/// Adds each declaration to its connector. A connector that does not exist (deleted, or refused from the start) gets an entry with
+/// only the declaration.
 pub(super) fn join(found: &mut Value, declarations: &Value) {
     let Value::Object(found) = found else { return };
     for declaration in each(declarations) {
@@ -20,18 +20,18 @@ pub(super) fn join(found: &mut Value, declarations: &Value) {
         if let Value::Object(members) = &mut declaration {
             members.remove("name");
         }
-        match &mut entry[MEMBER] {
-            // Two files with one name: the first is shown, and its message names both.
+        match &mut entry[DECLARATION] {
+            // Two files with one name: keep the first, whose message names both.
             Value::Object(_) => {}
             vacant => *vacant = declaration,
         }
     }
 }
 
-/// Why files differ, where there is more to say.
+/// Prints the messages of declarations that have one.
 pub(super) fn explain(found: &Value, out: &mut dyn Write) -> io::Result<()> {
     for (name, one) in found.as_object().into_iter().flatten() {
-        let declaration = &one[MEMBER];
+        let declaration = &one[DECLARATION];
         if let Some(message) = declaration["message"].as_str() {
             let (file, state) = (text(&declaration["file"]), text(&declaration["state"]));
             note(&format!("{name} ({file}: {state})"), message, out)?;
@@ -48,7 +48,7 @@ mod tests {
     use crate::cli::tests::written;
 
     #[test]
-    fn a_declaration_stands_with_its_connector_and_one_without_stands_alone() {
+    fn a_declaration_joins_its_connector_or_is_an_entry() {
         let mut found = json!({ "a": { "status": {} }, "b": { "status": {} } });
         let declarations = json!([
             { "name": "a", "file": "a.json", "state": "in sync" },
@@ -66,13 +66,11 @@ mod tests {
     }
 
     #[test]
-    fn only_what_has_a_message_is_explained() {
+    fn only_declarations_with_a_message_are_explained() {
         let mut found = json!({ "a": {}, "b": {} });
         let refused = json!({ "name": "b", "file": "b.json", "state": "refused", "message": "one\ntwo\n" });
         join(&mut found, &json!([{ "name": "a", "file": "a.json", "state": "edited" }, refused]));
 
-        let told = written(|out| explain(&found, out));
-
-        assert_eq!(told, "\nb (b.json: refused)\n  one\n  two\n");
+        assert_eq!(written(|out| explain(&found, out)), "\nb (b.json: refused)\n  one\n  two\n");
     }
 }

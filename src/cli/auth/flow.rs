@@ -1,0 +1,100 @@
+//! A login from the browser's callback to the grant in the topic.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use base::retry::Chain;
+use provider::{
+    Provider,
+    auth::{
+        Area,
+        grant::Grant,
+        http::ProviderClock,
+        login::{self, CallbackCode, CallbackError, PendingLogin},
+    },
+};
+
+use super::{
+    callback::CallbackListener,
+    grants_topic::{self, GrantsTopic},
+    page::LoginPage,
+};
+use crate::logins::grant_name;
+
+pub(in crate::cli) struct LoginFlow<'a> {
+    pub(in crate::cli) area: Area,
+    pub(in crate::cli) provider: &'a Provider,
+    /// Name of the grant.
+    pub(in crate::cli) grant: &'a str,
+    pub(super) clock: ProviderClock,
+    grants: &'a GrantsTopic,
+}
+
+/// Why a login brought no grant.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::cli) enum Error {
+    #[error(transparent)]
+    Callback(CallbackError),
+    #[error("log in")]
+    Login(#[source] login::Error),
+    #[error("store the grant")]
+    Store(#[source] grants_topic::Error),
+    #[error("no login within {} minutes; run the command again", limit.as_secs() / 60)]
+    TimedOut { limit: Duration },
+}
+
+impl<'a> LoginFlow<'a> {
+    /// `tolerance` is how much the provider's clock may differ.
+    pub(in crate::cli) fn new(
+        grants: &'a GrantsTopic,
+        provider: &'a Provider,
+        area: Area,
+        tolerance: Duration,
+    ) -> Self {
+        let grant = grant_name(provider, area);
+        Self { area, provider, grant, clock: ProviderClock::new(tolerance), grants }
+    }
+
+    /// Starts a login with this redirect address.
+    pub(in crate::cli) fn begin(&self, redirect: &str) -> Result<Login, login::Error> {
+        Login::begin(self.provider, self.area, redirect, &self.clock)
+    }
+
+    /// Waits for the callback, finishes the login and shows the result in the browser.
+    pub(in crate::cli) async fn receive(
+        &self,
+        login: Login,
+        mut listener: CallbackListener,
+        limit: Duration,
+    ) -> Result<Grant, Error> {
+        let callback = timeout(limit, listener.callback()).await.map_err(|_| Error::TimedOut { limit })?;
+        let code = login.accept(&callback.query);
+        let ended = self.finish(login, code).await;
+        callback.show(self.page(&ended));
+        listener.close().await;
+        ended
+    }
+
+    /// Exchanges the code for tokens and stores the grant.
+    pub(in crate::cli) async fn finish(
+        &self,
+        login: PendingLogin,
+        code: Result<CallbackCode, CallbackError>,
+    ) -> Result<Grant, Error> {
+        let entered = login.finish(code.map_err(Error::Callback)?).await.map_err(Error::Login)?;
+        let kept = self.grants.log_in(self.grant, self.area, self.provider, &self.clock, &entered).await;
+        kept.map_err(Error::Store)
+    }
+
+    fn page(&self, ended: &Result<Grant, Error>) -> LoginPage {
+        match ended {
+            Ok(grant) => LoginPage::done(self.grant, grant.login.shown.as_deref()),
+            Err(Error::Callback(CallbackError::NotTrusted)) => LoginPage::NOT_TRUSTED,
+            Err(Error::Callback(error @ CallbackError::Refused { .. })) => {
+                LoginPage::refused(&error.to_string())
+            }
+            Err(error) => LoginPage::failed(&Chain(error).to_string()),
+        }
+    }
+}
