@@ -4,7 +4,7 @@ use provider::auth::{
 };
 
 use super::*;
-use crate::{cli::auth::grants_topic::UnreadableGrant, worker::grants::table::grant_key};
+use crate::{cli::auth::grants_topic::UnreadableGrant, logins::table::grant_key};
 
 /// Noon of a day in 2026.
 const NOON: i64 = 1_794_744_000_000;

@@ -129,7 +129,7 @@ impl<'a> Republisher<'a> {
         };
         let admin = Admin::Real(worker.kafka.clone());
         let clients = self.clients().await?;
-        let opened = pipeline::open(&layout, &admin, &clients.ids).await?;
+        let opened = publish::open(&layout, &admin, &clients.ids).await?;
         let publisher = Arc::new(Publisher::new(opened.preparer, Arc::clone(&clients.producer)));
         self.publishers.insert(topic, Arc::clone(&publisher));
         Ok(publisher)
@@ -171,7 +171,7 @@ fn records(delivery: &Delivery, only: Option<&str>) -> Result<Vec<Outgoing>, Str
 }
 
 /// Whether the error concerns only this record.
-fn is_final(error: &pipeline::Error) -> bool {
+fn is_final(error: &publish::Error) -> bool {
     match error {
         publish::Error::Convert { source, .. } => source.concerns_one_record(),
         publish::Error::Produce { source, .. } => source.refuses_record(),

@@ -5,14 +5,7 @@
 
 use bytes::Bytes;
 
-use crate::{
-    cli::dead_letters::ReplayScope,
-    pipeline::{LetterSignature, PREFIX},
-    webhooks::{
-        delivery::Context,
-        letter::{self, Place},
-    },
-};
+use crate::{cli::dead_letters::ReplayScope, publish::{LetterSignature, PREFIX}, webhooks::{delivery::Context, letter::{self, Place}}};
 
 /// Why a letter with this signature is refused; `None` if it is trusted.
 pub(super) fn distrust(signature: &LetterSignature, trust_unsigned: bool) -> Option<String> {
