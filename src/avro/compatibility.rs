@@ -16,7 +16,7 @@ const MAX_DEPTH: usize = 32;
 
 /// The field of the reader that breaks a rule, and the rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Breach {
+pub(crate) struct Incompatibility {
     /// Dotted path from the top record; its name where the record itself is meant.
     pub(crate) field: String,
     /// The rule in words, with what each side has.
@@ -25,12 +25,12 @@ pub(crate) struct Breach {
 
 /// The first breach that keeps `reader` from reading every record of `writer`; `None` means fully compatible.
 #[must_use]
-pub(crate) fn breach(writer: &Schema, reader: &Schema) -> Option<Breach> {
+pub(crate) fn incompatibility(writer: &Schema, reader: &Schema) -> Option<Incompatibility> {
     if is_full(writer, reader) {
         return None;
     }
     let top = reader.name().map_or_else(|| kind(reader), ToString::to_string);
-    Some(deepest(writer, reader, &mut Vec::new()).unwrap_or_else(|rule| Breach { field: top, rule }))
+    Some(deepest(writer, reader, &mut Vec::new()).unwrap_or_else(|rule| Incompatibility { field: top, rule }))
 }
 
 fn is_full(writer: &Schema, reader: &Schema) -> bool {
@@ -38,7 +38,7 @@ fn is_full(writer: &Schema, reader: &Schema) -> bool {
 }
 
 /// Goes down where both sides have the same structure. `Err` is the rule broken at this very place, without a field.
-fn deepest(writer: &Schema, reader: &Schema, path: &mut Vec<String>) -> Result<Breach, String> {
+fn deepest(writer: &Schema, reader: &Schema, path: &mut Vec<String>) -> Result<Incompatibility, String> {
     let below = match (writer, reader) {
         _ if path.len() >= MAX_DEPTH => None,
         (Schema::Record(writer), Schema::Record(reader)) if writer.name.name() == reader.name.name() => {
@@ -66,7 +66,11 @@ fn deepest(writer: &Schema, reader: &Schema, path: &mut Vec<String>) -> Result<B
     })
 }
 
-fn in_record(writer: &RecordSchema, reader: &RecordSchema, path: &mut Vec<String>) -> Option<Breach> {
+fn in_record(
+    writer: &RecordSchema,
+    reader: &RecordSchema,
+    path: &mut Vec<String>,
+) -> Option<Incompatibility> {
     for field in &reader.fields {
         path.push(field.name.clone());
         let found = match written_as(writer, field) {
@@ -93,8 +97,8 @@ fn written_as<'w>(writer: &'w RecordSchema, field: &RecordField) -> Option<&'w R
         .find_map(|name| writer.fields.iter().find(|written| written.name == *name))
 }
 
-fn at(path: &[String], rule: String) -> Breach {
-    Breach { field: path.join("."), rule }
+fn at(path: &[String], rule: String) -> Incompatibility {
+    Incompatibility { field: path.join("."), rule }
 }
 
 fn kind(schema: &Schema) -> String {
@@ -130,7 +134,7 @@ mod tests {
             r#"{"name":"renamed","aliases":["a"],"type":"string"}"#,
             r#"{"name":"gone","type":"long"}"#,
         ] {
-            assert_eq!(breach(&record(old), &record(new)), None, "{new}");
+            assert_eq!(incompatibility(&record(old), &record(new)), None, "{new}");
         }
     }
 
@@ -178,7 +182,7 @@ mod tests {
             ),
         ] as [(String, String, &str, &str); 7]
         {
-            let breach = breach(&record(&old), &record(&new)).unwrap();
+            let breach = incompatibility(&record(&old), &record(&new)).unwrap();
 
             assert_eq!(breach.field, field, "{breach:?}");
             assert!(breach.rule.contains(rule), "{breach:?}");
@@ -189,7 +193,7 @@ mod tests {
     fn a_record_of_another_name_is_a_breach_of_the_whole() {
         let other = Schema::parse_str(r#"{"type":"record","name":"Other","fields":[]}"#).unwrap();
 
-        let breach = breach(&other, &record("")).unwrap();
+        let breach = incompatibility(&other, &record("")).unwrap();
 
         assert_eq!(breach.field, "Top");
         assert!(breach.rule.contains("Other"), "{breach:?}");

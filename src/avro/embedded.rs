@@ -23,16 +23,16 @@ use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::JoinHandle};
 use url::Url;
 
-use super::{Level, compatibility::breach};
+use super::{Level, compatibility::incompatibility};
 
 /// A running registry. It ends when dropped.
 #[derive(Debug)]
-pub struct Server {
+pub struct EmbeddedRegistry {
     url: Url,
     serving: JoinHandle<io::Result<()>>,
 }
 
-impl Server {
+impl EmbeddedRegistry {
     /// Serves on a free loopback port.
     ///
     /// # Errors
@@ -40,8 +40,9 @@ impl Server {
     pub async fn start() -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let url = Url::parse(&format!("http://{}", listener.local_addr()?)).map_err(io::Error::other)?;
-        let book = Arc::new(Mutex::new(Book { judges: true, ..Book::default() }));
-        let router = Router::new().fallback(serve).with_state(book);
+        let state =
+            Arc::new(Mutex::new(RegistryState { checks_compatibility: true, ..RegistryState::default() }));
+        let router = Router::new().fallback(serve).with_state(state);
         Ok(Self { url, serving: tokio::spawn(async move { axum::serve(listener, router).await }) })
     }
 
@@ -52,23 +53,28 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for EmbeddedRegistry {
     fn drop(&mut self) {
         self.serving.abort();
     }
 }
 
-async fn serve(State(book): State<Arc<Mutex<Book>>>, method: Method, uri: Uri, body: Bytes) -> Response {
+async fn serve(
+    State(state): State<Arc<Mutex<RegistryState>>>,
+    method: Method,
+    uri: Uri,
+    body: Bytes,
+) -> Response {
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     let path: Vec<&str> = uri.path().trim_matches('/').split('/').collect();
-    let answer = book.lock().answer(&method, &path, &body);
+    let answer = state.lock().answer(&method, &path, &body);
     respond(answer)
 }
 
 /// An answer, or HTTP status and the registry's own error code with what is wrong.
-pub(crate) type Answer = Result<Value, (u16, u32, String)>;
+pub(crate) type RegistryAnswer = Result<Value, (u16, u32, String)>;
 
-pub(crate) fn respond(answer: Answer) -> Response {
+pub(crate) fn respond(answer: RegistryAnswer) -> Response {
     match answer {
         Ok(found) => found.to_string().into_response(),
         Err((status, code, message)) => {
@@ -80,9 +86,9 @@ pub(crate) fn respond(answer: Answer) -> Response {
 
 /// What the registry remembers.
 #[derive(Debug, Default)]
-pub(crate) struct Book {
+pub(crate) struct RegistryState {
     /// Whether schemas are judged; a test that wants to see our own judgement leaves it off.
-    pub(crate) judges: bool,
+    pub(crate) checks_compatibility: bool,
     /// By subject; the global level under "".
     pub(crate) levels: HashMap<String, String>,
     /// Ids are per content, from 1.
@@ -90,7 +96,7 @@ pub(crate) struct Book {
     subjects: BTreeMap<String, Vec<usize>>,
 }
 
-impl Book {
+impl RegistryState {
     /// Makes `text` a version of `subject`; its id.
     pub(crate) fn register(&mut self, subject: &str, text: &str) -> usize {
         let index = self.texts.iter().position(|known| known == text).unwrap_or_else(|| {
@@ -104,7 +110,7 @@ impl Book {
         index + 1
     }
 
-    pub(crate) fn answer(&mut self, method: &Method, path: &[&str], body: &Value) -> Answer {
+    pub(crate) fn answer(&mut self, method: &Method, path: &[&str], body: &Value) -> RegistryAnswer {
         let text = || body["schema"].as_str().unwrap_or_default();
         match (method.as_str(), path) {
             ("GET", ["config"]) => {
@@ -149,10 +155,10 @@ impl Book {
         }
     }
 
-    fn set_level(&mut self, subject: &str, body: &Value) -> Answer {
+    fn set_level(&mut self, subject: &str, body: &Value) -> RegistryAnswer {
         let word = body["compatibility"].as_str().unwrap_or_default();
         let judged = word.parse::<Level>().is_ok_and(|level| !level.looks_forward());
-        if self.judges && !judged {
+        if self.checks_compatibility && !judged {
             return Err((422, 42203, format!("level {word:?} is not one this registry can check")));
         }
         self.levels.insert(subject.to_owned(), word.to_owned());
@@ -169,7 +175,7 @@ impl Book {
 
     /// Why this schema may not follow the subject's versions.
     fn conflict(&self, subject: &str, text: &str) -> Result<Option<String>, (u16, u32, String)> {
-        if !self.judges {
+        if !self.checks_compatibility {
             return Ok(None);
         }
         let parse = |text: &str| {
@@ -181,7 +187,7 @@ impl Book {
             return Ok(None);
         }
         for index in self.subjects.get(subject).into_iter().flatten() {
-            if let Some(found) = breach(&parse(&self.texts[*index])?, &reader) {
+            if let Some(found) = incompatibility(&parse(&self.texts[*index])?, &reader) {
                 return Ok(Some(format!("field {}: {}", found.field, found.rule)));
             }
         }
@@ -207,9 +213,9 @@ mod tests {
         config,
     };
 
-    async fn registry() -> (Server, Registry) {
-        let server = Server::start().await.unwrap();
-        let registry = Registry::new(&config::Registry::open(server.url().clone())).unwrap();
+    async fn registry() -> (EmbeddedRegistry, Registry) {
+        let server = EmbeddedRegistry::start().await.unwrap();
+        let registry = Registry::new(&config::RegistrySettings::open(server.url().clone())).unwrap();
         (server, registry)
     }
 

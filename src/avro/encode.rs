@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use model::{SchemaKind, Value};
 
-use super::{Error, Ids, Subject, ids::Slot, schemas};
+use super::{Error, Ids, Subject, ids::IdSlot, schemas};
 
 /// First byte of every framed record.
 pub(crate) const MAGIC: u8 = 0;
@@ -26,7 +26,7 @@ thread_local! {
 /// Encodes the records of a fixed set of topics; made once per connector and shared by its tasks.
 #[derive(Debug)]
 pub struct Encoder {
-    slots: HashMap<Arc<str>, Arc<Slot>>,
+    slots: HashMap<Arc<str>, Arc<IdSlot>>,
 }
 
 impl Encoder {
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
     use crate::avro::{
         Registry,
-        tests::{examples::example, stub::Stub},
+        tests::{examples::example, stub::StubRegistry},
     };
 
     /// Bytes as lines of hex, so that a difference shows where it is.
@@ -127,7 +127,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_topic_is_encoded_under_its_subjects_id_once_it_has_one() {
-        let stub = Stub::start().await;
+        let stub = StubRegistry::start().await;
         stub.add("another-value", "\"string\"");
         let directory = tempfile::tempdir().unwrap();
         let ids = Ids::open(Registry::new(&stub.config()).unwrap(), directory.path()).await;
@@ -146,7 +146,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_record_of_another_schema_and_an_unknown_topic_are_refused() {
-        let stub = Stub::start().await;
+        let stub = StubRegistry::start().await;
         let directory = tempfile::tempdir().unwrap();
         let ids = Ids::open(Registry::new(&stub.config()).unwrap(), directory.path()).await;
         let subject = Subject::values_of("acme.accounting.customers", SchemaKind::Customer);

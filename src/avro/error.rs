@@ -5,7 +5,7 @@ use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 use base::retry::Retry;
 
 /// A cause that several waiters on one registration can share.
-pub type Cause = Arc<dyn std::error::Error + Send + Sync>;
+pub type SharedCause = Arc<dyn std::error::Error + Send + Sync>;
 
 /// A failure of this module. `attempt` says what was tried and where, ids included; credentials never appear.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -18,7 +18,7 @@ pub enum Error {
         rule: String,
         /// What the file system or the TLS library said, if it was asked.
         #[source]
-        source: Option<Cause>,
+        source: Option<SharedCause>,
     },
     /// No usable answer: connection refused, time-out, TLS failure, connection lost.
     #[error("{attempt}: no answer from the registry")]
@@ -27,7 +27,7 @@ pub enum Error {
         attempt: String,
         /// What the HTTP client said.
         #[source]
-        source: Cause,
+        source: SharedCause,
     },
     /// The registry answered that it cannot answer now: 408, 429 or 5xx.
     #[error("{attempt}: the registry answered {status}: {message}")]
@@ -57,7 +57,7 @@ pub enum Error {
         /// Subject the schema was meant for.
         subject: String,
         /// Field, rule and version that stand in the way.
-        conflict: Box<Conflict>,
+        conflict: Box<SchemaConflict>,
     },
     /// Another answer that trying again would repeat.
     #[error("{attempt}: the registry answered {status}: {message}")]
@@ -80,7 +80,7 @@ pub enum Error {
         rule: String,
         /// What the parser said, if one was asked.
         #[source]
-        source: Option<Cause>,
+        source: Option<SharedCause>,
     },
     /// A record does not fit its schema.
     #[error("encode a record as {schema}")]
@@ -89,7 +89,7 @@ pub enum Error {
         schema: &'static str,
         /// What does not fit.
         #[source]
-        source: Cause,
+        source: SharedCause,
     },
     /// A record of another schema than the topic's was handed over: a mistake in the caller.
     #[error("encode a record for {topic}: the topic takes {takes}, the record is {given}")]
@@ -122,7 +122,7 @@ pub enum Error {
         path: PathBuf,
         /// What the file system said.
         #[source]
-        source: Cause,
+        source: SharedCause,
     },
     /// Several subjects failed; all are listed, so that one look shows all there is to mend.
     #[error("{}", listed(.0))]
@@ -131,7 +131,7 @@ pub enum Error {
 
 /// Why a schema may not follow the versions a subject already has.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Conflict {
+pub struct SchemaConflict {
     /// Dotted path of the field in our schema; the record's own name where the whole record is meant.
     pub field: String,
     /// The rule of Avro's schema resolution that it breaks.
@@ -142,7 +142,7 @@ pub struct Conflict {
     pub level: &'static str,
 }
 
-impl fmt::Display for Conflict {
+impl fmt::Display for SchemaConflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { field, rule, version, level } = self;
         write!(f, "field {field} breaks {level}")?;

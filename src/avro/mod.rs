@@ -32,6 +32,6 @@ mod tests;
 
 pub use decode::{Decoder, decode_with};
 pub use encode::{Encoder, frame, frame_value};
-pub use error::{Cause, Conflict, Error};
+pub use error::{Error, SchemaConflict, SharedCause};
 pub use ids::{Ids, Subject};
 pub use registry::{Level, Registry};

@@ -27,20 +27,20 @@ pub struct Embedded {
     /// The same, parsed.
     pub schema: Schema,
     /// Tells versions of the text apart.
-    pub fingerprint: Fingerprint,
+    pub fingerprint: SchemaFingerprint,
 }
 
 /// SHA-256 of a schema's text; shown as lowercase hex.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Fingerprint([u8; 32]);
+pub struct SchemaFingerprint([u8; 32]);
 
-impl Fingerprint {
+impl SchemaFingerprint {
     fn of(text: &str) -> Self {
         Self(Sha256::digest(text).into())
     }
 }
 
-impl fmt::Display for Fingerprint {
+impl fmt::Display for SchemaFingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&HEXLOWER.encode(&self.0))
     }
@@ -52,7 +52,7 @@ pub fn embedded(kind: SchemaKind) -> Result<&'static Embedded, Error> {
     let parse = || {
         let text = text(kind);
         let schema = Schema::parse_str(text).map_err(|error| broken(kind, error))?;
-        Ok(Embedded { kind, text, schema, fingerprint: Fingerprint::of(text) })
+        Ok(Embedded { kind, text, schema, fingerprint: SchemaFingerprint::of(text) })
     };
     PARSED[kind as usize].get_or_init(parse).as_ref().map_err(Error::clone)
 }
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_fingerprint_is_the_sha_256_of_the_text_in_hex() {
-        let fingerprint = Fingerprint::of("abc");
+        let fingerprint = SchemaFingerprint::of("abc");
 
         let known = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(fingerprint.to_string(), known);

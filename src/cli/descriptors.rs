@@ -3,14 +3,14 @@
 //! Every connection is an open file, and so is all that Kafka, the spool and the REST API use. Without room for them a delivery
 //! could be accepted and not be kept, so the listeners are what has to do with less.
 
-use crate::config::worker::Webhook;
+use crate::config::worker::ReceiverSettings;
 
 /// What all but the public listeners needs: the REST API's connections, those to brokers, the files of the spool.
 const RESERVE: u64 = 1_536;
 
 /// Raises the limit of open files where the public listeners need more. Where it cannot be raised far enough, they are left as
 /// many connections as it allows, and a warning says so.
-pub(super) fn ensure(webhook: &mut Webhook) {
+pub(super) fn ensure(webhook: &mut ReceiverSettings) {
     let listeners = webhook.listeners.len() as u64;
     if listeners == 0 {
         return;

@@ -6,7 +6,7 @@ use kafka::Admin;
 
 use super::{Environment, Result, load, problem};
 use crate::{
-    config::{Connector, Providers, Worker, connector::Document},
+    config::{Connector, Providers, Worker, connector::ConnectorDocument},
     worker::state::{Apply, configs::Configs},
 };
 
@@ -33,7 +33,7 @@ fn from_file(path: &Path, config: Option<&Path>, environment: &Environment) -> R
         // Without a worker no allow lists are known, and the file is read with the rights of the person who names it.
         None => Providers::new(readable(environment)),
     };
-    let parsed = Document::load(path)
+    let parsed = ConnectorDocument::load(path)
         .and_then(|(document, _)| Connector::parse(&document.name, &document.config, &providers));
     let (connector, _) = parsed.map_err(|problems| load::in_file(path, &problems))?;
     Ok(connector)

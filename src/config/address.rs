@@ -7,7 +7,7 @@ use url::Url;
 
 use provider::is_host_pattern;
 
-use super::key::{Detail, Rule};
+use super::key::{Rule, Violation};
 
 /// Where a server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,7 +79,7 @@ pub(crate) const HTTP_URL: Rule =
     Rule::custom("an http:// or https:// address", |text| http_url(text).map(drop))
         .remedy("write for example https://api.example.com");
 
-pub(crate) fn listener(text: &str) -> Result<Listener, Detail> {
+pub(crate) fn listener(text: &str) -> Result<Listener, Violation> {
     let (scheme, rest) = text.split_once("://").ok_or("it has no scheme")?;
     let tls = match scheme.to_ascii_lowercase().as_str() {
         "http" => false,
@@ -94,7 +94,7 @@ pub(crate) fn listener(text: &str) -> Result<Listener, Detail> {
     }
 }
 
-pub(crate) fn host_port(text: &str) -> Result<(String, u16), Detail> {
+pub(crate) fn host_port(text: &str) -> Result<(String, u16), Violation> {
     let (host, port) = text.rsplit_once(':').ok_or("it has no port")?;
     let bare = host.strip_prefix('[').and_then(|inner| inner.strip_suffix(']'));
     let sound = match bare {
@@ -110,12 +110,12 @@ pub(crate) fn host_port(text: &str) -> Result<(String, u16), Detail> {
     Ok((bare.unwrap_or(host).to_owned(), self::port(port)?))
 }
 
-pub(crate) fn network(text: &str) -> Result<IpNet, Detail> {
+pub(crate) fn network(text: &str) -> Result<IpNet, Violation> {
     let single = text.parse::<IpAddr>().map(IpNet::from);
     single.or_else(|_| text.parse::<IpNet>()).map_err(|_| "it is neither".into())
 }
 
-pub(crate) fn http_url(text: &str) -> Result<Url, Detail> {
+pub(crate) fn http_url(text: &str) -> Result<Url, Violation> {
     let url = Url::parse(text).map_err(|_| "it is not an address")?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err("its scheme is neither http nor https".into());
@@ -126,7 +126,7 @@ pub(crate) fn http_url(text: &str) -> Result<Url, Detail> {
     Ok(url)
 }
 
-fn port(text: &str) -> Result<u16, Detail> {
+fn port(text: &str) -> Result<u16, Violation> {
     text.parse().map_err(|_| "its port is not a number from 0 to 65535".into())
 }
 

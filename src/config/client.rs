@@ -11,10 +11,10 @@ use base::secret::Secret;
 use kafka::Kafka;
 
 use super::{
-    key::{Key, Rule, Type},
+    key::{ConfigKey, Rule, Type},
     problem::Problem,
-    reader::Reader,
-    unknown::covers,
+    reader::SettingsReader,
+    unknown_keys::matches_pattern,
 };
 
 /// Names, and with a dot at the end beginnings of names, that go to every client when they stand alone.
@@ -81,11 +81,15 @@ const JAVA_ONLY: &[(&str, &str)] = &[
 /// Whether a worker key that nobody declared belongs to a Kafka client.
 pub(crate) fn is_client_setting(name: &str) -> bool {
     matches!(name.split_once('.'), Some(("producer" | "consumer" | "admin", _)))
-        || COMMON.iter().any(|pattern| covers(pattern, name))
+        || COMMON.iter().any(|pattern| matches_pattern(pattern, name))
 }
 
 /// Collects the settings of all clients. `declared` names the worker's own keys, such as `admin.auth.user`.
-pub(crate) fn read(reader: &mut Reader<'_>, bootstrap_servers: String, declared: fn(&str) -> bool) -> Kafka {
+pub(crate) fn read(
+    reader: &mut SettingsReader<'_>,
+    bootstrap_servers: String,
+    declared: fn(&str) -> bool,
+) -> Kafka {
     let mut kafka = Kafka { bootstrap_servers, ..Kafka::default() };
     for (name, raw) in reader.values() {
         if declared(name) || !is_client_setting(name) {
@@ -98,7 +102,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, bootstrap_servers: String, declared:
             _ => (name.as_str(), &mut kafka.common),
         };
         if let Some((rule, remedy)) = refusal(setting, raw.trim()) {
-            reader.problems.about(name, rule, remedy);
+            reader.problems.add(name, rule, remedy);
         } else if let Some(value) = reader.undeclared(name, raw) {
             insert(reader, target, name, setting, value);
         }
@@ -108,7 +112,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, bootstrap_servers: String, declared:
 
 /// Puts one setting under the name librdkafka has for it.
 fn insert(
-    reader: &mut Reader<'_>,
+    reader: &mut SettingsReader<'_>,
     target: &mut BTreeMap<String, Secret>,
     name: &str,
     setting: &str,
@@ -120,7 +124,7 @@ fn insert(
                 target.insert("sasl.username".to_owned(), user);
                 target.insert("sasl.password".to_owned(), password);
             }
-            Err(rule) => reader.problems.about(
+            Err(rule) => reader.problems.add(
                 name,
                 rule,
                 "set sasl.username and sasl.password, or for OAUTHBEARER sasl.oauthbearer.token.endpoint.url, \
@@ -134,7 +138,7 @@ fn insert(
         _ if value.is_empty() => {}
         _ => {
             if let Err(problem) = file(setting, value.reveal()) {
-                reader.problems.about(name, problem.rule, problem.remedy);
+                reader.problems.add(name, problem.rule, problem.remedy);
             }
             target.insert(setting.to_owned(), value);
         }
@@ -143,7 +147,7 @@ fn insert(
 
 /// Whether what a `….location` names is there.
 fn file(setting: &str, value: &str) -> Result<(), Problem> {
-    const FILE: Key = Key::new(Type::String, "", "").rule(Rule::File);
+    const FILE: ConfigKey = ConfigKey::new(Type::String, "", "").rule(Rule::File);
     // Certificates to trust may be a directory, and `probe` looks where systems usually have them.
     let elsewhere = setting == "ssl.ca.location" && (value == "probe" || Path::new(value).is_dir());
     if elsewhere || !setting.ends_with(".location") { Ok(()) } else { FILE.check(value) }
@@ -151,7 +155,7 @@ fn file(setting: &str, value: &str) -> Result<(), Problem> {
 
 /// Rule and remedy for a setting that must not be given, or not with this value.
 fn refusal(setting: &str, value: &str) -> Option<(&'static str, &'static str)> {
-    if let Some((_, remedy)) = JAVA_ONLY.iter().find(|(pattern, _)| covers(pattern, setting)) {
+    if let Some((_, remedy)) = JAVA_ONLY.iter().find(|(pattern, _)| matches_pattern(pattern, setting)) {
         return Some(("is a setting of the Java client that librdkafka does not have", remedy));
     }
     let is_java_store = setting == "ssl.keystore.location" && value.to_ascii_lowercase().ends_with(".jks");
@@ -203,7 +207,7 @@ mod tests {
     fn kafka(pairs: &[(&str, &str)]) -> Result<Kafka, String> {
         let values = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let providers = Providers::new([("SASL".to_owned(), "from-env".to_owned())]);
-        let mut reader = Reader::new(&values, &providers);
+        let mut reader = SettingsReader::new(&values, &providers);
         let kafka = read(&mut reader, "kafka:9092".to_owned(), |name| name.starts_with("admin.auth."));
         reader.finish(kafka).map(|(kafka, _)| kafka).map_err(|problems| problems.to_string())
     }

@@ -10,13 +10,13 @@
 
 use model::Moment;
 
-use super::key::Detail;
+use super::key::Violation;
 
 const MINUTE: i64 = 60_000_000;
 const DAY: i64 = 86_400_000_000;
 /// In so many days every date has fallen on every day of the week that it ever falls on: 29 February needs 40 years where a century
 /// has none.
-const MOST_DAYS: i64 = 366 * 41;
+const SEARCH_DAYS: i64 = 366 * 41;
 
 /// A cron expression, read: what fits, a bit each.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    pub(crate) fn parse(expression: &str) -> Result<Self, Detail> {
+    pub(crate) fn parse(expression: &str) -> Result<Self, Violation> {
         let fields: Vec<&str> = expression.split_whitespace().collect();
         let &[minutes, hours, days, months, weekdays] = fields.as_slice() else {
             return Err("it has another number of fields".into());
@@ -54,7 +54,7 @@ impl Schedule {
     pub fn next(&self, after_micros: i64) -> Option<i64> {
         let first = after_micros.div_euclid(MINUTE).checked_add(1)?.checked_mul(MINUTE)?;
         let today = first.div_euclid(DAY);
-        (today..today.checked_add(MOST_DAYS)?).find_map(|day| {
+        (today..today.checked_add(SEARCH_DAYS)?).find_map(|day| {
             if !self.has_day(day) {
                 return None;
             }

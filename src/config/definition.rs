@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-use super::key::{Fallback, Importance, Key, Type, Width};
+use super::key::{ConfigKey, Fallback, Importance, Type, Width};
 
 /// What a key is: one element of `GET /connector-plugins/{plugin}/config`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -54,7 +54,7 @@ pub struct KeyValue {
 
 /// One key of a [`Validation`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Entry {
+pub struct ValidatedKey {
     /// What the key is.
     pub definition: KeyDef,
     /// What it is set to.
@@ -71,13 +71,13 @@ pub struct Validation {
     /// Headings in the order a form should show them.
     pub groups: Vec<&'static str>,
     /// Every key: the plugin's own first, then those all connectors have, then any other with an error.
-    pub configs: Vec<Entry>,
+    pub configs: Vec<ValidatedKey>,
 }
 
 impl KeyDef {
     /// The definition of a declared key at this place under its heading.
     #[must_use]
-    pub fn new(key: &Key, order: u32) -> Self {
+    pub fn new(key: &ConfigKey, order: u32) -> Self {
         Self {
             name: key.name.to_owned(),
             kind: key.kind,
@@ -97,14 +97,15 @@ impl KeyDef {
     /// A definition for a key that is not declared, so that an error about it can be shown.
     #[must_use]
     pub fn undeclared(name: &str, order: u32) -> Self {
-        const OTHER: Key = Key::new(Type::String, "", "Not a key of this connector.").low().group("Others");
+        const OTHER: ConfigKey =
+            ConfigKey::new(Type::String, "", "Not a key of this connector.").low().group("Others");
         let (name, display_name) = (name.to_owned(), name.to_owned());
         Self { name, display_name, width: Width::None, ..Self::new(&OTHER, order) }
     }
 }
 
 /// The definitions of these keys, numbered within their headings.
-pub(crate) fn definitions<'a>(keys: impl Iterator<Item = &'a Key>) -> Vec<KeyDef> {
+pub(crate) fn definitions<'a>(keys: impl Iterator<Item = &'a ConfigKey>) -> Vec<KeyDef> {
     let mut placed: Vec<KeyDef> = Vec::new();
     for key in keys {
         let before = placed.iter().filter(|definition| definition.group == key.group).count();
@@ -117,9 +118,9 @@ pub(crate) fn definitions<'a>(keys: impl Iterator<Item = &'a Key>) -> Vec<KeyDef
 mod tests {
     use super::*;
 
-    const NAME: Key = Key::new(Type::String, "name", "Its name.").required().group("Common");
-    const SECRET: Key = Key::new(Type::Password, "a.secret", "Hush.").group("Common");
-    const SIZE: Key = Key::new(Type::Int, "page.size", "Rows.").or("100").group("Paging");
+    const NAME: ConfigKey = ConfigKey::new(Type::String, "name", "Its name.").required().group("Common");
+    const SECRET: ConfigKey = ConfigKey::new(Type::Password, "a.secret", "Hush.").group("Common");
+    const SIZE: ConfigKey = ConfigKey::new(Type::Int, "page.size", "Rows.").or("100").group("Paging");
 
     #[test]
     fn a_definition_has_the_members_connect_sends_and_the_one_akhq_reads() {

@@ -18,7 +18,7 @@ pub(crate) fn readable(
         match value.into_string() {
             Ok(value) => readable.push((name, value)),
             Err(_) if name.starts_with(PREFIX) => {
-                problems.about(name, "must be UTF-8 text", "correct or unset the variable");
+                problems.add(name, "must be UTF-8 text", "correct or unset the variable");
             }
             Err(_) => {}
         }

@@ -20,7 +20,7 @@ pub struct Problem {
 
 impl Problem {
     /// A problem that shows no value.
-    pub(crate) fn about(key: impl Into<String>, rule: impl Into<String>, remedy: impl Into<String>) -> Self {
+    pub(crate) fn new(key: impl Into<String>, rule: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { key: key.into(), value: None, rule: rule.into(), remedy: remedy.into() }
     }
 }
@@ -53,13 +53,8 @@ impl Problems {
     }
 
     /// A problem of a key.
-    pub(crate) fn about(
-        &mut self,
-        key: impl Into<String>,
-        rule: impl Into<String>,
-        remedy: impl Into<String>,
-    ) {
-        self.push(Problem::about(key, rule, remedy));
+    pub(crate) fn add(&mut self, key: impl Into<String>, rule: impl Into<String>, remedy: impl Into<String>) {
+        self.push(Problem::new(key, rule, remedy));
     }
 
     pub(crate) fn extend(&mut self, other: Self) {
@@ -126,8 +121,8 @@ mod tests {
             rule: "must be a whole number".into(),
             remedy: "correct it".into(),
         });
-        problems.about("topic.prefix", "is required", "set it");
-        problems.about("topic.prefix", "is required", "set it");
+        problems.add("topic.prefix", "is required", "set it");
+        problems.add("topic.prefix", "is required", "set it");
 
         assert_eq!(
             problems.to_string(),

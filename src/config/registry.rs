@@ -9,8 +9,8 @@ use base::secret::Secret;
 
 use super::{
     address::http_url,
-    reader::Reader,
-    tls::{self, Tls},
+    reader::SettingsReader,
+    tls::{self, TlsFiles},
     worker_keys::{
         REGISTRY_BASIC_SOURCE, REGISTRY_BEARER_SOURCE, REGISTRY_CA, REGISTRY_CERTIFICATE, REGISTRY_KEY,
         REGISTRY_TIMEOUT, REGISTRY_TOKEN, REGISTRY_URL, REGISTRY_USER_INFO,
@@ -19,7 +19,7 @@ use super::{
 
 /// The registry section of the worker's configuration (`value.converter.schema.registry.*`).
 #[derive(Debug, Clone)]
-pub struct Registry {
+pub struct RegistrySettings {
     /// Base addresses, tried in order; each may carry a path, as Apicurio's `/apis/ccompat/v7` does. At least one.
     pub urls: Vec<Url>,
     /// How we show who we are.
@@ -27,7 +27,7 @@ pub struct Registry {
     /// PEM file with certificates to trust instead of the system's.
     pub ca: Option<PathBuf>,
     /// The client certificate to show.
-    pub client: Option<Tls>,
+    pub client: Option<TlsFiles>,
     /// Longest wait for one answer.
     pub timeout: Duration,
 }
@@ -49,7 +49,7 @@ pub enum RegistryAuth {
     Bearer(Secret),
 }
 
-impl Registry {
+impl RegistrySettings {
     /// A registry that asks for no credentials.
     #[must_use]
     pub fn open(url: Url) -> Self {
@@ -64,14 +64,14 @@ impl Registry {
 }
 
 /// Reads the registry's section. Credentials leave the addresses, so that those may be logged.
-pub(super) fn read(reader: &mut Reader<'_>) -> Registry {
+pub(super) fn read(reader: &mut SettingsReader<'_>) -> RegistrySettings {
     let mut urls = reader.parsed_list(&REGISTRY_URL, http_url);
     let auth = authentication(reader, &urls);
     for url in &mut urls {
         // Both calls fail only for addresses that cannot have credentials at all.
         url.set_username("").and_then(|()| url.set_password(None)).unwrap_or_default();
     }
-    Registry {
+    RegistrySettings {
         urls,
         auth,
         ca: reader.path(&REGISTRY_CA),
@@ -80,7 +80,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Registry {
     }
 }
 
-fn authentication(reader: &mut Reader<'_>, urls: &[Url]) -> RegistryAuth {
+fn authentication(reader: &mut SettingsReader<'_>, urls: &[Url]) -> RegistryAuth {
     let basic = reader.text(&REGISTRY_BASIC_SOURCE);
     let user_info = reader.secret(&REGISTRY_USER_INFO);
     let bearer = reader.text(&REGISTRY_BEARER_SOURCE);
@@ -95,8 +95,8 @@ fn authentication(reader: &mut Reader<'_>, urls: &[Url]) -> RegistryAuth {
         );
     }
     match basic.as_deref() {
-        Some("USER_INFO") => reader.demand(&REGISTRY_USER_INFO, "when its source is USER_INFO"),
-        Some("URL") if in_url.is_none() && reader.are_sound(&[&REGISTRY_URL]) => {
+        Some("USER_INFO") => reader.require(&REGISTRY_USER_INFO, "when its source is USER_INFO"),
+        Some("URL") if in_url.is_none() && reader.are_valid(&[&REGISTRY_URL]) => {
             reader.refuse(
                 &REGISTRY_BASIC_SOURCE,
                 "needs name and password in the registry's address",
@@ -106,7 +106,7 @@ fn authentication(reader: &mut Reader<'_>, urls: &[Url]) -> RegistryAuth {
         _ => {}
     }
     if bearer.is_some() {
-        reader.demand(&REGISTRY_TOKEN, "when its source is STATIC_TOKEN");
+        reader.require(&REGISTRY_TOKEN, "when its source is STATIC_TOKEN");
     }
 
     if let Some(token) = token {

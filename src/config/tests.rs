@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, ffi::OsString, fmt::Write as _, path::Path};
 use super::{
     Connector, Providers, Worker,
     connector::{Class, validate},
-    key::Key,
+    key::ConfigKey,
     worker_keys,
 };
 use crate::cycles::{cycles, seed};
@@ -66,7 +66,7 @@ fn sound(class: Class) -> BTreeMap<String, String> {
 const SHARES: u64 = 8;
 
 /// Each key alone, and some pairs; the value rotates so that all kinds of neighbors meet.
-fn combinations(keys: &[&Key]) -> Vec<Vec<(String, usize)>> {
+fn combinations(keys: &[&ConfigKey]) -> Vec<Vec<(String, usize)>> {
     let seed = seed();
     let tried = u64::from(cycles("REFERENCES", 1));
     let mut pairs = seed..;
@@ -100,7 +100,7 @@ fn no_reference_of_a_connector_comes_back() {
     for class in Class::ALL {
         let base = sound(class);
         assert!(Connector::parse("one", &base, &open).is_ok(), "the base must be sound");
-        let keys: Vec<&Key> = class.keys().filter(|key| key.name != "connector.class").collect();
+        let keys: Vec<&ConfigKey> = class.keys().filter(|key| key.name != "connector.class").collect();
         for combination in combinations(&keys) {
             let mut config = base.clone();
             config.extend(combination.iter().map(|(key, value)| (key.clone(), values[*value].clone())));
@@ -121,7 +121,7 @@ fn no_reference_of_the_worker_comes_back() {
     let values = values(directory.path());
     let file = directory.path().join("worker.properties");
     std::fs::write(&file, "").unwrap();
-    let keys: Vec<&Key> = worker_keys::KEYS.iter().collect();
+    let keys: Vec<&ConfigKey> = worker_keys::KEYS.iter().collect();
     let base = [
         ("CONNECT_BOOTSTRAP_SERVERS", "localhost:9092"),
         ("CONNECT_VALUE_CONVERTER_SCHEMA_REGISTRY_URL", "http://localhost:8081"),

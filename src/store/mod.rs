@@ -3,16 +3,16 @@
 //! The product has one implementation, [`Fjall`]. The seam is here for those who need a disk that fails or is slow: they wrap
 //! it.
 
-mod fjall;
 #[cfg(test)]
-pub(crate) mod image;
+pub(crate) mod crash_copy;
+mod fjall;
 
 use std::{error, fmt, io, ops::ControlFlow, path::Path};
 
 pub use self::fjall::Fjall;
 
 /// ENFILE and EMFILE, which have no kind of their own.
-const TOO_MANY_FILES: [i32; 2] = [23, 24];
+const TOO_MANY_OPEN_FILES: [i32; 2] = [23, 24];
 
 /// Where databases come from.
 pub trait Storage: fmt::Debug + Send + Sync {
@@ -126,7 +126,7 @@ impl Error {
             PermissionDenied | ReadOnlyFilesystem | OutOfMemory => {
                 Self::Refused { action, source: source.into() }
             }
-            _ if source.raw_os_error().is_some_and(|code| TOO_MANY_FILES.contains(&code)) => {
+            _ if source.raw_os_error().is_some_and(|code| TOO_MANY_OPEN_FILES.contains(&code)) => {
                 Self::Refused { action, source: source.into() }
             }
             _ => Self::Broken { action, source: source.into() },

@@ -26,9 +26,9 @@ const AUDIT: &str = "audit";
 /// The logger above all of this product.
 const PRODUCT: &str = "tributary";
 /// The longest name of a logger, in bytes.
-const LONGEST: usize = 255;
+const MAX_NAME_BYTES: usize = 255;
 /// Most loggers something may be set for.
-const MOST: usize = 256;
+const MAX_LOGGERS: usize = 256;
 
 /// Why a logger's level cannot be set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -36,7 +36,7 @@ const MOST: usize = 256;
 pub enum LoggerError {
     /// No logger can have this name.
     #[error(
-        "a logger's name has 1 to {LONGEST} letters, digits, dots, colons, dashes, underscores and dollar signs"
+        "a logger's name has 1 to {MAX_NAME_BYTES} letters, digits, dots, colons, dashes, underscores and dollar signs"
     )]
     Name,
     /// It is the audit log's.
@@ -44,7 +44,7 @@ pub enum LoggerError {
     Audit,
     /// So many have been set already.
     #[error(
-        "levels have been set for {MOST} loggers, which is the most there may be; set one of those, or root"
+        "levels have been set for {MAX_LOGGERS} loggers, which is the most there may be; set one of those, or root"
     )]
     Number,
     /// The subscriber is gone.
@@ -60,7 +60,7 @@ impl LoggerError {
     pub fn check<'a>(logger: &str, known: impl IntoIterator<Item = &'a str>) -> Result<(), Self> {
         let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | ':' | '.' | '$');
         let logger = logger_name(logger);
-        if logger.is_empty() || logger.len() > LONGEST || !logger.chars().all(letter) {
+        if logger.is_empty() || logger.len() > MAX_NAME_BYTES || !logger.chars().all(letter) {
             return Err(Self::Name);
         }
         if is_within(&logger, AUDIT) {
@@ -73,13 +73,13 @@ impl LoggerError {
             }
             others += 1;
         }
-        if others < MOST || logger == ROOT { Ok(()) } else { Err(Self::Number) }
+        if others < MAX_LOGGERS || logger == ROOT { Ok(()) } else { Err(Self::Number) }
     }
 }
 
 /// How much a logger shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shown {
+pub struct LoggerLevel {
     /// What is shown.
     pub level: LevelFilter,
     /// When that was changed, in milliseconds since 1970; `None` if it is as configured.
@@ -101,13 +101,13 @@ impl Filters {
     pub fn new(text: &str) -> Result<(Self, reload::Layer<EnvFilter, Registry>), Error> {
         super::filter(text)?;
         let levels = Levels::parse(text);
-        let (layer, handle) = reload::Layer::new(super::filter(&format!("{text},{AUDITED}"))?);
+        let (layer, handle) = reload::Layer::new(super::filter(&format!("{text},{AUDIT_DIRECTIVE}"))?);
         Ok((Self { levels: Mutex::new(levels), handle }, layer))
     }
 
     /// Every logger something is known of, `root` among them.
     #[must_use]
-    pub fn levels(&self) -> BTreeMap<String, Shown> {
+    pub fn levels(&self) -> BTreeMap<String, LoggerLevel> {
         self.levels.lock().shown()
     }
 
@@ -121,7 +121,8 @@ impl Filters {
         let mut changed = levels.clone();
         let affected = changed.set(logger, level, i64::try_from(now).unwrap_or(i64::MAX))?;
         // The filter's language has no word for some names, such as those with a dollar sign.
-        let filter = EnvFilter::try_new(by_crate(&changed.directives())).map_err(|_| LoggerError::Name)?;
+        let filter =
+            EnvFilter::try_new(with_log_targets(&changed.directives())).map_err(|_| LoggerError::Name)?;
         self.handle.reload(filter).map_err(|_| LoggerError::Gone)?;
         *levels = changed;
         Ok(affected)
@@ -130,15 +131,15 @@ impl Filters {
 
 #[derive(Debug, Clone)]
 struct Levels {
-    root: Shown,
-    targets: BTreeMap<String, Shown>,
+    root: LoggerLevel,
+    targets: BTreeMap<String, LoggerLevel>,
     /// What only the filter's own language can say, such as spans; kept as it is.
     others: Option<String>,
 }
 
 impl Levels {
     fn parse(text: &str) -> Self {
-        let configured = |level| Shown { level, changed_ms: None };
+        let configured = |level| LoggerLevel { level, changed_ms: None };
         match text.parse::<Targets>() {
             Ok(targets) => Self {
                 root: configured(targets.default_level().unwrap_or(LevelFilter::OFF)),
@@ -157,22 +158,22 @@ impl Levels {
         }
     }
 
-    fn shown(&self) -> BTreeMap<String, Shown> {
-        let audit = Shown { level: LevelFilter::INFO, changed_ms: None };
+    fn shown(&self) -> BTreeMap<String, LoggerLevel> {
+        let audit = LoggerLevel { level: LevelFilter::INFO, changed_ms: None };
         let known = [(AUDIT.to_owned(), audit), (PRODUCT.to_owned(), self.effective(PRODUCT))];
         let root = [(ROOT.to_owned(), self.root)];
         let set = self.targets.iter().map(|(name, shown)| (name.clone(), *shown));
         known.into_iter().chain(root).chain(set).collect()
     }
 
-    fn effective(&self, logger: &str) -> Shown {
+    fn effective(&self, logger: &str) -> LoggerLevel {
         let above = self.targets.iter().filter(|(name, _)| is_within(logger, name));
         above.max_by_key(|(name, _)| name.len()).map_or(self.root, |(_, shown)| *shown)
     }
 
     fn set(&mut self, logger: &str, level: LevelFilter, now_ms: i64) -> Result<Vec<String>, LoggerError> {
         LoggerError::check(logger, self.targets.keys().map(String::as_str))?;
-        let shown = Shown { level, changed_ms: Some(now_ms) };
+        let shown = LoggerLevel { level, changed_ms: Some(now_ms) };
         let logger = &logger_name(logger);
         let is_root = logger == ROOT;
         let mut affected = Vec::new();
@@ -196,13 +197,13 @@ impl Levels {
         let root = self.root.level.to_string();
         let targets = self.targets.iter().map(|(name, shown)| format!("{name}={}", shown.level));
         // What was set later comes last: the filter takes the last word on equal names.
-        let audit = AUDITED.to_owned();
+        let audit = AUDIT_DIRECTIVE.to_owned();
         self.others.iter().cloned().chain([root]).chain(targets).chain([audit]).collect::<Vec<_>>().join(",")
     }
 }
 
 /// Module paths as filters and REST name them, and the targets that log lines of these crates have. Only crates that log.
-const CRATES: [(&str, &str); 6] = [
+const MODULE_TARGETS: [(&str, &str); 6] = [
     ("tributary::api", "tributary_provider::api"),
     ("tributary::auth", "tributary_provider::auth"),
     ("tributary::circuit", "tributary_base::circuit"),
@@ -212,9 +213,9 @@ const CRATES: [(&str, &str); 6] = [
 ];
 
 /// Rewrites the module paths in a filter (`tributary::kafka`) to log targets (`tributary_kafka`).
-pub(super) fn by_crate(filter: &str) -> String {
+pub(super) fn with_log_targets(filter: &str) -> String {
     let mut named = filter.to_owned();
-    for (module, target) in CRATES {
+    for (module, target) in MODULE_TARGETS {
         let mut parts = named.split(module);
         let mut text = parts.next().unwrap_or_default().to_owned();
         for part in parts {
@@ -228,7 +229,7 @@ pub(super) fn by_crate(filter: &str) -> String {
 }
 
 /// What stands last in every filter.
-const AUDITED: &str = "audit=info";
+const AUDIT_DIRECTIVE: &str = "audit=info";
 
 /// The one name of a logger that has several: the dots of Kafka Connect's names stand for colons, `root` is written in any case, and
 /// `tributary_kafka`, as log lines show it, is `tributary::kafka`.
@@ -238,7 +239,7 @@ pub fn logger_name(written: &str) -> String {
         return ROOT.to_owned();
     }
     let name = written.replace('.', "::");
-    let target = CRATES.iter().find(|(_, target)| is_within(&name, target));
+    let target = MODULE_TARGETS.iter().find(|(_, target)| is_within(&name, target));
     target.map_or_else(|| name.clone(), |(module, target)| format!("{module}{}", &name[target.len()..]))
 }
 
@@ -280,7 +281,7 @@ mod tests {
             ),
             ("tributary=debug,tributary::worker=info", "tributary=debug,tributary::worker=info"),
         ] {
-            assert_eq!(by_crate(filter), named);
+            assert_eq!(with_log_targets(filter), named);
         }
     }
 
@@ -341,7 +342,7 @@ mod tests {
     #[test]
     fn so_many_names_are_set_and_no_more() {
         let mut levels = levels("info");
-        for number in 0..MOST {
+        for number in 0..MAX_LOGGERS {
             levels.set(&format!("logger{number}"), LevelFilter::DEBUG, 1).unwrap();
         }
 

@@ -15,15 +15,15 @@ use std::{
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
-pub use self::filters::{Filters, LoggerError, Shown, logger_name};
+pub use self::filters::{Filters, LoggerError, LoggerLevel, logger_name};
 
 use base::metrics::{self, Kind};
 
 use crate::config::worker::LogFormat;
 
-mod filters;
 #[cfg(test)]
-pub(crate) mod heard;
+pub(crate) mod captured_logs;
+mod filters;
 
 /// How often histogram samples are folded into their buckets.
 const UPKEEP: Duration = Duration::from_secs(5);
@@ -75,7 +75,7 @@ fn wants_colours(no_color: Option<&OsStr>) -> bool {
 
 /// What chooses the lines that are shown, such as `info,tributary::kafka=debug`.
 pub(crate) fn filter(text: &str) -> Result<EnvFilter, Error> {
-    EnvFilter::try_new(filters::by_crate(text))
+    EnvFilter::try_new(filters::with_log_targets(text))
         .map_err(|source| Error::Filter { filter: text.to_owned(), source })
 }
 

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use kafka::{Admin, Error, TopicSpec};
 
-use crate::config::worker::{Topic, Topics};
+use crate::config::worker::{InternalTopic, InternalTopics};
 
 /// Partition counts of the worker's topics, as they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,8 +57,8 @@ const KNOWN_LIMIT: Duration = Duration::from_secs(10);
 /// Pause between two looks.
 const KNOWN_PAUSE: Duration = Duration::from_millis(100);
 
-fn all(topics: &Topics) -> [&Topic; 5] {
-    let Topics { config, offset, status, work, grant } = topics;
+fn all(topics: &Topics) -> [&InternalTopic; 5] {
+    let InternalTopics { config, offset, status, work, grant } = topics;
     [config, offset, status, work, grant]
 }
 
@@ -128,14 +128,14 @@ mod tests {
 
     use super::*;
 
-    fn topics(partitions: i32) -> Topics {
-        let topic = |name: &str, partitions| Topic {
+    fn topics(partitions: i32) -> InternalTopics {
+        let topic = |name: &str, partitions| InternalTopic {
             name: name.into(),
             partitions,
             replication_factor: -1,
             settings: [].into(),
         };
-        Topics {
+        InternalTopics {
             config: topic("c", 1),
             offset: topic("o", partitions),
             status: topic("s", partitions),

@@ -18,16 +18,16 @@ const MAX_TYPES: usize = 10_000;
 pub(super) fn check(schema: &Schema) -> Result<(), String> {
     let resolved =
         ResolvedSchema::new(schema).map_err(|error| format!("its schema must be whole: {error}"))?;
-    let mut walk = Walk { names: resolved.get_names(), types: 0 };
+    let mut walk = SchemaWalk { names: resolved.get_names(), types: 0 };
     walk.is_empty(schema, None, 0).map(drop)
 }
 
-struct Walk<'a> {
+struct SchemaWalk<'a> {
     names: &'a NamesRef<'a>,
     types: usize,
 }
 
-impl Walk<'_> {
+impl SchemaWalk<'_> {
     /// Whether a value may take no bytes at all.
     fn is_empty(
         &mut self,

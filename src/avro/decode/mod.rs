@@ -34,31 +34,31 @@ const MAX_ALLOCATION_BYTES: usize = 64 * 1024 * 1024;
 #[derive(Debug)]
 pub struct Decoder {
     registry: Registry,
-    schemas: RwLock<Cache>,
+    schemas: RwLock<WriterCache>,
 }
 
 /// By id and the kind it is read as. The oldest goes first when full: ids are never given twice, so any entry is as good
 /// as on its first day.
 #[derive(Debug, Default)]
-struct Cache {
-    writers: HashMap<(u32, SchemaKind), Verdict>,
+struct WriterCache {
+    writers: HashMap<(u32, SchemaKind), WriterVerdict>,
     order: VecDeque<(u32, SchemaKind)>,
 }
 
 /// A writer's schema that ours can read, or the rule it breaks.
-type Verdict = Result<Arc<Writer>, Arc<str>>;
+type WriterVerdict = Result<Arc<WriterSchema>, Arc<str>>;
 
 /// A schema that records were written with.
 #[derive(Debug)]
-struct Writer {
+struct WriterSchema {
     schema: Schema,
     /// It equals ours; then nothing has to be resolved. That is the usual case by far.
-    own: bool,
+    is_ours: bool,
 }
 
-impl Writer {
+impl WriterSchema {
     /// Parses and judges a schema as a registry has it under `id`.
-    fn parse(kind: SchemaKind, id: u32, text: &str) -> Result<Verdict, Error> {
+    fn parse(kind: SchemaKind, id: u32, text: &str) -> Result<WriterVerdict, Error> {
         let schema = Schema::parse_str(text).map_err(|error| Error::Malformed {
             attempt: attempt(kind, id),
             rule: "the registered schema cannot be parsed".into(),
@@ -68,17 +68,20 @@ impl Writer {
     }
 
     /// Judges the schema once, so that every datum under it can be read within bounds.
-    fn judge(kind: SchemaKind, schema: Schema) -> Result<Verdict, Error> {
+    fn judge(kind: SchemaKind, schema: Schema) -> Result<WriterVerdict, Error> {
         let ours = &schemas::embedded(kind)?.schema;
         if schema == *ours {
-            return Ok(Ok(Arc::new(Self { schema, own: true })));
+            return Ok(Ok(Arc::new(Self { schema, is_ours: true })));
         }
         // Bounds first: a schema without them could keep the comparison busy for ever.
-        let judged = bounds::check(&schema).and_then(|()| match compatibility::breach(&schema, ours) {
-            None => Ok(()),
-            Some(breach) => Err(format!("its schema does not fit ours at {}: {}", breach.field, breach.rule)),
-        });
-        Ok(judged.map(|()| Arc::new(Self { schema, own: false })).map_err(Into::into))
+        let judged =
+            bounds::check(&schema).and_then(|()| match compatibility::incompatibility(&schema, ours) {
+                None => Ok(()),
+                Some(breach) => {
+                    Err(format!("its schema does not fit ours at {}: {}", breach.field, breach.rule))
+                }
+            });
+        Ok(judged.map(|()| Arc::new(Self { schema, is_ours: false })).map_err(Into::into))
     }
 }
 
@@ -112,7 +115,7 @@ impl Decoder {
         Ok((id, read(kind, id, &writer, datum)?))
     }
 
-    async fn writer_schema(&self, kind: SchemaKind, id: u32) -> Result<Arc<Writer>, Error> {
+    async fn writer_schema(&self, kind: SchemaKind, id: u32) -> Result<Arc<WriterSchema>, Error> {
         let key = (id, kind);
         let known = self.schemas.read().writers.get(&key).cloned();
         if let Some(verdict) = known {
@@ -123,7 +126,7 @@ impl Decoder {
         if !found.is_avro {
             return Err(refused(kind, id, "the registry has this id for a schema that is not Avro"));
         }
-        let verdict = Writer::parse(kind, id, &found.schema)?;
+        let verdict = WriterSchema::parse(kind, id, &found.schema)?;
         self.schemas.write().put(key, verdict.clone());
         verdict.map_err(|rule| refused(kind, id, &rule))
     }
@@ -136,7 +139,7 @@ impl Decoder {
 pub fn decode_with(kind: SchemaKind, schema: &str, framed: &[u8]) -> Result<(u32, Value), Error> {
     bound_allocations();
     let (id, datum) = unframe(kind, framed)?;
-    let writer = Writer::parse(kind, id, schema)?.map_err(|rule| refused(kind, id, &rule))?;
+    let writer = WriterSchema::parse(kind, id, schema)?.map_err(|rule| refused(kind, id, &rule))?;
     Ok((id, of_kind(kind, id, read(kind, id, &writer, datum)?)?))
 }
 
@@ -146,8 +149,8 @@ fn bound_allocations() {
     max_allocation_bytes(MAX_ALLOCATION_BYTES);
 }
 
-impl Cache {
-    fn put(&mut self, key: (u32, SchemaKind), verdict: Verdict) {
+impl WriterCache {
+    fn put(&mut self, key: (u32, SchemaKind), verdict: WriterVerdict) {
         if self.writers.insert(key, verdict).is_some() {
             return;
         }
@@ -175,10 +178,10 @@ fn unframe(kind: SchemaKind, framed: &[u8]) -> Result<(u32, &[u8]), Error> {
 }
 
 /// The datum as a value of today's schema.
-fn read(kind: SchemaKind, id: u32, writer: &Writer, mut datum: &[u8]) -> Result<types::Value, Error> {
+fn read(kind: SchemaKind, id: u32, writer: &WriterSchema, mut datum: &[u8]) -> Result<types::Value, Error> {
     let malformed =
         |rule: &str, source| Error::Malformed { attempt: attempt(kind, id), rule: rule.into(), source };
-    let result = if writer.own {
+    let result = if writer.is_ours {
         schemas::codec(kind)?.reader.read_value(&mut datum)
     } else {
         GenericDatumReader::builder(&writer.schema)

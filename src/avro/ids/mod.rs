@@ -10,7 +10,7 @@
 //!
 //! A file that cannot be read or written costs a warning, never a record: the registry has every id.
 
-mod state;
+mod store;
 #[cfg(test)]
 mod tests;
 
@@ -33,12 +33,12 @@ use parking_lot::Mutex;
 use base::metrics::{self, Registration};
 use model::{SchemaKind, Topic, TopicPrefix};
 
-use self::state::State;
+use self::store::IdStore;
 use super::{Error, Registry, schemas};
 
 /// Registrations under way at a time: enough to hide the round trip, too few to trouble a shared registry.
-const CONCURRENT: usize = 8;
-const UNKNOWN: i64 = -1;
+const MAX_CONCURRENT_REGISTRATIONS: usize = 8;
+const NO_ID: i64 = -1;
 
 /// What a schema is registered under: a topic's values (`TopicNameStrategy`), with the schema they have.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -70,14 +70,14 @@ impl Subject {
 
 /// The id of one subject as encoders see it.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub(crate) struct IdSlot {
     pub(crate) kind: SchemaKind,
     id: AtomicI64,
     /// Whether the registry itself has named the id since we started.
     confirmed: AtomicBool,
 }
 
-impl Slot {
+impl IdSlot {
     pub(crate) fn id(&self) -> Option<u32> {
         u32::try_from(self.id.load(Ordering::Acquire)).ok()
     }
@@ -91,28 +91,28 @@ impl Slot {
 /// The schema ids of a worker; clones share everything.
 #[derive(Debug, Clone)]
 pub struct Ids {
-    inner: Arc<Inner>,
+    inner: Arc<SharedIds>,
 }
 
 /// Why the registry did not name the id, where it is one from memory or disk; `None` where it did.
-type Found = Option<Error>;
+type FallbackReason = Option<Error>;
 
-type Flight = WeakShared<BoxFuture<'static, Result<Found, Error>>>;
+type SharedRegistration = WeakShared<BoxFuture<'static, Result<FallbackReason, Error>>>;
 
 #[derive(Debug)]
-struct Inner {
+struct SharedIds {
     registry: Registry,
-    state: State,
-    slots: Mutex<HashMap<Subject, Arc<Slot>>>,
+    store: IdStore,
+    slots: Mutex<HashMap<Subject, Arc<IdSlot>>>,
     /// Weak: a registration that nobody waits for any more is dropped, and the next caller starts afresh.
-    flights: Mutex<HashMap<Subject, Flight>>,
+    registrations: Mutex<HashMap<Subject, SharedRegistration>>,
 }
 
 impl Ids {
     /// Ids from `registry`, with what an earlier run left in `state_dir`.
     pub async fn open(registry: Registry, state_dir: &Path) -> Self {
-        let state = State::load(state_dir, registry.addresses().map(str::to_owned).collect()).await;
-        let inner = Inner { registry, state, slots: Mutex::default(), flights: Mutex::default() };
+        let store = IdStore::load(state_dir, registry.addresses().map(str::to_owned).collect()).await;
+        let inner = SharedIds { registry, store, slots: Mutex::default(), registrations: Mutex::default() };
         Self { inner: Arc::new(inner) }
     }
 
@@ -153,7 +153,7 @@ impl Ids {
     }
 
     /// Where the id of this subject is or will be.
-    pub(crate) fn slot(&self, subject: &Subject) -> Arc<Slot> {
+    pub(crate) fn slot(&self, subject: &Subject) -> Arc<IdSlot> {
         self.inner.slot(subject)
     }
 
@@ -162,10 +162,10 @@ impl Ids {
         let away: OnceLock<Error> = OnceLock::new();
         let results: Vec<_> = stream::iter(subjects)
             .map(|subject| self.resolve_unless(&away, subject))
-            .buffer_unordered(CONCURRENT)
+            .buffer_unordered(MAX_CONCURRENT_REGISTRATIONS)
             .collect()
             .await;
-        self.inner.state.save().await;
+        self.inner.store.save().await;
         let mut errors: Vec<_> = results.into_iter().filter_map(Result::err).collect();
         match errors.len() {
             0 => Ok(()),
@@ -189,44 +189,44 @@ impl Ids {
     }
 
     /// Asks the registry, or joins whoever is asking already.
-    async fn resolve(&self, subject: &Subject) -> Result<Found, Error> {
-        let flight = {
-            let mut flights = self.inner.flights.lock();
-            if let Some(flight) = flights.get(subject).and_then(WeakShared::upgrade) {
-                flight
+    async fn resolve(&self, subject: &Subject) -> Result<FallbackReason, Error> {
+        let registration = {
+            let mut registrations = self.inner.registrations.lock();
+            if let Some(registration) = registrations.get(subject).and_then(WeakShared::upgrade) {
+                registration
             } else {
                 let (inner, asked) = (Arc::clone(&self.inner), subject.clone());
-                let flight = async move { inner.ask(&asked).await }.boxed().shared();
-                if let Some(weak) = flight.downgrade() {
-                    flights.insert(subject.clone(), weak);
+                let registration = async move { inner.ask(&asked).await }.boxed().shared();
+                if let Some(weak) = registration.downgrade() {
+                    registrations.insert(subject.clone(), weak);
                 }
-                flight
+                registration
             }
         };
-        let result = flight.await;
-        // Landed: whoever comes now asks anew. An entry that a later flight has put there meanwhile has not landed.
-        let mut flights = self.inner.flights.lock();
-        if flights
+        let result = registration.await;
+        // Landed: whoever comes now asks anew. An entry that a later registration has put there meanwhile has not landed.
+        let mut registrations = self.inner.registrations.lock();
+        if registrations
             .get(subject)
-            .is_some_and(|weak| weak.upgrade().is_none_or(|flight| flight.peek().is_some()))
+            .is_some_and(|weak| weak.upgrade().is_none_or(|registration| registration.peek().is_some()))
         {
-            flights.remove(subject);
+            registrations.remove(subject);
         }
         result
     }
 }
 
-impl Inner {
-    fn slot(&self, subject: &Subject) -> Arc<Slot> {
+impl SharedIds {
+    fn slot(&self, subject: &Subject) -> Arc<IdSlot> {
         let mut slots = self.slots.lock();
         let slot = slots.entry(subject.clone()).or_insert_with(|| {
-            let (id, confirmed) = (AtomicI64::new(UNKNOWN), AtomicBool::new(false));
-            Arc::new(Slot { kind: subject.kind, id, confirmed })
+            let (id, confirmed) = (AtomicI64::new(NO_ID), AtomicBool::new(false));
+            Arc::new(IdSlot { kind: subject.kind, id, confirmed })
         });
         Arc::clone(slot)
     }
 
-    async fn ask(&self, subject: &Subject) -> Result<Found, Error> {
+    async fn ask(&self, subject: &Subject) -> Result<FallbackReason, Error> {
         let result = match schemas::embedded(subject.kind) {
             Ok(own) => self.registry.register(&subject.name(), own.text, &own.schema).await,
             Err(error) => Err(error),
@@ -235,20 +235,20 @@ impl Inner {
     }
 
     /// Makes the registry's answer, or the id from disk where there was none, the subject's id.
-    fn settle(&self, subject: &Subject, answer: Result<u32, Error>) -> Result<Found, Error> {
+    fn settle(&self, subject: &Subject, answer: Result<u32, Error>) -> Result<FallbackReason, Error> {
         let name = subject.name();
         let fingerprint = schemas::embedded(subject.kind)?.fingerprint;
         let error = match answer {
             Ok(id) => {
                 metrics::schema_requested(Registration::Registered);
                 self.slot(subject).set(id, true);
-                self.state.put(&name, fingerprint, id);
+                self.store.put(&name, fingerprint, id);
                 return Ok(None);
             }
             Err(error) => error,
         };
         if (error.retry().is_retriable() || error.is_foreign())
-            && let Some(id) = self.slot(subject).id().or_else(|| self.state.get(&name, fingerprint))
+            && let Some(id) = self.slot(subject).id().or_else(|| self.store.get(&name, fingerprint))
         {
             metrics::schema_requested(Registration::Cached);
             let error_chain: &dyn std::error::Error = &error;

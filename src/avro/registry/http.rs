@@ -1,7 +1,7 @@
 //! One registry address over HTTP: the client's settings, and an answer reduced to "JSON" or one of our errors.
 //!
-//! Every request, ours and `schema_registry_converter`'s alike, passes through [`Guard`]: it reads at most
-//! [`MAX_ANSWER_BYTES`] and turns a status outside 2xx into a [`Failure`] with status, code and `Retry-After`, which the
+//! Every request, ours and `schema_registry_converter`'s alike, passes through [`AnswerMiddleware`]: it reads at most
+//! [`MAX_ANSWER_BYTES`] and turns a status outside 2xx into a [`HttpFailure`] with status, code and `Retry-After`, which the
 //! converter itself would drop.
 
 use std::{fs, path::Path, sync::Arc, time::Duration};
@@ -19,8 +19,8 @@ use serde_json::Value;
 use url::Url;
 
 use crate::{
-    avro::{Error, error::Cause},
-    config::{self, Tls},
+    avro::{Error, error::SharedCause},
+    config::{self, TlsFiles},
 };
 
 /// No schema comes near this; an answer above it is not from a registry.
@@ -35,7 +35,7 @@ const CONTENT_TYPE: &str = "application/vnd.schemaregistry.v1+json";
 
 /// One address of the registry with both clients for it.
 #[derive(Debug)]
-pub(super) struct Node {
+pub(super) struct RegistryNode {
     base: Url,
     client: ClientWithMiddleware,
     auth: config::RegistryAuth,
@@ -44,7 +44,7 @@ pub(super) struct Node {
 }
 
 /// A request that is none of the converter's calls.
-pub(super) struct Call<'a> {
+pub(super) struct RegistryRequest<'a> {
     /// What is tried, for messages.
     pub(super) attempt: &'a str,
     pub(super) method: Method,
@@ -54,13 +54,13 @@ pub(super) struct Call<'a> {
     pub(super) body: Option<&'a Value>,
 }
 
-impl Node {
-    pub(super) fn new(base: &Url, config: &config::Registry) -> Result<Self, Error> {
+impl RegistryNode {
+    pub(super) fn new(base: &Url, config: &config::RegistrySettings) -> Result<Self, Error> {
         let mut base = base.clone();
         base.set_path(base.path().to_owned().trim_end_matches('/'));
         let client = builder(config)?.timeout(config.timeout).build().map_err(tls_failed)?;
         let mut settings = SrSettings::new_builder(base.as_str().trim_end_matches('/').to_owned());
-        settings.with_middleware(Guard).set_timeout(config.timeout);
+        settings.with_middleware(AnswerMiddleware).set_timeout(config.timeout);
         match &config.auth {
             config::RegistryAuth::None => {}
             config::RegistryAuth::Basic { user, password } => {
@@ -71,7 +71,7 @@ impl Node {
             }
         }
         Ok(Self {
-            client: reqwest_middleware::ClientBuilder::new(client).with(Guard).build(),
+            client: reqwest_middleware::ClientBuilder::new(client).with(AnswerMiddleware).build(),
             auth: config.auth.clone(),
             settings: settings.build_with(builder(config)?).map_err(tls_failed)?,
             base,
@@ -84,7 +84,7 @@ impl Node {
     }
 
     /// Makes one call of ours; a success is parsed.
-    pub(super) async fn call<T: DeserializeOwned>(&self, call: &Call<'_>) -> Result<T, Error> {
+    pub(super) async fn call<T: DeserializeOwned>(&self, call: &RegistryRequest<'_>) -> Result<T, Error> {
         let attempt = format!("{} at {}", call.attempt, self.address());
         let mut request = self.client.request(call.method.clone(), self.url(call));
         request = match &self.auth {
@@ -119,7 +119,7 @@ impl Node {
         }
     }
 
-    fn url(&self, call: &Call<'_>) -> Url {
+    fn url(&self, call: &RegistryRequest<'_>) -> Url {
         let mut url = self.base.clone();
         // The settings refuse addresses that cannot carry a path.
         if let Ok(mut segments) = url.path_segments_mut() {
@@ -131,7 +131,7 @@ impl Node {
 }
 
 /// The settings both clients share.
-fn builder(config: &config::Registry) -> Result<reqwest::ClientBuilder, Error> {
+fn builder(config: &config::RegistrySettings) -> Result<reqwest::ClientBuilder, Error> {
     let mut builder = reqwest::Client::builder()
         // A redirect would carry our credentials, and a registered schema, to an address nobody configured.
         .redirect(reqwest::redirect::Policy::none())
@@ -149,7 +149,7 @@ fn builder(config: &config::Registry) -> Result<reqwest::ClientBuilder, Error> {
         }
         builder = builder.tls_certs_only(certificates);
     }
-    if let Some(Tls { certificate, key }) = &config.client {
+    if let Some(TlsFiles { certificate, key }) = &config.client {
         let mut pem = zeroize::Zeroizing::new(read_pem("key", key)?);
         pem.push(b'\n');
         pem.extend_from_slice(&read_pem("certificate", certificate)?);
@@ -178,12 +178,12 @@ fn tls_failed(error: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::Settings { rule: "the TLS settings cannot be used".into(), source: Some(Arc::new(error)) }
 }
 
-/// The error of either client: [`Failure`] among its causes is an answer, another error of the client is none, and what comes
+/// The error of either client: [`HttpFailure`] among its causes is an answer, another error of the client is none, and what comes
 /// later is about an answer that cannot be read.
 fn failed(attempt: String, error: impl std::error::Error + Send + Sync + 'static) -> Error {
     let mut causes = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
     let answer = match causes.find_map(|cause| cause.downcast_ref()) {
-        Some(reqwest_middleware::Error::Middleware(inner)) => inner.downcast_ref::<Failure>().cloned(),
+        Some(reqwest_middleware::Error::Middleware(inner)) => inner.downcast_ref::<HttpFailure>().cloned(),
         Some(reqwest_middleware::Error::Reqwest(_)) => None,
         None => return malformed(attempt, Some(Arc::new(error))),
     };
@@ -193,20 +193,20 @@ fn failed(attempt: String, error: impl std::error::Error + Send + Sync + 'static
     }
 }
 
-fn malformed(attempt: String, source: Option<Cause>) -> Error {
+fn malformed(attempt: String, source: Option<SharedCause>) -> Error {
     Error::Malformed { attempt, rule: "the answer is not that of a schema registry".into(), source }
 }
 
 /// An answer that is no success.
 #[derive(Debug, Clone, thiserror::Error)]
-enum Failure {
+enum HttpFailure {
     #[error("status {status}: {message}")]
     Status { status: u16, code: Option<u32>, retry_after: Option<Duration>, message: String },
     #[error("an answer above {MAX_ANSWER_BYTES} bytes")]
     TooLarge,
 }
 
-impl Failure {
+impl HttpFailure {
     fn into_error(self, attempt: String) -> Error {
         match self {
             Self::TooLarge => Error::Malformed { attempt, rule: self.to_string(), source: None },
@@ -234,10 +234,10 @@ impl Failure {
     }
 }
 
-struct Guard;
+struct AnswerMiddleware;
 
 #[async_trait::async_trait]
-impl Middleware for Guard {
+impl Middleware for AnswerMiddleware {
     async fn handle(
         &self,
         request: Request,
@@ -250,7 +250,7 @@ impl Middleware for Guard {
         let body = match bounded(response).await? {
             Some(body) => body,
             None if status.is_success() => {
-                return Err(reqwest_middleware::Error::middleware(Failure::TooLarge));
+                return Err(reqwest_middleware::Error::middleware(HttpFailure::TooLarge));
             }
             None => Bytes::new(),
         };
@@ -275,7 +275,7 @@ async fn bounded(mut response: Response) -> Result<Option<Bytes>, reqwest::Error
     Ok(Some(body.freeze()))
 }
 
-fn failure(status: StatusCode, retry_after: Option<Duration>, body: &[u8]) -> Failure {
+fn failure(status: StatusCode, retry_after: Option<Duration>, body: &[u8]) -> HttpFailure {
     #[derive(Deserialize)]
     struct Answer {
         error_code: Option<u32>,
@@ -286,11 +286,11 @@ fn failure(status: StatusCode, retry_after: Option<Duration>, body: &[u8]) -> Fa
         Ok(Answer { error_code: Some(code), message: None }) => (Some(code), String::new()),
         _ => (None, String::from_utf8_lossy(body).into_owned()),
     };
-    Failure::Status { status: status.as_u16(), code, retry_after, message: shown(&message) }
+    HttpFailure::Status { status: status.as_u16(), code, retry_after, message: excerpt(&message) }
 }
 
 /// The start of a foreign text, on one line.
-pub(super) fn shown(text: &str) -> String {
+pub(super) fn excerpt(text: &str) -> String {
     let clean = |character: char| if character.is_control() { ' ' } else { character };
     text.trim().chars().take(MAX_SHOWN_CHARACTERS).map(clean).collect()
 }

@@ -26,7 +26,7 @@ use schema_registry_converter::schema_registry_common::{RawRegisteredSchema, SrC
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use self::http::{Call, Node};
+use self::http::{RegistryNode, RegistryRequest};
 pub use self::level::Level;
 use super::Error;
 use crate::config;
@@ -34,31 +34,32 @@ use crate::config;
 /// A client of the schema registry; clones share their connections.
 #[derive(Debug, Clone)]
 pub struct Registry {
-    nodes: Arc<[Node]>,
+    nodes: Arc<[RegistryNode]>,
 }
 
 impl Registry {
     /// A client for the configured addresses. Nothing is sent yet.
-    pub fn new(config: &config::Registry) -> Result<Self, Error> {
-        let nodes = config.urls.iter().map(|base| Node::new(base, config)).collect::<Result<Vec<_>, _>>()?;
+    pub fn new(config: &config::RegistrySettings) -> Result<Self, Error> {
+        let nodes =
+            config.urls.iter().map(|base| RegistryNode::new(base, config)).collect::<Result<Vec<_>, _>>()?;
         Ok(Self { nodes: nodes.into() })
     }
 
     /// The configured addresses, in order. Ids are only good for the registry behind them.
     pub fn addresses(&self) -> impl Iterator<Item = &str> {
-        self.nodes.iter().map(Node::address)
+        self.nodes.iter().map(RegistryNode::address)
     }
 
     /// The id of `text` under `subject`, registered if it was not; `schema` is the same, parsed.
     ///
     /// The text is sent as it is: Avro's canonical form would drop documentation, defaults and logical types.
     pub async fn register(&self, subject: &str, text: &str, schema: &Schema) -> Result<u32, Error> {
-        let guarded = self.guard(subject).await?;
+        let enforced = self.guard(subject).await?;
         // Known already: an older worker that comes back after an upgrade introduces nothing, so nothing is checked.
         if let Some(id) = self.look_up(subject, text).await? {
             return Ok(id);
         }
-        self.check_with(subject, text, schema, guarded).await?;
+        self.check_with(subject, text, schema, enforced).await?;
         let attempt = format!("register subject {subject}");
         let body = body(text).to_string();
         match self.ask(&attempt, SrCall::PostNew(subject, &body), |answer| answer.id).await {
@@ -67,10 +68,10 @@ impl Registry {
             // that starts beside us was first with the same schema, which Apicurio calls a conflict as well.
             Err(Error::Refused { status: 409, message, .. }) => match self.look_up(subject, text).await? {
                 Some(id) => Ok(id),
-                None => Err(self.incompatible(subject, schema, guarded.level, &message).await?),
+                None => Err(self.incompatible(subject, schema, enforced.level, &message).await?),
             },
             Err(refused @ Error::Refused { status: 422, .. }) => {
-                Err(self.conflict(subject, schema, guarded.level).await?.unwrap_or(refused))
+                Err(self.conflict(subject, schema, enforced.level).await?.unwrap_or(refused))
             }
             Err(error) => Err(error),
         }
@@ -101,14 +102,14 @@ impl Registry {
     }
 
     /// Makes a request that is none of the converter's calls.
-    async fn call<T: DeserializeOwned + Send>(&self, call: &Call<'_>) -> Result<T, Error> {
+    async fn call<T: DeserializeOwned + Send>(&self, call: &RegistryRequest<'_>) -> Result<T, Error> {
         self.first(|node| node.call(call).boxed()).await
     }
 
     /// The first answer: the next address is asked only where this one gave none.
     async fn first<'a, T>(
         &'a self,
-        ask: impl Fn(&'a Node) -> BoxFuture<'a, Result<T, Error>>,
+        ask: impl Fn(&'a RegistryNode) -> BoxFuture<'a, Result<T, Error>>,
     ) -> Result<T, Error> {
         let mut last = None;
         for node in self.nodes.iter() {

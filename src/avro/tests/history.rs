@@ -9,7 +9,7 @@ use apache_avro::Schema;
 
 use model::SchemaKind;
 
-use crate::avro::{compatibility::breach, schemas::embedded};
+use crate::avro::{compatibility::incompatibility, schemas::embedded};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -30,7 +30,7 @@ fn unreadable(history: &Path) -> Vec<String> {
                 continue;
             };
             let old = Schema::parse_str(&fs::read_to_string(&file).unwrap()).unwrap();
-            if let Some(breach) = breach(&old, &embedded(kind).unwrap().schema) {
+            if let Some(breach) = incompatibility(&old, &embedded(kind).unwrap().schema) {
                 problems.push(format!("{}: field {}: {}", file.display(), breach.field, breach.rule));
             }
         }

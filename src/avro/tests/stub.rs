@@ -1,6 +1,6 @@
 //! The embedded registry with faults on demand, and an eye on every request, for tests.
 //!
-//! It judges nothing: it calls every schema compatible unless a test overrides an answer, so that what a test sees is
+//! It checks_compatibility nothing: it calls every schema compatible unless a test overrides an answer, so that what a test sees is
 //! what our own code decided.
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use serde_json::Value;
 use url::Url;
 
 use crate::{
-    avro::embedded::{Book, respond},
+    avro::embedded::{RegistryState, respond},
     config,
 };
 
@@ -26,7 +26,7 @@ pub(crate) const BASE: &str = "/apis/ccompat/v7";
 
 /// One request as it came in.
 #[derive(Debug, Clone)]
-pub(crate) struct Seen {
+pub(crate) struct RecordedRequest {
     pub(crate) method: Method,
     /// Path behind the base.
     pub(crate) path: String,
@@ -36,8 +36,8 @@ pub(crate) struct Seen {
 
 /// What the stub answers instead of its own answer.
 #[derive(Clone)]
-pub(crate) enum Fault {
-    Answer {
+pub(crate) enum StubFault {
+    RegistryAnswer {
         status: u16,
         body: String,
         header: Option<(header::HeaderName, String)>,
@@ -46,15 +46,15 @@ pub(crate) enum Fault {
     Silence,
 }
 
-impl Fault {
+impl StubFault {
     pub(crate) fn status(status: u16, body: impl Into<String>) -> Self {
-        Self::Answer { status, body: body.into(), header: None }
+        Self::RegistryAnswer { status, body: body.into(), header: None }
     }
 
     pub(crate) fn with_header(self, name: header::HeaderName, value: &str) -> Self {
         match self {
-            Self::Answer { status, body, .. } => {
-                Self::Answer { status, body, header: Some((name, value.to_owned())) }
+            Self::RegistryAnswer { status, body, .. } => {
+                Self::RegistryAnswer { status, body, header: Some((name, value.to_owned())) }
             }
             Self::Silence => Self::Silence,
         }
@@ -62,27 +62,27 @@ impl Fault {
 }
 
 #[derive(Default)]
-struct Inner {
+struct StubState {
     base: &'static str,
-    seen: Vec<Seen>,
-    faults: Vec<(Option<Method>, String, Fault)>,
-    book: Book,
+    seen: Vec<RecordedRequest>,
+    faults: Vec<(Option<Method>, String, StubFault)>,
+    state: RegistryState,
 }
 
 /// The running stub; it ends with the test's runtime.
 #[derive(Clone)]
-pub(crate) struct Stub {
+pub(crate) struct StubRegistry {
     pub(crate) root: Url,
-    inner: Arc<Mutex<Inner>>,
+    inner: Arc<Mutex<StubState>>,
 }
 
-impl Stub {
+impl StubRegistry {
     pub(crate) async fn start() -> Self {
         Self::start_at(BASE).await
     }
 
     pub(crate) async fn start_at(base: &'static str) -> Self {
-        let inner = Arc::new(Mutex::new(Inner { base, ..Inner::default() }));
+        let inner = Arc::new(Mutex::new(StubState { base, ..StubState::default() }));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let root = Url::parse(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
         let router = Router::new().fallback(serve).with_state(Arc::clone(&inner));
@@ -94,12 +94,12 @@ impl Stub {
         self.root.join(BASE).unwrap()
     }
 
-    pub(crate) fn config(&self) -> config::Registry {
-        config::Registry::open(self.url())
+    pub(crate) fn config(&self) -> config::RegistrySettings {
+        config::RegistrySettings::open(self.url())
     }
 
     /// From now on requests of this method whose path contains `path` get this instead; the latest rule wins.
-    pub(crate) fn fault(&self, method: Option<Method>, path: &str, fault: Fault) {
+    pub(crate) fn fault(&self, method: Option<Method>, path: &str, fault: StubFault) {
         self.inner.lock().faults.insert(0, (method, path.to_owned(), fault));
     }
 
@@ -107,7 +107,7 @@ impl Stub {
         self.inner.lock().faults.clear();
     }
 
-    pub(crate) fn seen(&self) -> Vec<Seen> {
+    pub(crate) fn seen(&self) -> Vec<RecordedRequest> {
         self.inner.lock().seen.clone()
     }
 
@@ -117,22 +117,22 @@ impl Stub {
     }
 
     pub(crate) fn level(&self, subject: &str) -> Option<String> {
-        self.inner.lock().book.levels.get(subject).cloned()
+        self.inner.lock().state.levels.get(subject).cloned()
     }
 
     /// Sets the level of a subject, or with "" the global one.
     pub(crate) fn set_level(&self, subject: &str, level: &str) {
-        self.inner.lock().book.levels.insert(subject.to_owned(), level.to_owned());
+        self.inner.lock().state.levels.insert(subject.to_owned(), level.to_owned());
     }
 
     /// Registers a version as somebody else would; its id.
     pub(crate) fn add(&self, subject: &str, text: &str) -> u32 {
-        u32::try_from(self.inner.lock().book.register(subject, text)).unwrap()
+        u32::try_from(self.inner.lock().state.register(subject, text)).unwrap()
     }
 }
 
 async fn serve(
-    State(inner): State<Arc<Mutex<Inner>>>,
+    State(inner): State<Arc<Mutex<StubState>>>,
     method: Method,
     uri: Uri,
     headers: HeaderMap,
@@ -145,7 +145,7 @@ async fn serve(
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     let answer = {
         let mut inner = inner.lock();
-        inner.seen.push(Seen {
+        inner.seen.push(RecordedRequest {
             method: method.clone(),
             path: path.to_owned(),
             authorization: headers.get(header::AUTHORIZATION).map(|value| value.to_str().unwrap().to_owned()),
@@ -156,13 +156,13 @@ async fn serve(
         });
         match fault.map(|(_, _, fault)| fault.clone()) {
             Some(fault) => Err(fault),
-            None => Ok(inner.book.answer(&method, &path.split('/').collect::<Vec<_>>(), &body)),
+            None => Ok(inner.state.answer(&method, &path.split('/').collect::<Vec<_>>(), &body)),
         }
     };
     match answer {
         Ok(answer) => respond(answer),
-        Err(Fault::Silence) => std::future::pending().await,
-        Err(Fault::Answer { status, body, header }) => {
+        Err(StubFault::Silence) => std::future::pending().await,
+        Err(StubFault::RegistryAnswer { status, body, header }) => {
             let mut response = (StatusCode::from_u16(status).unwrap(), body).into_response();
             if let Some((name, value)) = header {
                 response.headers_mut().insert(name, value.parse().unwrap());

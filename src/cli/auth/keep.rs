@@ -25,7 +25,7 @@ use provider::{
 
 use crate::{
     cli::{Result, problem, until},
-    config::{Problem, Worker, worker::Topic},
+    config::{Problem, Worker, worker::InternalTopic},
     worker::{
         arbiter::{self, Arbiter},
         grants::{
@@ -363,7 +363,7 @@ async fn partitions(admin: &Admin, topic: &str) -> Result<Option<i32>, kafka::Er
 }
 
 /// The same of a topic that is made where it is missing.
-async fn ensure(admin: &Admin, topic: &Topic) -> Result<i32, kafka::Error> {
+async fn ensure(admin: &Admin, topic: &InternalTopic) -> Result<i32, kafka::Error> {
     if let Some(count) = partitions(admin, &topic.name).await? {
         return Ok(count);
     }

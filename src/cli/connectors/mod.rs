@@ -18,7 +18,7 @@ use super::{
     drift, failure,
     table::{harmless, note},
 };
-use crate::config::connector::Document;
+use crate::config::connector::ConnectorDocument;
 
 mod show;
 
@@ -138,10 +138,10 @@ async fn apply(worker: &Worker, files: &[PathBuf], out: &mut dyn Write) -> Resul
     // All files are read before the first is sent, so that a bad one leaves nothing half done.
     let mut documents = Vec::new();
     for file in files {
-        let (document, _) = Document::load(file)?;
+        let (document, _) = ConnectorDocument::load(file)?;
         documents.push(document);
     }
-    let put = async |document: Document| {
+    let put = async |document: ConnectorDocument| {
         let name = document.name.clone();
         put(worker, document).await.map(|done| (name, done))
     };
@@ -153,8 +153,8 @@ async fn apply(worker: &Worker, files: &[PathBuf], out: &mut dyn Write) -> Resul
 }
 
 /// Creates or changes one connector; which of the two.
-async fn put(worker: &Worker, document: Document) -> Result<&'static str> {
-    let Document { name, config, initial_state } = document;
+async fn put(worker: &Worker, document: ConnectorDocument) -> Result<&'static str> {
+    let ConnectorDocument { name, config, initial_state } = document;
     let config = config.into_iter().map(|(key, value)| (key, Value::from(value)));
     let config = Value::Object(config.collect::<Map<_, _>>());
     let answer = match initial_state {

@@ -227,7 +227,7 @@ impl Stage {
     }
 
     pub(super) fn decoder(&self) -> Result<avro::Decoder> {
-        let registry = config::Registry::open(self.ground.registry.url().clone());
+        let registry = config::RegistrySettings::open(self.ground.registry.url().clone());
         Ok(avro::Decoder::new(avro::Registry::new(&registry)?))
     }
 

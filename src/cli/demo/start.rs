@@ -75,7 +75,7 @@ const PROPERTIES: &str = "worker.properties";
 /// What a worker needs around it, running.
 pub(super) struct Ground {
     pub(super) cluster: Arc<kafka::embedded::Cluster>,
-    pub(super) registry: avro::embedded::Server,
+    pub(super) registry: avro::embedded::EmbeddedRegistry,
     pub(super) simulator: Simulator,
     pub(super) directory: ScratchDirectory,
     worker: Arc<Worker>,
@@ -111,7 +111,7 @@ impl Ground {
         // On two threads: one waits for its thread, the other makes keys and a world.
         let cluster = spawn_blocking(|| kafka::embedded::Cluster::start(1));
         let simulator = tokio::spawn(Simulator::start(settings));
-        let registry = avro::embedded::Server::start().await?;
+        let registry = avro::embedded::EmbeddedRegistry::start().await?;
         let simulator = simulator.await??;
         let cluster = Arc::new(cluster.await??);
 

@@ -23,7 +23,7 @@ use super::{Environment, Failure, Result, meant, outside, problem};
 use crate::{
     config::{
         Connector, Problem,
-        connector::{Signature, WebhookSource, hook},
+        connector::{SignatureTrust, WebhookSource, hook},
         properties::read_bounded,
     },
     webhooks::signature::{self, ACCOUNTING_HEADER, SHORTEST_SECRET},
@@ -157,7 +157,7 @@ impl Signing {
             let rule = "is not set: the connector receives no invoicing deliveries";
             problem("invoicing.hooks", None, rule, "leave out --invoicing")
         })?;
-        let Signature::Required { header, secret, previous_secret } = &invoicing.signature else {
+        let SignatureTrust::Required { header, secret, previous_secret } = &invoicing.signature else {
             return Ok((INVOICING_HEADER, given));
         };
         // A header's name was checked when the configuration was read.

@@ -7,10 +7,10 @@ use url::Url;
 use provider::{ANY_AUDIENCE, HostRefused, OAuth, Provider, Transport, is_local};
 
 use super::keys;
-use crate::config::{address::http_url, key::Key, reader::Reader};
+use crate::config::{address::http_url, key::ConfigKey, reader::SettingsReader};
 
 /// Reads the provider's section. `Some(because)` makes it required; otherwise an incomplete one is no provider at all.
-pub(super) fn read(reader: &mut Reader<'_>, because: Option<&str>) -> Option<Provider> {
+pub(super) fn read(reader: &mut SettingsReader<'_>, because: Option<&str>) -> Option<Provider> {
     if let Some(because) = because {
         for key in [
             &keys::BASE_URL,
@@ -19,7 +19,7 @@ pub(super) fn read(reader: &mut Reader<'_>, because: Option<&str>) -> Option<Pro
             &keys::CLIENT_ID,
             &keys::CLIENT_SECRET,
         ] {
-            reader.demand(key, because);
+            reader.require(key, because);
         }
     }
     let base_url = reader.parsed(&keys::BASE_URL, http_url);
@@ -37,7 +37,8 @@ pub(super) fn read(reader: &mut Reader<'_>, because: Option<&str>) -> Option<Pro
     let client_id = reader.text(&keys::CLIENT_ID);
     let client_secret = reader.secret(&keys::CLIENT_SECRET);
     let [accounting_grant, payroll_grant, invoicing_grant] =
-        [&keys::ACCOUNTING_GRANT, &keys::PAYROLL_GRANT, &keys::INVOICING_GRANT].map(|key| reader.word(key));
+        [&keys::ACCOUNTING_GRANT, &keys::PAYROLL_GRANT, &keys::INVOICING_GRANT]
+            .map(|key| reader.text_or_default(key));
     let invoicing_scopes = reader.list(&keys::INVOICING_SCOPES);
     if accounting_grant == payroll_grant {
         reader.refuse(
@@ -92,7 +93,7 @@ pub(super) fn read(reader: &mut Reader<'_>, because: Option<&str>) -> Option<Pro
     })
 }
 
-fn audiences(reader: &mut Reader<'_>) -> Vec<String> {
+fn audiences(reader: &mut SettingsReader<'_>) -> Vec<String> {
     let audiences = reader.list(&keys::AUDIENCES);
     if audiences.len() > 1 && audiences.iter().any(|audience| audience == ANY_AUDIENCE) {
         reader.refuse(
@@ -105,14 +106,14 @@ fn audiences(reader: &mut Reader<'_>) -> Vec<String> {
 }
 
 /// Refuses an address whose host the worker does not allow.
-pub(super) fn check_host(reader: &mut Reader<'_>, key: &Key, url: &Url) {
+pub(super) fn check_host(reader: &mut SettingsReader<'_>, key: &ConfigKey, url: &Url) {
     if let Err(refused) = reader.hosts().check(url) {
         reader.refuse(key, refused.to_string(), HostRefused::REMEDY);
     }
 }
 
 /// So many days; none for 0.
-fn days(reader: &mut Reader<'_>, key: &Key) -> Option<Duration> {
+fn days(reader: &mut SettingsReader<'_>, key: &ConfigKey) -> Option<Duration> {
     let days: u64 = reader.value(key);
     (days > 0).then(|| Duration::from_secs(days * 86_400))
 }

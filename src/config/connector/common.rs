@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use model::{Topic, TopicPrefix};
 
 use super::keys;
-use crate::config::{key::Key, reader::Reader};
+use crate::config::{key::ConfigKey, reader::SettingsReader};
 
 /// What every connector has.
 #[derive(Debug, Clone)]
@@ -19,7 +19,7 @@ pub struct Common {
     /// How its topics are created.
     pub topic_creation: TopicCreation,
     /// What happens to records that cannot be published.
-    pub errors: Errors,
+    pub errors: ErrorHandling,
     /// `config.action.reload`: whether a changed secret restarts it.
     pub restart_on_changed_secret: bool,
 }
@@ -37,7 +37,7 @@ pub struct TopicCreation {
 
 /// What happens to records that cannot be published.
 #[derive(Debug, Clone)]
-pub struct Errors {
+pub struct ErrorHandling {
     /// `errors.log.enable`.
     pub logged: bool,
     /// `errors.deadletterqueue.topic.name`, or `dead-letters` under the prefix.
@@ -47,14 +47,14 @@ pub struct Errors {
 }
 
 /// Keys of Kafka Connect that are checked and have no effect, with the reason.
-const WITHOUT_EFFECT: [(&Key, &str); 3] = [
+const WITHOUT_EFFECT: [(&ConfigKey, &str); 3] = [
     (&keys::RETRY_TIMEOUT, "temporary failures to publish are retried until they pass"),
     (&keys::RETRY_DELAY, "the backoff between attempts to publish is built in"),
     (&keys::TOLERANCE, "a record that cannot be published is always written to the dead letters"),
 ];
 
 /// Reads the common keys. `name` is the connector's name as the caller knows it; empty when it does not.
-pub(super) fn read(reader: &mut Reader<'_>, name: &str) -> Option<Common> {
+pub(super) fn read(reader: &mut SettingsReader<'_>, name: &str) -> Option<Common> {
     for key in [
         &keys::CONNECTOR_CLASS,
         &keys::PLUGIN_VERSION,
@@ -76,7 +76,7 @@ pub(super) fn read(reader: &mut Reader<'_>, name: &str) -> Option<Common> {
             reader.warn(key.name, format!("has no effect here: {reason}"));
         }
     }
-    let written = reader.word(&keys::NAME);
+    let written = reader.text_or_default(&keys::NAME);
     if !name.is_empty() && !written.is_empty() && written != name.trim() {
         reader.refuse(
             &keys::NAME,
@@ -89,7 +89,7 @@ pub(super) fn read(reader: &mut Reader<'_>, name: &str) -> Option<Common> {
     let topic_prefix = reader.text(&keys::TOPIC_PREFIX).and_then(|text| TopicPrefix::new(text).ok());
     let topic_creation = topic_creation(reader);
     let errors = errors(reader, topic_prefix.as_ref(), &topic_creation);
-    let restart_on_changed_secret = reader.word(&keys::RELOAD) == "restart";
+    let restart_on_changed_secret = reader.text_or_default(&keys::RELOAD) == "restart";
     Some(Common {
         name: written,
         tasks_max,
@@ -100,9 +100,9 @@ pub(super) fn read(reader: &mut Reader<'_>, name: &str) -> Option<Common> {
     })
 }
 
-fn topic_creation(reader: &mut Reader<'_>) -> TopicCreation {
+fn topic_creation(reader: &mut SettingsReader<'_>) -> TopicCreation {
     let policy = "is not for all topics: events are deleted in time, records are compacted";
-    let settings = reader.topic_settings(super::dialect::TOPIC_SETTINGS, keys::KEYS, policy);
+    let settings = reader.topic_settings(super::known_keys::TOPIC_SETTINGS, keys::KEYS, policy);
     // Unset, the prefix's existing topics decide; set, they must agree.
     let partitions = reader.value(&keys::PARTITIONS);
     TopicCreation {
@@ -112,7 +112,11 @@ fn topic_creation(reader: &mut Reader<'_>) -> TopicCreation {
     }
 }
 
-fn errors(reader: &mut Reader<'_>, prefix: Option<&TopicPrefix>, topics: &TopicCreation) -> Errors {
+fn errors(
+    reader: &mut SettingsReader<'_>,
+    prefix: Option<&TopicPrefix>,
+    topics: &TopicCreation,
+) -> ErrorHandling {
     let dead_letters = reader.text(&keys::DEAD_LETTER_TOPIC);
     if let (Some(prefix), Some(name)) = (prefix, &dead_letters) {
         let mut others = Topic::all().filter(|topic| *topic != Topic::DeadLetters);
@@ -124,7 +128,7 @@ fn errors(reader: &mut Reader<'_>, prefix: Option<&TopicPrefix>, topics: &TopicC
             );
         }
     }
-    Errors {
+    ErrorHandling {
         logged: reader.boolean(&keys::LOG_ENABLE),
         dead_letter_topic: dead_letters
             .or_else(|| prefix.map(|prefix| Topic::DeadLetters.name(prefix)))

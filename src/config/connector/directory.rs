@@ -15,7 +15,7 @@ pub const FILE_COUNT_LIMIT: usize = 1_000;
 /// # Errors
 /// The directory cannot be read, or has more than [`FILE_COUNT_LIMIT`] of them.
 pub fn files(directory: &Path) -> Result<Vec<PathBuf>, Problem> {
-    let problem = |rule, remedy| Problem::about("connectors.dir", rule, remedy);
+    let problem = |rule, remedy| Problem::new("connectors.dir", rule, remedy);
     let unreadable = |error: io::Error| {
         let rule = format!("cannot be read ({})", error.kind());
         problem(rule, "correct the path or its permissions, or leave it out")
@@ -40,7 +40,7 @@ pub fn files(directory: &Path) -> Result<Vec<PathBuf>, Problem> {
 /// That two files declare one connector, told of the second.
 #[must_use]
 pub fn declared_twice(name: &str, first: &Path, second: &Path) -> Problem {
-    Problem::about(
+    Problem::new(
         format!("{}: name", second.display()),
         format!("{name} is the name of two connectors: {} declares it too", first.display()),
         "rename one of them, or remove one of the files",

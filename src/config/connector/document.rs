@@ -29,7 +29,7 @@ use crate::config::{
 
 /// A connector as a file or a request names it; its configuration is not looked into yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Document {
+pub struct ConnectorDocument {
     /// Name of the connector, trimmed; not empty.
     pub name: String,
     /// Flat configuration, references unresolved.
@@ -38,14 +38,14 @@ pub struct Document {
     pub initial_state: Option<TargetState>,
 }
 
-impl Document {
+impl ConnectorDocument {
     /// Loads a connector file. A flat map without a `name` takes the file's. Keys that stand there twice are warned of.
     ///
     /// # Errors
     /// The file cannot be read, or is not a connector.
     pub fn load(path: &Path) -> Result<(Self, Vec<Warning>), Problems> {
         let shown = path.display().to_string();
-        let problem = |rule: String, remedy: &str| Problem::about(shown.as_str(), rule, remedy);
+        let problem = |rule: String, remedy: &str| Problem::new(shown.as_str(), rule, remedy);
         let bytes = open_regular(path)
             .and_then(|file| read_bounded(file, FILE_LIMIT))
             .map_err(|error| {
@@ -70,7 +70,7 @@ impl Document {
     pub fn from_json(value: Value, default_name: &str) -> Result<Self, Problems> {
         const FORM: &str = "write {\"name\": …, \"config\": {…}}";
         let Value::Object(mut members) = value else {
-            return Err(Problem::about("the connector", "must be a JSON object", FORM).into());
+            return Err(Problem::new("the connector", "must be a JSON object", FORM).into());
         };
         let mut problems = Problems::default();
         let (name, config, initial_state) = match members.remove("config") {
@@ -80,7 +80,7 @@ impl Document {
                     members.remove("initial_state").and_then(|state| target_state(&state, &mut problems));
                 members.remove("_comment");
                 for member in members.keys() {
-                    problems.about(
+                    problems.add(
                         member,
                         "stands beside config, not in it",
                         "move it into config, or remove it",
@@ -89,7 +89,7 @@ impl Document {
                 (name, config, state)
             }
             Some(_) => {
-                problems.about("config", "must be a JSON object", FORM);
+                problems.add("config", "must be a JSON object", FORM);
                 (members.remove("name"), Map::new(), None)
             }
             None => (members.get("name").cloned(), members, None),
@@ -99,14 +99,14 @@ impl Document {
         let name = match &name {
             Some(Value::String(name)) => name.as_str(),
             Some(_) => {
-                problems.about("name", "must be text", "put it in quotes");
+                problems.add("name", "must be text", "put it in quotes");
                 ""
             }
             None => inner.unwrap_or(default_name),
         };
         let name = name.trim().to_owned();
         if name.is_empty() {
-            problems.about("name", "is required", "set it");
+            problems.add("name", "is required", "set it");
         }
         if problems.is_empty() { Ok(Self { name, config, initial_state }) } else { Err(problems) }
     }
@@ -157,7 +157,7 @@ fn flat(members: Map<String, Value>, problems: &mut Problems) -> BTreeMap<String
             Value::Array(_) => ("is an array", "write one text with commas"),
             Value::Object(_) => ("is an object", "write flat keys with dots"),
         };
-        problems.about(key, rule, remedy);
+        problems.add(key, rule, remedy);
     }
     config
 }
@@ -165,7 +165,7 @@ fn flat(members: Map<String, Value>, problems: &mut Problems) -> BTreeMap<String
 /// Keys that stand in an object more than once, which a parsed value no longer shows.
 fn repeated(json: &[u8]) -> BTreeSet<String> {
     let mut repeated = BTreeSet::new();
-    if let Ok(Members(members)) = serde_json::from_slice(json) {
+    if let Ok(RawMembers(members)) = serde_json::from_slice(json) {
         let mut seen = BTreeSet::new();
         for (key, value) in members {
             repeated.extend(self::repeated(value.get().as_bytes()));
@@ -180,15 +180,15 @@ fn repeated(json: &[u8]) -> BTreeSet<String> {
 }
 
 /// The members of an object as they are written.
-struct Members(Vec<(String, Box<RawValue>)>);
+struct RawMembers(Vec<(String, Box<RawValue>)>);
 
-impl<'de> Deserialize<'de> for Members {
+impl<'de> Deserialize<'de> for RawMembers {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(Self(Vec::new()))
     }
 }
 
-impl<'de> Visitor<'de> for Members {
+impl<'de> Visitor<'de> for RawMembers {
     type Value = Self;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -206,7 +206,7 @@ impl<'de> Visitor<'de> for Members {
 fn target_state(value: &Value, problems: &mut Problems) -> Option<TargetState> {
     let state = value.as_str().and_then(TargetState::parse);
     if state.is_none() {
-        problems.about("initial_state", "must be RUNNING, PAUSED or STOPPED", "correct or remove it");
+        problems.add("initial_state", "must be RUNNING, PAUSED or STOPPED", "correct or remove it");
     }
     state
 }
@@ -223,8 +223,8 @@ mod tests {
         let flat = json!({"tasks.max": 2, "oauth.pkce": true, "topic.prefix": "p"});
         let config = map(&[("oauth.pkce", "true"), ("tasks.max", "2"), ("topic.prefix", "p")]);
 
-        let wrapped = Document::from_json(wrapped, "file").unwrap();
-        let flat = Document::from_json(flat, "file").unwrap();
+        let wrapped = ConnectorDocument::from_json(wrapped, "file").unwrap();
+        let flat = ConnectorDocument::from_json(flat, "file").unwrap();
 
         assert_eq!((wrapped.name.as_str(), &wrapped.config), ("a", &config));
         assert_eq!(wrapped.initial_state, Some(TargetState::Paused));
@@ -236,7 +236,7 @@ mod tests {
         let value = json!({"name": 7, "extra": 1, "initial_state": "ASLEEP",
             "config": {"a": null, "b": [1], "c": {"d": 1}}});
 
-        let problems = Document::from_json(value, "").unwrap_err();
+        let problems = ConnectorDocument::from_json(value, "").unwrap_err();
 
         let keys: Vec<_> = problems.iter().map(|problem| problem.key.as_str()).collect();
         assert_eq!(keys, ["initial_state", "extra", "a", "b", "c", "name", "name"]);
@@ -249,7 +249,7 @@ mod tests {
         let text = r#"{"name": "a", "_comment": [1, -1, 1.5, null], "config": {"tasks.max": 1, "x": true, "tasks.max": 2}}"#;
         std::fs::write(&path, text).unwrap();
 
-        let (document, warnings) = Document::load(&path).unwrap();
+        let (document, warnings) = ConnectorDocument::load(&path).unwrap();
 
         assert_eq!(document.config["tasks.max"], "2");
         assert_eq!(warnings.iter().map(|warning| warning.key.as_str()).collect::<Vec<_>>(), ["tasks.max"]);
@@ -261,7 +261,7 @@ mod tests {
         let path = directory.path().join("a.json");
         std::fs::write(&path, "{\"accounting.secret\": \"hunter2\",}").unwrap();
 
-        let told = Document::load(&path).unwrap_err().to_string();
+        let told = ConnectorDocument::load(&path).unwrap_err().to_string();
 
         assert!(told.contains("line 1, column") && !told.contains("hunter2"), "{told}");
     }
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn the_hash_is_of_what_a_file_means_and_of_all_it_means() {
         let hash = |text: &str| {
-            Document::from_json(serde_json::from_str(text).unwrap(), "a").unwrap().named().hash()
+            ConnectorDocument::from_json(serde_json::from_str(text).unwrap(), "a").unwrap().named().hash()
         };
         let plain = hash(r#"{"name": "a", "config": {"k": "1", "l": "2"}}"#);
 
@@ -295,7 +295,7 @@ mod tests {
         let path = directory.path().join("pipe.json");
         assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
 
-        let told = Document::load(&path).unwrap_err().to_string();
+        let told = ConnectorDocument::load(&path).unwrap_err().to_string();
 
         assert!(told.contains("cannot be read"), "{told}");
     }

@@ -1,6 +1,6 @@
 //! Connector configurations: a flat map of texts becomes a checked struct.
 //!
-//! Path of data: file or request → [`Document`] → references resolved → [`WebhookSource`] or [`RecordSource`]. The flat
+//! Path of data: file or request → [`ConnectorDocument`] → references resolved → [`WebhookSource`] or [`RecordSource`]. The flat
 //! map stays as it was written, because REST answers repeat it to the letter; only the struct holds resolved secrets.
 //! A configuration with problems gives all of them and no struct.
 
@@ -10,32 +10,32 @@ use strum::{EnumString, IntoStaticStr};
 
 pub(crate) use self::validate::answer;
 pub use self::{
-    choice::hook,
-    common::{Common, Errors, TopicCreation},
-    declared::Declared,
+    common::{Common, ErrorHandling, TopicCreation},
+    conflicts::{ExclusiveSetting, conflicts},
     directory::{FILE_COUNT_LIMIT, declared_twice, files},
-    document::{Document, coerce},
-    record::{Mode, RecordSource, Rows, Snapshot},
-    together::{Sole, conflicts},
+    document::{ConnectorDocument, coerce},
+    provider_names::hook,
+    record::{RecordSource, Rows, Snapshot, SnapshotMode},
+    subscription_targets::SubscriptionTargets,
     validate::{definitions, validate},
-    webhook::{Accounting, Invoicing, InvoicingLogin, Signature, WebhookSource},
+    webhook::{AccountingWebhooks, InvoicingLogin, InvoicingWebhooks, SignatureTrust, WebhookSource},
 };
 use super::{
-    key::Key,
+    key::ConfigKey,
     problem::{Problem, Problems, Warning},
     providers::Providers,
 };
 
 mod access;
-mod choice;
 mod common;
-mod declared;
-mod dialect;
+mod conflicts;
 mod directory;
 mod document;
 pub(crate) mod keys;
+mod known_keys;
+mod provider_names;
 pub(crate) mod record;
-mod together;
+mod subscription_targets;
 mod validate;
 pub(crate) mod webhook;
 
@@ -87,7 +87,7 @@ impl Class {
     }
 
     /// Its keys: its own first, then those every connector has.
-    pub fn keys(self) -> impl Iterator<Item = &'static Key> {
+    pub fn keys(self) -> impl Iterator<Item = &'static ConfigKey> {
         let own = match self {
             Self::WebhookSource => webhook::keys::KEYS,
             Self::RecordSource => record::keys::KEYS,
@@ -157,7 +157,7 @@ fn unknown_class(text: &str) -> Problems {
 }
 
 fn class_problem(rule: impl Into<String>) -> Problems {
-    Problem::about(keys::CONNECTOR_CLASS.name, rule, "write WebhookSource or RecordSource").into()
+    Problem::new(keys::CONNECTOR_CLASS.name, rule, "write WebhookSource or RecordSource").into()
 }
 
 /// The configuration with its name in it, as Kafka Connect stores it.

@@ -6,8 +6,8 @@ use base::secret::HIDDEN;
 
 use super::{Class, Connector, Problems, Providers, keys, unknown_class};
 use crate::config::{
-    definition::{self, Entry, KeyDef, KeyValue, Validation},
-    key::{Key, Type},
+    definition::{self, KeyDef, KeyValue, ValidatedKey, Validation},
+    key::{ConfigKey, Type},
     problem::Problem,
     reader::shown,
 };
@@ -26,7 +26,7 @@ pub fn validate(class: &str, config: &BTreeMap<String, String>, providers: &Prov
     let submitted =
         config.entry(keys::CONNECTOR_CLASS.name.to_owned()).or_insert_with(|| class.to_owned()).clone();
     let problems = problems(known, class, &config, providers);
-    let declared: Vec<&Key> =
+    let declared: Vec<&ConfigKey> =
         known.map_or_else(|| keys::KEYS.iter().collect(), |class| class.keys().collect());
     answer(submitted, &declared, &config, &problems)
 }
@@ -34,17 +34,20 @@ pub fn validate(class: &str, config: &BTreeMap<String, String>, providers: &Prov
 /// The answer about a configuration whose class declares these keys, once its problems are known.
 pub(crate) fn answer(
     submitted: String,
-    declared: &[&Key],
+    declared: &[&ConfigKey],
     config: &BTreeMap<String, String>,
     problems: &Problems,
 ) -> Validation {
     let entry = |definition: KeyDef, value, recommended_values| {
         let name = definition.name.clone();
         let errors = errors(problems, &name);
-        Entry { definition, value: KeyValue { name, value, recommended_values, errors, visible: true } }
+        ValidatedKey {
+            definition,
+            value: KeyValue { name, value, recommended_values, errors, visible: true },
+        }
     };
     let definitions = definition::definitions(declared.iter().copied());
-    let mut configs: Vec<Entry> = definitions
+    let mut configs: Vec<ValidatedKey> = definitions
         .into_iter()
         .zip(declared)
         .map(|(definition, key)| {
@@ -84,13 +87,13 @@ fn problems(
     }
     if Class::parse(named) != known {
         let rule = format!("does not match the plugin {class}");
-        return Problem::about(keys::CONNECTOR_CLASS.name, rule, "name one class in both places").into();
+        return Problem::new(keys::CONNECTOR_CLASS.name, rule, "name one class in both places").into();
     }
     Connector::parse("", config, providers).err().unwrap_or_default()
 }
 
 /// The value to show: as submitted, or the default. A password is hidden, also where it is a reference.
-fn value(key: &Key, submitted: Option<&String>) -> Option<String> {
+fn value(key: &ConfigKey, submitted: Option<&String>) -> Option<String> {
     match submitted {
         Some(_) if key.kind == Type::Password => Some(HIDDEN.to_owned()),
         Some(text) => Some(shown(key.kind, text)),

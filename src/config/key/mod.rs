@@ -1,6 +1,6 @@
 //! One declaration per configuration key.
 //!
-//! A [`Key`] says everything there is to say about a setting: name, type, default, rule, and the words people read.
+//! A [`ConfigKey`] says everything there is to say about a setting: name, type, default, rule, and the words people read.
 //! Parsing, validation, Connect's `KeyDef` answers and the generated reference all read the same declaration, so they
 //! cannot drift apart. Declarations stand in `keys!` blocks, grouped as the reference shows them.
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::problem::Problem;
 
-pub(crate) use self::rule::{Detail, Rule};
+pub(crate) use self::rule::{Rule, Violation};
 
 mod rule;
 
@@ -75,7 +75,7 @@ pub enum Fallback {
 
 /// The declaration of one key. See the module's head.
 #[derive(Debug, Clone, Copy)]
-pub struct Key {
+pub struct ConfigKey {
     /// Full name, as it stands in a file.
     pub name: &'static str,
     /// Type of the value.
@@ -100,7 +100,7 @@ pub struct Key {
     pub(crate) is_emptiable: bool,
 }
 
-impl Key {
+impl ConfigKey {
     /// An optional text without a rule; the `const` methods below refine it.
     pub(crate) const fn new(kind: Type, name: &'static str, documentation: &'static str) -> Self {
         let width = match kind {
@@ -203,7 +203,7 @@ impl Key {
 
     /// Checks a trimmed value against type and rule. The refusal never repeats the value; of a list it names the place.
     pub(crate) fn check(&self, value: &str) -> Result<(), Problem> {
-        let broken = |rule: String| Problem::about(self.name, rule, self.remedy());
+        let broken = |rule: String| Problem::new(self.name, rule, self.remedy());
         let items: Vec<&str> = if self.kind == Type::List { items(value).collect() } else { vec![value] };
         if self.not_empty && items.is_empty() {
             return Err(broken("must have at least one item".to_owned()));
@@ -245,9 +245,9 @@ pub(crate) fn items(value: &str) -> impl Iterator<Item = &str> {
 /// Declares keys as constants, under group headings, and `KEYS` with all of them in that order.
 macro_rules! keys {
     ($($group:literal { $($id:ident = $key:expr;)* })*) => {
-        $($(pub(crate) const $id: $crate::config::key::Key = $key.group($group);)*)*
+        $($(pub(crate) const $id: $crate::config::key::ConfigKey = $key.group($group);)*)*
         /// Every key declared in this file, in the order the reference shows them.
-        pub(crate) const KEYS: &[$crate::config::key::Key] = &[$($($id),*),*];
+        pub(crate) const KEYS: &[$crate::config::key::ConfigKey] = &[$($($id),*),*];
     };
 }
 pub(crate) use keys;
@@ -258,12 +258,12 @@ mod tests {
 
     #[test]
     fn a_value_of_the_wrong_type_or_outside_its_rule_is_refused() {
-        let range = Key::new(Type::Int, "n", "").rule(Rule::Range(1, 9));
-        let words = Key::new(Type::String, "w", "").rule(Rule::OneOf(&["text", "json"]));
-        let list = Key::new(Type::List, "l", "").rule(Rule::OneOf(&["a", "b"]));
-        let some = Key::new(Type::List, "s", "").not_empty();
-        let rate = Key::new(Type::Double, "d", "").rule(Rule::Positive);
-        let secret = Key::new(Type::Password, "s", "").rule(Rule::Size(4, 6));
+        let range = ConfigKey::new(Type::Int, "n", "").rule(Rule::Range(1, 9));
+        let words = ConfigKey::new(Type::String, "w", "").rule(Rule::OneOf(&["text", "json"]));
+        let list = ConfigKey::new(Type::List, "l", "").rule(Rule::OneOf(&["a", "b"]));
+        let some = ConfigKey::new(Type::List, "s", "").not_empty();
+        let rate = ConfigKey::new(Type::Double, "d", "").rule(Rule::Positive);
+        let secret = ConfigKey::new(Type::Password, "s", "").rule(Rule::Size(4, 6));
         let table = [
             (range, "1", true),
             (range, "9", true),
@@ -287,9 +287,9 @@ mod tests {
             (secret, "abcd", true),
             (secret, "abc", false),
             (secret, "abcdefg", false),
-            (Key::new(Type::Boolean, "b", ""), "TRUE", true),
-            (Key::new(Type::Boolean, "b", ""), "yes", false),
-            (Key::new(Type::Short, "r", ""), "40000", false),
+            (ConfigKey::new(Type::Boolean, "b", ""), "TRUE", true),
+            (ConfigKey::new(Type::Boolean, "b", ""), "yes", false),
+            (ConfigKey::new(Type::Short, "r", ""), "40000", false),
         ];
 
         for (key, value, sound) in table {
@@ -302,7 +302,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let pipe = directory.path().join("pipe");
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-        let key = Key::new(Type::String, "f", "").rule(Rule::File);
+        let key = ConfigKey::new(Type::String, "f", "").rule(Rule::File);
 
         let broken = key.check(pipe.to_str().unwrap()).unwrap_err();
 
@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn a_refusal_of_a_secret_does_not_repeat_it() {
-        let key = Key::new(Type::Password, "s", "").rule(Rule::Size(16, 64));
+        let key = ConfigKey::new(Type::Password, "s", "").rule(Rule::Size(16, 64));
 
         let broken = key.check("hunter2").unwrap_err();
 
@@ -321,6 +321,6 @@ mod tests {
 
     #[test]
     fn names_for_people_come_from_the_key() {
-        assert_eq!(Key::new(Type::Int, "tasks.max", "").display_name(), "Tasks max");
+        assert_eq!(ConfigKey::new(Type::Int, "tasks.max", "").display_name(), "Tasks max");
     }
 }

@@ -7,11 +7,11 @@ use super::Type;
 /// Why a value breaks its rule. It can only be made from constant texts and declared names, never from the value: text in the
 /// wrong key may be a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Detail(Cow<'static, str>);
+pub(crate) struct Violation(Cow<'static, str>);
 
-impl Detail {
+impl Violation {
     /// Adds the declared name that the value is probably a misspelling of.
-    pub(crate) fn meant(self, name: Option<&'static str>) -> Self {
+    pub(crate) fn suggesting(self, name: Option<&'static str>) -> Self {
         match name {
             Some(name) => Self(format!("{self}; did you mean {name}?").into()),
             None => self,
@@ -19,19 +19,19 @@ impl Detail {
     }
 
     /// Adds the declared names that there are.
-    pub(crate) fn known(self, names: impl Iterator<Item = &'static str>) -> Self {
+    pub(crate) fn listing(self, names: impl Iterator<Item = &'static str>) -> Self {
         let names: Vec<&str> = names.collect();
         Self(format!("{self}; known are {}", names.join(", ")).into())
     }
 }
 
-impl From<&'static str> for Detail {
+impl From<&'static str> for Violation {
     fn from(text: &'static str) -> Self {
         Self(text.into())
     }
 }
 
-impl fmt::Display for Detail {
+impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -61,14 +61,14 @@ pub(crate) enum Rule {
         /// What to do about a breach; empty for the usual words.
         remedy: &'static str,
         /// `Err` says what is wrong.
-        check: fn(&str) -> Result<(), Detail>,
+        check: fn(&str) -> Result<(), Violation>,
     },
 }
 
 impl Rule {
     /// A rule that no other variant has: what the value must be, as it follows "must be", and a check whose `Err` says what is
     /// wrong.
-    pub(crate) const fn custom(says: &'static str, check: fn(&str) -> Result<(), Detail>) -> Self {
+    pub(crate) const fn custom(says: &'static str, check: fn(&str) -> Result<(), Violation>) -> Self {
         Self::Custom { says, remedy: "", check }
     }
 

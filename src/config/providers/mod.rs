@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! worker.properties ──▶ own scope: every variable and file; the operator wrote it
-//! connector configs ──▶ connectors' scope: providers in config.providers, inside their allow lists, never what Guarded names
+//! connector configs ──▶ connectors' scope: providers in config.providers, inside their allow lists, never what WorkerSecrets lists
 //! read-only callers ──▶ unresolved: the syntax is checked, nothing is read, a stand-in takes the value's place
 //! ```
 //!
@@ -30,14 +30,14 @@ use regex::Regex;
 use base::{durable, secret::Secret};
 use provider::HostPolicy;
 
-use self::guarded::Guarded;
+use self::worker_secrets::WorkerSecrets;
 use super::{
     key::items,
     problem::{Problems, Warning},
     properties,
 };
 
-mod guarded;
+mod worker_secrets;
 
 /// Longest file a reference may point into, in bytes.
 pub const FILE_LIMIT: u64 = 1024 * 1024;
@@ -56,7 +56,7 @@ pub enum SecretsPolicy {
 /// Resolves references in one scope; see the module's head. The environment is the one given at start.
 #[derive(Debug, Clone)]
 pub struct Providers {
-    sources: BTreeMap<String, Kind>,
+    sources: BTreeMap<String, ProviderKind>,
     environment: BTreeMap<String, Secret>,
     scope: Scope,
     /// Whether a secret may stand in a configuration as text.
@@ -71,23 +71,23 @@ enum Scope {
     /// The worker's own.
     Worker,
     /// A connector's: no more than this.
-    Connectors(Arc<Limits>),
+    Connectors(Arc<ConnectorLimits>),
     /// A connector's, for a caller who may not learn anything about secrets: nothing is read.
     Unresolved,
 }
 
 /// What connectors may refer to.
 #[derive(Debug)]
-struct Limits {
+struct ConnectorLimits {
     /// By provider; one that is not among them is closed.
-    allowed: BTreeMap<String, Allowed>,
+    allowed: BTreeMap<String, AllowList>,
     /// What the worker keeps for itself.
-    guarded: Guarded,
+    worker_secrets: WorkerSecrets,
 }
 
 /// The allow list of a provider.
 #[derive(Debug)]
-enum Allowed {
+enum AllowList {
     /// Variables whose whole name matches.
     Variables(Regex),
     /// Files below these directories.
@@ -96,15 +96,15 @@ enum Allowed {
 
 /// What a provider reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ProviderKind {
     Environment,
     File,
     Directory,
 }
 
 /// The providers that are there without a class.
-const STANDARD: [(&str, Kind); 3] =
-    [("env", Kind::Environment), ("file", Kind::File), ("dir", Kind::Directory)];
+const STANDARD_PROVIDERS: [(&str, ProviderKind); 3] =
+    [("env", ProviderKind::Environment), ("file", ProviderKind::File), ("dir", ProviderKind::Directory)];
 
 /// A value after its references were replaced.
 #[derive(Debug)]
@@ -118,7 +118,7 @@ impl Providers {
     /// The three standard providers without limits, as for the worker's own file.
     pub fn new(environment: impl IntoIterator<Item = (String, String)>) -> Self {
         Self {
-            sources: STANDARD.map(|(name, kind)| (name.to_owned(), kind)).into(),
+            sources: STANDARD_PROVIDERS.map(|(name, kind)| (name.to_owned(), kind)).into(),
             environment: environment.into_iter().map(|(name, value)| (name, Secret::new(value))).collect(),
             scope: Scope::Worker,
             policy: SecretsPolicy::default(),
@@ -138,7 +138,7 @@ impl Providers {
         for name in &listed {
             let class = format!("config.providers.{name}.class");
             if !settings.contains_key(&class) && !self.sources.contains_key(*name) {
-                problems.about(
+                problems.add(
                     class,
                     "is required for a provider other than env, file and dir",
                     "set it to the provider's class, or remove the name from config.providers",
@@ -146,7 +146,7 @@ impl Providers {
             }
         }
         for (key, value) in settings {
-            let Some(rest) = key.strip_prefix(PROVIDERS) else { continue };
+            let Some(rest) = key.strip_prefix(SETTINGS_PREFIX) else { continue };
             let refused = match rest.split_once('.') {
                 Some((name, "class")) if !listed.contains(&name) => Err(UNLISTED),
                 Some((name, "class")) => self.set_class(name, value.trim()),
@@ -156,7 +156,7 @@ impl Providers {
                 }
             };
             if let Err((rule, remedy)) = refused {
-                problems.about(key, rule, remedy);
+                problems.add(key, rule, remedy);
             }
         }
     }
@@ -175,24 +175,24 @@ impl Providers {
         sources.retain(|name, _| listed.contains(&name.as_str()));
         let mut allowed = BTreeMap::new();
         for (key, value) in settings {
-            let setting = key.strip_prefix(PROVIDERS).and_then(|rest| rest.split_once('.'));
+            let setting = key.strip_prefix(SETTINGS_PREFIX).and_then(|rest| rest.split_once('.'));
             let Some((name, parameter)) = setting.filter(|(_, parameter)| *parameter != "class") else {
                 continue;
             };
             let kind = sources.get(name).ok_or(UNLISTED);
             match kind.and_then(|kind| kind.allowed(parameter, value.trim())) {
                 Ok(list) => allowed.extend(list.map(|list| (name.to_owned(), list))),
-                Err((rule, remedy)) => problems.about(key, rule, remedy),
+                Err((rule, remedy)) => problems.add(key, rule, remedy),
             }
         }
         for (name, kind) in sources.iter().filter(|(name, _)| !allowed.contains_key(*name)) {
             warnings.push(Warning {
-                key: format!("{PROVIDERS}{name}.{}", kind.parameter()),
+                key: format!("{SETTINGS_PREFIX}{name}.{}", kind.parameter()),
                 message: format!("is not set, so connectors cannot use the config provider {name}"),
             });
         }
-        let guarded = Guarded::of(settings, file, &self.sources);
-        let scope = Scope::Connectors(Arc::new(Limits { allowed, guarded }));
+        let worker_secrets = WorkerSecrets::of(settings, file, &self.sources);
+        let scope = Scope::Connectors(Arc::new(ConnectorLimits { allowed, worker_secrets }));
         Self { sources, scope, ..self.clone() }
     }
 
@@ -207,11 +207,11 @@ impl Providers {
         matches!(self.scope, Scope::Unresolved)
     }
 
-    fn set_class(&mut self, name: &str, class: &str) -> Result<(), Refused> {
+    fn set_class(&mut self, name: &str, class: &str) -> Result<(), RuleAndRemedy> {
         let kind = match class.strip_prefix("org.apache.kafka.common.config.provider.").unwrap_or(class) {
-            "EnvVarConfigProvider" => Kind::Environment,
-            "FileConfigProvider" => Kind::File,
-            "DirectoryConfigProvider" => Kind::Directory,
+            "EnvVarConfigProvider" => ProviderKind::Environment,
+            "FileConfigProvider" => ProviderKind::File,
+            "DirectoryConfigProvider" => ProviderKind::Directory,
             _ => {
                 return Err((
                     "must be EnvVarConfigProvider, FileConfigProvider or DirectoryConfigProvider",
@@ -230,7 +230,7 @@ impl Providers {
         let mut referred = false;
         while let Some(start) = rest.find("${") {
             let (before, reference) = rest.split_at(start);
-            let end = reference.find('}').ok_or(SYNTAX)?;
+            let end = reference.find('}').ok_or(NOT_A_REFERENCE)?;
             whole.push_str(before);
             whole.push_str(self.look_up(&reference[2..end])?.reveal());
             rest = &reference[end + 1..];
@@ -241,7 +241,7 @@ impl Providers {
     }
 
     fn look_up(&self, reference: &str) -> Result<Secret, String> {
-        let (provider, target) = reference.split_once(':').ok_or(SYNTAX)?;
+        let (provider, target) = reference.split_once(':').ok_or(NOT_A_REFERENCE)?;
         let kind = *self.sources.get(provider).ok_or_else(|| missing(provider))?;
         let (path, key) = kind.split(target).ok_or_else(|| {
             format!(
@@ -253,29 +253,33 @@ impl Providers {
             Scope::Worker => None,
             Scope::Connectors(limits) => {
                 let allowed = limits.allowed.get(provider).ok_or_else(|| closed(provider, kind))?;
-                Some((allowed, &limits.guarded))
+                Some((allowed, &limits.worker_secrets))
             }
         };
         match (kind, limits) {
-            (Kind::Environment, Some((Allowed::Variables(pattern), _))) if !pattern.is_match(key) => {
+            (ProviderKind::Environment, Some((AllowList::Variables(pattern), _)))
+                if !pattern.is_match(key) =>
+            {
                 Err(format!("environment variable {key} is outside the provider's allowlist.pattern"))
             }
-            (Kind::Environment, Some((_, guarded))) if guarded.has_variable(key) => Err(GUARDED.to_owned()),
-            (Kind::Environment, _) => {
+            (ProviderKind::Environment, Some((_, worker_secrets))) if worker_secrets.has_variable(key) => {
+                Err(WORKER_SECRET.to_owned())
+            }
+            (ProviderKind::Environment, _) => {
                 let unset = || format!("environment variable {key} is not set, or is not UTF-8 text");
                 self.environment.get(key).cloned().ok_or_else(unset)
             }
-            (Kind::File, limits) => read_key(path, key, limits),
-            (Kind::Directory, limits) => read_whole(path, key, limits),
+            (ProviderKind::File, limits) => read_key(path, key, limits),
+            (ProviderKind::Directory, limits) => read_whole(path, key, limits),
         }
     }
 }
 
 /// The allow list and the worker's own secrets, for a connector.
-type Bounds<'a> = Option<(&'a Allowed, &'a Guarded)>;
+type AccessLimits<'a> = Option<(&'a AllowList, &'a WorkerSecrets)>;
 
 /// A key of a properties file.
-fn read_key(path: &Path, key: &str, bounds: Bounds<'_>) -> Result<Secret, String> {
+fn read_key(path: &Path, key: &str, bounds: AccessLimits<'_>) -> Result<Secret, String> {
     let parsed = properties::parse(&read(path, Some(key), bounds)?);
     if let Some(error) = parsed.errors.first() {
         return Err(format!("{} is not a properties file: {error}", path.display()));
@@ -285,7 +289,7 @@ fn read_key(path: &Path, key: &str, bounds: Bounds<'_>) -> Result<Secret, String
 }
 
 /// A file of a directory, without one line break at its end.
-fn read_whole(directory: &Path, name: &str, bounds: Bounds<'_>) -> Result<Secret, String> {
+fn read_whole(directory: &Path, name: &str, bounds: AccessLimits<'_>) -> Result<Secret, String> {
     if name.contains('/') || name == ".." || name == "." {
         return Err(format!("`{name}` is not the name of a file in a directory"));
     }
@@ -298,14 +302,14 @@ fn read_whole(directory: &Path, name: &str, bounds: Bounds<'_>) -> Result<Secret
 
 /// Reads a file inside the allowed paths. Symbolic links are followed first, so that none leads outside, and the file that was
 /// checked is the file that is read, so that a link changed in between makes no difference.
-fn read(path: &Path, key: Option<&str>, bounds: Bounds<'_>) -> Result<Vec<u8>, String> {
+fn read(path: &Path, key: Option<&str>, bounds: AccessLimits<'_>) -> Result<Vec<u8>, String> {
     let failed = |error: io::Error| unreadable(path, &error);
-    let Some((allowed, guarded)) = bounds else {
+    let Some((allowed, worker_secrets)) = bounds else {
         return read_bounded(durable::open_regular(path).map_err(failed)?, path);
     };
     // What lies outside is not looked at: an answer must not depend on whether it exists.
     let outside = || format!("{} is outside the provider's allowed.paths", path.display());
-    let Allowed::Paths(roots) = allowed else { return Err(outside()) };
+    let AllowList::Paths(roots) = allowed else { return Err(outside()) };
     // Which directories a path passes on its way up must not show either.
     if path.components().any(|part| part == Component::ParentDir) {
         return Err(outside());
@@ -322,10 +326,14 @@ fn read(path: &Path, key: Option<&str>, bounds: Bounds<'_>) -> Result<Vec<u8>, S
         }
     };
     let file = durable::open_regular(&real).map_err(failed)?;
-    if guarded.has_file(&real, &file, key) { Err(GUARDED.to_owned()) } else { read_bounded(file, path) }
+    if worker_secrets.has_file(&real, &file, key) {
+        Err(WORKER_SECRET.to_owned())
+    } else {
+        read_bounded(file, path)
+    }
 }
 
-impl Kind {
+impl ProviderKind {
     /// The parameter that opens it to connectors.
     fn parameter(self) -> &'static str {
         match self {
@@ -344,7 +352,7 @@ impl Kind {
     }
 
     /// Reads an allow list; an empty one opens nothing.
-    fn allowed(self, parameter: &str, value: &str) -> Result<Option<Allowed>, Refused> {
+    fn allowed(self, parameter: &str, value: &str) -> Result<Option<AllowList>, RuleAndRemedy> {
         if parameter != self.parameter() {
             let remedy = match self {
                 Self::Environment => "write param.allowlist.pattern, or remove it",
@@ -360,7 +368,7 @@ impl Kind {
             // Kafka matches the whole name.
             let pattern = Regex::new(&format!("^(?:{value})$"));
             return pattern
-                .map(Allowed::Variables)
+                .map(AllowList::Variables)
                 .map(Some)
                 .map_err(|_| ("must be a regular expression", remedy));
         }
@@ -369,19 +377,19 @@ impl Kind {
             let remedy = "write for example /run/secrets/connectors";
             return Err(("must be absolute paths, separated by commas", remedy));
         }
-        Ok((!roots.is_empty()).then_some(Allowed::Paths(roots)))
+        Ok((!roots.is_empty()).then_some(AllowList::Paths(roots)))
     }
 }
 
 /// Why a provider that is not among the sources cannot be used.
 fn missing(provider: &str) -> String {
-    match STANDARD.iter().find(|(name, _)| *name == provider) {
+    match STANDARD_PROVIDERS.iter().find(|(name, _)| *name == provider) {
         Some((_, kind)) => closed(provider, *kind),
         None => format!("there is no config provider `{provider}`"),
     }
 }
 
-fn closed(provider: &str, kind: Kind) -> String {
+fn closed(provider: &str, kind: ProviderKind) -> String {
     format!(
         "the config provider `{provider}` is closed to connectors: config.providers does not list it, or \
          config.providers.{provider}.{} is not set",
@@ -389,12 +397,12 @@ fn closed(provider: &str, kind: Kind) -> String {
     )
 }
 
-const SYNTAX: &str = "holds ${ that does not begin a reference of the form ${provider:[path:]key}";
-const GUARDED: &str = "the worker's own secrets are closed to connectors";
-const PROVIDERS: &str = "config.providers.";
+const NOT_A_REFERENCE: &str = "holds ${ that does not begin a reference of the form ${provider:[path:]key}";
+const WORKER_SECRET: &str = "the worker's own secrets are closed to connectors";
+const SETTINGS_PREFIX: &str = "config.providers.";
 /// A rule that a setting breaks, and the remedy.
-type Refused = (&'static str, &'static str);
-const UNLISTED: Refused = (
+type RuleAndRemedy = (&'static str, &'static str);
+const UNLISTED: RuleAndRemedy = (
     "is about a provider that config.providers does not list",
     "add the provider's name to config.providers, or remove the setting",
 );

@@ -204,7 +204,7 @@ fn the_workers_own_secrets_are_closed_to_connectors() {
         format!("${{dir:{root}:shared.properties}}"),
         format!("${{dir:{root}/state:grants.json}}"),
     ] {
-        assert_eq!(resolved(&providers, &reference).unwrap_err(), GUARDED, "{reference}");
+        assert_eq!(resolved(&providers, &reference).unwrap_err(), WORKER_SECRET, "{reference}");
     }
     assert_eq!(resolved(&own, &grant_key).as_deref(), Ok("1"));
 }

@@ -1,12 +1,12 @@
 //! Reads typed values out of a flat map and keeps a list of everything that is wrong with it.
 //!
 //! ```text
-//! key that is no secret ──▶ trimmed ──▶ checked against its Key ──▶ String, number, list …      a reference is refused
+//! key that is no secret ──▶ trimmed ──▶ checked against its ConfigKey ──▶ String, number, list …      a reference is refused
 //! key that is a secret ───▶ references resolved ──▶ trimmed ──▶ checked ──▶ Secret               which nothing can format
 //! ```
 //!
 //! A reader never stops at the first problem: it returns a harmless stand-in, and the caller drops the struct built from it
-//! when [`Reader::problems`] is not empty.
+//! when [`SettingsReader::problems`] is not empty.
 //!
 //! - A problem names the key, the rule and the remedy, never the value.
 //! - An empty value counts as not set, except for a list (an empty list) and a secret (a mistake).
@@ -17,19 +17,19 @@ use base::secret::{HIDDEN, Secret};
 use provider::HostPolicy;
 
 use super::{
-    key::{Detail, Fallback, Key, Type, items},
+    key::{ConfigKey, Fallback, Type, Violation, items},
     problem::{Problems, Warning},
     providers::{Providers, Resolved, SecretsPolicy},
 };
 
-pub(crate) struct Reader<'a> {
+pub(crate) struct SettingsReader<'a> {
     values: &'a BTreeMap<String, String>,
     providers: &'a Providers,
     pub(crate) problems: Problems,
     warnings: Vec<Warning>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> SettingsReader<'a> {
     pub(crate) fn new(values: &'a BTreeMap<String, String>, providers: &'a Providers) -> Self {
         Self { values, providers, problems: Problems::default(), warnings: Vec::new() }
     }
@@ -49,17 +49,13 @@ impl<'a> Reader<'a> {
         if self.problems.is_empty() { Ok((built, self.warnings)) } else { Err(self.problems) }
     }
 
-    /// As [`Reader::finish`], for what cannot be built with stand-ins: `None` only ever goes with a problem.
-    pub(crate) fn finish_whole<T>(mut self, built: Option<T>) -> Result<(T, Vec<Warning>), Problems> {
+    /// As [`SettingsReader::finish`], for what cannot be built with stand-ins: `None` only ever goes with a problem.
+    pub(crate) fn finish_complete<T>(mut self, built: Option<T>) -> Result<(T, Vec<Warning>), Problems> {
         match built {
             Some(built) => self.finish(built),
             None => {
                 if self.problems.is_empty() {
-                    self.problems.about(
-                        "the configuration",
-                        "is incomplete",
-                        "compare it with the reference",
-                    );
+                    self.problems.add("the configuration", "is incomplete", "compare it with the reference");
                 }
                 Err(self.problems)
             }
@@ -67,17 +63,17 @@ impl<'a> Reader<'a> {
     }
 
     /// Whether the user wrote something for this key.
-    pub(crate) fn is_set(&self, key: &Key) -> bool {
+    pub(crate) fn is_set(&self, key: &ConfigKey) -> bool {
         self.values.get(key.name).is_some_and(|value| !value.trim().is_empty())
     }
 
     /// Whether nothing has been found wrong with these keys, so that a rule across them makes sense.
-    pub(crate) fn are_sound(&self, keys: &[&Key]) -> bool {
+    pub(crate) fn are_valid(&self, keys: &[&ConfigKey]) -> bool {
         !self.problems.iter().any(|problem| keys.iter().any(|key| key.name == problem.key))
     }
 
     /// The value of a key that is no secret: trimmed and checked. `None` when not set or wrong.
-    pub(crate) fn text(&mut self, key: &Key) -> Option<String> {
+    pub(crate) fn text(&mut self, key: &ConfigKey) -> Option<String> {
         debug_assert!(key.kind != Type::Password, "{} is a secret", key.name);
         let raw = self.values.get(key.name).map(|raw| raw.trim());
         let Some(raw) = raw.filter(|raw| !raw.is_empty() || self.may_be_empty(key)) else {
@@ -105,39 +101,47 @@ impl<'a> Reader<'a> {
     }
 
     /// The text of a key that has a default or is required; empty after a problem.
-    pub(crate) fn word(&mut self, key: &Key) -> String {
+    pub(crate) fn text_or_default(&mut self, key: &ConfigKey) -> String {
         self.text(key).unwrap_or_default()
     }
 
-    pub(crate) fn list(&mut self, key: &Key) -> Vec<String> {
+    pub(crate) fn list(&mut self, key: &ConfigKey) -> Vec<String> {
         self.text(key).map(|value| items(&value).map(str::to_owned).collect()).unwrap_or_default()
     }
 
     /// The items of a list, parsed by the function its rule checks with.
-    pub(crate) fn parsed_list<T>(&mut self, key: &Key, parse: impl Fn(&str) -> Result<T, Detail>) -> Vec<T> {
+    pub(crate) fn parsed_list<T>(
+        &mut self,
+        key: &ConfigKey,
+        parse: impl Fn(&str) -> Result<T, Violation>,
+    ) -> Vec<T> {
         self.list(key).iter().filter_map(|item| parse(item).ok()).collect()
     }
 
     /// A value parsed by the function its rule checks with.
-    pub(crate) fn parsed<T>(&mut self, key: &Key, parse: impl Fn(&str) -> Result<T, Detail>) -> Option<T> {
+    pub(crate) fn parsed<T>(
+        &mut self,
+        key: &ConfigKey,
+        parse: impl Fn(&str) -> Result<T, Violation>,
+    ) -> Option<T> {
         self.text(key).and_then(|text| parse(&text).ok())
     }
 
     /// A number or a word of a closed set; the default of its type after a problem.
-    pub(crate) fn value<T: FromStr + Default>(&mut self, key: &Key) -> T {
+    pub(crate) fn value<T: FromStr + Default>(&mut self, key: &ConfigKey) -> T {
         self.text(key).and_then(|value| value.parse().ok()).unwrap_or_default()
     }
 
-    pub(crate) fn boolean(&mut self, key: &Key) -> bool {
+    pub(crate) fn boolean(&mut self, key: &ConfigKey) -> bool {
         self.text(key).is_some_and(|value| value.eq_ignore_ascii_case("true"))
     }
 
-    pub(crate) fn milliseconds(&mut self, key: &Key) -> Duration {
+    pub(crate) fn milliseconds(&mut self, key: &ConfigKey) -> Duration {
         Duration::from_millis(self.value(key))
     }
 
     /// The value of a key that is a secret: references resolved, trimmed, checked. `None` when not set or wrong.
-    pub(crate) fn secret(&mut self, key: &Key) -> Option<Secret> {
+    pub(crate) fn secret(&mut self, key: &ConfigKey) -> Option<Secret> {
         debug_assert!(key.kind == Type::Password, "{} is no secret", key.name);
         let Some(raw) = self.values.get(key.name).map(|raw| raw.trim()) else {
             return self.fallback(key).map(Secret::new);
@@ -163,19 +167,19 @@ impl<'a> Reader<'a> {
         }
     }
 
-    pub(crate) fn path(&mut self, key: &Key) -> Option<PathBuf> {
+    pub(crate) fn path(&mut self, key: &ConfigKey) -> Option<PathBuf> {
         self.text(key).map(PathBuf::from)
     }
 
     /// Reports that the value of this key breaks a rule that its declaration alone cannot express.
-    pub(crate) fn refuse(&mut self, key: &Key, rule: impl Into<String>, remedy: impl Into<String>) {
-        self.problems.about(key.name, rule, remedy);
+    pub(crate) fn refuse(&mut self, key: &ConfigKey, rule: impl Into<String>, remedy: impl Into<String>) {
+        self.problems.add(key.name, rule, remedy);
     }
 
     /// Reports that this key has to be set in the present combination.
-    pub(crate) fn demand(&mut self, key: &Key, because: &str) {
+    pub(crate) fn require(&mut self, key: &ConfigKey, because: &str) {
         if !self.is_set(key) {
-            self.problems.about(key.name, format!("is required {because}"), "set it".to_owned());
+            self.problems.add(key.name, format!("is required {because}"), "set it".to_owned());
         }
     }
 
@@ -214,7 +218,7 @@ impl<'a> Reader<'a> {
     pub(crate) fn topic_settings(
         &mut self,
         prefix: &str,
-        declared: &[Key],
+        declared: &[ConfigKey],
         policy: &str,
     ) -> BTreeMap<String, String> {
         let mut settings = BTreeMap::new();
@@ -224,7 +228,7 @@ impl<'a> Reader<'a> {
                 continue;
             }
             if setting == "cleanup.policy" {
-                self.problems.about(name, policy, "remove it");
+                self.problems.add(name, policy, "remove it");
             } else if let Some(value) = self.undeclared_text(name, raw) {
                 settings.insert(setting.to_owned(), value);
             }
@@ -233,19 +237,19 @@ impl<'a> Reader<'a> {
     }
 
     /// An empty text counts as not set, except for a list that may be empty.
-    fn may_be_empty(&self, key: &Key) -> bool {
+    fn may_be_empty(&self, key: &ConfigKey) -> bool {
         key.is_emptiable || key.kind == Type::List && key.fallback != Fallback::Required
     }
 
-    fn fallback(&mut self, key: &Key) -> Option<&'static str> {
+    fn fallback(&mut self, key: &ConfigKey) -> Option<&'static str> {
         if key.fallback == Fallback::Required {
-            self.problems.about(key.name, "is required", "set it");
+            self.problems.add(key.name, "is required", "set it");
         }
         key.default_value()
     }
 
     fn refuse_reference(&mut self, name: &str) {
-        self.problems.about(
+        self.problems.add(
             name,
             "must not hold a reference: references are for keys of type password",
             "write the value itself; a secret belongs into a key of type password",
@@ -268,7 +272,7 @@ impl<'a> Reader<'a> {
                     false => "holds a reference that does not resolve".to_owned(),
                 };
                 let remedy = "make the reference resolve; text with ${ in it goes into a file or variable";
-                self.problems.about(name, rule, remedy);
+                self.problems.add(name, rule, remedy);
                 None
             }
         }
@@ -281,7 +285,7 @@ impl<'a> Reader<'a> {
                 name,
                 format!("holds a secret as text, which REST answers and topics then show; {remedy}"),
             ),
-            SecretsPolicy::References => self.problems.about(
+            SecretsPolicy::References => self.problems.add(
                 name,
                 "must not hold a secret as text, because secrets.policy is references",
                 remedy,

@@ -2,7 +2,7 @@
 
 use super::{
     connector::{self, record, webhook},
-    key::{Fallback, Key, Type},
+    key::{ConfigKey, Fallback, Type},
     worker_keys,
 };
 
@@ -69,7 +69,7 @@ const TOPIC_SETTINGS: &str = "
 Further topic settings follow `topic.creation.default.`: `topic.creation.default.retention.ms` sets `retention.ms`.
 ";
 
-fn section(text: &mut String, title: &str, where_to: &str, keys: &[Key]) {
+fn section(text: &mut String, title: &str, where_to: &str, keys: &[ConfigKey]) {
     text.push_str(&format!("\n## {title}\n\n{where_to}\n"));
     let mut group = "";
     for key in keys {
@@ -97,7 +97,7 @@ fn fallback(fallback: Fallback) -> String {
     }
 }
 
-fn valid_values(key: &Key) -> String {
+fn valid_values(key: &ConfigKey) -> String {
     // The type says as much.
     if key.kind == Type::Boolean { String::new() } else { escaped(&key.valid_values()) }
 }

@@ -8,7 +8,7 @@ use model::List;
 use super::*;
 use crate::config::{
     Connector, Problems, Providers, Worker,
-    connector::{Class, Document},
+    connector::{Class, ConnectorDocument},
     definition,
 };
 
@@ -31,7 +31,7 @@ fn environment() -> Vec<(String, String)> {
     variables
 }
 
-fn every_section() -> [&'static [Key]; 4] {
+fn every_section() -> [&'static [ConfigKey]; 4] {
     [worker_keys::KEYS, connector::keys::KEYS, webhook::keys::KEYS, record::keys::KEYS]
 }
 
@@ -62,7 +62,7 @@ fn the_shipped_connectors_parse_with_the_shipped_worker() {
     for (file, class) in
         [("connectors/webhooks.json", Class::WebhookSource), ("connectors/records.json", Class::RecordSource)]
     {
-        let (document, repeated) = Document::load(&shipped(file)).unwrap();
+        let (document, repeated) = ConnectorDocument::load(&shipped(file)).unwrap();
 
         let parsed = Connector::parse(&document.name, &document.config, &worker.providers);
 
@@ -138,7 +138,7 @@ fn what_is_packaged_for_containers_loads_without_a_warning() {
         assert_eq!(loaded.warnings, [], "{packaged}");
         for name in ["webhooks", "records"] {
             let path = mounted.file(&format!("{packaged}/connectors/{name}.json"));
-            let (document, repeated) = Document::load(&path).unwrap();
+            let (document, repeated) = ConnectorDocument::load(&path).unwrap();
             let parsed = Connector::parse(&document.name, &document.config, &loaded.config.providers);
             let (connector, warnings) = parsed.map_err(|problems| format!("{packaged}: {problems}")).unwrap();
             assert_eq!((repeated, warnings), (vec![], vec![]), "{packaged}");

@@ -21,20 +21,20 @@ use model::Cleanup;
 use provider::auth::seal::{self, Keyring};
 
 use super::{
-    Listener, Registry, environment,
+    Listener, RegistrySettings, environment,
     problem::{Problem, Problems, Warning},
     properties,
     providers::{FILE_LIMIT, Providers},
-    reader::Reader,
+    reader::SettingsReader,
     worker_keys as keys,
 };
 
-mod dialect;
+mod known_keys;
 mod password;
 mod read;
 
 pub use self::password::{PasswordDigest, PasswordHash};
-pub use super::tls::Tls;
+pub use super::tls::TlsFiles;
 
 /// Everything a worker needs to know before it starts.
 #[derive(Debug, Clone)]
@@ -42,15 +42,15 @@ pub struct Worker {
     /// How to reach Kafka.
     pub kafka: Kafka,
     /// How to reach the schema registry.
-    pub registry: Registry,
+    pub registry: RegistrySettings,
     /// How references in connector configurations are resolved, and whether secrets must be (`secrets.policy`).
     pub providers: Providers,
     /// `secrets.reload.interval.ms`.
     pub secrets_reload_interval: Duration,
     /// How workers share the tasks.
-    pub group: Group,
+    pub group: GroupSettings,
     /// The topics the worker keeps its own state in.
-    pub topics: Topics,
+    pub topics: InternalTopics,
     /// `topic.creation.enable`: whether topics are created at all.
     pub topic_creation: bool,
     /// `grant.encryption.key`.
@@ -62,7 +62,7 @@ pub struct Worker {
     /// The rest of what the REST API needs.
     pub rest: Rest,
     /// The receiver of deliveries.
-    pub webhook: Webhook,
+    pub webhook: ReceiverSettings,
     /// `connectors.dir`.
     pub connectors_dir: Option<PathBuf>,
     /// `connectors.dir.interval.ms`.
@@ -76,12 +76,12 @@ pub struct Worker {
     /// `shutdown.timeout.ms`.
     pub shutdown_timeout: Duration,
     /// Logs.
-    pub telemetry: Telemetry,
+    pub telemetry: LogSettings,
 }
 
 /// How workers share the tasks.
 #[derive(Debug, Clone)]
-pub struct Group {
+pub struct GroupSettings {
     /// `group.id`.
     pub id: String,
     /// `session.timeout.ms`.
@@ -92,22 +92,22 @@ pub struct Group {
 
 /// The topics the worker keeps its own state in.
 #[derive(Debug, Clone)]
-pub struct Topics {
+pub struct InternalTopics {
     /// Connector configurations and commands.
-    pub config: Topic,
+    pub config: InternalTopic,
     /// Source offsets.
-    pub offset: Topic,
+    pub offset: InternalTopic,
     /// State of connectors and tasks.
-    pub status: Topic,
+    pub status: InternalTopic,
     /// Assignment of tasks to workers.
-    pub work: Topic,
+    pub work: InternalTopic,
     /// OAuth grants.
-    pub grant: Topic,
+    pub grant: InternalTopic,
 }
 
 /// A topic of the worker's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Topic {
+pub struct InternalTopic {
     /// Full name.
     pub name: String,
     /// Partitions on creation; -1 for the broker's default.
@@ -118,9 +118,9 @@ pub struct Topic {
     pub settings: BTreeMap<String, String>,
 }
 
-impl From<&Topic> for TopicSpec {
+impl From<&InternalTopic> for TopicSpec {
     /// A topic of the worker's own: the last word on each key counts for ever.
-    fn from(topic: &Topic) -> Self {
+    fn from(topic: &InternalTopic) -> Self {
         Self {
             name: topic.name.clone(),
             partitions: topic.partitions,
@@ -143,7 +143,7 @@ pub struct Rest {
     /// Whether Location headers say `https`.
     pub advertised_tls: bool,
     /// Certificate for https listeners.
-    pub tls: Option<Tls>,
+    pub tls: Option<TlsFiles>,
     /// Whose certificates https listeners ask clients for; `None` where they do not ask.
     pub client_auth: Option<ClientAuth>,
     /// `listeners.https.ssl.reload.interval.ms`.
@@ -151,9 +151,9 @@ pub struct Rest {
     /// `admin.auth.proxies`: whose X-Forwarded-For is believed.
     pub proxies: Vec<IpNet>,
     /// Who may do everything; `None` when nobody is asked.
-    pub administrator: Option<Login>,
+    pub administrator: Option<RestLogin>,
     /// Who may only read.
-    pub reader: Option<Login>,
+    pub reader: Option<RestLogin>,
     /// `admin.auth.open.paths`: what is answered without a name.
     pub open_paths: Vec<String>,
     /// Names this worker may be called by while nobody is asked who they are: those of its listeners, its advertised one
@@ -167,7 +167,7 @@ pub struct Rest {
 
 /// A name and its password.
 #[derive(Debug, Clone)]
-pub struct Login {
+pub struct RestLogin {
     /// The name.
     pub user: String,
     /// The password, or its hash.
@@ -185,11 +185,11 @@ pub struct ClientAuth {
 
 /// The receiver of deliveries.
 #[derive(Debug, Clone)]
-pub struct Webhook {
+pub struct ReceiverSettings {
     /// `webhook.listeners`; empty when this worker receives nothing.
     pub listeners: Vec<Listener>,
     /// Certificate for https listeners.
-    pub tls: Option<Tls>,
+    pub tls: Option<TlsFiles>,
     /// `webhook.advertised.url`: https, port 443.
     pub advertised_url: Option<Url>,
     /// `webhook.proxies`: whose X-Forwarded-For is believed.
@@ -206,7 +206,7 @@ pub struct Webhook {
 
 /// Logs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Telemetry {
+pub struct LogSettings {
     /// `log.format`.
     pub format: LogFormat,
     /// `log.filter`, checked to be one.
@@ -226,7 +226,7 @@ pub enum LogFormat {
 
 /// A configuration and what there is to say about it.
 #[derive(Debug, Clone)]
-pub struct Loaded<T> {
+pub struct LoadedConfig<T> {
     /// The configuration.
     pub config: T,
     /// What works, but probably not as meant; to be logged.
@@ -235,7 +235,7 @@ pub struct Loaded<T> {
 
 /// A worker's configuration that cannot be used, with what it takes to look at everything else all the same.
 #[derive(Debug)]
-pub struct Rejected {
+pub struct RejectedConfig {
     /// What is wrong; not empty.
     pub problems: Problems,
     /// How references are resolved, as far as that is known.
@@ -246,13 +246,13 @@ pub struct Rejected {
     pub kafka: Kafka,
 }
 
-impl fmt::Display for Rejected {
+impl fmt::Display for RejectedConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.problems.fmt(f)
     }
 }
 
-impl std::error::Error for Rejected {}
+impl std::error::Error for RejectedConfig {}
 
 impl Worker {
     /// The keys that seal grants and sign dead letters; `None` without `grant.encryption.key`.
@@ -272,7 +272,7 @@ impl Worker {
     pub fn load(
         path: Option<&Path>,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
-    ) -> Result<Loaded<Self>, Box<Rejected>> {
+    ) -> Result<LoadedConfig<Self>, Box<RejectedConfig>> {
         let (mut problems, mut warnings) = (Problems::default(), Vec::new());
         let environment = environment::readable(environment, &mut problems);
         let settings = match settings(path, &environment, &mut problems, &mut warnings) {
@@ -282,7 +282,7 @@ impl Worker {
                 problems.push(problem);
                 let providers = Providers::new(environment);
                 let (connectors_dir, kafka) = Default::default();
-                return Err(Box::new(Rejected { problems, providers, connectors_dir, kafka }));
+                return Err(Box::new(RejectedConfig { problems, providers, connectors_dir, kafka }));
             }
         };
         let mut own = Providers::new(environment);
@@ -291,7 +291,7 @@ impl Worker {
         let policy = settings.get(keys::SECRETS_POLICY.name).and_then(|raw| raw.trim().parse().ok());
         own.policy = policy.unwrap_or_default();
         let providers = own.for_connectors(&settings, path, &mut problems, &mut warnings);
-        let mut reader = Reader::new(&settings, &own);
+        let mut reader = SettingsReader::new(&settings, &own);
         reader.problems.extend(problems);
         let worker = read::worker(&mut reader, &providers);
         let (connectors_dir, kafka) = (worker.connectors_dir.clone(), worker.kafka.clone());
@@ -299,11 +299,11 @@ impl Worker {
         match reader.finish(worker) {
             Ok((config, more)) => {
                 warnings.extend(more);
-                Ok(Loaded { config, warnings })
+                Ok(LoadedConfig { config, warnings })
             }
             Err(problems) => {
                 let providers = providers.with_hosts(hosts);
-                Err(Box::new(Rejected { problems, providers, connectors_dir, kafka }))
+                Err(Box::new(RejectedConfig { problems, providers, connectors_dir, kafka }))
             }
         }
     }
@@ -322,10 +322,10 @@ pub fn rest_address(
     let settings = settings(path, &environment, &mut Problems::default(), &mut Vec::new())?;
     let (mut own, mut problems) = (Providers::new(environment), Problems::default());
     own.configure(&settings, &mut problems);
-    let mut reader = Reader::new(&settings, &own);
+    let mut reader = SettingsReader::new(&settings, &own);
     reader.problems.extend(problems);
     let found = read::rest_address(&mut reader);
-    reader.finish_whole(found).map(|(url, _)| url)
+    reader.finish_complete(found).map(|(url, _)| url)
 }
 
 /// The pairs of file and environment. `Err` says why there is no file to read; a fault of a line is one of `problems`.
@@ -340,7 +340,7 @@ fn settings(
         let shown = path.display().to_string();
         let parsed = load_file(path)?;
         for error in &parsed.errors {
-            problems.about(shown.clone(), error.to_string(), "correct the line");
+            problems.add(shown.clone(), error.to_string(), "correct the line");
         }
         warnings.extend(parsed.repeated.into_iter().map(|key| Warning {
             key,
@@ -353,7 +353,7 @@ fn settings(
 }
 
 fn load_file(path: &Path) -> Result<properties::Parsed, Problem> {
-    let problem = |rule, remedy| Problem::about(path.display().to_string(), rule, remedy);
+    let problem = |rule, remedy| Problem::new(path.display().to_string(), rule, remedy);
     match File::open(path).and_then(|file| properties::read_bounded(file, FILE_LIMIT)) {
         Ok(Some(bytes)) => Ok(properties::parse(&bytes)),
         Ok(None) => Err(problem(format!("is larger than {FILE_LIMIT} bytes"), "name a properties file")),

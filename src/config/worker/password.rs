@@ -14,7 +14,7 @@ use base64::{
 /// Fewer rounds protect nothing, more would keep an honest client waiting.
 const ITERATIONS: RangeInclusive<u32> = 1000..=10_000_000;
 /// How hashes of any kind begin; a plain password that begins so would be taken for what it is not.
-const MARKS: [&str; 8] = ["$pbkdf2", "$argon2", "$scrypt", "$2a$", "$2b$", "$2y$", "$5$", "$6$"];
+const HASH_PREFIXES: [&str; 8] = ["$pbkdf2", "$argon2", "$scrypt", "$2a$", "$2b$", "$2y$", "$5$", "$6$"];
 
 /// A PBKDF2 hash of a password.
 #[derive(Clone, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl PasswordHash {
     /// # Errors
     /// It looks like a hash and is none that can be used: what is wrong with it.
     pub fn parse(text: &str) -> Result<Option<Self>, &'static str> {
-        if !MARKS.iter().any(|mark| text.starts_with(mark)) {
+        if !HASH_PREFIXES.iter().any(|mark| text.starts_with(mark)) {
             return Ok(None);
         }
         let mut parts = text.split('$').skip(1);

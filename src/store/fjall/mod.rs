@@ -47,37 +47,37 @@ use fjall::{
 use super::{Change, Database, Error, Storage, Visitor};
 
 /// Ending of the store's journals.
-const JOURNAL: &str = "jnl";
+const JOURNAL_EXTENSION: &str = "jnl";
 /// Name of the one keyspace.
-const ENTRIES: &str = "entries";
+const KEYSPACE: &str = "entries";
 const TABLE_BYTES: u64 = 16 * 1024 * 1024;
 const CACHE_TABLE_BYTES: u64 = TABLE_BYTES / 4;
 /// Tables are merged into ones of about this size. Whoever merges holds a hash of each key in the table that is being written, and its
 /// index, until that is full: a dozen megabytes with small entries and the store's own 64 MiB, which databases that were made with
 /// it keep, and [`Database::compact`] takes in any case.
-const MERGED_BYTES: u64 = 16 * 1024 * 1024;
+const MERGED_TABLE_BYTES: u64 = 16 * 1024 * 1024;
 /// About what a key costs in memory besides its own bytes; most of what a removal does.
-const NODE_BYTES: usize = 96;
+const KEY_OVERHEAD_BYTES: usize = 96;
 /// So many times the bytes of a table in memory, and a commit waits for the background thread.
-const MOST_TABLES_IN_MEMORY: u64 = 4;
+const MAX_TABLES_IN_MEMORY: u64 = 4;
 /// Tables waiting to be written, besides the one being filled. The store's own, endless, wait begins at four.
-const MOST_WAITING: usize = 2;
+const MAX_SEALED_TABLES: usize = 2;
 /// Tables not merged yet. The store's own, endless, wait begins at thirty.
-const MOST_UNMERGED: usize = 20;
+const MAX_UNMERGED_TABLES: usize = 20;
 /// How long a commit waits for the background thread before the database counts as broken.
-const LONGEST_STALL: Duration = Duration::from_secs(20);
-const STALL_STEP: Duration = Duration::from_millis(2);
+const STALL_LIMIT: Duration = Duration::from_secs(20);
+const STALL_POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Blocks kept in memory, all databases each: those of the index for some millions of keys. Draining reads everything once, and
 /// single entries are looked up behind filters and the system's own cache, so more is of little use.
 const CACHE_BYTES: u64 = 8 * 1024 * 1024;
 /// Tables kept open: 4 GiB of them, and a part of the files that a worker has besides its connections.
-const OPEN_TABLES: usize = 256;
+const MAX_OPEN_TABLES: usize = 256;
 /// Bytes of journal above which the store begins a new one, if asked after a write.
-const LONG_JOURNAL: u64 = 64_000_000;
+const JOURNAL_ROTATION_BYTES: u64 = 64_000_000;
 /// Below all keys there are, so that it can be deleted when something has to be written.
-const NO_KEY: &[u8] = &[0];
+const UNUSED_KEY: &[u8] = &[0];
 /// Twice the least that the store accepts.
-const JOURNAL_BYTES: u64 = 128 * 1024 * 1024;
+const MAX_JOURNAL_BYTES: u64 = 128 * 1024 * 1024;
 
 /// The product's store.
 #[derive(Debug, Clone, Copy)]
@@ -101,7 +101,7 @@ impl Default for Fjall {
     }
 }
 
-struct Open {
+struct FjallDatabase {
     entries: fjall::Keyspace,
     database: fjall::Database,
     /// Bytes committed since the table in memory was switched.
@@ -130,13 +130,13 @@ impl Storage for Fjall {
     }
 }
 
-fn open(store: Fjall, directory: &Path) -> Result<Open, Error> {
-    let is_long = directory.exists() && journal_bytes(directory) > LONG_JOURNAL;
+fn open(store: Fjall, directory: &Path) -> Result<FjallDatabase, Error> {
+    let is_long = directory.exists() && journal_bytes(directory) > JOURNAL_ROTATION_BYTES;
     let open = recover(store, directory)?;
     if is_long {
         // It is replaced when tables are switched, but its length is known only once it was written to. Should this
         // fail, so will the next commit, and what is here can be read all the same.
-        drop(open.commit(vec![Change::Delete(NO_KEY.to_vec())], false));
+        drop(open.commit(vec![Change::Delete(UNUSED_KEY.to_vec())], false));
     }
     // How much the journal has put into memory is not told, so it is written out; nothing is not.
     open.entries.rotate_memtable().map_err(|error| translate("open the database", error))?;
@@ -144,43 +144,43 @@ fn open(store: Fjall, directory: &Path) -> Result<Open, Error> {
 }
 
 /// Opens without writing anything out.
-fn recover(store: Fjall, directory: &Path) -> Result<Open, Error> {
+fn recover(store: Fjall, directory: &Path) -> Result<FjallDatabase, Error> {
     // It asserts what it reads of broken files here and there.
     let opened = catch_unwind(AssertUnwindSafe(|| {
         let database = fjall::Database::builder(directory)
             .worker_threads(1)
             .cache_size(CACHE_BYTES)
-            .max_cached_files(Some(OPEN_TABLES))
-            .max_journaling_size(JOURNAL_BYTES)
+            .max_cached_files(Some(MAX_OPEN_TABLES))
+            .max_journaling_size(MAX_JOURNAL_BYTES)
             .open()?;
-        // The size is never reached: tables are switched by `Open::switch_tables`.
+        // The size is never reached: tables are switched by `FjallDatabase::switch_tables`.
         let options = || {
             KeyspaceCreateOptions::default()
                 .max_memtable_size(u64::MAX)
-                .compaction_strategy(Arc::new(Leveled::default().with_table_target_size(MERGED_BYTES)))
+                .compaction_strategy(Arc::new(Leveled::default().with_table_target_size(MERGED_TABLE_BYTES)))
                 .filter_block_pinning_policy(PinningPolicy::all(true))
                 .index_block_partitioning_policy(PartitioningPolicy::new([false, true]))
         };
-        let entries = database.keyspace(ENTRIES, options)?;
+        let entries = database.keyspace(KEYSPACE, options)?;
         Ok((database, entries))
     }));
     let (database, entries) = match opened {
         Ok(Ok(opened)) => opened,
         Ok(Err(error)) => return Err(translate("open the database", error)),
         Err(panic) => {
-            return Err(Error::Broken { action: "open the database", source: told(&*panic).into() });
+            return Err(Error::Broken { action: "open the database", source: panic_message(&*panic).into() });
         }
     };
-    Ok(Open { entries, database, in_memory: AtomicU64::new(0), table_bytes: store.table_bytes })
+    Ok(FjallDatabase { entries, database, in_memory: AtomicU64::new(0), table_bytes: store.table_bytes })
 }
 
-impl Open {
+impl FjallDatabase {
     /// Waits until the store would take a commit without a wait of its own.
     fn wait_for_room(&self) -> Result<(), Error> {
-        let end = Instant::now() + LONGEST_STALL;
-        while self.in_memory.load(Ordering::Relaxed) >= MOST_TABLES_IN_MEMORY * self.table_bytes
-            || self.entries.sealed_memtable_count() > MOST_WAITING
-            || self.entries.l0_table_count() >= MOST_UNMERGED
+        let end = Instant::now() + STALL_LIMIT;
+        while self.in_memory.load(Ordering::Relaxed) >= MAX_TABLES_IN_MEMORY * self.table_bytes
+            || self.entries.sealed_memtable_count() > MAX_SEALED_TABLES
+            || self.entries.l0_table_count() >= MAX_UNMERGED_TABLES
         {
             // Nothing to write: it only tells whether the database is poisoned.
             self.database
@@ -190,7 +190,7 @@ impl Open {
                 let source = io::Error::from(io::ErrorKind::TimedOut);
                 return Err(Error::io("wait for the background thread", source));
             }
-            thread::sleep(STALL_STEP);
+            thread::sleep(STALL_POLL_INTERVAL);
             self.switch_tables()?;
         }
         Ok(())
@@ -199,7 +199,7 @@ impl Open {
     /// Hands a full table to the background thread, unless that is far behind.
     fn switch_tables(&self) -> Result<(), Error> {
         if self.in_memory.load(Ordering::Relaxed) >= self.table_bytes
-            && self.entries.sealed_memtable_count() < MOST_WAITING
+            && self.entries.sealed_memtable_count() < MAX_SEALED_TABLES
         {
             self.entries.rotate_memtable().map_err(|error| translate("switch tables", error))?;
             self.in_memory.store(0, Ordering::Relaxed);
@@ -208,7 +208,7 @@ impl Open {
     }
 }
 
-impl Database for Open {
+impl Database for FjallDatabase {
     fn commit(&self, changes: Vec<Change>, durable: bool) -> Result<(), Error> {
         self.wait_for_room()?;
         let mode = if durable { PersistMode::SyncData } else { PersistMode::Buffer };
@@ -217,7 +217,7 @@ impl Database for Open {
         }
         let mut batch = fjall::OwnedWriteBatch::with_capacity(self.database.clone(), changes.len())
             .durability(Some(mode));
-        let mut bytes = changes.len() * NODE_BYTES;
+        let mut bytes = changes.len() * KEY_OVERHEAD_BYTES;
         for change in changes {
             match change {
                 Change::Put(key, value) => {
@@ -263,14 +263,14 @@ impl Database for Open {
         // What was removed last must be in a table to be met by the merge; the background thread writes it.
         let failed = |error| translate("compact the database", error);
         self.entries.rotate_memtable().map_err(failed)?;
-        let end = Instant::now() + LONGEST_STALL;
+        let end = Instant::now() + STALL_LIMIT;
         while self.entries.sealed_memtable_count() > 0 && Instant::now() < end {
             self.database.persist(PersistMode::Buffer).map_err(failed)?;
-            thread::sleep(STALL_STEP);
+            thread::sleep(STALL_POLL_INTERVAL);
         }
         self.entries.major_compact().map_err(failed)?;
         // Without anything in memory there is no switch.
-        self.commit(vec![Change::Delete(NO_KEY.to_vec())], false)?;
+        self.commit(vec![Change::Delete(UNUSED_KEY.to_vec())], false)?;
         self.entries.rotate_memtable().map_err(failed).map(drop)
     }
 }
@@ -278,7 +278,8 @@ impl Database for Open {
 /// Bytes of journals; those that cannot be looked at count nothing.
 fn journal_bytes(directory: &Path) -> u64 {
     let files = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    let journals = files.filter(|file| file.path().extension().is_some_and(|extension| extension == JOURNAL));
+    let journals =
+        files.filter(|file| file.path().extension().is_some_and(|extension| extension == JOURNAL_EXTENSION));
     journals.filter_map(|journal| journal.metadata().ok()).map(|metadata| metadata.blocks() * 512).sum()
 }
 
@@ -293,7 +294,7 @@ fn translate(action: &'static str, error: fjall::Error) -> Error {
 }
 
 /// What a panic said.
-fn told(panic: &(dyn std::any::Any + Send)) -> String {
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(ToString::to_string);
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic".to_owned())
 }
@@ -314,7 +315,7 @@ mod tests {
     }
 
     /// A cache with all keys, each with a value of so many bytes.
-    fn filled(directory: &Path, bytes: usize) -> Result<Open, Error> {
+    fn filled(directory: &Path, bytes: usize) -> Result<FjallDatabase, Error> {
         let open = open(Fjall::cache(), directory)?;
         for first in (0..KEYS).step_by(10_000) {
             let changes = (first..first + 10_000).map(|number| Change::Put(key(number), vec![7; bytes]));
@@ -333,7 +334,7 @@ mod tests {
     fn a_cache_writes_its_table_out_at_a_fourth_of_the_bytes() {
         let (home, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let bytes = usize::try_from(CACHE_TABLE_BYTES).unwrap();
-        let held = |open: Open| {
+        let held = |open: FjallDatabase| {
             open.commit(vec![Change::Put(b"a".to_vec(), vec![7; bytes])], false).unwrap();
             open.commit(vec![Change::Put(b"b".to_vec(), vec![7])], false).unwrap();
             open.in_memory.load(Ordering::Relaxed)
@@ -348,18 +349,18 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let open = filled(home.path(), 100).unwrap();
         // What was switched lies in the first level until there are four of them, and is merged into the next then.
-        let end = Instant::now() + LONGEST_STALL;
+        let end = Instant::now() + STALL_LIMIT;
         while open.entries.sealed_memtable_count() > 0 || open.entries.l0_table_count() >= 4 {
             assert!(Instant::now() < end, "{} tables are not merged", open.entries.l0_table_count());
-            thread::sleep(STALL_STEP);
+            thread::sleep(STALL_POLL_INTERVAL);
         }
 
         let keyspaces = fs::read_dir(home.path().join("keyspaces")).unwrap().flatten();
         let tables = keyspaces.filter_map(|keyspace| fs::read_dir(keyspace.path().join("tables")).ok());
         let files = tables.flatten().flatten().filter_map(|file| file.metadata().ok());
         let sizes: Vec<u64> = files.map(|metadata| metadata.len()).collect();
-        assert!(sizes.iter().sum::<u64>() > 3 * MERGED_BYTES, "{sizes:?}");
-        assert!(sizes.iter().all(|size| *size < MERGED_BYTES * 5 / 4), "{sizes:?}");
+        assert!(sizes.iter().sum::<u64>() > 3 * MERGED_TABLE_BYTES, "{sizes:?}");
+        assert!(sizes.iter().all(|size| *size < MERGED_TABLE_BYTES * 5 / 4), "{sizes:?}");
     }
 
     #[test]

@@ -11,14 +11,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Fjall, JOURNAL, Open, open, recover};
+use super::{Fjall, FjallDatabase, JOURNAL_EXTENSION, open, recover};
 use crate::store::Error;
 
 /// Folder of the store's files that never change.
-const TABLES: &str = "tables";
+const TABLES_DIRECTORY: &str = "tables";
 
 /// Copies `from` to `to`, with as much of the newest journal as opens.
-pub(super) fn salvage(store: Fjall, from: &Path, to: &Path) -> Result<Open, Error> {
+pub(super) fn salvage(store: Fjall, from: &Path, to: &Path) -> Result<FjallDatabase, Error> {
     let failed = |error| Error::io("copy the database", error);
     copy(from, to).map_err(failed)?;
     let Some(journal) = newest_journal(from).map_err(failed)? else {
@@ -58,7 +58,8 @@ fn newest_journal(directory: &Path) -> io::Result<Option<PathBuf>> {
         let path = file?.path();
         let number =
             path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse::<u64>().ok());
-        if let (true, Some(number)) = (path.extension().is_some_and(|extension| extension == JOURNAL), number)
+        if let (true, Some(number)) =
+            (path.extension().is_some_and(|extension| extension == JOURNAL_EXTENSION), number)
         {
             newest = newest.max(Some((number, path)));
         }
@@ -69,7 +70,7 @@ fn newest_journal(directory: &Path) -> io::Result<Option<PathBuf>> {
 /// The whole folder, synced.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(to)?;
-    let shared = from.file_name().is_some_and(|name| name == TABLES);
+    let shared = from.file_name().is_some_and(|name| name == TABLES_DIRECTORY);
     for file in fs::read_dir(from)? {
         let file = file?;
         let target = to.join(file.file_name());

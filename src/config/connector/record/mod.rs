@@ -10,20 +10,20 @@ use strum::{EnumString, VariantNames};
 use model::{AccountingResource, CompanyId, List};
 use provider::{Provider, api::Rates};
 
-use super::{Common, access, choice, common, dialect, with_name};
+use super::{Common, access, common, known_keys, provider_names, with_name};
 use crate::config::{
     cron::Schedule,
     problem::{Problems, Warning},
     providers::Providers,
-    reader::Reader,
-    unknown,
+    reader::SettingsReader,
+    unknown_keys,
 };
 
 pub(crate) mod keys;
 
 /// Partitions that the topics of a `RecordSource` may have: each is a shard, which has a transactional client with threads of its
 /// own.
-pub(crate) const MOST_SHARDS: i32 = 256;
+pub(crate) const MAX_SHARDS: i32 = 256;
 
 /// A `RecordSource`, checked.
 #[derive(Debug, Clone)]
@@ -95,7 +95,7 @@ pub struct Snapshot {
     /// `snapshot.lists`; may be empty.
     pub lists: BTreeSet<List>,
     /// `snapshot.mode`.
-    pub mode: Mode,
+    pub mode: SnapshotMode,
     /// `snapshot.schedule`: a cron expression of five fields, in UTC.
     pub schedule: Option<Schedule>,
     /// `snapshot.companies`; `None` for all.
@@ -115,7 +115,7 @@ pub struct Snapshot {
 /// When lists are read, in Debezium's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, EnumString, VariantNames)]
 #[strum(serialize_all = "snake_case")]
-pub enum Mode {
+pub enum SnapshotMode {
     /// Once, then events.
     #[default]
     Initial,
@@ -153,10 +153,10 @@ impl RecordSource {
         providers: &Providers,
     ) -> Result<(Self, Vec<Warning>), Problems> {
         let config = with_name(name, config);
-        let mut reader = Reader::new(&config, providers);
-        unknown::check(&mut reader, &dialect::RECORD);
+        let mut reader = SettingsReader::new(&config, providers);
+        unknown_keys::check(&mut reader, &known_keys::RECORD);
         let source = read(&mut reader, name);
-        reader.finish_whole(source)
+        reader.finish_complete(source)
     }
 
     /// Whether it reads nothing of the accounting API, and so needs no login for it.
@@ -173,12 +173,12 @@ impl RecordSource {
     }
 }
 
-fn read(reader: &mut Reader<'_>, name: &str) -> Option<RecordSource> {
+fn read(reader: &mut SettingsReader<'_>, name: &str) -> Option<RecordSource> {
     let common = common::read(reader, name);
     let provider = access::read(reader, Some("to read from the provider"));
     let budget_per_second = reader.value(&keys::BUDGET);
     let company_budget_per_second = reader.value(&keys::COMPANY_BUDGET);
-    let budgets_sound = reader.are_sound(&[&keys::BUDGET, &keys::COMPANY_BUDGET]);
+    let budgets_sound = reader.are_valid(&[&keys::BUDGET, &keys::COMPANY_BUDGET]);
     if budgets_sound && company_budget_per_second > budget_per_second {
         reader.refuse(
             &keys::COMPANY_BUDGET,
@@ -187,7 +187,7 @@ fn read(reader: &mut Reader<'_>, name: &str) -> Option<RecordSource> {
         );
     }
     let partitions = common.as_ref().and_then(|common| common.topic_creation.partitions);
-    if partitions.is_some_and(|count| count > MOST_SHARDS) {
+    if partitions.is_some_and(|count| count > MAX_SHARDS) {
         reader.refuse(
             &super::keys::PARTITIONS,
             "must be at most 256: each is a shard with a transactional client of its own",
@@ -197,7 +197,7 @@ fn read(reader: &mut Reader<'_>, name: &str) -> Option<RecordSource> {
     // What may be missing comes last, so that every key is read.
     Some(RecordSource {
         enrich_resources: reader
-            .parsed_list(&keys::ENRICH_RESOURCES, choice::resources)
+            .parsed_list(&keys::ENRICH_RESOURCES, provider_names::resources)
             .into_iter()
             .flatten()
             .collect(),
@@ -217,7 +217,7 @@ fn read(reader: &mut Reader<'_>, name: &str) -> Option<RecordSource> {
     })
 }
 
-fn enrich(reader: &mut Reader<'_>) -> Enrich {
+fn enrich(reader: &mut SettingsReader<'_>) -> Enrich {
     let retry = reader.milliseconds(&keys::ENRICH_RETRY);
     let parked = reader.milliseconds(&keys::ENRICH_PARKED);
     Enrich {
@@ -232,10 +232,10 @@ fn enrich(reader: &mut Reader<'_>) -> Enrich {
     }
 }
 
-fn snapshot(reader: &mut Reader<'_>) -> Snapshot {
+fn snapshot(reader: &mut SettingsReader<'_>) -> Snapshot {
     let mode = reader.value(&keys::SNAPSHOT_MODE);
     let schedule = reader.parsed(&keys::SNAPSHOT_SCHEDULE, Schedule::parse);
-    if schedule.is_some() && matches!(mode, Mode::NoData | Mode::InitialOnly) {
+    if schedule.is_some() && matches!(mode, SnapshotMode::NoData | SnapshotMode::InitialOnly) {
         reader.refuse(
             &keys::SNAPSHOT_SCHEDULE,
             "contradicts snapshot.mode, which allows no later snapshot",
@@ -256,7 +256,7 @@ fn snapshot(reader: &mut Reader<'_>) -> Snapshot {
         stream_start: reader.milliseconds(&keys::STREAM_START),
         page_size: reader.value(&keys::PAGE_SIZE),
         payroll_filter: reader.text(&keys::PAYROLL_FILTER),
-        payroll_order_by: reader.word(&keys::PAYROLL_ORDER),
+        payroll_order_by: reader.text_or_default(&keys::PAYROLL_ORDER),
     }
 }
 

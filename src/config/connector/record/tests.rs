@@ -36,7 +36,7 @@ fn the_smallest_configuration_gives_the_documented_defaults() {
     assert_eq!(warnings, []);
     assert_eq!(source.enrich_resources.len(), 19);
     assert_eq!(source.snapshot.lists, BTreeSet::from(List::ALL));
-    assert_eq!((source.snapshot.mode, source.snapshot.rows), (Mode::Initial, Rows::Probe));
+    assert_eq!((source.snapshot.mode, source.snapshot.rows), (SnapshotMode::Initial, Rows::Probe));
     assert_eq!(source.snapshot.companies, None);
     assert_eq!(source.snapshot.page_size, 100);
     assert_eq!(source.companies_max, 1_000_000);
@@ -51,11 +51,11 @@ fn the_smallest_configuration_gives_the_documented_defaults() {
 #[test]
 fn each_word_chooses_what_it_names() {
     for (word, mode) in [
-        ("initial", Mode::Initial),
-        ("always", Mode::Always),
-        ("initial_only", Mode::InitialOnly),
-        ("no_data", Mode::NoData),
-        ("when_needed", Mode::WhenNeeded),
+        ("initial", SnapshotMode::Initial),
+        ("always", SnapshotMode::Always),
+        ("initial_only", SnapshotMode::InitialOnly),
+        ("no_data", SnapshotMode::NoData),
+        ("when_needed", SnapshotMode::WhenNeeded),
     ] {
         assert_eq!(parse(&[("snapshot.mode", word)]).unwrap().0.snapshot.mode, mode);
     }

@@ -11,13 +11,13 @@ use base::secret::Secret;
 use model::{AccountingResource, CompanyId, InvoicingHook, TenantId};
 use provider::Provider;
 
-use super::{Common, access, choice, common, dialect, keys as shared, with_name};
+use super::{Common, access, common, keys as shared, known_keys, provider_names, with_name};
 use crate::config::{
-    Key, address, name,
+    ConfigKey, address,
     problem::{Problems, Warning},
     providers::Providers,
-    reader::Reader,
-    unknown,
+    reader::SettingsReader,
+    rules, unknown_keys,
 };
 
 pub(crate) mod keys;
@@ -30,9 +30,9 @@ pub struct WebhookSource {
     /// `application.name`.
     pub application_name: String,
     /// Accounting webhooks; `None` when no resource is named.
-    pub accounting: Option<Accounting>,
-    /// Invoicing webhooks; `None` when no hook is named.
-    pub invoicing: Option<Invoicing>,
+    pub accounting: Option<AccountingWebhooks>,
+    /// InvoicingWebhooks webhooks; `None` when no hook is named.
+    pub invoicing: Option<InvoicingWebhooks>,
     /// `source.addresses`; empty for any.
     pub source_addresses: Vec<IpNet>,
     /// `body.limit.bytes`.
@@ -74,7 +74,7 @@ pub struct Subscriptions {
 
 /// Accounting webhooks.
 #[derive(Debug, Clone)]
-pub struct Accounting {
+pub struct AccountingWebhooks {
     /// `accounting.resources`; not empty.
     pub resources: BTreeSet<AccountingResource>,
     /// `accounting.events`: endings of event names; not empty.
@@ -85,21 +85,21 @@ pub struct Accounting {
     pub previous_secret: Option<Secret>,
 }
 
-impl Accounting {
+impl AccountingWebhooks {
     /// Whether every event is wanted, also of kinds that nobody knows yet.
     #[must_use]
     pub fn wants_all_events(&self) -> bool {
-        choice::EVENT_KINDS.iter().all(|kind| self.events.contains(kind))
+        provider_names::EVENT_KINDS.iter().all(|kind| self.events.contains(kind))
     }
 }
 
-/// Invoicing webhooks.
+/// InvoicingWebhooks webhooks.
 #[derive(Debug, Clone)]
-pub struct Invoicing {
+pub struct InvoicingWebhooks {
     /// `invoicing.hooks`; not empty.
     pub hooks: BTreeSet<InvoicingHook>,
     /// `invoicing.signature.policy`, with what it needs.
-    pub signature: Signature,
+    pub signature: SignatureTrust,
     /// `invoicing.segment`.
     pub segment: String,
     /// `invoicing.hook.address` is `own`.
@@ -118,7 +118,7 @@ pub struct Invoicing {
 
 /// How invoicing deliveries are trusted.
 #[derive(Debug, Clone)]
-pub enum Signature {
+pub enum SignatureTrust {
     /// By signature.
     Required {
         /// `invoicing.signature.header`.
@@ -154,16 +154,16 @@ impl WebhookSource {
         providers: &Providers,
     ) -> Result<(Self, Vec<Warning>), Problems> {
         let config = with_name(name, config);
-        let mut reader = Reader::new(&config, providers);
-        unknown::check(&mut reader, &dialect::WEBHOOK);
+        let mut reader = SettingsReader::new(&config, providers);
+        unknown_keys::check(&mut reader, &known_keys::WEBHOOK);
         let source = read(&mut reader, name);
-        reader.finish_whole(source)
+        reader.finish_complete(source)
     }
 }
 
-fn read(reader: &mut Reader<'_>, name: &str) -> Option<WebhookSource> {
+fn read(reader: &mut SettingsReader<'_>, name: &str) -> Option<WebhookSource> {
     let common = common::read(reader, name);
-    if reader.word(&shared::EXACTLY_ONCE) == "required" {
+    if reader.text_or_default(&shared::EXACTLY_ONCE) == "required" {
         reader.refuse(
             &shared::EXACTLY_ONCE,
             "is impossible for a WebhookSource: the provider may deliver twice",
@@ -175,8 +175,8 @@ fn read(reader: &mut Reader<'_>, name: &str) -> Option<WebhookSource> {
     let accounting = accounting(reader);
     let invoicing = invoicing(reader, manage);
     let listed = [&keys::ACCOUNTING_RESOURCES, &keys::INVOICING_HOOKS];
-    if reader.are_sound(&listed) && listed.iter().all(|key| reader.list(key).is_empty()) {
-        reader.problems.about(
+    if reader.are_valid(&listed) && listed.iter().all(|key| reader.list(key).is_empty()) {
+        reader.problems.add(
             keys::ACCOUNTING_RESOURCES.name,
             "and invoicing.hooks are both empty, so the connector would do nothing",
             "name resources, hooks, or both",
@@ -190,7 +190,7 @@ fn read(reader: &mut Reader<'_>, name: &str) -> Option<WebhookSource> {
         source_addresses,
         manage_subscriptions: manage,
         provider,
-        application_name: reader.word(&keys::APPLICATION_NAME),
+        application_name: reader.text_or_default(&keys::APPLICATION_NAME),
         body_limit_bytes: reader.value(&keys::BODY_LIMIT),
         spool_limit_bytes: reader.value(&keys::SPOOL_LIMIT),
         subscriptions: subscriptions(reader),
@@ -198,9 +198,9 @@ fn read(reader: &mut Reader<'_>, name: &str) -> Option<WebhookSource> {
     })
 }
 
-fn subscriptions(reader: &mut Reader<'_>) -> Subscriptions {
+fn subscriptions(reader: &mut SettingsReader<'_>) -> Subscriptions {
     let backoff = (reader.milliseconds(&keys::BACKOFF), reader.milliseconds(&keys::BACKOFF_MAX));
-    if backoff.1 < backoff.0 && reader.are_sound(&[&keys::BACKOFF, &keys::BACKOFF_MAX]) {
+    if backoff.1 < backoff.0 && reader.are_valid(&[&keys::BACKOFF, &keys::BACKOFF_MAX]) {
         let rule = format!("is less than {}", keys::BACKOFF.name);
         reader.refuse(&keys::BACKOFF_MAX, rule, "make the longest wait at least as long as the first");
     }
@@ -208,44 +208,50 @@ fn subscriptions(reader: &mut Reader<'_>) -> Subscriptions {
         poll: reader.milliseconds(&keys::POLL),
         acknowledge: reader.milliseconds(&keys::ACKNOWLEDGE),
         overlap: reader.milliseconds(&keys::OVERLAP),
-        move_in_place: reader.word(&keys::MOVE) == "change",
+        move_in_place: reader.text_or_default(&keys::MOVE) == "change",
         ready: reader.milliseconds(&keys::READY),
         backoff,
-        silence: reader.parsed(&keys::SILENCE, choice::factor).flatten(),
+        silence: reader.parsed(&keys::SILENCE, provider_names::factor).flatten(),
         silence_learning: reader.milliseconds(&keys::SILENCE_LEARNING),
         silence_min: reader.milliseconds(&keys::SILENCE_MIN),
         gap_margin: reader.milliseconds(&keys::GAP_MARGIN),
     }
 }
 
-fn accounting(reader: &mut Reader<'_>) -> Option<Accounting> {
-    let resources: BTreeSet<_> =
-        reader.parsed_list(&keys::ACCOUNTING_RESOURCES, choice::resources).into_iter().flatten().collect();
-    let events: BTreeSet<_> =
-        reader.parsed_list(&keys::ACCOUNTING_EVENTS, choice::event_kinds).into_iter().flatten().collect();
+fn accounting(reader: &mut SettingsReader<'_>) -> Option<AccountingWebhooks> {
+    let resources: BTreeSet<_> = reader
+        .parsed_list(&keys::ACCOUNTING_RESOURCES, provider_names::resources)
+        .into_iter()
+        .flatten()
+        .collect();
+    let events: BTreeSet<_> = reader
+        .parsed_list(&keys::ACCOUNTING_EVENTS, provider_names::event_kinds)
+        .into_iter()
+        .flatten()
+        .collect();
     let (secret, previous) = secrets(reader, &keys::ACCOUNTING_SECRET, &keys::ACCOUNTING_PREVIOUS);
     if resources.is_empty() {
         return None;
     }
-    reader.demand(&keys::ACCOUNTING_SECRET, "when accounting.resources names any");
-    if events.is_empty() && reader.are_sound(&[&keys::ACCOUNTING_EVENTS]) {
+    reader.require(&keys::ACCOUNTING_SECRET, "when accounting.resources names any");
+    if events.is_empty() && reader.are_valid(&[&keys::ACCOUNTING_EVENTS]) {
         reader.refuse(&keys::ACCOUNTING_EVENTS, "names no events", "name some, or remove the key to get all");
     }
-    Some(Accounting { resources, events, secret: secret?, previous_secret: previous })
+    Some(AccountingWebhooks { resources, events, secret: secret?, previous_secret: previous })
 }
 
-fn invoicing(reader: &mut Reader<'_>, manage: bool) -> Option<Invoicing> {
+fn invoicing(reader: &mut SettingsReader<'_>, manage: bool) -> Option<InvoicingWebhooks> {
     let hooks: BTreeSet<_> =
-        reader.parsed_list(&keys::INVOICING_HOOKS, choice::hooks).into_iter().flatten().collect();
+        reader.parsed_list(&keys::INVOICING_HOOKS, provider_names::hooks).into_iter().flatten().collect();
     let is_used = !hooks.is_empty();
     let signature = signature(reader, is_used);
     // What may be missing comes last, so that every key is read.
-    let invoicing = Invoicing {
+    let invoicing = InvoicingWebhooks {
         hooks,
-        segment: reader.word(&keys::SEGMENT),
-        own_addresses: reader.word(&keys::HOOK_ADDRESS) == "own",
+        segment: reader.text_or_default(&keys::SEGMENT),
+        own_addresses: reader.text_or_default(&keys::HOOK_ADDRESS) == "own",
         tenants: tenants(reader),
-        api_version: Some(reader.word(&keys::API_VERSION)).filter(|version| !version.is_empty()),
+        api_version: Some(reader.text_or_default(&keys::API_VERSION)).filter(|version| !version.is_empty()),
         egress_proxy: egress_proxy(reader),
         body_limit_bytes: reader.value(&keys::INVOICING_BODY_LIMIT),
         login: login(reader, manage && is_used),
@@ -255,11 +261,11 @@ fn invoicing(reader: &mut Reader<'_>, manage: bool) -> Option<Invoicing> {
 }
 
 /// The proxy's address with its name and password in it, as clients take it.
-fn egress_proxy(reader: &mut Reader<'_>) -> Option<Secret> {
+fn egress_proxy(reader: &mut SettingsReader<'_>) -> Option<Secret> {
     let proxy = reader.parsed(&keys::EGRESS_PROXY, address::http_url);
     let user_info = reader.secret(&keys::EGRESS_USER_INFO);
     if user_info.is_some() {
-        reader.demand(&keys::EGRESS_PROXY, "beside invoicing.egress.proxy.user.info");
+        reader.require(&keys::EGRESS_PROXY, "beside invoicing.egress.proxy.user.info");
     }
     let mut proxy = proxy?;
     access::check_host(reader, &keys::EGRESS_PROXY, &proxy);
@@ -270,43 +276,47 @@ fn egress_proxy(reader: &mut Reader<'_>) -> Option<Secret> {
     Some(Secret::new(proxy.as_str()))
 }
 
-fn signature(reader: &mut Reader<'_>, used: bool) -> Option<Signature> {
-    let header = reader.word(&keys::SIGNATURE_HEADER);
+fn signature(reader: &mut SettingsReader<'_>, used: bool) -> Option<SignatureTrust> {
+    let header = reader.text_or_default(&keys::SIGNATURE_HEADER);
     let (secret, previous_secret) = secrets(reader, &keys::INVOICING_SECRET, &keys::INVOICING_PREVIOUS);
-    if reader.word(&keys::SIGNATURE_POLICY) == "off" {
+    if reader.text_or_default(&keys::SIGNATURE_POLICY) == "off" {
         let anyone = reader.list(&keys::SOURCE_ADDRESSES).is_empty();
-        if anyone && reader.are_sound(&[&keys::SOURCE_ADDRESSES]) {
+        if anyone && reader.are_valid(&[&keys::SOURCE_ADDRESSES]) {
             reader.refuse(
                 &keys::SIGNATURE_POLICY,
                 "needs source.addresses: otherwise anyone could invent events",
                 "name the provider's networks in source.addresses, or require signatures",
             );
         }
-        return Some(Signature::Off);
+        return Some(SignatureTrust::Off);
     }
     if used {
-        reader.demand(&keys::INVOICING_SECRET, "when invoicing.hooks names any and signatures are required");
+        reader.require(&keys::INVOICING_SECRET, "when invoicing.hooks names any and signatures are required");
     }
-    Some(Signature::Required { header, secret: secret?, previous_secret })
+    Some(SignatureTrust::Required { header, secret: secret?, previous_secret })
 }
 
 /// A secret and the one before it, which must differ: a rotation to the same value is a mistake.
-fn secrets(reader: &mut Reader<'_>, key: &Key, previous: &Key) -> (Option<Secret>, Option<Secret>) {
+fn secrets(
+    reader: &mut SettingsReader<'_>,
+    key: &ConfigKey,
+    previous: &ConfigKey,
+) -> (Option<Secret>, Option<Secret>) {
     let (now, before) = (reader.secret(key), reader.secret(previous));
     match (&now, &before) {
         (Some(now), Some(before)) if now.reveal() == before.reveal() => {
             let rule = format!("is the same as {}, so nothing was rotated", key.name);
             reader.refuse(previous, rule, "set the old secret, or remove the key");
         }
-        (None, Some(_)) => reader.demand(key, &format!("beside {}", previous.name)),
+        (None, Some(_)) => reader.require(key, &format!("beside {}", previous.name)),
         _ => {}
     }
     (now, before)
 }
 
-fn tenants(reader: &mut Reader<'_>) -> BTreeMap<TenantId, CompanyId> {
+fn tenants(reader: &mut SettingsReader<'_>) -> BTreeMap<TenantId, CompanyId> {
     let mut tenants = BTreeMap::new();
-    for (tenant, company) in reader.parsed_list(&keys::TENANTS, name::tenant) {
+    for (tenant, company) in reader.parsed_list(&keys::TENANTS, rules::tenant) {
         if tenants.insert(tenant, company).is_some() {
             reader.refuse(&keys::TENANTS, "names a tenant twice", "give each tenant one company");
         }
@@ -314,7 +324,7 @@ fn tenants(reader: &mut Reader<'_>) -> BTreeMap<TenantId, CompanyId> {
     tenants
 }
 
-fn login(reader: &mut Reader<'_>, required: bool) -> Option<InvoicingLogin> {
+fn login(reader: &mut SettingsReader<'_>, required: bool) -> Option<InvoicingLogin> {
     let by_grant = !reader.list(&shared::INVOICING_SCOPES).is_empty();
     if by_grant && reader.is_set(&keys::LOGIN_MAIL) {
         reader.refuse(
@@ -323,10 +333,11 @@ fn login(reader: &mut Reader<'_>, required: bool) -> Option<InvoicingLogin> {
             "remove invoicing.login.mail and invoicing.login.password, or invoicing.oauth.scopes",
         );
     } else if required && !by_grant {
-        reader.demand(&keys::LOGIN_MAIL, "to register invoicing hooks, unless invoicing.oauth.scopes is set");
+        reader
+            .require(&keys::LOGIN_MAIL, "to register invoicing hooks, unless invoicing.oauth.scopes is set");
     }
     if reader.is_set(&keys::LOGIN_MAIL) {
-        reader.demand(&keys::LOGIN_PASSWORD, "beside invoicing.login.mail");
+        reader.require(&keys::LOGIN_PASSWORD, "beside invoicing.login.mail");
     }
     let (mail, password) = (reader.text(&keys::LOGIN_MAIL), reader.secret(&keys::LOGIN_PASSWORD));
     let company = reader.text(&keys::LOGIN_COMPANY).and_then(|id| id.parse().ok());

@@ -63,7 +63,9 @@ fn a_sound_configuration_becomes_what_it_says() {
     assert!(invoicing.hooks.contains(&created) && invoicing.hooks.len() == 2);
     assert!(invoicing.own_addresses);
     assert_eq!(invoicing.tenants[&TenantId::new("7").unwrap()], CompanyId::new("acc:17:CM:9f").unwrap());
-    assert!(matches!(invoicing.signature, Signature::Required { header, .. } if header == "ms-signature"));
+    assert!(
+        matches!(invoicing.signature, SignatureTrust::Required { header, .. } if header == "ms-signature")
+    );
     assert!(source.provider.is_some() && source.manage_subscriptions);
 }
 
@@ -218,7 +220,7 @@ fn unsigned_deliveries_are_possible_from_named_networks_only() {
         parse(&[("invoicing.signature.policy", "off"), ("source.addresses", "10.0.0.0/8,192.0.2.7")])
             .unwrap();
 
-    assert!(matches!(source.invoicing.as_ref().unwrap().signature, Signature::Off));
+    assert!(matches!(source.invoicing.as_ref().unwrap().signature, SignatureTrust::Off));
     let networks: Vec<_> = source.source_addresses.iter().map(ToString::to_string).collect();
     assert_eq!(networks, ["10.0.0.0/8", "192.0.2.7/32"]);
 }

@@ -35,7 +35,7 @@ use super::{
     now,
 };
 use crate::{
-    config::{RecordSource, connector::Mode},
+    config::{RecordSource, connector::SnapshotMode},
     snapshot::{Filter, Runs, State},
     webhooks::subscriptions::Ledger,
     worker::{
@@ -155,11 +155,15 @@ impl Follower {
         lists: &BTreeSet<List>,
     ) -> Result<(), ledger::Error> {
         let id = match self.source.snapshot.mode {
-            Mode::Initial | Mode::InitialOnly | Mode::WhenNeeded => "initial".to_owned(),
+            SnapshotMode::Initial | SnapshotMode::InitialOnly | SnapshotMode::WhenNeeded => {
+                "initial".to_owned()
+            }
             // One that is under way is enough.
-            Mode::Always if runs.open(shards).iter().any(|run| run.requested_by == "start") => return Ok(()),
-            Mode::Always => format!("start-{}", self.task.generation),
-            Mode::NoData => return Ok(()),
+            SnapshotMode::Always if runs.open(shards).iter().any(|run| run.requested_by == "start") => {
+                return Ok(());
+            }
+            SnapshotMode::Always => format!("start-{}", self.task.generation),
+            SnapshotMode::NoData => return Ok(()),
         };
         let mode = id.split('-').next().unwrap_or_default().to_owned();
         let (id, lists) = due_by_mode(runs, id, lists);

@@ -25,9 +25,9 @@ use server::origin;
 
 use super::UNKNOWN;
 
-/// Lines about refusals of one client address in a window.
+/// LineBuffer about refusals of one client address in a window.
 const PER_ADDRESS: u32 = 20;
-/// Lines about refusals in a window; with the longest of them this is less than 100 MB a day.
+/// LineBuffer about refusals in a window; with the longest of them this is less than 100 MB a day.
 const LINES: u32 = 60;
 /// The time for which lines are counted.
 const WINDOW: Duration = Duration::from_secs(60);
@@ -191,7 +191,7 @@ mod tests {
     use axum::body::Body;
 
     use super::*;
-    use crate::telemetry::heard::heard;
+    use crate::telemetry::captured_logs::captured_logs;
 
     fn asked(uri: &str, peer: &str, forwarded: Option<&str>) -> Asked {
         let mut request = Request::builder().uri(uri);
@@ -250,7 +250,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_end_of_a_window_says_how_many_it_left_out() {
-        let text = heard(
+        let text = captured_logs(
             true,
             |text| text.contains("suppressed"),
             async || {

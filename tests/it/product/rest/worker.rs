@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tributary::config::Providers;
 use tributary::config::connector::TargetState;
-use tributary::config::worker::{Rest, Topic, Topics};
+use tributary::config::worker::{InternalTopic, InternalTopics, Rest};
 use tributary::telemetry::Filters;
 use tributary::worker::arbiter::Arbiter;
 use tributary::worker::classes::WebhookSource;
@@ -36,19 +36,19 @@ use crate::support::{Result, lost, prefix};
 pub(crate) struct Group {
     pub(crate) kafka: Kafka,
     name: String,
-    topics: Topics,
+    topics: InternalTopics,
 }
 
 impl Group {
     pub(crate) fn new(bootstrap: &str, name: &str) -> Self {
         let name = prefix(name);
-        let topic = |kind: &str, partitions| Topic {
+        let topic = |kind: &str, partitions| InternalTopic {
             name: format!("{name}-{kind}"),
             partitions,
             replication_factor: 1,
             settings: BTreeMap::new(),
         };
-        let topics = Topics {
+        let topics = InternalTopics {
             config: topic("configs", 1),
             offset: topic("offsets", 3),
             status: topic("status", 3),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kafka::{Admin, Kafka, Received, TransactionOptions, read_to_end};
-use tributary::config::worker::{Topic, Topics};
+use tributary::config::worker::{InternalTopic, InternalTopics};
 use tributary::worker::arbiter::Arbiter;
 use tributary::worker::state::State;
 use tributary::worker::state::configs::{self, Configs, Properties, Write};
@@ -19,7 +19,7 @@ pub(super) const LIMIT: Duration = Duration::from_secs(30);
 /// The topics of one group.
 pub(super) struct Ground {
     pub(super) kafka: Kafka,
-    pub(super) topics: Topics,
+    pub(super) topics: InternalTopics,
     pub(super) partitions: Partitions,
 }
 
@@ -70,14 +70,14 @@ pub(super) struct Worker {
 }
 
 /// The five topics of a group, each with more than one partition where it may.
-pub(super) fn names(group: &str) -> Topics {
-    let topic = |kind: &str, partitions| Topic {
+pub(super) fn names(group: &str) -> InternalTopics {
+    let topic = |kind: &str, partitions| InternalTopic {
         name: format!("{group}-{kind}"),
         partitions,
         replication_factor: -1,
         settings: BTreeMap::new(),
     };
-    Topics {
+    InternalTopics {
         config: topic("configs", 1),
         offset: topic("offsets", 25),
         status: topic("status", 5),

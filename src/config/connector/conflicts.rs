@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Class, Connector, keys, webhook};
-use crate::config::{Key, Problems, providers::Providers, reader::Reader};
+use crate::config::{ConfigKey, Problems, providers::Providers, reader::SettingsReader};
 
 /// What a connector has for itself: no other of its class may have the same.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Sole {
+pub struct ExclusiveSetting {
     /// The class.
     pub class: Class,
     /// The key that says what.
@@ -16,12 +16,12 @@ pub struct Sole {
     pub value: String,
 }
 
-impl Sole {
+impl ExclusiveSetting {
     /// Reads it from a flat configuration, and nothing else. `None` where there is none, or where it is wrong.
     #[must_use]
     pub fn of(config: &BTreeMap<String, String>, providers: &Providers) -> Option<Self> {
         let class = Class::parse(config.get(keys::CONNECTOR_CLASS.name)?)?;
-        let mut reader = Reader::new(config, providers);
+        let mut reader = SettingsReader::new(config, providers);
         if class == Class::WebhookSource && reader.list(&webhook::keys::INVOICING_HOOKS).is_empty() {
             return None;
         }
@@ -32,7 +32,7 @@ impl Sole {
 
     /// The rule and the remedy, where another connector has the same.
     #[must_use]
-    pub fn taken(&self, other: &str) -> (String, &'static str) {
+    pub fn conflict_with(&self, other: &str) -> (String, &'static str) {
         match self.class {
             Class::RecordSource => (
                 format!("is the prefix that RecordSource {other} writes; a key must have one writer"),
@@ -47,17 +47,17 @@ impl Sole {
 }
 
 impl Connector {
-    fn sole(&self) -> Option<Sole> {
+    fn exclusive_setting(&self) -> Option<ExclusiveSetting> {
         let class = self.class();
         let value = match self {
             Self::RecordSource(source) => source.common.topic_prefix.to_string(),
             Self::WebhookSource(source) => source.invoicing.as_ref()?.segment.clone(),
         };
-        Some(Sole { class, key: key(class).name, value })
+        Some(ExclusiveSetting { class, key: key(class).name, value })
     }
 }
 
-fn key(class: Class) -> &'static Key {
+fn key(class: Class) -> &'static ConfigKey {
     match class {
         Class::RecordSource => &keys::TOPIC_PREFIX,
         Class::WebhookSource => &webhook::keys::SEGMENT,
@@ -69,19 +69,19 @@ fn key(class: Class) -> &'static Key {
 pub fn conflicts<'a>(connectors: impl IntoIterator<Item = &'a Connector>) -> Problems {
     let mut problems = Problems::default();
     let mut names = BTreeSet::new();
-    let mut taken: BTreeMap<Sole, &str> = BTreeMap::new();
+    let mut taken: BTreeMap<ExclusiveSetting, &str> = BTreeMap::new();
     for connector in connectors {
         let name = connector.common().name.as_str();
         if !names.insert(name) {
-            problems.about(name, "is the name of two connectors", "rename one of them");
+            problems.add(name, "is the name of two connectors", "rename one of them");
         }
-        let Some(sole) = connector.sole() else { continue };
-        match taken.get(&sole) {
+        let Some(exclusive) = connector.exclusive_setting() else { continue };
+        match taken.get(&exclusive) {
             Some(other) => {
-                let (rule, remedy) = sole.taken(other);
-                problems.about(format!("{name}: {}", sole.key), rule, remedy);
+                let (rule, remedy) = exclusive.conflict_with(other);
+                problems.add(format!("{name}: {}", exclusive.key), rule, remedy);
             }
-            None => drop(taken.insert(sole, name)),
+            None => drop(taken.insert(exclusive, name)),
         }
     }
     problems
@@ -120,8 +120,9 @@ mod tests {
     #[test]
     fn what_a_connector_has_for_itself_is_read_alone_and_as_the_whole_is() {
         let providers = Providers::new([]);
-        let of =
-            |pairs: &[(&str, &str)]| Sole::of(&map(pairs), &providers).map(|sole| (sole.key, sole.value));
+        let of = |pairs: &[(&str, &str)]| {
+            ExclusiveSetting::of(&map(pairs), &providers).map(|exclusive| (exclusive.key, exclusive.value))
+        };
         let (records, webhooks) = (("connector.class", "RecordSource"), ("connector.class", "WebhookSource"));
         let unreadable = ("oauth.client.secret", "${file:/nowhere:secret}");
 
@@ -134,8 +135,8 @@ mod tests {
         let hooks = ("invoicing.hooks", "Customer:Created");
         assert_eq!(of(&[webhooks, hooks]), Some(("invoicing.segment", "Invoicing".into())), "by default");
         assert_eq!(of(&[("connector.class", "Other"), ("topic.prefix", "one")]), None);
-        let whole = record_source("a", "one").sole();
-        assert_eq!(whole, Sole::of(&map(&[records, ("topic.prefix", "one")]), &providers));
+        let whole = record_source("a", "one").exclusive_setting();
+        assert_eq!(whole, ExclusiveSetting::of(&map(&[records, ("topic.prefix", "one")]), &providers));
     }
 
     #[test]

@@ -1,21 +1,21 @@
 //! Keys that nobody declared: a typing error is worse than a refusal, because it works until the day it matters.
 
-use super::{key::Key, reader::Reader};
+use super::{key::ConfigKey, reader::SettingsReader};
 
 /// The keys that make sense in one kind of configuration.
-pub(crate) struct Dialect {
+pub(crate) struct KnownKeys {
     /// What is being configured, as it follows "is not a key of".
     pub(crate) subject: &'static str,
     /// Declared keys.
-    pub(crate) known: &'static [&'static [Key]],
+    pub(crate) declared: &'static [&'static [ConfigKey]],
     /// Declared keys of other places, with the name of the place.
-    pub(crate) elsewhere: &'static [(&'static [Key], &'static str)],
-    /// Kafka Connect features that are refused, with the reason and remedy. A name ending in a dot covers what follows.
-    pub(crate) missing: &'static [(&'static str, &'static str, &'static str)],
+    pub(crate) declared_elsewhere: &'static [(&'static [ConfigKey], &'static str)],
+    /// Kafka Connect features that are refused, with the reason and remedy. A name ending in a dot matches_pattern what follows.
+    pub(crate) unsupported: &'static [(&'static str, &'static str, &'static str)],
     /// Kafka Connect keys and removed keys of ours that are accepted without effect, with the reason.
-    pub(crate) idle: &'static [(&'static str, &'static str)],
+    pub(crate) ignored: &'static [(&'static str, &'static str)],
     /// Undeclared names that some other code reads.
-    pub(crate) handled: fn(&str) -> bool,
+    pub(crate) is_read_elsewhere: fn(&str) -> bool,
 }
 
 /// Prefixes under which every key is ours, so that an unknown one can only be a mistake.
@@ -57,28 +57,31 @@ const OWN_PREFIXES: &[&str] = &[
 const SUGGESTION_DISTANCE: usize = 2;
 
 /// Reports every key outside the dialect. Values are not shown: a misspelt secret is still a secret.
-pub(crate) fn check(reader: &mut Reader<'_>, dialect: &Dialect) {
-    let known = || dialect.known.iter().copied().flatten();
+pub(crate) fn check(reader: &mut SettingsReader<'_>, dialect: &KnownKeys) {
+    let known = || dialect.declared.iter().copied().flatten();
     for name in reader.values().keys() {
         if known().any(|key| key.name == name) {
             continue;
         }
-        if let Some((_, reason, remedy)) = dialect.missing.iter().find(|(pattern, ..)| covers(pattern, name))
+        if let Some((_, reason, remedy)) =
+            dialect.unsupported.iter().find(|(pattern, ..)| matches_pattern(pattern, name))
         {
-            reader.problems.about(name, *reason, *remedy);
-        } else if let Some((_, reason)) = dialect.idle.iter().find(|(pattern, _)| covers(pattern, name)) {
+            reader.problems.add(name, *reason, *remedy);
+        } else if let Some((_, reason)) =
+            dialect.ignored.iter().find(|(pattern, _)| matches_pattern(pattern, name))
+        {
             reader.warn(name, format!("has no effect here: {reason}"));
-        } else if let Some(place) = elsewhere(dialect, name) {
+        } else if let Some(place) = elsewhere(known_keys, name) {
             let remedy = format!("move it to {place}");
-            reader.problems.about(name, format!("is not a key of {}", dialect.subject), remedy);
-        } else if let Some(near) = nearest(known().map(|key| key.name), name) {
+            reader.problems.add(name, format!("is not a key of {}", dialect.subject), remedy);
+        } else if let Some(near) = closest_key(known().map(|key| key.name), name) {
             let remedy = format!("did you mean {near}?");
-            reader.problems.about(name, format!("is not a key of {}", dialect.subject), remedy);
-        } else if (dialect.handled)(name) {
+            reader.problems.add(name, format!("is not a key of {}", dialect.subject), remedy);
+        } else if (dialect.is_read_elsewhere)(name) {
             // Whoever reads it checks it.
         } else if OWN_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
             let remedy = "remove it; `tributary config reference` lists every key";
-            reader.problems.about(name, format!("is not a key of {}", dialect.subject), remedy);
+            reader.problems.add(name, format!("is not a key of {}", dialect.subject), remedy);
         } else {
             reader.warn(name, format!("is not a key of {} and has no effect", dialect.subject));
         }
@@ -86,19 +89,19 @@ pub(crate) fn check(reader: &mut Reader<'_>, dialect: &Dialect) {
 }
 
 /// Whether a pattern means this name: the name itself, or with a dot at its end everything under it.
-pub(crate) fn covers(pattern: &str, name: &str) -> bool {
+pub(crate) fn matches_pattern(pattern: &str, name: &str) -> bool {
     match pattern.strip_suffix('.') {
         Some(stem) => name == stem || name.starts_with(pattern),
         None => name == pattern,
     }
 }
 
-fn elsewhere(dialect: &Dialect, name: &str) -> Option<&'static str> {
-    let mut places = dialect.elsewhere.iter();
+fn elsewhere(dialect: &KnownKeys, name: &str) -> Option<&'static str> {
+    let mut places = dialect.declared_elsewhere.iter();
     places.find(|(keys, _)| keys.iter().any(|key| key.name == name)).map(|(_, place)| *place)
 }
 
-fn nearest<'a>(known: impl Iterator<Item = &'a str>, name: &str) -> Option<&'a str> {
+fn closest_key<'a>(known: impl Iterator<Item = &'a str>, name: &str) -> Option<&'a str> {
     known
         .map(|candidate| (strsim::damerau_levenshtein(candidate, name), candidate))
         .filter(|(distance, _)| *distance <= SUGGESTION_DISTANCE)
@@ -108,7 +111,7 @@ fn nearest<'a>(known: impl Iterator<Item = &'a str>, name: &str) -> Option<&'a s
 
 /// The word that somebody probably meant who wrote one that is not known. A third of its letters may be wrong, since
 /// such words are few and unlike each other; capitals make no difference.
-pub(crate) fn meant<'a>(known: impl Iterator<Item = &'a str>, word: &str) -> Option<&'a str> {
+pub(crate) fn closest_word<'a>(known: impl Iterator<Item = &'a str>, word: &str) -> Option<&'a str> {
     let word = word.to_lowercase();
     let near = |candidate: &'a str| {
         let limit = SUGGESTION_DISTANCE.max(candidate.chars().count() / 3);
@@ -125,15 +128,15 @@ mod tests {
     use super::*;
     use crate::config::{Providers, key::Type};
 
-    const KNOWN: &[Key] = &[Key::new(Type::String, "invoicing.secret", "")];
-    const OTHER: &[Key] = &[Key::new(Type::String, "page.size", "")];
-    const DIALECT: Dialect = Dialect {
+    const KNOWN: &[ConfigKey] = &[ConfigKey::new(Type::String, "invoicing.secret", "")];
+    const OTHER: &[ConfigKey] = &[ConfigKey::new(Type::String, "page.size", "")];
+    const KEYS: KnownKeys = KnownKeys {
         subject: "WebhookSource",
-        known: &[KNOWN],
-        elsewhere: &[(OTHER, "a RecordSource")],
-        missing: &[("transforms.", "is not supported", "remove it")],
-        idle: &[("plugin.path", "there are no plugins to load")],
-        handled: |name| name.starts_with("producer."),
+        declared: &[KNOWN],
+        declared_elsewhere: &[(OTHER, "a RecordSource")],
+        unsupported: &[("transforms.", "is not supported", "remove it")],
+        ignored: &[("plugin.path", "there are no plugins to load")],
+        is_read_elsewhere: |name| name.starts_with("producer."),
     };
 
     #[test]
@@ -149,7 +152,7 @@ mod tests {
             ("", None),
         ];
         for (word, expected) in table {
-            assert_eq!(meant(words.into_iter(), word), expected, "{word}");
+            assert_eq!(closest_word(words.into_iter(), word), expected, "{word}");
         }
     }
 
@@ -178,8 +181,8 @@ mod tests {
         for (name, expected) in table {
             let values = BTreeMap::from([(name.to_owned(), "hunter2".to_owned())]);
             let providers = Providers::new([]);
-            let mut reader = Reader::new(&values, &providers);
-            check(&mut reader, &DIALECT);
+            let mut reader = SettingsReader::new(&values, &providers);
+            check(&mut reader, &KEYS);
 
             let told = match reader.finish(()) {
                 Ok(((), warnings)) => warnings.iter().map(|warning| format!("warning: {warning}")).collect(),

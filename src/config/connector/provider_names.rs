@@ -3,8 +3,8 @@
 use model::{AccountingResource, InvoicingAction, InvoicingEntity, InvoicingHook};
 
 use crate::config::{
-    key::{Detail, Rule},
-    unknown,
+    key::{Rule, Violation},
+    unknown_keys,
 };
 
 /// Kinds of accounting events that can be subscribed to, by the ending of their names.
@@ -27,7 +27,7 @@ pub(crate) const EVENTS: Rule =
     .remedy("write for example Created,Updated");
 
 /// What one item of a list of resources stands for.
-pub(super) fn resources(item: &str) -> Result<Vec<AccountingResource>, Detail> {
+pub(super) fn resources(item: &str) -> Result<Vec<AccountingResource>, Violation> {
     if item == ALL {
         return Ok(AccountingResource::all().collect());
     }
@@ -41,15 +41,15 @@ fn unknown_name<I: Iterator<Item = &'static str>>(
     refusal: &'static str,
     known: impl Fn() -> I,
     given: &str,
-) -> Detail {
-    match unknown::meant(known(), given) {
-        Some(meant) => Detail::from(refusal).meant(Some(meant)),
-        None => Detail::from(refusal).known(known()),
+) -> Violation {
+    match unknown_keys::closest_word(known(), given) {
+        Some(meant) => Violation::from(refusal).suggesting(Some(meant)),
+        None => Violation::from(refusal).listing(known()),
     }
 }
 
 /// What one item of a list of hooks stands for.
-pub(super) fn hooks(item: &str) -> Result<Vec<InvoicingHook>, Detail> {
+pub(super) fn hooks(item: &str) -> Result<Vec<InvoicingHook>, Violation> {
     if item == ALL { Ok(every_hook().collect()) } else { pair(item).map(|hook| vec![hook]) }
 }
 
@@ -61,7 +61,7 @@ pub fn hook(item: &str) -> Result<InvoicingHook, String> {
     pair(item).map_err(|detail| detail.to_string())
 }
 
-fn pair(item: &str) -> Result<InvoicingHook, Detail> {
+fn pair(item: &str) -> Result<InvoicingHook, Violation> {
     let (entity, action) = item.split_once(':').ok_or("it is not a pair such as Customer:Created")?;
     let (entity, action) = (entity.trim(), action.trim());
     let entities = || InvoicingEntity::all().map(InvoicingEntity::provider_name);
@@ -74,7 +74,7 @@ fn pair(item: &str) -> Result<InvoicingHook, Detail> {
         Ok(InvoicingHook { entity, action })
     } else {
         let offered = entity.actions().iter().map(|action| action.provider_name());
-        Err(Detail::from("its entity does not offer that action").known(offered))
+        Err(Violation::from("its entity does not offer that action").listing(offered))
     }
 }
 
@@ -84,7 +84,7 @@ pub(crate) const FACTOR: Rule =
         .remedy("write for example 3");
 
 /// What a factor stands for: none for `off`.
-pub(super) fn factor(text: &str) -> Result<Option<f64>, Detail> {
+pub(super) fn factor(text: &str) -> Result<Option<f64>, Violation> {
     if text == "off" {
         return Ok(None);
     }
@@ -95,13 +95,13 @@ pub(super) fn factor(text: &str) -> Result<Option<f64>, Detail> {
 }
 
 /// What one item of a list of event kinds stands for.
-pub(super) fn event_kinds(item: &str) -> Result<Vec<&'static str>, Detail> {
+pub(super) fn event_kinds(item: &str) -> Result<Vec<&'static str>, Violation> {
     if item == ALL {
         return Ok(EVENT_KINDS.to_vec());
     }
     let kind = EVENT_KINDS.iter().find(|kind| **kind == item);
-    let meant = || unknown::meant(EVENT_KINDS.iter().copied(), item);
-    let unknown = || Detail::from("it is none of them").meant(meant());
+    let meant = || unknown_keys::closest_word(EVENT_KINDS.iter().copied(), item);
+    let unknown = || Violation::from("it is none of them").suggesting(meant());
     kind.map(|kind| vec![*kind]).ok_or_else(unknown)
 }
 

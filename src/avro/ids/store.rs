@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use base::durable;
 
-use crate::avro::{Error, schemas::Fingerprint};
+use crate::avro::{Error, schemas::SchemaFingerprint};
 
 const FILE: &str = "schema-ids.json";
 /// Fits far more subjects than a worker has; a larger file is not ours.
@@ -29,33 +29,33 @@ const MAX_SUBJECTS: usize = 10_000;
 const MAX_FINGERPRINTS: usize = 8;
 
 /// Subject → schema texts, newest last, each with its id.
-type Known = BTreeMap<String, Vec<Entry>>;
+type KnownIds = BTreeMap<String, Vec<KnownId>>;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Entry {
+struct KnownId {
     fingerprint: String,
     id: u32,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Content {
+struct IdFile {
     /// Addresses the ids are good for, sorted.
     registry: Vec<String>,
-    ids: Known,
+    ids: KnownIds,
 }
 
 /// The file and what it holds.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct IdStore {
     path: PathBuf,
     registry: Vec<String>,
-    known: Mutex<Known>,
+    known: Mutex<KnownIds>,
     changed: AtomicBool,
     /// One writer at a time: two would share the temporary file.
     writing: tokio::sync::Mutex<()>,
 }
 
-impl State {
+impl IdStore {
     /// Reads the file of an earlier run; what cannot be used is warned about and left out.
     pub(super) async fn load(state_dir: &Path, mut registry: Vec<String>) -> Self {
         registry.sort();
@@ -63,7 +63,7 @@ impl State {
         let path = state_dir.join(FILE);
         let reading = path.clone();
         let known = match durable::off_runtime(move || read(&reading)).await {
-            Ok(None) => Known::new(),
+            Ok(None) => KnownIds::new(),
             // One in common is enough: a registry gains and loses nodes.
             Ok(Some(content)) if content.registry.iter().any(|address| registry.contains(address)) => {
                 bounded(content.ids)
@@ -71,26 +71,26 @@ impl State {
             Ok(Some(content)) => {
                 let (path, theirs) = (path.display(), content.registry.join(","));
                 tracing::warn!(%path, registry = theirs, "schema ids of another registry are not used");
-                Known::new()
+                KnownIds::new()
             }
             Err(error) => {
                 tracing::warn!(path = %path.display(), %error, "schema ids of an earlier run cannot be read");
-                Known::new()
+                KnownIds::new()
             }
         };
         let (known, changed) = (Mutex::new(known), AtomicBool::new(false));
         Self { path, registry, known, changed, writing: tokio::sync::Mutex::default() }
     }
 
-    pub(super) fn get(&self, subject: &str, fingerprint: Fingerprint) -> Option<u32> {
+    pub(super) fn get(&self, subject: &str, fingerprint: SchemaFingerprint) -> Option<u32> {
         let fingerprint = fingerprint.to_string();
         let known = self.known.lock();
         known.get(subject)?.iter().find(|entry| entry.fingerprint == fingerprint).map(|entry| entry.id)
     }
 
-    /// Remembers an id; [`State::save`] makes it last.
-    pub(super) fn put(&self, subject: &str, fingerprint: Fingerprint, id: u32) {
-        let entry = Entry { fingerprint: fingerprint.to_string(), id };
+    /// Remembers an id; [`IdStore::save`] makes it last.
+    pub(super) fn put(&self, subject: &str, fingerprint: SchemaFingerprint, id: u32) {
+        let entry = KnownId { fingerprint: fingerprint.to_string(), id };
         let mut known = self.known.lock();
         if known.len() >= MAX_SUBJECTS && !known.contains_key(subject) {
             return;
@@ -112,7 +112,7 @@ impl State {
         if !self.changed.swap(false, Ordering::AcqRel) {
             return;
         }
-        let content = Content { registry: self.registry.clone(), ids: self.known.lock().clone() };
+        let content = IdFile { registry: self.registry.clone(), ids: self.known.lock().clone() };
         let path = self.path.clone();
         let write = move || durable::replace(&path, &serde_json::to_vec_pretty(&content)?);
         if let Err(source) = durable::off_runtime(write).await {
@@ -126,12 +126,12 @@ impl State {
     }
 }
 
-fn read(path: &Path) -> io::Result<Option<Content>> {
+fn read(path: &Path) -> io::Result<Option<IdFile>> {
     let content = durable::read(path, MAX_FILE_BYTES)?;
     Ok(content.map(|content| serde_json::from_slice(&content)).transpose()?)
 }
 
 /// A file within the byte limit may still hold more subjects than we would have written.
-fn bounded(known: Known) -> Known {
+fn bounded(known: KnownIds) -> KnownIds {
     known.into_iter().take(MAX_SUBJECTS).collect()
 }

@@ -9,21 +9,22 @@ use model::{CompanyId, TenantId};
 use super::{
     address::http_url,
     cron::Schedule,
-    key::{Detail, Rule},
+    key::{Rule, Violation},
 };
 
 /// Longest topic prefix: the longest name we append still fits into Kafka's 249 characters.
-const PREFIX_LIMIT: usize = 180;
+const MAX_PREFIX_BYTES: usize = 180;
 
 pub(crate) const PLAIN: Rule = Rule::custom("text without control characters, at most 255 bytes", |text| {
     sound(text.len() <= 255 && !text.chars().any(char::is_control), "it has some, or is longer")
 });
 
-pub(crate) const HOST: Rule = Rule::custom("a host name or address", |text| made_of(text, ".-_:"));
+pub(crate) const HOST: Rule =
+    Rule::custom("a host name or address", |text| only_letters_digits_or(text, ".-_:"));
 
 pub(crate) const HOST_OR_ANY: Rule = Rule::custom("host names, without port, or *", |text| match text {
     "*" => Ok(()),
-    name => made_of(name, ".-_"),
+    name => only_letters_digits_or(name, ".-_"),
 })
 .remedy("write for example connect.example.com");
 
@@ -36,7 +37,7 @@ pub(crate) const TOPIC_PREFIX: Rule = Rule::custom(
     "the beginning of topic names: letters, digits, dots, dashes and underscores, at most 180, no dot at the \
      end",
     |text| {
-        topic(text, PREFIX_LIMIT)?;
+        topic(text, MAX_PREFIX_BYTES)?;
         sound(!text.starts_with('.') && !text.ends_with('.'), "a dot is put between it and the rest")
     },
 )
@@ -44,7 +45,7 @@ pub(crate) const TOPIC_PREFIX: Rule = Rule::custom(
 
 pub(crate) const PROVIDER: Rule =
     Rule::custom("the name of a config provider: letters, digits, dashes and underscores", |text| {
-        made_of(text, "-_")
+        only_letters_digits_or(text, "-_")
     });
 
 pub(crate) const USER_INFO: Rule = Rule::custom("name:password", |text| {
@@ -71,16 +72,18 @@ pub(crate) const LOG_FILTER: Rule =
     });
 
 pub(crate) const SEGMENT: Rule =
-    Rule::custom("one path segment: letters, digits, dashes and underscores", |text| made_of(text, "-_"));
+    Rule::custom("one path segment: letters, digits, dashes and underscores", |text| {
+        only_letters_digits_or(text, "-_")
+    });
 
 /// It is part of file names, with an id and an ending behind it.
 pub(crate) const GRANT: Rule = Rule::custom("at most 128 letters, digits, dashes and underscores", |text| {
-    made_of(text, "-_")?;
+    only_letters_digits_or(text, "-_")?;
     sound(text.len() <= 128, "it is longer")
 });
 
 pub(crate) const HEADER: Rule =
-    Rule::custom("the name of an HTTP header", |text| made_of(text, "!#$%&'*+-.^_`|~"));
+    Rule::custom("the name of an HTTP header", |text| only_letters_digits_or(text, "!#$%&'*+-.^_`|~"));
 
 pub(crate) const VERSION: Rule = Rule::custom("letters, digits, dots and dashes, or nothing", |text| {
     let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
@@ -120,7 +123,7 @@ pub(crate) const PROXY: Rule = Rule::custom("the http:// or https:// address of 
 })
 .remedy("write for example http://proxy:3128");
 
-pub(crate) fn advertised_url(text: &str) -> Result<Url, Detail> {
+pub(crate) fn advertised_url(text: &str) -> Result<Url, Violation> {
     let url = http_url(text)?;
     sound(url.scheme() == "https", "it is not https")?;
     sound(url.port_or_known_default() == Some(443), "it is another port")?;
@@ -128,40 +131,41 @@ pub(crate) fn advertised_url(text: &str) -> Result<Url, Detail> {
     Ok(url)
 }
 
-pub(crate) fn tenant(text: &str) -> Result<(TenantId, CompanyId), Detail> {
+pub(crate) fn tenant(text: &str) -> Result<(TenantId, CompanyId), Violation> {
     let (tenant, company) = text.split_once('=').unwrap_or_default();
     let pair = TenantId::new(tenant.trim()).ok().zip(CompanyId::new(company.trim()).ok());
     pair.ok_or("it lacks one of them".into())
 }
 
 /// A directory, or nothing yet: a missing mount ends no worker, which warns and looks again.
-fn directory(text: &str) -> Result<(), Detail> {
+fn directory(text: &str) -> Result<(), Violation> {
     sound(!Path::new(text).exists() || Path::new(text).is_dir(), "something else is there")
 }
 
-fn topic(text: &str, limit: usize) -> Result<(), Detail> {
-    let good = text.len() <= limit && text != "." && text != ".." && made_of(text, ".-_").is_ok();
+fn topic(text: &str, limit: usize) -> Result<(), Violation> {
+    let good =
+        text.len() <= limit && text != "." && text != ".." && only_letters_digits_or(text, ".-_").is_ok();
     sound(good, "it is not")
 }
 
 /// ASCII letters, digits and these, at least one.
-fn made_of(text: &str, others: &str) -> Result<(), Detail> {
+fn only_letters_digits_or(text: &str, others: &str) -> Result<(), Violation> {
     let is_letter = |c: char| c.is_ascii_alphanumeric() || others.contains(c);
     sound(!text.is_empty() && text.chars().all(is_letter), "it has other characters")
 }
 
-fn sound(condition: bool, otherwise: &'static str) -> Result<(), Detail> {
+fn sound(condition: bool, otherwise: &'static str) -> Result<(), Violation> {
     if condition { Ok(()) } else { Err(otherwise.into()) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::key::{Key, Type};
+    use crate::config::key::{ConfigKey, Type};
 
     #[test]
     fn longest_topic_prefix_makes_topics() {
-        assert!(model::TopicPrefix::new("a".repeat(PREFIX_LIMIT)).is_ok());
+        assert!(model::TopicPrefix::new("a".repeat(MAX_PREFIX_BYTES)).is_ok());
     }
 
     #[test]
@@ -213,7 +217,7 @@ mod tests {
         ];
 
         for (rule, good, bad) in table {
-            let key = Key::new(Type::String, "key", "").rule(*rule);
+            let key = ConfigKey::new(Type::String, "key", "").rule(*rule);
             for text in *good {
                 assert!(key.check(text).is_ok(), "{text:?} should be {}", key.valid_values());
             }
