@@ -104,15 +104,6 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_a_zero_byte_the_big_endian_id_and_the_datum() {
-        let framed = frame_value(0x0102_0304, &example(SchemaKind::Customer)).unwrap();
-
-        assert_eq!(framed[..FRAME_BYTES], [0, 1, 2, 3, 4]);
-        assert_eq!(framed[FRAME_BYTES], 16, "zigzag length of the company id's eight characters");
-        assert_eq!(&framed[FRAME_BYTES + 1..][..8], b"acme-111");
-    }
-
-    #[test]
     fn a_record_leaves_nothing_behind_in_the_next_one() {
         let alone = frame_value(1, &example(SchemaKind::Account)).unwrap();
         let misfit = std::collections::BTreeMap::from([("companyId", 5_i32)]);

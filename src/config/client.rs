@@ -147,7 +147,7 @@ fn insert(
 
 /// Whether what a `….location` names is there.
 fn file(setting: &str, value: &str) -> Result<(), Problem> {
-    const FILE: ConfigKey = ConfigKey::new(Type::String, "", "").rule(Rule::File);
+    const FILE: ConfigKey = ConfigKey::new(Type::String, "").rule(Rule::File);
     // Certificates to trust may be a directory, and `probe` looks where systems usually have them.
     let elsewhere = setting == "ssl.ca.location" && (value == "probe" || Path::new(value).is_dir());
     if elsewhere || !setting.ends_with(".location") { Ok(()) } else { FILE.check(value) }

@@ -45,7 +45,7 @@ mod tests {
         ];
 
         for (rule, class, sound) in table {
-            let key = ConfigKey::new(Type::Class, "converter", "").rule(rule);
+            let key = ConfigKey::new(Type::Class, "converter").rule(rule);
             assert_eq!(key.check(class).is_ok(), sound, "{class}");
         }
     }

@@ -97,8 +97,10 @@ impl KeyDef {
     /// A definition for a key that is not declared, so that an error about it can be shown.
     #[must_use]
     pub fn undeclared(name: &str, order: u32) -> Self {
-        const OTHER: ConfigKey =
-            ConfigKey::new(Type::String, "", "Not a key of this connector.").low().group("Others");
+        const OTHER: ConfigKey = ConfigKey::new(Type::String, "")
+            .documentation(" Not a key of this connector.")
+            .low()
+            .group("Others");
         let (name, display_name) = (name.to_owned(), name.to_owned());
         Self { name, display_name, width: Width::None, ..Self::new(&OTHER, order) }
     }
@@ -118,9 +120,12 @@ pub(crate) fn definitions<'a>(keys: impl Iterator<Item = &'a ConfigKey>) -> Vec<
 mod tests {
     use super::*;
 
-    const NAME: ConfigKey = ConfigKey::new(Type::String, "name", "Its name.").required().group("Common");
-    const SECRET: ConfigKey = ConfigKey::new(Type::Password, "a.secret", "Hush.").group("Common");
-    const SIZE: ConfigKey = ConfigKey::new(Type::Int, "page.size", "Rows.").or("100").group("Paging");
+    const NAME: ConfigKey =
+        ConfigKey::new(Type::String, "name").documentation(" Its name.").required().group("Common");
+    const SECRET: ConfigKey =
+        ConfigKey::new(Type::Password, "a.secret").documentation(" Hush.").group("Common");
+    const SIZE: ConfigKey =
+        ConfigKey::new(Type::Int, "page.size").documentation(" Rows.").or("100").group("Paging");
 
     #[test]
     fn a_definition_has_the_members_connect_sends_and_the_one_akhq_reads() {

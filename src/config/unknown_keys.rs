@@ -56,35 +56,37 @@ const OWN_PREFIXES: &[&str] = &[
 /// Farthest a misspelt key may be from the one that is suggested, in letters inserted, left out, changed or swapped.
 const SUGGESTION_DISTANCE: usize = 2;
 
-/// Reports every key outside the dialect. Values are not shown: a misspelt secret is still a secret.
-pub(crate) fn check(reader: &mut SettingsReader<'_>, dialect: &KnownKeys) {
-    let known = || dialect.declared.iter().copied().flatten();
+/// Reports every key that this configuration does not have. Values are not shown: a misspelled secret is still a secret.
+pub(crate) fn check(reader: &mut SettingsReader<'_>, keys: &KnownKeys) {
+    let declared = || keys.declared.iter().copied().flatten().map(|key| key.name);
     for name in reader.values().keys() {
-        if known().any(|key| key.name == name) {
+        if declared().any(|declared| declared == name) {
             continue;
         }
-        if let Some((_, reason, remedy)) =
-            dialect.unsupported.iter().find(|(pattern, ..)| matches_pattern(pattern, name))
-        {
+        let matching = |pattern: &str| matches_pattern(pattern, name);
+        if let Some((_, reason, remedy)) = keys.unsupported.iter().find(|(pattern, ..)| matching(pattern)) {
             reader.problems.add(name, *reason, *remedy);
-        } else if let Some((_, reason)) =
-            dialect.ignored.iter().find(|(pattern, _)| matches_pattern(pattern, name))
-        {
-            reader.warn(name, format!("has no effect here: {reason}"));
-        } else if let Some(place) = elsewhere(known_keys, name) {
-            let remedy = format!("move it to {place}");
-            reader.problems.add(name, format!("is not a key of {}", dialect.subject), remedy);
-        } else if let Some(near) = closest_key(known().map(|key| key.name), name) {
-            let remedy = format!("did you mean {near}?");
-            reader.problems.add(name, format!("is not a key of {}", dialect.subject), remedy);
-        } else if (dialect.is_read_elsewhere)(name) {
-            // Whoever reads it checks it.
-        } else if OWN_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
-            let remedy = "remove it; `tributary config reference` lists every key";
-            reader.problems.add(name, format!("is not a key of {}", dialect.subject), remedy);
-        } else {
-            reader.warn(name, format!("is not a key of {} and has no effect", dialect.subject));
+            continue;
         }
+        if let Some((_, reason)) = keys.ignored.iter().find(|(pattern, _)| matching(pattern)) {
+            reader.warn(name, format!("has no effect here: {reason}"));
+            continue;
+        }
+        let mut elsewhere = keys.declared_elsewhere.iter();
+        let remedy =
+            if let Some((_, place)) = elsewhere.find(|(keys, _)| keys.iter().any(|key| key.name == name)) {
+                format!("move it to {place}")
+            } else if let Some(near) = closest_key(declared(), name) {
+                format!("did you mean {near}?")
+            } else if (keys.is_read_elsewhere)(name) {
+                continue;
+            } else if OWN_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
+                "remove it; `tributary config reference` lists every key".to_owned()
+            } else {
+                reader.warn(name, format!("is not a key of {} and has no effect", keys.subject));
+                continue;
+            };
+        reader.problems.add(name, format!("is not a key of {}", keys.subject), remedy);
     }
 }
 
@@ -94,11 +96,6 @@ pub(crate) fn matches_pattern(pattern: &str, name: &str) -> bool {
         Some(stem) => name == stem || name.starts_with(pattern),
         None => name == pattern,
     }
-}
-
-fn elsewhere(dialect: &KnownKeys, name: &str) -> Option<&'static str> {
-    let mut places = dialect.declared_elsewhere.iter();
-    places.find(|(keys, _)| keys.iter().any(|key| key.name == name)).map(|(_, place)| *place)
 }
 
 fn closest_key<'a>(known: impl Iterator<Item = &'a str>, name: &str) -> Option<&'a str> {
@@ -128,8 +125,8 @@ mod tests {
     use super::*;
     use crate::config::{Providers, key::Type};
 
-    const KNOWN: &[ConfigKey] = &[ConfigKey::new(Type::String, "invoicing.secret", "")];
-    const OTHER: &[ConfigKey] = &[ConfigKey::new(Type::String, "page.size", "")];
+    const KNOWN: &[ConfigKey] = &[ConfigKey::new(Type::String, "invoicing.secret")];
+    const OTHER: &[ConfigKey] = &[ConfigKey::new(Type::String, "page.size")];
     const KEYS: KnownKeys = KnownKeys {
         subject: "WebhookSource",
         declared: &[KNOWN],

@@ -237,7 +237,7 @@ impl SharedIds {
     /// Makes the registry's answer, or the id from disk where there was none, the subject's id.
     fn settle(&self, subject: &Subject, answer: Result<u32, Error>) -> Result<FallbackReason, Error> {
         let name = subject.name();
-        let fingerprint = schemas::embedded(subject.kind)?.fingerprint;
+        let fingerprint = &schemas::embedded(subject.kind)?.fingerprint;
         let error = match answer {
             Ok(id) => {
                 metrics::schema_requested(Registration::Registered);

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use base::durable;
 
-use crate::avro::{Error, schemas::SchemaFingerprint};
+use crate::avro::Error;
 
 const FILE: &str = "schema-ids.json";
 /// Fits far more subjects than a worker has; a larger file is not ours.
@@ -66,7 +66,8 @@ impl IdStore {
             Ok(None) => KnownIds::new(),
             // One in common is enough: a registry gains and loses nodes.
             Ok(Some(content)) if content.registry.iter().any(|address| registry.contains(address)) => {
-                bounded(content.ids)
+                // A file within the byte limit may still hold more subjects than we would have written.
+                content.ids.into_iter().take(MAX_SUBJECTS).collect()
             }
             Ok(Some(content)) => {
                 let (path, theirs) = (path.display(), content.registry.join(","));
@@ -82,15 +83,14 @@ impl IdStore {
         Self { path, registry, known, changed, writing: tokio::sync::Mutex::default() }
     }
 
-    pub(super) fn get(&self, subject: &str, fingerprint: SchemaFingerprint) -> Option<u32> {
-        let fingerprint = fingerprint.to_string();
+    pub(super) fn get(&self, subject: &str, fingerprint: &str) -> Option<u32> {
         let known = self.known.lock();
         known.get(subject)?.iter().find(|entry| entry.fingerprint == fingerprint).map(|entry| entry.id)
     }
 
     /// Remembers an id; [`IdStore::save`] makes it last.
-    pub(super) fn put(&self, subject: &str, fingerprint: SchemaFingerprint, id: u32) {
-        let entry = KnownId { fingerprint: fingerprint.to_string(), id };
+    pub(super) fn put(&self, subject: &str, fingerprint: &str, id: u32) {
+        let entry = KnownId { fingerprint: fingerprint.to_owned(), id };
         let mut known = self.known.lock();
         if known.len() >= MAX_SUBJECTS && !known.contains_key(subject) {
             return;
@@ -129,9 +129,4 @@ impl IdStore {
 fn read(path: &Path) -> io::Result<Option<IdFile>> {
     let content = durable::read(path, MAX_FILE_BYTES)?;
     Ok(content.map(|content| serde_json::from_slice(&content)).transpose()?)
-}
-
-/// A file within the byte limit may still hold more subjects than we would have written.
-fn bounded(known: KnownIds) -> KnownIds {
-    known.into_iter().take(MAX_SUBJECTS).collect()
 }

@@ -4,7 +4,7 @@
 //! map stays as it was written, because REST answers repeat it to the letter; only the struct holds resolved secrets.
 //! A configuration with problems gives all of them and no struct.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::collections::BTreeMap;
 
 use strum::{EnumString, IntoStaticStr};
 
@@ -24,6 +24,8 @@ use super::{
     key::ConfigKey,
     problem::{Problem, Problems, Warning},
     providers::Providers,
+    reader::SettingsReader,
+    unknown_keys::{self, KnownKeys},
 };
 
 mod access;
@@ -160,14 +162,22 @@ fn class_problem(rule: impl Into<String>) -> Problems {
     Problem::new(keys::CONNECTOR_CLASS.name, rule, "write WebhookSource or RecordSource").into()
 }
 
-/// The configuration with its name in it, as Kafka Connect stores it.
-fn with_name<'a>(name: &str, config: &'a BTreeMap<String, String>) -> Cow<'a, BTreeMap<String, String>> {
-    if config.contains_key(keys::NAME.name) || name.trim().is_empty() {
-        return Cow::Borrowed(config);
+/// Reads a configuration of one class. `name` joins it, as Kafka Connect stores it, unless it has one.
+fn parse<T>(
+    name: &str,
+    config: &BTreeMap<String, String>,
+    providers: &Providers,
+    known: &KnownKeys,
+    read: fn(&mut SettingsReader<'_>, &str) -> Option<T>,
+) -> Result<(T, Vec<Warning>), Problems> {
+    let mut config = config.clone();
+    if !name.trim().is_empty() {
+        config.entry(keys::NAME.name.to_owned()).or_insert_with(|| name.trim().to_owned());
     }
-    let mut named = config.clone();
-    named.insert(keys::NAME.name.to_owned(), name.trim().to_owned());
-    Cow::Owned(named)
+    let mut reader = SettingsReader::new(&config, providers);
+    unknown_keys::check(&mut reader, known);
+    let source = read(&mut reader, name);
+    reader.finish_complete(source)
 }
 
 #[cfg(test)]

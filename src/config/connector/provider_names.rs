@@ -31,20 +31,20 @@ pub(super) fn resources(item: &str) -> Result<Vec<AccountingResource>, Violation
     if item == ALL {
         return Ok(AccountingResource::all().collect());
     }
-    let known = || AccountingResource::all().map(AccountingResource::name);
+    let known = AccountingResource::all().map(AccountingResource::name);
     let unknown = |_| unknown_name("it is no accounting resource", known, item);
     item.parse().map(|resource| vec![resource]).map_err(unknown)
 }
 
 /// The refusal of a name, with the one that was probably meant, or all that there are.
-fn unknown_name<I: Iterator<Item = &'static str>>(
+fn unknown_name(
     refusal: &'static str,
-    known: impl Fn() -> I,
+    known: impl Iterator<Item = &'static str> + Clone,
     given: &str,
 ) -> Violation {
-    match unknown_keys::closest_word(known(), given) {
-        Some(meant) => Violation::from(refusal).suggesting(Some(meant)),
-        None => Violation::from(refusal).listing(known()),
+    match unknown_keys::closest_word(known.clone(), given) {
+        Some(meant) => Violation::from(refusal).suggesting(meant),
+        None => Violation::from(refusal).listing(known),
     }
 }
 
@@ -64,10 +64,10 @@ pub fn hook(item: &str) -> Result<InvoicingHook, String> {
 fn pair(item: &str) -> Result<InvoicingHook, Violation> {
     let (entity, action) = item.split_once(':').ok_or("it is not a pair such as Customer:Created")?;
     let (entity, action) = (entity.trim(), action.trim());
-    let entities = || InvoicingEntity::all().map(InvoicingEntity::provider_name);
+    let entities = InvoicingEntity::all().map(InvoicingEntity::provider_name);
     let unknown = |_| unknown_name("it names no invoicing entity", entities, entity);
     let entity: InvoicingEntity = entity.parse().map_err(unknown)?;
-    let actions = || InvoicingAction::ALL.iter().map(|action| action.provider_name());
+    let actions = InvoicingAction::ALL.iter().map(|action| action.provider_name());
     let unknown = |_| unknown_name("it names no invoicing action", actions, action);
     let action: InvoicingAction = action.parse().map_err(unknown)?;
     if entity.allows(action) {
@@ -94,15 +94,17 @@ pub(super) fn factor(text: &str) -> Result<Option<f64>, Violation> {
     }
 }
 
-/// What one item of a list of event kinds stands for.
+/// The kinds that one item of a list of event kinds names.
 pub(super) fn event_kinds(item: &str) -> Result<Vec<&'static str>, Violation> {
     if item == ALL {
         return Ok(EVENT_KINDS.to_vec());
     }
-    let kind = EVENT_KINDS.iter().find(|kind| **kind == item);
-    let meant = || unknown_keys::closest_word(EVENT_KINDS.iter().copied(), item);
-    let unknown = || Violation::from("it is none of them").suggesting(meant());
-    kind.map(|kind| vec![*kind]).ok_or_else(unknown)
+    let mut kinds = EVENT_KINDS.iter().copied();
+    kinds.clone().find(|kind| *kind == item).map(|kind| vec![kind]).ok_or_else(|| {
+        let unknown = Violation::from("it is none of them");
+        unknown_keys::closest_word(&mut kinds, item)
+            .map_or(unknown.clone(), |meant| unknown.suggesting(meant))
+    })
 }
 
 fn every_hook() -> impl Iterator<Item = InvoicingHook> {

@@ -102,7 +102,7 @@ pub struct ConfigKey {
 
 impl ConfigKey {
     /// An optional text without a rule; the `const` methods below refine it.
-    pub(crate) const fn new(kind: Type, name: &'static str, documentation: &'static str) -> Self {
+    pub(crate) const fn new(kind: Type, name: &'static str) -> Self {
         let width = match kind {
             Type::Boolean | Type::Int | Type::Short | Type::Long | Type::Double => Width::Short,
             Type::String | Type::Class | Type::Password => Width::Medium,
@@ -113,7 +113,7 @@ impl ConfigKey {
             kind,
             fallback: Fallback::Unset,
             importance: Importance::Medium,
-            documentation,
+            documentation: "",
             group: "",
             width,
             dependents: &[],
@@ -160,6 +160,12 @@ impl ConfigKey {
 
     pub(crate) const fn dependents(mut self, names: &'static [&'static str]) -> Self {
         self.dependents = names;
+        self
+    }
+
+    /// The lines of a doc comment, each with the blank that follows its slashes.
+    pub(crate) const fn documentation(mut self, lines: &'static str) -> Self {
+        self.documentation = lines.split_at(1).1;
         self
     }
 
@@ -242,12 +248,20 @@ pub(crate) fn items(value: &str) -> impl Iterator<Item = &str> {
     value.split(',').map(str::trim).filter(|item| !item.is_empty())
 }
 
-/// Declares keys as constants, under group headings, and `KEYS` with all of them in that order.
+/// Declares keys as constants, under group headings, and `KEYS` with all of them in that order. The doc comment of a key is its
+/// documentation.
 macro_rules! keys {
-    ($($group:literal { $($id:ident = $key:expr;)* })*) => {
-        $($(pub(crate) const $id: $crate::config::key::ConfigKey = $key.group($group);)*)*
+    ($($group:literal { $(
+        $(#[doc = $line:literal])+
+        $id:ident = $kind:ident($name:literal)$(.$refine:ident($($argument:expr),*))*;
+    )* })*) => {
+        $($(pub(crate) const $id: $crate::config::ConfigKey =
+            $crate::config::ConfigKey::new($crate::config::Type::$kind, $name)
+                .documentation(concat!($($line),+))
+                .group($group)
+                $(.$refine($($argument),*))*;)*)*
         /// Every key declared in this file, in the order the reference shows them.
-        pub(crate) const KEYS: &[$crate::config::key::ConfigKey] = &[$($($id),*),*];
+        pub(crate) const KEYS: &[$crate::config::ConfigKey] = &[$($($id),*),*];
     };
 }
 pub(crate) use keys;
@@ -258,12 +272,12 @@ mod tests {
 
     #[test]
     fn a_value_of_the_wrong_type_or_outside_its_rule_is_refused() {
-        let range = ConfigKey::new(Type::Int, "n", "").rule(Rule::Range(1, 9));
-        let words = ConfigKey::new(Type::String, "w", "").rule(Rule::OneOf(&["text", "json"]));
-        let list = ConfigKey::new(Type::List, "l", "").rule(Rule::OneOf(&["a", "b"]));
-        let some = ConfigKey::new(Type::List, "s", "").not_empty();
-        let rate = ConfigKey::new(Type::Double, "d", "").rule(Rule::Positive);
-        let secret = ConfigKey::new(Type::Password, "s", "").rule(Rule::Size(4, 6));
+        let range = ConfigKey::new(Type::Int, "n").rule(Rule::Range(1, 9));
+        let words = ConfigKey::new(Type::String, "w").rule(Rule::OneOf(&["text", "json"]));
+        let list = ConfigKey::new(Type::List, "l").rule(Rule::OneOf(&["a", "b"]));
+        let some = ConfigKey::new(Type::List, "s").not_empty();
+        let rate = ConfigKey::new(Type::Double, "d").rule(Rule::Positive);
+        let secret = ConfigKey::new(Type::Password, "s").rule(Rule::Size(4, 6));
         let table = [
             (range, "1", true),
             (range, "9", true),
@@ -287,9 +301,9 @@ mod tests {
             (secret, "abcd", true),
             (secret, "abc", false),
             (secret, "abcdefg", false),
-            (ConfigKey::new(Type::Boolean, "b", ""), "TRUE", true),
-            (ConfigKey::new(Type::Boolean, "b", ""), "yes", false),
-            (ConfigKey::new(Type::Short, "r", ""), "40000", false),
+            (ConfigKey::new(Type::Boolean, "b"), "TRUE", true),
+            (ConfigKey::new(Type::Boolean, "b"), "yes", false),
+            (ConfigKey::new(Type::Short, "r"), "40000", false),
         ];
 
         for (key, value, sound) in table {
@@ -302,7 +316,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let pipe = directory.path().join("pipe");
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-        let key = ConfigKey::new(Type::String, "f", "").rule(Rule::File);
+        let key = ConfigKey::new(Type::String, "f").rule(Rule::File);
 
         let broken = key.check(pipe.to_str().unwrap()).unwrap_err();
 
@@ -311,7 +325,7 @@ mod tests {
 
     #[test]
     fn a_refusal_of_a_secret_does_not_repeat_it() {
-        let key = ConfigKey::new(Type::Password, "s", "").rule(Rule::Size(16, 64));
+        let key = ConfigKey::new(Type::Password, "s").rule(Rule::Size(16, 64));
 
         let broken = key.check("hunter2").unwrap_err();
 
@@ -321,6 +335,6 @@ mod tests {
 
     #[test]
     fn names_for_people_come_from_the_key() {
-        assert_eq!(ConfigKey::new(Type::Int, "tasks.max", "").display_name(), "Tasks max");
+        assert_eq!(ConfigKey::new(Type::Int, "tasks.max").display_name(), "Tasks max");
     }
 }

@@ -11,11 +11,8 @@ pub(crate) struct Violation(Cow<'static, str>);
 
 impl Violation {
     /// Adds the declared name that the value is probably a misspelling of.
-    pub(crate) fn suggesting(self, name: Option<&'static str>) -> Self {
-        match name {
-            Some(name) => Self(format!("{self}; did you mean {name}?").into()),
-            None => self,
-        }
+    pub(crate) fn suggesting(self, name: &'static str) -> Self {
+        Self(format!("{self}; did you mean {name}?").into())
     }
 
     /// Adds the declared names that there are.

@@ -49,17 +49,14 @@ impl<'a> SettingsReader<'a> {
         if self.problems.is_empty() { Ok((built, self.warnings)) } else { Err(self.problems) }
     }
 
-    /// As [`SettingsReader::finish`], for what cannot be built with stand-ins: `None` only ever goes with a problem.
-    pub(crate) fn finish_complete<T>(mut self, built: Option<T>) -> Result<(T, Vec<Warning>), Problems> {
-        match built {
-            Some(built) => self.finish(built),
-            None => {
-                if self.problems.is_empty() {
-                    self.problems.add("the configuration", "is incomplete", "compare it with the reference");
-                }
-                Err(self.problems)
-            }
-        }
+    /// As [`SettingsReader::finish`], for a struct that stand-ins cannot fill: `None` only ever comes with a problem.
+    pub(crate) fn finish_complete<T>(self, built: Option<T>) -> Result<(T, Vec<Warning>), Problems> {
+        debug_assert!(
+            built.is_some() || !self.problems.is_empty(),
+            "nothing was built, and no problem says why"
+        );
+        let (built, warnings) = self.finish(built)?;
+        Ok((built.ok_or_else(Problems::default)?, warnings))
     }
 
     /// Whether the user wrote something for this key.

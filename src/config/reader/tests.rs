@@ -1,11 +1,11 @@
 use super::*;
 use crate::config::{key::Rule, tests::map};
 
-const COUNT: ConfigKey = ConfigKey::new(Type::Int, "count", "").or("7").rule(Rule::Range(1, 9));
-const SECRET: ConfigKey = ConfigKey::new(Type::Password, "secret", "").rule(Rule::Size(8, 64));
-const WORDS: ConfigKey = ConfigKey::new(Type::List, "words", "").or("a,b").rule(Rule::OneOf(&["a", "b"]));
-const ADDRESS: ConfigKey = ConfigKey::new(Type::String, "address", "").rule(Rule::OneOf(&["x"]));
-const NAME: ConfigKey = ConfigKey::new(Type::String, "name", "").required();
+const COUNT: ConfigKey = ConfigKey::new(Type::Int, "count").or("7").rule(Rule::Range(1, 9));
+const SECRET: ConfigKey = ConfigKey::new(Type::Password, "secret").rule(Rule::Size(8, 64));
+const WORDS: ConfigKey = ConfigKey::new(Type::List, "words").or("a,b").rule(Rule::OneOf(&["a", "b"]));
+const ADDRESS: ConfigKey = ConfigKey::new(Type::String, "address").rule(Rule::OneOf(&["x"]));
+const NAME: ConfigKey = ConfigKey::new(Type::String, "name").required();
 
 fn providers() -> Providers {
     let variables = [

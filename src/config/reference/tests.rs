@@ -202,15 +202,6 @@ fn no_key_is_declared_twice_and_none_is_mistaken_for_another() {
 }
 
 #[test]
-fn every_key_is_in_the_reference() {
-    let text = reference();
-
-    for key in every_section().into_iter().flatten() {
-        assert!(text.contains(&format!("| `{}` |", key.name)), "{}", key.name);
-    }
-}
-
-#[test]
 fn every_declared_key_is_read_by_the_place_it_is_declared_for() {
     let unresolvable = |name: &str| (name.to_owned(), "${env:NOT_SET}".to_owned());
     let told = |problems: Option<Problems>, name: &str| {

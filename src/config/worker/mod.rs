@@ -226,9 +226,9 @@ pub enum LogFormat {
 
 /// A configuration and what there is to say about it.
 #[derive(Debug, Clone)]
-pub struct LoadedConfig<T> {
+pub struct LoadedConfig {
     /// The configuration.
-    pub config: T,
+    pub config: Worker,
     /// What works, but probably not as meant; to be logged.
     pub warnings: Vec<Warning>,
 }
@@ -272,7 +272,7 @@ impl Worker {
     pub fn load(
         path: Option<&Path>,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
-    ) -> Result<LoadedConfig<Self>, Box<RejectedConfig>> {
+    ) -> Result<LoadedConfig, Box<RejectedConfig>> {
         let (mut problems, mut warnings) = (Problems::default(), Vec::new());
         let environment = environment::readable(environment, &mut problems);
         let settings = match settings(path, &environment, &mut problems, &mut warnings) {

@@ -10,13 +10,12 @@ use strum::{EnumString, VariantNames};
 use model::{AccountingResource, CompanyId, List};
 use provider::{Provider, api::Rates};
 
-use super::{Common, access, common, known_keys, provider_names, with_name};
+use super::{Common, access, common, known_keys, provider_names};
 use crate::config::{
     cron::Schedule,
     problem::{Problems, Warning},
     providers::Providers,
     reader::SettingsReader,
-    unknown_keys,
 };
 
 pub(crate) mod keys;
@@ -152,11 +151,7 @@ impl RecordSource {
         config: &BTreeMap<String, String>,
         providers: &Providers,
     ) -> Result<(Self, Vec<Warning>), Problems> {
-        let config = with_name(name, config);
-        let mut reader = SettingsReader::new(&config, providers);
-        unknown_keys::check(&mut reader, &known_keys::RECORD);
-        let source = read(&mut reader, name);
-        reader.finish_complete(source)
+        super::parse(name, config, providers, &known_keys::RECORD, read)
     }
 
     /// Whether it reads nothing of the accounting API, and so needs no login for it.

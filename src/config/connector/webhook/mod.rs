@@ -11,13 +11,13 @@ use base::secret::Secret;
 use model::{AccountingResource, CompanyId, InvoicingHook, TenantId};
 use provider::Provider;
 
-use super::{Common, access, common, keys as shared, known_keys, provider_names, with_name};
+use super::{Common, access, common, keys as shared, known_keys, provider_names};
 use crate::config::{
     ConfigKey, address,
     problem::{Problems, Warning},
     providers::Providers,
     reader::SettingsReader,
-    rules, unknown_keys,
+    rules,
 };
 
 pub(crate) mod keys;
@@ -31,7 +31,7 @@ pub struct WebhookSource {
     pub application_name: String,
     /// Accounting webhooks; `None` when no resource is named.
     pub accounting: Option<AccountingWebhooks>,
-    /// InvoicingWebhooks webhooks; `None` when no hook is named.
+    /// Invoicing webhooks; `None` when no hook is named.
     pub invoicing: Option<InvoicingWebhooks>,
     /// `source.addresses`; empty for any.
     pub source_addresses: Vec<IpNet>,
@@ -93,7 +93,7 @@ impl AccountingWebhooks {
     }
 }
 
-/// InvoicingWebhooks webhooks.
+/// Invoicing webhooks.
 #[derive(Debug, Clone)]
 pub struct InvoicingWebhooks {
     /// `invoicing.hooks`; not empty.
@@ -153,11 +153,7 @@ impl WebhookSource {
         config: &BTreeMap<String, String>,
         providers: &Providers,
     ) -> Result<(Self, Vec<Warning>), Problems> {
-        let config = with_name(name, config);
-        let mut reader = SettingsReader::new(&config, providers);
-        unknown_keys::check(&mut reader, &known_keys::WEBHOOK);
-        let source = read(&mut reader, name);
-        reader.finish_complete(source)
+        super::parse(name, config, providers, &known_keys::WEBHOOK, read)
     }
 }
 

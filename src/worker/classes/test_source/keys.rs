@@ -5,11 +5,7 @@ use base::retry::Retry;
 use crate::config::{
     ConfigKey, Problems, Providers,
     connector::keys as connector,
-    key::{
-        Rule,
-        Type::{Int, Password, String},
-        keys,
-    },
+    key::{Rule, keys},
     reader::SettingsReader,
     rules,
     unknown_keys::{self, KnownKeys},
@@ -18,21 +14,20 @@ use crate::worker::{plugins::simple_name, state::configs::Properties};
 
 keys! {
     "Test" {
-        TOPIC = ConfigKey::new(String, "topic",
-            "Topic to write numbers to; created with the broker's defaults if it is missing.")
-            .required().high().rule(rules::TOPIC);
-        MESSAGES = ConfigKey::new(Int, "messages", "Records a second and task.").or("10").rule(Rule::Range(1, 10_000));
-        FAIL_AFTER = ConfigKey::new(Int, "fail.after",
-            "Records after which a task fails, counted from each of its starts. Unset: never.")
-            .rule(Rule::Range(0, i32::MAX as i64)).dependents(&["fail.kind"]);
-        FAIL_KIND = ConfigKey::new(String, "fail.kind",
-            "Whether that failure passes by itself or needs a person.")
-            .or("permanent").rule(Rule::OneOf(&["passing", "permanent"]));
-        PANIC_AFTER = ConfigKey::new(Int, "panic.after",
-            "Records after which a task panics, counted from each of its starts. Unset: never.")
-            .rule(Rule::Range(0, i32::MAX as i64));
-        SECRET_TOPIC = ConfigKey::new(Password, "secret.topic", "Written to instead of topic; shows that a reference reaches a task.");
-        SECRET = ConfigKey::new(Password, "secret", "Used for nothing; shows that it is never shown.");
+        /// Topic to write numbers to; created with the broker's defaults if it is missing.
+        TOPIC = String("topic").required().high().rule(rules::TOPIC);
+        /// Records a second and task.
+        MESSAGES = Int("messages").or("10").rule(Rule::Range(1, 10_000));
+        /// Records after which a task fails, counted from each of its starts. Unset: never.
+        FAIL_AFTER = Int("fail.after").rule(Rule::Range(0, i32::MAX as i64)).dependents(&["fail.kind"]);
+        /// Whether that failure passes by itself or needs a person.
+        FAIL_KIND = String("fail.kind").or("permanent").rule(Rule::OneOf(&["passing", "permanent"]));
+        /// Records after which a task panics, counted from each of its starts. Unset: never.
+        PANIC_AFTER = Int("panic.after").rule(Rule::Range(0, i32::MAX as i64));
+        /// Written to instead of topic; shows that a reference reaches a task.
+        SECRET_TOPIC = Password("secret.topic");
+        /// Used for nothing; shows that it is never shown.
+        SECRET = Password("secret");
     }
 }
 
@@ -51,7 +46,7 @@ const COMMON: &[ConfigKey] = &[
     connector::BOUNDARY,
 ];
 
-const DIALECT: KnownKeys = KnownKeys {
+const KNOWN_KEYS: KnownKeys = KnownKeys {
     subject: "a TestSource",
     declared: &[KEYS, COMMON],
     declared_elsewhere: &[],
@@ -68,7 +63,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static ConfigKey> {
 /// A configuration, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Settings {
-    pub(super) topic: std::string::String,
+    pub(super) topic: String,
     pub(super) per_second: u32,
     pub(super) tasks_max: u32,
     /// After how many records a run fails, and whether that passes.
@@ -84,7 +79,7 @@ pub(super) fn read(name: &str, config: &Properties, providers: &Providers) -> Re
         config.entry(connector::NAME.name.to_owned()).or_insert_with(|| name.to_owned());
     }
     let mut reader = SettingsReader::new(&config, providers);
-    unknown_keys::check(&mut reader, &DIALECT);
+    unknown_keys::check(&mut reader, &KNOWN_KEYS);
     for key in COMMON {
         // Nothing else is chosen by them; reading holds their rules.
         reader.text(key);

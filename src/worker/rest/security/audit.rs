@@ -25,9 +25,9 @@ use server::origin;
 
 use super::UNKNOWN;
 
-/// LineBuffer about refusals of one client address in a window.
+/// Lines about refusals of one client address in a window.
 const PER_ADDRESS: u32 = 20;
-/// LineBuffer about refusals in a window; with the longest of them this is less than 100 MB a day.
+/// Lines about refusals in a window; with the longest of them this is less than 100 MB a day.
 const LINES: u32 = 60;
 /// The time for which lines are counted.
 const WINDOW: Duration = Duration::from_secs(60);
