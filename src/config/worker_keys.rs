@@ -21,17 +21,17 @@ keys! {
         /// group.min.session.timeout.ms (6000 by default) is the lower bound on a real cluster.
         SESSION_TIMEOUT = Int("session.timeout.ms").or("6000").low().rule(Rule::Range(1500, 5 * MINUTE))
             .dependents(&["heartbeat.interval.ms"]);
-        /// Milliseconds between signs of life; at most a third of session.timeout.ms.
+        /// Milliseconds between heartbeats; at most a third of session.timeout.ms.
         HEARTBEAT_INTERVAL = Int("heartbeat.interval.ms").or("500").low().rule(Rule::Range(100, MINUTE));
-        /// Whether the worker creates the topics it writes. With false every topic has to be there already, with
-        /// the right partitions and cleanup policy; `tributary check` says what is missing.
+        /// Whether the worker creates the topics it writes. With false every topic must exist with the right partitions and
+        /// cleanup policy; `tributary check` lists what is missing.
         TOPIC_CREATION = Boolean("topic.creation.enable").or("true").low();
     }
     "Internal topics" {
         /// Compacted topic with the connector configurations. Never share one between two clusters of workers, nor
         /// with Kafka Connect.
         CONFIG_TOPIC = String("config.storage.topic").or("tributary-configs").rule(rules::TOPIC);
-        /// Always 1: commands need one order.
+        /// Always 1: commands need a total order.
         CONFIG_PARTITIONS = Int("config.storage.partitions").or("1").low().rule(Rule::Range(1, 1));
         /// Copies of each partition when the topic is created. A single broker needs 1; -1 takes the broker's
         /// default, which on many clusters is 1.
@@ -50,9 +50,10 @@ keys! {
         /// Copies of each partition when the topic is created. A single broker needs 1; -1 takes the broker's
         /// default, which on many clusters is 1.
         STATUS_REPLICATION = Short("status.storage.replication.factor").or("3").low().rule(Rule::Count);
-        /// Topic whose partitions stand for connectors and tasks: who owns a partition runs what belongs to it.
+        /// Topic whose partitions represent connectors and tasks: the worker that owns a partition runs the connectors and
+        /// tasks assigned to it.
         WORK_TOPIC = String("work.storage.topic").or("tributary-work").rule(rules::TOPIC);
-        /// Most workers that can share the tasks. Used when the topic is created; fixed afterwards.
+        /// Maximum number of workers that can share the tasks. Used when the topic is created; fixed afterwards.
         WORK_PARTITIONS = Int("work.storage.partitions").or("32").low().rule(Rule::Range(1, 1024));
         /// Copies of each partition when the topic is created. A single broker needs 1; -1 takes the broker's
         /// default, which on many clusters is 1.
@@ -64,32 +65,31 @@ keys! {
         /// Copies of each partition when the topic is created. A single broker needs 1; -1 takes the broker's
         /// default, which on many clusters is 1.
         GRANT_REPLICATION = Short("grant.storage.replication.factor").or("3").low().rule(Rule::Count);
-        /// Text of at least 32 bytes that encrypts the grants (AES-GCM), the same on all workers. Without it no
-        /// grant can be stored, so nothing can be fetched from the provider. Another key that is derived from it
-        /// signs dead letters; without it they are unsigned, and a replay needs --trust-unsigned.
+        /// Text of at least 32 bytes that encrypts the grants (AES-GCM), the same on all workers. Without it no grant can
+        /// be stored, so nothing can be fetched from the provider. A key derived from it signs dead letters; without it
+        /// they are unsigned, and a replay needs --trust-unsigned.
         GRANT_KEY = Password("grant.encryption.key").rule(Rule::Size(32, 1024));
-        /// The key before, or the one to come, while it is being replaced: grants under it can be read too, and
-        /// dead letters signed under it are replayed. Every grant is encrypted anew under grant.encryption.key by
-        /// the worker that keeps it.
+        /// The old or the next key during a rotation: grants encrypted under it can be read, and dead letters signed under
+        /// it can be replayed. The worker that holds a grant re-encrypts it under grant.encryption.key.
         GRANT_KEY_PREVIOUS = Password("grant.encryption.key.previous").low().rule(Rule::Size(32, 1024));
     }
     "REST" {
-        /// Where the REST API, /metrics and /health listen. Whoever reaches it can change connectors: keep it off
-        /// public networks.
+        /// Addresses on which the REST API, /metrics and /health are served. Anyone who can reach them can change
+        /// connectors: keep them off public networks.
         LISTENERS = List("listeners").or("http://127.0.0.1:8083").rule(LISTENER).not_empty();
         /// PEM file with the certificate chain for https listeners.
         LISTENERS_CERTIFICATE = String("listeners.https.ssl.certificate.location").low().rule(Rule::File);
         /// PEM file with the private key of that certificate.
         LISTENERS_KEY = String("listeners.https.ssl.key.location").low().rule(Rule::File);
-        /// Whether https listeners ask clients for a certificate: none does not ask, requested also lets clients in
-        /// that show none, required refuses those in the handshake. A certificate lets a client connect; who may
-        /// change connectors is decided by admin.auth.method.
+        /// Whether https listeners ask clients for a certificate: none does not ask, requested accepts clients without one,
+        /// required refuses them in the handshake. A certificate only lets a client connect; admin.auth.method decides who
+        /// may change connectors.
         LISTENERS_CLIENT_AUTH = String("listeners.https.ssl.client.auth").or("none")
             .rule(Rule::OneOf(&["none", "requested", "required"])).dependents(&["listeners.https.ssl.ca.location"]);
         /// PEM file with the certificates of the authorities that issue client certificates.
         LISTENERS_CA = String("listeners.https.ssl.ca.location").low().rule(Rule::File);
-        /// Milliseconds between two looks at the certificate, its key and the client authorities of https
-        /// listeners; what has changed is served from then on.
+        /// Milliseconds between checks of the certificate, its key and the client authorities of https listeners. Changed
+        /// files take effect without a restart.
         LISTENERS_RELOAD = Int("listeners.https.ssl.reload.interval.ms").or("10000").low()
             .rule(Rule::Range(100, 60 * MINUTE));
         /// Host name in this worker's id (host:port) and in Location headers. Unset: the first listener's host.
@@ -98,42 +98,41 @@ keys! {
         ADVERTISED_PORT = Int("rest.advertised.port").low().rule(Rule::Range(1, 65_535));
         /// Scheme of Location headers. Unset: the first listener's.
         ADVERTISED_LISTENER = String("rest.advertised.listener").low().rule(Rule::OneOf(&["http", "https"]));
-        /// Whether REST callers must show a name and password. With none, only listeners on a loopback address are
-        /// accepted, unless admin.auth.anonymous is true. With basic, listeners beyond it must be https, unless
+        /// Whether REST clients must authenticate with a name and password. With none, all listeners must be on loopback
+        /// addresses unless admin.auth.anonymous is true. With basic, listeners on other addresses must be https unless
         /// admin.auth.plaintext is true.
         AUTH_METHOD = String("admin.auth.method").or("none").rule(Rule::OneOf(&["none", "basic"]))
             .dependents(&["admin.auth.user", "admin.auth.password"]);
-        /// Whether everybody who reaches a listener beyond this machine may change connectors. Only for networks in
-        /// which something else decides who reaches it.
+        /// Whether clients on other machines may change connectors without a password. Only for networks where something
+        /// else restricts access to the listeners.
         AUTH_ANONYMOUS = Boolean("admin.auth.anonymous").or("false").low();
-        /// Whether passwords may come over http listeners beyond this machine, because a proxy in
-        /// admin.auth.proxies ends TLS.
+        /// Whether http listeners that other machines can reach may receive passwords, because a proxy in
+        /// admin.auth.proxies terminates TLS.
         AUTH_PLAINTEXT = Boolean("admin.auth.plaintext").or("false").low().dependents(&["admin.auth.proxies"]);
-        /// Addresses of the proxies in front of listeners. Only from these is X-Forwarded-For believed, for the
-        /// audit log and for the backoff after failed logins.
+        /// Addresses of the proxies in front of listeners. X-Forwarded-For is trusted only from these, for the audit log
+        /// and for the backoff after failed logins.
         AUTH_PROXIES = List("admin.auth.proxies").low().rule(NETWORK);
-        /// Names that callers may use for this worker while nobody is asked who they are, besides addresses,
-        /// localhost, the hosts of listeners and rest.advertised.host.name; * for any. Other names are answered
-        /// 421, also on admin.auth.open.paths: a page that makes its own name point here could otherwise use a
-        /// browser on this machine.
+        /// Host names under which clients may address this worker while admin.auth.method is none, besides IP addresses,
+        /// localhost, the hosts of listeners and rest.advertised.host.name; * for any. Requests with other host names are
+        /// answered 421, also on admin.auth.open.paths: otherwise a web page whose host name resolves to this worker could
+        /// use a browser on this machine.
         AUTH_HOSTS = List("admin.auth.anonymous.hosts").low().rule(rules::HOST_OR_ANY);
-        /// What is answered without a name and password even so; what stands below a path belongs to it.
+        /// Paths that are answered without a name and password even then, with everything below them.
         AUTH_OPEN_PATHS = List("admin.auth.open.paths").or("/health,/metrics").low()
             .rule(Rule::OneOf(&["/health", "/metrics"]));
-        /// Name that may do everything.
+        /// User with full access.
         AUTH_USER = String("admin.auth.user").rule(rules::PLAIN);
-        /// Password of that name: as it is, or as a hash of the form $pbkdf2-sha256$i=600000$salt$hash, salt and
+        /// Password of that user: in plain text, or as a hash of the form $pbkdf2-sha256$i=600000$salt$hash with salt and
         /// hash in base64.
         AUTH_PASSWORD = Password("admin.auth.password").rule(Rule::Size(8, 1024));
-        /// Name that may only read.
+        /// User with read-only access.
         AUTH_READER = String("admin.auth.readonly.user").rule(rules::PLAIN);
-        /// Password of that name, as it is or as a hash.
+        /// Password of that user, in plain text or as a hash.
         AUTH_READER_PASSWORD = Password("admin.auth.readonly.password").rule(Rule::Size(8, 1024));
-        /// Origins whose pages may call the REST API from a browser, such as https://tools.example.com; * lets
-        /// every page read, but only an origin that is named may change anything, and needs
-        /// admin.auth.method=basic. Unset: none.
+        /// Origins whose pages may call the REST API from a browser, such as https://tools.example.com; * lets every page
+        /// read and needs admin.auth.method=basic, but only an origin listed by name may change anything. Unset: none.
         ALLOW_ORIGIN = List("access.control.allow.origin").low().rule(rules::ORIGIN);
-        /// Methods those pages may use.
+        /// HTTP methods that those pages may use.
         ALLOW_METHODS = List("access.control.allow.methods").or("GET,POST,HEAD").low()
             .rule(Rule::OneOf(&["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"]));
     }
@@ -168,34 +167,33 @@ keys! {
             .rule(Rule::File);
         /// PEM file with the private key of that certificate, not encrypted.
         REGISTRY_KEY = String("value.converter.schema.registry.ssl.key.location").low().rule(Rule::File);
-        /// Longest wait for one answer of the registry, in milliseconds.
+        /// Timeout of one request to the registry, in milliseconds.
         REGISTRY_TIMEOUT = Int("value.converter.schema.registry.request.timeout.ms").or("10000").low()
             .rule(Rule::Range(100, 5 * MINUTE));
     }
     "Receiving webhooks" {
-        /// Where deliveries are received, apart from the REST API. Unset: this worker receives none.
+        /// Addresses on which this worker receives deliveries, apart from the REST API. Unset: it receives none.
         WEBHOOK_LISTENERS = List("webhook.listeners").high().rule(LISTENER);
         /// PEM file with the certificate chain of the public address.
         WEBHOOK_CERTIFICATE = String("webhook.ssl.certificate.location").rule(Rule::File);
         /// PEM file with the private key of that certificate.
         WEBHOOK_KEY = String("webhook.ssl.key.location").rule(Rule::File);
-        /// Public address that the provider is told to deliver to; the paths of the connectors are appended. The
-        /// provider only delivers to https on port 443. A path in it is refused when a connector has
-        /// invoicing.hooks: the provider delivers those to /api/webhooks/incoming/<segment> at the root of the
-        /// host.
+        /// Public address that subscriptions are registered with; the paths of the connectors are appended. The provider
+        /// only delivers to https on port 443. A path in it is refused when a connector has invoicing.hooks: the provider
+        /// delivers those to /api/webhooks/incoming/<segment> at the root of the host.
         WEBHOOK_URL = String("webhook.advertised.url").high().rule(rules::ADVERTISED_URL);
-        /// Addresses of the proxies in front of the listener. Only from these is X-Forwarded-For believed.
+        /// Addresses of the proxies in front of the listener. X-Forwarded-For is trusted only from these.
         WEBHOOK_PROXIES = List("webhook.proxies").rule(NETWORK);
-        /// Whether http listeners are allowed for deliveries, because a proxy in webhook.proxies ends TLS.
+        /// Whether http listeners are allowed for deliveries, because a proxy in webhook.proxies terminates TLS.
         WEBHOOK_PLAINTEXT = Boolean("webhook.plaintext").or("false").dependents(&["webhook.proxies"]);
-        /// Milliseconds between two looks at the certificate and its key; what has changed is served from then on.
+        /// Milliseconds between checks of the certificate and its key. Changed files take effect without a restart.
         WEBHOOK_RELOAD = Int("webhook.ssl.reload.interval.ms").or("10000").low().rule(Rule::Range(100, 60 * MINUTE));
-        /// Connections of one webhook listener at a time. One more takes the place of the one that is longest
-        /// without a request, and waits where all have one. The process needs as many open files and some more; the
-        /// limit is raised as far as it may be.
+        /// Maximum number of open connections of one webhook listener. One more replaces the connection that has been idle
+        /// longest, or waits while all have a request. The process needs as many open files and some more; the worker
+        /// raises its limit as far as the system allows.
         WEBHOOK_CONNECTIONS = Int("webhook.connections.max").or("4096").low().rule(Rule::Range(1, 1_000_000));
-        /// Connections of one webhook listener from one address at a time; one more is closed. Those of
-        /// webhook.proxies are not counted.
+        /// Maximum number of open connections of one webhook listener from one address; one more is closed. Connections
+        /// from webhook.proxies are not counted.
         WEBHOOK_PER_ADDRESS = Int("webhook.connections.per.address").or("512").low().rule(Rule::Range(1, 1_000_000));
         /// Bytes of deliveries that may wait in memory for Kafka; above it they go through the spool only. At least
         /// 40 MiB, so that the largest record fits.
@@ -207,47 +205,46 @@ keys! {
         /// from the REST API alone.
         CONNECTORS_DIR = String("connectors.dir").rule(rules::CONNECTORS_DIR)
             .dependents(&["connectors.dir.interval.ms"]);
-        /// Milliseconds between two looks at the connector files.
+        /// Milliseconds between checks of the connector files.
         CONNECTORS_DIR_INTERVAL = Int("connectors.dir.interval.ms").or("5000").low()
             .rule(Rule::Range(100, 60 * MINUTE));
-        /// Directory for the spool, the fence store and what a start without Kafka needs. Deliveries that were
-        /// answered may exist only here: put it on a disk that survives a restart. No other user may use what is in
-        /// it: the worker takes such rights away (0700, 0600), and does not start where it cannot. The directory
-        /// itself may belong to another user, as the root of a volume does.
+        /// Directory for the spool, the fence store and the state that a start without Kafka needs. Acknowledged deliveries
+        /// may exist only here: put it on a disk that survives a restart. Other users must have no access to its contents:
+        /// the worker removes such permissions (0700, 0600), and does not start where it cannot. The directory itself may
+        /// belong to another user, as the root of a volume does.
         STATE_DIR = String("state.dir").or("state").high().rule(rules::STATE_DIR);
     }
     "Provider" {
-        /// Hosts that connectors may name in provider.base.url, provider.auth.url and invoicing.egress.proxy, and
-        /// that the identity service may name for its keys: host, host:port, or *.suffix for every host below a
-        /// domain. Keys and tokens go to no other host. Unset: every public host; private, loopback and link-local
-        /// ones are refused, whatever name leads there. A host listed in full may be private, one that only a
-        /// *.suffix covers may not. Behind a proxy of the environment (HTTPS_PROXY) that proxy resolves names: list
-        /// the hosts, and the proxy's if it is private.
+        /// Hosts that connectors may name in provider.base.url, provider.auth.url and invoicing.egress.proxy, and that the
+        /// identity service may name for its keys: host, host:port, or *.suffix for every host below a domain. Keys and
+        /// tokens are sent to no other host. Unset: every public host; private, loopback and link-local addresses are
+        /// refused, whichever name resolves to them. A host listed in full may be private, one matched only by a *.suffix
+        /// may not. Behind a proxy from the environment (HTTPS_PROXY) the proxy resolves names: list the hosts, and the
+        /// proxy if its address is private.
         PROVIDER_HOSTS = List("provider.hosts.allowed").high().rule(ALLOWED_HOST).not_empty();
     }
     "Secrets" {
         /// Names of the config providers that connectors may use, each only inside its allow list:
-        /// config.providers.<name>.param.allowlist.pattern for env, .param.allowed.paths for file and dir. One
-        /// other than env, file and dir needs config.providers.<name>.class. The worker's own file may always use
-        /// env, file and dir; what it refers to is closed to connectors.
+        /// config.providers.<name>.param.allowlist.pattern for env, .param.allowed.paths for file and dir. A provider other
+        /// than env, file and dir needs config.providers.<name>.class. The worker's own file may always use env, file and
+        /// dir; connectors cannot read the secrets that it refers to.
         CONFIG_PROVIDERS = List("config.providers").or("").rule(rules::PROVIDER);
-        /// What happens to a secret written as text: warn, or with references a refusal.
+        /// What happens to a secret written as plain text: warn logs a warning, references refuses the configuration.
         SECRETS_POLICY = String("secrets.policy").or("warn").rule(Rule::OneOf(&["warn", "references"]));
-        /// Milliseconds between two looks at what the configurations of received connectors refer to; what has
-        /// changed counts from then on, unless config.action.reload is none.
+        /// Milliseconds between checks of the secrets that received connectors refer to. Changed secrets take effect unless
+        /// config.action.reload is none.
         SECRETS_RELOAD = Int("secrets.reload.interval.ms").or("30000").low().rule(Rule::Range(100, 60 * MINUTE));
     }
     "Running" {
-        /// Largest difference assumed between the provider's clock and ours where no Date header tells, in
-        /// milliseconds. Snapshots prove completeness with it.
+        /// Largest difference assumed between the provider's clock and the worker's where an answer has no Date header, in
+        /// milliseconds. Snapshots use it to prove completeness.
         CLOCK_SKEW = Long("clock.skew.max.ms").or("300000").low().rule(Rule::Range(0, 60 * MINUTE));
-        /// Longest time to stop in, in milliseconds; what is not sent by then is in the spool. A refresh of a token
-        /// that is under way is waited for up to 20 seconds in any case: cut off, it may cost a login.
+        /// Time limit of a shutdown, in milliseconds; what is not published by then stays in the spool. A token refresh in
+        /// progress is awaited for up to 20 seconds in any case: interrupting it may cost a login.
         SHUTDOWN_TIMEOUT = Long("shutdown.timeout.ms").or("30000").low().rule(Rule::Range(5000, 60 * MINUTE));
-        /// Log lines for people or for machines.
+        /// Format of log lines: text for people, json for machines.
         LOG_FORMAT = String("log.format").or("text").rule(Rule::OneOf(&["text", "json"]));
         /// Which log lines appear: a level, or levels by module as in info,tributary::kafka=debug.
         LOG_FILTER = String("log.filter").or("info").rule(rules::LOG_FILTER);
     }
 }
-

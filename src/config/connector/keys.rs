@@ -13,13 +13,13 @@ keys! {
         NAME = String("name").required().high().rule(rules::PLAIN);
         /// WebhookSource or RecordSource, with or without a package and the word Connector.
         CONNECTOR_CLASS = Class("connector.class").required().high();
-        /// Taken for compatibility; there is one version, that of the worker.
+        /// Accepted for compatibility; there is one version, that of the worker.
         PLUGIN_VERSION = String("connector.plugin.version").low();
-        /// Most tasks to run. A WebhookSource always runs one; a RecordSource at most one for each of
-        /// topic.creation.default.partitions (12 if that is unset, whatever topics that exist have: each task then
-        /// has several partitions, or the last have none) and never more than 128.
+        /// Maximum number of tasks. A WebhookSource always runs one; a RecordSource at most one for each of
+        /// topic.creation.default.partitions (12 if that is unset, however many partitions existing topics have: each task
+        /// then has several partitions, or the last have none) and never more than 128.
         TASKS_MAX = Int("tasks.max").or("1").high().rule(Rule::Range(1, 10_000));
-        /// Always true: tasks.max is never passed.
+        /// Always true: tasks.max is never exceeded.
         TASKS_MAX_ENFORCE = Boolean("tasks.max.enforce").or("true").low().rule(ALWAYS_TRUE);
         /// Unset: the worker's. Keys are UTF-8 text.
         KEY_CONVERTER = Class("key.converter").low().rule(converter::KEY);
@@ -27,8 +27,8 @@ keys! {
         VALUE_CONVERTER = Class("value.converter").low().rule(converter::VALUE);
         /// Unset: the worker's. Headers are UTF-8 text.
         HEADER_CONVERTER = Class("header.converter").low().rule(converter::HEADER);
-        /// Whether the connector restarts when a referenced secret changes. A receiver of deliveries takes it up
-        /// without one.
+        /// Whether the connector restarts when a referenced secret changes. A receiver of deliveries uses the new secret
+        /// without a restart.
         RELOAD = String("config.action.reload").or("restart").low().rule(Rule::OneOf(&["restart", "none"]));
         /// required makes sure that records and offsets are written in one transaction. A RecordSource always does;
         /// a WebhookSource cannot, because a provider may deliver twice.
@@ -41,8 +41,8 @@ keys! {
         /// Beginning of every topic name: acme gives acme.accounting.customers. One tenant of the provider has one
         /// prefix, and one RecordSource writes to it.
         TOPIC_PREFIX = String("topic.prefix").required().high().rule(rules::TOPIC_PREFIX);
-        /// Partitions of every keyed topic; fixed for life, because the company decides the partition. Unset,
-        /// topics of the prefix that exist decide; set, they must have this count. -1 takes the broker's default
+        /// Partitions of every keyed topic; fixed for the life of the topics, because the company decides the partition.
+        /// Unset: existing topics of the prefix decide. If set, they must have this count. -1 takes the broker's default
         /// for new ones.
         PARTITIONS = Int("topic.creation.default.partitions").or("12").rule(Rule::Count);
         /// Copies of each partition when a topic is created. A single broker needs 1; -1 takes the broker's
@@ -65,13 +65,13 @@ keys! {
         DEAD_LETTER_TOPIC = String("errors.deadletterqueue.topic.name").rule(rules::TOPIC);
         /// Copies of the dead-letter topic when it is created. Unset: as for the other topics.
         DEAD_LETTER_REPLICATION = Short("errors.deadletterqueue.topic.replication.factor").low().rule(Rule::Count);
-        /// Always true: without __connect.errors.* headers nobody could tell what went wrong.
+        /// Always true: the __connect.errors.* headers say what went wrong.
         DEAD_LETTER_HEADERS = Boolean("errors.deadletterqueue.context.headers.enable").or("true").low()
             .rule(ALWAYS_TRUE);
     }
     "Provider" {
-        /// Base address of the provider's APIs. Its host must be one that provider.hosts.allowed of the worker
-        /// allows, and a login is good for the origin that was set here when it was made.
+        /// Base address of the provider's APIs. Its host must be one that provider.hosts.allowed of the worker allows, and
+        /// a login is only valid for the origin that was configured when it was made.
         BASE_URL = String("provider.base.url").high().rule(HTTP_URL);
         /// Address of the provider's identity service. Its host must be one that provider.hosts.allowed of the
         /// worker allows.
@@ -95,44 +95,44 @@ keys! {
         /// Scopes that a login for the payroll API asks for. Unset: oauth.scopes, or those that the provider
         /// documents: offline_access, openid, IDInfo, SVC.ES.EquipoContex.
         PAYROLL_SCOPES = List("payroll.oauth.scopes").low().rule(rules::PLAIN);
-        /// Scopes that a login for the invoicing API asks for at the identity service (`tributary auth login
-        /// invoicing`). The provider documents none, nor whether that API takes such tokens, so that there is no
-        /// default. Unset: the invoicing API is entered with invoicing.login.mail and invoicing.login.password.
+        /// Scopes that a login for the invoicing API asks for at the identity service (`tributary auth login invoicing`).
+        /// The provider documents none, nor whether that API accepts such tokens, so there is no default. Unset: the worker
+        /// logs in to the invoicing API with invoicing.login.mail and invoicing.login.password.
         INVOICING_SCOPES = List("invoicing.oauth.scopes").low().rule(rules::PLAIN);
-        /// Scopes for the accounting and the payroll API, where they have no setting of their own. Unset: those
-        /// that the provider documents for each.
+        /// Scopes for the accounting and the payroll API, where accounting.oauth.scopes or payroll.oauth.scopes is not set.
+        /// Unset: those that the provider documents for each.
         SCOPES = List("oauth.scopes").low().rule(rules::PLAIN);
         /// Redirect address registered for the client. Unset: http://localhost:PORT/callback, on the port that
         /// `auth login` is given, or a free one.
         REDIRECT_URI = String("oauth.redirect.uri").low().rule(rules::REDIRECT);
-        /// Whether a login sends a PKCE challenge (S256), so that a stolen code is of no use. Set it to false only
-        /// if the identity service answers invalid_grant because the client is not set up for PKCE.
+        /// Whether a login sends a PKCE challenge (S256), so that a stolen code cannot be redeemed. Set it to false only if
+        /// the identity service answers invalid_grant because the client is not set up for PKCE.
         PKCE = Boolean("oauth.pkce").or("true").low();
         /// Issuers accepted in tokens. Unset: the identity service's own. The provider's tokens may name another
         /// host.
         ISSUERS = List("oauth.issuers").low().rule(rules::PLAIN);
-        /// Audiences accepted in access tokens, or any for no check. Unset: an accepted issuer followed by
-        /// /resources, as the provider's identity software writes it; its document only says that aud is an
-        /// address. If a refused login names another audience that is the provider's, set that one.
+        /// Audiences accepted in access tokens, or any for no check. Unset: an accepted issuer followed by /resources, as
+        /// the provider's identity software writes it; its document only says that aud is an address. If the message about
+        /// a refused login names another audience that belongs to the provider, set that one.
         AUDIENCES = List("oauth.audiences").low().rule(rules::PLAIN);
         /// File with the keys that sign the provider's tokens: PEM (public key or certificate) or a JSON key set.
         /// Unset: those the identity service publishes.
         KEYS_LOCATION = String("oauth.keys.location").low().rule(Rule::File);
-        /// Days after which a login ends whatever is refreshed; a warning comes 7 days before. 0: it does not end.
+        /// Days after which a login expires even if its tokens are refreshed; the worker warns 7 days before. 0: it does
+        /// not expire.
         LOGIN_LIFETIME = Int("oauth.login.lifetime.days").or("30").low().rule(Rule::Range(0, 3_650));
-        /// Days after which a refresh token ends that is not used, for clients whose logins slide. 0: it does not
-        /// end.
+        /// Days after which an unused refresh token expires, for clients with sliding logins. 0: it does not expire.
         IDLE_LIFETIME = Int("oauth.idle.lifetime.days").or("0").low().rule(Rule::Range(0, 3_650));
-        /// Longest wait for a connection to the provider.
+        /// Timeout of a connection attempt to the provider, in milliseconds.
         CONNECT_TIMEOUT = Int("provider.connect.timeout.ms").or("5000").low().rule(Rule::Range(100, 60_000));
-        /// Longest wait for the provider's next bytes.
+        /// Longest wait for the next bytes of an answer of the provider, in milliseconds.
         READ_TIMEOUT = Int("provider.read.timeout.ms").or("10000").low().rule(Rule::Range(100, 300_000));
-        /// Longest one request may take, to the last byte of its answer.
+        /// Timeout of one request to the provider, up to the last byte of its answer, in milliseconds.
         REQUEST_TIMEOUT = Int("provider.request.timeout.ms").or("30000").low().rule(Rule::Range(1_000, 600_000));
-        /// Largest answer of the provider, in bytes once it is unpacked.
+        /// Largest answer of the provider, in bytes after decompression.
         RESPONSE_LIMIT = Long("provider.response.limit.bytes").or("16777216").low()
             .rule(Rule::Range(65_536, 268_435_456));
-        /// PEM file with the certificate authorities that vouch for the provider. Unset: the system's.
+        /// PEM file with the certificate authorities to trust for the provider. Unset: the system's.
         CA_LOCATION = String("provider.ssl.ca.location").low().rule(Rule::File);
     }
 }
