@@ -1,4 +1,4 @@
-//! Addresses as they stand in configuration: listeners, hosts, networks, URLs.
+//! Addresses in configuration: listeners, hosts, networks, URLs.
 
 use std::net::IpAddr;
 
@@ -21,10 +21,10 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Its address as a client on the same machine reaches it; `None` while the system has yet to choose its port.
+    /// Its address for clients on the same machine; `None` if the system chooses the port.
     #[must_use]
     pub fn local_url(&self) -> Option<Url> {
-        // Every address of the machine is also this one.
+        // A listener on all interfaces also listens on loopback.
         let host = match self.host.as_str() {
             "0.0.0.0" => "127.0.0.1",
             "::" | "[::]" => "[::1]",
@@ -40,7 +40,7 @@ impl Listener {
     }
 }
 
-/// The address of a host; one of IPv6 may come without its brackets.
+/// The URL of a host; an IPv6 address may lack its brackets.
 pub(crate) fn url(tls: bool, host: &str, port: u16) -> Option<Url> {
     let scheme = if tls { "https" } else { "http" };
     let is_bare = host.parse::<std::net::Ipv6Addr>().is_ok();
@@ -48,7 +48,7 @@ pub(crate) fn url(tls: bool, host: &str, port: u16) -> Option<Url> {
     Url::parse(&format!("{scheme}://{host}:{port}")).ok()
 }
 
-/// Whether a host is the machine that asks. A name counts as what it usually means, since nothing is looked up here.
+/// Whether a host is this machine. Names are not resolved; only `localhost` counts.
 pub(crate) fn is_loopback(host: &str) -> bool {
     match host.parse::<IpAddr>() {
         Ok(address) => address.is_loopback(),
@@ -105,7 +105,7 @@ pub(crate) fn host_port(text: &str) -> Result<(String, u16), Violation> {
         }
     };
     if !sound {
-        return Err("it has no usable host".into());
+        return Err("its host is invalid".into());
     }
     Ok((bare.unwrap_or(host).to_owned(), self::port(port)?))
 }

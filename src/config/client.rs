@@ -1,9 +1,9 @@
-//! Settings that pass through to librdkafka, and the Java ones it does not know.
+//! Settings passed through to librdkafka, and Java settings that it does not have.
 //!
 //! `producer.`, `consumer.` and `admin.` go to the clients of that role, connection and security settings without a
-//! prefix to all of them. Worker files written for Kafka Connect name things librdkafka spells differently: what can
-//! be translated without doubt is, the rest is refused with the name of the setting to use. Names and values are
-//! librdkafka's to judge, and what our promises rest on is known where the clients are made; only files are looked for.
+//! prefix to all of them. Worker files written for Kafka Connect use Java names: settings that can be
+//! translated safely are, others are refused with the name of the setting to use. librdkafka checks names and values, and the
+//! code that creates the clients enforces the settings that our guarantees need; here only files are checked for existence.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -17,7 +17,7 @@ use super::{
     unknown_keys::matches_pattern,
 };
 
-/// Names, and with a dot at the end beginnings of names, that go to every client when they stand alone.
+/// Names, or with a trailing dot prefixes of names, that go to every client when set without a role prefix.
 const COMMON: &[&str] = &[
     "api.version.",
     "broker.address.",
@@ -39,7 +39,7 @@ const COMMON: &[&str] = &[
     "topic.metadata.",
 ];
 
-/// Java settings that librdkafka has no use for, with what to do instead.
+/// Java settings that librdkafka does not have, with what to do instead.
 const JAVA_ONLY: &[(&str, &str)] = &[
     ("ssl.truststore.", "convert the store to PEM and name the file in ssl.ca.location"),
     ("ssl.keystore.certificate.chain", "use ssl.certificate.pem"),
@@ -78,7 +78,7 @@ const JAVA_ONLY: &[(&str, &str)] = &[
     ("value.deserializer", "remove it"),
 ];
 
-/// Whether a worker key that nobody declared belongs to a Kafka client.
+/// Whether an undeclared worker key belongs to a Kafka client.
 pub(crate) fn is_client_setting(name: &str) -> bool {
     matches!(name.split_once('.'), Some(("producer" | "consumer" | "admin", _)))
         || COMMON.iter().any(|pattern| matches_pattern(pattern, name))
@@ -110,7 +110,7 @@ pub(crate) fn read(
     kafka
 }
 
-/// Puts one setting under the name librdkafka has for it.
+/// Adds one setting under librdkafka's name for it.
 fn insert(
     reader: &mut SettingsReader<'_>,
     target: &mut BTreeMap<String, Secret>,
@@ -131,7 +131,7 @@ fn insert(
                  .client.id and .client.secret",
             ),
         },
-        // Java switches the check off with an empty value, librdkafka with a word.
+        // Java disables the check with an empty value, librdkafka with `none`.
         "ssl.endpoint.identification.algorithm" if value.is_empty() => {
             target.insert(setting.to_owned(), Secret::new("none"));
         }
@@ -145,10 +145,10 @@ fn insert(
     }
 }
 
-/// Whether what a `….location` names is there.
+/// Checks that the file of a `….location` exists.
 fn file(setting: &str, value: &str) -> Result<(), Problem> {
     const FILE: ConfigKey = ConfigKey::new(Type::String, "").rule(Rule::File);
-    // Certificates to trust may be a directory, and `probe` looks where systems usually have them.
+    // ssl.ca.location may be a directory, or `probe` for the system's usual places.
     let elsewhere = setting == "ssl.ca.location" && (value == "probe" || Path::new(value).is_dir());
     if elsewhere || !setting.ends_with(".location") { Ok(()) } else { FILE.check(value) }
 }
@@ -166,7 +166,7 @@ fn refusal(setting: &str, value: &str) -> Option<(&'static str, &'static str)> {
     ))
 }
 
-/// Name and password out of `sasl.jaas.config` for PLAIN and SCRAM. The error never repeats the text.
+/// Name and password from `sasl.jaas.config` for PLAIN and SCRAM. The error never contains the text.
 fn login(jaas: &str) -> Result<(Secret, Secret), String> {
     let module = jaas.split_whitespace().next().unwrap_or_default();
     if !["PlainLoginModule", "ScramLoginModule"].iter().any(|known| module.ends_with(known)) {
@@ -176,7 +176,7 @@ fn login(jaas: &str) -> Result<(Secret, Secret), String> {
     Ok((option("username")?, option("password")?))
 }
 
-/// The value of `name="value"`; a backslash in quotes keeps the next character.
+/// The value of `name="value"`; inside quotes a backslash escapes the next character.
 fn option(jaas: &str, name: &str) -> Option<Secret> {
     let (_, rest) = jaas
         .match_indices(name)

@@ -1,12 +1,12 @@
-//! When a run begins: cron expressions of five fields, in UTC.
+//! Cron expressions of five fields, in UTC: when a run starts.
 //!
 //! Minute, hour, day of month, month, day of week. A field is a list of `*`, `n` and `n-m`, each with an optional `/step`; `n/step`
-//! goes on to the highest; 0 and 7 are Sunday. Where both days are restricted, either will do; where one of them begins with `*`, both
-//! must fit. This is what cron does.
+//! extends to the highest value; 0 and 7 are Sunday. If both days are restricted, a day that matches either counts; if one of them
+//! starts with `*`, both must match. This is what cron does.
 //!
 //! Not `croner`: it reads `*/2` beside a day of the week differently, and accepts `?`, `L` and `@daily`.
 //!
-//! On failure: an expression that never comes, such as 30 February, has no next time.
+//! An expression that never matches, such as 30 February, has no next time.
 
 use model::Moment;
 
@@ -14,11 +14,11 @@ use super::key::Violation;
 
 const MINUTE: i64 = 60_000_000;
 const DAY: i64 = 86_400_000_000;
-/// In so many days every date has fallen on every day of the week that it ever falls on: 29 February needs 40 years where a century
-/// has none.
+/// Within this many days every date has fallen on every weekday that it can fall on: 29 February needs 40 years around a century
+/// without one.
 const SEARCH_DAYS: i64 = 366 * 41;
 
-/// A cron expression, read: what fits, a bit each.
+/// A parsed cron expression: one bit per matching value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schedule {
     minutes: u64,
@@ -26,7 +26,7 @@ pub struct Schedule {
     days: u64,
     months: u64,
     weekdays: u64,
-    /// Whether a day that fits one of the two is enough.
+    /// Whether a day that matches one of `days` and `weekdays` is enough.
     either: bool,
 }
 
@@ -34,22 +34,22 @@ impl Schedule {
     pub(crate) fn parse(expression: &str) -> Result<Self, Violation> {
         let fields: Vec<&str> = expression.split_whitespace().collect();
         let &[minutes, hours, days, months, weekdays] = fields.as_slice() else {
-            return Err("it has another number of fields".into());
+            return Err("it does not have five fields".into());
         };
         Ok(Self {
             either: !days.starts_with('*') && !weekdays.starts_with('*'),
-            minutes: field(minutes, 0, 59).ok_or("its minute cannot be read")?,
-            hours: field(hours, 0, 23).ok_or("its hour cannot be read")?,
-            days: field(days, 1, 31).ok_or("its day of month cannot be read")?,
-            months: field(months, 1, 12).ok_or("its month cannot be read")?,
+            minutes: field(minutes, 0, 59).ok_or("its minute is invalid")?,
+            hours: field(hours, 0, 23).ok_or("its hour is invalid")?,
+            days: field(days, 1, 31).ok_or("its day of month is invalid")?,
+            months: field(months, 1, 12).ok_or("its month is invalid")?,
             // 7 is 0.
             weekdays: field(weekdays, 0, 7)
                 .map(|set| set | set >> 7 & 1)
-                .ok_or("its day of week cannot be read")?,
+                .ok_or("its day of week is invalid")?,
         })
     }
 
-    /// The first moment after this one that it names; `None` where none ever comes. Both are microseconds since 1970.
+    /// The first matching moment after this one; `None` if there is none. Both are microseconds since 1970.
     #[must_use]
     pub fn next(&self, after_micros: i64) -> Option<i64> {
         let first = after_micros.div_euclid(MINUTE).checked_add(1)?.checked_mul(MINUTE)?;
@@ -66,7 +66,7 @@ impl Schedule {
         })
     }
 
-    /// Whether it names a day, counted from 1970.
+    /// Whether a day, counted from 1970, matches.
     fn has_day(&self, day: i64) -> bool {
         let (month, of_month) = Moment::from_micros(day.saturating_mul(DAY)).month_and_day();
         // The first day of 1970 was a Thursday.

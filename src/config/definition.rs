@@ -1,7 +1,7 @@
-//! Kafka Connect's answers about configuration, as its REST API spells them.
+//! Kafka Connect's answers about configuration, in the JSON form of its REST API.
 //!
-//! Forms in kafka-ui, AKHQ and Console are drawn from these. Every entry of a [`Validation`] carries both a definition
-//! and a value: a missing one breaks those tools, so an undeclared key gets a definition too.
+//! kafka-ui, AKHQ and Console render forms from these. Every entry of a [`Validation`] has both a definition and a value: those
+//! tools fail if one is missing, so an undeclared key gets a definition too.
 
 use serde::Serialize;
 
@@ -17,7 +17,7 @@ pub struct KeyDef {
     pub kind: Type,
     /// Whether it must be set.
     pub required: bool,
-    /// The default as text; null where it must be set, and where nothing holds by default.
+    /// The default as text; null if the key is required or has no default.
     pub default_value: Option<&'static str>,
     /// How likely a user has to set it.
     pub importance: Importance,
@@ -27,11 +27,11 @@ pub struct KeyDef {
     pub group: &'static str,
     /// Hint for forms.
     pub width: Width,
-    /// Name for people.
+    /// Name in a form.
     pub display_name: String,
     /// Keys whose meaning depends on this one.
     pub dependents: &'static [&'static str],
-    /// Place under its heading, from 1.
+    /// Position under its heading, from 1.
     pub order_in_group: u32,
     /// The same number, under the name AKHQ sorts by.
     pub order: u32,
@@ -46,7 +46,7 @@ pub struct KeyValue {
     pub value: Option<String>,
     /// The closed set of values, where there is one.
     pub recommended_values: &'static [&'static str],
-    /// What is wrong, a sentence each; empty when nothing is.
+    /// One sentence per error; empty if there are none.
     pub errors: Vec<String>,
     /// Whether a form should show it.
     pub visible: bool,
@@ -75,7 +75,7 @@ pub struct Validation {
 }
 
 impl KeyDef {
-    /// The definition of a declared key at this place under its heading.
+    /// The definition of a declared key at this position under its heading.
     #[must_use]
     pub fn new(key: &ConfigKey, order: u32) -> Self {
         Self {

@@ -1,14 +1,14 @@
 //! Configuration: files and environment become checked structs.
 //!
-//! Path of data: properties file, `CONNECT_*` variables or connector JSON → flat map of texts → references resolved
+//! Data flow: properties file, `CONNECT_*` variables or connector JSON → flat map of texts → references resolved
 //! ([`Providers`]) → checked against one declaration per key ([`ConfigKey`]) → [`Worker`], [`connector::WebhookSource`] or
 //! [`connector::RecordSource`]. The same declarations give Kafka Connect's [`Validation`] answers and [`reference()`].
 //!
-//! - Every problem is reported in one run, with key, value, rule and remedy ([`Problems`]).
-//! - No problem, warning, `Debug` output or answer shows a secret.
-//! - A reference that does not resolve is an error; an unknown key is one where it can only be a mistake.
+//! - One run reports every problem, with key, rule and remedy ([`Problems`]).
+//! - No problem, warning, `Debug` output or answer contains a secret.
+//! - A reference that does not resolve is an error. An unknown key is an error where it can only be a mistake, else a warning.
 //!
-//! A configuration with a problem gives no struct: nothing starts with half of one.
+//! A configuration with a problem yields no struct, so nothing starts with half a configuration.
 
 mod address;
 mod client;

@@ -1,16 +1,16 @@
-//! What is wrong with a configuration: all of it, at once.
+//! Everything that is wrong with a configuration, reported together.
 //!
-//! Each [`Problem`] names the key, the rule it breaks and the remedy. Only problems of command lines show a value: text in a
-//! configuration may be a secret in the wrong key.
+//! Each [`Problem`] names the key, the rule it breaks and the remedy. Only problems of command lines show the value: text in
+//! a configuration may be a secret under the wrong key.
 
 use std::fmt;
 
-/// One thing that must be put right.
+/// One thing that must be corrected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// The key, file or variable it is about.
     pub key: String,
-    /// The value of a command line's option, as written; `None` for a key of a configuration.
+    /// The value of a command-line option, as written; `None` for a key of a configuration.
     pub value: Option<String>,
     /// What the value has to be, or what is wrong.
     pub rule: String,
@@ -19,7 +19,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// A problem that shows no value.
+    /// A problem without a value.
     pub(crate) fn new(key: impl Into<String>, rule: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { key: key.into(), value: None, rule: rule.into(), remedy: remedy.into() }
     }
@@ -34,7 +34,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything that is wrong, a line each. Never empty when returned as an error.
+/// All problems, one per line. Never empty when returned as an error.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Problems(Vec<Problem>);
 
@@ -45,14 +45,14 @@ impl From<Problem> for Problems {
 }
 
 impl Problems {
-    /// Adds a problem, unless it is there already.
+    /// Adds a problem, unless it is already listed.
     pub(crate) fn push(&mut self, problem: Problem) {
         if !self.0.contains(&problem) {
             self.0.push(problem);
         }
     }
 
-    /// A problem of a key.
+    /// Adds a problem of a key.
     pub(crate) fn add(&mut self, key: impl Into<String>, rule: impl Into<String>, remedy: impl Into<String>) {
         self.push(Problem::new(key, rule, remedy));
     }
@@ -72,7 +72,7 @@ impl Problems {
         self.0.len()
     }
 
-    /// Whether all is well.
+    /// Whether there are no problems.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -98,7 +98,7 @@ impl std::error::Error for Problems {}
 pub struct Warning {
     /// The key, file or variable it is about.
     pub key: String,
-    /// What to know, and what to do.
+    /// What is unusual, and what to do about it.
     pub message: String,
 }
 

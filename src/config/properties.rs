@@ -1,16 +1,16 @@
 //! Java properties: `key=value` lines with `#` comments, continued lines and `\uXXXX`.
 //!
-//! Files are read as UTF-8, where Java's own default is Latin-1: that is what editors write today, and plain ASCII is
-//! the same in both. A byte that is not UTF-8 is an error that names its line, never a silently different letter.
+//! Files are read as UTF-8, which editors write today, although Java's default is Latin-1; plain ASCII is the same in both. A byte
+//! that is not UTF-8 is an error with its line number, never a silently different letter.
 
 use std::{collections::BTreeMap, io, io::Read};
 
 use java_properties::{LineContent, PropertiesIter};
 
-/// Why a text is not in properties syntax.
+/// Why a line is not in properties syntax.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The line cannot be read.
+    /// The line has a malformed escape.
     #[error(
         "line {line} has a malformed \\u escape; write \\uXXXX with four hexadecimal digits, or \\\\ for a backslash"
     )]
@@ -29,7 +29,7 @@ pub enum Error {
 /// A properties file, read as far as it can be.
 #[derive(Debug, Default)]
 pub(crate) struct Parsed {
-    /// As in Java the last of several values for a key counts.
+    /// As in Java, the last of several values of a key counts.
     pub(crate) pairs: BTreeMap<String, String>,
     /// Keys that were set more than once.
     pub(crate) repeated: Vec<String>,
@@ -37,10 +37,10 @@ pub(crate) struct Parsed {
     pub(crate) errors: Vec<Error>,
 }
 
-/// After this many bad lines the rest of the file says nothing new.
+/// Bad lines that are reported; the rest of the file is then left out.
 const ERROR_LIMIT: usize = 20;
 
-/// Reads all lines that can be read, so that one run reports every bad one.
+/// Reads every line that can be read, so that one run reports all bad ones.
 pub(crate) fn parse(bytes: &[u8]) -> Parsed {
     let mut errors = Vec::new();
     let mut lines: Vec<&str> = Vec::new();
@@ -73,7 +73,7 @@ fn pairs(text: &str) -> Result<Pairs, usize> {
     let mut pairs = BTreeMap::new();
     let mut repeated = Vec::new();
     for line in PropertiesIter::new_with_encoding(text.as_bytes(), encoding_rs::UTF_8) {
-        // The text is in memory and UTF-8, so an escape is all that can be wrong with a line.
+        // The text is in memory and UTF-8, so only an escape can be wrong.
         let line = line.map_err(|error| error.line_number().unwrap_or(1).max(1))?;
         if let LineContent::KVPair(key, value) = line.consume_content()
             && pairs.insert(key.clone(), value).is_some()
@@ -91,7 +91,7 @@ pub(crate) fn read_bounded(source: impl Read, limit: u64) -> io::Result<Option<V
     Ok((bytes.len() as u64 <= limit).then_some(bytes))
 }
 
-/// Blanks comment lines: the parser looks for escapes in them too and would refuse `# C:\users`, which Java takes.
+/// Blanks comment lines: the parser also reads escapes in comments and would refuse `# C:\users`, which Java accepts.
 fn blank_comments(lines: &mut [&str]) {
     let mut continued = false;
     for line in lines {

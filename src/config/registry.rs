@@ -22,7 +22,7 @@ use super::{
 pub struct RegistrySettings {
     /// Base addresses, tried in order; each may carry a path, as Apicurio's `/apis/ccompat/v7` does. At least one.
     pub urls: Vec<Url>,
-    /// How we show who we are.
+    /// Our credentials.
     pub auth: RegistryAuth,
     /// PEM file with certificates to trust instead of the system's.
     pub ca: Option<PathBuf>,
@@ -32,10 +32,10 @@ pub struct RegistrySettings {
     pub timeout: Duration,
 }
 
-/// How the registry knows us.
+/// Credentials for the registry.
 #[derive(Debug, Clone, Default)]
 pub enum RegistryAuth {
-    /// It does not ask.
+    /// No credentials.
     #[default]
     None,
     /// `basic.auth.user.info`, split at the first colon.
@@ -50,7 +50,7 @@ pub enum RegistryAuth {
 }
 
 impl RegistrySettings {
-    /// A registry that asks for no credentials.
+    /// A registry without credentials.
     #[must_use]
     pub fn open(url: Url) -> Self {
         Self {
@@ -63,7 +63,7 @@ impl RegistrySettings {
     }
 }
 
-/// Reads the registry's section. Credentials leave the addresses, so that those may be logged.
+/// Reads the registry's section. Credentials are removed from the addresses, so that these may be logged.
 pub(super) fn read(reader: &mut SettingsReader<'_>) -> RegistrySettings {
     let mut urls = reader.parsed_list(&REGISTRY_URL, http_url);
     let auth = authentication(reader, &urls);
@@ -124,7 +124,7 @@ fn authentication(reader: &mut SettingsReader<'_>, urls: &[Url]) -> RegistryAuth
     }
 }
 
-/// An address carries credentials percent-encoded; the registry wants them plain.
+/// Credentials are percent-encoded in an address; the registry expects them decoded.
 fn percent_decoded(text: &str) -> String {
     percent_decode_str(text).decode_utf8_lossy().into_owned()
 }

@@ -1,4 +1,4 @@
-//! Names and other short texts with a form of their own.
+//! Rules for names and other short texts.
 
 use std::path::Path;
 
@@ -12,11 +12,11 @@ use super::{
     key::{Rule, Violation},
 };
 
-/// Longest topic prefix: the longest name we append still fits into Kafka's 249 characters.
+/// Longest topic prefix: with the longest name we append it still fits into Kafka's 249 characters.
 const MAX_PREFIX_BYTES: usize = 180;
 
 pub(crate) const PLAIN: Rule = Rule::custom("text without control characters, at most 255 bytes", |text| {
-    sound(text.len() <= 255 && !text.chars().any(char::is_control), "it has some, or is longer")
+    sound(text.len() <= 255 && !text.chars().any(char::is_control), "it contains one, or is longer")
 });
 
 pub(crate) const HOST: Rule =
@@ -34,11 +34,11 @@ pub(crate) const TOPIC: Rule =
     });
 
 pub(crate) const TOPIC_PREFIX: Rule = Rule::custom(
-    "the beginning of topic names: letters, digits, dots, dashes and underscores, at most 180, no dot at the \
+    "a prefix of topic names: letters, digits, dots, dashes and underscores, at most 180, no dot at either \
      end",
     |text| {
         topic(text, MAX_PREFIX_BYTES)?;
-        sound(!text.starts_with('.') && !text.ends_with('.'), "a dot is put between it and the rest")
+        sound(!text.starts_with('.') && !text.ends_with('.'), "it begins or ends with a dot")
     },
 )
 .remedy("write for example acme");
@@ -60,7 +60,7 @@ pub(crate) const ADVERTISED_URL: Rule =
     .remedy("write for example https://hooks.example.com");
 
 pub(crate) const STATE_DIR: Rule =
-    Rule::custom("the path of a directory, or of one that can be made", directory)
+    Rule::custom("the path of a directory, or of one that can be created", directory)
         .remedy("name a directory; it is created at start");
 
 pub(crate) const CONNECTORS_DIR: Rule =
@@ -68,7 +68,7 @@ pub(crate) const CONNECTORS_DIR: Rule =
 
 pub(crate) const LOG_FILTER: Rule =
     Rule::custom("a log filter such as info or info,tributary::kafka=debug", |text| {
-        tracing_subscriber::EnvFilter::try_new(text).map(drop).map_err(|_| "it cannot be read".into())
+        tracing_subscriber::EnvFilter::try_new(text).map(drop).map_err(|_| "it cannot be parsed".into())
     });
 
 pub(crate) const SEGMENT: Rule =
@@ -76,7 +76,7 @@ pub(crate) const SEGMENT: Rule =
         only_letters_digits_or(text, "-_")
     });
 
-/// It is part of file names, with an id and an ending behind it.
+/// A grant's name becomes part of file names, followed by an id and an extension.
 pub(crate) const GRANT: Rule = Rule::custom("at most 128 letters, digits, dashes and underscores", |text| {
     only_letters_digits_or(text, "-_")?;
     sound(text.len() <= 128, "it is longer")
@@ -100,7 +100,7 @@ pub(crate) const CRON: Rule = Rule::custom(
     "a cron expression of five fields in UTC: minute, hour, day of month, month, day of week",
     |text| Schedule::parse(text).map(drop),
 )
-.remedy("write for example 30 3 * * 0 for Sundays at half past three");
+.remedy("write for example 30 3 * * 0 for Sundays at 03:30");
 
 pub(crate) const REDIRECT: Rule =
     Rule::custom("an https:// address, or http://localhost for tests", |text| {
@@ -108,7 +108,7 @@ pub(crate) const REDIRECT: Rule =
         let local = url.scheme() == "http" && url.host_str() == Some("localhost");
         sound(local || url.scheme() == "https" || url.scheme() == "urn", "it is neither")
     })
-    .remedy("write the address that was registered for the OAuth client, to the letter");
+    .remedy("write exactly the address that is registered for the OAuth client");
 
 pub(crate) const ORIGIN: Rule =
     Rule::custom("an origin such as https://tools.example.com:8443, or *", |text| {
@@ -126,7 +126,7 @@ pub(crate) const PROXY: Rule = Rule::custom("the http:// or https:// address of 
 pub(crate) fn advertised_url(text: &str) -> Result<Url, Violation> {
     let url = http_url(text)?;
     sound(url.scheme() == "https", "it is not https")?;
-    sound(url.port_or_known_default() == Some(443), "it is another port")?;
+    sound(url.port_or_known_default() == Some(443), "it has another port")?;
     sound(url.username().is_empty() && url.password().is_none(), "it holds credentials")?;
     Ok(url)
 }
@@ -134,12 +134,12 @@ pub(crate) fn advertised_url(text: &str) -> Result<Url, Violation> {
 pub(crate) fn tenant(text: &str) -> Result<(TenantId, CompanyId), Violation> {
     let (tenant, company) = text.split_once('=').unwrap_or_default();
     let pair = TenantId::new(tenant.trim()).ok().zip(CompanyId::new(company.trim()).ok());
-    pair.ok_or("it lacks one of them".into())
+    pair.ok_or("one of them is missing".into())
 }
 
-/// A directory, or nothing yet: a missing mount ends no worker, which warns and looks again.
+/// A directory, or a path that does not exist yet: a missing mount does not stop a worker, which warns and checks again.
 fn directory(text: &str) -> Result<(), Violation> {
-    sound(!Path::new(text).exists() || Path::new(text).is_dir(), "something else is there")
+    sound(!Path::new(text).exists() || Path::new(text).is_dir(), "it is not a directory")
 }
 
 fn topic(text: &str, limit: usize) -> Result<(), Violation> {
@@ -148,7 +148,7 @@ fn topic(text: &str, limit: usize) -> Result<(), Violation> {
     sound(good, "it is not")
 }
 
-/// ASCII letters, digits and these, at least one.
+/// At least one character, all of them ASCII letters, digits or `others`.
 fn only_letters_digits_or(text: &str, others: &str) -> Result<(), Violation> {
     let is_letter = |c: char| c.is_ascii_alphanumeric() || others.contains(c);
     sound(!text.is_empty() && text.chars().all(is_letter), "it has other characters")

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::{key::ConfigKey, reader::SettingsReader};
 
-/// PEM files with which a TLS server or client shows who it is.
+/// PEM files that identify a TLS server or client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
     /// Certificate chain.
@@ -13,15 +13,15 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
-/// Reads both keys; one without the other is a problem.
+/// Reads both keys; setting only one of them is a problem.
 pub(super) fn read(
     reader: &mut SettingsReader<'_>,
     certificate: &ConfigKey,
     key: &ConfigKey,
 ) -> Option<TlsFiles> {
     match (reader.is_set(certificate), reader.is_set(key)) {
-        (true, false) => reader.require(key, "beside the certificate"),
-        (false, true) => reader.require(certificate, "beside the key"),
+        (true, false) => reader.require(key, "when the certificate is set"),
+        (false, true) => reader.require(certificate, "when the key is set"),
         _ => {}
     }
     let (certificate, key) = (reader.path(certificate), reader.path(key));

@@ -1,20 +1,20 @@
-//! Keys that nobody declared: a typing error is worse than a refusal, because it works until the day it matters.
+//! Keys that no declaration covers. A misspelled key is refused, because otherwise the setting would silently have no effect.
 
 use super::{key::ConfigKey, reader::SettingsReader};
 
-/// The keys that make sense in one kind of configuration.
+/// The keys that one kind of configuration accepts, ignores or refuses.
 pub(crate) struct KnownKeys {
     /// What is being configured, as it follows "is not a key of".
     pub(crate) subject: &'static str,
-    /// Declared keys.
+    /// Keys declared for it.
     pub(crate) declared: &'static [&'static [ConfigKey]],
-    /// Declared keys of other places, with the name of the place.
+    /// Keys declared for other configurations, with the name of that configuration.
     pub(crate) declared_elsewhere: &'static [(&'static [ConfigKey], &'static str)],
     /// Kafka Connect features that are refused, with the reason and remedy. A name ending in a dot matches_pattern what follows.
     pub(crate) unsupported: &'static [(&'static str, &'static str, &'static str)],
     /// Kafka Connect keys and removed keys of ours that are accepted without effect, with the reason.
     pub(crate) ignored: &'static [(&'static str, &'static str)],
-    /// Undeclared names that some other code reads.
+    /// Undeclared keys that other code reads and checks.
     pub(crate) is_read_elsewhere: fn(&str) -> bool,
 }
 
@@ -53,7 +53,7 @@ const OWN_PREFIXES: &[&str] = &[
     "work.",
 ];
 
-/// Farthest a misspelt key may be from the one that is suggested, in letters inserted, left out, changed or swapped.
+/// Largest edit distance between a misspelled key and the suggested one: letters inserted, left out, changed or swapped.
 const SUGGESTION_DISTANCE: usize = 2;
 
 /// Reports every key that this configuration does not have. Values are not shown: a misspelled secret is still a secret.
@@ -90,7 +90,7 @@ pub(crate) fn check(reader: &mut SettingsReader<'_>, keys: &KnownKeys) {
     }
 }
 
-/// Whether a pattern means this name: the name itself, or with a dot at its end everything under it.
+/// Whether a pattern matches this name: the name itself, or with a trailing dot everything below it.
 pub(crate) fn matches_pattern(pattern: &str, name: &str) -> bool {
     match pattern.strip_suffix('.') {
         Some(stem) => name == stem || name.starts_with(pattern),
@@ -106,8 +106,8 @@ fn closest_key<'a>(known: impl Iterator<Item = &'a str>, name: &str) -> Option<&
         .map(|(_, candidate)| candidate)
 }
 
-/// The word that somebody probably meant who wrote one that is not known. A third of its letters may be wrong, since
-/// such words are few and unlike each other; capitals make no difference.
+/// The known word that an unknown one probably misspells. A third of its letters may be wrong, since these words are few and
+/// differ widely; case is ignored.
 pub(crate) fn closest_word<'a>(known: impl Iterator<Item = &'a str>, word: &str) -> Option<&'a str> {
     let word = word.to_lowercase();
     let near = |candidate: &'a str| {

@@ -1,4 +1,4 @@
-//! What every connector has: name, topics, and what happens to errors.
+//! Settings common to all connectors: name, topics, and error handling.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use model::{Topic, TopicPrefix};
 use super::keys;
 use crate::config::{key::ConfigKey, reader::SettingsReader};
 
-/// What every connector has.
+/// Settings common to all connectors.
 #[derive(Debug, Clone)]
 pub struct Common {
     /// Name, unique in the cluster of workers.
@@ -31,7 +31,7 @@ pub struct TopicCreation {
     pub partitions: Option<i32>,
     /// `topic.creation.default.replication.factor`; -1 for the broker's default.
     pub replication_factor: i16,
-    /// Further topic settings, such as `retention.ms`; never `cleanup.policy`, which each topic has its own.
+    /// Further topic settings, such as `retention.ms`; never `cleanup.policy`, which depends on the topic.
     pub settings: BTreeMap<String, String>,
 }
 
@@ -46,14 +46,14 @@ pub struct ErrorHandling {
     pub dead_letter_replication_factor: i16,
 }
 
-/// Keys of Kafka Connect that are checked and have no effect, with the reason.
+/// Keys of Kafka Connect that are checked but have no effect, with the reason.
 const WITHOUT_EFFECT: [(&ConfigKey, &str); 3] = [
     (&keys::RETRY_TIMEOUT, "temporary failures to publish are retried until they pass"),
     (&keys::RETRY_DELAY, "the backoff between attempts to publish is built in"),
     (&keys::TOLERANCE, "a record that cannot be published is always written to the dead letters"),
 ];
 
-/// Reads the common keys. `name` is the connector's name as the caller knows it; empty when it does not.
+/// Reads the common keys. `name` is the connector's name, or empty if the caller does not know it.
 pub(super) fn read(reader: &mut SettingsReader<'_>, name: &str) -> Option<Common> {
     for key in [
         &keys::CONNECTOR_CLASS,
@@ -67,7 +67,7 @@ pub(super) fn read(reader: &mut SettingsReader<'_>, name: &str) -> Option<Common
         &keys::LOG_MESSAGES,
         &keys::DEAD_LETTER_HEADERS,
     ] {
-        // Nothing is chosen by them; reading holds their rules.
+        // These have no effect; reading checks their rules.
         reader.text(key);
     }
     for (key, reason) in WITHOUT_EFFECT {
@@ -85,7 +85,7 @@ pub(super) fn read(reader: &mut SettingsReader<'_>, name: &str) -> Option<Common
         );
     }
     let tasks_max = reader.value(&keys::TASKS_MAX);
-    // Its rule is stricter than the type.
+    // The key's rule is stricter than the type's.
     let topic_prefix = reader.text(&keys::TOPIC_PREFIX).and_then(|text| TopicPrefix::new(text).ok());
     let topic_creation = topic_creation(reader);
     let errors = errors(reader, topic_prefix.as_ref(), &topic_creation);
@@ -101,9 +101,9 @@ pub(super) fn read(reader: &mut SettingsReader<'_>, name: &str) -> Option<Common
 }
 
 fn topic_creation(reader: &mut SettingsReader<'_>) -> TopicCreation {
-    let policy = "is not for all topics: events are deleted in time, records are compacted";
+    let policy = "cannot be set for all topics: event topics expire by time, record topics are compacted";
     let settings = reader.topic_settings(super::known_keys::TOPIC_SETTINGS, keys::KEYS, policy);
-    // Unset, the prefix's existing topics decide; set, they must agree.
+    // If unset, existing topics of the prefix decide the count; if set, they must have it.
     let partitions = reader.value(&keys::PARTITIONS);
     TopicCreation {
         partitions: reader.is_set(&keys::PARTITIONS).then_some(partitions),
@@ -123,7 +123,7 @@ fn errors(
         if others.any(|topic| topic.name(prefix) == *name) {
             reader.refuse(
                 &keys::DEAD_LETTER_TOPIC,
-                "is a topic of the prefix that holds something else",
+                "is another topic of the prefix",
                 "write another name, or remove it to get dead-letters under the topic prefix",
             );
         }

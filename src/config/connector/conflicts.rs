@@ -1,23 +1,23 @@
-//! What no two connectors of one cluster may share.
+//! Conflicts between connectors: settings that no two connectors of a cluster may share.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Class, Connector, keys, webhook};
 use crate::config::{ConfigKey, Problems, providers::Providers, reader::SettingsReader};
 
-/// What a connector has for itself: no other of its class may have the same.
+/// A setting whose value no other connector of the class may have.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ExclusiveSetting {
     /// The class.
     pub class: Class,
-    /// The key that says what.
+    /// The key.
     pub key: &'static str,
-    /// What it says.
+    /// Its value.
     pub value: String,
 }
 
 impl ExclusiveSetting {
-    /// Reads it from a flat configuration, and nothing else. `None` where there is none, or where it is wrong.
+    /// Reads it from a flat configuration. `None` if there is none, or it is invalid.
     #[must_use]
     pub fn of(config: &BTreeMap<String, String>, providers: &Providers) -> Option<Self> {
         let class = Class::parse(config.get(keys::CONNECTOR_CLASS.name)?)?;
@@ -30,7 +30,7 @@ impl ExclusiveSetting {
         Some(Self { class, key: key.name, value })
     }
 
-    /// The rule and the remedy, where another connector has the same.
+    /// Rule and remedy of the problem that connector `other` has the same value.
     #[must_use]
     pub fn conflict_with(&self, other: &str) -> (String, &'static str) {
         match self.class {
@@ -64,7 +64,7 @@ fn key(class: Class) -> &'static ConfigKey {
     }
 }
 
-/// Everything that keeps these connectors from running side by side; empty if nothing does.
+/// The conflicts that keep these connectors from running together; empty if there are none.
 #[must_use]
 pub fn conflicts<'a>(connectors: impl IntoIterator<Item = &'a Connector>) -> Problems {
     let mut problems = Problems::default();

@@ -1,4 +1,4 @@
-//! The directory of connector files: which files count, and what no two of them may do.
+//! The directory of connector files: which files are read, and the conflict of two with the same name.
 
 use std::{
     io,
@@ -7,13 +7,13 @@ use std::{
 
 use crate::config::problem::Problem;
 
-/// Most connector files of one directory: far more than one cluster runs, and few enough to look at every few seconds.
+/// Maximum connector files in a directory: far more than one cluster runs, and few enough to check every few seconds.
 pub const FILE_COUNT_LIMIT: usize = 1_000;
 
-/// The `.json` files of a directory, in the order of their names. Hidden ones are what editors and mounts keep beside them.
+/// The `.json` files of a directory, sorted by name. Hidden files are skipped: editors and mounts create them.
 ///
 /// # Errors
-/// The directory cannot be read, or has more than [`FILE_COUNT_LIMIT`] of them.
+/// The directory cannot be read, or has more than [`FILE_COUNT_LIMIT`] such files.
 pub fn files(directory: &Path) -> Result<Vec<PathBuf>, Problem> {
     let problem = |rule, remedy| Problem::new("connectors.dir", rule, remedy);
     let unreadable = |error: io::Error| {
@@ -37,7 +37,7 @@ pub fn files(directory: &Path) -> Result<Vec<PathBuf>, Problem> {
     Ok(files)
 }
 
-/// That two files declare one connector, told of the second.
+/// The problem that two files declare the same connector, reported for the second.
 #[must_use]
 pub fn declared_twice(name: &str, first: &Path, second: &Path) -> Problem {
     Problem::new(

@@ -1,8 +1,8 @@
 //! Connector files: JSON as it would be posted to the REST API.
 //!
-//! Two forms are taken: `{"name": …, "config": {…}}`, as `POST /connectors` takes it, and the flat map that
-//! `PUT /connectors/{name}/config` takes. Numbers and booleans become text, as Kafka Connect does it; null and nested
-//! values are refused. A member `_comment` beside `config` is for people.
+//! Two forms are accepted: `{"name": …, "config": {…}}`, as for `POST /connectors`, and the flat map of
+//! `PUT /connectors/{name}/config`. Numbers and booleans become text, as in Kafka Connect; null and nested values are refused.
+//! A member `_comment` next to `config` is ignored.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,19 +27,19 @@ use crate::config::{
     providers::FILE_LIMIT,
 };
 
-/// A connector as a file or a request names it; its configuration is not looked into yet.
+/// A connector as a file or request defines it; its configuration is not checked yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectorDocument {
     /// Name of the connector, trimmed; not empty.
     pub name: String,
     /// Flat configuration, references unresolved.
     pub config: BTreeMap<String, String>,
-    /// State it shall be created in.
+    /// State in which it is created.
     pub initial_state: Option<TargetState>,
 }
 
 impl ConnectorDocument {
-    /// Loads a connector file. A flat map without a `name` takes the file's. Keys that stand there twice are warned of.
+    /// Loads a connector file. A flat map without a `name` takes the file's name. Keys that are set twice give warnings.
     ///
     /// # Errors
     /// The file cannot be read, or is not a connector.
@@ -63,7 +63,7 @@ impl ConnectorDocument {
         Ok((Self::from_json(value, stem)?, warnings.collect()))
     }
 
-    /// Reads either form. `default_name` is for a flat map without a `name`; empty means there is none.
+    /// Reads either form. `default_name` is used for a flat map without a `name`; it may be empty.
     ///
     /// # Errors
     /// Everything that is wrong with its shape.
@@ -80,11 +80,7 @@ impl ConnectorDocument {
                     members.remove("initial_state").and_then(|state| target_state(&state, &mut problems));
                 members.remove("_comment");
                 for member in members.keys() {
-                    problems.add(
-                        member,
-                        "stands beside config, not in it",
-                        "move it into config, or remove it",
-                    );
+                    problems.add(member, "is outside config", "move it into config, or remove it");
                 }
                 (name, config, state)
             }
@@ -111,27 +107,27 @@ impl ConnectorDocument {
         if problems.is_empty() { Ok(Self { name, config, initial_state }) } else { Err(problems) }
     }
 
-    /// The same with its name in the configuration, as it is stored.
+    /// Adds the name to the configuration, as it is stored.
     #[must_use]
     pub fn named(mut self) -> Self {
-        // One that differs is left for the check that refuses it.
+        // A different name is kept, so that the check refuses it.
         if self.config.get(NAME.name).is_none_or(|inner| inner.trim() == self.name) {
             self.config.insert(NAME.name.to_owned(), self.name.clone());
         }
         self
     }
 
-    /// The same for every file that means the same: formatting, the order of keys and comments make no difference.
+    /// Hash of the meaning of a file: formatting, the order of keys and comments make no difference.
     #[must_use]
     pub fn hash(&self) -> String {
         let state = self.initial_state.map(TargetState::name);
-        // A list, so that no order of members can ever change it; the configuration is sorted by itself.
+        // An array, so that the order of members cannot change the hash; the configuration is a sorted map.
         let whole = json!([self.name, self.config, state]);
         HEXLOWER.encode(&Sha256::digest(whole.to_string()))
     }
 }
 
-/// A flat map of texts out of a JSON object, as Kafka Connect coerces it.
+/// Converts a JSON object to a flat map of texts, as Kafka Connect coerces it.
 ///
 /// # Errors
 /// Every member that is null, an array or an object.
@@ -162,7 +158,7 @@ fn flat(members: Map<String, Value>, problems: &mut Problems) -> BTreeMap<String
     config
 }
 
-/// Keys that stand in an object more than once, which a parsed value no longer shows.
+/// Keys that an object contains more than once, which a parsed value no longer shows.
 fn repeated(json: &[u8]) -> BTreeSet<String> {
     let mut repeated = BTreeSet::new();
     if let Ok(RawMembers(members)) = serde_json::from_slice(json) {
@@ -179,7 +175,7 @@ fn repeated(json: &[u8]) -> BTreeSet<String> {
     repeated
 }
 
-/// The members of an object as they are written.
+/// The members of an object, as written.
 struct RawMembers(Vec<(String, Box<RawValue>)>);
 
 impl<'de> Deserialize<'de> for RawMembers {

@@ -1,9 +1,9 @@
-//! What else may stand in a connector's configuration: settings of Kafka Connect that we take, ignore or refuse.
+//! Settings of Kafka Connect that a connector's configuration may contain: accepted, ignored or refused.
 
 use super::{keys, record, webhook};
 use crate::config::{unknown_keys::KnownKeys, worker_keys};
 
-/// What stands before a topic setting for every topic.
+/// Prefix of settings for all topics of a connector.
 pub(super) const TOPIC_SETTINGS: &str = "topic.creation.default.";
 
 pub(super) const WEBHOOK: KnownKeys = KnownKeys {

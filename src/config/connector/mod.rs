@@ -1,8 +1,8 @@
-//! Connector configurations: a flat map of texts becomes a checked struct.
+//! Connector configurations: from a flat map of texts to a checked struct.
 //!
-//! Path of data: file or request → [`ConnectorDocument`] → references resolved → [`WebhookSource`] or [`RecordSource`]. The flat
-//! map stays as it was written, because REST answers repeat it to the letter; only the struct holds resolved secrets.
-//! A configuration with problems gives all of them and no struct.
+//! Data flow: file or request → [`ConnectorDocument`] → references resolved → [`WebhookSource`] or [`RecordSource`]. The flat map
+//! is kept unchanged, because REST answers repeat it verbatim; only the struct holds resolved secrets. A configuration with
+//! problems yields all of them and no struct.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ mod subscription_targets;
 mod validate;
 pub(crate) mod webhook;
 
-/// The classes of connectors there are.
+/// The connector classes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, EnumString, IntoStaticStr)]
 pub enum Class {
     /// Receives deliveries and keeps subscriptions alive.
@@ -50,13 +50,13 @@ pub enum Class {
     RecordSource,
 }
 
-/// State a connector is created in.
+/// State in which a connector is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, EnumString, IntoStaticStr)]
 #[strum(serialize_all = "UPPERCASE", ascii_case_insensitive)]
 pub enum TargetState {
     /// Tasks run.
     Running,
-    /// Tasks exist and wait.
+    /// Tasks exist and are paused.
     Paused,
     /// There are no tasks.
     Stopped,
@@ -75,20 +75,20 @@ impl Class {
     /// Every class.
     pub const ALL: [Self; 2] = [Self::WebhookSource, Self::RecordSource];
 
-    /// The class a `connector.class` means: a package before it and `Connector` after it make no difference.
+    /// The class that a `connector.class` names; the package and the suffix `Connector` are optional.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let simple = text.trim().rsplit('.').next().unwrap_or_default();
         simple.strip_suffix("Connector").unwrap_or(simple).parse().ok()
     }
 
-    /// The name it goes by.
+    /// Its simple name.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }
 
-    /// Its keys: its own first, then those every connector has.
+    /// Its keys: its own first, then those common to all connectors.
     pub fn keys(self) -> impl Iterator<Item = &'static ConfigKey> {
         let own = match self {
             Self::WebhookSource => webhook::keys::KEYS,
@@ -99,13 +99,13 @@ impl Class {
 }
 
 impl TargetState {
-    /// Reads Kafka Connect's word for it, in any case.
+    /// Parses Kafka Connect's name of a state, ignoring case.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         text.parse().ok()
     }
 
-    /// Kafka Connect's word for it.
+    /// Kafka Connect's name of the state.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
@@ -113,7 +113,7 @@ impl TargetState {
 }
 
 impl Connector {
-    /// Reads a connector's flat configuration, of the class it names. An empty `name` means that the map has it.
+    /// Reads a connector's flat configuration, of the class it names. `name` is empty if the map has the name.
     ///
     /// # Errors
     /// Everything that is wrong with it.
@@ -134,7 +134,7 @@ impl Connector {
         }
     }
 
-    /// What every connector has.
+    /// The settings common to all connectors.
     #[must_use]
     pub fn common(&self) -> &Common {
         match self {
@@ -153,7 +153,7 @@ impl Connector {
     }
 }
 
-/// The words are Kafka Connect's: kcctl looks for them.
+/// Kafka Connect's wording, which kcctl matches.
 fn unknown_class(text: &str) -> Problems {
     class_problem(format!("Failed to find any class that implements Connector and which name matches {text}"))
 }
@@ -162,7 +162,7 @@ fn class_problem(rule: impl Into<String>) -> Problems {
     Problem::new(keys::CONNECTOR_CLASS.name, rule, "write WebhookSource or RecordSource").into()
 }
 
-/// Reads a configuration of one class. `name` joins it, as Kafka Connect stores it, unless it has one.
+/// Reads a configuration of one class. `name` is added to it, as Kafka Connect stores it, unless it has a name.
 fn parse<T>(
     name: &str,
     config: &BTreeMap<String, String>,

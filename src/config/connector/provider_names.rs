@@ -1,4 +1,4 @@
-//! Lists of resources, hooks and event kinds: names of the provider's own things, or `all`.
+//! Lists of resources, hooks and event kinds: names defined by the provider, or `all`.
 
 use model::{AccountingResource, InvoicingAction, InvoicingEntity, InvoicingHook};
 
@@ -7,7 +7,7 @@ use crate::config::{
     unknown_keys,
 };
 
-/// Kinds of accounting events that can be subscribed to, by the ending of their names.
+/// Kinds of accounting events that can be subscribed to: the last part of their names.
 pub(super) const EVENT_KINDS: &[&str] = &["Created", "Updated", "Deleted", "Disabled", "ErrorOccurred"];
 
 const ALL: &str = "all";
@@ -26,17 +26,17 @@ pub(crate) const EVENTS: Rule =
     })
     .remedy("write for example Created,Updated");
 
-/// What one item of a list of resources stands for.
+/// The resources that one item of a list names.
 pub(super) fn resources(item: &str) -> Result<Vec<AccountingResource>, Violation> {
     if item == ALL {
         return Ok(AccountingResource::all().collect());
     }
     let known = AccountingResource::all().map(AccountingResource::name);
-    let unknown = |_| unknown_name("it is no accounting resource", known, item);
+    let unknown = |_| unknown_name("it is not an accounting resource", known, item);
     item.parse().map(|resource| vec![resource]).map_err(unknown)
 }
 
-/// The refusal of a name, with the one that was probably meant, or all that there are.
+/// The violation of an unknown name, with the name that was probably meant, or all known names.
 fn unknown_name(
     refusal: &'static str,
     known: impl Iterator<Item = &'static str> + Clone,
@@ -48,7 +48,7 @@ fn unknown_name(
     }
 }
 
-/// What one item of a list of hooks stands for.
+/// The hooks that one item of a list names.
 pub(super) fn hooks(item: &str) -> Result<Vec<InvoicingHook>, Violation> {
     if item == ALL { Ok(every_hook().collect()) } else { pair(item).map(|hook| vec![hook]) }
 }
@@ -56,7 +56,7 @@ pub(super) fn hooks(item: &str) -> Result<Vec<InvoicingHook>, Violation> {
 /// The hook that a pair such as `Customer:Created` names.
 ///
 /// # Errors
-/// It is no pair, or the provider offers no such hook.
+/// It is not a pair, or the provider offers no such hook.
 pub fn hook(item: &str) -> Result<InvoicingHook, String> {
     pair(item).map_err(|detail| detail.to_string())
 }
@@ -83,7 +83,7 @@ pub(crate) const FACTOR: Rule =
     Rule::custom("a number of at least 1.5, or off", |text| factor(text).map(drop))
         .remedy("write for example 3");
 
-/// What a factor stands for: none for `off`.
+/// Parses a factor; `None` for `off`.
 pub(super) fn factor(text: &str) -> Result<Option<f64>, Violation> {
     if text == "off" {
         return Ok(None);
@@ -94,7 +94,7 @@ pub(super) fn factor(text: &str) -> Result<Option<f64>, Violation> {
     }
 }
 
-/// The kinds that one item of a list of event kinds names.
+/// The event kinds that one item of a list names.
 pub(super) fn event_kinds(item: &str) -> Result<Vec<&'static str>, Violation> {
     if item == ALL {
         return Ok(EVENT_KINDS.to_vec());
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn a_wrong_name_gets_a_suggestion_and_is_not_repeated() {
         let refusal = resources("zebra").unwrap_err().to_string();
-        assert!(refusal.starts_with("it is no accounting resource; known are "), "{refusal}");
+        assert!(refusal.starts_with("it is not an accounting resource; known are "), "{refusal}");
         assert!(refusal.contains("accounts") && !refusal.contains("zebra"), "{refusal}");
 
         let table = [

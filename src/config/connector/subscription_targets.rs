@@ -1,5 +1,4 @@
-//! What a `WebhookSource` declares about its subscriptions, read without its secrets: for those who show or follow them
-//! and have no use for more.
+//! The subscriptions that a `WebhookSource` declares, read without its secrets: for code that only displays or follows them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,18 +7,18 @@ use model::{Target, TopicPrefix};
 use super::{Class, keys, provider_names, webhook};
 use crate::config::{key::ConfigKey, providers::Providers, reader::SettingsReader};
 
-/// See the module's head.
+/// The declared subscriptions of a `WebhookSource`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubscriptionTargets {
     /// `topic.prefix`.
     pub topic_prefix: TopicPrefix,
     /// `subscriptions.manage`.
     pub manage: bool,
-    /// Everything that is to be subscribed to.
+    /// Everything to subscribe to.
     pub targets: BTreeSet<Target>,
 }
 
-/// The keys it reads.
+/// The keys that are read.
 const KEYS: [&ConfigKey; 4] = [
     &keys::TOPIC_PREFIX,
     &webhook::keys::MANAGE,
@@ -28,8 +27,8 @@ const KEYS: [&ConfigKey; 4] = [
 ];
 
 impl SubscriptionTargets {
-    /// Reads it from a flat configuration, and nothing else. `None` where that is of another class, or one of the keys
-    /// is wrong. Reads neither secrets nor files.
+    /// Reads them from a flat configuration. `None` if it is of another class, or one of the keys is invalid. Reads neither secrets
+    /// nor files.
     #[must_use]
     pub fn of(config: &BTreeMap<String, String>, providers: &Providers) -> Option<Self> {
         let class = Class::parse(config.get(keys::CONNECTOR_CLASS.name)?)?;

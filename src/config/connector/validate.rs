@@ -1,4 +1,4 @@
-//! Kafka Connect's validation answer: every key, what it is set to, and what is wrong with it.
+//! Kafka Connect's validation answer: every key with its value and errors.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub fn definitions(class: Class) -> Vec<KeyDef> {
     definition::definitions(class.keys())
 }
 
-/// The answer to a validation request for the plugin `class`. There is one for any input, however wrong.
+/// The answer to a validation request for the plugin `class`. Any input gets one.
 #[must_use]
 pub fn validate(class: &str, config: &BTreeMap<String, String>, providers: &Providers) -> Validation {
     let known = Class::parse(class);
@@ -31,7 +31,7 @@ pub fn validate(class: &str, config: &BTreeMap<String, String>, providers: &Prov
     answer(submitted, &declared, &config, &problems)
 }
 
-/// The answer about a configuration whose class declares these keys, once its problems are known.
+/// The answer for a configuration whose class declares these keys and that has these problems.
 pub(crate) fn answer(
     submitted: String,
     declared: &[&ConfigKey],
@@ -55,13 +55,13 @@ pub(crate) fn answer(
             entry(definition, value, key.recommended_values())
         })
         .collect();
-    // An error about an undeclared key needs a place to be shown too.
+    // An error about an undeclared key needs an entry to appear in.
     for problem in problems.iter() {
         if configs.iter().any(|entry| entry.definition.name == problem.key) {
             continue;
         }
         let place = u32::try_from(configs.len() - declared.len() + 1).unwrap_or(u32::MAX);
-        // It may be a misspelt secret.
+        // It may be a misspelled secret.
         let value = config.contains_key(&problem.key).then(|| HIDDEN.to_owned());
         configs.push(entry(KeyDef::undeclared(&problem.key, place), value, &[]));
     }
@@ -92,7 +92,7 @@ fn problems(
     Connector::parse("", config, providers).err().unwrap_or_default()
 }
 
-/// The value to show: as submitted, or the default. A password is hidden, also where it is a reference.
+/// The value to show: as submitted, or the default. A password is hidden, even if it is a reference.
 fn value(key: &ConfigKey, submitted: Option<&String>) -> Option<String> {
     match submitted {
         Some(_) if key.kind == Type::Password => Some(HIDDEN.to_owned()),

@@ -1,8 +1,8 @@
 //! One declaration per configuration key.
 //!
-//! A [`ConfigKey`] says everything there is to say about a setting: name, type, default, rule, and the words people read.
+//! A [`ConfigKey`] declares a setting: name, type, default, rule and documentation.
 //! Parsing, validation, Connect's `KeyDef` answers and the generated reference all read the same declaration, so they
-//! cannot drift apart. Declarations stand in `keys!` blocks, grouped as the reference shows them.
+//! cannot drift apart. Declarations are in `keys!` blocks, grouped as the reference shows them.
 
 use serde::Serialize;
 
@@ -32,7 +32,7 @@ pub enum Type {
     List,
     /// Name of a class, as Kafka Connect names plugins.
     Class,
-    /// Text that is never shown.
+    /// Text that is never shown: a secret.
     Password,
 }
 
@@ -40,7 +40,7 @@ pub enum Type {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Importance {
-    /// Nearly every installation sets it.
+    /// Nearly every installation sets the key.
     High,
     /// Many do.
     Medium,
@@ -62,46 +62,46 @@ pub enum Width {
     Long,
 }
 
-/// What holds when a key is not set.
+/// What applies when a key is not set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fallback {
-    /// It must be set.
+    /// The key must be set.
     Required,
-    /// Nothing: the feature is off, or another place decides; the documentation says which.
+    /// No default: the feature is off, or another setting applies; the documentation says which.
     Unset,
-    /// This text, as if the user had written it.
+    /// This text, as if the user had set it.
     Text(&'static str),
 }
 
-/// The declaration of one key. See the module's head.
+/// The declaration of one key; see the module's documentation.
 #[derive(Debug, Clone, Copy)]
 pub struct ConfigKey {
-    /// Full name, as it stands in a file.
+    /// Full name, as written in a file.
     pub name: &'static str,
     /// Type of the value.
     pub kind: Type,
-    /// What holds when it is not set.
+    /// What applies when it is not set.
     pub fallback: Fallback,
     /// How likely a user has to set it.
     pub importance: Importance,
     /// What it does: unit, range and why, in a sentence or two.
     pub documentation: &'static str,
-    /// Heading under which forms and the reference show it.
+    /// Heading in forms and in the reference.
     pub group: &'static str,
     /// Hint for forms.
     pub width: Width,
     /// Keys whose meaning depends on this one.
     pub dependents: &'static [&'static str],
-    /// What the value, or each item of a list, has to satisfy beyond its type.
+    /// What the value, or each item of a list, must satisfy beyond its type.
     pub(crate) rule: Rule,
     /// Whether a list must have an item.
     pub(crate) not_empty: bool,
-    /// Whether an empty text is a value of its own, and not the default.
+    /// Whether an empty text is a value, rather than unset.
     pub(crate) is_emptiable: bool,
 }
 
 impl ConfigKey {
-    /// An optional text without a rule; the `const` methods below refine it.
+    /// An optional key without a rule; the `const` methods below refine it.
     pub(crate) const fn new(kind: Type, name: &'static str) -> Self {
         let width = match kind {
             Type::Boolean | Type::Int | Type::Short | Type::Long | Type::Double => Width::Short,
@@ -174,7 +174,7 @@ impl ConfigKey {
         self
     }
 
-    /// The default as text, where there is one.
+    /// The default as text, if there is one.
     #[must_use]
     pub fn default_value(&self) -> Option<&'static str> {
         match self.fallback {
@@ -183,7 +183,7 @@ impl ConfigKey {
         }
     }
 
-    /// The name for people: `tasks.max` is "Tasks max".
+    /// The name shown in forms: `tasks.max` is "Tasks max".
     #[must_use]
     pub fn display_name(&self) -> String {
         let words = self.name.replace(['.', '_'], " ");
@@ -191,13 +191,13 @@ impl ConfigKey {
         letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
     }
 
-    /// What a value must be, for the reference and for forms; empty where any text will do.
+    /// What a value must be, for the reference and for forms; empty if any text is valid.
     #[must_use]
     pub fn valid_values(&self) -> String {
         self.rule.describe(self.kind)
     }
 
-    /// The closed set of values, where there is one.
+    /// The closed set of values, if there is one.
     #[must_use]
     pub fn recommended_values(&self) -> &'static [&'static str] {
         match (self.kind, self.rule) {
@@ -207,7 +207,7 @@ impl ConfigKey {
         }
     }
 
-    /// Checks a trimmed value against type and rule. The refusal never repeats the value; of a list it names the place.
+    /// Checks a trimmed value against type and rule. The problem never contains the value; for a list it gives the item's position.
     pub(crate) fn check(&self, value: &str) -> Result<(), Problem> {
         let broken = |rule: String| Problem::new(self.name, rule, self.remedy());
         let items: Vec<&str> = if self.kind == Type::List { items(value).collect() } else { vec![value] };
@@ -224,12 +224,12 @@ impl ConfigKey {
         Ok(())
     }
 
-    /// Whether the value is the path of a file that has to be there.
+    /// Whether the value is the path of a file that must exist.
     pub(crate) fn is_file(&self) -> bool {
         matches!(self.rule, Rule::File)
     }
 
-    /// What to do about a value that breaks the rule.
+    /// How to correct a value that breaks the rule.
     pub(crate) fn remedy(&self) -> String {
         match (self.rule, self.fallback) {
             (Rule::Custom { remedy, .. }, _) if !remedy.is_empty() => remedy.to_owned(),

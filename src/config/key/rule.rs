@@ -1,11 +1,11 @@
-//! What a value has to satisfy, and how a breach is reported.
+//! Rules for values, and how a violation is reported.
 
 use std::{borrow::Cow, fmt};
 
 use super::Type;
 
-/// Why a value breaks its rule. It can only be made from constant texts and declared names, never from the value: text in the
-/// wrong key may be a secret.
+/// Why a value breaks its rule. It can only be made from constant texts and declared names, never from the value: text set under
+/// the wrong key may be a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Violation(Cow<'static, str>);
 
@@ -15,7 +15,7 @@ impl Violation {
         Self(format!("{self}; did you mean {name}?").into())
     }
 
-    /// Adds the declared names that there are.
+    /// Adds the list of declared names.
     pub(crate) fn listing(self, names: impl Iterator<Item = &'static str>) -> Self {
         let names: Vec<&str> = names.collect();
         Self(format!("{self}; known are {}", names.join(", ")).into())
@@ -37,9 +37,9 @@ impl fmt::Display for Violation {
 /// A rule beyond the type. For a list it holds for each item.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Rule {
-    /// Nothing more.
+    /// No further rule.
     Any,
-    /// A whole number from the first to the second, both allowed.
+    /// A whole number in this range, bounds included.
     Range(i64, i64),
     /// A replication factor or partition count: a positive number, or -1 for the broker's default.
     Count,
@@ -47,15 +47,15 @@ pub(crate) enum Rule {
     Positive,
     /// One of these words.
     OneOf(&'static [&'static str]),
-    /// A secret of this many bytes, both bounds allowed.
+    /// A secret whose length in bytes is in this range, bounds included.
     Size(usize, usize),
-    /// A file that can be opened.
+    /// The path of a regular file that can be opened.
     File,
-    /// Anything else.
+    /// Any other rule.
     Custom {
         /// What the value must be, as it follows "must be".
         says: &'static str,
-        /// What to do about a breach; empty for the usual words.
+        /// How to correct a violation; empty for the default text.
         remedy: &'static str,
         /// `Err` says what is wrong.
         check: fn(&str) -> Result<(), Violation>,
@@ -63,13 +63,13 @@ pub(crate) enum Rule {
 }
 
 impl Rule {
-    /// A rule that no other variant has: what the value must be, as it follows "must be", and a check whose `Err` says what is
+    /// A rule with its own check. `says` is what the value must be, as it follows "must be"; the `Err` of `check` says what is
     /// wrong.
     pub(crate) const fn custom(says: &'static str, check: fn(&str) -> Result<(), Violation>) -> Self {
         Self::Custom { says, remedy: "", check }
     }
 
-    /// A custom rule with what to do about a breach, in place of the usual words.
+    /// Replaces the default text about how to correct a violation.
     pub(crate) const fn remedy(self, remedy: &'static str) -> Self {
         match self {
             Self::Custom { says, check, .. } => Self::Custom { says, remedy, check },

@@ -1,22 +1,22 @@
-//! Secrets that live elsewhere: `${env:NAME}`, `${file:PATH:KEY}`, `${dir:PATH:FILE}`.
+//! References to secrets kept elsewhere: `${env:NAME}`, `${file:PATH:KEY}`, `${dir:PATH:FILE}`.
 //!
 //! The syntax and the worker keys are Kafka Connect's (`config.providers`, `config.providers.<name>.class`,
 //! `.param.*`). A value may hold several references, and text around them. Only keys that are declared as secrets are
 //! resolved, and the result is a [`Secret`]: nothing can format it.
 //!
 //! ```text
-//! worker.properties ──▶ own scope: every variable and file; the operator wrote it
-//! connector configs ──▶ connectors' scope: providers in config.providers, inside their allow lists, never what WorkerSecrets lists
-//! read-only callers ──▶ unresolved: the syntax is checked, nothing is read, a stand-in takes the value's place
+//! worker.properties ──▶ worker scope: every variable and file, because the operator wrote it
+//! connector configs ──▶ connector scope: providers in config.providers, inside their allow lists, never the worker's own secrets
+//! read-only callers ──▶ unresolved: only the syntax is checked, nothing is read, a placeholder replaces the value
 //! ```
 //!
-//! - A reference that does not resolve is an error; Connect would leave it as text, and a password would become the
-//!   literal `${env:PASSWORD}`.
-//! - The result of a reference is not searched for references again.
-//! - Only regular files are read, without blocking on pipes and devices, whole, up to [`FILE_LIMIT`] bytes, at each
-//!   resolution: a rotated secret is seen at once.
-//! - One trailing newline of a `dir` file is dropped. Kafka keeps it, but editors and `echo` write one, and no secret of ours
-//!   ends in a line break.
+//! - A reference that does not resolve is an error. Connect would leave it as text, and the password would be the literal
+//!   `${env:PASSWORD}`.
+//! - The value of a reference is not searched for further references.
+//! - Only regular files of up to [`FILE_LIMIT`] bytes are read, so that pipes and devices cannot block. They are read at each
+//!   resolution, so that a rotated secret is used at once.
+//! - One trailing newline of a `dir` file is dropped. Kafka keeps it, but editors and `echo` add one, and no secret of ours ends
+//!   in a newline.
 
 use std::{
     collections::BTreeMap,
@@ -39,58 +39,58 @@ use super::{
 
 mod worker_secrets;
 
-/// Longest file a reference may point into, in bytes.
+/// Largest file that a reference may point to, in bytes.
 pub const FILE_LIMIT: u64 = 1024 * 1024;
 
-/// Whether a secret may stand in a configuration as text (`secrets.policy`).
+/// Whether a configuration may contain a secret as plain text (`secrets.policy`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, strum::EnumString)]
 #[strum(serialize_all = "lowercase")]
 pub enum SecretsPolicy {
-    /// It may, with a warning.
+    /// Allowed, with a warning.
     #[default]
     Warn,
-    /// It must be a reference.
+    /// Refused: it must be a reference.
     References,
 }
 
-/// Resolves references in one scope; see the module's head. The environment is the one given at start.
+/// Resolves references in one scope; see the module's documentation. The environment is that of the start.
 #[derive(Debug, Clone)]
 pub struct Providers {
     sources: BTreeMap<String, ProviderKind>,
     environment: BTreeMap<String, Secret>,
     scope: Scope,
-    /// Whether a secret may stand in a configuration as text.
+    /// Whether a configuration may contain a secret as plain text.
     pub policy: SecretsPolicy,
     /// Which hosts connectors may name (`provider.hosts.allowed`).
     pub hosts: HostPolicy,
 }
 
-/// Whose configuration is read.
+/// Whose configuration is resolved.
 #[derive(Debug, Clone)]
 enum Scope {
     /// The worker's own.
     Worker,
-    /// A connector's: no more than this.
+    /// A connector's, within these limits.
     Connectors(Arc<ConnectorLimits>),
-    /// A connector's, for a caller who may not learn anything about secrets: nothing is read.
+    /// A connector's, for a caller without access to secrets: nothing is read.
     Unresolved,
 }
 
 /// What connectors may refer to.
 #[derive(Debug)]
 struct ConnectorLimits {
-    /// By provider; one that is not among them is closed.
+    /// By provider; a provider without an entry is closed to connectors.
     allowed: BTreeMap<String, AllowList>,
-    /// What the worker keeps for itself.
+    /// Secrets that no allow list opens.
     worker_secrets: WorkerSecrets,
 }
 
 /// The allow list of a provider.
 #[derive(Debug)]
 enum AllowList {
-    /// Variables whose whole name matches.
+    /// Variables whose whole name matches the pattern.
     Variables(Regex),
-    /// Files below these directories.
+    /// Files in or below these directories.
     Paths(Vec<PathBuf>),
 }
 
@@ -102,11 +102,11 @@ enum ProviderKind {
     Directory,
 }
 
-/// The providers that are there without a class.
+/// Providers that need no class setting.
 const STANDARD_PROVIDERS: [(&str, ProviderKind); 3] =
     [("env", ProviderKind::Environment), ("file", ProviderKind::File), ("dir", ProviderKind::Directory)];
 
-/// A value after its references were replaced.
+/// A value with its references resolved.
 #[derive(Debug)]
 pub(crate) struct Resolved {
     pub(crate) text: Secret,
@@ -115,7 +115,7 @@ pub(crate) struct Resolved {
 }
 
 impl Providers {
-    /// The three standard providers without limits, as for the worker's own file.
+    /// The three standard providers without limits, as for the worker's properties.
     pub fn new(environment: impl IntoIterator<Item = (String, String)>) -> Self {
         Self {
             sources: STANDARD_PROVIDERS.map(|(name, kind)| (name.to_owned(), kind)).into(),
@@ -126,13 +126,13 @@ impl Providers {
         }
     }
 
-    /// The same, for connectors that may name these hosts.
+    /// Sets the hosts that connectors may name.
     #[must_use]
     pub fn with_hosts(self, hosts: HostPolicy) -> Self {
         Self { hosts, ..self }
     }
 
-    /// Adds the providers that the worker's `config.providers` lists under names of their own.
+    /// Adds the providers that the worker's `config.providers` lists under other names.
     pub(crate) fn configure(&mut self, settings: &BTreeMap<String, String>, problems: &mut Problems) {
         let listed = listed(settings);
         for name in &listed {
@@ -151,9 +151,10 @@ impl Providers {
                 Some((name, "class")) if !listed.contains(&name) => Err(UNLISTED),
                 Some((name, "class")) => self.set_class(name, value.trim()),
                 Some(_) => Ok(()),
-                None => {
-                    Err(("is not a key of a provider", "write config.providers.<name>.class or .param.*"))
-                }
+                None => Err((
+                    "is not a setting of a config provider",
+                    "write config.providers.<name>.class or .param.*",
+                )),
             };
             if let Err((rule, remedy)) = refused {
                 problems.add(key, rule, remedy);
@@ -161,8 +162,8 @@ impl Providers {
         }
     }
 
-    /// The scope of connectors: the listed providers inside their allow lists, without the worker's own secrets. `file` is the
-    /// worker's properties file.
+    /// The connector scope: the listed providers inside their allow lists, without the worker's own secrets. `file` is the worker's
+    /// properties file.
     pub(crate) fn for_connectors(
         &self,
         settings: &BTreeMap<String, String>,
@@ -196,13 +197,13 @@ impl Providers {
         Self { sources, scope, ..self.clone() }
     }
 
-    /// The same for a caller who may not learn anything about secrets: references are checked by their form alone.
+    /// A copy for callers without access to secrets: only the form of references is checked.
     #[must_use]
     pub fn unresolved(&self) -> Self {
         Self { scope: Scope::Unresolved, ..self.clone() }
     }
 
-    /// Whether nothing outside the configuration is looked at, neither secrets nor files.
+    /// Whether neither secrets nor files are read.
     pub(crate) fn is_unresolved(&self) -> bool {
         matches!(self.scope, Scope::Unresolved)
     }
@@ -223,7 +224,7 @@ impl Providers {
         Ok(())
     }
 
-    /// Replaces every reference in the value of a secret key. The reason why one does not resolve never repeats a value.
+    /// Resolves every reference in the value of a secret key. The reason why one does not resolve never contains a value.
     pub(crate) fn resolve(&self, text: &str) -> Result<Resolved, String> {
         let mut whole = String::with_capacity(text.len());
         let mut rest = text;
@@ -275,7 +276,7 @@ impl Providers {
     }
 }
 
-/// The allow list and the worker's own secrets, for a connector.
+/// The allow list and the worker's own secrets, for the scope of connectors; `None` for the worker.
 type AccessLimits<'a> = Option<(&'a AllowList, &'a WorkerSecrets)>;
 
 /// A key of a properties file.
@@ -288,7 +289,7 @@ fn read_key(path: &Path, key: &str, bounds: AccessLimits<'_>) -> Result<Secret, 
     value.ok_or_else(|| format!("{} has no key `{key}`", path.display()))
 }
 
-/// A file of a directory, without one line break at its end.
+/// A file of a directory, without one trailing newline.
 fn read_whole(directory: &Path, name: &str, bounds: AccessLimits<'_>) -> Result<Secret, String> {
     if name.contains('/') || name == ".." || name == "." {
         return Err(format!("`{name}` is not the name of a file in a directory"));
@@ -300,17 +301,17 @@ fn read_whole(directory: &Path, name: &str, bounds: AccessLimits<'_>) -> Result<
     Ok(Secret::new(line))
 }
 
-/// Reads a file inside the allowed paths. Symbolic links are followed first, so that none leads outside, and the file that was
-/// checked is the file that is read, so that a link changed in between makes no difference.
+/// Reads a file inside the allowed paths. Symbolic links are resolved first, so that none leads outside, and the file is opened once
+/// for check and read, so that a link changed in between makes no difference.
 fn read(path: &Path, key: Option<&str>, bounds: AccessLimits<'_>) -> Result<Vec<u8>, String> {
     let failed = |error: io::Error| unreadable(path, &error);
     let Some((allowed, worker_secrets)) = bounds else {
         return read_bounded(durable::open_regular(path).map_err(failed)?, path);
     };
-    // What lies outside is not looked at: an answer must not depend on whether it exists.
+    // The answer for a path outside must not depend on whether the file exists.
     let outside = || format!("{} is outside the provider's allowed.paths", path.display());
     let AllowList::Paths(roots) = allowed else { return Err(outside()) };
-    // Which directories a path passes on its way up must not show either.
+    // Nor may it show which directories a path with `..` passes through.
     if path.components().any(|part| part == Component::ParentDir) {
         return Err(outside());
     }
@@ -334,7 +335,7 @@ fn read(path: &Path, key: Option<&str>, bounds: AccessLimits<'_>) -> Result<Vec<
 }
 
 impl ProviderKind {
-    /// The parameter that opens it to connectors.
+    /// The parameter with the provider's allow list.
     fn parameter(self) -> &'static str {
         match self {
             Self::Environment => "param.allowlist.pattern",
@@ -342,7 +343,7 @@ impl ProviderKind {
         }
     }
 
-    /// `path:key` of a file or directory; as in Kafka the path ends at the first colon. For a variable, its name as the key.
+    /// Splits `path:key` of a file or directory; as in Kafka the path ends at the first colon. A variable's name is the key.
     fn split(self, target: &str) -> Option<(&Path, &str)> {
         if self == Self::Environment {
             return Some((Path::new(""), target));
@@ -351,7 +352,7 @@ impl ProviderKind {
         (!path.is_empty() && !key.is_empty()).then_some((Path::new(path), key))
     }
 
-    /// Reads an allow list; an empty one opens nothing.
+    /// Parses an allow list; an empty one allows nothing.
     fn allowed(self, parameter: &str, value: &str) -> Result<Option<AllowList>, RuleAndRemedy> {
         if parameter != self.parameter() {
             let remedy = match self {
@@ -381,7 +382,7 @@ impl ProviderKind {
     }
 }
 
-/// Why a provider that is not among the sources cannot be used.
+/// Why a provider without a source cannot be used.
 fn missing(provider: &str) -> String {
     match STANDARD_PROVIDERS.iter().find(|(name, _)| *name == provider) {
         Some((_, kind)) => closed(provider, *kind),

@@ -1,8 +1,9 @@
-//! The worker's own secrets, which no connector configuration may read even where an allow list covers them.
+//! The worker's own secrets, which no connector configuration may read even if an allow list covers them.
 //!
-//! Guarded are: every variable, file and key of a file that the worker's settings refer to, every file that they name as a
-//! `.location`, `.file` or `keytab`, the properties file itself, `state.dir`, `CONNECT_*` and `TRIBUTARY_*` variables, and what the kernel shows of
-//! processes and devices. Files are compared by device and inode as well, so that a second name of a file changes nothing.
+//! These are: every variable, file and key of a file that the worker's settings refer to, every file that they name as a
+//! `.location`, `.file` or `keytab`, the properties file itself, `state.dir`, `CONNECT_*` and `TRIBUTARY_*` variables, and the files
+//! in which the kernel shows processes and devices. Files are also compared by device and inode, so that a hard link to one is
+//! protected as well.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,9 +15,9 @@ use std::{
 use super::ProviderKind;
 use crate::config::worker_keys::STATE_DIR;
 
-/// Beginnings of the variables that the worker and its command line read for themselves.
+/// Prefixes of the variables that the worker and its command line read.
 const WORKER_VARIABLES: [&str; 2] = ["CONNECT_", "TRIBUTARY_"];
-/// Trees in which a file shows something about processes and devices.
+/// Directories in which the kernel shows processes and devices.
 const KERNEL_TREES: [&str; 3] = ["/proc", "/sys", "/dev"];
 
 #[derive(Debug, Default)]
@@ -24,7 +25,7 @@ pub(super) struct WorkerSecrets {
     variables: BTreeSet<String>,
     /// Whole files.
     files: BTreeSet<PathBuf>,
-    /// Single keys of properties files, whose other keys connectors may use.
+    /// Single keys of properties files; connectors may use the other keys.
     keys: BTreeSet<(PathBuf, String)>,
     trees: Vec<PathBuf>,
 }
@@ -64,17 +65,17 @@ impl WorkerSecrets {
         WORKER_VARIABLES.iter().any(|start| name.starts_with(start)) || self.variables.contains(name)
     }
 
-    /// `real` is the path without links, `file` what was opened there, `key` the one that is asked for; none for all of it.
+    /// `real` is the path without links, `file` the file opened there, `key` the requested key; `None` for the whole file.
     pub(super) fn has_file(&self, real: &Path, file: &File, key: Option<&str>) -> bool {
         let in_tree = |tree: &PathBuf| tree.canonicalize().is_ok_and(|tree| real.starts_with(tree));
-        // The path may have become a link between the check and the opening; the kernel knows what was opened.
+        // The path may have become a link between the check and the opening; the kernel knows which file was opened.
         #[cfg(target_os = "linux")]
         if std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))
             .is_ok_and(|opened| opened != real)
         {
             return true;
         }
-        // A file that cannot be compared is not handed out.
+        // A file that cannot be compared counts as a secret.
         let Ok(identity) = file.metadata() else { return true };
         let identity = (identity.dev(), identity.ino());
         let is_same = |path: &Path| {

@@ -90,7 +90,10 @@ fn a_literal_secret_warns_or_is_refused_as_the_policy_says() {
 
     assert_eq!(warnings.len(), 1);
     assert!(!warnings[0].to_string().contains("hunter2"));
-    assert!(problems.to_string().starts_with("secret: must not hold a secret as text"), "{problems}");
+    assert!(
+        problems.to_string().starts_with("secret: must not contain a secret as plain text"),
+        "{problems}"
+    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What else may stand in a worker's file: settings of Kafka Connect that we take, ignore or refuse.
+//! Settings of Kafka Connect that a worker's file may contain: accepted, ignored or refused.
 
 use crate::config::{client, connector, unknown_keys::KnownKeys, worker_keys::KEYS};
 
@@ -58,7 +58,7 @@ pub(crate) const WORKER: KnownKeys = KnownKeys {
     is_read_elsewhere,
 };
 
-/// Whether a key is one of the worker's own.
+/// Whether a key is declared for the worker.
 pub(crate) fn is_declared(name: &str) -> bool {
     KEYS.iter().any(|key| key.name == name)
 }

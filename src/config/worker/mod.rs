@@ -1,7 +1,7 @@
 //! The worker's own configuration: a properties file, overridden by `CONNECT_*` variables.
 //!
-//! Path of data: file → pairs → environment on top → references resolved → [`Worker`]. Everything that is wrong is
-//! reported in one go; nothing is started with half a configuration.
+//! Data flow: file → pairs → environment on top → references resolved → [`Worker`]. All problems are reported together; nothing
+//! starts with half a configuration.
 
 use std::{
     collections::BTreeMap,
@@ -43,15 +43,15 @@ pub struct Worker {
     pub kafka: Kafka,
     /// How to reach the schema registry.
     pub registry: RegistrySettings,
-    /// How references in connector configurations are resolved, and whether secrets must be (`secrets.policy`).
+    /// How references in connector configurations are resolved, and whether secrets must be references (`secrets.policy`).
     pub providers: Providers,
     /// `secrets.reload.interval.ms`.
     pub secrets_reload_interval: Duration,
     /// How workers share the tasks.
     pub group: GroupSettings,
-    /// The topics the worker keeps its own state in.
+    /// The worker's internal topics.
     pub topics: InternalTopics,
-    /// `topic.creation.enable`: whether topics are created at all.
+    /// `topic.creation.enable`: whether the worker creates topics.
     pub topic_creation: bool,
     /// `grant.encryption.key`.
     pub grant_encryption_key: Option<Secret>,
@@ -59,7 +59,7 @@ pub struct Worker {
     pub grant_encryption_key_previous: Option<Secret>,
     /// `listeners`: REST, metrics and health. At least one.
     pub listeners: Vec<Listener>,
-    /// The rest of what the REST API needs.
+    /// Further settings of the REST API.
     pub rest: Rest,
     /// The receiver of deliveries.
     pub webhook: ReceiverSettings,
@@ -67,7 +67,7 @@ pub struct Worker {
     pub connectors_dir: Option<PathBuf>,
     /// `connectors.dir.interval.ms`.
     pub connectors_dir_interval: Duration,
-    /// Connector files of the command line, which stand beside those of the directory.
+    /// Connector files of the command line, used in addition to those of the directory.
     pub connector_files: Vec<PathBuf>,
     /// `state.dir`; may not exist yet.
     pub state_dir: PathBuf,
@@ -90,7 +90,7 @@ pub struct GroupSettings {
     pub heartbeat_interval: Duration,
 }
 
-/// The topics the worker keeps its own state in.
+/// The worker's internal topics.
 #[derive(Debug, Clone)]
 pub struct InternalTopics {
     /// Connector configurations and commands.
@@ -99,13 +99,13 @@ pub struct InternalTopics {
     pub offset: InternalTopic,
     /// State of connectors and tasks.
     pub status: InternalTopic,
-    /// Assignment of tasks to workers.
+    /// Assignment of connectors and tasks to workers.
     pub work: InternalTopic,
     /// OAuth grants.
     pub grant: InternalTopic,
 }
 
-/// A topic of the worker's own.
+/// An internal topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InternalTopic {
     /// Full name.
@@ -119,7 +119,7 @@ pub struct InternalTopic {
 }
 
 impl From<&InternalTopic> for TopicSpec {
-    /// A topic of the worker's own: the last word on each key counts for ever.
+    /// Compacted, because the latest record of each key counts forever.
     fn from(topic: &InternalTopic) -> Self {
         Self {
             name: topic.name.clone(),
@@ -133,7 +133,7 @@ impl From<&InternalTopic> for TopicSpec {
     }
 }
 
-/// What the REST API needs beside its listeners.
+/// Settings of the REST API besides its listeners.
 #[derive(Debug, Clone)]
 pub struct Rest {
     /// Host in this worker's id.
@@ -144,22 +144,22 @@ pub struct Rest {
     pub advertised_tls: bool,
     /// Certificate for https listeners.
     pub tls: Option<TlsFiles>,
-    /// Whose certificates https listeners ask clients for; `None` where they do not ask.
+    /// Which client certificates https listeners ask for; `None` if they do not ask.
     pub client_auth: Option<ClientAuth>,
     /// `listeners.https.ssl.reload.interval.ms`.
     pub reload_interval: Duration,
-    /// `admin.auth.proxies`: whose X-Forwarded-For is believed.
+    /// `admin.auth.proxies`: proxies whose X-Forwarded-For is trusted.
     pub proxies: Vec<IpNet>,
-    /// Who may do everything; `None` when nobody is asked.
+    /// The user with full access; `None` if clients need not authenticate.
     pub administrator: Option<RestLogin>,
-    /// Who may only read.
+    /// The user with read-only access.
     pub reader: Option<RestLogin>,
-    /// `admin.auth.open.paths`: what is answered without a name.
+    /// `admin.auth.open.paths`: paths that are answered without authentication.
     pub open_paths: Vec<String>,
-    /// Names this worker may be called by while nobody is asked who they are: those of its listeners, its advertised one
-    /// and `admin.auth.anonymous.hosts`; `*` for any.
+    /// Host names under which clients may address this worker if they need not authenticate: those of its listeners, the
+    /// advertised one and `admin.auth.anonymous.hosts`; `*` for any.
     pub hosts: Vec<String>,
-    /// `access.control.allow.origin`; empty when no other origin is answered.
+    /// `access.control.allow.origin`; empty if no other origin is allowed.
     pub allowed_origins: Vec<String>,
     /// `access.control.allow.methods`.
     pub allowed_methods: Vec<String>,
@@ -174,10 +174,10 @@ pub struct RestLogin {
     pub password: Secret,
 }
 
-/// `listeners.https.ssl.client.auth`, where that is not `none`.
+/// `listeners.https.ssl.client.auth`, if it is not `none`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientAuth {
-    /// PEM file of the authorities that issue client certificates.
+    /// PEM file with the authorities that issue client certificates.
     pub authorities: PathBuf,
     /// Whether a client without a certificate is refused in the handshake.
     pub required: bool,
@@ -186,13 +186,13 @@ pub struct ClientAuth {
 /// The receiver of deliveries.
 #[derive(Debug, Clone)]
 pub struct ReceiverSettings {
-    /// `webhook.listeners`; empty when this worker receives nothing.
+    /// `webhook.listeners`; empty if this worker receives nothing.
     pub listeners: Vec<Listener>,
     /// Certificate for https listeners.
     pub tls: Option<TlsFiles>,
     /// `webhook.advertised.url`: https, port 443.
     pub advertised_url: Option<Url>,
-    /// `webhook.proxies`: whose X-Forwarded-For is believed.
+    /// `webhook.proxies`: proxies whose X-Forwarded-For is trusted.
     pub proxies: Vec<IpNet>,
     /// `webhook.ssl.reload.interval.ms`.
     pub reload_interval: Duration,
@@ -209,40 +209,40 @@ pub struct ReceiverSettings {
 pub struct LogSettings {
     /// `log.format`.
     pub format: LogFormat,
-    /// `log.filter`, checked to be one.
+    /// `log.filter`; it parses.
     pub filter: String,
 }
 
-/// For whom log lines are written.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, strum::EnumString)]
 #[strum(serialize_all = "lowercase")]
 pub enum LogFormat {
-    /// People.
+    /// For people.
     #[default]
     Text,
-    /// Machines.
+    /// For machines.
     Json,
 }
 
-/// A configuration and what there is to say about it.
+/// A configuration and its warnings.
 #[derive(Debug, Clone)]
 pub struct LoadedConfig {
     /// The configuration.
     pub config: Worker,
-    /// What works, but probably not as meant; to be logged.
+    /// Settings that work, but probably not as intended; to be logged.
     pub warnings: Vec<Warning>,
 }
 
-/// A worker's configuration that cannot be used, with what it takes to look at everything else all the same.
+/// A worker's configuration that cannot be used, with the parts needed to check everything else.
 #[derive(Debug)]
 pub struct RejectedConfig {
-    /// What is wrong; not empty.
+    /// All problems; not empty.
     pub problems: Problems,
-    /// How references are resolved, as far as that is known.
+    /// How references are resolved, as far as the configuration says.
     pub providers: Providers,
-    /// `connectors.dir`, if that is sound.
+    /// `connectors.dir`, if it is valid.
     pub connectors_dir: Option<PathBuf>,
-    /// Settings of the Kafka clients, without those that are a problem already.
+    /// Settings of the Kafka clients, without invalid ones.
     pub kafka: Kafka,
 }
 
@@ -277,7 +277,7 @@ impl Worker {
         let environment = environment::readable(environment, &mut problems);
         let settings = match settings(path, &environment, &mut problems, &mut warnings) {
             Ok(settings) => settings,
-            // Without the file every required key would be reported as missing, which would only mislead.
+            // Without the file every required key would be reported as missing, which would mislead.
             Err(problem) => {
                 problems.push(problem);
                 let providers = Providers::new(environment);
@@ -287,7 +287,7 @@ impl Worker {
         };
         let mut own = Providers::new(environment);
         own.configure(&settings, &mut problems);
-        // Every other value is read under the policy, so it comes first; the reader reports a wrong one.
+        // The policy applies to every other value, so it is read first; the reader reports an invalid one.
         let policy = settings.get(keys::SECRETS_POLICY.name).and_then(|raw| raw.trim().parse().ok());
         own.policy = policy.unwrap_or_default();
         let providers = own.for_connectors(&settings, path, &mut problems, &mut warnings);
@@ -309,8 +309,8 @@ impl Worker {
     }
 }
 
-/// Where clients reach the REST API of the worker with these properties: its advertised address, else its first listener as this
-/// machine reaches it. Reads no other key, so that a file with a fault elsewhere still leads to its worker.
+/// Address of the REST API of the worker with these properties: the advertised address, or else the first listener as seen from
+/// this machine. Reads no other key, so that a file with an invalid key elsewhere still leads to its worker.
 ///
 /// # Errors
 /// The file cannot be read, one of these keys is wrong, or the system chooses the port.
@@ -328,7 +328,7 @@ pub fn rest_address(
     reader.finish_complete(found).map(|(url, _)| url)
 }
 
-/// The pairs of file and environment. `Err` says why there is no file to read; a fault of a line is one of `problems`.
+/// The settings of file and environment. `Err` says why the file cannot be read; a malformed line is added to `problems`.
 fn settings(
     path: Option<&Path>,
     environment: &[(String, String)],

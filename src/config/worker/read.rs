@@ -1,4 +1,4 @@
-//! From a flat map to [`Worker`], section by section, with the rules that hold across keys.
+//! From a flat map to [`Worker`], section by section, with the rules across keys.
 
 use ipnet::IpNet;
 use url::Url;
@@ -14,7 +14,7 @@ use crate::config::{
     tls, unknown_keys, worker_keys as keys,
 };
 
-/// Builds the worker's configuration; the reader keeps what is wrong with it.
+/// Builds the worker's configuration; the reader collects its problems.
 pub(super) fn worker(reader: &mut SettingsReader<'_>, providers: &Providers) -> Worker {
     unknown_keys::check(reader, &known_keys::WORKER);
     for key in [
@@ -24,7 +24,7 @@ pub(super) fn worker(reader: &mut SettingsReader<'_>, providers: &Providers) -> 
         &keys::CONFIG_PROVIDERS,
         &keys::SECRETS_POLICY,
     ] {
-        // Nothing is chosen by them, or has been before; reading holds their rules.
+        // These have no effect, or were read before; reading checks their rules.
         reader.text(key);
     }
     let servers = reader.list(&keys::BOOTSTRAP_SERVERS);
@@ -36,7 +36,7 @@ pub(super) fn worker(reader: &mut SettingsReader<'_>, providers: &Providers) -> 
     {
         reader.refuse(
             &keys::GRANT_KEY_PREVIOUS,
-            "must be another key beside grant.encryption.key",
+            "must differ from grant.encryption.key, which must be set too",
             "remove it, or set grant.encryption.key to the new one",
         );
     }
@@ -144,14 +144,14 @@ pub(super) fn rest_address(reader: &mut SettingsReader<'_>) -> Option<Url> {
     if found.is_none() && reader.are_valid(&[&keys::LISTENERS, &keys::ADVERTISED_PORT]) {
         reader.refuse(
             &keys::LISTENERS,
-            "leaves the port to the system, so the worker's address does not follow from it",
-            "name a port, or the worker's address with --url",
+            "lets the system choose the port, so the worker's address is not known",
+            "set a port, or pass the worker's address with --url",
         );
     }
     found
 }
 
-/// The first listener with the scheme and port that are advertised.
+/// The first listener with the advertised scheme and port.
 fn advertised(reader: &mut SettingsReader<'_>, first: &Listener) -> Listener {
     let port = match reader.value(&keys::ADVERTISED_PORT) {
         0 => first.port,
@@ -188,7 +188,7 @@ fn rest(reader: &mut SettingsReader<'_>, listeners: &[Listener], servers: &[Stri
         reader.refuse(
             &keys::LISTENERS,
             "must be loopback addresses while admin.auth.method is none",
-            "set admin.auth.method=basic, or admin.auth.anonymous=true if something else decides who reaches it",
+            "set admin.auth.method=basic, or admin.auth.anonymous=true if something else restricts access to it",
         );
     }
     let (plaintext, proxies) = plaintext(reader, &keys::AUTH_PLAINTEXT, &keys::AUTH_PROXIES);
@@ -202,7 +202,7 @@ fn rest(reader: &mut SettingsReader<'_>, listeners: &[Listener], servers: &[Stri
             "must be https beyond loopback while admin.auth.method is basic: passwords would cross the network in clear \
              text",
             "write https:// and set listeners.https.ssl.certificate.location and .key.location, or set \
-             admin.auth.plaintext=true if a proxy in admin.auth.proxies ends TLS",
+             admin.auth.plaintext=true if a proxy in admin.auth.proxies terminates TLS",
         );
     }
     let allowed_origins = reader.list(&keys::ALLOW_ORIGIN);
@@ -244,7 +244,7 @@ fn rest(reader: &mut SettingsReader<'_>, listeners: &[Listener], servers: &[Stri
     }
 }
 
-/// The certificate of a server, which https listeners need.
+/// The certificate of a server; required for https listeners.
 fn server_tls(
     reader: &mut SettingsReader<'_>,
     listeners: &[Listener],
@@ -259,7 +259,7 @@ fn server_tls(
     tls
 }
 
-/// Whether listeners may be without TLS, and the proxies, of which one then ends it.
+/// Whether listeners may be without TLS, and the proxies, one of which then terminates it.
 fn plaintext(
     reader: &mut SettingsReader<'_>,
     plaintext: &ConfigKey,
@@ -268,12 +268,15 @@ fn plaintext(
     let networks = reader.parsed_list(proxies, address::network);
     let is_plaintext = reader.boolean(plaintext);
     if is_plaintext && networks.is_empty() && reader.are_valid(&[proxies]) {
-        reader.require(proxies, &format!("when {} is true: it names who ends TLS", plaintext.name));
+        reader.require(
+            proxies,
+            &format!("when {} is true: it names the proxy that terminates TLS", plaintext.name),
+        );
     }
     (is_plaintext, networks)
 }
 
-/// A setting that would protect nothing is refused, so that an operator does not rely on it.
+/// Refuses settings that would protect nothing, so that no operator relies on them.
 fn client_auth(reader: &mut SettingsReader<'_>, listeners: &[Listener]) -> Option<ClientAuth> {
     let word = reader.text_or_default(&keys::LISTENERS_CLIENT_AUTH);
     let asks = matches!(word.as_str(), "requested" | "required");
@@ -292,15 +295,15 @@ fn client_auth(reader: &mut SettingsReader<'_>, listeners: &[Listener]) -> Optio
     Some(ClientAuth { authorities: reader.path(&keys::LISTENERS_CA)?, required: word == "required" })
 }
 
-/// What to say where workers on several machines would have the same id. `set` is the advertised host, if it is set; the host
-/// of the first listener stands in for it.
+/// The warning if workers on several machines would have the same id. `set` is the advertised host, which defaults to the host of
+/// the first listener.
 fn ambiguous_id_warning(set: Option<&str>, first: Option<&Listener>, servers: &[String]) -> Option<String> {
     let host = set.or(first.map(|first| first.host.as_str()))?;
     let because = if set.is_none() && matches!(host, "0.0.0.0" | "::") {
-        "is not set, and the first listener has no host of its own: every worker would have the same id"
-            .to_owned()
+        "is not set, and the first listener names no host: every worker would have the same id".to_owned()
     } else if address::is_loopback(host) && servers.iter().any(|server| is_remote(server)) {
-        let host = if set.is_some() { format!("is {host}") } else { format!("is not set and so {host}") };
+        let host =
+            if set.is_some() { format!("is {host}") } else { format!("is not set and defaults to {host}") };
         format!(
             "{host}, while Kafka is on other machines: workers on several machines would have the same id"
         )
@@ -317,13 +320,13 @@ fn is_remote(server: &str) -> bool {
 
 fn login(reader: &mut SettingsReader<'_>, user: &ConfigKey, password: &ConfigKey) -> Option<RestLogin> {
     if reader.is_set(user) {
-        reader.require(password, &format!("beside {}", user.name));
+        reader.require(password, &format!("when {} is set", user.name));
     } else if reader.is_set(password) {
-        reader.require(user, &format!("beside {}", password.name));
+        reader.require(user, &format!("when {} is set", password.name));
     }
     let (user, secret) = (reader.text(user), reader.secret(password));
     if let Some(Err(fault)) = secret.as_ref().map(|secret| PasswordHash::parse(secret.reveal())) {
-        let rule = format!("looks like a hash and is none: {fault}");
+        let rule = format!("looks like a hash but is not a valid one: {fault}");
         let remedy = "write it as $pbkdf2-sha256$i=600000$salt$hash, salt and hash in base64";
         reader.refuse(password, rule, remedy);
         return None;
@@ -339,7 +342,7 @@ fn webhook(reader: &mut SettingsReader<'_>) -> ReceiverSettings {
         reader.refuse(
             &keys::WEBHOOK_LISTENERS,
             "must be https: the provider delivers nowhere else",
-            "write https://, or set webhook.plaintext=true if a proxy ends TLS",
+            "write https://, or set webhook.plaintext=true if a proxy terminates TLS",
         );
     }
     let public: Vec<_> = reader.parsed_list(&keys::LISTENERS, address::listener);
@@ -374,13 +377,23 @@ mod tests {
         let (here, elsewhere) = ("localhost:9092,127.0.0.1:9093,[::1]:9094", "localhost:9092,kafka-1:9092");
         let table = [
             (None, "http://127.0.0.1:8083", here, None),
-            (None, "http://127.0.0.1:8083", elsewhere, Some("is not set and so 127.0.0.1, while Kafka is")),
-            (None, "http://[::1]:8083", "10.0.0.1:9092", Some("is not set and so ::1, while Kafka is")),
+            (
+                None,
+                "http://127.0.0.1:8083",
+                elsewhere,
+                Some("is not set and defaults to 127.0.0.1, while Kafka is"),
+            ),
+            (
+                None,
+                "http://[::1]:8083",
+                "10.0.0.1:9092",
+                Some("is not set and defaults to ::1, while Kafka is"),
+            ),
             (Some("localhost"), "http://:8083", elsewhere, Some("is localhost, while Kafka is")),
             (Some("localhost"), "http://:8083", here, None),
             (Some("worker-1"), "http://127.0.0.1:8083", elsewhere, None),
             (None, "http://worker-1:8083", elsewhere, None),
-            (None, "http://:8083", here, Some("is not set, and the first listener has no host of its own")),
+            (None, "http://:8083", here, Some("is not set, and the first listener names no host")),
             (Some("worker-1"), "http://:8083", elsewhere, None),
         ];
 

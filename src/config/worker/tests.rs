@@ -211,11 +211,11 @@ fn rules_across_keys_are_held() {
         ("admin.auth.method=basic", "admin.auth.password: is required"),
         (
             "admin.auth.method=basic\nadmin.auth.user=a\nadmin.auth.password=$argon2id$v=19$m=65536$c2FsdA$aGFzaA",
-            "admin.auth.password: looks like a hash and is none: its algorithm is not pbkdf2-sha256",
+            "admin.auth.password: looks like a hash but is not a valid one: its algorithm is not pbkdf2-sha256",
         ),
         (
             "admin.auth.readonly.password=$pbkdf2-sha256$i=9$c2FsdHNhbHQ$aGFzaA",
-            "admin.auth.readonly.password: looks like a hash and is none: its count of iterations",
+            "admin.auth.readonly.password: looks like a hash but is not a valid one: its count of iterations",
         ),
         ("admin.auth.anonymous.hosts=a.example.com:8083", "must be host names, without port, or *"),
         (
@@ -241,7 +241,7 @@ fn rules_across_keys_are_held() {
         (
             "webhook.advertised.url=https://h:8443",
             "webhook.advertised.url: must be an https:// address on port 443, because the provider \
-             delivers nowhere else (it is another port)",
+             delivers nowhere else (it has another port)",
         ),
         (
             "value.converter.basic.auth.user.info=${env:SECRET}",
@@ -261,7 +261,10 @@ fn rules_across_keys_are_held() {
             "value.converter.schema.registry.ssl.key.location=/etc/hostname",
             "value.converter.schema.registry.ssl.certificate.location: is required",
         ),
-        ("secrets.policy=references\nadmin.auth.password=hunter2-hunter2", "must not hold a secret as text"),
+        (
+            "secrets.policy=references\nadmin.auth.password=hunter2-hunter2",
+            "must not contain a secret as plain text",
+        ),
         ("secrets.policy=${env:POLICY}", "secrets.policy: must not hold a reference"),
     ];
 
@@ -342,7 +345,10 @@ fn a_worker_on_loopback_with_kafka_elsewhere_is_warned_under_the_key_that_mends_
 
     let told: Vec<String> = alone.warnings.iter().map(ToString::to_string).collect();
     assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].starts_with("rest.advertised.host.name: is not set and so 127.0.0.1"), "{told:?}");
+    assert!(
+        told[0].starts_with("rest.advertised.host.name: is not set and defaults to 127.0.0.1"),
+        "{told:?}"
+    );
     assert_eq!(named.warnings, []);
 }
 

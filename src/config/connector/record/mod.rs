@@ -20,30 +20,29 @@ use crate::config::{
 
 pub(crate) mod keys;
 
-/// Partitions that the topics of a `RecordSource` may have: each is a shard, which has a transactional client with threads of its
-/// own.
+/// Maximum partitions of the topics of a `RecordSource`: each is a shard with its own transactional client, which has threads.
 pub(crate) const MAX_SHARDS: i32 = 256;
 
 /// A `RecordSource`, checked.
 #[derive(Debug, Clone)]
 pub struct RecordSource {
-    /// What every connector has.
+    /// Settings common to all connectors.
     pub common: Common,
     /// Access to the provider.
     pub provider: Provider,
     /// `enrich.resources`; may be empty.
     pub enrich_resources: BTreeSet<AccountingResource>,
-    /// How records behind events are read.
+    /// How the records of events are read.
     pub enrich: Enrich,
     /// `companies.refresh.interval.ms`.
     pub companies_refresh: Duration,
     /// `companies.rows.max`.
     pub companies_max: usize,
-    /// What is read in full, and when.
+    /// What the snapshot reads, and when.
     pub snapshot: Snapshot,
     /// `budget.requests.per.second`, over all workers.
     pub budget_per_second: f64,
-    /// `budget.company.requests.per.second`; not above the other.
+    /// `budget.company.requests.per.second`; at most `budget_per_second`.
     pub company_budget_per_second: f64,
     /// `budget.requests.in.flight`, of one worker.
     pub requests_in_flight: usize,
@@ -67,20 +66,20 @@ impl From<&RecordSource> for Rates {
     }
 }
 
-/// How records behind events are read.
+/// How the records of events are read.
 #[derive(Debug, Clone, Copy)]
 pub struct Enrich {
     /// `enrich.window.ms`.
     pub window: Duration,
     /// `enrich.retry.backoff.ms`.
     pub retry: Duration,
-    /// `enrich.retry.backoff.max.ms`; not below the other.
+    /// `enrich.retry.backoff.max.ms`; at least `retry`.
     pub retry_max: Duration,
     /// `enrich.park.after.ms`.
     pub park_after: Duration,
     /// `enrich.parked.backoff.ms`.
     pub parked: Duration,
-    /// `enrich.parked.backoff.max.ms`; not below the other.
+    /// `enrich.parked.backoff.max.ms`; at least `parked`.
     pub parked_max: Duration,
     /// `enrich.commit.interval.ms`.
     pub commit: Duration,
@@ -88,7 +87,7 @@ pub struct Enrich {
     pub horizon: Duration,
 }
 
-/// What is read in full, and when.
+/// What the snapshot reads, and when.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     /// `snapshot.lists`; may be empty.
@@ -132,12 +131,12 @@ pub enum SnapshotMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, EnumString, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum Rows {
-    /// To be found out.
+    /// Unknown: probed.
     #[default]
     Probe,
     /// The whole record.
     Full,
-    /// Less than the record.
+    /// Part of the record.
     Thin,
 }
 
@@ -145,7 +144,7 @@ impl RecordSource {
     /// Reads a connector's flat configuration.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// All its problems.
     pub fn parse(
         name: &str,
         config: &BTreeMap<String, String>,
@@ -154,13 +153,13 @@ impl RecordSource {
         super::parse(name, config, providers, &known_keys::RECORD, read)
     }
 
-    /// Whether it reads nothing of the accounting API, and so needs no login for it.
+    /// Whether it reads nothing from the accounting API and so needs no login for it.
     #[must_use]
     pub fn is_payroll_only(&self) -> bool {
         self.enrich_resources.is_empty() && self.snapshot.lists.iter().eq([&List::Payroll])
     }
 
-    /// Whether what a list shows has a topic here.
+    /// Whether records of a list are published.
     #[must_use]
     pub fn publishes(&self, list: List) -> bool {
         self.snapshot.lists.contains(&list)
@@ -185,11 +184,11 @@ fn read(reader: &mut SettingsReader<'_>, name: &str) -> Option<RecordSource> {
     if partitions.is_some_and(|count| count > MAX_SHARDS) {
         reader.refuse(
             &super::keys::PARTITIONS,
-            "must be at most 256: each is a shard with a transactional client of its own",
+            "must be at most 256: each is a shard with its own transactional client",
             "lower it; the count is fixed for the life of the topics",
         );
     }
-    // What may be missing comes last, so that every key is read.
+    // `?` comes last, so that every key is read.
     Some(RecordSource {
         enrich_resources: reader
             .parsed_list(&keys::ENRICH_RESOURCES, provider_names::resources)
@@ -240,7 +239,11 @@ fn snapshot(reader: &mut SettingsReader<'_>) -> Snapshot {
     let companies = reader.list(&keys::SNAPSHOT_COMPANIES);
     let every = companies.iter().any(|company| company == "all");
     if every && companies.len() > 1 {
-        reader.refuse(&keys::SNAPSHOT_COMPANIES, "names all and others", "write all alone, or ids alone");
+        reader.refuse(
+            &keys::SNAPSHOT_COMPANIES,
+            "lists all together with ids",
+            "write only all, or only ids",
+        );
     }
     Snapshot {
         lists: reader.list(&keys::SNAPSHOT_LISTS).iter().filter_map(|name| name.parse().ok()).collect(),

@@ -104,7 +104,7 @@ fn each_rule_is_held_and_says_what_to_do() {
         (&[("snapshot.mode", "sometimes")], "snapshot.mode: must be one of"),
         (&[("snapshot.mode", "no_data"), ("snapshot.schedule", "0 3 * * *")], "contradicts snapshot.mode"),
         (&[("snapshot.schedule", "daily")], "must be a cron expression"),
-        (&[("snapshot.companies", "all,acc:1")], "names all and others"),
+        (&[("snapshot.companies", "all,acc:1")], "lists all together with ids"),
         (&[("budget.company.requests.per.second", "11")], "must be at most budget.requests.per.second"),
         (&[("budget.requests.per.second", "0")], "must be a number above 0"),
         (&[("budget.requests.in.flight", "0")], "must be a whole number from 1 to 512"),

@@ -7,7 +7,7 @@ use crate::config::{
     rules,
 };
 
-/// A producer takes records of 32 MiB; the rest is for what an event adds to the body.
+/// Producers send records of up to 32 MiB; 2 MiB are left for what an event adds to the body.
 const MAX_BODY_BYTES: i64 = 30 * 1024 * 1024;
 
 keys! {

@@ -1,4 +1,4 @@
-//! The configuration of a `WebhookSource`: which deliveries to receive, how to trust them, what to subscribe to.
+//! The configuration of a `WebhookSource`: which deliveries to receive, how to verify them, what to subscribe to.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,13 +25,13 @@ pub(crate) mod keys;
 /// A `WebhookSource`, checked.
 #[derive(Debug, Clone)]
 pub struct WebhookSource {
-    /// What every connector has.
+    /// Settings common to all connectors.
     pub common: Common,
     /// `application.name`.
     pub application_name: String,
-    /// Accounting webhooks; `None` when no resource is named.
+    /// Accounting webhooks; `None` if no resource is listed.
     pub accounting: Option<AccountingWebhooks>,
-    /// Invoicing webhooks; `None` when no hook is named.
+    /// Invoicing webhooks; `None` if no hook is listed.
     pub invoicing: Option<InvoicingWebhooks>,
     /// `source.addresses`; empty for any.
     pub source_addresses: Vec<IpNet>,
@@ -39,15 +39,15 @@ pub struct WebhookSource {
     pub body_limit_bytes: usize,
     /// `spool.limit.bytes`.
     pub spool_limit_bytes: u64,
-    /// `subscriptions.manage`; then [`WebhookSource::provider`] is there.
+    /// `subscriptions.manage`; if true, [`WebhookSource::provider`] is set.
     pub manage_subscriptions: bool,
-    /// How subscriptions are kept.
+    /// How subscriptions are managed.
     pub subscriptions: Subscriptions,
     /// Access to the provider.
     pub provider: Option<Provider>,
 }
 
-/// How subscriptions are kept: `subscriptions.*` and `gap.margin.ms`.
+/// How subscriptions are managed: `subscriptions.*` and `gap.margin.ms`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Subscriptions {
     /// `.poll.interval.ms`.
@@ -77,7 +77,7 @@ pub struct Subscriptions {
 pub struct AccountingWebhooks {
     /// `accounting.resources`; not empty.
     pub resources: BTreeSet<AccountingResource>,
-    /// `accounting.events`: endings of event names; not empty.
+    /// `accounting.events`: last parts of event names; not empty.
     pub events: BTreeSet<&'static str>,
     /// `accounting.secret`.
     pub secret: Secret,
@@ -86,7 +86,7 @@ pub struct AccountingWebhooks {
 }
 
 impl AccountingWebhooks {
-    /// Whether every event is wanted, also of kinds that nobody knows yet.
+    /// Whether all events are wanted, including kinds that do not exist yet.
     #[must_use]
     pub fn wants_all_events(&self) -> bool {
         provider_names::EVENT_KINDS.iter().all(|kind| self.events.contains(kind))
@@ -98,7 +98,7 @@ impl AccountingWebhooks {
 pub struct InvoicingWebhooks {
     /// `invoicing.hooks`; not empty.
     pub hooks: BTreeSet<InvoicingHook>,
-    /// `invoicing.signature.policy`, with what it needs.
+    /// `invoicing.signature.policy`, with its settings.
     pub signature: SignatureTrust,
     /// `invoicing.segment`.
     pub segment: String,
@@ -106,7 +106,7 @@ pub struct InvoicingWebhooks {
     pub own_addresses: bool,
     /// `invoicing.tenants`.
     pub tenants: BTreeMap<TenantId, CompanyId>,
-    /// `invoicing.api.version`; `None` where the header is not sent.
+    /// `invoicing.api.version`; `None` if the header is not sent.
     pub api_version: Option<String>,
     /// `invoicing.egress.proxy`; an address that may hold credentials.
     pub egress_proxy: Option<Secret>,
@@ -116,7 +116,7 @@ pub struct InvoicingWebhooks {
     pub body_limit_bytes: usize,
 }
 
-/// How invoicing deliveries are trusted.
+/// How invoicing deliveries are verified.
 #[derive(Debug, Clone)]
 pub enum SignatureTrust {
     /// By signature.
@@ -128,7 +128,7 @@ pub enum SignatureTrust {
         /// `invoicing.secret.previous`.
         previous_secret: Option<Secret>,
     },
-    /// By [`WebhookSource::source_addresses`] alone, which is then not empty.
+    /// Only by [`WebhookSource::source_addresses`], which is then not empty.
     Off,
 }
 
@@ -147,7 +147,7 @@ impl WebhookSource {
     /// Reads a connector's flat configuration.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// All its problems.
     pub fn parse(
         name: &str,
         config: &BTreeMap<String, String>,
@@ -179,7 +179,7 @@ fn read(reader: &mut SettingsReader<'_>, name: &str) -> Option<WebhookSource> {
         );
     }
     let provider = access::read(reader, manage.then_some("while subscriptions.manage is true"));
-    // What may be missing comes last, so that every key is read.
+    // `?` comes last, so that every key is read.
     Some(WebhookSource {
         accounting,
         invoicing,
@@ -229,9 +229,9 @@ fn accounting(reader: &mut SettingsReader<'_>) -> Option<AccountingWebhooks> {
     if resources.is_empty() {
         return None;
     }
-    reader.require(&keys::ACCOUNTING_SECRET, "when accounting.resources names any");
+    reader.require(&keys::ACCOUNTING_SECRET, "when accounting.resources is not empty");
     if events.is_empty() && reader.are_valid(&[&keys::ACCOUNTING_EVENTS]) {
-        reader.refuse(&keys::ACCOUNTING_EVENTS, "names no events", "name some, or remove the key to get all");
+        reader.refuse(&keys::ACCOUNTING_EVENTS, "is empty", "name some events, or remove the key to get all");
     }
     Some(AccountingWebhooks { resources, events, secret: secret?, previous_secret: previous })
 }
@@ -241,7 +241,7 @@ fn invoicing(reader: &mut SettingsReader<'_>, manage: bool) -> Option<InvoicingW
         reader.parsed_list(&keys::INVOICING_HOOKS, provider_names::hooks).into_iter().flatten().collect();
     let is_used = !hooks.is_empty();
     let signature = signature(reader, is_used);
-    // What may be missing comes last, so that every key is read.
+    // `?` comes last, so that every key is read.
     let invoicing = InvoicingWebhooks {
         hooks,
         segment: reader.text_or_default(&keys::SEGMENT),
@@ -256,17 +256,17 @@ fn invoicing(reader: &mut SettingsReader<'_>, manage: bool) -> Option<InvoicingW
     is_used.then_some(invoicing)
 }
 
-/// The proxy's address with its name and password in it, as clients take it.
+/// The proxy's address with name and password in it, as HTTP clients expect it.
 fn egress_proxy(reader: &mut SettingsReader<'_>) -> Option<Secret> {
     let proxy = reader.parsed(&keys::EGRESS_PROXY, address::http_url);
     let user_info = reader.secret(&keys::EGRESS_USER_INFO);
     if user_info.is_some() {
-        reader.require(&keys::EGRESS_PROXY, "beside invoicing.egress.proxy.user.info");
+        reader.require(&keys::EGRESS_PROXY, "when invoicing.egress.proxy.user.info is set");
     }
     let mut proxy = proxy?;
     access::check_host(reader, &keys::EGRESS_PROXY, &proxy);
     if let Some((user, password)) = user_info.as_ref().and_then(|info| info.reveal().split_once(':')) {
-        // Both fail only for addresses without a host, which the key's rule refuses.
+        // Both calls fail only for addresses without a host, which the key's rule refuses.
         proxy.set_username(user).and_then(|()| proxy.set_password(Some(password))).unwrap_or_default();
     }
     Some(Secret::new(proxy.as_str()))
@@ -287,12 +287,15 @@ fn signature(reader: &mut SettingsReader<'_>, used: bool) -> Option<SignatureTru
         return Some(SignatureTrust::Off);
     }
     if used {
-        reader.require(&keys::INVOICING_SECRET, "when invoicing.hooks names any and signatures are required");
+        reader.require(
+            &keys::INVOICING_SECRET,
+            "when invoicing.hooks is not empty and signatures are required",
+        );
     }
     Some(SignatureTrust::Required { header, secret: secret?, previous_secret })
 }
 
-/// A secret and the one before it, which must differ: a rotation to the same value is a mistake.
+/// A secret and its predecessor, which must differ: a rotation to the same value is a mistake.
 fn secrets(
     reader: &mut SettingsReader<'_>,
     key: &ConfigKey,
@@ -304,7 +307,7 @@ fn secrets(
             let rule = format!("is the same as {}, so nothing was rotated", key.name);
             reader.refuse(previous, rule, "set the old secret, or remove the key");
         }
-        (None, Some(_)) => reader.require(key, &format!("beside {}", previous.name)),
+        (None, Some(_)) => reader.require(key, &format!("when {} is set", previous.name)),
         _ => {}
     }
     (now, before)
@@ -325,7 +328,7 @@ fn login(reader: &mut SettingsReader<'_>, required: bool) -> Option<InvoicingLog
     if by_grant && reader.is_set(&keys::LOGIN_MAIL) {
         reader.refuse(
             &keys::LOGIN_MAIL,
-            "contradicts invoicing.oauth.scopes, by which the invoicing API is entered with a grant",
+            "contradicts invoicing.oauth.scopes, with which the worker uses a grant for the invoicing API",
             "remove invoicing.login.mail and invoicing.login.password, or invoicing.oauth.scopes",
         );
     } else if required && !by_grant {
@@ -333,7 +336,7 @@ fn login(reader: &mut SettingsReader<'_>, required: bool) -> Option<InvoicingLog
             .require(&keys::LOGIN_MAIL, "to register invoicing hooks, unless invoicing.oauth.scopes is set");
     }
     if reader.is_set(&keys::LOGIN_MAIL) {
-        reader.require(&keys::LOGIN_PASSWORD, "beside invoicing.login.mail");
+        reader.require(&keys::LOGIN_PASSWORD, "when invoicing.login.mail is set");
     }
     let (mail, password) = (reader.text(&keys::LOGIN_MAIL), reader.secret(&keys::LOGIN_PASSWORD));
     let company = reader.text(&keys::LOGIN_COMPANY).and_then(|id| id.parse().ok());

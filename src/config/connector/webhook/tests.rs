@@ -110,7 +110,7 @@ fn each_rule_is_held_and_says_what_to_do() {
     let table: &[(&[(&str, &str)], &str)] = &[
         (
             &[("accounting.resources", "costumers")],
-            "accounting.resources: must be names of accounting resources, or all (it is no accounting \
+            "accounting.resources: must be names of accounting resources, or all (it is not an accounting \
              resource; did you mean customers?)",
         ),
         (&[("invoicing.oauth.scopes", "inv")], "invoicing.login.mail: contradicts invoicing.oauth.scopes"),
@@ -129,7 +129,10 @@ fn each_rule_is_held_and_says_what_to_do() {
         (&[("accounting.events", "Exploded")], "accounting.events: must be Created"),
         (&[("accounting.secret", "${env:SHORT}")], "accounting.secret: must be 16 to 128 bytes long"),
         (&[("invoicing.secret", "${env:SHORT}")], "must be 32 to 128 bytes long"),
-        (&[("accounting.secret", "")], "accounting.secret: is required when accounting.resources names any"),
+        (
+            &[("accounting.secret", "")],
+            "accounting.secret: is required when accounting.resources is not empty",
+        ),
         (
             &[("accounting.secret.previous", "${env:SHORT}")],
             "accounting.secret.previous: must be 16 to 128 bytes long",
@@ -167,8 +170,8 @@ fn each_rule_is_held_and_says_what_to_do() {
         (&[("state.dir", "/x")], "move it to the worker's properties"),
         (&[("producer.override.acks", "1")], "set it behind producer. in the worker's properties"),
         (&[("topic.creation.groups", "a")], "is not supported"),
-        (&[("topic.creation.default.cleanup.policy", "delete")], "is not for all topics"),
-        (&[("topic.prefix", "a b")], "topic.prefix: must be the beginning of topic names"),
+        (&[("topic.creation.default.cleanup.policy", "delete")], "cannot be set for all topics"),
+        (&[("topic.prefix", "a b")], "topic.prefix: must be a prefix of topic names"),
         (&[("errors.retry.timeout", "-2")], "errors.retry.timeout: must be a whole number of at least -1"),
         (&[("errors.retry.delay.max.ms", "0")], "must be a whole number from 1 to 86400000"),
         (&[("errors.tolerance", "maybe")], "errors.tolerance: must be one of none, all"),
@@ -177,7 +180,7 @@ fn each_rule_is_held_and_says_what_to_do() {
         (&[("body.limit.bytes", "31457281")], "must be a whole number from 1024 to 31457280"),
         (
             &[("errors.deadletterqueue.topic.name", "acme.accounting.customers")],
-            "is a topic of the prefix that holds something else",
+            "is another topic of the prefix",
         ),
     ];
 
