@@ -1,6 +1,6 @@
-//! Whether a reader's schema can read what a writer's schema wrote, and which field says no.
+//! Whether a reader's schema can read records of a writer's schema, and which field prevents it.
 //!
-//! A registry answers "incompatible" in its own words, or in none. This walks both schemas by Avro's resolution rules
+//! A registry may say "incompatible" without naming a field. This walks both schemas by Avro's resolution rules
 //! ([specification](https://avro.apache.org/docs/1.12.0/specification/#schema-resolution)) and names the first field that
 //! breaks one. The verdict on two types comes from `apache_avro`; only a *full* match counts, since a partial one (a union
 //! that lost a branch, an enum that lost a symbol) reads some records and fails on others.
@@ -11,19 +11,19 @@ use apache_avro::{
     schema_compatibility::{Compatibility, SchemaCompatibility},
 };
 
-/// Deeper nesting than this is not walked; the field found so far is named. Our schemas nest three deep.
+/// Maximum depth of the walk; beyond it the field found so far is named. Our schemas nest three deep.
 const MAX_DEPTH: usize = 32;
 
 /// The field of the reader that breaks a rule, and the rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Incompatibility {
-    /// Dotted path from the top record; its name where the record itself is meant.
+    /// Dotted path from the top record, or the record's name for the whole record.
     pub(crate) field: String,
     /// The rule in words, with what each side has.
     pub(crate) rule: String,
 }
 
-/// The first breach that keeps `reader` from reading every record of `writer`; `None` means fully compatible.
+/// The first rule that keeps `reader` from reading every record of `writer`; `None` means fully compatible.
 #[must_use]
 pub(crate) fn incompatibility(writer: &Schema, reader: &Schema) -> Option<Incompatibility> {
     if is_full(writer, reader) {
@@ -37,7 +37,7 @@ fn is_full(writer: &Schema, reader: &Schema) -> bool {
     matches!(SchemaCompatibility::can_read(writer, reader), Ok(Compatibility::Full))
 }
 
-/// Goes down where both sides have the same structure. `Err` is the rule broken at this very place, without a field.
+/// Descends while both sides have the same structure. `Err` is the rule broken at this level, without a field.
 fn deepest(writer: &Schema, reader: &Schema, path: &mut Vec<String>) -> Result<Incompatibility, String> {
     let below = match (writer, reader) {
         _ if path.len() >= MAX_DEPTH => None,
@@ -105,7 +105,7 @@ fn kind(schema: &Schema) -> String {
     format!("{:?}", apache_avro::schema::SchemaKind::from(schema)).to_lowercase()
 }
 
-/// A type short enough for a message: the name of a named one, the branches of a union.
+/// A short form of a type for messages: its name, or the branches of a union.
 fn shape(schema: &Schema) -> String {
     match (schema, schema.name()) {
         (Schema::Union(union), _) => {

@@ -1,8 +1,8 @@
-//! A registry in this process, over a real socket: for the demo, and under the tests' stub.
+//! A schema registry in this process, on a real socket: for the demo, and as the base of the tests' stub.
 //!
-//! It speaks the calls of Confluent's API that Avro clients use, keeps everything in memory and serves loopback only.
-//! Compatibility is judged by the same rules as ours, backwards against every version, which is what our subjects ask
-//! for; the levels that look forward are refused, so that nobody relies on a check it does not make.
+//! It implements the calls of Confluent's API that Avro clients use, keeps everything in memory and serves loopback only. It checks
+//! compatibility by our own rules, backward against every version, which is what our subjects ask for; it refuses levels that
+//! look forward, because it does not check them.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -25,7 +25,7 @@ use url::Url;
 
 use super::{Level, compatibility::incompatibility};
 
-/// A running registry. It ends when dropped.
+/// A running registry. Dropping it stops it.
 #[derive(Debug)]
 pub struct EmbeddedRegistry {
     url: Url,
@@ -36,7 +36,7 @@ impl EmbeddedRegistry {
     /// Serves on a free loopback port.
     ///
     /// # Errors
-    /// No port can be had.
+    /// No port is available.
     pub async fn start() -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let url = Url::parse(&format!("http://{}", listener.local_addr()?)).map_err(io::Error::other)?;
@@ -71,7 +71,7 @@ async fn serve(
     respond(answer)
 }
 
-/// An answer, or HTTP status and the registry's own error code with what is wrong.
+/// An answer, or HTTP status, the registry's error code and message.
 pub(crate) type RegistryAnswer = Result<Value, (u16, u32, String)>;
 
 pub(crate) fn respond(answer: RegistryAnswer) -> Response {
@@ -84,10 +84,10 @@ pub(crate) fn respond(answer: RegistryAnswer) -> Response {
     }
 }
 
-/// What the registry remembers.
+/// The content of the registry.
 #[derive(Debug, Default)]
 pub(crate) struct RegistryState {
-    /// Whether schemas are judged; a test that wants to see our own judgement leaves it off.
+    /// Whether new schemas are checked; tests of our own check turn it off.
     pub(crate) checks_compatibility: bool,
     /// By subject; the global level under "".
     pub(crate) levels: HashMap<String, String>,
@@ -97,7 +97,7 @@ pub(crate) struct RegistryState {
 }
 
 impl RegistryState {
-    /// Makes `text` a version of `subject`; its id.
+    /// Adds `text` as a version of `subject` and returns its id.
     pub(crate) fn register(&mut self, subject: &str, text: &str) -> usize {
         let index = self.texts.iter().position(|known| known == text).unwrap_or_else(|| {
             self.texts.push(text.to_owned());
@@ -173,7 +173,7 @@ impl RegistryState {
         json!({ "subject": subject, "id": index + 1, "version": number, "schema": self.texts[index] })
     }
 
-    /// Why this schema may not follow the subject's versions.
+    /// Why this schema is incompatible with the subject's versions.
     fn conflict(&self, subject: &str, text: &str) -> Result<Option<String>, (u16, u32, String)> {
         if !self.checks_compatibility {
             return Ok(None);

@@ -1,7 +1,7 @@
 //! Records to Confluent's wire format: a zero byte, the schema id in four bytes (big-endian), the Avro datum.
 //!
-//! No lock and no network: writers are resolved once for the process, each thread has its own buffer, and an id is one
-//! atomic read of a slot that [`Ids`] fills. A record that does not fit its schema is an error and leaves no bytes behind.
+//! No lock and no network: writers are resolved once per process, each thread has its own buffer, and an id is one atomic read of
+//! a slot that [`Ids`] fills. A record that does not match its schema is an error and writes no bytes.
 
 use std::{cell::Cell, collections::HashMap, sync::Arc};
 
@@ -16,22 +16,22 @@ use super::{Error, Ids, Subject, ids::IdSlot, schemas};
 pub(crate) const MAGIC: u8 = 0;
 /// Bytes before the datum.
 pub(crate) const FRAME_BYTES: usize = 5;
-/// A buffer that one huge record has grown beyond this is given back.
+/// A buffer that a huge record has grown beyond this is freed.
 const MAX_KEPT_BYTES: usize = 1024 * 1024;
 
 thread_local! {
     static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Encodes the records of a fixed set of topics; made once per connector and shared by its tasks.
+/// Encodes the records of a fixed set of topics; created once per connector and shared by its tasks.
 #[derive(Debug)]
 pub struct Encoder {
     slots: HashMap<Arc<str>, Arc<IdSlot>>,
 }
 
 impl Encoder {
-    /// An encoder for these subjects. Their ids may come later: until then records are refused as
-    /// [`Error::Unprepared`], which is retriable.
+    /// An encoder for these subjects. Their ids may arrive later: until then records are refused with the retriable
+    /// [`Error::Unprepared`].
     #[must_use]
     pub fn new(ids: &Ids, subjects: &[Subject]) -> Self {
         Self {
@@ -62,12 +62,12 @@ pub fn frame_value(id: u32, value: &Value) -> Result<Bytes, Error> {
 /// As [`frame_value`], for anything whose members are the fields of the schema of this kind.
 pub fn frame<T: Serialize>(kind: SchemaKind, id: u32, value: &T) -> Result<Bytes, Error> {
     let writer = &schemas::codec(kind)?.writer;
-    // Taken out, not borrowed: a `Serialize` that encodes another record on its way finds an empty buffer, not a panic.
+    // Taken, not borrowed: a `Serialize` that encodes another record meanwhile finds an empty buffer instead of panicking.
     let mut buffer = BUFFER.take();
     buffer.clear();
     buffer.push(MAGIC);
     buffer.extend_from_slice(&id.to_be_bytes());
-    // The byte count it returns is wrong for some types; the buffer's own length is right for all.
+    // The byte count it returns is wrong for some types; the length of the buffer is always right.
     let framed = writer
         .write_ser(&mut buffer, value)
         .map(|_| Bytes::copy_from_slice(&buffer))

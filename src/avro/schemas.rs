@@ -1,8 +1,7 @@
 //! The schemas of `schemas/*.avsc`, embedded in the binary, parsed and resolved once.
 //!
-//! The text is what gets registered, byte for byte; its SHA-256 tells one version of a schema from the next in the id
-//! cache. A schema that did not parse would be a broken build: a test holds that none is, and the error type still covers
-//! it, so that nothing here can panic.
+//! The text is registered byte for byte; its SHA-256 distinguishes versions of a schema in the id cache. A test proves that every
+//! schema parses; the error type covers a failure anyway, so that nothing here can panic.
 
 use std::sync::{Arc, OnceLock};
 
@@ -19,7 +18,7 @@ use super::Error;
 pub struct Embedded {
     /// Which one.
     pub kind: SchemaKind,
-    /// The file as it is: this is registered, never Avro's canonical form.
+    /// The file's text: this is registered, never Avro's canonical form.
     pub text: &'static str,
     /// The same, parsed.
     pub schema: Schema,
@@ -43,7 +42,7 @@ pub fn embedded(kind: SchemaKind) -> Result<&'static Embedded, Error> {
     PARSED[kind as usize].get_or_init(parse).as_ref().map_err(Error::clone)
 }
 
-/// Writer and reader for today's schema of a kind, their names resolved: resolving per record would cost as much as writing it.
+/// Writer and reader for the current schema of a kind, with names resolved: resolving per record would cost as much as writing it.
 pub(crate) struct Codec {
     pub(crate) writer: GenericDatumWriter<'static>,
     pub(crate) reader: GenericDatumReader<'static>,
@@ -62,7 +61,7 @@ pub(crate) fn codec(kind: SchemaKind) -> Result<&'static Codec, Error> {
     CODECS[kind as usize].get_or_init(resolve).as_ref().map_err(Error::clone)
 }
 
-/// One thing for each kind, made on first use.
+/// One value per kind, created on first use.
 type ByKind<T> = [OnceLock<Result<T, Error>>; SchemaKind::ALL.len()];
 
 fn text(kind: SchemaKind) -> &'static str {

@@ -1,9 +1,8 @@
 //! Confluent's wire format to records: the writer's schema is fetched by id, its datum resolved to today's schema.
 //!
-//! Old records stay readable because every registered version is: what [`super::Registry::register`] checked on the way in
-//! is used here on the way out. Anything else is [`Error::Malformed`] and final: another magic byte, an id the registry
-//! does not know, a writer's schema that ours cannot read or that sets no bounds, a datum that ends early or goes on. A
-//! registry that is away makes the error retriable.
+//! Old records stay readable, because [`super::Registry::register`] checks that our schema reads every registered version. Anything
+//! else is [`Error::Malformed`] and final: another magic byte, an id the registry does not know, a writer's schema that ours cannot
+//! read or that sets no bounds, a datum that is too short or too long. While the registry is unavailable the error is retriable.
 
 mod bounds;
 
@@ -27,18 +26,18 @@ use super::{
 
 /// Writer schemas kept; a topic sees a handful in its life.
 const MAX_SCHEMAS: usize = 512;
-/// Most a length inside a datum may claim: above any record Kafka takes, far below what would hurt.
+/// Maximum length claimed inside a datum: above any record that Kafka accepts, far below what would exhaust memory.
 const MAX_ALLOCATION_BYTES: usize = 64 * 1024 * 1024;
 
-/// Decodes framed records; shared by all who read.
+/// Decodes framed records; shared by all readers.
 #[derive(Debug)]
 pub struct Decoder {
     registry: Registry,
     schemas: RwLock<WriterCache>,
 }
 
-/// By id and the kind it is read as. The oldest goes first when full: ids are never given twice, so any entry is as good
-/// as on its first day.
+/// Verdicts by id and the kind it is read as. When full, the oldest is evicted: ids are never reused, so entries do not become
+/// stale.
 #[derive(Debug, Default)]
 struct WriterCache {
     writers: HashMap<(u32, SchemaKind), WriterVerdict>,
@@ -52,12 +51,12 @@ type WriterVerdict = Result<Arc<WriterSchema>, Arc<str>>;
 #[derive(Debug)]
 struct WriterSchema {
     schema: Schema,
-    /// It equals ours; then nothing has to be resolved. That is the usual case by far.
+    /// Whether it equals ours, the usual case; then nothing has to be resolved.
     is_ours: bool,
 }
 
 impl WriterSchema {
-    /// Parses and judges a schema as a registry has it under `id`.
+    /// Parses and checks the schema that a registry has under `id`.
     fn parse(kind: SchemaKind, id: u32, text: &str) -> Result<WriterVerdict, Error> {
         let schema = Schema::parse_str(text).map_err(|error| Error::Malformed {
             attempt: attempt(kind, id),
@@ -67,13 +66,13 @@ impl WriterSchema {
         Self::judge(kind, schema)
     }
 
-    /// Judges the schema once, so that every datum under it can be read within bounds.
+    /// Checks the schema once, so that every datum under it can be read within bounds.
     fn judge(kind: SchemaKind, schema: Schema) -> Result<WriterVerdict, Error> {
         let ours = &schemas::embedded(kind)?.schema;
         if schema == *ours {
             return Ok(Ok(Arc::new(Self { schema, is_ours: true })));
         }
-        // Bounds first: a schema without them could keep the comparison busy for ever.
+        // Bounds first: a schema without them could make the comparison run endlessly.
         let judged =
             bounds::check(&schema).and_then(|()| match compatibility::incompatibility(&schema, ours) {
                 None => Ok(()),
@@ -177,7 +176,7 @@ fn unframe(kind: SchemaKind, framed: &[u8]) -> Result<(u32, &[u8]), Error> {
     }
 }
 
-/// The datum as a value of today's schema.
+/// The datum as a value of the current schema.
 fn read(kind: SchemaKind, id: u32, writer: &WriterSchema, mut datum: &[u8]) -> Result<types::Value, Error> {
     let malformed =
         |rule: &str, source| Error::Malformed { attempt: attempt(kind, id), rule: rule.into(), source };
@@ -197,7 +196,7 @@ fn read(kind: SchemaKind, id: u32, writer: &WriterSchema, mut datum: &[u8]) -> R
         return Ok(value);
     }
     let left = io::Error::other(format!("{} bytes are left over", datum.len()));
-    Err(malformed("the datum goes on after its schema ends", Some(Arc::new(left))))
+    Err(malformed("the datum continues after the end of its schema", Some(Arc::new(left))))
 }
 
 fn of_kind(kind: SchemaKind, id: u32, value: types::Value) -> Result<Value, Error> {

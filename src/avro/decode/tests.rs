@@ -87,7 +87,7 @@ async fn bytes_that_are_no_record_are_refused_with_the_reason() {
         (with_id(other), "does not fit"),
         (good[..good.len() - 1].to_vec(), "ends early"),
         (good[..FRAME_BYTES].to_vec(), "ends early"),
-        ([&good[..], &[0]].concat(), "goes on"),
+        ([&good[..], &[0]].concat(), "continues after"),
         // A length of 2^40 that the bytes do not have: refused before anything is set aside for it.
         ([&good[..FRAME_BYTES], &[0x80, 0x80, 0x80, 0x80, 0x80, 0x40]].concat(), "does not fit"),
     ] {

@@ -1,7 +1,7 @@
-//! `schema-ids.json`: the ids a registry gave, for a start while it is away.
+//! `schema-ids.json`: the ids a registry gave, for a start while it is unavailable.
 //!
-//! A crash leaves the old file or the new one ([`durable`]). It names the registry's addresses; a file that shares none with
-//! today's is not used, since another registry's ids mean other schemas.
+//! A crash leaves the old file or the new one ([`durable`]). The file names the registry's addresses; it is ignored if it shares none
+//! with the configured ones, since another registry's ids mean other schemas.
 
 use std::{
     collections::BTreeMap,
@@ -21,11 +21,11 @@ use base::durable;
 use crate::avro::Error;
 
 const FILE: &str = "schema-ids.json";
-/// Fits far more subjects than a worker has; a larger file is not ours.
+/// Room for far more subjects than a worker has; a larger file is not ours.
 const MAX_FILE_BYTES: u64 = 4 * 1024 * 1024;
-/// Beyond this nothing more is remembered: a restart asks the registry for it.
+/// Further subjects are not stored: a restart asks the registry for them.
 const MAX_SUBJECTS: usize = 10_000;
-/// Versions of one schema: today's and those a rolled-back worker would need.
+/// Versions stored of one schema: the current one and those a rolled-back worker needs.
 const MAX_FINGERPRINTS: usize = 8;
 
 /// Subject → schema texts, newest last, each with its id.
@@ -39,7 +39,7 @@ struct KnownId {
 
 #[derive(Debug, Serialize, Deserialize)]
 struct IdFile {
-    /// Addresses the ids are good for, sorted.
+    /// Addresses of the registry that gave the ids, sorted.
     registry: Vec<String>,
     ids: KnownIds,
 }
@@ -51,12 +51,12 @@ pub(super) struct IdStore {
     registry: Vec<String>,
     known: Mutex<KnownIds>,
     changed: AtomicBool,
-    /// One writer at a time: two would share the temporary file.
+    /// One writer at a time: two would use the same temporary file.
     writing: tokio::sync::Mutex<()>,
 }
 
 impl IdStore {
-    /// Reads the file of an earlier run; what cannot be used is warned about and left out.
+    /// Reads the file of an earlier run; ignores it with a warning if it cannot be used.
     pub(super) async fn load(state_dir: &Path, mut registry: Vec<String>) -> Self {
         registry.sort();
         registry.dedup();
@@ -88,7 +88,7 @@ impl IdStore {
         known.get(subject)?.iter().find(|entry| entry.fingerprint == fingerprint).map(|entry| entry.id)
     }
 
-    /// Remembers an id; [`IdStore::save`] makes it last.
+    /// Adds an id in memory; [`IdStore::save`] writes it to disk.
     pub(super) fn put(&self, subject: &str, fingerprint: &str, id: u32) {
         let entry = KnownId { fingerprint: fingerprint.to_owned(), id };
         let mut known = self.known.lock();
@@ -106,7 +106,7 @@ impl IdStore {
         self.changed.store(true, Ordering::Release);
     }
 
-    /// Writes the file if anything changed. A failure is logged and tried again with the next change.
+    /// Writes the file if anything changed. A failure is logged and retried with the next change.
     pub(super) async fn save(&self) {
         let _writing = self.writing.lock().await;
         if !self.changed.swap(false, Ordering::AcqRel) {

@@ -1,6 +1,6 @@
-//! Compatibility levels, and which one a subject of ours must have.
+//! Compatibility levels, and which one our subjects must have.
 
-/// What a registry demands of a new version of a subject.
+/// What a registry requires of a new version of a subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display, strum::EnumString, strum::IntoStaticStr)]
 #[cfg_attr(test, derive(strum::VariantArray))]
 #[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
@@ -22,13 +22,13 @@ pub enum Level {
 }
 
 impl Level {
-    /// The word the registry uses.
+    /// The registry's name of the level.
     #[must_use]
     pub fn word(self) -> &'static str {
         self.into()
     }
 
-    /// The least level that reads every version and gives up nothing this level demands.
+    /// The lowest level that reads every version and keeps every requirement of this level.
     #[must_use]
     pub fn raised(self) -> Self {
         match self {
