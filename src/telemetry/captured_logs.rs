@@ -1,4 +1,4 @@
-//! What a test's own thread logs.
+//! Captures what a test's own thread logs.
 
 use std::{
     io,
@@ -9,7 +9,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-/// How long a thread may take that was stopped between two instructions.
+/// Time after which an incomplete scene is returned as it is.
 const RETRY_LIMIT: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Default)]
@@ -26,11 +26,10 @@ impl io::Write for LineBuffer {
     }
 }
 
-/// What a scene logs, as text or a JSON object a line.
+/// What a scene logs, as text or one JSON object per line.
 ///
-/// `tracing` decides once whether a line is shown, when it is first come to. A thread of another test that is just doing so may have
-/// asked before this one listens, and write its "no" after. So a scene that is not `whole` is played again, after every line was
-/// asked about anew.
+/// `tracing` decides at the first use of a callsite whether it is enabled. A thread of another test may decide before this one
+/// subscribes, and store its "disabled" afterwards. So a scene whose log is not `whole` is repeated after the decisions are reset.
 pub(crate) async fn captured_logs(
     is_json: bool,
     whole: impl Fn(&str) -> bool,

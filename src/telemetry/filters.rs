@@ -1,11 +1,10 @@
 //! Which log lines are shown, changed while the process runs.
 //!
-//! A logger is a module path such as `tributary::kafka`, as `log.filter` names them; `root` stands above all. Setting one
-//! sets those below it too, so what was asked for is what appears.
+//! A logger is a module path such as `tributary::kafka`, as in `log.filter`; `root` is above all. Setting a logger also sets all
+//! loggers below it, so that the requested level is what appears.
 //!
-//! - The audit log is always shown, whatever the filter says and whatever is set: who changes something must not be able
-//!   to hide it first.
-//! - Names are bounded in length and number: each stays in the filter that every log line is held against.
+//! - The audit log is always shown, whatever is configured or set: nobody can hide a change by turning it off first.
+//! - Names are bounded in length and number: each stays in the filter that every log line is checked against.
 
 use std::{collections::BTreeMap, time::SystemTime};
 
@@ -21,13 +20,13 @@ use super::Error;
 
 /// The logger above all others.
 const ROOT: &str = "root";
-/// The logger of changes somebody made.
+/// The logger of changes by users.
 const AUDIT: &str = "audit";
 /// The logger above all of this product.
 const PRODUCT: &str = "tributary";
-/// The longest name of a logger, in bytes.
+/// Maximum length of a logger's name, in bytes.
 const MAX_NAME_BYTES: usize = 255;
-/// Most loggers something may be set for.
+/// Maximum number of loggers with a level.
 const MAX_LOGGERS: usize = 256;
 
 /// Why a logger's level cannot be set.
@@ -39,24 +38,24 @@ pub enum LoggerError {
         "a logger's name has 1 to {MAX_NAME_BYTES} letters, digits, dots, colons, dashes, underscores and dollar signs"
     )]
     Name,
-    /// It is the audit log's.
+    /// It is the audit logger.
     #[error("the audit log is always written, its level cannot be changed")]
     Audit,
-    /// So many have been set already.
+    /// The maximum number of loggers has a level.
     #[error(
-        "levels have been set for {MAX_LOGGERS} loggers, which is the most there may be; set one of those, or root"
+        "levels have been set for {MAX_LOGGERS} loggers, which is the maximum; set one of those, or root"
     )]
     Number,
-    /// The subscriber is gone.
+    /// The subscriber was dropped.
     #[error("logs are not written any more")]
     Gone,
 }
 
 impl LoggerError {
-    /// Holds what every name has to be, among `known` others whose levels were set.
+    /// Checks a name, given the `known` loggers whose levels were set.
     ///
     /// # Errors
-    /// It is not: in which way.
+    /// The name is not valid, and why.
     pub fn check<'a>(logger: &str, known: impl IntoIterator<Item = &'a str>) -> Result<(), Self> {
         let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | ':' | '.' | '$');
         let logger = logger_name(logger);
@@ -77,12 +76,12 @@ impl LoggerError {
     }
 }
 
-/// How much a logger shows.
+/// The level of a logger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoggerLevel {
-    /// What is shown.
+    /// The level.
     pub level: LevelFilter,
-    /// When that was changed, in milliseconds since 1970; `None` if it is as configured.
+    /// When it was changed, in milliseconds since 1970; `None` if it is as configured.
     pub changed_ms: Option<i64>,
 }
 
@@ -94,7 +93,7 @@ pub struct Filters {
 }
 
 impl Filters {
-    /// The filter as configured, ready to be put before the layers that write. Levels can be set only while the layer exists.
+    /// The configured filter, and the layer to install before those that write. Levels can be set only while the layer exists.
     ///
     /// # Errors
     /// The text does not parse.
@@ -105,22 +104,22 @@ impl Filters {
         Ok((Self { levels: Mutex::new(levels), handle }, layer))
     }
 
-    /// Every logger something is known of, `root` among them.
+    /// Every logger with a known level, including `root`.
     #[must_use]
     pub fn levels(&self) -> BTreeMap<String, LoggerLevel> {
         self.levels.lock().shown()
     }
 
-    /// Sets a logger and all below it, and names those that were set.
+    /// Sets the level of a logger and all below it, and returns those that were set.
     ///
     /// # Errors
-    /// It cannot be set: see [`LoggerError`].
+    /// See [`LoggerError`].
     pub fn set(&self, logger: &str, level: LevelFilter) -> Result<Vec<String>, LoggerError> {
         let mut levels = self.levels.lock();
         let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_millis());
         let mut changed = levels.clone();
         let affected = changed.set(logger, level, i64::try_from(now).unwrap_or(i64::MAX))?;
-        // The filter's language has no word for some names, such as those with a dollar sign.
+        // The filter syntax cannot express some names, such as those with a dollar sign.
         let filter =
             EnvFilter::try_new(with_log_targets(&changed.directives())).map_err(|_| LoggerError::Name)?;
         self.handle.reload(filter).map_err(|_| LoggerError::Gone)?;
@@ -133,7 +132,7 @@ impl Filters {
 struct Levels {
     root: LoggerLevel,
     targets: BTreeMap<String, LoggerLevel>,
-    /// What only the filter's own language can say, such as spans; kept as it is.
+    /// A filter that is more than names and levels, such as spans; kept unchanged.
     others: Option<String>,
 }
 
@@ -196,13 +195,13 @@ impl Levels {
     fn directives(&self) -> String {
         let root = self.root.level.to_string();
         let targets = self.targets.iter().map(|(name, shown)| format!("{name}={}", shown.level));
-        // What was set later comes last: the filter takes the last word on equal names.
+        // Later settings come last: of equal names the filter uses the last.
         let audit = AUDIT_DIRECTIVE.to_owned();
         self.others.iter().cloned().chain([root]).chain(targets).chain([audit]).collect::<Vec<_>>().join(",")
     }
 }
 
-/// Module paths as filters and REST name them, and the targets that log lines of these crates have. Only crates that log.
+/// Module paths as used in filters and REST, and the log targets of these crates. Only crates that log.
 const MODULE_TARGETS: [(&str, &str); 6] = [
     ("tributary::api", "tributary_provider::api"),
     ("tributary::auth", "tributary_provider::auth"),
@@ -228,11 +227,11 @@ pub(super) fn with_log_targets(filter: &str) -> String {
     named
 }
 
-/// What stands last in every filter.
+/// The last directive of every filter.
 const AUDIT_DIRECTIVE: &str = "audit=info";
 
-/// The one name of a logger that has several: the dots of Kafka Connect's names stand for colons, `root` is written in any case, and
-/// `tributary_kafka`, as log lines show it, is `tributary::kafka`.
+/// The canonical name of a logger: dots, as in Kafka Connect's names, become `::`, `root` is case-insensitive, and `tributary_kafka`,
+/// as shown in log lines, is `tributary::kafka`.
 #[must_use]
 pub fn logger_name(written: &str) -> String {
     if written.eq_ignore_ascii_case(ROOT) {
@@ -243,12 +242,12 @@ pub fn logger_name(written: &str) -> String {
     target.map_or_else(|| name.clone(), |(module, target)| format!("{module}{}", &name[target.len()..]))
 }
 
-/// The level for everything in a filter that says more than names and levels.
+/// The default level of a filter that is more than names and levels.
 fn bare_level(text: &str) -> LevelFilter {
     text.rsplit(',').find_map(|part| part.trim().parse().ok()).unwrap_or(LevelFilter::OFF)
 }
 
-/// Whether a logger is another or stands below it. All crates of the product stand below `tributary`.
+/// Whether a logger equals another or is below it. All crates of the product are below `tributary`.
 fn is_within(logger: &str, above: &str) -> bool {
     let is_below = |rest: &str| rest.starts_with("::") || (above == PRODUCT && rest.starts_with('_'));
     logger.strip_prefix(above).is_some_and(|rest| rest.is_empty() || is_below(rest))
