@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_that_older_records_survive_are_no_breach() {
+    fn changes_that_keep_older_records_readable_are_compatible() {
         let old = r#"{"name":"a","type":"string"},{"name":"gone","type":"int"}"#;
         for new in [
             r#"{"name":"a","type":"string"}"#,
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_field_that_breaks_a_rule_is_named_with_its_path_and_the_rule() {
+    fn incompatible_field_is_named_with_path_and_rule() {
         let inner = |fields: &str| format!(r#"{{"type":"record","name":"Inner","fields":[{fields}]}}"#);
         let (was, now) = (inner(r#"{"name":"x","type":"string"}"#), inner(r#"{"name":"x","type":"int"}"#));
         for (old, new, field, rule) in [
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_another_name_is_a_breach_of_the_whole() {
+    fn record_with_another_name_is_incompatible_as_a_whole() {
         let other = Schema::parse_str(r#"{"type":"record","name":"Other","fields":[]}"#).unwrap();
 
         let breach = incompatibility(&other, &record("")).unwrap();

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_schema_that_leaves_older_records_behind_is_refused_by_field_and_rule() {
+    async fn incompatible_schema_is_refused_by_field_and_rule() {
         let (_server, registry) = registry().await;
         let old = r#"{"type":"record","name":"R","fields":[{"name":"a","type":"string"}]}"#;
         let new = r#"{"type":"record","name":"R","fields":[{"name":"b","type":"string"}]}"#;

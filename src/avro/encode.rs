@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_of_every_kind_are_those_of_the_first_day() {
+    fn encoded_bytes_of_every_kind_never_change() {
         for kind in SchemaKind::ALL {
             let framed = frame_value(0x0102_0304, &example(kind)).unwrap();
 
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_leaves_nothing_behind_in_the_next_one() {
+    fn encode_buffer_is_clean_for_the_next_record() {
         let alone = frame_value(1, &example(SchemaKind::Account)).unwrap();
         let misfit = std::collections::BTreeMap::from([("companyId", 5_i32)]);
 

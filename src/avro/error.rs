@@ -233,14 +233,14 @@ mod tests {
     }
 
     #[test]
-    fn one_final_failure_makes_the_whole_list_final() {
+    fn one_permanent_failure_makes_the_list_permanent() {
         let several = Error::Several(vec![unavailable(Some(9)), unauthorised(), unavailable(None)]);
 
         assert_eq!(several.retry(), Retry::Never);
     }
 
     #[test]
-    fn a_list_of_passing_failures_waits_as_long_as_the_longest_named_wait() {
+    fn list_of_retriable_errors_has_the_longest_wait() {
         let several = Error::Several(vec![unavailable(None), unavailable(Some(3)), unavailable(Some(2))]);
 
         assert_eq!(several.retry(), Retry::After(Duration::from_secs(3)));

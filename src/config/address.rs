@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn only_this_machine_reaches_a_loopback_listener() {
+    fn loopback_listeners_are_recognized() {
         let table = [
             ("http://127.0.0.1:1", true),
             ("http://127.9.9.9:1", true),

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jaas_login_that_cannot_be_translated_is_refused_without_its_text() {
+    fn untranslatable_jaas_login_is_refused_without_its_text() {
         let table = [
             r#"OAuthBearerLoginModule required clientSecret="hunter2";"#,
             r#"PlainLoginModule required username="hunter2";"#,
@@ -267,8 +267,8 @@ mod tests {
         ];
 
         for jaas in table {
-            let told = kafka(&[("sasl.jaas.config", jaas)]).unwrap_err();
-            assert!(told.contains("sasl.username") && !told.contains("hunter2"), "{told}");
+            let message = kafka(&[("sasl.jaas.config", jaas)]).unwrap_err();
+            assert!(message.contains("sasl.username") && !message.contains("hunter2"), "{message}");
         }
     }
 
@@ -283,8 +283,8 @@ mod tests {
         ];
 
         for (pair, remedy) in table {
-            let told = kafka(&[pair]).unwrap_err();
-            assert!(told.starts_with(pair.0) && told.contains(remedy), "{told}");
+            let message = kafka(&[pair]).unwrap_err();
+            assert!(message.starts_with(pair.0) && message.contains(remedy), "{message}");
         }
         assert!(kafka(&[("ssl.ca.location", "/etc")]).is_ok());
         assert!(kafka(&[("ssl.ca.location", "probe"), ("ssl.key.location", "/etc/hostname")]).is_ok());

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_time_is_the_first_that_fits() {
+    fn next_time_matches_the_expression() {
         // 2024-05-06 is a Monday.
         for (expression, after, expected) in [
             ("* * * * *", "2024-05-06T07:08:09Z", "2024-05-06T07:09:00.000Z"),
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_restricted_days_either_will_do_and_with_a_star_both_must_fit() {
+    fn either_restricted_day_matches_but_a_star_needs_both() {
         let after = "2024-05-06T07:08:09Z";
 
         assert_eq!(next_text("0 0 13 * 5", after).as_deref(), Some("2024-05-10T00:00:00.000Z"));
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_comes_or_cannot_be_read_has_no_next_time() {
+    fn impossible_or_invalid_expression_has_no_next_time() {
         for expression in [
             "0 0 30 2 *",
             "0 0 31 4,6,9,11 *",
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_time_is_no_reason_to_fail() {
+    fn extreme_times_do_not_panic() {
         for after in [i64::MIN, i64::MAX, i64::MAX - DAY] {
             let found = next("0 0 29 2 *", after);
             assert!(found.is_none_or(|found| found > after), "{found:?}");
@@ -192,7 +192,7 @@ mod tests {
         }
 
         #[test]
-        fn between_a_moment_and_the_next_time_no_minute_fits(
+        fn next_time_is_the_first_matching_minute(
             minutes in proptest::collection::btree_set(0_i64..60, 1..4),
             hours in proptest::collection::btree_set(0_i64..24, 1..4),
             after in 0_i64..4_000_000_000_000_000,

@@ -128,7 +128,7 @@ mod tests {
         ConfigKey::new(Type::Int, "page.size").documentation(" Rows.").or("100").group("Paging");
 
     #[test]
-    fn a_definition_has_the_members_connect_sends_and_the_one_akhq_reads() {
+    fn definition_has_the_members_of_connect_and_akhq() {
         let json = serde_json::to_value(KeyDef::new(&SIZE, 3)).unwrap();
 
         let mut members: Vec<_> = json.as_object().unwrap().keys().map(String::as_str).collect();
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_required_key_has_no_default_and_an_optional_one_may_have_none_either() {
+    fn only_some_optional_keys_have_a_default() {
         let [name, secret, size] = [NAME, SECRET, SIZE].map(|key| KeyDef::new(&key, 1));
 
         assert_eq!((name.required, name.default_value), (true, None));
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_counted_within_a_heading() {
+    fn positions_are_counted_within_a_heading() {
         let placed = definitions([NAME, SIZE, SECRET].iter());
 
         let places: Vec<_> =

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_problem_stands_on_its_own_line_with_key_value_rule_and_remedy() {
+    fn each_problem_is_one_line_with_its_remedy() {
         let mut problems = Problems::default();
         problems.push(Problem {
             key: "--tasks".into(),

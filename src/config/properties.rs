@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_nothing_but_bad_lines_ends_in_a_bounded_report() {
+    fn report_about_bad_lines_is_bounded() {
         let parsed = parse("a=\\u1\n".repeat(1000).as_bytes());
 
         assert_eq!(parsed.errors.len(), ERROR_LIMIT);

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn each_form_takes_what_it_should_and_nothing_else() {
+    fn each_rule_accepts_only_valid_texts() {
         let table: &[(Rule, &[&str], &[&str])] = &[
             (TOPIC, &["a", "acme.dead-letters", "A_1"], &["", ".", "..", "a b", "ä", "a/b"]),
             (TOPIC_PREFIX, &["acme", "acme.prod"], &["acme.", ".acme", "a b"]),

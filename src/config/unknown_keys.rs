@@ -137,7 +137,7 @@ mod tests {
     };
 
     #[test]
-    fn a_word_is_found_by_most_of_its_letters_and_none_is_suggested_at_random() {
+    fn only_similar_words_are_suggested() {
         let words = ["customers", "accounts", "Created", "SaleInvoice"];
         let table = [
             ("costumer", Some("customers")),
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn each_unknown_key_gets_the_answer_it_deserves() {
+    fn each_unknown_key_gets_the_right_message() {
         let table = [
             ("invoicing.secret", ""),
             ("producer.linger.ms", ""),
@@ -181,12 +181,12 @@ mod tests {
             let mut reader = SettingsReader::new(&values, &providers);
             check(&mut reader, &KEYS);
 
-            let told = match reader.finish(()) {
+            let message = match reader.finish(()) {
                 Ok(((), warnings)) => warnings.iter().map(|warning| format!("warning: {warning}")).collect(),
                 Err(problems) => problems.to_string(),
             };
-            assert_eq!(told, expected);
-            assert!(!told.contains("hunter2"));
+            assert_eq!(message, expected);
+            assert!(!message.contains("hunter2"));
         }
     }
 }

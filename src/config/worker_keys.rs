@@ -1,4 +1,4 @@
-//! The keys of the worker's properties file. A module of their own, because connectors and providers name them too.
+//! The keys of the worker's properties file. Separate from `worker`, because connectors and providers use them too.
 
 use crate::config::{
     address::{ALLOWED_HOST, HOST_PORT, HTTP_URL, LISTENER, NETWORK},

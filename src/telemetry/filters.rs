@@ -3,7 +3,7 @@
 //! A logger is a module path such as `tributary::kafka`, as in `log.filter`; `root` is above all. Setting a logger also sets all
 //! loggers below it, so that the requested level is what appears.
 //!
-//! - The audit log is always shown, whatever is configured or set: nobody can hide a change by turning it off first.
+//! - The audit log is always shown, whatever is configured or set: a user cannot hide a change by turning it off first.
 //! - Names are bounded in length and number: each stays in the filter that every log line is checked against.
 
 use std::{collections::BTreeMap, time::SystemTime};
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_logger_shows_what_the_nearest_above_it_says() {
+    fn logger_inherits_the_level_of_the_nearest_above() {
         let levels = levels("warn,tributary=debug,tributary::kafka=off");
 
         assert_eq!(shown(&levels, "root"), Some(LevelFilter::WARN));
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn root_sets_all_and_a_name_that_is_none_sets_nothing() {
+    fn root_sets_all_and_an_invalid_name_nothing() {
         let mut levels = levels("info,tributary=debug");
 
         assert_eq!(levels.set("ROOT", LevelFilter::WARN, 1).unwrap(), ["root", "tributary"]);
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_names_are_set_and_no_more() {
+    fn number_of_loggers_with_a_level_is_limited() {
         let mut levels = levels("info");
         for number in 0..MAX_LOGGERS {
             levels.set(&format!("logger{number}"), LevelFilter::DEBUG, 1).unwrap();
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_is_configured_or_set_hides_the_audit_log() {
+    fn no_filter_hides_the_audit_log() {
         use tracing_subscriber::layer::SubscriberExt as _;
         for configured in ["off", "info,audit=off", "audit=error,warn", "off,tributary[task{name=a}]=trace"] {
             let (filters, layer) = Filters::new(configured).unwrap();
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_really_changes_which_lines_are_shown() {
+    fn set_levels_change_which_lines_are_shown() {
         use tracing_subscriber::layer::SubscriberExt as _;
         let (filters, layer) = Filters::new("info").unwrap();
         let subscriber = tracing_subscriber::registry().with(layer);

@@ -54,7 +54,7 @@ pub fn install_logs(format: LogFormat, filter: &str) -> Result<Filters, Error> {
     let registry = tracing_subscriber::registry().with(layer);
     match format {
         LogFormat::Text => {
-            let layer = fmt::layer().with_writer(io::stderr).with_ansi(is_coloured(&io::stderr()));
+            let layer = fmt::layer().with_writer(io::stderr).with_ansi(is_colored(&io::stderr()));
             registry.with(layer).try_init()
         }
         LogFormat::Json => registry.with(fmt::layer().json().with_writer(io::stderr)).try_init(),
@@ -65,11 +65,11 @@ pub fn install_logs(format: LogFormat, filter: &str) -> Result<Filters, Error> {
 
 /// Whether to color this output: only on a terminal, and not if `NO_COLOR` is set.
 #[must_use]
-pub fn is_coloured(output: &impl IsTerminal) -> bool {
-    output.is_terminal() && wants_colours(env::var_os("NO_COLOR").as_deref())
+pub fn is_colored(output: &impl IsTerminal) -> bool {
+    output.is_terminal() && wants_colors(env::var_os("NO_COLOR").as_deref())
 }
 
-fn wants_colours(no_color: Option<&OsStr>) -> bool {
+fn wants_colors(no_color: Option<&OsStr>) -> bool {
     no_color.is_none_or(OsStr::is_empty)
 }
 
@@ -128,10 +128,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colours_are_wanted_unless_a_variable_says_otherwise() {
-        let told = [None, Some(""), Some("1")].map(|text| wants_colours(text.map(OsStr::new)));
+    fn no_color_variable_disables_colors() {
+        let wanted = [None, Some(""), Some("1")].map(|text| wants_colors(text.map(OsStr::new)));
 
-        assert_eq!(told, [true, true, false]);
+        assert_eq!(wanted, [true, true, false]);
     }
 
     fn rendered(act: impl FnOnce()) -> String {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn every_metric_is_there_with_help_before_anything_happened() {
+    fn every_metric_is_exported_from_the_start() {
         let text = rendered(|| {});
 
         for metric in metrics::ALL {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledgement_lands_in_its_bucket_and_origin() {
+    fn acknowledgement_is_counted_by_bucket_and_origin() {
         let text = rendered(|| {
             metrics::records_published("snapshot", 3);
             metrics::published_after(Duration::from_millis(7));

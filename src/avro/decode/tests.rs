@@ -22,7 +22,7 @@ fn ours(kind: SchemaKind) -> &'static str {
 }
 
 #[tokio::test]
-async fn what_was_registered_and_encoded_is_decoded_to_the_same_value() {
+async fn encoded_record_decodes_to_the_same_value() {
     let (stub, directory) = (StubRegistry::start().await, tempfile::tempdir().unwrap());
     let ids = Ids::open(Registry::new(&stub.config()).unwrap(), directory.path()).await;
     let decoder = decoder(&stub);
@@ -40,7 +40,7 @@ async fn what_was_registered_and_encoded_is_decoded_to_the_same_value() {
 }
 
 #[tokio::test]
-async fn an_older_writers_record_gets_the_defaults_of_todays_schema() {
+async fn older_record_gets_defaults_of_the_current_schema() {
     let stub = StubRegistry::start().await;
     let older = r#"{"type":"record","name":"Customer","namespace":"io.tributary","fields":[
         {"name":"retired","type":"int"},{"name":"companyId","type":"string"},
@@ -71,7 +71,7 @@ async fn a_writers_schema_is_fetched_once() {
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_record_are_refused_with_the_reason() {
+async fn invalid_bytes_are_refused_with_the_reason() {
     let stub = StubRegistry::start().await;
     let id = stub.add("customers-value", ours(SchemaKind::Customer));
     let other = stub.add("accounts-value", r#"{"type":"record","name":"Other","fields":[]}"#);
@@ -100,7 +100,7 @@ async fn bytes_that_are_no_record_are_refused_with_the_reason() {
 }
 
 #[tokio::test]
-async fn a_datum_under_a_schema_without_bounds_is_refused_before_it_is_read() {
+async fn datum_of_an_unbounded_schema_is_refused_unread() {
     let stub = StubRegistry::start().await;
     let customer = |junk: &str| {
         format!(
@@ -126,7 +126,7 @@ async fn a_datum_under_a_schema_without_bounds_is_refused_before_it_is_read() {
 }
 
 #[test]
-fn a_schema_at_hand_decodes_as_one_of_a_registry() {
+fn given_schema_decodes_like_one_of_a_registry() {
     let kind = SchemaKind::Customer;
     let value = example(kind);
     let framed = frame_value(7, &value).unwrap();
@@ -148,7 +148,7 @@ fn a_schema_at_hand_decodes_as_one_of_a_registry() {
 }
 
 #[tokio::test]
-async fn a_registry_that_is_away_makes_the_failure_pass_and_nothing_remembers_it() {
+async fn unavailable_registry_is_retriable_and_not_cached() {
     let stub = StubRegistry::start().await;
     let id = stub.add("customers-value", ours(SchemaKind::Customer));
     let framed = frame_value(id, &example(SchemaKind::Customer)).unwrap();
@@ -164,7 +164,7 @@ async fn a_registry_that_is_away_makes_the_failure_pass_and_nothing_remembers_it
 }
 
 #[test]
-fn the_cache_forgets_the_oldest_and_never_grows_beyond_its_bound() {
+fn full_writer_cache_evicts_the_oldest() {
     let mut cache = WriterCache::default();
     let verdict: WriterVerdict = Err("a rule".into());
     let key = |id| (id, SchemaKind::Customer);
@@ -180,7 +180,7 @@ fn the_cache_forgets_the_oldest_and_never_grows_beyond_its_bound() {
 
 proptest! {
     #[test]
-    fn no_journey_through_the_wire_format_loses_anything_the_provider_sent((json, value) in any_value()) {
+    fn wire_format_round_trip_loses_nothing((json, value) in any_value()) {
         let kind = value.schema();
         let schema = &schemas::embedded(kind).unwrap().schema;
         let same = WriterSchema::judge(kind, schema.clone()).unwrap().unwrap();

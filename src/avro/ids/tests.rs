@@ -26,7 +26,7 @@ fn posts(stub: &StubRegistry, subject: &Subject) -> usize {
 }
 
 #[tokio::test]
-async fn a_prepared_subject_has_the_registrys_id_and_is_not_asked_for_again() {
+async fn prepared_subject_is_not_requested_again() {
     let (stub, directory) = (StubRegistry::start().await, tempfile::tempdir().unwrap());
     stub.add("another-value", "\"string\"");
     let ids = open(&stub, &directory).await;
@@ -41,7 +41,7 @@ async fn a_prepared_subject_has_the_registrys_id_and_is_not_asked_for_again() {
 }
 
 #[tokio::test]
-async fn many_who_ask_at_once_make_one_registration() {
+async fn concurrent_callers_share_one_registration() {
     let (stub, directory) = (StubRegistry::start().await, tempfile::tempdir().unwrap());
     let ids = open(&stub, &directory).await;
     let subjects = [customers()];
@@ -54,7 +54,7 @@ async fn many_who_ask_at_once_make_one_registration() {
 }
 
 #[tokio::test]
-async fn many_who_ask_at_once_share_one_failure_and_the_next_tries_again() {
+async fn concurrent_callers_share_one_failure_without_caching_it() {
     let (stub, directory) = (StubRegistry::start().await, tempfile::tempdir().unwrap());
     stub.fault(None, "", StubFault::status(503, ""));
     let ids = open(&stub, &directory).await;
@@ -71,7 +71,7 @@ async fn many_who_ask_at_once_share_one_failure_and_the_next_tries_again() {
 }
 
 #[tokio::test]
-async fn a_caller_who_gives_up_leaves_nothing_behind_that_blocks_the_next() {
+async fn cancelled_caller_does_not_block_the_next() {
     let (stub, directory) = (StubRegistry::start().await, tempfile::tempdir().unwrap());
     stub.fault(None, "", StubFault::Silence);
     let ids = open(&stub, &directory).await;
@@ -88,7 +88,7 @@ async fn a_caller_who_gives_up_leaves_nothing_behind_that_blocks_the_next() {
 }
 
 #[tokio::test]
-async fn a_restart_while_the_registry_is_away_uses_the_ids_on_disk() {
+async fn restart_without_the_registry_uses_ids_on_disk() {
     let (stub, directory) = (StubRegistry::start().await, tempfile::tempdir().unwrap());
     stub.add("another-value", "\"string\"");
     open(&stub, &directory).await.prepare(&[customers()]).await.unwrap();
@@ -102,7 +102,7 @@ async fn a_restart_while_the_registry_is_away_uses_the_ids_on_disk() {
 }
 
 #[tokio::test]
-async fn a_registry_that_comes_back_confirms_the_ids_or_replaces_them() {
+async fn returning_registry_confirms_or_replaces_ids() {
     let (stub, directory) = (StubRegistry::start().await, tempfile::tempdir().unwrap());
     open(&stub, &directory).await.prepare(&[customers()]).await.unwrap();
     let path = directory.path().join("schema-ids.json");
@@ -134,7 +134,7 @@ async fn an_id_in_use_survives_a_refresh_that_gets_no_answer() {
 }
 
 #[tokio::test]
-async fn without_an_id_on_disk_the_failure_passes_with_the_registry() {
+async fn without_an_id_on_disk_the_error_is_retriable() {
     let (stub, directory) = (StubRegistry::start().await, tempfile::tempdir().unwrap());
     stub.fault(None, "", StubFault::status(500, ""));
     let ids = open(&stub, &directory).await;
@@ -146,7 +146,7 @@ async fn without_an_id_on_disk_the_failure_passes_with_the_registry() {
 }
 
 #[tokio::test]
-async fn an_id_on_disk_does_not_paper_over_a_refusal() {
+async fn id_on_disk_is_not_used_after_a_refusal() {
     let (stub, directory) = (StubRegistry::start().await, tempfile::tempdir().unwrap());
     open(&stub, &directory).await.prepare(&[customers()]).await.unwrap();
     stub.fault(None, "", StubFault::status(401, ""));
@@ -157,7 +157,7 @@ async fn an_id_on_disk_does_not_paper_over_a_refusal() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_not_the_registrys_own_leaves_known_ids_in_use_and_is_final_without_one() {
+async fn foreign_answer_keeps_known_ids_and_is_final_without_one() {
     let (stub, directory) = (StubRegistry::start().await, tempfile::tempdir().unwrap());
     open(&stub, &directory).await.prepare(&[customers()]).await.unwrap();
     for fault in [StubFault::status(200, "<html>maintenance</html>"), StubFault::status(404, "no such route")]
@@ -189,7 +189,7 @@ async fn a_registry_that_gained_an_address_keeps_its_ids() {
 }
 
 #[tokio::test]
-async fn all_problems_are_listed_together_and_one_final_one_makes_them_final() {
+async fn one_permanent_error_makes_the_list_permanent() {
     let (stub, directory) = (StubRegistry::start().await, tempfile::tempdir().unwrap());
     stub.fault(None, &customers().name(), StubFault::status(401, ""));
     stub.fault(None, &accounts().name(), StubFault::status(503, ""));
@@ -206,7 +206,7 @@ async fn all_problems_are_listed_together_and_one_final_one_makes_them_final() {
 }
 
 #[tokio::test]
-async fn a_silent_registry_is_waited_for_once_not_once_per_subject() {
+async fn silent_registry_costs_one_timeout_for_all_subjects() {
     let (stub, directory) = (StubRegistry::start().await, tempfile::tempdir().unwrap());
     stub.fault(None, "", StubFault::Silence);
     let mut config = stub.config();
@@ -235,7 +235,7 @@ async fn ids_of_another_registry_are_never_used() {
 }
 
 #[tokio::test]
-async fn an_id_of_another_text_of_the_schema_is_never_used() {
+async fn id_of_another_schema_text_is_never_used() {
     let (stub, directory) = (StubRegistry::start().await, tempfile::tempdir().unwrap());
     open(&stub, &directory).await.prepare(&[customers()]).await.unwrap();
     let path = directory.path().join("schema-ids.json");
@@ -250,7 +250,7 @@ async fn an_id_of_another_text_of_the_schema_is_never_used() {
 }
 
 #[tokio::test]
-async fn an_unreadable_state_file_is_replaced_and_the_new_one_is_private() {
+async fn unreadable_state_file_is_replaced_by_a_private_one() {
     for content in ["{torn", r#"{"registry":[],"ids":[]}"#, &" ".repeat(5 * 1024 * 1024)] {
         let (stub, directory) = (StubRegistry::start().await, tempfile::tempdir().unwrap());
         let path = directory.path().join("schema-ids.json");
@@ -268,7 +268,7 @@ async fn an_unreadable_state_file_is_replaced_and_the_new_one_is_private() {
 }
 
 #[tokio::test]
-async fn a_state_directory_that_cannot_be_written_costs_no_id() {
+async fn unwritable_state_directory_does_not_lose_ids() {
     let stub = StubRegistry::start().await;
     let ids = Ids::open(Registry::new(&stub.config()).unwrap(), Path::new("/nonexistent/state")).await;
 
@@ -304,15 +304,4 @@ fn every_outcome_is_counted_once_under_its_own_label() {
         let line = format!("tributary_schema_registrations_total{{outcome=\"{outcome}\"}} 1");
         assert!(text.contains(&line), "{line} is missing in:\n{text}");
     }
-}
-
-#[tokio::test]
-async fn preparing_can_run_as_a_task_of_its_own() {
-    let (stub, directory) = (StubRegistry::start().await, tempfile::tempdir().unwrap());
-    let ids = open(&stub, &directory).await;
-    let theirs = ids.clone();
-
-    tokio::spawn(async move { theirs.prepare(&[customers()]).await }).await.unwrap().unwrap();
-
-    assert_eq!(ids.slot(&customers()).id(), Some(1));
 }

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_raised_level_reads_every_version_and_gives_up_no_demand() {
+    fn raised_level_keeps_every_requirement() {
         for (level, raised) in [
             (Level::None, Level::BackwardTransitive),
             (Level::Backward, Level::BackwardTransitive),
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn every_word_is_read_back_and_no_other() {
+    fn level_names_round_trip() {
         for &level in Level::VARIANTS {
             assert_eq!(level.word().parse(), Ok(level));
         }

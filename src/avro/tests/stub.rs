@@ -1,7 +1,7 @@
-//! The embedded registry with faults on demand, and an eye on every request, for tests.
+//! For tests: the embedded registry with faults on demand, which records every request.
 //!
-//! It checks_compatibility nothing: it calls every schema compatible unless a test overrides an answer, so that what a test sees is
-//! what our own code decided.
+//! It checks nothing: every schema is compatible unless a test overrides the answer, so that tests see only what our own code
+//! decides.
 
 use std::sync::Arc;
 
@@ -21,40 +21,40 @@ use crate::{
     config,
 };
 
-/// Where the stub serves its calls unless told otherwise, as Apicurio does; outside there is only a bare 404.
+/// The default base path, as in Apicurio; other paths get a bare 404.
 pub(crate) const BASE: &str = "/apis/ccompat/v7";
 
-/// One request as it came in.
+/// A received request.
 #[derive(Debug, Clone)]
 pub(crate) struct RecordedRequest {
     pub(crate) method: Method,
-    /// Path behind the base.
+    /// Path after the base.
     pub(crate) path: String,
     pub(crate) authorization: Option<String>,
     pub(crate) body: Value,
 }
 
-/// What the stub answers instead of its own answer.
+/// A replacement for the stub's answer.
 #[derive(Clone)]
 pub(crate) enum StubFault {
-    RegistryAnswer {
+    Answer {
         status: u16,
         body: String,
         header: Option<(header::HeaderName, String)>,
     },
-    /// The connection stays open and nothing comes.
+    /// The connection stays open without an answer.
     Silence,
 }
 
 impl StubFault {
     pub(crate) fn status(status: u16, body: impl Into<String>) -> Self {
-        Self::RegistryAnswer { status, body: body.into(), header: None }
+        Self::Answer { status, body: body.into(), header: None }
     }
 
     pub(crate) fn with_header(self, name: header::HeaderName, value: &str) -> Self {
         match self {
-            Self::RegistryAnswer { status, body, .. } => {
-                Self::RegistryAnswer { status, body, header: Some((name, value.to_owned())) }
+            Self::Answer { status, body, .. } => {
+                Self::Answer { status, body, header: Some((name, value.to_owned())) }
             }
             Self::Silence => Self::Silence,
         }
@@ -69,7 +69,7 @@ struct StubState {
     state: RegistryState,
 }
 
-/// The running stub; it ends with the test's runtime.
+/// A running stub; it ends with the test's runtime.
 #[derive(Clone)]
 pub(crate) struct StubRegistry {
     pub(crate) root: Url,
@@ -111,7 +111,7 @@ impl StubRegistry {
         self.inner.lock().seen.clone()
     }
 
-    /// How many requests of this method had a path that ends so.
+    /// Number of requests of this method whose path ends with `end`.
     pub(crate) fn count(&self, method: &Method, end: &str) -> usize {
         self.seen().iter().filter(|seen| seen.method == *method && seen.path.ends_with(end)).count()
     }
@@ -125,7 +125,7 @@ impl StubRegistry {
         self.inner.lock().state.levels.insert(subject.to_owned(), level.to_owned());
     }
 
-    /// Registers a version as somebody else would; its id.
+    /// Registers a version as another client would, and returns its id.
     pub(crate) fn add(&self, subject: &str, text: &str) -> u32 {
         u32::try_from(self.inner.lock().state.register(subject, text)).unwrap()
     }
@@ -162,7 +162,7 @@ async fn serve(
     match answer {
         Ok(answer) => respond(answer),
         Err(StubFault::Silence) => std::future::pending().await,
-        Err(StubFault::RegistryAnswer { status, body, header }) => {
+        Err(StubFault::Answer { status, body, header }) => {
             let mut response = (StatusCode::from_u16(status).unwrap(), body).into_response();
             if let Some((name, value)) = header {
                 response.headers_mut().insert(name, value.parse().unwrap());

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_connector_has_for_itself_is_read_alone_and_as_the_whole_is() {
+    fn exclusive_setting_is_read_like_the_whole_configuration() {
         let providers = Providers::new([]);
         let of = |pairs: &[(&str, &str)]| {
             ExclusiveSetting::of(&map(pairs), &providers).map(|exclusive| (exclusive.key, exclusive.value))
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_given_once() {
+    fn two_connectors_cannot_have_one_name() {
         let twice = conflicts(&[record_source("a", "one"), record_source("a", "two")]);
 
         assert!(twice.to_string().contains("two connectors"), "{twice}");

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_json_files_that_are_not_hidden_count_in_the_order_of_their_names() {
+    fn visible_json_files_are_listed_by_name() {
         let directory = tempfile::tempdir().unwrap();
         for name in ["b.json", "a.json", ".a.json.swp", ".#b.json", "..data", "c.yaml", "json"] {
             fs::write(directory.path().join(name), "{}").unwrap();
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_with_more_files_than_can_be_meant_is_refused() {
+    fn directory_with_too_many_files_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         for number in 0..=FILE_COUNT_LIMIT {
             fs::write(directory.path().join(format!("{number}.json")), "").unwrap();
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_is_not_there_is_told_by_its_key_and_path() {
+    fn missing_directory_is_reported_under_its_key() {
         let refused = files(Path::new("/nowhere/at/all")).unwrap_err().to_string();
 
         assert!(refused.starts_with("connectors.dir: cannot be read"), "{refused}");

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_stands_there_twice_is_warned_of() {
+    fn duplicate_key_gives_a_warning() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.json");
         let text = r#"{"name": "a", "_comment": [1, -1, 1.5, null], "config": {"tasks.max": 1, "x": true, "tasks.max": 2}}"#;
@@ -252,18 +252,18 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_file_is_told_with_its_place_and_not_its_text() {
+    fn broken_file_is_reported_by_position_without_its_text() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.json");
         std::fs::write(&path, "{\"accounting.secret\": \"hunter2\",}").unwrap();
 
-        let told = ConnectorDocument::load(&path).unwrap_err().to_string();
+        let message = ConnectorDocument::load(&path).unwrap_err().to_string();
 
-        assert!(told.contains("line 1, column") && !told.contains("hunter2"), "{told}");
+        assert!(message.contains("line 1, column") && !message.contains("hunter2"), "{message}");
     }
 
     #[test]
-    fn the_hash_is_of_what_a_file_means_and_of_all_it_means() {
+    fn hash_covers_the_meaning_of_a_file_only() {
         let hash = |text: &str| {
             ConnectorDocument::from_json(serde_json::from_str(text).unwrap(), "a").unwrap().named().hash()
         };
@@ -286,13 +286,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_refused_and_not_waited_for() {
+    fn pipe_as_connector_file_is_refused_without_blocking() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("pipe.json");
         assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
 
-        let told = ConnectorDocument::load(&path).unwrap_err().to_string();
+        let message = ConnectorDocument::load(&path).unwrap_err().to_string();
 
-        assert!(told.contains("cannot be read"), "{told}");
+        assert!(message.contains("cannot be read"), "{message}");
     }
 }

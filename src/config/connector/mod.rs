@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_or_unknown_class_is_told_in_connects_words() {
+    fn missing_or_unknown_class_is_reported_in_connects_words() {
         let providers = Providers::new([]);
         let foreign = BTreeMap::from([("connector.class".to_owned(), "FileStreamSource".to_owned())]);
 

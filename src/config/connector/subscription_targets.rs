@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_wrong_or_another_class_declares_nothing() {
+    fn invalid_key_or_another_class_has_no_targets() {
         let providers = Providers::new([]);
         let sound = [("topic.prefix", "acme"), ("subscriptions.manage", "false")];
         assert_eq!(SubscriptionTargets::of(&config(&sound), &providers).map(|it| it.manage), Some(false));

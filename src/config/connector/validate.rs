@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_probe_of_akhq_gets_an_answer_in_which_every_entry_is_whole() {
+    fn answer_to_the_probe_of_akhq_has_complete_entries() {
         for class in Class::ALL {
             let answer = answer_to(class.name(), &[("connector.class", class.name()), ("topics", "none")]);
 

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_is_no_file_and_is_not_waited_for() {
+    fn pipe_is_refused_without_blocking() {
         let directory = tempfile::tempdir().unwrap();
         let pipe = directory.path().join("pipe");
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());

@@ -111,8 +111,8 @@ impl Rule {
             Self::OneOf(words) => words.contains(&value),
             Self::Size(low, high) => (*low..=*high).contains(&value.len()),
             Self::File => {
-                let told = |error: std::io::Error| format!("{} ({})", must(), error.kind());
-                base::durable::open_regular(std::path::Path::new(value)).map(|_| true).map_err(told)?
+                let unreadable = |error: std::io::Error| format!("{} ({})", must(), error.kind());
+                base::durable::open_regular(std::path::Path::new(value)).map(|_| true).map_err(unreadable)?
             }
             Self::Custom { check, .. } => {
                 check(value).map_err(|detail| format!("{} ({detail})", must()))?;

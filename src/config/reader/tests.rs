@@ -97,18 +97,21 @@ fn a_literal_secret_warns_or_is_refused_as_the_policy_says() {
 }
 
 #[test]
-fn a_literal_secret_that_looks_like_a_reference_is_not_repeated() {
+fn literal_secret_like_a_reference_is_not_shown() {
     let (values, providers) = (map(&[("secret", "hunter2${pass:word}")]), providers());
     let mut reader = SettingsReader::new(&values, &providers);
 
     reader.secret(&SECRET);
 
-    let told = reader.finish(()).unwrap_err().to_string();
-    assert!(!told.contains("hunter2") && !told.contains("pass:") && !told.contains("`pass`"), "{told}");
+    let message = reader.finish(()).unwrap_err().to_string();
+    assert!(
+        !message.contains("hunter2") && !message.contains("pass:") && !message.contains("`pass`"),
+        "{message}"
+    );
 }
 
 #[test]
-fn an_unresolved_secret_has_a_stand_in_that_breaks_no_rule() {
+fn unresolved_secret_has_a_valid_placeholder() {
     let values = map(&[("secret", "${env:SHORT}")]);
     let providers = providers().unresolved();
     let mut reader = SettingsReader::new(&values, &providers);

@@ -111,7 +111,7 @@ impl Mounted {
 }
 
 #[test]
-fn what_is_packaged_for_containers_loads_without_a_warning() {
+fn container_configurations_load_without_a_warning() {
     let mounted = Mounted::new();
     let compose = std::fs::read_to_string(shipped("../docker-compose.yml")).unwrap();
     // The lines that are the worker's environment, as the container gets them.
@@ -159,7 +159,7 @@ fn serves_the_whole_mission(connector: &Connector) {
 }
 
 #[test]
-fn compose_logs_in_for_every_area_with_the_simulators_account() {
+fn compose_logs_in_for_every_area() {
     let compose = std::fs::read_to_string(shipped("../docker-compose.yml")).unwrap();
 
     for command in ["[auth, login, accounting, ", "[auth, login, payroll, "] {
@@ -176,7 +176,7 @@ fn compose_logs_in_for_every_area_with_the_simulators_account() {
 }
 
 #[test]
-fn every_declaration_is_whole_and_its_default_obeys_its_own_rule() {
+fn declarations_are_complete_and_defaults_are_valid() {
     for key in every_section().into_iter().flatten() {
         assert!(!key.documentation.is_empty() && !key.group.is_empty(), "{}", key.name);
         assert!(key.documentation.ends_with('.'), "{}: a sentence ends with a full stop", key.name);
@@ -191,7 +191,7 @@ fn every_declaration_is_whole_and_its_default_obeys_its_own_rule() {
 }
 
 #[test]
-fn no_key_is_declared_twice_and_none_is_mistaken_for_another() {
+fn no_key_is_declared_twice() {
     for class in Class::ALL {
         let names: BTreeSet<_> = class.keys().map(|key| key.name).collect();
         assert_eq!(names.len(), class.keys().count(), "{}", class.name());
@@ -204,7 +204,7 @@ fn no_key_is_declared_twice_and_none_is_mistaken_for_another() {
 #[test]
 fn every_declared_key_is_read_by_the_place_it_is_declared_for() {
     let unresolvable = |name: &str| (name.to_owned(), "${env:NOT_SET}".to_owned());
-    let told = |problems: Option<Problems>, name: &str| {
+    let assert_read = |problems: Option<Problems>, name: &str| {
         let problems = problems.unwrap_or_default();
         assert!(problems.iter().any(|problem| problem.key == name), "{name} is not read: {problems}");
     };
@@ -212,13 +212,13 @@ fn every_declared_key_is_read_by_the_place_it_is_declared_for() {
     for key in worker_keys::KEYS {
         let variable = format!("CONNECT_{}", key.name.replace('.', "_").to_uppercase());
         let loaded = Worker::load(None, [(variable.into(), unresolvable(key.name).1.into())]);
-        told(loaded.err().map(|rejected| rejected.problems), key.name);
+        assert_read(loaded.err().map(|rejected| rejected.problems), key.name);
     }
     for class in Class::ALL {
         for key in class.keys() {
             let named = ("connector.class".to_owned(), class.name().to_owned());
             let config = BTreeMap::from([named, unresolvable(key.name)]);
-            told(Connector::parse("a", &config, &Providers::new([])).err(), key.name);
+            assert_read(Connector::parse("a", &config, &Providers::new([])).err(), key.name);
         }
     }
 }

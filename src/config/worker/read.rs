@@ -373,7 +373,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_that_several_machines_would_have_is_warned_about() {
+    fn ambiguous_worker_id_gives_a_warning() {
         let (here, elsewhere) = ("localhost:9092,127.0.0.1:9093,[::1]:9094", "localhost:9092,kafka-1:9092");
         let table = [
             (None, "http://127.0.0.1:8083", here, None),
@@ -400,12 +400,14 @@ mod tests {
         for (set, listener, servers, expected) in table {
             let first = address::listener(listener).unwrap();
             let servers: Vec<String> = servers.split(',').map(str::to_owned).collect();
-            let told = ambiguous_id_warning(set, Some(&first), &servers);
-            let fits = match (&told, expected) {
-                (Some(told), Some(expected)) => told.starts_with(expected) && told.contains("; set it to"),
-                (told, expected) => told.is_none() && expected.is_none(),
+            let message = ambiguous_id_warning(set, Some(&first), &servers);
+            let fits = match (&message, expected) {
+                (Some(message), Some(expected)) => {
+                    message.starts_with(expected) && message.contains("; set it to")
+                }
+                (message, expected) => message.is_none() && expected.is_none(),
             };
-            assert!(fits, "{set:?}, {listener}, {servers:?}: {told:?}");
+            assert!(fits, "{set:?}, {listener}, {servers:?}: {message:?}");
         }
         assert_eq!(ambiguous_id_warning(None, None, &["kafka-1:9092".to_owned()]), None);
     }

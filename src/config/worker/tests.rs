@@ -18,7 +18,7 @@ fn load(lines: &str) -> Result<LoadedConfig, Problems> {
     load_with(format!("{MINIMAL}{lines}").as_bytes(), &variables)
 }
 
-fn told(lines: &str) -> String {
+fn problems_of(lines: &str) -> String {
     load(lines).map(|loaded| format!("{:?}", loaded.warnings)).unwrap_err().to_string()
 }
 
@@ -44,7 +44,7 @@ fn the_smallest_file_gives_connects_and_our_defaults() {
 }
 
 #[test]
-fn without_a_file_the_environment_is_enough_and_with_one_it_wins() {
+fn environment_suffices_and_overrides_the_file() {
     let registry = ("CONNECT_VALUE_CONVERTER_SCHEMA_REGISTRY_URL", "http://other:8081/base");
     let environment = [registry].map(|(name, value)| (name.into(), value.into()));
 
@@ -70,18 +70,18 @@ fn an_empty_variable_is_ignored_with_a_warning() {
 }
 
 #[test]
-fn a_variable_of_ours_that_is_not_text_is_a_problem_without_its_value() {
+fn non_utf8_variable_is_reported_without_its_value() {
     let latin = || OsString::from_vec(b"hunter2\xe9".to_vec());
     let environment = [("CONNECT_GROUP_ID".into(), latin()), ("OTHER".into(), latin()), (latin(), latin())];
 
-    let told = Worker::load(None, environment).unwrap_err().to_string();
+    let message = Worker::load(None, environment).unwrap_err().to_string();
 
-    assert!(told.contains("CONNECT_GROUP_ID: must be UTF-8 text"), "{told}");
-    assert!(!told.contains("hunter2") && !told.contains("OTHER"), "{told}");
+    assert!(message.contains("CONNECT_GROUP_ID: must be UTF-8 text"), "{message}");
+    assert!(!message.contains("hunter2") && !message.contains("OTHER"), "{message}");
 }
 
 #[test]
-fn a_rejected_worker_still_tells_where_its_connectors_are() {
+fn rejected_worker_still_names_its_connectors_directory() {
     let directory = tempfile::tempdir().unwrap();
     let environment = [("CONNECT_CONNECTORS_DIR".into(), directory.path().into())];
 
@@ -91,7 +91,7 @@ fn a_rejected_worker_still_tells_where_its_connectors_are() {
 }
 
 #[test]
-fn every_problem_of_a_file_is_reported_in_one_run_and_no_secret_is_shown() {
+fn all_problems_of_a_file_are_reported_without_secrets() {
     let file = b"group.id=\\u00g1\n\
         log.filter=caf\xe9\n\
         offset.storage.partitions=many\n\
@@ -114,7 +114,7 @@ fn every_problem_of_a_file_is_reported_in_one_run_and_no_secret_is_shown() {
 
     let problems = load_with(file, &[]).unwrap_err();
 
-    let told = problems.to_string();
+    let message = problems.to_string();
     let keys: Vec<_> =
         problems.iter().map(|problem| problem.key.as_str()).filter(|key| !key.contains('/')).collect();
     for key in [
@@ -137,15 +137,15 @@ fn every_problem_of_a_file_is_reported_in_one_run_and_no_secret_is_shown() {
         "value.converter.basic.auth.user.info",
         "config.providers.vault.class",
     ] {
-        assert!(keys.contains(&key), "{key} is not reported in:\n{told}");
+        assert!(keys.contains(&key), "{key} is not reported in:\n{message}");
     }
-    assert!(told.contains("worker.properties: line 1 has a malformed \\u escape"), "{told}");
-    assert!(told.contains("worker.properties: line 2 is not UTF-8"), "{told}");
+    assert!(message.contains("worker.properties: line 1 has a malformed \\u escape"), "{message}");
+    assert!(message.contains("worker.properties: line 2 is not UTF-8"), "{message}");
     assert!(
-        told.contains("intake.memory.byte: is not a key of the worker; did you mean intake.memory.bytes?")
+        message.contains("intake.memory.byte: is not a key of the worker; did you mean intake.memory.bytes?")
     );
-    assert!(!told.contains("hunter2"), "{told}");
-    assert_eq!(told.lines().count(), problems.len());
+    assert!(!message.contains("hunter2"), "{message}");
+    assert_eq!(message.lines().count(), problems.len());
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn a_file_that_cannot_be_read_is_the_only_problem() {
 }
 
 #[test]
-fn rules_across_keys_are_held() {
+fn rules_across_keys_are_enforced() {
     let table = [
         ("heartbeat.interval.ms=3000", "heartbeat.interval.ms: must be at most a third"),
         (
@@ -269,8 +269,8 @@ fn rules_across_keys_are_held() {
     ];
 
     for (lines, expected) in table {
-        let told = told(lines);
-        assert!(told.contains(expected), "{lines}\n=> {told}");
+        let message = problems_of(lines);
+        assert!(message.contains(expected), "{lines}\n=> {message}");
     }
 }
 
@@ -302,7 +302,7 @@ fn passwords_need_tls_loopback_or_a_named_proxy() {
 }
 
 #[test]
-fn registry_credentials_are_taken_from_either_place_and_leave_the_address() {
+fn registry_credentials_are_removed_from_the_address() {
     let user_info = "value.converter.basic.auth.credentials.source=USER_INFO\n\
                      value.converter.basic.auth.user.info=us\\:er:pass:word";
     let url = "value.converter.schema.registry.url=http://us%40er:p%2B+%26&w@registry:8081";
@@ -339,15 +339,15 @@ fn no_secret_is_in_the_debug_output_of_a_loaded_worker() {
 }
 
 #[test]
-fn a_worker_on_loopback_with_kafka_elsewhere_is_warned_under_the_key_that_mends_it() {
+fn loopback_worker_with_remote_kafka_gives_a_warning() {
     let alone = load("bootstrap.servers=kafka-1:9092").unwrap();
     let named = load("bootstrap.servers=kafka-1:9092\nrest.advertised.host.name=worker-1").unwrap();
 
-    let told: Vec<String> = alone.warnings.iter().map(ToString::to_string).collect();
-    assert_eq!(told.len(), 1, "{told:?}");
+    let message: Vec<String> = alone.warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(message.len(), 1, "{message:?}");
     assert!(
-        told[0].starts_with("rest.advertised.host.name: is not set and defaults to 127.0.0.1"),
-        "{told:?}"
+        message[0].starts_with("rest.advertised.host.name: is not set and defaults to 127.0.0.1"),
+        "{message:?}"
     );
     assert_eq!(named.warnings, []);
 }
@@ -388,7 +388,7 @@ fn a_worker_file_written_for_connect_loads_with_warnings_only() {
 }
 
 #[test]
-fn no_key_of_connect_that_we_ignore_or_refuse_hides_one_of_ours() {
+fn no_ignored_key_of_connect_hides_one_of_ours() {
     let patterns = known_keys::WORKER
         .unsupported
         .iter()

@@ -95,7 +95,7 @@ async fn credentials_are_in_no_error_and_no_debug_output() {
 }
 
 #[tokio::test]
-async fn each_answer_gets_its_verdict() {
+async fn each_answer_becomes_the_right_error() {
     type Check = fn(&Error) -> bool;
     let after = StubFault::status(429, "slow down").with_header(header::RETRY_AFTER, "7");
     let cases: [(StubFault, Check, Retry); 7] = [
@@ -131,7 +131,7 @@ async fn each_answer_gets_its_verdict() {
 }
 
 #[tokio::test]
-async fn a_dead_port_is_a_transport_failure_that_passes() {
+async fn dead_port_is_a_retriable_transport_error() {
     let registry = Registry::new(&config::RegistrySettings::open(dead_url())).unwrap();
 
     let ours = register(&registry).await.unwrap_err();
@@ -144,7 +144,7 @@ async fn a_dead_port_is_a_transport_failure_that_passes() {
 }
 
 #[tokio::test]
-async fn an_answer_that_does_not_come_ends_at_the_time_out() {
+async fn missing_answer_ends_at_the_timeout() {
     let stub = StubRegistry::start().await;
     stub.fault(None, "", StubFault::Silence);
     let mut config = stub.config();
@@ -160,7 +160,7 @@ async fn an_answer_that_does_not_come_ends_at_the_time_out() {
 }
 
 #[tokio::test]
-async fn an_answer_without_end_is_cut_off() {
+async fn endless_answer_is_cut_off() {
     let stub = StubRegistry::start().await;
     stub.fault(Some(Method::GET), "schemas/", StubFault::status(200, " ".repeat(5 * 1024 * 1024)));
 
@@ -182,7 +182,7 @@ async fn a_redirect_is_refused_and_not_followed() {
 }
 
 #[tokio::test]
-async fn the_next_address_serves_where_the_first_is_dead() {
+async fn next_address_is_used_if_the_first_is_dead() {
     let stub = StubRegistry::start().await;
     let mut config = stub.config();
     config.urls.insert(0, dead_url());
@@ -205,7 +205,7 @@ async fn a_refusal_is_not_hidden_by_a_dead_second_address() {
 }
 
 #[tokio::test]
-async fn an_id_the_registry_does_not_know_is_no_schema() {
+async fn unknown_id_has_no_schema() {
     let stub = StubRegistry::start().await;
 
     let found = Registry::new(&stub.config()).unwrap().schema(99).await;

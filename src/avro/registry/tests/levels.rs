@@ -14,7 +14,7 @@ fn conflict(error: &Error) -> &SchemaConflict {
 }
 
 #[tokio::test]
-async fn a_level_is_raised_where_it_is_too_weak_and_never_lowered() {
+async fn weak_level_is_raised_and_none_is_lowered() {
     for (own, global, expected) in [
         (None, "NONE", "BACKWARD_TRANSITIVE"),
         (None, "FULL_TRANSITIVE", "FULL_TRANSITIVE"),
@@ -36,7 +36,7 @@ async fn a_level_is_raised_where_it_is_too_weak_and_never_lowered() {
 }
 
 #[tokio::test]
-async fn a_level_that_is_enough_is_left_alone() {
+async fn sufficient_level_is_not_changed() {
     for level in ["BACKWARD_TRANSITIVE", "FULL_TRANSITIVE"] {
         let stub = StubRegistry::start().await;
         stub.set_level(SUBJECT, level);
@@ -61,7 +61,7 @@ async fn the_level_is_set_before_the_schema_is_registered() {
 }
 
 #[tokio::test]
-async fn a_level_nobody_knows_is_refused_by_name() {
+async fn unknown_level_is_refused_by_name() {
     let stub = StubRegistry::start().await;
     stub.set_level(SUBJECT, "SIDEWAYS");
 
@@ -71,7 +71,7 @@ async fn a_level_nobody_knows_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn where_levels_are_closed_to_us_every_version_is_checked_here() {
+async fn without_access_to_levels_every_version_is_checked() {
     let read_only = r#"{"error_code":42205,"message":"Subject is in read-only mode"}"#;
     for (method, fault) in [
         (Method::PUT, StubFault::status(403, "")),
@@ -96,7 +96,7 @@ async fn where_levels_are_closed_to_us_every_version_is_checked_here() {
 }
 
 #[tokio::test]
-async fn an_incompatible_schema_is_refused_with_subject_field_rule_and_version() {
+async fn incompatible_schema_is_refused_with_field_and_version() {
     let confluent =
         r#"{"is_compatible":false,"messages":["{errorType:'READER_FIELD_MISSING_DEFAULT_VALUE'}"]}"#;
     let apicurio = r#"{"is_compatible":false,"reason":null}"#;
@@ -121,7 +121,7 @@ async fn an_incompatible_schema_is_refused_with_subject_field_rule_and_version()
 }
 
 #[tokio::test]
-async fn a_refusal_at_the_last_moment_names_the_field_too() {
+async fn refusal_of_the_registration_names_the_field() {
     for status in [409, 422] {
         let stub = StubRegistry::start().await;
         stub.add(SUBJECT, FOREIGN);
@@ -140,7 +140,7 @@ async fn a_refusal_at_the_last_moment_names_the_field_too() {
 }
 
 #[tokio::test]
-async fn a_refusal_we_cannot_explain_carries_the_registrys_words() {
+async fn unexplained_refusal_has_the_registrys_message() {
     let stub = StubRegistry::start().await;
     stub.add(SUBJECT, &OURS.replace("tradeName", "name"));
     let answer = r#"{"is_compatible":false,"messages":["a rule of the house","and another"]}"#;
@@ -153,7 +153,7 @@ async fn a_refusal_we_cannot_explain_carries_the_registrys_words() {
 }
 
 #[tokio::test]
-async fn an_unprocessable_schema_that_is_compatible_stays_what_the_registry_calls_it() {
+async fn unprocessable_but_compatible_schema_keeps_its_error() {
     let stub = StubRegistry::start().await;
     let path = format!("subjects/{SUBJECT}/versions");
     let invalid = r#"{"error_code":42201,"message":"Invalid schema"}"#;
@@ -177,7 +177,7 @@ async fn a_schema_that_is_registered_already_is_not_checked_again() {
 }
 
 #[tokio::test]
-async fn a_check_changes_nothing_at_the_registry_and_looks_at_every_version() {
+async fn check_reads_every_version_and_changes_nothing() {
     let stub = StubRegistry::start().await;
     stub.add(SUBJECT, FOREIGN);
     let registry = Registry::new(&stub.config()).unwrap();

@@ -116,7 +116,7 @@ async fn without_the_client_certificate_or_the_ca_there_is_no_answer() {
 }
 
 #[test]
-fn a_file_that_holds_no_certificate_is_refused_by_name() {
+fn file_without_a_certificate_is_refused_by_name() {
     let authority = TestAuthority::new();
     std::fs::write(authority.file("empty.pem"), "not a certificate").unwrap();
     let mut config = config::RegistrySettings::open(url::Url::parse("https://localhost").unwrap());

@@ -82,7 +82,7 @@ fn only_payroll_alone_needs_no_accounting_login() {
 }
 
 #[test]
-fn an_area_without_scopes_of_its_own_takes_the_shared_ones() {
+fn area_without_scopes_uses_the_shared_ones() {
     let (own, payroll) = (("accounting.oauth.scopes", "a"), ("payroll.oauth.scopes", "p, q"));
     for (changes, expected) in [
         (&[][..], [&[][..], &[]]),
@@ -97,7 +97,7 @@ fn an_area_without_scopes_of_its_own_takes_the_shared_ones() {
 }
 
 #[test]
-fn each_rule_is_held_and_says_what_to_do() {
+fn each_rule_is_enforced_with_a_remedy() {
     let table: &[(&[(&str, &str)], &str)] = &[
         (&[("provider.base.url", "")], "provider.base.url: is required to read from the provider"),
         (&[("snapshot.lists", "suppliers")], "must be one of companies, customers, accounts, payroll"),
@@ -122,7 +122,7 @@ fn each_rule_is_held_and_says_what_to_do() {
     ];
 
     for (changes, expected) in table {
-        let told = parse(changes).map(|_| ()).unwrap_err().to_string();
-        assert!(told.contains(expected), "{changes:?}\n=> {told}");
+        let message = parse(changes).map(|_| ()).unwrap_err().to_string();
+        assert!(message.contains(expected), "{changes:?}\n=> {message}");
     }
 }

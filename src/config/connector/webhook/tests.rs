@@ -44,7 +44,7 @@ fn parse(changes: &[(&str, &str)]) -> Result<(WebhookSource, Vec<Warning>), Prob
 }
 
 #[test]
-fn a_sound_configuration_becomes_what_it_says() {
+fn valid_configuration_is_read_as_written() {
     let (source, warnings) = parse(&[("invoicing.tenants", "7=acc:17:CM:9f, 8=b")]).unwrap();
 
     assert_eq!(warnings, []);
@@ -70,7 +70,7 @@ fn a_sound_configuration_becomes_what_it_says() {
 }
 
 #[test]
-fn a_connector_that_only_receives_needs_no_access_to_the_provider() {
+fn connector_that_only_receives_needs_no_provider() {
     let keys = ["provider.base.url", "provider.auth.url", "provider.subscription.key", "oauth.client.id"];
     let mut changes: Vec<_> = keys.iter().map(|key| (*key, "")).collect();
     changes.extend([
@@ -93,10 +93,13 @@ fn a_connector_that_only_receives_needs_no_access_to_the_provider() {
 }
 
 #[test]
-fn invoicing_scopes_stand_in_for_mail_and_password() {
+fn invoicing_scopes_replace_mail_and_password() {
     let without = [("invoicing.login.mail", ""), ("invoicing.login.password", "")];
-    let told = parse(&without).map(|_| ()).unwrap_err().to_string();
-    assert!(told.contains("invoicing.login.mail: is required to register invoicing hooks, unless"), "{told}");
+    let message = parse(&without).map(|_| ()).unwrap_err().to_string();
+    assert!(
+        message.contains("invoicing.login.mail: is required to register invoicing hooks, unless"),
+        "{message}"
+    );
 
     let (source, _) = parse(&[&without[..], &[("invoicing.oauth.scopes", "openid,inv")]].concat()).unwrap();
 
@@ -106,7 +109,7 @@ fn invoicing_scopes_stand_in_for_mail_and_password() {
 }
 
 #[test]
-fn each_rule_is_held_and_says_what_to_do() {
+fn each_rule_is_enforced_with_a_remedy() {
     let table: &[(&[(&str, &str)], &str)] = &[
         (
             &[("accounting.resources", "costumers")],
@@ -185,9 +188,9 @@ fn each_rule_is_held_and_says_what_to_do() {
     ];
 
     for (changes, expected) in table {
-        let told = parse(changes).map(|_| ()).unwrap_err().to_string();
-        assert!(told.contains(expected), "{changes:?}\n=> {told}");
-        assert!(!told.contains("hunter2"), "{told}");
+        let message = parse(changes).map(|_| ()).unwrap_err().to_string();
+        assert!(message.contains(expected), "{changes:?}\n=> {message}");
+        assert!(!message.contains("hunter2"), "{message}");
     }
 }
 
@@ -195,20 +198,20 @@ fn each_rule_is_held_and_says_what_to_do() {
 fn a_worker_decides_which_hosts_a_connector_may_name() {
     let hosts = HostPolicy::listing(&["api.example.com", "10.0.0.1:3128", "login.example.com:443"]);
     let providers = Providers::new([("SECRET".to_owned(), SECRET.to_owned())]).with_hosts(hosts);
-    let told = |key: &str, value: &str| {
+    let parsed_with = |key: &str, value: &str| {
         let mut config = sound();
         config.insert(key.to_owned(), value.to_owned());
         WebhookSource::parse("webhooks", &config, &providers).map(drop)
     };
 
-    assert!(told("invoicing.egress.proxy", "http://10.0.0.1:3128").is_ok());
+    assert!(parsed_with("invoicing.egress.proxy", "http://10.0.0.1:3128").is_ok());
     for (key, value) in [
         ("provider.base.url", "https://stranger.example.com"),
         ("provider.base.url", "https://api.example.com.stranger.net"),
         ("provider.auth.url", "https://login.example.com:8443"),
         ("invoicing.egress.proxy", "http://10.0.0.1:3129"),
     ] {
-        let problems = told(key, value).unwrap_err();
+        let problems = parsed_with(key, value).unwrap_err();
         let [problem] = &problems.iter().collect::<Vec<_>>()[..] else { panic!("{problems}") };
         assert_eq!(problem.key, key);
         assert!(problem.rule.contains("provider.hosts.allowed"), "{problem}");
@@ -229,7 +232,7 @@ fn unsigned_deliveries_are_possible_from_named_networks_only() {
 }
 
 #[test]
-fn a_configuration_written_for_connect_pastes_in() {
+fn configuration_written_for_connect_is_accepted() {
     let (source, warnings) = parse(&[
         ("connector.class", "com.example.WebhookSourceConnector"),
         ("key.converter", "org.apache.kafka.connect.storage.StringConverter"),
@@ -265,8 +268,8 @@ fn error_settings_without_effect_warn() {
     for (key, value, reason) in table {
         let (_, warnings) = parse(&[(key, value)]).unwrap();
 
-        let told: Vec<String> = warnings.iter().map(ToString::to_string).collect();
-        assert_eq!(told, [format!("{key}: has no effect here: {reason}")], "{key} = {value}");
+        let message: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+        assert_eq!(message, [format!("{key}: has no effect here: {reason}")], "{key} = {value}");
     }
 }
 
