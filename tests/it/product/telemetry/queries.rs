@@ -1,5 +1,5 @@
-//! What a query in Prometheus' language names: metrics with their matchers, and labels to group by. That much of the language and no
-//! more; whether it is a sound query `promtool` knows (`tests/tools/check.sh`).
+//! A minimal parser of PromQL: finds the metrics of a query with their matchers, and the labels to group by. `promtool` checks the rest of
+//! the syntax (`tests/tools/check.sh`).
 
 use std::iter::Peekable;
 use std::str::Chars;
@@ -8,7 +8,7 @@ use std::str::Chars;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Named {
     pub(crate) metric: String,
-    /// Function that it stands in, if it is the first thing there.
+    /// The function whose first argument it starts, if there is one.
     pub(crate) function: Option<String>,
     pub(crate) matchers: Vec<Matcher>,
 }
@@ -22,7 +22,7 @@ pub(crate) struct Matcher {
 }
 
 impl Matcher {
-    /// Every value that it names; none where a pattern is more than a choice, or a variable of the board.
+    /// Every value that it names; none if a pattern is more than alternatives, or a variable of the dashboard.
     pub(crate) fn values(&self) -> Vec<&str> {
         let is_plain = |value: &str| !value.contains(['$', '*', '+', '(', '[', '\\']);
         match (self.is_pattern, is_plain(&self.value)) {
@@ -33,7 +33,7 @@ impl Matcher {
     }
 }
 
-/// What a query names.
+/// The names in a query.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Query {
     pub(crate) metrics: Vec<Named>,
@@ -45,14 +45,14 @@ pub(crate) struct Query {
 enum Token {
     Word(String),
     Text(String),
-    /// A number, a duration, or a variable of the board.
+    /// A number, a duration, or a variable of the dashboard.
     Other,
     Sign(char),
 }
 
 const GROUPING: [&str; 6] = ["by", "without", "on", "ignoring", "group_left", "group_right"];
 const OPERATORS: [&str; 6] = ["and", "or", "unless", "offset", "bool", "atan2"];
-/// They may stand before `by` instead of a bracket.
+/// Words that may be followed by `by` instead of a bracket.
 const AGGREGATIONS: [&str; 7] = ["sum", "min", "max", "avg", "count", "group", "topk"];
 
 impl Query {
@@ -104,7 +104,7 @@ impl Query {
     }
 }
 
-/// A matcher and where the next one begins.
+/// A matcher and the position of the next one.
 fn matcher(tokens: &[Token], at: usize) -> Option<(Matcher, usize)> {
     let (is_pattern, length) = match tokens.get(at + 1..at + 3)? {
         [Token::Sign('=' | '!'), Token::Sign('~')] => (true, 2),
@@ -160,10 +160,10 @@ fn word(first: char, letters: &mut Peekable<Chars<'_>>) -> String {
 }
 
 crate::tests! {
-    plain a_query_is_read_for_what_it_names;
+    plain query_parser_finds_metrics_and_labels;
 }
 
-async fn a_query_is_read_for_what_it_names() {
+async fn query_parser_finds_metrics_and_labels() {
     let text = r#"histogram_quantile(0.99, sum by (le, family) (rate(a_bucket{instance=~"$instance",le!="5"}[5m])))
         / on (family) group_left max(b > 0) and c offset 5m unless absent(d{x=~"e|f"}) or vector(0) < 7 * 86400"#;
 

@@ -1,9 +1,9 @@
-//! Prometheus' alerting rules, read from the few forms of YAML that our file is written in: keys, quoted and plain texts, blocks.
-//! What else YAML has is refused here, so that nothing is misread; `promtool` reads the file as Prometheus does.
+//! Parses Prometheus' alerting rules from the subset of YAML that our file uses: keys, quoted and plain texts, blocks. Refuses other
+//! YAML, so that nothing is misread; `promtool` reads the file as Prometheus does.
 
 use std::collections::BTreeMap;
 
-/// Keys of a rule and of what stands below it, such as `expr`, `severity` and `summary`.
+/// Keys of a rule and of its sections, such as `expr`, `severity` and `summary`.
 pub(crate) type Rule = BTreeMap<String, String>;
 
 /// Every rule of a file, in order.

@@ -1,4 +1,4 @@
-//! What `/metrics` of a worker shows of its connectors: under the names dashboards know, and only while they are there.
+//! What `/metrics` of a worker shows of its connectors: under the names that dashboards use, and only while they exist.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::support::tributary::Tributary;
 use crate::support::{Error, Result, Shared, prefix};
 
 crate::tests! {
-    real a_scrape_shows_what_connectors_do_and_nothing_of_those_that_are_gone within 120;
+    real scrape_shows_only_existing_connectors within 120;
 }
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -41,7 +41,7 @@ impl Asked {
         self.send("PUT", &format!("/connectors/{name}/config"), Some(config)).await.map(drop)
     }
 
-    /// Scrapes until the page is as wished.
+    /// Scrapes until the page satisfies a condition.
     async fn scrape(&self, wished: impl Fn(&Exposition) -> bool) -> Result<Exposition> {
         let end = Instant::now() + LIMIT;
         loop {
@@ -58,9 +58,7 @@ impl Asked {
     }
 }
 
-async fn a_scrape_shows_what_connectors_do_and_nothing_of_those_that_are_gone(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn scrape_shows_only_existing_connectors(shared: &'static Shared) -> Result<()> {
     let worker = Tributary::start(shared.bootstrap(), "scrape", &[]).await?;
     let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(15)).build();
     let asked = Asked { worker, client: client.map_err(|error| Error(error.to_string()))? };
@@ -72,7 +70,7 @@ async fn a_scrape_shows_what_connectors_do_and_nothing_of_those_that_are_gone(
     let status = |connector: &str, status: &str| {
         format!("kafka_connect_connector_status{{connector={connector},status={status},task=0}}")
     };
-    // One that is paused before it has tasks gets none.
+    // A connector that is paused before it has tasks gets none.
     asked.scrape(|page| page.value(&status("rests", "running")) == Some(1.0)).await?;
     asked.send("PUT", "/connectors/rests/pause", None).await?;
     let written = "kafka_connect_source_task_source_record_write_total{connector=works,task=0}";
