@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 use model::{SchemaKind, Value};
 
 use super::{
-    Error, Registry, compatibility,
+    Error, Registry, SharedCause, compatibility,
     encode::{FRAME_BYTES, MAGIC},
     schemas,
 };
@@ -58,10 +58,8 @@ struct WriterSchema {
 impl WriterSchema {
     /// Parses and checks the schema that a registry has under `id`.
     fn parse(kind: SchemaKind, id: u32, text: &str) -> Result<WriterVerdict, Error> {
-        let schema = Schema::parse_str(text).map_err(|error| Error::Malformed {
-            attempt: attempt(kind, id),
-            rule: "the registered schema cannot be parsed".into(),
-            source: Some(Arc::new(error)),
+        let schema = Schema::parse_str(text).map_err(|error| {
+            malformed(kind, id, "the registered schema cannot be parsed", Some(Arc::new(error)))
         })?;
         Self::judge(kind, schema)
     }
@@ -118,16 +116,17 @@ impl Decoder {
         let key = (id, kind);
         let known = self.schemas.read().writers.get(&key).cloned();
         if let Some(verdict) = known {
-            return verdict.map_err(|rule| refused(kind, id, &rule));
+            return verdict.map_err(|rule| malformed(kind, id, &rule, None));
         }
         let found = self.registry.schema(id).await?;
-        let found = found.ok_or_else(|| refused(kind, id, "the registry does not know this schema id"))?;
+        let found =
+            found.ok_or_else(|| malformed(kind, id, "the registry does not know this schema id", None))?;
         if !found.is_avro {
-            return Err(refused(kind, id, "the registry has this id for a schema that is not Avro"));
+            return Err(malformed(kind, id, "the registry has this id for a schema that is not Avro", None));
         }
         let verdict = WriterSchema::parse(kind, id, &found.schema)?;
         self.schemas.write().put(key, verdict.clone());
-        verdict.map_err(|rule| refused(kind, id, &rule))
+        verdict.map_err(|rule| malformed(kind, id, &rule, None))
     }
 }
 
@@ -138,7 +137,7 @@ impl Decoder {
 pub fn decode_with(kind: SchemaKind, schema: &str, framed: &[u8]) -> Result<(u32, Value), Error> {
     bound_allocations();
     let (id, datum) = unframe(kind, framed)?;
-    let writer = WriterSchema::parse(kind, id, schema)?.map_err(|rule| refused(kind, id, &rule))?;
+    let writer = WriterSchema::parse(kind, id, schema)?.map_err(|rule| malformed(kind, id, &rule, None))?;
     Ok((id, of_kind(kind, id, read(kind, id, &writer, datum)?)?))
 }
 
@@ -178,8 +177,6 @@ fn unframe(kind: SchemaKind, framed: &[u8]) -> Result<(u32, &[u8]), Error> {
 
 /// The datum as a value of the current schema.
 fn read(kind: SchemaKind, id: u32, writer: &WriterSchema, mut datum: &[u8]) -> Result<types::Value, Error> {
-    let malformed =
-        |rule: &str, source| Error::Malformed { attempt: attempt(kind, id), rule: rule.into(), source };
     let result = if writer.is_ours {
         schemas::codec(kind)?.reader.read_value(&mut datum)
     } else {
@@ -190,13 +187,14 @@ fn read(kind: SchemaKind, id: u32, writer: &WriterSchema, mut datum: &[u8]) -> R
             .and_then(|reader| reader.read_value(&mut datum))
     };
     let value = result.map_err(|error| {
-        malformed("the datum does not fit the schema it names, or ends early", Some(Arc::new(error)))
+        let rule = "the datum does not fit the schema it names, or ends early";
+        malformed(kind, id, rule, Some(Arc::new(error)))
     })?;
     if datum.is_empty() {
         return Ok(value);
     }
     let left = io::Error::other(format!("{} bytes are left over", datum.len()));
-    Err(malformed("the datum continues after the end of its schema", Some(Arc::new(left))))
+    Err(malformed(kind, id, "the datum continues after the end of its schema", Some(Arc::new(left))))
 }
 
 fn of_kind(kind: SchemaKind, id: u32, value: types::Value) -> Result<Value, Error> {
@@ -213,19 +211,14 @@ fn of_kind(kind: SchemaKind, id: u32, value: types::Value) -> Result<Value, Erro
 }
 
 fn typed<T: DeserializeOwned>(kind: SchemaKind, id: u32, value: types::Value) -> Result<T, Error> {
-    from_value(&value).map_err(|error| Error::Malformed {
-        attempt: attempt(kind, id),
-        rule: "the record does not have this schema's fields".into(),
-        source: Some(Arc::new(error)),
+    from_value(&value).map_err(|error| {
+        malformed(kind, id, "the record does not have this schema's fields", Some(Arc::new(error)))
     })
 }
 
-fn refused(kind: SchemaKind, id: u32, rule: &str) -> Error {
-    Error::Malformed { attempt: attempt(kind, id), rule: rule.into(), source: None }
-}
-
-fn attempt(kind: SchemaKind, id: u32) -> String {
-    format!("decode a record as {} with schema id {id}", kind.name())
+fn malformed(kind: SchemaKind, id: u32, rule: &str, source: Option<SharedCause>) -> Error {
+    let attempt = format!("decode a record as {} with schema id {id}", kind.name());
+    Error::Malformed { attempt, rule: rule.into(), source }
 }
 
 #[cfg(test)]
