@@ -137,7 +137,7 @@ keys! {
             .rule(Rule::OneOf(&["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"]));
     }
     "Converters and schema registry" {
-        /// Keys are UTF-8 text, so this is the only provider_names; a schema id in the key would break compaction.
+        /// Keys are UTF-8 text, so this is the only choice; a schema id in the key would break compaction.
         KEY_CONVERTER = Class("key.converter").or("org.apache.kafka.connect.storage.StringConverter").low()
             .rule(converter::KEY);
         /// Values are Avro in Confluent's wire format.

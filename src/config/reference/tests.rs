@@ -16,7 +16,7 @@ fn shipped(file: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(file)
 }
 
-/// What the examples refer to.
+/// The variables that the examples refer to.
 fn environment() -> Vec<(String, String)> {
     let text = "${env:";
     let files = ["worker.properties", "connectors/webhooks.json", "connectors/records.json"];
@@ -68,12 +68,12 @@ fn the_shipped_connectors_parse_with_the_shipped_worker() {
 
         let (connector, warnings) = parsed.map_err(|problems| format!("{file}: {problems}")).unwrap();
         assert_eq!(connector.class(), class);
-        serves_the_whole_mission(&connector);
+        assert_covers_every_area(&connector);
         assert_eq!((repeated, warnings), (vec![], vec![]), "{file}");
     }
 }
 
-/// What containers mount, below a directory of the test's; every secret is long enough.
+/// The files that containers mount, in a directory of the test; every secret is long enough.
 struct Mounted(tempfile::TempDir);
 
 impl Mounted {
@@ -85,13 +85,13 @@ impl Mounted {
             let part = directory.path().join(part);
             std::fs::create_dir_all(&part).unwrap();
             for file in ["tls.crt", "tls.key", "provider.crt"] {
-                std::fs::write(part.join(file), "a certificate is looked at when it is served").unwrap();
+                std::fs::write(part.join(file), "a certificate is only parsed when it is served").unwrap();
             }
         }
         Self(directory)
     }
 
-    /// A text that looks here for its files; those it refers to are made.
+    /// The text with paths moved to this directory; creates the files that it refers to.
     fn moved(&self, text: &str) -> String {
         let here = self.0.path().to_str().unwrap();
         let text = Self::PLACES.iter().fold(text.to_owned(), |text, place| text.replace(place, here));
@@ -114,7 +114,7 @@ impl Mounted {
 fn container_configurations_load_without_a_warning() {
     let mounted = Mounted::new();
     let compose = std::fs::read_to_string(shipped("../docker-compose.yml")).unwrap();
-    // The lines that are the worker's environment, as the container gets them.
+    // The lines with the worker's environment, as the container gets them.
     let variables: Vec<(String, String)> = compose
         .lines()
         .filter_map(|line| line.trim().split_once(": "))
@@ -125,7 +125,7 @@ fn container_configurations_load_without_a_warning() {
         .collect();
     assert!(variables.len() > 15, "{variables:?}");
     let properties = mounted.file("kubernetes/worker.properties");
-    // Each pod has its own, by statefulset.yaml.
+    // statefulset.yaml sets a different one for each pod.
     let advertised =
         ("CONNECT_REST_ADVERTISED_HOST_NAME".to_owned(), "tributary-0.tributary-workers".to_owned());
 
@@ -143,13 +143,13 @@ fn container_configurations_load_without_a_warning() {
             let (connector, warnings) = parsed.map_err(|problems| format!("{packaged}: {problems}")).unwrap();
             assert_eq!((repeated, warnings), (vec![], vec![]), "{packaged}");
             assert_eq!(connector.common().name, name);
-            serves_the_whole_mission(&connector);
+            assert_covers_every_area(&connector);
         }
     }
 }
 
-/// Shipped connectors read payroll and receive invoicing beside accounting.
-fn serves_the_whole_mission(connector: &Connector) {
+/// Shipped connectors also read payroll and receive invoicing.
+fn assert_covers_every_area(connector: &Connector) {
     match connector {
         Connector::RecordSource(source) => assert_eq!(source.snapshot.lists, BTreeSet::from(List::ALL)),
         Connector::WebhookSource(source) => {
