@@ -14,30 +14,13 @@ use super::{
     key::{ConfigKey, Rule, Type},
     problem::Problem,
     reader::SettingsReader,
-    unknown_keys::matches_pattern,
+    unknown_keys::matches_any,
 };
 
 /// Names, or with a trailing dot prefixes of names, that go to every client when set without a role prefix.
-const COMMON: &[&str] = &[
-    "api.version.",
-    "broker.address.",
-    "client.",
-    "connections.max.idle.ms",
-    "debug",
-    "enable.ssl.certificate.verification",
-    "https.",
-    "log.connection.close",
-    "metadata.max.age.ms",
-    "metadata.recovery.",
-    "reconnect.backoff.",
-    "retry.backoff.",
-    "sasl.",
-    "security.protocol",
-    "socket.",
-    "ssl.",
-    "statistics.interval.ms",
-    "topic.metadata.",
-];
+const COMMON: &str = "api.version. broker.address. client. connections.max.idle.ms debug enable.ssl.certificate.verification \
+    https. log.connection.close metadata.max.age.ms metadata.recovery. reconnect.backoff. retry.backoff. \
+    sasl. security.protocol socket. ssl. statistics.interval.ms topic.metadata.";
 
 /// Java settings that librdkafka does not have, with what to do instead.
 const JAVA_ONLY: &[(&str, &str)] = &[
@@ -48,40 +31,28 @@ const JAVA_ONLY: &[(&str, &str)] = &[
         "ssl.keystore.type",
         "remove it: ssl.keystore.location takes PKCS#12; for PEM use ssl.certificate.location and ssl.key.location",
     ),
-    ("ssl.protocol", "remove it: TLS 1.2 and 1.3 are negotiated"),
-    ("ssl.enabled.protocols", "remove it: TLS 1.2 and 1.3 are negotiated"),
-    ("ssl.provider", "remove it"),
-    ("ssl.keymanager.algorithm", "remove it"),
-    ("ssl.trustmanager.algorithm", "remove it"),
-    ("ssl.secure.random.implementation", "remove it"),
-    ("ssl.engine.factory.class", "remove it"),
-    ("security.providers", "remove it"),
+    ("ssl.protocol ssl.enabled.protocols", "remove it: TLS 1.2 and 1.3 are negotiated"),
+    (
+        "ssl.provider ssl.keymanager.algorithm ssl.trustmanager.algorithm \
+     ssl.secure.random.implementation ssl.engine.factory.class security.providers \
+     sasl.client.callback.handler.class max.block.ms max.poll.records default.api.timeout.ms \
+     interceptor.classes key.serializer value.serializer key.deserializer value.deserializer",
+        "remove it",
+    ),
     ("sasl.login.", "for OAUTHBEARER set sasl.oauthbearer.token.endpoint.url, .client.id and .client.secret"),
-    ("sasl.client.callback.handler.class", "remove it"),
     ("sasl.kerberos.ticket.renew.", "remove it: Kerberos is not built in"),
     ("send.buffer.bytes", "use socket.send.buffer.bytes"),
     ("receive.buffer.bytes", "use socket.receive.buffer.bytes"),
     ("buffer.memory", "remove it: the worker bounds what waits for Kafka, see intake.memory.bytes"),
-    ("max.block.ms", "remove it"),
     ("max.request.size", "use message.max.bytes"),
-    ("max.poll.records", "remove it"),
     ("fetch.max.wait.ms", "use fetch.wait.max.ms"),
-    ("default.api.timeout.ms", "remove it"),
-    ("interceptor.classes", "remove it"),
-    ("metric.reporters", "remove it: metrics are on /metrics"),
-    ("metrics.", "remove it: metrics are on /metrics"),
-    ("auto.include.jmx.reporter", "remove it: metrics are on /metrics"),
+    ("metric.reporters metrics. auto.include.jmx.reporter", "remove it: metrics are on /metrics"),
     ("partitioner.class", "remove it: the company in the key decides the partition"),
-    ("key.serializer", "remove it"),
-    ("value.serializer", "remove it"),
-    ("key.deserializer", "remove it"),
-    ("value.deserializer", "remove it"),
 ];
 
 /// Whether an undeclared worker key belongs to a Kafka client.
 pub(crate) fn is_client_setting(name: &str) -> bool {
-    matches!(name.split_once('.'), Some(("producer" | "consumer" | "admin", _)))
-        || COMMON.iter().any(|pattern| matches_pattern(pattern, name))
+    matches!(name.split_once('.'), Some(("producer" | "consumer" | "admin", _))) || matches_any(COMMON, name)
 }
 
 /// Collects the settings of all clients. `declared` names the worker's own keys, such as `admin.auth.user`.
@@ -155,7 +126,7 @@ fn file(setting: &str, value: &str) -> Result<(), Problem> {
 
 /// Rule and remedy for a setting that must not be given, or not with this value.
 fn refusal(setting: &str, value: &str) -> Option<(&'static str, &'static str)> {
-    if let Some((_, remedy)) = JAVA_ONLY.iter().find(|(pattern, _)| matches_pattern(pattern, setting)) {
+    if let Some((_, remedy)) = JAVA_ONLY.iter().find(|(patterns, _)| matches_any(patterns, setting)) {
         return Some(("is a setting of the Java client that librdkafka does not have", remedy));
     }
     let is_java_store = setting == "ssl.keystore.location" && value.to_ascii_lowercase().ends_with(".jks");

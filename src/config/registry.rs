@@ -11,10 +11,7 @@ use super::{
     address::http_url,
     reader::SettingsReader,
     tls::{self, TlsFiles},
-    worker_keys::{
-        REGISTRY_BASIC_SOURCE, REGISTRY_BEARER_SOURCE, REGISTRY_CA, REGISTRY_CERTIFICATE, REGISTRY_KEY,
-        REGISTRY_TIMEOUT, REGISTRY_TOKEN, REGISTRY_URL, REGISTRY_USER_INFO,
-    },
+    worker_keys as keys,
 };
 
 /// The registry section of the worker's configuration (`value.converter.schema.registry.*`).
@@ -65,7 +62,7 @@ impl RegistrySettings {
 
 /// Reads the registry's section. Credentials are removed from the addresses, so that these may be logged.
 pub(super) fn read(reader: &mut SettingsReader<'_>) -> RegistrySettings {
-    let mut urls = reader.parsed_list(&REGISTRY_URL, http_url);
+    let mut urls = reader.parsed_list(&keys::REGISTRY_URL, http_url);
     let auth = authentication(reader, &urls);
     for url in &mut urls {
         // Both calls fail only for addresses that cannot have credentials at all.
@@ -74,31 +71,31 @@ pub(super) fn read(reader: &mut SettingsReader<'_>) -> RegistrySettings {
     RegistrySettings {
         urls,
         auth,
-        ca: reader.path(&REGISTRY_CA),
-        client: tls::read(reader, &REGISTRY_CERTIFICATE, &REGISTRY_KEY),
-        timeout: reader.milliseconds(&REGISTRY_TIMEOUT),
+        ca: reader.path(&keys::REGISTRY_CA),
+        client: tls::read(reader, &keys::REGISTRY_CERTIFICATE, &keys::REGISTRY_KEY),
+        timeout: reader.milliseconds(&keys::REGISTRY_TIMEOUT),
     }
 }
 
 fn authentication(reader: &mut SettingsReader<'_>, urls: &[Url]) -> RegistryAuth {
-    let basic = reader.text(&REGISTRY_BASIC_SOURCE);
-    let user_info = reader.secret(&REGISTRY_USER_INFO);
-    let bearer = reader.text(&REGISTRY_BEARER_SOURCE);
-    let token = reader.secret(&REGISTRY_TOKEN);
+    let basic = reader.text(&keys::REGISTRY_BASIC_SOURCE);
+    let user_info = reader.secret(&keys::REGISTRY_USER_INFO);
+    let bearer = reader.text(&keys::REGISTRY_BEARER_SOURCE);
+    let token = reader.secret(&keys::REGISTRY_TOKEN);
     let in_url = urls.iter().find(|url| !url.username().is_empty());
 
     if (basic.is_some() || user_info.is_some()) && (bearer.is_some() || token.is_some()) {
         reader.refuse(
-            &REGISTRY_TOKEN,
+            &keys::REGISTRY_TOKEN,
             "cannot go together with basic authentication",
             "remove the bearer.auth keys or the basic.auth keys",
         );
     }
     match basic.as_deref() {
-        Some("USER_INFO") => reader.require(&REGISTRY_USER_INFO, "when its source is USER_INFO"),
-        Some("URL") if in_url.is_none() && reader.are_valid(&[&REGISTRY_URL]) => {
+        Some("USER_INFO") => reader.require(&keys::REGISTRY_USER_INFO, "when its source is USER_INFO"),
+        Some("URL") if in_url.is_none() && reader.are_valid(&[&keys::REGISTRY_URL]) => {
             reader.refuse(
-                &REGISTRY_BASIC_SOURCE,
+                &keys::REGISTRY_BASIC_SOURCE,
                 "needs name and password in the registry's address",
                 "write them into the address, or use USER_INFO",
             );
@@ -106,7 +103,7 @@ fn authentication(reader: &mut SettingsReader<'_>, urls: &[Url]) -> RegistryAuth
         _ => {}
     }
     if bearer.is_some() {
-        reader.require(&REGISTRY_TOKEN, "when its source is STATIC_TOKEN");
+        reader.require(&keys::REGISTRY_TOKEN, "when its source is STATIC_TOKEN");
     }
 
     if let Some(token) = token {

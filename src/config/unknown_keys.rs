@@ -19,39 +19,9 @@ pub(crate) struct KnownKeys {
 }
 
 /// Prefixes under which every key is ours, so that an unknown one can only be a mistake.
-const OWN_PREFIXES: &[&str] = &[
-    "accounting.",
-    "admin.auth.",
-    "application.",
-    "body.",
-    "budget.",
-    "clock.",
-    "connectors.",
-    "enrich.",
-    "epoch.",
-    "gap.",
-    "grant.",
-    "intake.",
-    "invoicing.",
-    "listeners.",
-    "log.",
-    "oauth.",
-    "page.",
-    "payroll.",
-    "provider.",
-    "secrets.",
-    "shutdown.",
-    "snapshot.",
-    "source.",
-    "spool.",
-    "state.",
-    "stream.",
-    "subscriptions.",
-    "topic.creation.",
-    "tombstones.",
-    "webhook.",
-    "work.",
-];
+const OWN_PREFIXES: &str = "accounting. admin.auth. application. body. budget. clock. connectors. enrich. epoch. gap. grant. intake. \
+    invoicing. listeners. log. oauth. page. payroll. provider. secrets. shutdown. snapshot. source. spool. \
+    state. stream. subscriptions. topic.creation. tombstones. webhook. work.";
 
 /// Largest edit distance between a misspelled key and the suggested one: letters inserted, left out, changed or swapped.
 const SUGGESTION_DISTANCE: usize = 2;
@@ -80,7 +50,7 @@ pub(crate) fn check(reader: &mut SettingsReader<'_>, keys: &KnownKeys) {
                 format!("did you mean {near}?")
             } else if (keys.is_read_elsewhere)(name) {
                 continue;
-            } else if OWN_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
+            } else if OWN_PREFIXES.split(' ').any(|prefix| name.starts_with(prefix)) {
                 "remove it; `tributary config reference` lists every key".to_owned()
             } else {
                 reader.warn(name, format!("is not a key of {} and has no effect", keys.subject));
@@ -96,6 +66,11 @@ pub(crate) fn matches_pattern(pattern: &str, name: &str) -> bool {
         Some(stem) => name == stem || name.starts_with(pattern),
         None => name == pattern,
     }
+}
+
+/// As [`matches_pattern`], for patterns separated by blanks.
+pub(crate) fn matches_any(patterns: &str, name: &str) -> bool {
+    patterns.split(' ').any(|pattern| matches_pattern(pattern, name))
 }
 
 fn closest_key<'a>(known: impl Iterator<Item = &'a str>, name: &str) -> Option<&'a str> {

@@ -11,7 +11,12 @@
 //! - A problem names the key, the rule and the remedy, never the value.
 //! - An empty value counts as not set, except for a list (an empty list) and a secret (a mistake).
 
-use std::{collections::BTreeMap, path::PathBuf, str::FromStr, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    str::FromStr,
+    time::Duration,
+};
 
 use base::secret::{HIDDEN, Secret};
 use provider::HostPolicy;
@@ -113,6 +118,15 @@ impl<'a> SettingsReader<'a> {
         parse: impl Fn(&str) -> Result<T, Violation>,
     ) -> Vec<T> {
         self.list(key).iter().filter_map(|item| parse(item).ok()).collect()
+    }
+
+    /// All that the items of a list name, by the function that its rule checks with.
+    pub(crate) fn parsed_set<T: Ord>(
+        &mut self,
+        key: &ConfigKey,
+        parse: impl Fn(&str) -> Result<Vec<T>, Violation>,
+    ) -> BTreeSet<T> {
+        self.parsed_list(key, parse).into_iter().flatten().collect()
     }
 
     /// A value, parsed by the function that its rule checks with.

@@ -57,8 +57,8 @@ pub(super) fn worker(reader: &mut SettingsReader<'_>, providers: &Providers) -> 
         grant_encryption_key,
         grant_encryption_key_previous,
         rest: rest(reader, &listeners, &servers),
+        webhook: webhook(reader, &listeners),
         listeners,
-        webhook: webhook(reader),
         connectors_dir: reader.path(&keys::CONNECTORS_DIR),
         secrets_reload_interval: reader.milliseconds(&keys::SECRETS_RELOAD),
         connectors_dir_interval: reader.milliseconds(&keys::CONNECTORS_DIR_INTERVAL),
@@ -334,7 +334,7 @@ fn login(reader: &mut SettingsReader<'_>, user: &ConfigKey, password: &ConfigKey
     Some(RestLogin { user: user?, password: secret? })
 }
 
-fn webhook(reader: &mut SettingsReader<'_>) -> ReceiverSettings {
+fn webhook(reader: &mut SettingsReader<'_>, rest_listeners: &[Listener]) -> ReceiverSettings {
     let listeners = reader.parsed_list(&keys::WEBHOOK_LISTENERS, address::listener);
     let tls = server_tls(reader, &listeners, &keys::WEBHOOK_CERTIFICATE, &keys::WEBHOOK_KEY);
     let (plaintext, proxies) = plaintext(reader, &keys::WEBHOOK_PLAINTEXT, &keys::WEBHOOK_PROXIES);
@@ -345,8 +345,7 @@ fn webhook(reader: &mut SettingsReader<'_>) -> ReceiverSettings {
             "write https://, or set webhook.plaintext=true if a proxy terminates TLS",
         );
     }
-    let public: Vec<_> = reader.parsed_list(&keys::LISTENERS, address::listener);
-    if listeners.iter().any(|one| public.iter().any(|other| same_socket(one, other))) {
+    if listeners.iter().any(|one| rest_listeners.iter().any(|other| same_socket(one, other))) {
         let rule = "must not share a port with listeners: REST stays off public networks";
         reader.refuse(&keys::WEBHOOK_LISTENERS, rule, "use another port");
     }

@@ -190,11 +190,7 @@ fn read(reader: &mut SettingsReader<'_>, name: &str) -> Option<RecordSource> {
     }
     // `?` comes last, so that every key is read.
     Some(RecordSource {
-        enrich_resources: reader
-            .parsed_list(&keys::ENRICH_RESOURCES, provider_names::resources)
-            .into_iter()
-            .flatten()
-            .collect(),
+        enrich_resources: reader.parsed_set(&keys::ENRICH_RESOURCES, provider_names::resources),
         enrich: enrich(reader),
         companies_refresh: reader.milliseconds(&keys::COMPANIES_REFRESH),
         companies_max: reader.value(&keys::COMPANIES_MAX),

@@ -215,16 +215,8 @@ fn subscriptions(reader: &mut SettingsReader<'_>) -> Subscriptions {
 }
 
 fn accounting(reader: &mut SettingsReader<'_>) -> Option<AccountingWebhooks> {
-    let resources: BTreeSet<_> = reader
-        .parsed_list(&keys::ACCOUNTING_RESOURCES, provider_names::resources)
-        .into_iter()
-        .flatten()
-        .collect();
-    let events: BTreeSet<_> = reader
-        .parsed_list(&keys::ACCOUNTING_EVENTS, provider_names::event_kinds)
-        .into_iter()
-        .flatten()
-        .collect();
+    let resources = reader.parsed_set(&keys::ACCOUNTING_RESOURCES, provider_names::resources);
+    let events = reader.parsed_set(&keys::ACCOUNTING_EVENTS, provider_names::event_kinds);
     let (secret, previous) = secrets(reader, &keys::ACCOUNTING_SECRET, &keys::ACCOUNTING_PREVIOUS);
     if resources.is_empty() {
         return None;
@@ -237,8 +229,7 @@ fn accounting(reader: &mut SettingsReader<'_>) -> Option<AccountingWebhooks> {
 }
 
 fn invoicing(reader: &mut SettingsReader<'_>, manage: bool) -> Option<InvoicingWebhooks> {
-    let hooks: BTreeSet<_> =
-        reader.parsed_list(&keys::INVOICING_HOOKS, provider_names::hooks).into_iter().flatten().collect();
+    let hooks = reader.parsed_set(&keys::INVOICING_HOOKS, provider_names::hooks);
     let is_used = !hooks.is_empty();
     let signature = signature(reader, is_used);
     // `?` comes last, so that every key is read.
