@@ -117,7 +117,8 @@ keys! {
         /// answered 421, also on admin.auth.open.paths: otherwise a web page whose host name resolves to this worker could
         /// use a browser on this machine.
         AUTH_HOSTS = List("admin.auth.anonymous.hosts").low().rule(rules::HOST_OR_ANY);
-        /// Paths that are answered without a name and password even then, with everything below them.
+        /// Paths that are answered without a name and password although admin.auth.method is basic, with everything below
+        /// them.
         AUTH_OPEN_PATHS = List("admin.auth.open.paths").or("/health,/metrics").low()
             .rule(Rule::OneOf(&["/health", "/metrics"]));
         /// User with full access.

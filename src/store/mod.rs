@@ -18,7 +18,7 @@ pub trait Storage: fmt::Debug + Send + Sync {
     /// Opens the database in this directory, or creates it. Blocks.
     ///
     /// # Errors
-    /// [`Error::Locked`] if another process has it open; otherwise why it cannot be read or created.
+    /// [`Error::Locked`] if it is open elsewhere; otherwise why it cannot be read or created.
     fn open(&self, directory: &Path) -> Result<Box<dyn Database>, Error>;
 
     /// Copies what can be recovered of the database in `from`, which does not open, to `to`, which does not exist. `from` stays
@@ -88,7 +88,7 @@ pub enum Error {
     /// The disk is full.
     #[error("no disk space left for the database")]
     NoSpace(#[source] Cause),
-    /// Another process has the database open.
+    /// The database is open elsewhere.
     #[error("the database is open elsewhere")]
     Locked,
     /// The system refuses for a reason unrelated to the files' content: permissions, open files, memory.

@@ -20,8 +20,8 @@
 //!   neither is kept in memory, and a cache of a few megabytes is divided into shards that are smaller than either, so that every
 //!   lookup of a key would read both from disk. Hence filters are pinned in memory (ten bits per key), and the index is partitioned
 //!   into blocks.
-//! - Removed keys take disk space until a merge reaches them, and merged tables until the next switch of tables, which releases
-//!   their readers; [`Database::compact`] does both.
+//! - Removed keys take disk space until a merge reaches them, and merged tables until the next switch of tables, after
+//!   which no reader counts as using them; [`Database::compact`] does both.
 
 mod salvage;
 
