@@ -28,7 +28,7 @@ pub enum Error {
 
 /// A properties file, read as far as it can be.
 #[derive(Debug, Default)]
-pub(crate) struct Parsed {
+pub(crate) struct PropertiesFile {
     /// As in Java, the last of several values of a key counts.
     pub(crate) pairs: BTreeMap<String, String>,
     /// Keys that were set more than once.
@@ -41,7 +41,7 @@ pub(crate) struct Parsed {
 const ERROR_LIMIT: usize = 20;
 
 /// Reads every line that can be read, so that one run reports all bad ones.
-pub(crate) fn parse(bytes: &[u8]) -> Parsed {
+pub(crate) fn parse(bytes: &[u8]) -> PropertiesFile {
     let mut errors = Vec::new();
     let mut lines: Vec<&str> = Vec::new();
     for (index, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
@@ -54,22 +54,20 @@ pub(crate) fn parse(bytes: &[u8]) -> Parsed {
     blank_comments(&mut lines);
     loop {
         match pairs(&lines.join("\n")) {
-            Ok((pairs, repeated)) => return Parsed { pairs, repeated, errors },
+            Ok((pairs, repeated)) => return PropertiesFile { pairs, repeated, errors },
             Err(line) => {
                 errors.push(Error::Escape { line });
                 match lines.get_mut(line - 1) {
                     Some(bad) if errors.len() < ERROR_LIMIT => *bad = "",
-                    _ => return Parsed { errors, ..Parsed::default() },
+                    _ => return PropertiesFile { errors, ..PropertiesFile::default() },
                 }
             }
         }
     }
 }
 
-type Pairs = (BTreeMap<String, String>, Vec<String>);
-
-/// `Err` is the number of the first line with a malformed escape.
-fn pairs(text: &str) -> Result<Pairs, usize> {
+/// The pairs and the repeated keys; `Err` is the number of the first line with a malformed escape.
+fn pairs(text: &str) -> Result<(BTreeMap<String, String>, Vec<String>), usize> {
     let mut pairs = BTreeMap::new();
     let mut repeated = Vec::new();
     for line in PropertiesIter::new_with_encoding(text.as_bytes(), encoding_rs::UTF_8) {

@@ -78,7 +78,7 @@ impl LoggerError {
 
 /// The level of a logger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LoggerLevel {
+pub struct EffectiveLevel {
     /// The level.
     pub level: LevelFilter,
     /// When it was changed, in milliseconds since 1970; `None` if it is as configured.
@@ -106,7 +106,7 @@ impl Filters {
 
     /// Every logger with a known level, including `root`.
     #[must_use]
-    pub fn levels(&self) -> BTreeMap<String, LoggerLevel> {
+    pub fn levels(&self) -> BTreeMap<String, EffectiveLevel> {
         self.levels.lock().shown()
     }
 
@@ -130,15 +130,15 @@ impl Filters {
 
 #[derive(Debug, Clone)]
 struct Levels {
-    root: LoggerLevel,
-    targets: BTreeMap<String, LoggerLevel>,
+    root: EffectiveLevel,
+    targets: BTreeMap<String, EffectiveLevel>,
     /// A filter that is more than names and levels, such as spans; kept unchanged.
     others: Option<String>,
 }
 
 impl Levels {
     fn parse(text: &str) -> Self {
-        let configured = |level| LoggerLevel { level, changed_ms: None };
+        let configured = |level| EffectiveLevel { level, changed_ms: None };
         match text.parse::<Targets>() {
             Ok(targets) => Self {
                 root: configured(targets.default_level().unwrap_or(LevelFilter::OFF)),
@@ -157,22 +157,22 @@ impl Levels {
         }
     }
 
-    fn shown(&self) -> BTreeMap<String, LoggerLevel> {
-        let audit = LoggerLevel { level: LevelFilter::INFO, changed_ms: None };
+    fn shown(&self) -> BTreeMap<String, EffectiveLevel> {
+        let audit = EffectiveLevel { level: LevelFilter::INFO, changed_ms: None };
         let known = [(AUDIT.to_owned(), audit), (PRODUCT.to_owned(), self.effective(PRODUCT))];
         let root = [(ROOT.to_owned(), self.root)];
         let set = self.targets.iter().map(|(name, shown)| (name.clone(), *shown));
         known.into_iter().chain(root).chain(set).collect()
     }
 
-    fn effective(&self, logger: &str) -> LoggerLevel {
+    fn effective(&self, logger: &str) -> EffectiveLevel {
         let above = self.targets.iter().filter(|(name, _)| is_within(logger, name));
         above.max_by_key(|(name, _)| name.len()).map_or(self.root, |(_, shown)| *shown)
     }
 
     fn set(&mut self, logger: &str, level: LevelFilter, now_ms: i64) -> Result<Vec<String>, LoggerError> {
         LoggerError::check(logger, self.targets.keys().map(String::as_str))?;
-        let shown = LoggerLevel { level, changed_ms: Some(now_ms) };
+        let shown = EffectiveLevel { level, changed_ms: Some(now_ms) };
         let logger = &logger_name(logger);
         let is_root = logger == ROOT;
         let mut affected = Vec::new();

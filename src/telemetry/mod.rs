@@ -15,7 +15,7 @@ use std::{
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
-pub use self::filters::{Filters, LoggerError, LoggerLevel, logger_name};
+pub use self::filters::{EffectiveLevel, Filters, LoggerError, logger_name};
 
 use base::metrics::{self, Kind};
 

@@ -277,13 +277,13 @@ async fn bounded(mut response: Response) -> Result<Option<Bytes>, reqwest::Error
 
 fn failure(status: StatusCode, retry_after: Option<Duration>, body: &[u8]) -> HttpFailure {
     #[derive(Deserialize)]
-    struct Answer {
+    struct ErrorAnswer {
         error_code: Option<u32>,
         message: Option<String>,
     }
-    let (code, message) = match serde_json::from_slice::<Answer>(body) {
-        Ok(Answer { error_code, message: Some(message) }) => (error_code, message),
-        Ok(Answer { error_code: Some(code), message: None }) => (Some(code), String::new()),
+    let (code, message) = match serde_json::from_slice::<ErrorAnswer>(body) {
+        Ok(ErrorAnswer { error_code, message: Some(message) }) => (error_code, message),
+        Ok(ErrorAnswer { error_code: Some(code), message: None }) => (Some(code), String::new()),
         _ => (None, String::from_utf8_lossy(body).into_owned()),
     };
     HttpFailure::Status { status: status.as_u16(), code, retry_after, message: excerpt(&message) }

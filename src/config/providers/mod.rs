@@ -108,7 +108,7 @@ const STANDARD_PROVIDERS: [(&str, ProviderKind); 3] =
 
 /// A value with its references resolved.
 #[derive(Debug)]
-pub(crate) struct Resolved {
+pub(crate) struct ResolvedText {
     pub(crate) text: Secret,
     /// Whether any part came from a reference.
     pub(crate) referred: bool,
@@ -225,7 +225,7 @@ impl Providers {
     }
 
     /// Resolves every reference in the value of a secret key. The reason why one does not resolve never contains a value.
-    pub(crate) fn resolve(&self, text: &str) -> Result<Resolved, String> {
+    pub(crate) fn resolve(&self, text: &str) -> Result<ResolvedText, String> {
         let mut whole = String::with_capacity(text.len());
         let mut rest = text;
         let mut referred = false;
@@ -238,7 +238,7 @@ impl Providers {
             referred = true;
         }
         whole.push_str(rest);
-        Ok(Resolved { text: Secret::new(whole), referred })
+        Ok(ResolvedText { text: Secret::new(whole), referred })
     }
 
     fn look_up(&self, reference: &str) -> Result<Secret, String> {

@@ -24,7 +24,7 @@ use provider::HostPolicy;
 use super::{
     key::{ConfigKey, Fallback, Type, Violation, items},
     problem::{Problems, Warning},
-    providers::{Providers, Resolved, SecretsPolicy},
+    providers::{Providers, ResolvedText, SecretsPolicy},
 };
 
 pub(crate) struct SettingsReader<'a> {
@@ -270,7 +270,7 @@ impl<'a> SettingsReader<'a> {
     /// Resolves the references of a secret and applies the policy on literal ones. The flag says whether there was a reference.
     fn resolve(&mut self, name: &str, raw: &str) -> Option<(Secret, bool)> {
         match self.providers.resolve(raw) {
-            Ok(Resolved { text, referred }) => {
+            Ok(ResolvedText { text, referred }) => {
                 if !referred && !raw.is_empty() {
                     self.literal_secret(name, AS_TEXT);
                 }

@@ -352,7 +352,7 @@ fn settings(
     Ok(settings)
 }
 
-fn load_file(path: &Path) -> Result<properties::Parsed, Problem> {
+fn load_file(path: &Path) -> Result<properties::PropertiesFile, Problem> {
     let problem = |rule, remedy| Problem::new(path.display().to_string(), rule, remedy);
     match File::open(path).and_then(|file| properties::read_bounded(file, FILE_LIMIT)) {
         Ok(Some(bytes)) => Ok(properties::parse(&bytes)),

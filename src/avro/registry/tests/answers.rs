@@ -96,9 +96,9 @@ async fn credentials_are_in_no_error_and_no_debug_output() {
 
 #[tokio::test]
 async fn each_answer_becomes_the_right_error() {
-    type Check = fn(&Error) -> bool;
+    type ErrorCheck = fn(&Error) -> bool;
     let after = StubFault::status(429, "slow down").with_header(header::RETRY_AFTER, "7");
-    let cases: [(StubFault, Check, Retry); 7] = [
+    let cases: [(StubFault, ErrorCheck, Retry); 7] = [
         (StubFault::status(401, ""), |e| matches!(e, Error::Unauthorised { status: 401, .. }), Retry::Never),
         (StubFault::status(403, ""), |e| matches!(e, Error::Unauthorised { status: 403, .. }), Retry::Never),
         (

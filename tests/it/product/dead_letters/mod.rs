@@ -4,7 +4,7 @@ mod scene;
 
 use bytes::Bytes;
 use model::{EncodedRecord, Moment, Topic, TopicPrefix};
-use scene::{EVENTS, INVOICING, KEY, Scene, change, signer};
+use scene::{EVENTS, INVOICING, KEY, LetterScene, change, signer};
 use serde_json::Value;
 use tributary::pipeline::LetterSigner;
 
@@ -28,7 +28,7 @@ crate::tests! {
 }
 
 async fn letters_are_listed_newest_last_and_pieces_are_one_letter(shared: &'static Shared) {
-    let scene = Scene::set(shared, "letters-list").await;
+    let scene = LetterScene::set(shared, "letters-list").await;
     let headers = scene.accounting();
     let first = scene.write(scene.letter("model::Error::Malformed", &headers, b"{")).await;
     let [one, other] = ["one", "other"].map(|id| scene.pieces(id, 4, &headers, b"eleven byte"));
@@ -68,7 +68,7 @@ async fn letters_are_listed_newest_last_and_pieces_are_one_letter(shared: &'stat
 }
 
 async fn letter_is_shown_with_headers_and_exact_bytes(shared: &'static Shared) {
-    let scene = Scene::set(shared, "letters-show").await;
+    let scene = LetterScene::set(shared, "letters-show").await;
     let headers = scene.accounting();
     let binary = b"\x00\xff not text\r\n";
     let plain = scene.write(scene.letter("model::Error::Malformed", &headers, b"{\x1b[2J broken\n")).await;
@@ -110,7 +110,7 @@ async fn letter_is_shown_with_headers_and_exact_bytes(shared: &'static Shared) {
 }
 
 async fn replay_publishes_under_the_original_id(shared: &'static Shared) {
-    let scene = Scene::set(shared, "letters-replay").await;
+    let scene = LetterScene::set(shared, "letters-replay").await;
     let headers = scene.accounting();
     let whole = scene.write(scene.letter("model::Error", &headers, change("d-1", "c-7").as_bytes())).await;
     let cut = scene.pieces("cut", 200, &headers, change("d-2", "c-7").as_bytes());
@@ -155,7 +155,7 @@ async fn replay_publishes_under_the_original_id(shared: &'static Shared) {
 }
 
 async fn letter_of_one_record_replays_only_that_record(shared: &'static Shared) {
-    let scene = Scene::set(shared, "letters-one").await;
+    let scene = LetterScene::set(shared, "letters-one").await;
     let body = r#"{"Id":"x","Notifications":[{"Entity":"Customer","TenantId":"7","EntityId":"1"},
         {"Entity":"Customer","TenantId":"7","EntityId":"2"}]}"#;
     let all = scene.write(scene.letter("avro::Error::Encode", &scene.invoicing(), body.as_bytes())).await;
@@ -177,7 +177,7 @@ async fn letter_of_one_record_replays_only_that_record(shared: &'static Shared) 
 }
 
 async fn failed_replays_stay_and_set_the_exit_code(shared: &'static Shared) {
-    let scene = Scene::set(shared, "letters-failing").await;
+    let scene = LetterScene::set(shared, "letters-failing").await;
     let headers = scene.accounting();
     let good = change("d-1", "c-7");
     let broken = scene.write(scene.letter("model::Error::Malformed", &headers, b"{ broken")).await;
@@ -210,7 +210,7 @@ async fn failed_replays_stay_and_set_the_exit_code(shared: &'static Shared) {
 }
 
 async fn missing_letters_and_topics_are_named(shared: &'static Shared) {
-    let scene = Scene::set(shared, "letters-absent").await;
+    let scene = LetterScene::set(shared, "letters-absent").await;
     let config = scene.config();
     let prefix = scene.place.prefix.to_string();
 
@@ -239,9 +239,9 @@ async fn missing_letters_and_topics_are_named(shared: &'static Shared) {
 }
 
 async fn forged_and_unsigned_letters_are_not_replayed(shared: &'static Shared) {
-    let mut scene = Scene::set(shared, "letters-forged").await;
+    let mut scene = LetterScene::set(shared, "letters-forged").await;
     let (headers, body) = (scene.accounting(), change("d-1", "c-7"));
-    let letter = |scene: &Scene| scene.letter("model::Error", &headers, body.as_bytes());
+    let letter = |scene: &LetterScene| scene.letter("model::Error", &headers, body.as_bytes());
     let mut tampered = letter(&scene);
     tampered.value = Some(Bytes::from(change("d-1", "c-8")));
     let mut redirected = letter(&scene);
@@ -309,7 +309,7 @@ async fn forged_and_unsigned_letters_are_not_replayed(shared: &'static Shared) {
 }
 
 async fn letters_of_another_prefix_or_connector_are_not_replayed(shared: &'static Shared) {
-    let mut scene = Scene::set(shared, "letters-foreign").await;
+    let mut scene = LetterScene::set(shared, "letters-foreign").await;
     let body = change("d-1", "c-7");
     let other = TopicPrefix::new(format!("{}-other", scene.place.prefix)).unwrap();
     let own = scene.write(scene.letter("model::Error", &scene.accounting(), body.as_bytes())).await;
@@ -348,7 +348,7 @@ async fn letters_of_another_prefix_or_connector_are_not_replayed(shared: &'stati
 }
 
 async fn letters_under_the_previous_key_are_replayed(shared: &'static Shared) {
-    let scene = Scene::set(shared, "letters-rotated").await;
+    let scene = LetterScene::set(shared, "letters-rotated").await;
     let body = change("d-1", "c-7");
     let place = scene.write(scene.letter("model::Error", &scene.accounting(), body.as_bytes())).await;
     let new = format!("grant.encryption.key={}\n", "k".repeat(40));
@@ -370,7 +370,7 @@ async fn letters_under_the_previous_key_are_replayed(shared: &'static Shared) {
 }
 
 async fn unsigned_mark_does_not_hide_a_signed_letter(shared: &'static Shared) {
-    let scene = Scene::set(shared, "letters-marked").await;
+    let scene = LetterScene::set(shared, "letters-marked").await;
     let body = change("d-1", "c-7");
     let letter = scene.letter("model::Error", &scene.accounting(), body.as_bytes());
     let partition = letter.partition;

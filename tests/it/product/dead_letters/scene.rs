@@ -24,16 +24,16 @@ pub(super) const INVOICING: Topic = Topic::InvoicingEvents(InvoicingEntity::Cust
 /// `grant.encryption.key` of the worker that wrote the letters, and of the command.
 pub(super) const KEY: &str = "an-encryption-key-of-more-than-32-characters";
 
-pub(super) type Headers = Vec<(&'static str, Bytes)>;
+pub(super) type LetterHeaders = Vec<(&'static str, Bytes)>;
 
-pub(super) struct Scene {
+pub(super) struct LetterScene {
     pub(super) place: Place,
     config: String,
     producer: Producer,
     letters: DeadLetters,
 }
 
-impl Scene {
+impl LetterScene {
     pub(super) async fn set(shared: &Shared, name: &str) -> Self {
         let place = Place::on(shared, name).unwrap();
         place.open(&place.layout([EVENTS, INVOICING])).await.unwrap();
@@ -99,17 +99,17 @@ impl Scene {
     }
 
     /// Headers of a delivery of accounting events.
-    pub(super) fn accounting(&self) -> Headers {
+    pub(super) fn accounting(&self) -> LetterHeaders {
         self.context(Family::Accounting { resource: None })
     }
 
     /// Headers of a delivery of an invoicing hook.
-    pub(super) fn invoicing(&self) -> Headers {
+    pub(super) fn invoicing(&self) -> LetterHeaders {
         let hook = InvoicingHook { entity: InvoicingEntity::Customer, action: InvoicingAction::Created };
         self.context(Family::Invoicing { hook: Some(hook.into()), tenants: Arc::default() })
     }
 
-    fn context(&self, family: Family) -> Headers {
+    fn context(&self, family: Family) -> LetterHeaders {
         let context = Context {
             connector: self.letters.connector.as_str().into(),
             prefix: self.letters.prefix.to_string().into(),
@@ -126,7 +126,7 @@ impl Scene {
     }
 
     /// A letter with these bytes.
-    pub(super) fn letter(&self, class: &'static str, headers: &Headers, body: &[u8]) -> EncodedRecord {
+    pub(super) fn letter(&self, class: &'static str, headers: &LetterHeaders, body: &[u8]) -> EncodedRecord {
         let failure = Failure {
             stage: Stage::Read,
             class,
@@ -139,7 +139,13 @@ impl Scene {
     }
 
     /// The same in pieces of this many bytes.
-    pub(super) fn pieces(&self, id: &str, size: usize, headers: &Headers, body: &[u8]) -> Vec<EncodedRecord> {
+    pub(super) fn pieces(
+        &self,
+        id: &str,
+        size: usize,
+        headers: &LetterHeaders,
+        body: &[u8],
+    ) -> Vec<EncodedRecord> {
         let digest: String = Sha256::digest(body).iter().map(|byte| format!("{byte:02x}")).collect();
         let of = body.len().div_ceil(size);
         let piece = |(place, part): (usize, &[u8])| {

@@ -8,7 +8,7 @@ use std::os::unix::fs::symlink;
 
 use serde_json::{Value, json};
 
-use self::place::{DECLARATIONS, Place, entry};
+use self::place::{DECLARATIONS, DeclaredFiles, entry};
 use crate::product::rest::worker::{Answer, SECRET};
 use crate::support::harness::Test;
 use crate::support::{Result, Shared, breakable};
@@ -36,7 +36,7 @@ mod own {
     }
 
     async fn file_is_applied_at_start_with_its_references_unresolved(shared: &'static Shared) {
-        let place = Place::new(shared.bootstrap(), "declared-start");
+        let place = DeclaredFiles::new(shared.bootstrap(), "declared-start");
         place.write("secret", format!("key={SECRET}\n"));
         let reference = format!("${{file:{}:key}}", place.path("secret").display());
         let mut document = place.document("a", "client");
@@ -63,7 +63,7 @@ mod own {
     }
 
     async fn rest_edit_survives_restarts_until_the_file_changes(shared: &'static Shared) {
-        let place = Place::new(shared.bootstrap(), "declared-edit");
+        let place = DeclaredFiles::new(shared.bootstrap(), "declared-edit");
         place.declare("a", "file");
         let worker = place.worker().await;
         worker.until_state("a", "in sync").await;
@@ -92,7 +92,7 @@ mod own {
     }
 
     async fn one_of_two_workers_writes_each_file_change(shared: &'static Shared) {
-        let place = Place::new(shared.bootstrap(), "declared-pair");
+        let place = DeclaredFiles::new(shared.bootstrap(), "declared-pair");
         let names = ["a", "b", "c", "d"];
         for name in names {
             place.declare(name, "0");
@@ -119,7 +119,7 @@ mod own {
     }
 
     async fn stale_file_does_not_restore_old_content(shared: &'static Shared) {
-        let early = Place::new(shared.bootstrap(), "declared-early");
+        let early = DeclaredFiles::new(shared.bootstrap(), "declared-early");
         let late = early.beside("declared-late");
         early.declare("a", "old");
         late.declare("a", "old");
@@ -143,7 +143,7 @@ mod own {
     }
 
     async fn deleted_connector_returns_only_when_its_file_changes(shared: &'static Shared) {
-        let place = Place::new(shared.bootstrap(), "declared-deleted");
+        let place = DeclaredFiles::new(shared.bootstrap(), "declared-deleted");
         place.declare("a", "1");
         let worker = place.worker().await;
         worker.until_state("a", "in sync").await;
@@ -164,7 +164,7 @@ mod own {
     }
 
     async fn connector_outlives_its_file_until_it_is_deleted_too(shared: &'static Shared) {
-        let place = Place::new(shared.bootstrap(), "declared-removed");
+        let place = DeclaredFiles::new(shared.bootstrap(), "declared-removed");
         for name in ["a", "b", "other"] {
             place.declare(name, "1");
         }
@@ -202,7 +202,7 @@ mod own {
     }
 
     async fn bad_file_is_reported_without_secrets_and_not_applied(shared: &'static Shared) {
-        let place = Place::new(shared.bootstrap(), "declared-bad");
+        let place = DeclaredFiles::new(shared.bootstrap(), "declared-bad");
         place.declare("a", "good");
         let worker = place.worker().await;
         worker.until_state("a", "in sync").await;
@@ -236,7 +236,7 @@ mod own {
     }
 
     async fn two_files_with_one_name_are_refused_with_both_named(shared: &'static Shared) {
-        let place = Place::new(shared.bootstrap(), "declared-twice");
+        let place = DeclaredFiles::new(shared.bootstrap(), "declared-twice");
         place.declare("a", "1");
         let worker = place.worker().await;
         worker.until_state("a", "in sync").await;
@@ -253,7 +253,7 @@ mod own {
     }
 
     async fn mount_that_swaps_its_links_is_followed(shared: &'static Shared) {
-        let place = Place::new(shared.bootstrap(), "declared-mount");
+        let place = DeclaredFiles::new(shared.bootstrap(), "declared-mount");
         for (version, client) in [("..v1", "1"), ("..v2", "2")] {
             fs::create_dir(place.path(version)).unwrap();
             place.write(&format!("{version}/a.json"), place.document("a", client).to_string());
@@ -274,7 +274,7 @@ mod own {
     }
 
     async fn connector_equal_to_its_file_is_not_rewritten(shared: &'static Shared) {
-        let place = Place::new(shared.bootstrap(), "declared-same");
+        let place = DeclaredFiles::new(shared.bootstrap(), "declared-same");
         let worker = place.worker().await;
         let config = place.document("a", "1")["config"].clone();
         worker.ask("PUT", "/connectors/a/config", Some(config)).await;
@@ -290,7 +290,7 @@ mod own {
     }
 
     async fn worker_without_files_shows_declarations_of_others(shared: &'static Shared) {
-        let place = Place::new(shared.bootstrap(), "declared-none");
+        let place = DeclaredFiles::new(shared.bootstrap(), "declared-none");
         let alone = place.group.worker().await;
         let nothing = alone.get(DECLARATIONS).await;
         place.declare("a", "1");
@@ -309,7 +309,7 @@ mod own {
 
     async fn file_changed_during_an_outage_is_applied_afterwards() -> Result<()> {
         let broker = breakable::take().await?;
-        let place = Place::new(&broker.bootstrap(), "declared-outage");
+        let place = DeclaredFiles::new(&broker.bootstrap(), "declared-outage");
         place.declare("a", "1");
         let worker = place.worker().await;
         worker.until_state("a", "in sync").await;

@@ -20,12 +20,12 @@ pub(super) const DECLARATIONS: &str = "/admin/declarations";
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Files and a group of workers.
-pub(super) struct Place {
+pub(super) struct DeclaredFiles {
     pub(super) group: Group,
     pub(super) directory: PathBuf,
 }
 
-impl Place {
+impl DeclaredFiles {
     pub(super) fn new(bootstrap: &str, name: &str) -> Self {
         let group = Group::new(bootstrap, name);
         Self { group, directory: run_directory::create(name).unwrap() }
@@ -121,7 +121,7 @@ impl Watching {
     }
 
     /// Waits until the worker has checked the files at least twice, including all earlier changes.
-    pub(super) async fn has_checked(&self, place: &Place) {
+    pub(super) async fn has_checked(&self, place: &DeclaredFiles) {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         for _ in 0..2 {
             let name = format!("zz-{}", NEXT.fetch_add(1, Ordering::Relaxed));

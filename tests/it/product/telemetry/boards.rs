@@ -9,7 +9,7 @@ use model::{GapCause, Phase};
 use serde_json::Value;
 use tributary::snapshot::State;
 
-use super::queries::{Named, Query};
+use super::queries::{PromQuery, QueriedMetric};
 use super::rules;
 
 crate::tests! {
@@ -53,7 +53,7 @@ fn board() -> Value {
     serde_json::from_str(&shipped("grafana/dashboards/tributary.json")).unwrap()
 }
 
-fn alerts() -> Vec<rules::Rule> {
+fn alerts() -> Vec<rules::AlertRule> {
     rules::parse(&shipped("prometheus/alerts.yml")).unwrap()
 }
 
@@ -112,7 +112,7 @@ fn known(metric: &str, label: &str) -> Option<BTreeSet<String>> {
 
 /// What is wrong with a query.
 fn faults(offered: &BTreeMap<String, Series>, text: &str) -> Vec<String> {
-    let query = match Query::parse(text) {
+    let query = match PromQuery::parse(text) {
         Ok(query) if query.metrics.is_empty() => return vec![format!("names no metric: {text}")],
         Ok(query) => query,
         Err(fault) => return vec![fault],
@@ -125,7 +125,7 @@ fn faults(offered: &BTreeMap<String, Series>, text: &str) -> Vec<String> {
         }
     }
     for label in query.labels.iter().filter(|label| !OF_TARGETS.contains(&label.as_str())) {
-        let has = |named: &Named| {
+        let has = |named: &QueriedMetric| {
             offered.get(&named.metric).is_some_and(|series| series.labels.contains_key(label.as_str()))
         };
         if !query.metrics.iter().any(has) {
@@ -135,8 +135,8 @@ fn faults(offered: &BTreeMap<String, Series>, text: &str) -> Vec<String> {
     faults
 }
 
-fn misfits(series: &Series, named: &Named) -> Vec<String> {
-    let Named { metric, function, matchers } = named;
+fn misfits(series: &Series, named: &QueriedMetric) -> Vec<String> {
+    let QueriedMetric { metric, function, matchers } = named;
     let mut faults = Vec::new();
     if let Some(function) = function.as_deref().filter(|function| FOR_COUNTERS.contains(function))
         && !series.grows
@@ -211,8 +211,8 @@ async fn alerts_query_existing_metrics_and_have_a_runbook() {
 }
 
 /// Labels that the texts of an alert show and that its expression aggregates away.
-fn unlabelled(alert: &rules::Rule) -> Vec<String> {
-    let mut labels = Query::parse(&alert["expr"]).unwrap().labels;
+fn unlabelled(alert: &rules::AlertRule) -> Vec<String> {
+    let mut labels = PromQuery::parse(&alert["expr"]).unwrap().labels;
     if labels.is_empty() && !alert["expr"].contains("sum(") {
         labels = OF_TARGETS.map(str::to_owned).to_vec();
     }
@@ -248,7 +248,7 @@ async fn metrics_that_need_an_alert_have_one() {
 
     let asked: BTreeSet<String> = alerts
         .iter()
-        .flat_map(|alert| Query::parse(&alert["expr"]).unwrap().metrics)
+        .flat_map(|alert| PromQuery::parse(&alert["expr"]).unwrap().metrics)
         .map(|named| named.metric)
         .collect();
 
