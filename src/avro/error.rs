@@ -233,13 +233,6 @@ mod tests {
     }
 
     #[test]
-    fn one_permanent_failure_makes_the_list_permanent() {
-        let several = Error::Several(vec![unavailable(Some(9)), unauthorised(), unavailable(None)]);
-
-        assert_eq!(several.retry(), Retry::Never);
-    }
-
-    #[test]
     fn list_of_retriable_errors_has_the_longest_wait() {
         let several = Error::Several(vec![unavailable(None), unavailable(Some(3)), unavailable(Some(2))]);
 
