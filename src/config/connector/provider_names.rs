@@ -99,11 +99,13 @@ pub(super) fn event_kinds(item: &str) -> Result<Vec<&'static str>, Violation> {
     if item == ALL {
         return Ok(EVENT_KINDS.to_vec());
     }
-    let mut kinds = EVENT_KINDS.iter().copied();
-    kinds.clone().find(|kind| *kind == item).map(|kind| vec![kind]).ok_or_else(|| {
+    let kinds = || EVENT_KINDS.iter().copied();
+    kinds().find(|kind| *kind == item).map(|kind| vec![kind]).ok_or_else(|| {
         let unknown = Violation::from("it is none of them");
-        unknown_keys::closest_word(&mut kinds, item)
-            .map_or(unknown.clone(), |meant| unknown.suggesting(meant))
+        match unknown_keys::closest_word(kinds(), item) {
+            Some(meant) => unknown.suggesting(meant),
+            None => unknown,
+        }
     })
 }
 
