@@ -1,16 +1,16 @@
-//! Tells the compiler which commit a release is built from, for `tributary --version` and REST.
+//! Passes the commit of a release build to the compiler, for `tributary --version` and REST.
 //!
-//! - A debug build does not say: everything would have to be built anew after every commit, whatever that changed.
-//! - `TRIBUTARY_COMMIT` says it where there is no repository, as in the build of an image.
-//! - Without git, without a repository, or below somebody else's, there is no commit to tell, which is no error.
+//! - Debug builds have no commit: otherwise every commit would rebuild everything.
+//! - `TRIBUTARY_COMMIT` names the commit if there is no repository, as in the build of an image.
+//! - Without git, without a repository, or inside another repository, the commit is unknown, which is not an error.
 
 use std::{env, path::Path, process::Command};
 
-/// What the commit is, where somebody says so.
+/// Environment variable that names the commit.
 const GIVEN: &str = "TRIBUTARY_COMMIT";
-/// What a build says that does not tell its commit.
+/// Shown instead of a commit in debug builds.
 const DEBUG: &str = "debug build";
-/// What the binary is made of.
+/// The sources of the binary.
 const SOURCES: [&str; 6] = ["src", "crates", "schemas", "Cargo.toml", "Cargo.lock", "build.rs"];
 
 fn main() {
@@ -20,7 +20,7 @@ fn main() {
     let is_release = env::var("PROFILE").is_ok_and(|profile| profile == "release");
     let root = env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
     let root = Path::new(&root);
-    let told = match given {
+    let build = match given {
         Some(given) => format!(" ({given})"),
         None if is_release => {
             watch(root);
@@ -28,24 +28,24 @@ fn main() {
         }
         None => format!(" ({DEBUG})"),
     };
-    println!("cargo::rustc-env=TRIBUTARY_BUILD={told}");
-    // For REST, where Kafka Connect tells a commit and nothing else.
-    let bare = told.trim_matches([' ', '(', ')']);
+    println!("cargo::rustc-env=TRIBUTARY_BUILD={build}");
+    // For REST, where Kafka Connect shows only the commit.
+    let bare = build.trim_matches([' ', '(', ')']);
     let revision = bare.split(',').next().filter(|_| bare != DEBUG).unwrap_or_default();
     println!("cargo::rustc-env=TRIBUTARY_REVISION={revision}");
 }
 
-/// Asks again once another commit is checked out or a source has changed, in which case there is something to build anyway.
+/// Reruns this script after a checkout or a change of a source, which needs a build anyway.
 fn watch(root: &Path) {
     let history = git(root, &["rev-parse", "--git-path", "logs/HEAD"]).map(|path| root.join(path));
     let sources = SOURCES.iter().map(|path| root.join(path));
-    // A path that is not there would count as changed at every build.
+    // A missing path would count as changed in every build.
     for path in history.into_iter().chain(sources).filter(|path| path.exists()) {
         println!("cargo::rerun-if-changed={}", path.display());
     }
 }
 
-/// The commit of this directory, if it is the root of a repository, and whether something was changed since.
+/// The commit of this directory if it is the root of a repository, and whether it has uncommitted changes.
 pub(crate) fn commit(root: &Path) -> Option<String> {
     let below = git(root, &["rev-parse", "--show-prefix"])?;
     let commit = git(root, &["rev-parse", "--short=12", "HEAD"]).filter(|_| below.is_empty())?;
@@ -54,7 +54,7 @@ pub(crate) fn commit(root: &Path) -> Option<String> {
     Some(if is_changed { format!("{commit}, changed since") } else { commit })
 }
 
-/// What git says; `None` where there is none, or it refuses.
+/// The output of git; `None` if git is missing or fails.
 fn git(root: &Path, arguments: &[&str]) -> Option<String> {
     let output = Command::new("git").arg("-C").arg(root).args(arguments).output().ok()?;
     let said = output.status.success().then_some(output.stdout)?;

@@ -1,11 +1,11 @@
-//! How often the loops of tests repeat, and from which seed tests draw. The unit tests and the integration tests share this file.
+//! How often the loops of tests repeat, and the seed of randomized tests. Unit tests and integration tests share this file.
 
-/// Multiplies the cycles of every loop.
+/// Variable that multiplies the cycles of every loop.
 const FACTOR: &str = "TRIBUTARY_TEST_CYCLES";
-/// The seed of drawn tests.
+/// Variable with the seed of randomized tests.
 pub(crate) const SEED: &str = "TRIBUTARY_TEST_SEED";
 
-/// Cycles of the loop `name`: `TRIBUTARY_TEST_CYCLES_NAME`, or `default` where that is not set, times `TRIBUTARY_TEST_CYCLES`.
+/// Cycles of the loop `name`: `TRIBUTARY_TEST_CYCLES_NAME`, or `default` if it is not set, times `TRIBUTARY_TEST_CYCLES`.
 ///
 /// `tests/it/main.rs` lists every name.
 ///
@@ -21,9 +21,10 @@ pub(crate) fn cycles(name: &str, default: u32) -> u32 {
     own.saturating_mul(set(FACTOR).unwrap_or(1))
 }
 
-/// The seeds of a drawn unit test with so many [`cycles`]: others every day. A test that fails shows the command that repeats it.
-#[allow(dead_code, reason = "the integration tests have a harness of their own that prints the command")]
-#[allow(clippy::print_stdout, reason = "it is shown with a failure")]
+/// The seeds of a randomized unit test, one per cycle, different every day. Prints the command that repeats them, which a failure
+/// shows.
+#[allow(dead_code, reason = "in the integration tests the harness prints the command")]
+#[allow(clippy::print_stdout, reason = "shown with a failure")]
 pub(crate) fn seeds(name: &str, default: u32) -> std::ops::Range<u64> {
     let (seed, count) = (seed(), u64::from(cycles(name, default)));
     let first = seed.wrapping_mul(count);
@@ -33,7 +34,7 @@ pub(crate) fn seeds(name: &str, default: u32) -> std::ops::Range<u64> {
     first..first.saturating_add(count)
 }
 
-/// `TRIBUTARY_TEST_SEED`, or the number of days since 1970: what a test draws or leaves out changes every day.
+/// `TRIBUTARY_TEST_SEED`, or the number of days since 1970, so that randomized tests differ every day.
 ///
 /// # Panics
 ///

@@ -67,7 +67,7 @@ impl Site {
             prefix: prefix.clone(),
             kafka: kafka.clone(),
             admin: Admin::Real(kafka.clone()),
-            registry: config::Registry::open(shared.registry().parse().unwrap()),
+            registry: config::RegistrySettings::open(shared.registry().parse().unwrap()),
             state_dir: run_directory::create(name)?,
         };
         let (layout, end) = (Layout::of(&connector), Instant::now() + LIMIT);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tributary::avro::embedded::Server;
+use tributary::avro::embedded::EmbeddedRegistry;
 
 use crate::oracle::senders;
 use crate::receiver::Receiver;
@@ -21,7 +21,8 @@ const FORGED: &str = "sha256=000000000000000000000000000000000000000000000000000
 /// delivery costs at most twice an accounting one.
 pub(crate) async fn measure() -> Result<bool> {
     let broker = Broker::start(Options::default()).await?;
-    let registry = Server::start().await.map_err(|error| Error(format!("start a registry: {error}")))?;
+    let registry =
+        EmbeddedRegistry::start().await.map_err(|error| Error(format!("start a registry: {error}")))?;
     let connector = [
         ("invoicing.hooks", "all"),
         ("invoicing.secret", "the invoicing secret of today, long enough"),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use tributary::avro::embedded::Server;
+use tributary::avro::embedded::EmbeddedRegistry;
 
 use crate::Scale;
 use crate::generator::{self, Book, Load};
@@ -25,7 +25,8 @@ const STEP: Duration = Duration::from_secs(5);
 /// Measures our worker, and prints its memory every few seconds. Whether the spool was empty in time and nothing was lost.
 pub(crate) async fn measure(scale: &Scale) -> Result<bool> {
     let mut broker = Broker::start(Options::default()).await?;
-    let registry = Server::start().await.map_err(|error| Error(format!("start a registry: {error}")))?;
+    let registry =
+        EmbeddedRegistry::start().await.map_err(|error| Error(format!("start a registry: {error}")))?;
     let receiver = Receiver::ours(&broker.bootstrap(), registry.url().as_str(), false)?;
     let book = Book::new();
     warm(&receiver, &book).await?;

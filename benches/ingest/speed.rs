@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-use tributary::avro::embedded::Server;
+use tributary::avro::embedded::EmbeddedRegistry;
 
 use crate::Scale;
 use crate::generator::{self, Book, Load, Outcome};
@@ -34,7 +34,8 @@ pub(crate) async fn measure(scale: &Scale, speed: bool, rates: bool) -> Result<b
     let outside = std::env::var("TRIBUTARY_TEST_BOOTSTRAP").ok().filter(|given| !given.is_empty());
     let broker = if outside.is_none() { Some(Broker::start(Options::default()).await?) } else { None };
     let bootstrap = broker.as_ref().map(Broker::bootstrap).or(outside).unwrap_or_default();
-    let registry = Server::start().await.map_err(|error| Error(format!("start a registry: {error}")))?;
+    let registry =
+        EmbeddedRegistry::start().await.map_err(|error| Error(format!("start a registry: {error}")))?;
     let registry = registry.url().as_str();
     let mut receivers = Vec::new();
     for kind in &scale.receivers {

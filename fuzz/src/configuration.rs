@@ -3,7 +3,7 @@
 use std::{ffi::OsString, io::Write as _, sync::LazyLock};
 
 use serde_json::Value;
-use tributary::config::connector::{Class, Document};
+use tributary::config::connector::{Class, ConnectorDocument};
 use tributary::config::{Connector, Problems, Providers, Worker, validate};
 
 /// Environment variable that the seeds refer to.
@@ -57,7 +57,7 @@ fn worker(properties: &[u8]) -> bool {
 
 fn connector(json: &[u8]) -> bool {
     let Ok(value) = serde_json::from_slice::<Value>(json) else { return false };
-    let document = match Document::from_json(value, "fuzzed") {
+    let document = match ConnectorDocument::from_json(value, "fuzzed") {
         Ok(document) => document.named(),
         Err(problems) => return refused(&problems),
     };

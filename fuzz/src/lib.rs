@@ -1,7 +1,7 @@
 //! Properties that hold for every input, one function for each fuzz target. The integration tests run them over the seeds, so that
 //! each stays in step with the product.
 //!
-//! `fuzz/run [SECONDS] [TARGET…]` fuzzes all targets, or those that are named, for ten minutes each unless told otherwise.
+//! `fuzz/run [SECONDS] [TARGET…]` fuzzes all targets, or those that are named, for ten minutes each by default.
 
 mod avro;
 mod configuration;
@@ -45,7 +45,7 @@ pub fn signature_header(text: &[u8]) {
     let whole = |digits: &[u8]| digits.len() == 64 && digits.iter().all(u8::is_ascii_hexdigit);
     assert_eq!(required.is_some(), digits.is_some_and(whole));
     assert_eq!(optional.is_some(), digits.map_or_else(|| whole(text), whole));
-    // Nobody guesses it.
+    // Not guessable.
     for presented in required.iter().chain(&optional) {
         let mut running = Keys::new([&b"a secret of twenty-four b"[..], b"another secret of length"]).start();
         running.update(text);

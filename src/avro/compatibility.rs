@@ -1,6 +1,6 @@
-//! Whether a reader's schema can read what a writer's schema wrote, and which field says no.
+//! Whether a reader's schema can read records of a writer's schema, and which field prevents it.
 //!
-//! A registry answers "incompatible" in its own words, or in none. This walks both schemas by Avro's resolution rules
+//! A registry may say "incompatible" without naming a field. This walks both schemas by Avro's resolution rules
 //! ([specification](https://avro.apache.org/docs/1.12.0/specification/#schema-resolution)) and names the first field that
 //! breaks one. The verdict on two types comes from `apache_avro`; only a *full* match counts, since a partial one (a union
 //! that lost a branch, an enum that lost a symbol) reads some records and fails on others.
@@ -11,34 +11,34 @@ use apache_avro::{
     schema_compatibility::{Compatibility, SchemaCompatibility},
 };
 
-/// Deeper nesting than this is not walked; the field found so far is named. Our schemas nest three deep.
+/// Maximum depth of the walk; beyond it the field found so far is named. Our schemas nest three deep.
 const MAX_DEPTH: usize = 32;
 
 /// The field of the reader that breaks a rule, and the rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Breach {
-    /// Dotted path from the top record; its name where the record itself is meant.
+pub(crate) struct Incompatibility {
+    /// Dotted path from the top record, or the record's name for the whole record.
     pub(crate) field: String,
     /// The rule in words, with what each side has.
     pub(crate) rule: String,
 }
 
-/// The first breach that keeps `reader` from reading every record of `writer`; `None` means fully compatible.
+/// The first rule that keeps `reader` from reading every record of `writer`; `None` means fully compatible.
 #[must_use]
-pub(crate) fn breach(writer: &Schema, reader: &Schema) -> Option<Breach> {
+pub(crate) fn incompatibility(writer: &Schema, reader: &Schema) -> Option<Incompatibility> {
     if is_full(writer, reader) {
         return None;
     }
     let top = reader.name().map_or_else(|| kind(reader), ToString::to_string);
-    Some(deepest(writer, reader, &mut Vec::new()).unwrap_or_else(|rule| Breach { field: top, rule }))
+    Some(deepest(writer, reader, &mut Vec::new()).unwrap_or_else(|rule| Incompatibility { field: top, rule }))
 }
 
 fn is_full(writer: &Schema, reader: &Schema) -> bool {
     matches!(SchemaCompatibility::can_read(writer, reader), Ok(Compatibility::Full))
 }
 
-/// Goes down where both sides have the same structure. `Err` is the rule broken at this very place, without a field.
-fn deepest(writer: &Schema, reader: &Schema, path: &mut Vec<String>) -> Result<Breach, String> {
+/// Descends while both sides have the same structure. `Err` is the rule broken at this level, without a field.
+fn deepest(writer: &Schema, reader: &Schema, path: &mut Vec<String>) -> Result<Incompatibility, String> {
     let below = match (writer, reader) {
         _ if path.len() >= MAX_DEPTH => None,
         (Schema::Record(writer), Schema::Record(reader)) if writer.name.name() == reader.name.name() => {
@@ -66,7 +66,11 @@ fn deepest(writer: &Schema, reader: &Schema, path: &mut Vec<String>) -> Result<B
     })
 }
 
-fn in_record(writer: &RecordSchema, reader: &RecordSchema, path: &mut Vec<String>) -> Option<Breach> {
+fn in_record(
+    writer: &RecordSchema,
+    reader: &RecordSchema,
+    path: &mut Vec<String>,
+) -> Option<Incompatibility> {
     for field in &reader.fields {
         path.push(field.name.clone());
         let found = match written_as(writer, field) {
@@ -93,15 +97,15 @@ fn written_as<'w>(writer: &'w RecordSchema, field: &RecordField) -> Option<&'w R
         .find_map(|name| writer.fields.iter().find(|written| written.name == *name))
 }
 
-fn at(path: &[String], rule: String) -> Breach {
-    Breach { field: path.join("."), rule }
+fn at(path: &[String], rule: String) -> Incompatibility {
+    Incompatibility { field: path.join("."), rule }
 }
 
 fn kind(schema: &Schema) -> String {
     format!("{:?}", apache_avro::schema::SchemaKind::from(schema)).to_lowercase()
 }
 
-/// A type short enough for a message: the name of a named one, the branches of a union.
+/// A short form of a type for messages: its name, or the branches of a union.
 fn shape(schema: &Schema) -> String {
     match (schema, schema.name()) {
         (Schema::Union(union), _) => {
@@ -121,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_that_older_records_survive_are_no_breach() {
+    fn changes_that_keep_older_records_readable_are_compatible() {
         let old = r#"{"name":"a","type":"string"},{"name":"gone","type":"int"}"#;
         for new in [
             r#"{"name":"a","type":"string"}"#,
@@ -130,12 +134,12 @@ mod tests {
             r#"{"name":"renamed","aliases":["a"],"type":"string"}"#,
             r#"{"name":"gone","type":"long"}"#,
         ] {
-            assert_eq!(breach(&record(old), &record(new)), None, "{new}");
+            assert_eq!(incompatibility(&record(old), &record(new)), None, "{new}");
         }
     }
 
     #[test]
-    fn the_field_that_breaks_a_rule_is_named_with_its_path_and_the_rule() {
+    fn incompatible_field_is_named_with_path_and_rule() {
         let inner = |fields: &str| format!(r#"{{"type":"record","name":"Inner","fields":[{fields}]}}"#);
         let (was, now) = (inner(r#"{"name":"x","type":"string"}"#), inner(r#"{"name":"x","type":"int"}"#));
         for (old, new, field, rule) in [
@@ -178,7 +182,7 @@ mod tests {
             ),
         ] as [(String, String, &str, &str); 7]
         {
-            let breach = breach(&record(&old), &record(&new)).unwrap();
+            let breach = incompatibility(&record(&old), &record(&new)).unwrap();
 
             assert_eq!(breach.field, field, "{breach:?}");
             assert!(breach.rule.contains(rule), "{breach:?}");
@@ -186,10 +190,10 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_another_name_is_a_breach_of_the_whole() {
+    fn record_with_another_name_is_incompatible_as_a_whole() {
         let other = Schema::parse_str(r#"{"type":"record","name":"Other","fields":[]}"#).unwrap();
 
-        let breach = breach(&other, &record("")).unwrap();
+        let breach = incompatibility(&other, &record("")).unwrap();
 
         assert_eq!(breach.field, "Top");
         assert!(breach.rule.contains("Other"), "{breach:?}");

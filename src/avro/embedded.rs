@@ -1,8 +1,8 @@
-//! A registry in this process, over a real socket: for the demo, and under the tests' stub.
+//! A schema registry in this process, on a real socket: for the demo, and as the base of the tests' stub.
 //!
-//! It speaks the calls of Confluent's API that Avro clients use, keeps everything in memory and serves loopback only.
-//! Compatibility is judged by the same rules as ours, backwards against every version, which is what our subjects ask
-//! for; the levels that look forward are refused, so that nobody relies on a check it does not make.
+//! It implements the calls of Confluent's API that Avro clients use, keeps everything in memory and serves loopback only. It checks
+//! compatibility by our own rules, backward against every version, which is what our subjects ask for; it refuses levels that
+//! look forward, because it does not check them.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -23,25 +23,26 @@ use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::JoinHandle};
 use url::Url;
 
-use super::{Level, compatibility::breach};
+use super::{Level, compatibility::incompatibility};
 
-/// A running registry. It ends when dropped.
+/// A running registry. Dropping it stops it.
 #[derive(Debug)]
-pub struct Server {
+pub struct EmbeddedRegistry {
     url: Url,
     serving: JoinHandle<io::Result<()>>,
 }
 
-impl Server {
+impl EmbeddedRegistry {
     /// Serves on a free loopback port.
     ///
     /// # Errors
-    /// No port can be had.
+    /// No port is available.
     pub async fn start() -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let url = Url::parse(&format!("http://{}", listener.local_addr()?)).map_err(io::Error::other)?;
-        let book = Arc::new(Mutex::new(Book { judges: true, ..Book::default() }));
-        let router = Router::new().fallback(serve).with_state(book);
+        let state =
+            Arc::new(Mutex::new(RegistryState { checks_compatibility: true, ..RegistryState::default() }));
+        let router = Router::new().fallback(serve).with_state(state);
         Ok(Self { url, serving: tokio::spawn(async move { axum::serve(listener, router).await }) })
     }
 
@@ -52,23 +53,28 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for EmbeddedRegistry {
     fn drop(&mut self) {
         self.serving.abort();
     }
 }
 
-async fn serve(State(book): State<Arc<Mutex<Book>>>, method: Method, uri: Uri, body: Bytes) -> Response {
+async fn serve(
+    State(state): State<Arc<Mutex<RegistryState>>>,
+    method: Method,
+    uri: Uri,
+    body: Bytes,
+) -> Response {
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     let path: Vec<&str> = uri.path().trim_matches('/').split('/').collect();
-    let answer = book.lock().answer(&method, &path, &body);
+    let answer = state.lock().answer(&method, &path, &body);
     respond(answer)
 }
 
-/// An answer, or HTTP status and the registry's own error code with what is wrong.
-pub(crate) type Answer = Result<Value, (u16, u32, String)>;
+/// An answer, or HTTP status, the registry's error code and message.
+pub(crate) type RegistryAnswer = Result<Value, (u16, u32, String)>;
 
-pub(crate) fn respond(answer: Answer) -> Response {
+pub(crate) fn respond(answer: RegistryAnswer) -> Response {
     match answer {
         Ok(found) => found.to_string().into_response(),
         Err((status, code, message)) => {
@@ -78,11 +84,11 @@ pub(crate) fn respond(answer: Answer) -> Response {
     }
 }
 
-/// What the registry remembers.
+/// The content of the registry.
 #[derive(Debug, Default)]
-pub(crate) struct Book {
-    /// Whether schemas are judged; a test that wants to see our own judgement leaves it off.
-    pub(crate) judges: bool,
+pub(crate) struct RegistryState {
+    /// Whether new schemas are checked; tests of our own check turn it off.
+    pub(crate) checks_compatibility: bool,
     /// By subject; the global level under "".
     pub(crate) levels: HashMap<String, String>,
     /// Ids are per content, from 1.
@@ -90,8 +96,8 @@ pub(crate) struct Book {
     subjects: BTreeMap<String, Vec<usize>>,
 }
 
-impl Book {
-    /// Makes `text` a version of `subject`; its id.
+impl RegistryState {
+    /// Adds `text` as a version of `subject` and returns its id.
     pub(crate) fn register(&mut self, subject: &str, text: &str) -> usize {
         let index = self.texts.iter().position(|known| known == text).unwrap_or_else(|| {
             self.texts.push(text.to_owned());
@@ -104,7 +110,7 @@ impl Book {
         index + 1
     }
 
-    pub(crate) fn answer(&mut self, method: &Method, path: &[&str], body: &Value) -> Answer {
+    pub(crate) fn answer(&mut self, method: &Method, path: &[&str], body: &Value) -> RegistryAnswer {
         let text = || body["schema"].as_str().unwrap_or_default();
         match (method.as_str(), path) {
             ("GET", ["config"]) => {
@@ -149,10 +155,10 @@ impl Book {
         }
     }
 
-    fn set_level(&mut self, subject: &str, body: &Value) -> Answer {
+    fn set_level(&mut self, subject: &str, body: &Value) -> RegistryAnswer {
         let word = body["compatibility"].as_str().unwrap_or_default();
         let judged = word.parse::<Level>().is_ok_and(|level| !level.looks_forward());
-        if self.judges && !judged {
+        if self.checks_compatibility && !judged {
             return Err((422, 42203, format!("level {word:?} is not one this registry can check")));
         }
         self.levels.insert(subject.to_owned(), word.to_owned());
@@ -167,9 +173,9 @@ impl Book {
         json!({ "subject": subject, "id": index + 1, "version": number, "schema": self.texts[index] })
     }
 
-    /// Why this schema may not follow the subject's versions.
+    /// Why this schema is incompatible with the subject's versions.
     fn conflict(&self, subject: &str, text: &str) -> Result<Option<String>, (u16, u32, String)> {
-        if !self.judges {
+        if !self.checks_compatibility {
             return Ok(None);
         }
         let parse = |text: &str| {
@@ -181,7 +187,7 @@ impl Book {
             return Ok(None);
         }
         for index in self.subjects.get(subject).into_iter().flatten() {
-            if let Some(found) = breach(&parse(&self.texts[*index])?, &reader) {
+            if let Some(found) = incompatibility(&parse(&self.texts[*index])?, &reader) {
                 return Ok(Some(format!("field {}: {}", found.field, found.rule)));
             }
         }
@@ -207,9 +213,9 @@ mod tests {
         config,
     };
 
-    async fn registry() -> (Server, Registry) {
-        let server = Server::start().await.unwrap();
-        let registry = Registry::new(&config::Registry::open(server.url().clone())).unwrap();
+    async fn registry() -> (EmbeddedRegistry, Registry) {
+        let server = EmbeddedRegistry::start().await.unwrap();
+        let registry = Registry::new(&config::RegistrySettings::open(server.url().clone())).unwrap();
         (server, registry)
     }
 
@@ -231,7 +237,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_schema_that_leaves_older_records_behind_is_refused_by_field_and_rule() {
+    async fn incompatible_schema_is_refused_by_field_and_rule() {
         let (_server, registry) = registry().await;
         let old = r#"{"type":"record","name":"R","fields":[{"name":"a","type":"string"}]}"#;
         let new = r#"{"type":"record","name":"R","fields":[{"name":"b","type":"string"}]}"#;

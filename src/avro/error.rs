@@ -1,24 +1,24 @@
-//! What can go wrong between a record, its schema and the registry, and what may be done about it.
+//! Errors between a record, its schema and the registry, and whether a retry can help.
 
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use base::retry::Retry;
 
-/// A cause that several waiters on one registration can share.
-pub type Cause = Arc<dyn std::error::Error + Send + Sync>;
+/// A cause that all callers waiting for one registration share.
+pub type SharedCause = Arc<dyn std::error::Error + Send + Sync>;
 
-/// A failure of this module. `attempt` says what was tried and where, ids included; credentials never appear.
+/// An error of this module. `attempt` says what was tried and where, with ids; credentials never appear.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The registry settings cannot be used; a person must change them.
+    /// The registry settings cannot be used and must be changed.
     #[error("registry settings: {rule}")]
     Settings {
         /// The setting, the rule it breaks, and the remedy.
         rule: String,
-        /// What the file system or the TLS library said, if it was asked.
+        /// The error of the file system or the TLS library, if there was one.
         #[source]
-        source: Option<Cause>,
+        source: Option<SharedCause>,
     },
     /// No usable answer: connection refused, time-out, TLS failure, connection lost.
     #[error("{attempt}: no answer from the registry")]
@@ -27,7 +27,7 @@ pub enum Error {
         attempt: String,
         /// What the HTTP client said.
         #[source]
-        source: Cause,
+        source: SharedCause,
     },
     /// The registry answered that it cannot answer now: 408, 429 or 5xx.
     #[error("{attempt}: the registry answered {status}: {message}")]
@@ -51,47 +51,47 @@ pub enum Error {
         /// Start of the answer.
         message: String,
     },
-    /// Consumers of the subject's older versions would be left behind by our schema.
+    /// Our schema is incompatible with older versions of the subject.
     #[error("register subject {subject}: {conflict}")]
     Incompatible {
         /// Subject the schema was meant for.
         subject: String,
-        /// Field, rule and version that stand in the way.
-        conflict: Box<Conflict>,
+        /// Field, rule and version of the conflict.
+        conflict: Box<SchemaConflict>,
     },
-    /// Another answer that trying again would repeat.
+    /// Another refusal; a retry would be refused as well.
     #[error("{attempt}: the registry answered {status}: {message}")]
     Refused {
         /// What was tried, where.
         attempt: String,
         /// HTTP status.
         status: u16,
-        /// The registry's own error code, where it gave one.
+        /// The registry's own error code, if it gave one.
         code: Option<u32>,
-        /// Start of the answer, with a remedy where one is known.
+        /// Start of the answer, with a remedy if one is known.
         message: String,
     },
-    /// Bytes or text that are not what they have to be: an answer, a schema, a framed record.
+    /// Invalid bytes or text: an answer, a schema, a framed record.
     #[error("{attempt}: {rule}")]
     Malformed {
         /// What was read.
         attempt: String,
         /// What is wrong with it.
         rule: String,
-        /// What the parser said, if one was asked.
+        /// The parser's error, if there was one.
         #[source]
-        source: Option<Cause>,
+        source: Option<SharedCause>,
     },
-    /// A record does not fit its schema.
+    /// A record does not match its schema.
     #[error("encode a record as {schema}")]
     Encode {
         /// Name of the schema.
         schema: &'static str,
-        /// What does not fit.
+        /// What does not match.
         #[source]
-        source: Cause,
+        source: SharedCause,
     },
-    /// A record of another schema than the topic's was handed over: a mistake in the caller.
+    /// The record has another schema than the topic: a bug in the caller.
     #[error("encode a record for {topic}: the topic takes {takes}, the record is {given}")]
     WrongSchema {
         /// Topic the record was meant for.
@@ -101,7 +101,7 @@ pub enum Error {
         /// Schema of the record.
         given: &'static str,
     },
-    /// A record for a topic that this encoder was not made for; a leftover of an earlier configuration, for example.
+    /// A record for a topic that this encoder does not serve, for example left over from an earlier configuration.
     #[error(
         "encode a record for {topic}: it is not one of the connector's topics; add its resource, or drop the subscription"
     )]
@@ -109,40 +109,40 @@ pub enum Error {
         /// Topic the record was meant for.
         topic: String,
     },
-    /// A topic's schema has no id yet: the registry has not been asked, or has not answered.
+    /// The schema of a topic has no id yet: the registry was not asked, or has not answered.
     #[error("encode a record for {topic}: its schema has no id yet; prepare the subject first")]
     Unprepared {
         /// Topic the record was meant for.
         topic: String,
     },
-    /// The file that keeps schema ids over a restart could not be written.
+    /// The file that keeps schema ids across restarts could not be written.
     #[error("write schema ids to {path}", path = path.display())]
     State {
         /// The file.
         path: PathBuf,
         /// What the file system said.
         #[source]
-        source: Cause,
+        source: SharedCause,
     },
-    /// Several subjects failed; all are listed, so that one look shows all there is to mend.
+    /// Several subjects failed; all are listed, so that all can be repaired at once.
     #[error("{}", listed(.0))]
     Several(Vec<Error>),
 }
 
-/// Why a schema may not follow the versions a subject already has.
+/// Why a schema is incompatible with the versions of a subject.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Conflict {
-    /// Dotted path of the field in our schema; the record's own name where the whole record is meant.
+pub struct SchemaConflict {
+    /// Dotted path of the field in our schema, or the record's name for the whole record.
     pub field: String,
     /// The rule of Avro's schema resolution that it breaks.
     pub rule: String,
-    /// The registered version it conflicts with, where known.
+    /// The registered version it conflicts with, if known.
     pub version: Option<u32>,
-    /// Compatibility level under which that counts.
+    /// Compatibility level that this violates.
     pub level: &'static str,
 }
 
-impl fmt::Display for Conflict {
+impl fmt::Display for SchemaConflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { field, rule, version, level } = self;
         write!(f, "field {field} breaks {level}")?;
@@ -153,7 +153,7 @@ impl fmt::Display for Conflict {
     }
 }
 
-/// All failures in one line, each with its causes, which are part of the list and not of one chain: a list has no single source.
+/// All failures in one line, each with its causes: a list has no single source that a chain could show.
 fn listed(errors: &[Error]) -> String {
     let mut text = format!("{} subjects are not ready", errors.len());
     for error in errors {
@@ -166,7 +166,7 @@ fn listed(errors: &[Error]) -> String {
 }
 
 impl Error {
-    /// Whether trying again can help.
+    /// Whether a retry can help.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
@@ -180,12 +180,12 @@ impl Error {
             | Self::Encode { .. }
             | Self::WrongSchema { .. }
             | Self::ForeignTopic { .. } => Retry::Never,
-            // One failure that stays makes the whole final; otherwise the longest wait anyone named.
+            // One permanent failure makes the list permanent; otherwise the longest requested wait applies.
             Self::Several(errors) => errors.iter().map(Self::retry).max().unwrap_or(Retry::Later),
         }
     }
 
-    /// Whether something else answered in the registry's place, such as a proxy: nothing is known of the registry itself.
+    /// Whether something other than the registry answered, such as a proxy, so that the registry's state is unknown.
     pub(super) fn is_foreign(&self) -> bool {
         match self {
             Self::Malformed { .. } => true,
@@ -197,7 +197,7 @@ impl Error {
         }
     }
 
-    /// Whether this one record is at fault, whatever becomes of others: a dead letter, not an outage.
+    /// Whether only this record is at fault: a dead letter, not an outage.
     #[must_use]
     pub fn concerns_one_record(&self) -> bool {
         matches!(self, Self::Encode { .. } | Self::WrongSchema { .. } | Self::ForeignTopic { .. })
@@ -233,14 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn one_final_failure_makes_the_whole_list_final() {
-        let several = Error::Several(vec![unavailable(Some(9)), unauthorised(), unavailable(None)]);
-
-        assert_eq!(several.retry(), Retry::Never);
-    }
-
-    #[test]
-    fn a_list_of_passing_failures_waits_as_long_as_the_longest_named_wait() {
+    fn list_of_retriable_errors_has_the_longest_wait() {
         let several = Error::Several(vec![unavailable(None), unavailable(Some(3)), unavailable(Some(2))]);
 
         assert_eq!(several.retry(), Retry::After(Duration::from_secs(3)));

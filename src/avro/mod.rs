@@ -9,14 +9,14 @@
 //!
 //! Invariants:
 //!
-//! - A record is never written under an id that the registry has not given for exactly this text of the schema, under
-//!   exactly this subject (`{topic}-value`).
+//! - A record is only written under an id that the registry gave for exactly this schema text under exactly this subject
+//!   (`{topic}-value`).
 //! - Before a schema is first registered, the subject's level is at least `BACKWARD_TRANSITIVE` and the schema reads every
 //!   version the subject has.
-//! - Ids of one registry are never used with another: the state file names the addresses it is good for.
-//! - Encoding takes no lock and no network; ids are fetched ahead, once per subject however many ask.
+//! - Ids of one registry are never used with another: the state file names the registry's addresses.
+//! - Encoding needs no lock and no network: ids are fetched in advance, once per subject even if several callers ask.
 //!
-//! On failure: a registry that is away leaves ids from memory or disk in use, with a warning; without an id the error is
+//! On failure: while the registry is unavailable, ids from memory or disk stay in use, with a warning; without an id the error is
 //! retriable. A refusal (credentials, compatibility) is final and names subject, field and rule. See [`Error::retry`].
 
 mod compatibility;
@@ -32,6 +32,6 @@ mod tests;
 
 pub use decode::{Decoder, decode_with};
 pub use encode::{Encoder, frame, frame_value};
-pub use error::{Cause, Conflict, Error};
+pub use error::{Error, SchemaConflict, SharedCause};
 pub use ids::{Ids, Subject};
 pub use registry::{Level, Registry};

@@ -1,13 +1,9 @@
 //! The schemas of `schemas/*.avsc`, embedded in the binary, parsed and resolved once.
 //!
-//! The text is what gets registered, byte for byte; its SHA-256 tells one version of a schema from the next in the id
-//! cache. A schema that did not parse would be a broken build: a test holds that none is, and the error type still covers
-//! it, so that nothing here can panic.
+//! The text is registered byte for byte; its SHA-256 distinguishes versions of a schema in the id cache. A test proves that every
+//! schema parses; the error type covers a failure anyway, so that nothing here can panic.
 
-use std::{
-    fmt,
-    sync::{Arc, OnceLock},
-};
+use std::sync::{Arc, OnceLock};
 
 use apache_avro::{Schema, reader::datum::GenericDatumReader, writer::datum::GenericDatumWriter};
 use data_encoding::HEXLOWER;
@@ -22,28 +18,17 @@ use super::Error;
 pub struct Embedded {
     /// Which one.
     pub kind: SchemaKind,
-    /// The file as it is: this is registered, never Avro's canonical form.
+    /// The file's text: this is registered, never Avro's canonical form.
     pub text: &'static str,
     /// The same, parsed.
     pub schema: Schema,
-    /// Tells versions of the text apart.
-    pub fingerprint: Fingerprint,
+    /// SHA-256 of the text, in lowercase hex: distinguishes its versions.
+    pub fingerprint: String,
 }
 
-/// SHA-256 of a schema's text; shown as lowercase hex.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Fingerprint([u8; 32]);
-
-impl Fingerprint {
-    fn of(text: &str) -> Self {
-        Self(Sha256::digest(text).into())
-    }
-}
-
-impl fmt::Display for Fingerprint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&HEXLOWER.encode(&self.0))
-    }
+/// SHA-256 of a schema's text, in lowercase hex.
+fn fingerprint(text: &str) -> String {
+    HEXLOWER.encode(&Sha256::digest(text))
 }
 
 /// The schema of this kind.
@@ -52,12 +37,12 @@ pub fn embedded(kind: SchemaKind) -> Result<&'static Embedded, Error> {
     let parse = || {
         let text = text(kind);
         let schema = Schema::parse_str(text).map_err(|error| broken(kind, error))?;
-        Ok(Embedded { kind, text, schema, fingerprint: Fingerprint::of(text) })
+        Ok(Embedded { kind, text, schema, fingerprint: fingerprint(text) })
     };
     PARSED[kind as usize].get_or_init(parse).as_ref().map_err(Error::clone)
 }
 
-/// Writer and reader for today's schema of a kind, their names resolved: resolving per record would cost as much as writing it.
+/// Writer and reader for the current schema of a kind, with names resolved: resolving per record would cost as much as writing it.
 pub(crate) struct Codec {
     pub(crate) writer: GenericDatumWriter<'static>,
     pub(crate) reader: GenericDatumReader<'static>,
@@ -76,7 +61,7 @@ pub(crate) fn codec(kind: SchemaKind) -> Result<&'static Codec, Error> {
     CODECS[kind as usize].get_or_init(resolve).as_ref().map_err(Error::clone)
 }
 
-/// One thing for each kind, made on first use.
+/// One value per kind, created on first use.
 type ByKind<T> = [OnceLock<Result<T, Error>>; SchemaKind::ALL.len()];
 
 fn text(kind: SchemaKind) -> &'static str {
@@ -105,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_embedded_schema_parses_resolves_and_bears_the_name_of_its_kind() {
+    fn every_embedded_schema_parses_and_has_its_kinds_name() {
         for kind in SchemaKind::ALL {
             let embedded = embedded(kind).unwrap();
 
@@ -117,9 +102,7 @@ mod tests {
 
     #[test]
     fn a_fingerprint_is_the_sha_256_of_the_text_in_hex() {
-        let fingerprint = Fingerprint::of("abc");
-
         let known = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-        assert_eq!(fingerprint.to_string(), known);
+        assert_eq!(fingerprint("abc"), known);
     }
 }

@@ -13,7 +13,7 @@ use kafka::Kafka;
 
 use super::{Environment, Result, problem};
 use crate::{
-    config::{self, Connector, Problem, Problems, Rejected, Warning, Worker, connector},
+    config::{self, Connector, Problem, Problems, RejectedConfig, Warning, Worker, connector},
     telemetry,
 };
 
@@ -49,14 +49,14 @@ pub(super) fn load(
     let mut warnings = Vec::new();
     let mut problems = Problems::default();
     let (worker, providers, directory, kafka) = match Worker::load(config, environment.clone()) {
-        Ok(config::Loaded { config: worker, warnings: more }) => {
+        Ok(config::LoadedConfig { config: worker, warnings: more }) => {
             warnings.extend(more);
             let (providers, directory) = (worker.providers.clone(), worker.connectors_dir.clone());
             let kafka = worker.kafka.clone();
             (Some(worker), providers, directory, kafka)
         }
         Err(rejected) => {
-            let Rejected { problems: found, providers, connectors_dir, kafka } = *rejected;
+            let RejectedConfig { problems: found, providers, connectors_dir, kafka } = *rejected;
             problems.extend(found);
             (None, providers, connectors_dir, kafka)
         }
@@ -85,7 +85,7 @@ pub(super) fn load(
     let mut connectors: Vec<Connector> = Vec::new();
     let mut declared: BTreeMap<String, PathBuf> = BTreeMap::new();
     for path in paths {
-        let parsed = connector::Document::load(&path).and_then(|(document, repeated)| {
+        let parsed = connector::ConnectorDocument::load(&path).and_then(|(document, repeated)| {
             Connector::parse(&document.name, &document.config, &providers)
                 .map(|(connector, more)| (connector, repeated.into_iter().chain(more)))
         });

@@ -6,8 +6,8 @@ use kafka::Admin;
 
 use super::{Environment, Result, load, problem};
 use crate::{
-    config::{Connector, Providers, Worker, connector::Document},
-    state::{Apply, configs::Configs},
+    config::{Connector, Providers, Worker, connector::ConnectorDocument},
+    worker::state::{Apply, configs::Configs},
 };
 
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
@@ -32,7 +32,7 @@ fn from_file(path: &Path, config: Option<&Path>, environment: &Environment) -> R
         // Without a worker there are no allow lists; the file is read with the caller's permissions.
         None => Providers::new(readable(environment)),
     };
-    let parsed = Document::load(path)
+    let parsed = ConnectorDocument::load(path)
         .and_then(|(document, _)| Connector::parse(&document.name, &document.config, &providers));
     let (connector, _) = parsed.map_err(|problems| load::in_file(path, &problems))?;
     Ok(connector)

@@ -1,4 +1,4 @@
-//! Addresses as they stand in configuration: listeners, hosts, networks, URLs.
+//! Addresses in configuration: listeners, hosts, networks, URLs.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use url::Url;
 
 use provider::is_host_pattern;
 
-use super::key::{Detail, Rule};
+use super::key::{Rule, Violation};
 
 /// Where a server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,10 +21,10 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Its address as a client on the same machine reaches it; `None` while the system has yet to choose its port.
+    /// Its address for clients on the same machine; `None` if the system chooses the port.
     #[must_use]
     pub fn local_url(&self) -> Option<Url> {
-        // Every address of the machine is also this one.
+        // A listener on all interfaces also listens on loopback.
         let host = match self.host.as_str() {
             "0.0.0.0" => "127.0.0.1",
             "::" | "[::]" => "[::1]",
@@ -40,7 +40,7 @@ impl Listener {
     }
 }
 
-/// The address of a host; one of IPv6 may come without its brackets.
+/// The URL of a host; an IPv6 address may lack its brackets.
 pub(crate) fn url(tls: bool, host: &str, port: u16) -> Option<Url> {
     let scheme = if tls { "https" } else { "http" };
     let is_bare = host.parse::<std::net::Ipv6Addr>().is_ok();
@@ -48,7 +48,7 @@ pub(crate) fn url(tls: bool, host: &str, port: u16) -> Option<Url> {
     Url::parse(&format!("{scheme}://{host}:{port}")).ok()
 }
 
-/// Whether a host is the machine that asks. A name counts as what it usually means, since nothing is looked up here.
+/// Whether a host is this machine. Names are not resolved; only `localhost` counts.
 pub(crate) fn is_loopback(host: &str) -> bool {
     match host.parse::<IpAddr>() {
         Ok(address) => address.is_loopback(),
@@ -79,7 +79,7 @@ pub(crate) const HTTP_URL: Rule =
     Rule::custom("an http:// or https:// address", |text| http_url(text).map(drop))
         .remedy("write for example https://api.example.com");
 
-pub(crate) fn listener(text: &str) -> Result<Listener, Detail> {
+pub(crate) fn listener(text: &str) -> Result<Listener, Violation> {
     let (scheme, rest) = text.split_once("://").ok_or("it has no scheme")?;
     let tls = match scheme.to_ascii_lowercase().as_str() {
         "http" => false,
@@ -94,7 +94,7 @@ pub(crate) fn listener(text: &str) -> Result<Listener, Detail> {
     }
 }
 
-pub(crate) fn host_port(text: &str) -> Result<(String, u16), Detail> {
+pub(crate) fn host_port(text: &str) -> Result<(String, u16), Violation> {
     let (host, port) = text.rsplit_once(':').ok_or("it has no port")?;
     let bare = host.strip_prefix('[').and_then(|inner| inner.strip_suffix(']'));
     let sound = match bare {
@@ -105,17 +105,17 @@ pub(crate) fn host_port(text: &str) -> Result<(String, u16), Detail> {
         }
     };
     if !sound {
-        return Err("it has no usable host".into());
+        return Err("its host is invalid".into());
     }
     Ok((bare.unwrap_or(host).to_owned(), self::port(port)?))
 }
 
-pub(crate) fn network(text: &str) -> Result<IpNet, Detail> {
+pub(crate) fn network(text: &str) -> Result<IpNet, Violation> {
     let single = text.parse::<IpAddr>().map(IpNet::from);
     single.or_else(|_| text.parse::<IpNet>()).map_err(|_| "it is neither".into())
 }
 
-pub(crate) fn http_url(text: &str) -> Result<Url, Detail> {
+pub(crate) fn http_url(text: &str) -> Result<Url, Violation> {
     let url = Url::parse(text).map_err(|_| "it is not an address")?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err("its scheme is neither http nor https".into());
@@ -126,7 +126,7 @@ pub(crate) fn http_url(text: &str) -> Result<Url, Detail> {
     Ok(url)
 }
 
-fn port(text: &str) -> Result<u16, Detail> {
+fn port(text: &str) -> Result<u16, Violation> {
     text.parse().map_err(|_| "its port is not a number from 0 to 65535".into())
 }
 
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn only_this_machine_reaches_a_loopback_listener() {
+    fn loopback_listeners_are_recognized() {
         let table = [
             ("http://127.0.0.1:1", true),
             ("http://127.9.9.9:1", true),

@@ -1,9 +1,9 @@
-//! Settings that pass through to librdkafka, and the Java ones it does not know.
+//! Settings passed through to librdkafka, and Java settings that it does not have.
 //!
 //! `producer.`, `consumer.` and `admin.` go to the clients of that role, connection and security settings without a
-//! prefix to all of them. Worker files written for Kafka Connect name things librdkafka spells differently: what can
-//! be translated without doubt is, the rest is refused with the name of the setting to use. Names and values are
-//! librdkafka's to judge, and what our promises rest on is known where the clients are made; only files are looked for.
+//! prefix to all of them. Worker files written for Kafka Connect use Java names: settings that can be
+//! translated safely are, others are refused with the name of the setting to use. librdkafka checks names and values, and the
+//! code that creates the clients enforces the settings that our guarantees need; here only files are checked for existence.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -11,35 +11,18 @@ use base::secret::Secret;
 use kafka::Kafka;
 
 use super::{
-    key::{Key, Rule, Type},
+    key::{ConfigKey, Rule, Type},
     problem::Problem,
-    reader::Reader,
-    unknown::covers,
+    reader::SettingsReader,
+    unknown_keys::matches_any,
 };
 
-/// Names, and with a dot at the end beginnings of names, that go to every client when they stand alone.
-const COMMON: &[&str] = &[
-    "api.version.",
-    "broker.address.",
-    "client.",
-    "connections.max.idle.ms",
-    "debug",
-    "enable.ssl.certificate.verification",
-    "https.",
-    "log.connection.close",
-    "metadata.max.age.ms",
-    "metadata.recovery.",
-    "reconnect.backoff.",
-    "retry.backoff.",
-    "sasl.",
-    "security.protocol",
-    "socket.",
-    "ssl.",
-    "statistics.interval.ms",
-    "topic.metadata.",
-];
+/// Names, or with a trailing dot prefixes of names, that go to every client when set without a role prefix.
+const COMMON: &str = "api.version. broker.address. client. connections.max.idle.ms debug enable.ssl.certificate.verification \
+    https. log.connection.close metadata.max.age.ms metadata.recovery. reconnect.backoff. retry.backoff. \
+    sasl. security.protocol socket. ssl. statistics.interval.ms topic.metadata.";
 
-/// Java settings that librdkafka has no use for, with what to do instead.
+/// Java settings that librdkafka does not have, with what to do instead.
 const JAVA_ONLY: &[(&str, &str)] = &[
     ("ssl.truststore.", "convert the store to PEM and name the file in ssl.ca.location"),
     ("ssl.keystore.certificate.chain", "use ssl.certificate.pem"),
@@ -48,44 +31,36 @@ const JAVA_ONLY: &[(&str, &str)] = &[
         "ssl.keystore.type",
         "remove it: ssl.keystore.location takes PKCS#12; for PEM use ssl.certificate.location and ssl.key.location",
     ),
-    ("ssl.protocol", "remove it: TLS 1.2 and 1.3 are negotiated"),
-    ("ssl.enabled.protocols", "remove it: TLS 1.2 and 1.3 are negotiated"),
-    ("ssl.provider", "remove it"),
-    ("ssl.keymanager.algorithm", "remove it"),
-    ("ssl.trustmanager.algorithm", "remove it"),
-    ("ssl.secure.random.implementation", "remove it"),
-    ("ssl.engine.factory.class", "remove it"),
-    ("security.providers", "remove it"),
+    ("ssl.protocol ssl.enabled.protocols", "remove it: TLS 1.2 and 1.3 are negotiated"),
+    (
+        "ssl.provider ssl.keymanager.algorithm ssl.trustmanager.algorithm \
+     ssl.secure.random.implementation ssl.engine.factory.class security.providers \
+     sasl.client.callback.handler.class max.block.ms max.poll.records default.api.timeout.ms \
+     interceptor.classes key.serializer value.serializer key.deserializer value.deserializer",
+        "remove it",
+    ),
     ("sasl.login.", "for OAUTHBEARER set sasl.oauthbearer.token.endpoint.url, .client.id and .client.secret"),
-    ("sasl.client.callback.handler.class", "remove it"),
     ("sasl.kerberos.ticket.renew.", "remove it: Kerberos is not built in"),
     ("send.buffer.bytes", "use socket.send.buffer.bytes"),
     ("receive.buffer.bytes", "use socket.receive.buffer.bytes"),
     ("buffer.memory", "remove it: the worker bounds what waits for Kafka, see intake.memory.bytes"),
-    ("max.block.ms", "remove it"),
     ("max.request.size", "use message.max.bytes"),
-    ("max.poll.records", "remove it"),
     ("fetch.max.wait.ms", "use fetch.wait.max.ms"),
-    ("default.api.timeout.ms", "remove it"),
-    ("interceptor.classes", "remove it"),
-    ("metric.reporters", "remove it: metrics are on /metrics"),
-    ("metrics.", "remove it: metrics are on /metrics"),
-    ("auto.include.jmx.reporter", "remove it: metrics are on /metrics"),
+    ("metric.reporters metrics. auto.include.jmx.reporter", "remove it: metrics are on /metrics"),
     ("partitioner.class", "remove it: the company in the key decides the partition"),
-    ("key.serializer", "remove it"),
-    ("value.serializer", "remove it"),
-    ("key.deserializer", "remove it"),
-    ("value.deserializer", "remove it"),
 ];
 
-/// Whether a worker key that nobody declared belongs to a Kafka client.
+/// Whether an undeclared worker key belongs to a Kafka client.
 pub(crate) fn is_client_setting(name: &str) -> bool {
-    matches!(name.split_once('.'), Some(("producer" | "consumer" | "admin", _)))
-        || COMMON.iter().any(|pattern| covers(pattern, name))
+    matches!(name.split_once('.'), Some(("producer" | "consumer" | "admin", _))) || matches_any(COMMON, name)
 }
 
 /// Collects the settings of all clients. `declared` names the worker's own keys, such as `admin.auth.user`.
-pub(crate) fn read(reader: &mut Reader<'_>, bootstrap_servers: String, declared: fn(&str) -> bool) -> Kafka {
+pub(crate) fn read(
+    reader: &mut SettingsReader<'_>,
+    bootstrap_servers: String,
+    declared: fn(&str) -> bool,
+) -> Kafka {
     let mut kafka = Kafka { bootstrap_servers, ..Kafka::default() };
     for (name, raw) in reader.values() {
         if declared(name) || !is_client_setting(name) {
@@ -98,7 +73,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, bootstrap_servers: String, declared:
             _ => (name.as_str(), &mut kafka.common),
         };
         if let Some((rule, remedy)) = refusal(setting, raw.trim()) {
-            reader.problems.about(name, rule, remedy);
+            reader.problems.add(name, rule, remedy);
         } else if let Some(value) = reader.undeclared(name, raw) {
             insert(reader, target, name, setting, value);
         }
@@ -106,9 +81,9 @@ pub(crate) fn read(reader: &mut Reader<'_>, bootstrap_servers: String, declared:
     kafka
 }
 
-/// Puts one setting under the name librdkafka has for it.
+/// Adds one setting under librdkafka's name for it.
 fn insert(
-    reader: &mut Reader<'_>,
+    reader: &mut SettingsReader<'_>,
     target: &mut BTreeMap<String, Secret>,
     name: &str,
     setting: &str,
@@ -120,38 +95,38 @@ fn insert(
                 target.insert("sasl.username".to_owned(), user);
                 target.insert("sasl.password".to_owned(), password);
             }
-            Err(rule) => reader.problems.about(
+            Err(rule) => reader.problems.add(
                 name,
                 rule,
                 "set sasl.username and sasl.password, or for OAUTHBEARER sasl.oauthbearer.token.endpoint.url, \
                  .client.id and .client.secret",
             ),
         },
-        // Java switches the check off with an empty value, librdkafka with a word.
+        // Java disables the check with an empty value, librdkafka with `none`.
         "ssl.endpoint.identification.algorithm" if value.is_empty() => {
             target.insert(setting.to_owned(), Secret::new("none"));
         }
         _ if value.is_empty() => {}
         _ => {
             if let Err(problem) = file(setting, value.reveal()) {
-                reader.problems.about(name, problem.rule, problem.remedy);
+                reader.problems.add(name, problem.rule, problem.remedy);
             }
             target.insert(setting.to_owned(), value);
         }
     }
 }
 
-/// Whether what a `….location` names is there.
+/// Checks that the file of a `….location` exists.
 fn file(setting: &str, value: &str) -> Result<(), Problem> {
-    const FILE: Key = Key::new(Type::String, "", "").rule(Rule::File);
-    // Certificates to trust may be a directory, and `probe` looks where systems usually have them.
+    const FILE: ConfigKey = ConfigKey::new(Type::String, "").rule(Rule::File);
+    // ssl.ca.location may be a directory, or `probe` for the system's usual places.
     let elsewhere = setting == "ssl.ca.location" && (value == "probe" || Path::new(value).is_dir());
     if elsewhere || !setting.ends_with(".location") { Ok(()) } else { FILE.check(value) }
 }
 
 /// Rule and remedy for a setting that must not be given, or not with this value.
 fn refusal(setting: &str, value: &str) -> Option<(&'static str, &'static str)> {
-    if let Some((_, remedy)) = JAVA_ONLY.iter().find(|(pattern, _)| covers(pattern, setting)) {
+    if let Some((_, remedy)) = JAVA_ONLY.iter().find(|(patterns, _)| matches_any(patterns, setting)) {
         return Some(("is a setting of the Java client that librdkafka does not have", remedy));
     }
     let is_java_store = setting == "ssl.keystore.location" && value.to_ascii_lowercase().ends_with(".jks");
@@ -162,7 +137,7 @@ fn refusal(setting: &str, value: &str) -> Option<(&'static str, &'static str)> {
     ))
 }
 
-/// Name and password out of `sasl.jaas.config` for PLAIN and SCRAM. The error never repeats the text.
+/// Name and password from `sasl.jaas.config` for PLAIN and SCRAM. The error never contains the text.
 fn login(jaas: &str) -> Result<(Secret, Secret), String> {
     let module = jaas.split_whitespace().next().unwrap_or_default();
     if !["PlainLoginModule", "ScramLoginModule"].iter().any(|known| module.ends_with(known)) {
@@ -172,7 +147,7 @@ fn login(jaas: &str) -> Result<(Secret, Secret), String> {
     Ok((option("username")?, option("password")?))
 }
 
-/// The value of `name="value"`; a backslash in quotes keeps the next character.
+/// The value of `name="value"`; inside quotes a backslash escapes the next character.
 fn option(jaas: &str, name: &str) -> Option<Secret> {
     let (_, rest) = jaas
         .match_indices(name)
@@ -203,7 +178,7 @@ mod tests {
     fn kafka(pairs: &[(&str, &str)]) -> Result<Kafka, String> {
         let values = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let providers = Providers::new([("SASL".to_owned(), "from-env".to_owned())]);
-        let mut reader = Reader::new(&values, &providers);
+        let mut reader = SettingsReader::new(&values, &providers);
         let kafka = read(&mut reader, "kafka:9092".to_owned(), |name| name.starts_with("admin.auth."));
         reader.finish(kafka).map(|(kafka, _)| kafka).map_err(|problems| problems.to_string())
     }
@@ -255,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jaas_login_that_cannot_be_translated_is_refused_without_its_text() {
+    fn untranslatable_jaas_login_is_refused_without_its_text() {
         let table = [
             r#"OAuthBearerLoginModule required clientSecret="hunter2";"#,
             r#"PlainLoginModule required username="hunter2";"#,
@@ -263,8 +238,8 @@ mod tests {
         ];
 
         for jaas in table {
-            let told = kafka(&[("sasl.jaas.config", jaas)]).unwrap_err();
-            assert!(told.contains("sasl.username") && !told.contains("hunter2"), "{told}");
+            let message = kafka(&[("sasl.jaas.config", jaas)]).unwrap_err();
+            assert!(message.contains("sasl.username") && !message.contains("hunter2"), "{message}");
         }
     }
 
@@ -279,8 +254,8 @@ mod tests {
         ];
 
         for (pair, remedy) in table {
-            let told = kafka(&[pair]).unwrap_err();
-            assert!(told.starts_with(pair.0) && told.contains(remedy), "{told}");
+            let message = kafka(&[pair]).unwrap_err();
+            assert!(message.starts_with(pair.0) && message.contains(remedy), "{message}");
         }
         assert!(kafka(&[("ssl.ca.location", "/etc")]).is_ok());
         assert!(kafka(&[("ssl.ca.location", "probe"), ("ssl.key.location", "/etc/hostname")]).is_ok());

@@ -1,10 +1,10 @@
-//! Converter classes: accepted by the names Kafka Connect configurations use, where they mean what we do.
+//! Converter classes: accepted under the names that Kafka Connect configurations use, if they match what we write.
 
-use super::key::{Detail, Rule};
+use super::key::{Rule, Violation};
 
 pub(crate) const KEY: Rule = Rule::custom(
-    "StringConverter, because keys are UTF-8 text: a schema id inside would make every key new after a \
-           registry move, and compaction would miss",
+    "StringConverter, because keys are UTF-8 text: a schema id in them would change every key \
+           after a move to another registry, and break compaction",
     |class| one_of(class, &["StringConverter"]),
 )
 .remedy("write org.apache.kafka.connect.storage.StringConverter, or remove the key");
@@ -21,8 +21,8 @@ pub(crate) const HEADER: Rule =
     })
     .remedy("write org.apache.kafka.connect.storage.SimpleHeaderConverter, or remove the key");
 
-/// Compares the last part of the class name, so that a package may be left out.
-fn one_of(class: &str, names: &[&str]) -> Result<(), Detail> {
+/// Compares the simple class name, so that the package may be left out.
+fn one_of(class: &str, names: &[&str]) -> Result<(), Violation> {
     let simple = class.rsplit('.').next().unwrap_or(class);
     if names.contains(&simple) { Ok(()) } else { Err("this class is not supported".into()) }
 }
@@ -30,7 +30,7 @@ fn one_of(class: &str, names: &[&str]) -> Result<(), Detail> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::key::{Key, Type};
+    use crate::config::key::{ConfigKey, Type};
 
     #[test]
     fn only_text_keys_and_avro_values_are_taken() {
@@ -45,7 +45,7 @@ mod tests {
         ];
 
         for (rule, class, sound) in table {
-            let key = Key::new(Type::Class, "converter", "").rule(rule);
+            let key = ConfigKey::new(Type::Class, "converter").rule(rule);
             assert_eq!(key.check(class).is_ok(), sound, "{class}");
         }
     }

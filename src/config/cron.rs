@@ -1,24 +1,24 @@
-//! When a run begins: cron expressions of five fields, in UTC.
+//! Cron expressions of five fields, in UTC: when a run starts.
 //!
 //! Minute, hour, day of month, month, day of week. A field is a list of `*`, `n` and `n-m`, each with an optional `/step`; `n/step`
-//! goes on to the highest; 0 and 7 are Sunday. Where both days are restricted, either will do; where one of them begins with `*`, both
-//! must fit. This is what cron does.
+//! extends to the highest value; 0 and 7 are Sunday. If both days are restricted, a day that matches either counts; if one of them
+//! starts with `*`, both must match. This is what cron does.
 //!
 //! Not `croner`: it reads `*/2` beside a day of the week differently, and accepts `?`, `L` and `@daily`.
 //!
-//! On failure: an expression that never comes, such as 30 February, has no next time.
+//! An expression that never matches, such as 30 February, has no next time.
 
 use model::Moment;
 
-use super::key::Detail;
+use super::key::Violation;
 
 const MINUTE: i64 = 60_000_000;
 const DAY: i64 = 86_400_000_000;
-/// In so many days every date has fallen on every day of the week that it ever falls on: 29 February needs 40 years where a century
-/// has none.
-const MOST_DAYS: i64 = 366 * 41;
+/// Within this many days every date has fallen on every weekday that it can fall on: 29 February needs 40 years around a century
+/// without one.
+const SEARCH_DAYS: i64 = 366 * 41;
 
-/// A cron expression, read: what fits, a bit each.
+/// A parsed cron expression: one bit per matching value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schedule {
     minutes: u64,
@@ -26,35 +26,35 @@ pub struct Schedule {
     days: u64,
     months: u64,
     weekdays: u64,
-    /// Whether a day that fits one of the two is enough.
+    /// Whether a day that matches one of `days` and `weekdays` is enough.
     either: bool,
 }
 
 impl Schedule {
-    pub(crate) fn parse(expression: &str) -> Result<Self, Detail> {
+    pub(crate) fn parse(expression: &str) -> Result<Self, Violation> {
         let fields: Vec<&str> = expression.split_whitespace().collect();
         let &[minutes, hours, days, months, weekdays] = fields.as_slice() else {
-            return Err("it has another number of fields".into());
+            return Err("it does not have five fields".into());
         };
         Ok(Self {
             either: !days.starts_with('*') && !weekdays.starts_with('*'),
-            minutes: field(minutes, 0, 59).ok_or("its minute cannot be read")?,
-            hours: field(hours, 0, 23).ok_or("its hour cannot be read")?,
-            days: field(days, 1, 31).ok_or("its day of month cannot be read")?,
-            months: field(months, 1, 12).ok_or("its month cannot be read")?,
+            minutes: field(minutes, 0, 59).ok_or("its minute is invalid")?,
+            hours: field(hours, 0, 23).ok_or("its hour is invalid")?,
+            days: field(days, 1, 31).ok_or("its day of month is invalid")?,
+            months: field(months, 1, 12).ok_or("its month is invalid")?,
             // 7 is 0.
             weekdays: field(weekdays, 0, 7)
                 .map(|set| set | set >> 7 & 1)
-                .ok_or("its day of week cannot be read")?,
+                .ok_or("its day of week is invalid")?,
         })
     }
 
-    /// The first moment after this one that it names; `None` where none ever comes. Both are microseconds since 1970.
+    /// The first matching moment after this one; `None` if there is none. Both are microseconds since 1970.
     #[must_use]
     pub fn next(&self, after_micros: i64) -> Option<i64> {
         let first = after_micros.div_euclid(MINUTE).checked_add(1)?.checked_mul(MINUTE)?;
         let today = first.div_euclid(DAY);
-        (today..today.checked_add(MOST_DAYS)?).find_map(|day| {
+        (today..today.checked_add(SEARCH_DAYS)?).find_map(|day| {
             if !self.has_day(day) {
                 return None;
             }
@@ -66,7 +66,7 @@ impl Schedule {
         })
     }
 
-    /// Whether it names a day, counted from 1970.
+    /// Whether a day, counted from 1970, matches.
     fn has_day(&self, day: i64) -> bool {
         let (month, of_month) = Moment::from_micros(day.saturating_mul(DAY)).month_and_day();
         // The first day of 1970 was a Thursday.
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_time_is_the_first_that_fits() {
+    fn next_time_matches_the_expression() {
         // 2024-05-06 is a Monday.
         for (expression, after, expected) in [
             ("* * * * *", "2024-05-06T07:08:09Z", "2024-05-06T07:09:00.000Z"),
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_restricted_days_either_will_do_and_with_a_star_both_must_fit() {
+    fn either_restricted_day_matches_but_a_star_needs_both() {
         let after = "2024-05-06T07:08:09Z";
 
         assert_eq!(next_text("0 0 13 * 5", after).as_deref(), Some("2024-05-10T00:00:00.000Z"));
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_comes_or_cannot_be_read_has_no_next_time() {
+    fn impossible_or_invalid_expression_has_no_next_time() {
         for expression in [
             "0 0 30 2 *",
             "0 0 31 4,6,9,11 *",
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_time_is_no_reason_to_fail() {
+    fn extreme_times_do_not_panic() {
         for after in [i64::MIN, i64::MAX, i64::MAX - DAY] {
             let found = next("0 0 29 2 *", after);
             assert!(found.is_none_or(|found| found > after), "{found:?}");
@@ -192,7 +192,7 @@ mod tests {
         }
 
         #[test]
-        fn between_a_moment_and_the_next_time_no_minute_fits(
+        fn next_time_is_the_first_matching_minute(
             minutes in proptest::collection::btree_set(0_i64..60, 1..4),
             hours in proptest::collection::btree_set(0_i64..24, 1..4),
             after in 0_i64..4_000_000_000_000_000,

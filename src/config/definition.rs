@@ -1,11 +1,11 @@
-//! Kafka Connect's answers about configuration, as its REST API spells them.
+//! Kafka Connect's answers about configuration, in the JSON form of its REST API.
 //!
-//! Forms in kafka-ui, AKHQ and Console are drawn from these. Every entry of a [`Validation`] carries both a definition
-//! and a value: a missing one breaks those tools, so an undeclared key gets a definition too.
+//! kafka-ui, AKHQ and Console render forms from these. Every entry of a [`Validation`] has both a definition and a value: those
+//! tools fail if one is missing, so an undeclared key gets a definition too.
 
 use serde::Serialize;
 
-use super::key::{Fallback, Importance, Key, Type, Width};
+use super::key::{ConfigKey, Fallback, Importance, Type, Width};
 
 /// What a key is: one element of `GET /connector-plugins/{plugin}/config`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -17,7 +17,7 @@ pub struct KeyDef {
     pub kind: Type,
     /// Whether it must be set.
     pub required: bool,
-    /// The default as text; null where it must be set, and where nothing holds by default.
+    /// The default as text; null if the key is required or has no default.
     pub default_value: Option<&'static str>,
     /// How likely a user has to set it.
     pub importance: Importance,
@@ -27,11 +27,11 @@ pub struct KeyDef {
     pub group: &'static str,
     /// Hint for forms.
     pub width: Width,
-    /// Name for people.
+    /// Name in a form.
     pub display_name: String,
     /// Keys whose meaning depends on this one.
     pub dependents: &'static [&'static str],
-    /// Place under its heading, from 1.
+    /// Position under its heading, from 1.
     pub order_in_group: u32,
     /// The same number, under the name AKHQ sorts by.
     pub order: u32,
@@ -46,7 +46,7 @@ pub struct KeyValue {
     pub value: Option<String>,
     /// The closed set of values, where there is one.
     pub recommended_values: &'static [&'static str],
-    /// What is wrong, a sentence each; empty when nothing is.
+    /// One sentence per error; empty if there are none.
     pub errors: Vec<String>,
     /// Whether a form should show it.
     pub visible: bool,
@@ -54,7 +54,7 @@ pub struct KeyValue {
 
 /// One key of a [`Validation`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Entry {
+pub struct ValidatedKey {
     /// What the key is.
     pub definition: KeyDef,
     /// What it is set to.
@@ -71,13 +71,13 @@ pub struct Validation {
     /// Headings in the order a form should show them.
     pub groups: Vec<&'static str>,
     /// Every key: the plugin's own first, then those all connectors have, then any other with an error.
-    pub configs: Vec<Entry>,
+    pub configs: Vec<ValidatedKey>,
 }
 
 impl KeyDef {
-    /// The definition of a declared key at this place under its heading.
+    /// The definition of a declared key at this position under its heading.
     #[must_use]
-    pub fn new(key: &Key, order: u32) -> Self {
+    pub fn new(key: &ConfigKey, order: u32) -> Self {
         Self {
             name: key.name.to_owned(),
             kind: key.kind,
@@ -97,14 +97,17 @@ impl KeyDef {
     /// A definition for a key that is not declared, so that an error about it can be shown.
     #[must_use]
     pub fn undeclared(name: &str, order: u32) -> Self {
-        const OTHER: Key = Key::new(Type::String, "", "Not a key of this connector.").low().group("Others");
+        const OTHER: ConfigKey = ConfigKey::new(Type::String, "")
+            .documentation(" Not a key of this connector.")
+            .low()
+            .group("Others");
         let (name, display_name) = (name.to_owned(), name.to_owned());
         Self { name, display_name, width: Width::None, ..Self::new(&OTHER, order) }
     }
 }
 
 /// The definitions of these keys, numbered within their headings.
-pub(crate) fn definitions<'a>(keys: impl Iterator<Item = &'a Key>) -> Vec<KeyDef> {
+pub(crate) fn definitions<'a>(keys: impl Iterator<Item = &'a ConfigKey>) -> Vec<KeyDef> {
     let mut placed: Vec<KeyDef> = Vec::new();
     for key in keys {
         let before = placed.iter().filter(|definition| definition.group == key.group).count();
@@ -117,12 +120,15 @@ pub(crate) fn definitions<'a>(keys: impl Iterator<Item = &'a Key>) -> Vec<KeyDef
 mod tests {
     use super::*;
 
-    const NAME: Key = Key::new(Type::String, "name", "Its name.").required().group("Common");
-    const SECRET: Key = Key::new(Type::Password, "a.secret", "Hush.").group("Common");
-    const SIZE: Key = Key::new(Type::Int, "page.size", "Rows.").or("100").group("Paging");
+    const NAME: ConfigKey =
+        ConfigKey::new(Type::String, "name").documentation(" Its name.").required().group("Common");
+    const SECRET: ConfigKey =
+        ConfigKey::new(Type::Password, "a.secret").documentation(" Hush.").group("Common");
+    const SIZE: ConfigKey =
+        ConfigKey::new(Type::Int, "page.size").documentation(" Rows.").or("100").group("Paging");
 
     #[test]
-    fn a_definition_has_the_members_connect_sends_and_the_one_akhq_reads() {
+    fn definition_has_the_members_of_connect_and_akhq() {
         let json = serde_json::to_value(KeyDef::new(&SIZE, 3)).unwrap();
 
         let mut members: Vec<_> = json.as_object().unwrap().keys().map(String::as_str).collect();
@@ -136,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_required_key_has_no_default_and_an_optional_one_may_have_none_either() {
+    fn only_some_optional_keys_have_a_default() {
         let [name, secret, size] = [NAME, SECRET, SIZE].map(|key| KeyDef::new(&key, 1));
 
         assert_eq!((name.required, name.default_value), (true, None));
@@ -145,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_counted_within_a_heading() {
+    fn positions_are_counted_within_a_heading() {
         let placed = definitions([NAME, SIZE, SECRET].iter());
 
         let places: Vec<_> =

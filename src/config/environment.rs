@@ -1,13 +1,14 @@
-//! Worker properties from the environment, spelt as the Connect images spell them.
+//! Worker properties from the environment, named as in the Kafka Connect images.
 
 use std::ffi::OsString;
 
 use super::problem::{Problems, Warning};
 
-/// What every such variable begins with.
+/// Prefix of every such variable.
 const PREFIX: &str = "CONNECT_";
 
-/// The variables that are text. One of ours that is not is a problem, told without its value; others are nobody's.
+/// The variables whose value is UTF-8. A `CONNECT_*` variable that is not is a problem, reported without its value; others are
+/// ignored.
 pub(crate) fn readable(
     environment: impl IntoIterator<Item = (OsString, OsString)>,
     problems: &mut Problems,
@@ -18,7 +19,7 @@ pub(crate) fn readable(
         match value.into_string() {
             Ok(value) => readable.push((name, value)),
             Err(_) if name.starts_with(PREFIX) => {
-                problems.about(name, "must be UTF-8 text", "correct or unset the variable");
+                problems.add(name, "must be UTF-8 text", "correct or unset the variable");
             }
             Err(_) => {}
         }
@@ -26,8 +27,8 @@ pub(crate) fn readable(
     readable
 }
 
-/// The properties that `CONNECT_*` variables set: lower case, `_` is a dot, `__` an underscore, `___` a dash. An empty
-/// variable sets nothing: images and compose files pass on what nobody has set.
+/// The properties that `CONNECT_*` variables set: in lower case, `_` becomes a dot, `__` an underscore, `___` a dash. An empty
+/// variable sets nothing: images and compose files pass on variables that are not set.
 pub(crate) fn overrides(
     environment: &[(String, String)],
     warnings: &mut Vec<Warning>,

@@ -1,16 +1,16 @@
-//! What is wrong with a configuration: all of it, at once.
+//! Everything that is wrong with a configuration, reported together.
 //!
-//! Each [`Problem`] names the key, the rule it breaks and the remedy. Only problems of command lines show a value: text in a
-//! configuration may be a secret in the wrong key.
+//! Each [`Problem`] names the key, the rule it breaks and the remedy. Only problems of command lines show the value: text in
+//! a configuration may be a secret under the wrong key.
 
 use std::fmt;
 
-/// One thing that must be put right.
+/// One thing that must be corrected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// The key, file or variable it is about.
     pub key: String,
-    /// The value of a command line's option, as written; `None` for a key of a configuration.
+    /// The value of a command-line option, as written; `None` for a key of a configuration.
     pub value: Option<String>,
     /// What the value has to be, or what is wrong.
     pub rule: String,
@@ -19,8 +19,8 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// A problem that shows no value.
-    pub(crate) fn about(key: impl Into<String>, rule: impl Into<String>, remedy: impl Into<String>) -> Self {
+    /// A problem without a value.
+    pub(crate) fn new(key: impl Into<String>, rule: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { key: key.into(), value: None, rule: rule.into(), remedy: remedy.into() }
     }
 }
@@ -34,7 +34,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything that is wrong, a line each. Never empty when returned as an error.
+/// All problems, one per line. Never empty when returned as an error.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Problems(Vec<Problem>);
 
@@ -45,21 +45,16 @@ impl From<Problem> for Problems {
 }
 
 impl Problems {
-    /// Adds a problem, unless it is there already.
+    /// Adds a problem, unless it is already listed.
     pub(crate) fn push(&mut self, problem: Problem) {
         if !self.0.contains(&problem) {
             self.0.push(problem);
         }
     }
 
-    /// A problem of a key.
-    pub(crate) fn about(
-        &mut self,
-        key: impl Into<String>,
-        rule: impl Into<String>,
-        remedy: impl Into<String>,
-    ) {
-        self.push(Problem::about(key, rule, remedy));
+    /// Adds a problem of a key.
+    pub(crate) fn add(&mut self, key: impl Into<String>, rule: impl Into<String>, remedy: impl Into<String>) {
+        self.push(Problem::new(key, rule, remedy));
     }
 
     pub(crate) fn extend(&mut self, other: Self) {
@@ -77,7 +72,7 @@ impl Problems {
         self.0.len()
     }
 
-    /// Whether all is well.
+    /// Whether there are no problems.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -103,7 +98,7 @@ impl std::error::Error for Problems {}
 pub struct Warning {
     /// The key, file or variable it is about.
     pub key: String,
-    /// What to know, and what to do.
+    /// What is unusual, and what to do about it.
     pub message: String,
 }
 
@@ -118,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_problem_stands_on_its_own_line_with_key_value_rule_and_remedy() {
+    fn each_problem_is_one_line_with_its_remedy() {
         let mut problems = Problems::default();
         problems.push(Problem {
             key: "--tasks".into(),
@@ -126,8 +121,8 @@ mod tests {
             rule: "must be a whole number".into(),
             remedy: "correct it".into(),
         });
-        problems.about("topic.prefix", "is required", "set it");
-        problems.about("topic.prefix", "is required", "set it");
+        problems.add("topic.prefix", "is required", "set it");
+        problems.add("topic.prefix", "is required", "set it");
 
         assert_eq!(
             problems.to_string(),

@@ -1,16 +1,16 @@
 //! Java properties: `key=value` lines with `#` comments, continued lines and `\uXXXX`.
 //!
-//! Files are read as UTF-8, where Java's own default is Latin-1: that is what editors write today, and plain ASCII is
-//! the same in both. A byte that is not UTF-8 is an error that names its line, never a silently different letter.
+//! Files are read as UTF-8, which editors write today, although Java's default is Latin-1; plain ASCII is the same in both. A byte
+//! that is not UTF-8 is an error with its line number, never a silently different letter.
 
 use std::{collections::BTreeMap, io, io::Read};
 
 use java_properties::{LineContent, PropertiesIter};
 
-/// Why a text is not in properties syntax.
+/// Why a line is not in properties syntax.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The line cannot be read.
+    /// The line has a malformed escape.
     #[error(
         "line {line} has a malformed \\u escape; write \\uXXXX with four hexadecimal digits, or \\\\ for a backslash"
     )]
@@ -28,8 +28,8 @@ pub enum Error {
 
 /// A properties file, read as far as it can be.
 #[derive(Debug, Default)]
-pub(crate) struct Parsed {
-    /// As in Java the last of several values for a key counts.
+pub(crate) struct PropertiesFile {
+    /// As in Java, the last of several values of a key counts.
     pub(crate) pairs: BTreeMap<String, String>,
     /// Keys that were set more than once.
     pub(crate) repeated: Vec<String>,
@@ -37,11 +37,11 @@ pub(crate) struct Parsed {
     pub(crate) errors: Vec<Error>,
 }
 
-/// After this many bad lines the rest of the file says nothing new.
+/// Bad lines that are reported; the rest of the file is then left out.
 const ERROR_LIMIT: usize = 20;
 
-/// Reads all lines that can be read, so that one run reports every bad one.
-pub(crate) fn parse(bytes: &[u8]) -> Parsed {
+/// Reads every line that can be read, so that one run reports all bad ones.
+pub(crate) fn parse(bytes: &[u8]) -> PropertiesFile {
     let mut errors = Vec::new();
     let mut lines: Vec<&str> = Vec::new();
     for (index, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
@@ -54,26 +54,24 @@ pub(crate) fn parse(bytes: &[u8]) -> Parsed {
     blank_comments(&mut lines);
     loop {
         match pairs(&lines.join("\n")) {
-            Ok((pairs, repeated)) => return Parsed { pairs, repeated, errors },
+            Ok((pairs, repeated)) => return PropertiesFile { pairs, repeated, errors },
             Err(line) => {
                 errors.push(Error::Escape { line });
                 match lines.get_mut(line - 1) {
                     Some(bad) if errors.len() < ERROR_LIMIT => *bad = "",
-                    _ => return Parsed { errors, ..Parsed::default() },
+                    _ => return PropertiesFile { errors, ..PropertiesFile::default() },
                 }
             }
         }
     }
 }
 
-type Pairs = (BTreeMap<String, String>, Vec<String>);
-
-/// `Err` is the number of the first line with a malformed escape.
-fn pairs(text: &str) -> Result<Pairs, usize> {
+/// The pairs and the repeated keys; `Err` is the number of the first line with a malformed escape.
+fn pairs(text: &str) -> Result<(BTreeMap<String, String>, Vec<String>), usize> {
     let mut pairs = BTreeMap::new();
     let mut repeated = Vec::new();
     for line in PropertiesIter::new_with_encoding(text.as_bytes(), encoding_rs::UTF_8) {
-        // The text is in memory and UTF-8, so an escape is all that can be wrong with a line.
+        // The text is in memory and UTF-8, so only an escape can be wrong.
         let line = line.map_err(|error| error.line_number().unwrap_or(1).max(1))?;
         if let LineContent::KVPair(key, value) = line.consume_content()
             && pairs.insert(key.clone(), value).is_some()
@@ -91,7 +89,7 @@ pub(crate) fn read_bounded(source: impl Read, limit: u64) -> io::Result<Option<V
     Ok((bytes.len() as u64 <= limit).then_some(bytes))
 }
 
-/// Blanks comment lines: the parser looks for escapes in them too and would refuse `# C:\users`, which Java takes.
+/// Blanks comment lines: the parser also reads escapes in comments and would refuse `# C:\users`, which Java accepts.
 fn blank_comments(lines: &mut [&str]) {
     let mut continued = false;
     for line in lines {
@@ -154,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_nothing_but_bad_lines_ends_in_a_bounded_report() {
+    fn report_about_bad_lines_is_bounded() {
         let parsed = parse("a=\\u1\n".repeat(1000).as_bytes());
 
         assert_eq!(parsed.errors.len(), ERROR_LIMIT);

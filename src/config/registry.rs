@@ -9,33 +9,30 @@ use base::secret::Secret;
 
 use super::{
     address::http_url,
-    reader::Reader,
-    tls::{self, Tls},
-    worker_keys::{
-        REGISTRY_BASIC_SOURCE, REGISTRY_BEARER_SOURCE, REGISTRY_CA, REGISTRY_CERTIFICATE, REGISTRY_KEY,
-        REGISTRY_TIMEOUT, REGISTRY_TOKEN, REGISTRY_URL, REGISTRY_USER_INFO,
-    },
+    reader::SettingsReader,
+    tls::{self, TlsFiles},
+    worker_keys as keys,
 };
 
 /// The registry section of the worker's configuration (`value.converter.schema.registry.*`).
 #[derive(Debug, Clone)]
-pub struct Registry {
+pub struct RegistrySettings {
     /// Base addresses, tried in order; each may carry a path, as Apicurio's `/apis/ccompat/v7` does. At least one.
     pub urls: Vec<Url>,
-    /// How we show who we are.
+    /// Our credentials.
     pub auth: RegistryAuth,
     /// PEM file with certificates to trust instead of the system's.
     pub ca: Option<PathBuf>,
     /// The client certificate to show.
-    pub client: Option<Tls>,
+    pub client: Option<TlsFiles>,
     /// Longest wait for one answer.
     pub timeout: Duration,
 }
 
-/// How the registry knows us.
+/// Credentials for the registry.
 #[derive(Debug, Clone, Default)]
 pub enum RegistryAuth {
-    /// It does not ask.
+    /// No credentials.
     #[default]
     None,
     /// `basic.auth.user.info`, split at the first colon.
@@ -49,8 +46,8 @@ pub enum RegistryAuth {
     Bearer(Secret),
 }
 
-impl Registry {
-    /// A registry that asks for no credentials.
+impl RegistrySettings {
+    /// A registry without credentials.
     #[must_use]
     pub fn open(url: Url) -> Self {
         Self {
@@ -63,42 +60,42 @@ impl Registry {
     }
 }
 
-/// Reads the registry's section. Credentials leave the addresses, so that those may be logged.
-pub(super) fn read(reader: &mut Reader<'_>) -> Registry {
-    let mut urls = reader.parsed_list(&REGISTRY_URL, http_url);
+/// Reads the registry's section. Credentials are removed from the addresses, so that these may be logged.
+pub(super) fn read(reader: &mut SettingsReader<'_>) -> RegistrySettings {
+    let mut urls = reader.parsed_list(&keys::REGISTRY_URL, http_url);
     let auth = authentication(reader, &urls);
     for url in &mut urls {
         // Both calls fail only for addresses that cannot have credentials at all.
         url.set_username("").and_then(|()| url.set_password(None)).unwrap_or_default();
     }
-    Registry {
+    RegistrySettings {
         urls,
         auth,
-        ca: reader.path(&REGISTRY_CA),
-        client: tls::read(reader, &REGISTRY_CERTIFICATE, &REGISTRY_KEY),
-        timeout: reader.milliseconds(&REGISTRY_TIMEOUT),
+        ca: reader.path(&keys::REGISTRY_CA),
+        client: tls::read(reader, &keys::REGISTRY_CERTIFICATE, &keys::REGISTRY_KEY),
+        timeout: reader.milliseconds(&keys::REGISTRY_TIMEOUT),
     }
 }
 
-fn authentication(reader: &mut Reader<'_>, urls: &[Url]) -> RegistryAuth {
-    let basic = reader.text(&REGISTRY_BASIC_SOURCE);
-    let user_info = reader.secret(&REGISTRY_USER_INFO);
-    let bearer = reader.text(&REGISTRY_BEARER_SOURCE);
-    let token = reader.secret(&REGISTRY_TOKEN);
+fn authentication(reader: &mut SettingsReader<'_>, urls: &[Url]) -> RegistryAuth {
+    let basic = reader.text(&keys::REGISTRY_BASIC_SOURCE);
+    let user_info = reader.secret(&keys::REGISTRY_USER_INFO);
+    let bearer = reader.text(&keys::REGISTRY_BEARER_SOURCE);
+    let token = reader.secret(&keys::REGISTRY_TOKEN);
     let in_url = urls.iter().find(|url| !url.username().is_empty());
 
     if (basic.is_some() || user_info.is_some()) && (bearer.is_some() || token.is_some()) {
         reader.refuse(
-            &REGISTRY_TOKEN,
+            &keys::REGISTRY_TOKEN,
             "cannot go together with basic authentication",
             "remove the bearer.auth keys or the basic.auth keys",
         );
     }
     match basic.as_deref() {
-        Some("USER_INFO") => reader.demand(&REGISTRY_USER_INFO, "when its source is USER_INFO"),
-        Some("URL") if in_url.is_none() && reader.are_sound(&[&REGISTRY_URL]) => {
+        Some("USER_INFO") => reader.require(&keys::REGISTRY_USER_INFO, "when its source is USER_INFO"),
+        Some("URL") if in_url.is_none() && reader.are_valid(&[&keys::REGISTRY_URL]) => {
             reader.refuse(
-                &REGISTRY_BASIC_SOURCE,
+                &keys::REGISTRY_BASIC_SOURCE,
                 "needs name and password in the registry's address",
                 "write them into the address, or use USER_INFO",
             );
@@ -106,7 +103,7 @@ fn authentication(reader: &mut Reader<'_>, urls: &[Url]) -> RegistryAuth {
         _ => {}
     }
     if bearer.is_some() {
-        reader.demand(&REGISTRY_TOKEN, "when its source is STATIC_TOKEN");
+        reader.require(&keys::REGISTRY_TOKEN, "when its source is STATIC_TOKEN");
     }
 
     if let Some(token) = token {
@@ -124,7 +121,7 @@ fn authentication(reader: &mut Reader<'_>, urls: &[Url]) -> RegistryAuth {
     }
 }
 
-/// An address carries credentials percent-encoded; the registry wants them plain.
+/// Credentials are percent-encoded in an address; the registry expects them decoded.
 fn percent_decoded(text: &str) -> String {
     percent_decode_str(text).decode_utf8_lossy().into_owned()
 }

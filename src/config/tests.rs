@@ -1,24 +1,24 @@
-//! A secret behind a reference, set as every key alone and in pairs of keys, is in nothing that configuration returns.
+//! Nothing that configuration returns contains a secret behind a reference, whichever key or pair of keys refers to it.
 //!
-//! A run tries every key and one of [`SHARES`] shares of the pairs, by day. `TRIBUTARY_TEST_CYCLES_REFERENCES` says how many shares, and
-//! `TRIBUTARY_TEST_SEED` which comes first.
+//! A run tries every key, and one of [`SHARES`] shares of the pairs, which changes daily. `TRIBUTARY_TEST_CYCLES_REFERENCES` sets the
+//! number of shares, and `TRIBUTARY_TEST_SEED` the first one.
 
 use std::{collections::BTreeMap, ffi::OsString, fmt::Write as _, path::Path};
 
 use super::{
     Connector, Providers, Worker,
     connector::{Class, validate},
-    key::Key,
+    key::ConfigKey,
     worker_keys,
 };
 use crate::cycles::{cycles, seed};
 
-/// Long enough to be any secret of ours, and in parts of it a host, a number and a list.
+/// Long enough for any secret, and shaped like a list of hosts, pairs and addresses.
 const CANARY: &str = "canary-7f3a,canary-7f3a=1,https://canary-7f3a:443,canary-7f3a";
 const SHORT: &str = "canary-7f3a";
 const MARK: &str = "canary";
 
-/// Ways to write a value around a reference, among them those that once came back in an answer.
+/// Values with references, including forms that an answer once revealed.
 fn values(directory: &Path) -> [String; 5] {
     let directory = directory.display();
     [
@@ -62,11 +62,11 @@ fn sound(class: Class) -> BTreeMap<String, String> {
     config
 }
 
-/// Shares that the pairs are divided into.
+/// Number of shares that the pairs are divided into.
 const SHARES: u64 = 8;
 
-/// Each key alone, and some pairs; the value rotates so that all kinds of neighbors meet.
-fn combinations(keys: &[&Key]) -> Vec<Vec<(String, usize)>> {
+/// Each key alone with every value, and one share of the pairs, whose values rotate.
+fn combinations(keys: &[&ConfigKey]) -> Vec<Vec<(String, usize)>> {
     let seed = seed();
     let tried = u64::from(cycles("REFERENCES", 1));
     let mut pairs = seed..;
@@ -79,7 +79,7 @@ fn combinations(keys: &[&Key]) -> Vec<Vec<(String, usize)>> {
             if pairs.next().is_some_and(|pair| pair % SHARES >= tried) {
                 continue;
             }
-            // Half of the pairs have one value, as rules across keys compare them, half have two.
+            // Half of the pairs have equal values, because rules across keys compare them; half have two.
             let (value, step) = ((index + offset) % 5, (index + offset / 5) % 2);
             all.push(vec![(key.name.to_owned(), value), (other.name.to_owned(), (value + step) % 5)]);
         }
@@ -99,8 +99,8 @@ fn no_reference_of_a_connector_comes_back() {
     let open = Providers::new(environment().map(|(name, value)| (name.to_owned(), value.to_owned())));
     for class in Class::ALL {
         let base = sound(class);
-        assert!(Connector::parse("one", &base, &open).is_ok(), "the base must be sound");
-        let keys: Vec<&Key> = class.keys().filter(|key| key.name != "connector.class").collect();
+        assert!(Connector::parse("one", &base, &open).is_ok(), "the base must be valid");
+        let keys: Vec<&ConfigKey> = class.keys().filter(|key| key.name != "connector.class").collect();
         for combination in combinations(&keys) {
             let mut config = base.clone();
             config.extend(combination.iter().map(|(key, value)| (key.clone(), values[*value].clone())));
@@ -121,7 +121,7 @@ fn no_reference_of_the_worker_comes_back() {
     let values = values(directory.path());
     let file = directory.path().join("worker.properties");
     std::fs::write(&file, "").unwrap();
-    let keys: Vec<&Key> = worker_keys::KEYS.iter().collect();
+    let keys: Vec<&ConfigKey> = worker_keys::KEYS.iter().collect();
     let base = [
         ("CONNECT_BOOTSTRAP_SERVERS", "localhost:9092"),
         ("CONNECT_VALUE_CONVERTER_SCHEMA_REGISTRY_URL", "http://localhost:8081"),
@@ -132,7 +132,7 @@ fn no_reference_of_the_worker_comes_back() {
         std::fs::write(&file, text).unwrap();
         let variables = base.iter().copied().chain(environment());
         let variables = variables.filter(|(name, _)| {
-            // The combination wins over the base.
+            // Keys of the combination replace those of the base.
             !combination
                 .iter()
                 .any(|(key, _)| format!("CONNECT_{}", key.to_uppercase().replace('.', "_")) == **name)

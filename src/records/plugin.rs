@@ -14,7 +14,7 @@ use super::stream::started;
 use crate::{
     config::{
         self, KeyDef, Providers, Validation,
-        connector::{Class, Common, definitions, keys, record::MOST_SHARDS},
+        connector::{Class, Common, definitions, keys, record::MAX_SHARDS},
     },
     plugin::{Depth, Failure, MOST_TASKS, Past, Plugin, Task, unusable},
     records::{fence::Fences, task},
@@ -87,7 +87,7 @@ impl Plugin for RecordSource {
         // The topics may have more than is configured, or anything where the broker decides.
         let counted = past.partitions.iter().filter_map(|one| one.get("partition")?.as_u64());
         let counted = counted.filter_map(|one| u32::try_from(one + 1).ok()).max().unwrap_or(0);
-        let most = MOST_SHARDS.unsigned_abs();
+        let most = MAX_SHARDS.unsigned_abs();
         let configured = shards(&source.common).unwrap_or(most);
         let (prefix, shards) = (&source.common.topic_prefix, configured.max(counted).min(most));
         (0..shards).map(|shard| format!("tributary-{prefix}-shard-{shard}")).collect()

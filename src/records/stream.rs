@@ -16,10 +16,8 @@ use tokio::time::{Instant, sleep, timeout_at};
 use model::TopicPrefix;
 
 use crate::{
-    config::connector::{Class, Declared, keys::CONNECTOR_CLASS},
-    plugin::Tools,
-    state::{
-        configs::{Configs, Connector},
+    config::connector::{Class, SubscriptionTargets, keys::CONNECTOR_CLASS},
+    worker::{
         ledger::Handle,
     },
 };
@@ -91,7 +89,7 @@ fn starts(tools: &Tools, prefix: &TopicPrefix) -> BTreeMap<String, bool> {
     let is_managed = |connector: &Connector| {
         let class = connector.config.get(CONNECTOR_CLASS.name).and_then(|class| Class::parse(class));
         class == Some(Class::WebhookSource)
-            && Declared::of(&connector.config, &tools.providers)
+            && SubscriptionTargets::of(&connector.config, &tools.providers)
                 .is_some_and(|declared| declared.manage && declared.topic_prefix == *prefix)
     };
     let names = |configs: &Configs| -> Vec<String> {

@@ -47,7 +47,7 @@ impl State {
     /// The client cannot be built.
     pub async fn follow(
         kafka: &Kafka,
-        topics: &worker::Topics,
+        topics: &worker::InternalTopics,
         partitions: &Partitions,
     ) -> Result<Self, kafka::Error> {
         Ok(Self {

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use kafka::{Admin, Error, TopicSpec};
 
-use crate::config::worker::{Topic, Topics};
+use crate::config::worker::{InternalTopic, InternalTopics};
 
 /// Partition counts of the worker's topics, as they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub struct Partitions {
 ///
 /// # Errors
 /// The broker does not answer or refuses, or topics do not fit: [`Error::Topics`] has all of them.
-pub async fn ensure(admin: &Admin, topics: &Topics) -> Result<Partitions, Error> {
+pub async fn ensure(admin: &Admin, topics: &InternalTopics) -> Result<Partitions, Error> {
     let specs = specs(admin, topics);
     admin.ensure(&specs).await.map_err(|error| explained(error, topics))?;
     counts(admin, topics).await
@@ -44,7 +44,7 @@ pub async fn ensure(admin: &Admin, topics: &Topics) -> Result<Partitions, Error>
 ///
 /// # Errors
 /// As [`ensure`].
-pub async fn inspect(admin: &Admin, topics: &Topics) -> Result<Vec<String>, Error> {
+pub async fn inspect(admin: &Admin, topics: &InternalTopics) -> Result<Vec<String>, Error> {
     let specs = specs(admin, topics);
     admin.inspect(&specs).await.map_err(|error| explained(error, topics))
 }
@@ -57,13 +57,13 @@ const KNOWN_LIMIT: Duration = Duration::from_secs(10);
 /// Pause between two looks.
 const KNOWN_PAUSE: Duration = Duration::from_millis(100);
 
-fn all(topics: &Topics) -> [&Topic; 5] {
-    let Topics { config, offset, status, work, grant } = topics;
+fn all(topics: &InternalTopics) -> [&InternalTopic; 5] {
+    let InternalTopics { config, offset, status, work, grant } = topics;
     [config, offset, status, work, grant]
 }
 
-fn specs(admin: &Admin, topics: &Topics) -> Vec<TopicSpec> {
-    let spec = |topic: &Topic| {
+fn specs(admin: &Admin, topics: &InternalTopics) -> Vec<TopicSpec> {
+    let spec = |topic: &InternalTopic| {
         let mut spec = TopicSpec::from(topic);
         if topic.name == topics.config.name {
             spec.partitions = 1;
@@ -77,7 +77,7 @@ fn specs(admin: &Admin, topics: &Topics) -> Vec<TopicSpec> {
 }
 
 /// Asks until all are known: the broker that answers may not have heard yet of a topic that another has just created.
-async fn counts(admin: &Admin, topics: &Topics) -> Result<Partitions, Error> {
+async fn counts(admin: &Admin, topics: &InternalTopics) -> Result<Partitions, Error> {
     let end = Instant::now() + KNOWN_LIMIT;
     loop {
         let found = admin.partition_counts(&all(topics).map(|topic| topic.name.as_str())).await?;
@@ -87,7 +87,7 @@ async fn counts(admin: &Admin, topics: &Topics) -> Result<Partitions, Error> {
             .filter(|name| !found.contains_key(*name))
             .collect();
         if missing.is_empty() {
-            let count = |topic: &Topic| found.get(&topic.name).copied().unwrap_or_default();
+            let count = |topic: &InternalTopic| found.get(&topic.name).copied().unwrap_or_default();
             return Ok(Partitions {
                 config: count(&topics.config),
                 offset: count(&topics.offset),
@@ -105,7 +105,7 @@ async fn counts(admin: &Admin, topics: &Topics) -> Result<Partitions, Error> {
 }
 
 /// For a topic with a count of its own choice the general remedy is to take that count; here there is no choice.
-fn explained(error: Error, topics: &Topics) -> Error {
+fn explained(error: Error, topics: &InternalTopics) -> Error {
     let Error::Topics(mut mismatches) = error else { return error };
     for mismatch in &mut mismatches {
         if mismatch.topic == topics.config.name && mismatch.found.ends_with(" partitions") {
@@ -128,14 +128,14 @@ mod tests {
 
     use super::*;
 
-    fn topics(partitions: i32) -> Topics {
-        let topic = |name: &str, partitions| Topic {
+    fn topics(partitions: i32) -> InternalTopics {
+        let topic = |name: &str, partitions| InternalTopic {
             name: name.into(),
             partitions,
             replication_factor: -1,
             settings: [].into(),
         };
-        Topics {
+        InternalTopics {
             config: topic("c", 1),
             offset: topic("o", partitions),
             status: topic("s", partitions),

@@ -1,54 +1,53 @@
-//! The edge to the embedded store: what the spool and the fences ask of a database, and of the disk under it.
+//! The interface to the embedded store: what the spool and the fences need from a database and its disk.
 //!
-//! The product has one implementation, [`Fjall`]. The seam is here for those who need a disk that fails or is slow: they wrap
-//! it.
+//! The product has one implementation, [`Fjall`]. Tests wrap it to simulate a disk that fails or is slow.
 
-mod fjall;
 #[cfg(test)]
-pub(crate) mod image;
+pub(crate) mod crash_copy;
+mod fjall;
 
 use std::{error, fmt, io, ops::ControlFlow, path::Path};
 
 pub use self::fjall::Fjall;
 
-/// ENFILE and EMFILE, which have no kind of their own.
-const TOO_MANY_FILES: [i32; 2] = [23, 24];
+/// ENFILE and EMFILE, for which `io::ErrorKind` has no variant.
+const TOO_MANY_OPEN_FILES: [i32; 2] = [23, 24];
 
-/// Where databases come from.
+/// Opens databases.
 pub trait Storage: fmt::Debug + Send + Sync {
-    /// Opens the database in this directory, and creates it if there is none. Blocks.
+    /// Opens the database in this directory, or creates it. Blocks.
     ///
     /// # Errors
-    /// [`Error::Locked`] when somebody else has it open; otherwise why it cannot be read or made.
+    /// [`Error::Locked`] if it is open elsewhere; otherwise why it cannot be read or created.
     fn open(&self, directory: &Path) -> Result<Box<dyn Database>, Error>;
 
-    /// Writes to `to`, which does not exist, what can be had of the database in `from`, which does not open and is left
-    /// as it is. Blocks.
+    /// Copies what can be recovered of the database in `from`, which does not open, to `to`, which does not exist. `from` stays
+    /// unchanged. Blocks.
     ///
     /// # Errors
-    /// Why there is nothing to be had.
+    /// Why nothing can be recovered.
     fn salvage(&self, from: &Path, to: &Path) -> Result<Box<dyn Database>, Error>;
 
-    /// Free bytes on the disk of this directory, for us.
+    /// Bytes available to us on the disk of this directory.
     ///
     /// # Errors
-    /// Why the system does not tell.
+    /// Why the system does not report it.
     fn free_bytes(&self, directory: &Path) -> io::Result<u64>;
 }
 
-/// One open database: keys to values, in the order of the keys. All calls block.
+/// An open database: a map ordered by key. All calls block.
 pub trait Database: Send + Sync {
-    /// All changes or none, in one step. With `durable` they are on disk when this returns, together with all earlier
-    /// ones. No key is twice among them.
+    /// Applies all changes or none, atomically. With `durable` they, and all earlier ones, are on disk when this returns. No key may
+    /// occur twice.
     ///
     /// # Errors
-    /// Any is final: what of it is on disk is unknown, and nothing may be committed here any more.
+    /// Every error is final: how much is on disk is unknown, and nothing more may be committed to this database.
     fn commit(&self, changes: Vec<Change>, durable: bool) -> Result<(), Error>;
 
     /// Length of the value at this key.
     ///
     /// # Errors
-    /// The part of the database that would know is unreadable.
+    /// The part of the database that has the key is unreadable.
     fn size(&self, key: &[u8]) -> Result<Option<u64>, Error>;
 
     /// The value at this key.
@@ -57,28 +56,28 @@ pub trait Database: Send + Sync {
     /// The part of the database that has it is unreadable.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error>;
 
-    /// Shows keys and values from `from` on and below `to`, in order, until there are no more or `visit` breaks off.
+    /// Passes the keys from `from` up to, but not including, `to` with their values to `visit`, in order, until it breaks.
     ///
     /// # Errors
-    /// What comes after the last one shown is unreadable.
+    /// The entries after the last one passed are unreadable.
     fn visit(&self, from: &[u8], to: &[u8], visit: &mut Visitor<'_>) -> Result<(), Error>;
 
-    /// Gives back the disk that removed entries still take, as far as that can be done. May take long.
+    /// Frees the disk space of removed entries as far as possible. May take long.
     ///
     /// # Errors
-    /// What went wrong meanwhile; the database's own business unless a commit fails too.
+    /// What failed; it does not matter unless a commit fails too.
     fn compact(&self) -> Result<(), Error>;
 }
 
-/// Is shown keys and values until it breaks off.
+/// Receives keys and values until it breaks.
 pub type Visitor<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
 
 /// One change of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// The key has this value from now on.
+    /// Sets the value of a key.
     Put(Vec<u8>, Vec<u8>),
-    /// The key has none.
+    /// Removes a key.
     Delete(Vec<u8>),
 }
 
@@ -89,10 +88,10 @@ pub enum Error {
     /// The disk is full.
     #[error("no disk space left for the database")]
     NoSpace(#[source] Cause),
-    /// Somebody else has the database open.
+    /// The database is open elsewhere.
     #[error("the database is open elsewhere")]
     Locked,
-    /// The system refuses, for a reason that says nothing about the files: rights, open files, memory.
+    /// The system refuses for a reason unrelated to the files' content: permissions, open files, memory.
     #[error("{action}")]
     Refused {
         /// What was attempted.
@@ -112,7 +111,7 @@ pub enum Error {
     },
 }
 
-/// Why something failed, whoever says so.
+/// The cause of an error.
 pub type Cause = Box<dyn error::Error + Send + Sync>;
 
 impl Error {
@@ -126,7 +125,7 @@ impl Error {
             PermissionDenied | ReadOnlyFilesystem | OutOfMemory => {
                 Self::Refused { action, source: source.into() }
             }
-            _ if source.raw_os_error().is_some_and(|code| TOO_MANY_FILES.contains(&code)) => {
+            _ if source.raw_os_error().is_some_and(|code| TOO_MANY_OPEN_FILES.contains(&code)) => {
                 Self::Refused { action, source: source.into() }
             }
             _ => Self::Broken { action, source: source.into() },

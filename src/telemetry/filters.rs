@@ -1,11 +1,10 @@
 //! Which log lines are shown, changed while the process runs.
 //!
-//! A logger is a module path such as `tributary::kafka`, as `log.filter` names them; `root` stands above all. Setting one
-//! sets those below it too, so what was asked for is what appears.
+//! A logger is a module path such as `tributary::kafka`, as in `log.filter`; `root` is above all. Setting a logger also sets all
+//! loggers below it, so that the requested level is what appears.
 //!
-//! - The audit log is always shown, whatever the filter says and whatever is set: who changes something must not be able
-//!   to hide it first.
-//! - Names are bounded in length and number: each stays in the filter that every log line is held against.
+//! - The audit log is always shown, whatever is configured or set: a user cannot hide a change by turning it off first.
+//! - Names are bounded in length and number: each stays in the filter that every log line is checked against.
 
 use std::{collections::BTreeMap, time::SystemTime};
 
@@ -21,14 +20,14 @@ use super::Error;
 
 /// The logger above all others.
 const ROOT: &str = "root";
-/// The logger of changes somebody made.
+/// The logger of changes by users.
 const AUDIT: &str = "audit";
 /// The logger above all of this product.
 const PRODUCT: &str = "tributary";
-/// The longest name of a logger, in bytes.
-const LONGEST: usize = 255;
-/// Most loggers something may be set for.
-const MOST: usize = 256;
+/// Maximum length of a logger's name, in bytes.
+const MAX_NAME_BYTES: usize = 255;
+/// Maximum number of loggers with a level.
+const MAX_LOGGERS: usize = 256;
 
 /// Why a logger's level cannot be set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -36,31 +35,31 @@ const MOST: usize = 256;
 pub enum LoggerError {
     /// No logger can have this name.
     #[error(
-        "a logger's name has 1 to {LONGEST} letters, digits, dots, colons, dashes, underscores and dollar signs"
+        "a logger's name has 1 to {MAX_NAME_BYTES} letters, digits, dots, colons, dashes, underscores and dollar signs"
     )]
     Name,
-    /// It is the audit log's.
+    /// It is the audit logger.
     #[error("the audit log is always written, its level cannot be changed")]
     Audit,
-    /// So many have been set already.
+    /// The maximum number of loggers has a level.
     #[error(
-        "levels have been set for {MOST} loggers, which is the most there may be; set one of those, or root"
+        "levels have been set for {MAX_LOGGERS} loggers, which is the maximum; set one of those, or root"
     )]
     Number,
-    /// The subscriber is gone.
+    /// The subscriber was dropped.
     #[error("logs are not written any more")]
     Gone,
 }
 
 impl LoggerError {
-    /// Holds what every name has to be, among `known` others whose levels were set.
+    /// Checks a name, given the `known` loggers whose levels were set.
     ///
     /// # Errors
-    /// It is not: in which way.
+    /// The name is not valid, and why.
     pub fn check<'a>(logger: &str, known: impl IntoIterator<Item = &'a str>) -> Result<(), Self> {
         let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | ':' | '.' | '$');
         let logger = logger_name(logger);
-        if logger.is_empty() || logger.len() > LONGEST || !logger.chars().all(letter) {
+        if logger.is_empty() || logger.len() > MAX_NAME_BYTES || !logger.chars().all(letter) {
             return Err(Self::Name);
         }
         if is_within(&logger, AUDIT) {
@@ -73,16 +72,16 @@ impl LoggerError {
             }
             others += 1;
         }
-        if others < MOST || logger == ROOT { Ok(()) } else { Err(Self::Number) }
+        if others < MAX_LOGGERS || logger == ROOT { Ok(()) } else { Err(Self::Number) }
     }
 }
 
-/// How much a logger shows.
+/// The level of a logger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shown {
-    /// What is shown.
+pub struct EffectiveLevel {
+    /// The level.
     pub level: LevelFilter,
-    /// When that was changed, in milliseconds since 1970; `None` if it is as configured.
+    /// When it was changed, in milliseconds since 1970; `None` if it is as configured.
     pub changed_ms: Option<i64>,
 }
 
@@ -94,34 +93,35 @@ pub struct Filters {
 }
 
 impl Filters {
-    /// The filter as configured, ready to be put before the layers that write. Levels can be set only while the layer exists.
+    /// The configured filter, and the layer to install before those that write. Levels can be set only while the layer exists.
     ///
     /// # Errors
     /// The text does not parse.
     pub fn new(text: &str) -> Result<(Self, reload::Layer<EnvFilter, Registry>), Error> {
         super::filter(text)?;
         let levels = Levels::parse(text);
-        let (layer, handle) = reload::Layer::new(super::filter(&format!("{text},{AUDITED}"))?);
+        let (layer, handle) = reload::Layer::new(super::filter(&format!("{text},{AUDIT_DIRECTIVE}"))?);
         Ok((Self { levels: Mutex::new(levels), handle }, layer))
     }
 
-    /// Every logger something is known of, `root` among them.
+    /// Every logger with a known level, including `root`.
     #[must_use]
-    pub fn levels(&self) -> BTreeMap<String, Shown> {
+    pub fn levels(&self) -> BTreeMap<String, EffectiveLevel> {
         self.levels.lock().shown()
     }
 
-    /// Sets a logger and all below it, and names those that were set.
+    /// Sets the level of a logger and all below it, and returns those that were set.
     ///
     /// # Errors
-    /// It cannot be set: see [`LoggerError`].
+    /// See [`LoggerError`].
     pub fn set(&self, logger: &str, level: LevelFilter) -> Result<Vec<String>, LoggerError> {
         let mut levels = self.levels.lock();
         let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_millis());
         let mut changed = levels.clone();
         let affected = changed.set(logger, level, i64::try_from(now).unwrap_or(i64::MAX))?;
-        // The filter's language has no word for some names, such as those with a dollar sign.
-        let filter = EnvFilter::try_new(by_crate(&changed.directives())).map_err(|_| LoggerError::Name)?;
+        // The filter syntax cannot express some names, such as those with a dollar sign.
+        let filter =
+            EnvFilter::try_new(with_log_targets(&changed.directives())).map_err(|_| LoggerError::Name)?;
         self.handle.reload(filter).map_err(|_| LoggerError::Gone)?;
         *levels = changed;
         Ok(affected)
@@ -130,15 +130,15 @@ impl Filters {
 
 #[derive(Debug, Clone)]
 struct Levels {
-    root: Shown,
-    targets: BTreeMap<String, Shown>,
-    /// What only the filter's own language can say, such as spans; kept as it is.
+    root: EffectiveLevel,
+    targets: BTreeMap<String, EffectiveLevel>,
+    /// A filter that is more than names and levels, such as spans; kept unchanged.
     others: Option<String>,
 }
 
 impl Levels {
     fn parse(text: &str) -> Self {
-        let configured = |level| Shown { level, changed_ms: None };
+        let configured = |level| EffectiveLevel { level, changed_ms: None };
         match text.parse::<Targets>() {
             Ok(targets) => Self {
                 root: configured(targets.default_level().unwrap_or(LevelFilter::OFF)),
@@ -157,22 +157,22 @@ impl Levels {
         }
     }
 
-    fn shown(&self) -> BTreeMap<String, Shown> {
-        let audit = Shown { level: LevelFilter::INFO, changed_ms: None };
+    fn shown(&self) -> BTreeMap<String, EffectiveLevel> {
+        let audit = EffectiveLevel { level: LevelFilter::INFO, changed_ms: None };
         let known = [(AUDIT.to_owned(), audit), (PRODUCT.to_owned(), self.effective(PRODUCT))];
         let root = [(ROOT.to_owned(), self.root)];
         let set = self.targets.iter().map(|(name, shown)| (name.clone(), *shown));
         known.into_iter().chain(root).chain(set).collect()
     }
 
-    fn effective(&self, logger: &str) -> Shown {
+    fn effective(&self, logger: &str) -> EffectiveLevel {
         let above = self.targets.iter().filter(|(name, _)| is_within(logger, name));
         above.max_by_key(|(name, _)| name.len()).map_or(self.root, |(_, shown)| *shown)
     }
 
     fn set(&mut self, logger: &str, level: LevelFilter, now_ms: i64) -> Result<Vec<String>, LoggerError> {
         LoggerError::check(logger, self.targets.keys().map(String::as_str))?;
-        let shown = Shown { level, changed_ms: Some(now_ms) };
+        let shown = EffectiveLevel { level, changed_ms: Some(now_ms) };
         let logger = &logger_name(logger);
         let is_root = logger == ROOT;
         let mut affected = Vec::new();
@@ -195,14 +195,14 @@ impl Levels {
     fn directives(&self) -> String {
         let root = self.root.level.to_string();
         let targets = self.targets.iter().map(|(name, shown)| format!("{name}={}", shown.level));
-        // What was set later comes last: the filter takes the last word on equal names.
-        let audit = AUDITED.to_owned();
+        // Later settings come last: of equal names the filter uses the last.
+        let audit = AUDIT_DIRECTIVE.to_owned();
         self.others.iter().cloned().chain([root]).chain(targets).chain([audit]).collect::<Vec<_>>().join(",")
     }
 }
 
-/// Module paths as filters and REST name them, and the targets that log lines of these crates have. Only crates that log.
-const CRATES: [(&str, &str); 6] = [
+/// Module paths as used in filters and REST, and the log targets of these crates. Only crates that log.
+const MODULE_TARGETS: [(&str, &str); 6] = [
     ("tributary::api", "tributary_provider::api"),
     ("tributary::auth", "tributary_provider::auth"),
     ("tributary::circuit", "tributary_base::circuit"),
@@ -212,9 +212,9 @@ const CRATES: [(&str, &str); 6] = [
 ];
 
 /// Rewrites the module paths in a filter (`tributary::kafka`) to log targets (`tributary_kafka`).
-pub(super) fn by_crate(filter: &str) -> String {
+pub(super) fn with_log_targets(filter: &str) -> String {
     let mut named = filter.to_owned();
-    for (module, target) in CRATES {
+    for (module, target) in MODULE_TARGETS {
         let mut parts = named.split(module);
         let mut text = parts.next().unwrap_or_default().to_owned();
         for part in parts {
@@ -227,27 +227,27 @@ pub(super) fn by_crate(filter: &str) -> String {
     named
 }
 
-/// What stands last in every filter.
-const AUDITED: &str = "audit=info";
+/// The last directive of every filter.
+const AUDIT_DIRECTIVE: &str = "audit=info";
 
-/// The one name of a logger that has several: the dots of Kafka Connect's names stand for colons, `root` is written in any case, and
-/// `tributary_kafka`, as log lines show it, is `tributary::kafka`.
+/// The canonical name of a logger: dots, as in Kafka Connect's names, become `::`, `root` is case-insensitive, and `tributary_kafka`,
+/// as shown in log lines, is `tributary::kafka`.
 #[must_use]
 pub fn logger_name(written: &str) -> String {
     if written.eq_ignore_ascii_case(ROOT) {
         return ROOT.to_owned();
     }
     let name = written.replace('.', "::");
-    let target = CRATES.iter().find(|(_, target)| is_within(&name, target));
+    let target = MODULE_TARGETS.iter().find(|(_, target)| is_within(&name, target));
     target.map_or_else(|| name.clone(), |(module, target)| format!("{module}{}", &name[target.len()..]))
 }
 
-/// The level for everything in a filter that says more than names and levels.
+/// The default level of a filter that is more than names and levels.
 fn bare_level(text: &str) -> LevelFilter {
     text.rsplit(',').find_map(|part| part.trim().parse().ok()).unwrap_or(LevelFilter::OFF)
 }
 
-/// Whether a logger is another or stands below it. All crates of the product stand below `tributary`.
+/// Whether a logger equals another or is below it. All crates of the product are below `tributary`.
 fn is_within(logger: &str, above: &str) -> bool {
     let is_below = |rest: &str| rest.starts_with("::") || (above == PRODUCT && rest.starts_with('_'));
     logger.strip_prefix(above).is_some_and(|rest| rest.is_empty() || is_below(rest))
@@ -280,7 +280,7 @@ mod tests {
             ),
             ("tributary=debug,tributary::worker=info", "tributary=debug,tributary::worker=info"),
         ] {
-            assert_eq!(by_crate(filter), named);
+            assert_eq!(with_log_targets(filter), named);
         }
     }
 
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_logger_shows_what_the_nearest_above_it_says() {
+    fn logger_inherits_the_level_of_the_nearest_above() {
         let levels = levels("warn,tributary=debug,tributary::kafka=off");
 
         assert_eq!(shown(&levels, "root"), Some(LevelFilter::WARN));
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn root_sets_all_and_a_name_that_is_none_sets_nothing() {
+    fn root_sets_all_and_an_invalid_name_nothing() {
         let mut levels = levels("info,tributary=debug");
 
         assert_eq!(levels.set("ROOT", LevelFilter::WARN, 1).unwrap(), ["root", "tributary"]);
@@ -339,9 +339,9 @@ mod tests {
     }
 
     #[test]
-    fn so_many_names_are_set_and_no_more() {
+    fn number_of_loggers_with_a_level_is_limited() {
         let mut levels = levels("info");
-        for number in 0..MOST {
+        for number in 0..MAX_LOGGERS {
             levels.set(&format!("logger{number}"), LevelFilter::DEBUG, 1).unwrap();
         }
 
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_is_configured_or_set_hides_the_audit_log() {
+    fn no_filter_hides_the_audit_log() {
         use tracing_subscriber::layer::SubscriberExt as _;
         for configured in ["off", "info,audit=off", "audit=error,warn", "off,tributary[task{name=a}]=trace"] {
             let (filters, layer) = Filters::new(configured).unwrap();
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_really_changes_which_lines_are_shown() {
+    fn set_levels_change_which_lines_are_shown() {
         use tracing_subscriber::layer::SubscriberExt as _;
         let (filters, layer) = Filters::new("info").unwrap();
         let subscriber = tracing_subscriber::registry().with(layer);

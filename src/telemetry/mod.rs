@@ -1,8 +1,8 @@
 //! Logs and metrics of the process, installed once by the binary.
 //!
-//! Logs go to stderr, as text for people or as one JSON object a line for collectors; `RUST_LOG`-style filters choose
-//! what is shown, and [`Filters`] changes them while the process runs. Metrics are recorded in memory and rendered in Prometheus'
-//! text format on request. Somebody must drive [`Metrics::keep_up`]: without it, histogram samples pile up until the next scrape.
+//! Logs go to stderr, as text for people or as one JSON object per line for collectors; `RUST_LOG`-style filters choose what is
+//! shown, and [`Filters`] changes them while the process runs. Metrics are recorded in memory and rendered in Prometheus' text format
+//! on request. [`Metrics::keep_up`] must run: without it, histogram samples accumulate until the next scrape.
 
 use std::{
     convert::Infallible,
@@ -15,15 +15,15 @@ use std::{
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
-pub use self::filters::{Filters, LoggerError, Shown, logger_name};
+pub use self::filters::{EffectiveLevel, Filters, LoggerError, logger_name};
 
 use base::metrics::{self, Kind};
 
 use crate::config::worker::LogFormat;
 
-mod filters;
 #[cfg(test)]
-pub(crate) mod heard;
+pub(crate) mod captured_logs;
+mod filters;
 
 /// How often histogram samples are folded into their buckets.
 const UPKEEP: Duration = Duration::from_secs(5);
@@ -40,21 +40,21 @@ pub enum Error {
         #[source]
         source: tracing_subscriber::filter::ParseError,
     },
-    /// Somebody installed a subscriber before us.
+    /// A subscriber is already installed.
     #[error("install the log subscriber")]
     Logs(#[source] tracing_subscriber::util::TryInitError),
-    /// A histogram without buckets, or a recorder that is already there.
+    /// A histogram without buckets, or a recorder that is already installed.
     #[error("install the metrics recorder")]
     Metrics(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// Sends logs to stderr from here on. What is returned changes which.
+/// Sends logs to stderr from now on. The returned [`Filters`] choose which.
 pub fn install_logs(format: LogFormat, filter: &str) -> Result<Filters, Error> {
     let (filters, layer) = Filters::new(filter)?;
     let registry = tracing_subscriber::registry().with(layer);
     match format {
         LogFormat::Text => {
-            let layer = fmt::layer().with_writer(io::stderr).with_ansi(is_coloured(&io::stderr()));
+            let layer = fmt::layer().with_writer(io::stderr).with_ansi(is_colored(&io::stderr()));
             registry.with(layer).try_init()
         }
         LogFormat::Json => registry.with(fmt::layer().json().with_writer(io::stderr)).try_init(),
@@ -63,28 +63,28 @@ pub fn install_logs(format: LogFormat, filter: &str) -> Result<Filters, Error> {
     Ok(filters)
 }
 
-/// Whether colours may go to this output: they are for people at a terminal, not for files, and not for those who set `NO_COLOR`.
+/// Whether to color this output: only on a terminal, and not if `NO_COLOR` is set.
 #[must_use]
-pub fn is_coloured(output: &impl IsTerminal) -> bool {
-    output.is_terminal() && wants_colours(env::var_os("NO_COLOR").as_deref())
+pub fn is_colored(output: &impl IsTerminal) -> bool {
+    output.is_terminal() && wants_colors(env::var_os("NO_COLOR").as_deref())
 }
 
-fn wants_colours(no_color: Option<&OsStr>) -> bool {
+fn wants_colors(no_color: Option<&OsStr>) -> bool {
     no_color.is_none_or(OsStr::is_empty)
 }
 
-/// What chooses the lines that are shown, such as `info,tributary::kafka=debug`.
+/// Parses a filter such as `info,tributary::kafka=debug`.
 pub(crate) fn filter(text: &str) -> Result<EnvFilter, Error> {
-    EnvFilter::try_new(filters::by_crate(text))
+    EnvFilter::try_new(filters::with_log_targets(text))
         .map_err(|source| Error::Filter { filter: text.to_owned(), source })
 }
 
-/// The process's metrics, ready to be rendered.
+/// The metrics of the process.
 #[derive(Clone)]
 pub struct Metrics(PrometheusHandle);
 
 impl Metrics {
-    /// Records metrics for the whole process from here on, every series starting at zero.
+    /// Records metrics for the whole process from now on, every series starting at zero.
     pub fn install() -> Result<Self, Error> {
         let recorder = recorder()?;
         let handle = recorder.handle();
@@ -100,7 +100,7 @@ impl Metrics {
         self.0.render()
     }
 
-    /// Folds histogram samples into their buckets every few seconds, until it is dropped.
+    /// Folds histogram samples into their buckets every few seconds, until the future is dropped.
     pub async fn keep_up(&self) -> Infallible {
         let mut ticks = tokio::time::interval(UPKEEP);
         loop {
@@ -128,10 +128,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colours_are_wanted_unless_a_variable_says_otherwise() {
-        let told = [None, Some(""), Some("1")].map(|text| wants_colours(text.map(OsStr::new)));
+    fn no_color_variable_disables_colors() {
+        let wanted = [None, Some(""), Some("1")].map(|text| wants_colors(text.map(OsStr::new)));
 
-        assert_eq!(told, [true, true, false]);
+        assert_eq!(wanted, [true, true, false]);
     }
 
     fn rendered(act: impl FnOnce()) -> String {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn every_metric_is_there_with_help_before_anything_happened() {
+    fn every_metric_is_exported_from_the_start() {
         let text = rendered(|| {});
 
         for metric in metrics::ALL {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledgement_lands_in_its_bucket_and_origin() {
+    fn acknowledgement_is_counted_by_bucket_and_origin() {
         let text = rendered(|| {
             metrics::records_published("snapshot", 3);
             metrics::published_after(Duration::from_millis(7));

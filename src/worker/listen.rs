@@ -16,7 +16,7 @@ use super::Error;
 use crate::{
     config::{
         self, Listener,
-        worker::{ClientAuth, Tls},
+        worker::{ClientAuth, TlsFiles},
     },
     connect::rest::{self, Security},
     webhooks::ingest::Ingest,
@@ -101,10 +101,10 @@ async fn api(Shared(health): Shared<Arc<Health>>, request: Request) -> Response 
 /// # Errors
 /// A file cannot be read, or they do not fit.
 pub(crate) fn certificate(
-    files: &Tls,
+    files: &TlsFiles,
     clients: Option<&ClientAuth>,
 ) -> Result<Certificates, CertificateError> {
-    let Tls { certificate, key } = files;
+    let TlsFiles { certificate, key } = files;
     match clients {
         Some(ClientAuth { authorities, required }) => {
             Certificates::load_verifying(certificate, key, authorities, *required)

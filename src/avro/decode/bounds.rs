@@ -1,33 +1,32 @@
-//! Whether a datum under a foreign schema can be read within bounds, told from the schema alone.
+//! Whether data of a foreign schema can be read within bounds, judged by the schema alone.
 //!
-//! apache-avro reads what a schema describes without a limit on depth, and items that take no bytes without a limit on
-//! their total: a few bytes under such a schema would exhaust the stack or the memory. None of our own schemas, past or
-//! present, comes near these bounds.
+//! apache-avro limits neither the depth of nesting nor the number of items that take no bytes: a few bytes of data could exhaust
+//! the stack or the memory. None of our own schemas, past or present, comes near these bounds.
 
 use apache_avro::{
     Schema,
     schema::{NamesRef, NamespaceRef, ResolvedSchema},
 };
 
-/// Types inside types; ours nest three deep.
+/// Maximum nesting of types; ours nest three deep.
 const MAX_DEPTH: usize = 32;
-/// Types in all, those that are referred to counted at each place; ours have some forty.
+/// Maximum number of types, with references counted at each use; ours have some forty.
 const MAX_TYPES: usize = 10_000;
 
-/// The rule that the schema breaks, with what breaks it.
+/// `Err` is the rule that the schema breaks.
 pub(super) fn check(schema: &Schema) -> Result<(), String> {
     let resolved =
         ResolvedSchema::new(schema).map_err(|error| format!("its schema must be whole: {error}"))?;
-    let mut walk = Walk { names: resolved.get_names(), types: 0 };
+    let mut walk = SchemaWalk { names: resolved.get_names(), types: 0 };
     walk.is_empty(schema, None, 0).map(drop)
 }
 
-struct Walk<'a> {
+struct SchemaWalk<'a> {
     names: &'a NamesRef<'a>,
     types: usize,
 }
 
-impl Walk<'_> {
+impl SchemaWalk<'_> {
     /// Whether a value may take no bytes at all.
     fn is_empty(
         &mut self,

@@ -1,9 +1,8 @@
 //! Confluent's wire format to records: the writer's schema is fetched by id, its datum resolved to today's schema.
 //!
-//! Old records stay readable because every registered version is: what [`super::Registry::register`] checked on the way in
-//! is used here on the way out. Anything else is [`Error::Malformed`] and final: another magic byte, an id the registry
-//! does not know, a writer's schema that ours cannot read or that sets no bounds, a datum that ends early or goes on. A
-//! registry that is away makes the error retriable.
+//! Old records stay readable, because [`super::Registry::register`] checks that our schema reads every registered version. Anything
+//! else is [`Error::Malformed`] and final: another magic byte, an id the registry does not know, a writer's schema that ours cannot
+//! read or that sets no bounds, a datum that is too short or too long. While the registry is unavailable the error is retriable.
 
 mod bounds;
 
@@ -20,65 +19,66 @@ use serde::de::DeserializeOwned;
 use model::{SchemaKind, Value};
 
 use super::{
-    Error, Registry, compatibility,
+    Error, Registry, SharedCause, compatibility,
     encode::{FRAME_BYTES, MAGIC},
     schemas,
 };
 
 /// Writer schemas kept; a topic sees a handful in its life.
 const MAX_SCHEMAS: usize = 512;
-/// Most a length inside a datum may claim: above any record Kafka takes, far below what would hurt.
+/// Maximum length claimed inside a datum: above any record that Kafka accepts, far below what would exhaust memory.
 const MAX_ALLOCATION_BYTES: usize = 64 * 1024 * 1024;
 
-/// Decodes framed records; shared by all who read.
+/// Decodes framed records; shared by all readers.
 #[derive(Debug)]
 pub struct Decoder {
     registry: Registry,
-    schemas: RwLock<Cache>,
+    schemas: RwLock<WriterCache>,
 }
 
-/// By id and the kind it is read as. The oldest goes first when full: ids are never given twice, so any entry is as good
-/// as on its first day.
+/// Verdicts by id and the kind it is read as. When full, the oldest is evicted: ids are never reused, so entries do not become
+/// stale.
 #[derive(Debug, Default)]
-struct Cache {
-    writers: HashMap<(u32, SchemaKind), Verdict>,
+struct WriterCache {
+    writers: HashMap<(u32, SchemaKind), WriterVerdict>,
     order: VecDeque<(u32, SchemaKind)>,
 }
 
 /// A writer's schema that ours can read, or the rule it breaks.
-type Verdict = Result<Arc<Writer>, Arc<str>>;
+type WriterVerdict = Result<Arc<WriterSchema>, Arc<str>>;
 
 /// A schema that records were written with.
 #[derive(Debug)]
-struct Writer {
+struct WriterSchema {
     schema: Schema,
-    /// It equals ours; then nothing has to be resolved. That is the usual case by far.
-    own: bool,
+    /// Whether it equals ours, the usual case; then nothing has to be resolved.
+    is_ours: bool,
 }
 
-impl Writer {
-    /// Parses and judges a schema as a registry has it under `id`.
-    fn parse(kind: SchemaKind, id: u32, text: &str) -> Result<Verdict, Error> {
-        let schema = Schema::parse_str(text).map_err(|error| Error::Malformed {
-            attempt: attempt(kind, id),
-            rule: "the registered schema cannot be parsed".into(),
-            source: Some(Arc::new(error)),
+impl WriterSchema {
+    /// Parses and checks the schema that a registry has under `id`.
+    fn parse(kind: SchemaKind, id: u32, text: &str) -> Result<WriterVerdict, Error> {
+        let schema = Schema::parse_str(text).map_err(|error| {
+            malformed(kind, id, "the registered schema cannot be parsed", Some(Arc::new(error)))
         })?;
         Self::judge(kind, schema)
     }
 
-    /// Judges the schema once, so that every datum under it can be read within bounds.
-    fn judge(kind: SchemaKind, schema: Schema) -> Result<Verdict, Error> {
+    /// Checks the schema once, so that every datum under it can be read within bounds.
+    fn judge(kind: SchemaKind, schema: Schema) -> Result<WriterVerdict, Error> {
         let ours = &schemas::embedded(kind)?.schema;
         if schema == *ours {
-            return Ok(Ok(Arc::new(Self { schema, own: true })));
+            return Ok(Ok(Arc::new(Self { schema, is_ours: true })));
         }
-        // Bounds first: a schema without them could keep the comparison busy for ever.
-        let judged = bounds::check(&schema).and_then(|()| match compatibility::breach(&schema, ours) {
-            None => Ok(()),
-            Some(breach) => Err(format!("its schema does not fit ours at {}: {}", breach.field, breach.rule)),
-        });
-        Ok(judged.map(|()| Arc::new(Self { schema, own: false })).map_err(Into::into))
+        // Bounds first: a schema without them could make the comparison run endlessly.
+        let judged =
+            bounds::check(&schema).and_then(|()| match compatibility::incompatibility(&schema, ours) {
+                None => Ok(()),
+                Some(breach) => {
+                    Err(format!("its schema does not fit ours at {}: {}", breach.field, breach.rule))
+                }
+            });
+        Ok(judged.map(|()| Arc::new(Self { schema, is_ours: false })).map_err(Into::into))
     }
 }
 
@@ -112,20 +112,21 @@ impl Decoder {
         Ok((id, read(kind, id, &writer, datum)?))
     }
 
-    async fn writer_schema(&self, kind: SchemaKind, id: u32) -> Result<Arc<Writer>, Error> {
+    async fn writer_schema(&self, kind: SchemaKind, id: u32) -> Result<Arc<WriterSchema>, Error> {
         let key = (id, kind);
         let known = self.schemas.read().writers.get(&key).cloned();
         if let Some(verdict) = known {
-            return verdict.map_err(|rule| refused(kind, id, &rule));
+            return verdict.map_err(|rule| malformed(kind, id, &rule, None));
         }
         let found = self.registry.schema(id).await?;
-        let found = found.ok_or_else(|| refused(kind, id, "the registry does not know this schema id"))?;
+        let found =
+            found.ok_or_else(|| malformed(kind, id, "the registry does not know this schema id", None))?;
         if !found.is_avro {
-            return Err(refused(kind, id, "the registry has this id for a schema that is not Avro"));
+            return Err(malformed(kind, id, "the registry has this id for a schema that is not Avro", None));
         }
-        let verdict = Writer::parse(kind, id, &found.schema)?;
+        let verdict = WriterSchema::parse(kind, id, &found.schema)?;
         self.schemas.write().put(key, verdict.clone());
-        verdict.map_err(|rule| refused(kind, id, &rule))
+        verdict.map_err(|rule| malformed(kind, id, &rule, None))
     }
 }
 
@@ -136,7 +137,7 @@ impl Decoder {
 pub fn decode_with(kind: SchemaKind, schema: &str, framed: &[u8]) -> Result<(u32, Value), Error> {
     bound_allocations();
     let (id, datum) = unframe(kind, framed)?;
-    let writer = Writer::parse(kind, id, schema)?.map_err(|rule| refused(kind, id, &rule))?;
+    let writer = WriterSchema::parse(kind, id, schema)?.map_err(|rule| malformed(kind, id, &rule, None))?;
     Ok((id, of_kind(kind, id, read(kind, id, &writer, datum)?)?))
 }
 
@@ -146,8 +147,8 @@ fn bound_allocations() {
     max_allocation_bytes(MAX_ALLOCATION_BYTES);
 }
 
-impl Cache {
-    fn put(&mut self, key: (u32, SchemaKind), verdict: Verdict) {
+impl WriterCache {
+    fn put(&mut self, key: (u32, SchemaKind), verdict: WriterVerdict) {
         if self.writers.insert(key, verdict).is_some() {
             return;
         }
@@ -174,11 +175,9 @@ fn unframe(kind: SchemaKind, framed: &[u8]) -> Result<(u32, &[u8]), Error> {
     }
 }
 
-/// The datum as a value of today's schema.
-fn read(kind: SchemaKind, id: u32, writer: &Writer, mut datum: &[u8]) -> Result<types::Value, Error> {
-    let malformed =
-        |rule: &str, source| Error::Malformed { attempt: attempt(kind, id), rule: rule.into(), source };
-    let result = if writer.own {
+/// The datum as a value of the current schema.
+fn read(kind: SchemaKind, id: u32, writer: &WriterSchema, mut datum: &[u8]) -> Result<types::Value, Error> {
+    let result = if writer.is_ours {
         schemas::codec(kind)?.reader.read_value(&mut datum)
     } else {
         GenericDatumReader::builder(&writer.schema)
@@ -188,13 +187,14 @@ fn read(kind: SchemaKind, id: u32, writer: &Writer, mut datum: &[u8]) -> Result<
             .and_then(|reader| reader.read_value(&mut datum))
     };
     let value = result.map_err(|error| {
-        malformed("the datum does not fit the schema it names, or ends early", Some(Arc::new(error)))
+        let rule = "the datum does not fit the schema it names, or ends early";
+        malformed(kind, id, rule, Some(Arc::new(error)))
     })?;
     if datum.is_empty() {
         return Ok(value);
     }
     let left = io::Error::other(format!("{} bytes are left over", datum.len()));
-    Err(malformed("the datum goes on after its schema ends", Some(Arc::new(left))))
+    Err(malformed(kind, id, "the datum continues after the end of its schema", Some(Arc::new(left))))
 }
 
 fn of_kind(kind: SchemaKind, id: u32, value: types::Value) -> Result<Value, Error> {
@@ -211,19 +211,14 @@ fn of_kind(kind: SchemaKind, id: u32, value: types::Value) -> Result<Value, Erro
 }
 
 fn typed<T: DeserializeOwned>(kind: SchemaKind, id: u32, value: types::Value) -> Result<T, Error> {
-    from_value(&value).map_err(|error| Error::Malformed {
-        attempt: attempt(kind, id),
-        rule: "the record does not have this schema's fields".into(),
-        source: Some(Arc::new(error)),
+    from_value(&value).map_err(|error| {
+        malformed(kind, id, "the record does not have this schema's fields", Some(Arc::new(error)))
     })
 }
 
-fn refused(kind: SchemaKind, id: u32, rule: &str) -> Error {
-    Error::Malformed { attempt: attempt(kind, id), rule: rule.into(), source: None }
-}
-
-fn attempt(kind: SchemaKind, id: u32) -> String {
-    format!("decode a record as {} with schema id {id}", kind.name())
+fn malformed(kind: SchemaKind, id: u32, rule: &str, source: Option<SharedCause>) -> Error {
+    let attempt = format!("decode a record as {} with schema id {id}", kind.name());
+    Error::Malformed { attempt, rule: rule.into(), source }
 }
 
 #[cfg(test)]

@@ -9,11 +9,11 @@ use crate::avro::{
     tests::{
         examples::example,
         strategies::{any_value, canonical},
-        stub::{Fault, Stub},
+        stub::{StubFault, StubRegistry},
     },
 };
 
-fn decoder(stub: &Stub) -> Decoder {
+fn decoder(stub: &StubRegistry) -> Decoder {
     Decoder::new(Registry::new(&stub.config()).unwrap())
 }
 
@@ -22,8 +22,8 @@ fn ours(kind: SchemaKind) -> &'static str {
 }
 
 #[tokio::test]
-async fn what_was_registered_and_encoded_is_decoded_to_the_same_value() {
-    let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
+async fn encoded_record_decodes_to_the_same_value() {
+    let (stub, directory) = (StubRegistry::start().await, tempfile::tempdir().unwrap());
     let ids = Ids::open(Registry::new(&stub.config()).unwrap(), directory.path()).await;
     let decoder = decoder(&stub);
     for kind in SchemaKind::ALL {
@@ -40,8 +40,8 @@ async fn what_was_registered_and_encoded_is_decoded_to_the_same_value() {
 }
 
 #[tokio::test]
-async fn an_older_writers_record_gets_the_defaults_of_todays_schema() {
-    let stub = Stub::start().await;
+async fn older_record_gets_defaults_of_the_current_schema() {
+    let stub = StubRegistry::start().await;
     let older = r#"{"type":"record","name":"Customer","namespace":"io.tributary","fields":[
         {"name":"retired","type":"int"},{"name":"companyId","type":"string"},
         {"name":"tradeName","type":["null","string"],"default":null}]}"#;
@@ -58,7 +58,7 @@ async fn an_older_writers_record_gets_the_defaults_of_todays_schema() {
 
 #[tokio::test]
 async fn a_writers_schema_is_fetched_once() {
-    let stub = Stub::start().await;
+    let stub = StubRegistry::start().await;
     let id = stub.add("customers-value", ours(SchemaKind::Customer));
     let framed = frame_value(id, &example(SchemaKind::Customer)).unwrap();
     let decoder = decoder(&stub);
@@ -71,8 +71,8 @@ async fn a_writers_schema_is_fetched_once() {
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_record_are_refused_with_the_reason() {
-    let stub = Stub::start().await;
+async fn invalid_bytes_are_refused_with_the_reason() {
+    let stub = StubRegistry::start().await;
     let id = stub.add("customers-value", ours(SchemaKind::Customer));
     let other = stub.add("accounts-value", r#"{"type":"record","name":"Other","fields":[]}"#);
     let good = frame_value(id, &example(SchemaKind::Customer)).unwrap();
@@ -87,7 +87,7 @@ async fn bytes_that_are_no_record_are_refused_with_the_reason() {
         (with_id(other), "does not fit"),
         (good[..good.len() - 1].to_vec(), "ends early"),
         (good[..FRAME_BYTES].to_vec(), "ends early"),
-        ([&good[..], &[0]].concat(), "goes on"),
+        ([&good[..], &[0]].concat(), "continues after"),
         // A length of 2^40 that the bytes do not have: refused before anything is set aside for it.
         ([&good[..FRAME_BYTES], &[0x80, 0x80, 0x80, 0x80, 0x80, 0x40]].concat(), "does not fit"),
     ] {
@@ -100,8 +100,8 @@ async fn bytes_that_are_no_record_are_refused_with_the_reason() {
 }
 
 #[tokio::test]
-async fn a_datum_under_a_schema_without_bounds_is_refused_before_it_is_read() {
-    let stub = Stub::start().await;
+async fn datum_of_an_unbounded_schema_is_refused_unread() {
+    let stub = StubRegistry::start().await;
     let customer = |junk: &str| {
         format!(
             r#"{{"type":"record","name":"Customer","namespace":"io.tributary","fields":[
@@ -126,7 +126,7 @@ async fn a_datum_under_a_schema_without_bounds_is_refused_before_it_is_read() {
 }
 
 #[test]
-fn a_schema_at_hand_decodes_as_one_of_a_registry() {
+fn given_schema_decodes_like_one_of_a_registry() {
     let kind = SchemaKind::Customer;
     let value = example(kind);
     let framed = frame_value(7, &value).unwrap();
@@ -148,12 +148,12 @@ fn a_schema_at_hand_decodes_as_one_of_a_registry() {
 }
 
 #[tokio::test]
-async fn a_registry_that_is_away_makes_the_failure_pass_and_nothing_remembers_it() {
-    let stub = Stub::start().await;
+async fn unavailable_registry_is_retriable_and_not_cached() {
+    let stub = StubRegistry::start().await;
     let id = stub.add("customers-value", ours(SchemaKind::Customer));
     let framed = frame_value(id, &example(SchemaKind::Customer)).unwrap();
     let decoder = decoder(&stub);
-    stub.fault(None, "", Fault::status(503, ""));
+    stub.fault(None, "", StubFault::status(503, ""));
 
     let error = decoder.decode(SchemaKind::Customer, &framed).await.unwrap_err();
     stub.heal();
@@ -164,9 +164,9 @@ async fn a_registry_that_is_away_makes_the_failure_pass_and_nothing_remembers_it
 }
 
 #[test]
-fn the_cache_forgets_the_oldest_and_never_grows_beyond_its_bound() {
-    let mut cache = Cache::default();
-    let verdict: Verdict = Err("a rule".into());
+fn full_writer_cache_evicts_the_oldest() {
+    let mut cache = WriterCache::default();
+    let verdict: WriterVerdict = Err("a rule".into());
     let key = |id| (id, SchemaKind::Customer);
 
     for id in 0..=MAX_SCHEMAS as u32 {
@@ -180,12 +180,12 @@ fn the_cache_forgets_the_oldest_and_never_grows_beyond_its_bound() {
 
 proptest! {
     #[test]
-    fn no_journey_through_the_wire_format_loses_anything_the_provider_sent((json, value) in any_value()) {
+    fn wire_format_round_trip_loses_nothing((json, value) in any_value()) {
         let kind = value.schema();
         let schema = &schemas::embedded(kind).unwrap().schema;
-        let same = Writer::judge(kind, schema.clone()).unwrap().unwrap();
-        prop_assert!(same.own);
-        let resolved = Writer { schema: schema.clone(), own: false };
+        let same = WriterSchema::judge(kind, schema.clone()).unwrap().unwrap();
+        prop_assert!(same.is_ours);
+        let resolved = WriterSchema { schema: schema.clone(), is_ours: false };
 
         let framed = frame_value(7, &value).unwrap();
 

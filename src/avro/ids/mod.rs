@@ -1,16 +1,16 @@
-//! (subject, fingerprint) → schema id: asked for once, kept in memory and on disk.
+//! (subject, fingerprint) → schema id: fetched once, kept in memory and on disk.
 //!
 //! [`Ids::prepare`] fills a slot per subject before the first record; [`super::Encoder`] reads slots without a lock. The
-//! ids are also in `schema-ids.json` of the state directory, so that a worker that restarts while the registry is away
-//! still encodes.
+//! ids are also in `schema-ids.json` of the state directory, so that a worker that restarts while the registry is unavailable can
+//! encode.
 //!
-//! - However many ask for a subject at the same time, the registry is asked once and all get the same answer.
-//! - An id from disk serves only where the registry gives no answer. A refusal is never papered over by it.
-//! - Once the registry was found away in a [`Ids::prepare`], the subjects not yet begun do not wait for it again.
+//! - Concurrent requests for a subject share one request to the registry and its answer.
+//! - An id from disk is used only if the registry gives no answer, never after a refusal.
+//! - Once [`Ids::prepare`] finds the registry unavailable, it does not contact it for the remaining subjects.
 //!
-//! A file that cannot be read or written costs a warning, never a record: the registry has every id.
+//! A file that cannot be read or written causes a warning but never loses a record: the registry has every id.
 
-mod state;
+mod store;
 #[cfg(test)]
 mod tests;
 
@@ -33,14 +33,14 @@ use parking_lot::Mutex;
 use base::metrics::{self, Registration};
 use model::{SchemaKind, Topic, TopicPrefix};
 
-use self::state::State;
+use self::store::IdStore;
 use super::{Error, Registry, schemas};
 
-/// Registrations under way at a time: enough to hide the round trip, too few to trouble a shared registry.
-const CONCURRENT: usize = 8;
-const UNKNOWN: i64 = -1;
+/// Concurrent registrations: enough to hide the round trip, too few to burden a shared registry.
+const MAX_CONCURRENT_REGISTRATIONS: usize = 8;
+const NO_ID: i64 = -1;
 
-/// What a schema is registered under: a topic's values (`TopicNameStrategy`), with the schema they have.
+/// The subject of a topic's values (`TopicNameStrategy`), with their schema.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Subject {
     /// Full name of the topic.
@@ -55,7 +55,7 @@ impl Subject {
         Self { topic: topic.into(), kind }
     }
 
-    /// The subject for a topic of ours under this prefix; `None` where its values are not Avro.
+    /// The subject of one of our topics under this prefix; `None` if its values are not Avro.
     #[must_use]
     pub fn of(topic: Topic, prefix: &TopicPrefix) -> Option<Self> {
         Some(Self::values_of(topic.name(prefix), topic.schema()?))
@@ -68,16 +68,16 @@ impl Subject {
     }
 }
 
-/// The id of one subject as encoders see it.
+/// The id of one subject, shared with encoders.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub(crate) struct IdSlot {
     pub(crate) kind: SchemaKind,
     id: AtomicI64,
-    /// Whether the registry itself has named the id since we started.
+    /// Whether the registry has confirmed the id since the start.
     confirmed: AtomicBool,
 }
 
-impl Slot {
+impl IdSlot {
     pub(crate) fn id(&self) -> Option<u32> {
         u32::try_from(self.id.load(Ordering::Acquire)).ok()
     }
@@ -91,43 +91,43 @@ impl Slot {
 /// The schema ids of a worker; clones share everything.
 #[derive(Debug, Clone)]
 pub struct Ids {
-    inner: Arc<Inner>,
+    inner: Arc<SharedIds>,
 }
 
-/// Why the registry did not name the id, where it is one from memory or disk; `None` where it did.
-type Found = Option<Error>;
+/// Why an id from memory or disk is used; `None` if the registry gave the id.
+type FallbackReason = Option<Error>;
 
-type Flight = WeakShared<BoxFuture<'static, Result<Found, Error>>>;
+type SharedRegistration = WeakShared<BoxFuture<'static, Result<FallbackReason, Error>>>;
 
 #[derive(Debug)]
-struct Inner {
+struct SharedIds {
     registry: Registry,
-    state: State,
-    slots: Mutex<HashMap<Subject, Arc<Slot>>>,
-    /// Weak: a registration that nobody waits for any more is dropped, and the next caller starts afresh.
-    flights: Mutex<HashMap<Subject, Flight>>,
+    store: IdStore,
+    slots: Mutex<HashMap<Subject, Arc<IdSlot>>>,
+    /// Weak: a registration without waiting callers is dropped, and the next caller starts a new one.
+    registrations: Mutex<HashMap<Subject, SharedRegistration>>,
 }
 
 impl Ids {
-    /// Ids from `registry`, with what an earlier run left in `state_dir`.
+    /// Ids from `registry`, with those that an earlier run stored in `state_dir`.
     pub async fn open(registry: Registry, state_dir: &Path) -> Self {
-        let state = State::load(state_dir, registry.addresses().map(str::to_owned).collect()).await;
-        let inner = Inner { registry, state, slots: Mutex::default(), flights: Mutex::default() };
+        let store = IdStore::load(state_dir, registry.addresses().map(str::to_owned).collect()).await;
+        let inner = SharedIds { registry, store, slots: Mutex::default(), registrations: Mutex::default() };
         Self { inner: Arc::new(inner) }
     }
 
-    /// Sees to it that every subject has an id.
+    /// Ensures that every subject has an id.
     ///
-    /// All subjects are tried and all failures come back together: an [`Error::Several`] is final as soon as one of them is.
+    /// Tries all subjects and returns all failures together; an [`Error::Several`] is final if one of them is.
     pub async fn prepare(&self, subjects: &[Subject]) -> Result<(), Error> {
         let open = subjects.iter().filter(|subject| self.slot(subject).id().is_none()).cloned().collect();
         self.resolve_all(open).await
     }
 
-    /// Asks the registry again for every subject whose id it has not confirmed since we started; for when it is back.
+    /// Asks the registry again for every subject whose id it has not confirmed since the start; for use once it is back.
     ///
-    /// Ids in use stay in use until the registry names another one. A registry that is still away is no error where
-    /// every subject has an id: [`Ids::unconfirmed`] tells.
+    /// An id stays in use until the registry gives another one. A registry that is still unavailable is not an error if every
+    /// subject has an id; [`Ids::unconfirmed`] counts the others.
     pub async fn refresh(&self) -> Result<(), Error> {
         let open = self
             .inner
@@ -140,7 +140,7 @@ impl Ids {
         self.resolve_all(open).await
     }
 
-    /// Subjects whose id comes from disk, or that have none: what [`Ids::refresh`] would ask for.
+    /// Number of subjects whose id comes from disk or is missing, which [`Ids::refresh`] asks for.
     #[must_use]
     pub fn unconfirmed(&self) -> usize {
         self.inner.slots.lock().values().filter(|slot| !slot.confirmed.load(Ordering::Acquire)).count()
@@ -152,20 +152,20 @@ impl Ids {
         &self.inner.registry
     }
 
-    /// Where the id of this subject is or will be.
-    pub(crate) fn slot(&self, subject: &Subject) -> Arc<Slot> {
+    /// The slot that has, or will have, the id of this subject.
+    pub(crate) fn slot(&self, subject: &Subject) -> Arc<IdSlot> {
         self.inner.slot(subject)
     }
 
     async fn resolve_all(&self, subjects: Vec<Subject>) -> Result<(), Error> {
-        // Set once the registry has given no answer: those who have not begun need not wait for the same time-out.
+        // Set once the registry gives no answer: the remaining subjects need not wait for the same timeout.
         let away: OnceLock<Error> = OnceLock::new();
         let results: Vec<_> = stream::iter(subjects)
             .map(|subject| self.resolve_unless(&away, subject))
-            .buffer_unordered(CONCURRENT)
+            .buffer_unordered(MAX_CONCURRENT_REGISTRATIONS)
             .collect()
             .await;
-        self.inner.state.save().await;
+        self.inner.store.save().await;
         let mut errors: Vec<_> = results.into_iter().filter_map(Result::err).collect();
         match errors.len() {
             0 => Ok(()),
@@ -182,51 +182,51 @@ impl Ids {
         }
         let result = self.resolve(&subject).await;
         if let Err(error @ Error::Transport { .. }) | Ok(Some(error)) = &result {
-            // Another one may have found out first; its error is as good.
+            // A concurrent registration may have set it first; either error will do.
             away.get_or_init(|| error.clone());
         }
         result.map(drop)
     }
 
-    /// Asks the registry, or joins whoever is asking already.
-    async fn resolve(&self, subject: &Subject) -> Result<Found, Error> {
-        let flight = {
-            let mut flights = self.inner.flights.lock();
-            if let Some(flight) = flights.get(subject).and_then(WeakShared::upgrade) {
-                flight
+    /// Asks the registry, or joins a registration in progress.
+    async fn resolve(&self, subject: &Subject) -> Result<FallbackReason, Error> {
+        let registration = {
+            let mut registrations = self.inner.registrations.lock();
+            if let Some(registration) = registrations.get(subject).and_then(WeakShared::upgrade) {
+                registration
             } else {
                 let (inner, asked) = (Arc::clone(&self.inner), subject.clone());
-                let flight = async move { inner.ask(&asked).await }.boxed().shared();
-                if let Some(weak) = flight.downgrade() {
-                    flights.insert(subject.clone(), weak);
+                let registration = async move { inner.ask(&asked).await }.boxed().shared();
+                if let Some(weak) = registration.downgrade() {
+                    registrations.insert(subject.clone(), weak);
                 }
-                flight
+                registration
             }
         };
-        let result = flight.await;
-        // Landed: whoever comes now asks anew. An entry that a later flight has put there meanwhile has not landed.
-        let mut flights = self.inner.flights.lock();
-        if flights
+        let result = registration.await;
+        // Finished: the next caller asks again. A later registration that has replaced the entry meanwhile is not finished.
+        let mut registrations = self.inner.registrations.lock();
+        if registrations
             .get(subject)
-            .is_some_and(|weak| weak.upgrade().is_none_or(|flight| flight.peek().is_some()))
+            .is_some_and(|weak| weak.upgrade().is_none_or(|registration| registration.peek().is_some()))
         {
-            flights.remove(subject);
+            registrations.remove(subject);
         }
         result
     }
 }
 
-impl Inner {
-    fn slot(&self, subject: &Subject) -> Arc<Slot> {
+impl SharedIds {
+    fn slot(&self, subject: &Subject) -> Arc<IdSlot> {
         let mut slots = self.slots.lock();
         let slot = slots.entry(subject.clone()).or_insert_with(|| {
-            let (id, confirmed) = (AtomicI64::new(UNKNOWN), AtomicBool::new(false));
-            Arc::new(Slot { kind: subject.kind, id, confirmed })
+            let (id, confirmed) = (AtomicI64::new(NO_ID), AtomicBool::new(false));
+            Arc::new(IdSlot { kind: subject.kind, id, confirmed })
         });
         Arc::clone(slot)
     }
 
-    async fn ask(&self, subject: &Subject) -> Result<Found, Error> {
+    async fn ask(&self, subject: &Subject) -> Result<FallbackReason, Error> {
         let result = match schemas::embedded(subject.kind) {
             Ok(own) => self.registry.register(&subject.name(), own.text, &own.schema).await,
             Err(error) => Err(error),
@@ -234,21 +234,21 @@ impl Inner {
         self.settle(subject, result)
     }
 
-    /// Makes the registry's answer, or the id from disk where there was none, the subject's id.
-    fn settle(&self, subject: &Subject, answer: Result<u32, Error>) -> Result<Found, Error> {
+    /// Stores the registry's answer as the subject's id, or the id from disk if there was no answer.
+    fn settle(&self, subject: &Subject, answer: Result<u32, Error>) -> Result<FallbackReason, Error> {
         let name = subject.name();
-        let fingerprint = schemas::embedded(subject.kind)?.fingerprint;
+        let fingerprint = &schemas::embedded(subject.kind)?.fingerprint;
         let error = match answer {
             Ok(id) => {
                 metrics::schema_requested(Registration::Registered);
                 self.slot(subject).set(id, true);
-                self.state.put(&name, fingerprint, id);
+                self.store.put(&name, fingerprint, id);
                 return Ok(None);
             }
             Err(error) => error,
         };
         if (error.retry().is_retriable() || error.is_foreign())
-            && let Some(id) = self.slot(subject).id().or_else(|| self.state.get(&name, fingerprint))
+            && let Some(id) = self.slot(subject).id().or_else(|| self.store.get(&name, fingerprint))
         {
             metrics::schema_requested(Registration::Cached);
             let error_chain: &dyn std::error::Error = &error;

@@ -6,7 +6,7 @@ use tempfile::TempDir;
 use base::retry::Retry;
 
 use super::*;
-use crate::avro::tests::stub::{Fault, Stub};
+use crate::avro::tests::stub::{StubFault, StubRegistry};
 
 fn customers() -> Subject {
     Subject::values_of("acme.accounting.customers", SchemaKind::Customer)
@@ -16,18 +16,18 @@ fn accounts() -> Subject {
     Subject::values_of("acme.accounting.accounts", SchemaKind::Account)
 }
 
-async fn open(stub: &Stub, directory: &TempDir) -> Ids {
+async fn open(stub: &StubRegistry, directory: &TempDir) -> Ids {
     Ids::open(Registry::new(&stub.config()).unwrap(), directory.path()).await
 }
 
-fn posts(stub: &Stub, subject: &Subject) -> usize {
+fn posts(stub: &StubRegistry, subject: &Subject) -> usize {
     let path = format!("subjects/{}/versions", subject.name());
     stub.seen().iter().filter(|seen| seen.method == Method::POST && seen.path == path).count()
 }
 
 #[tokio::test]
-async fn a_prepared_subject_has_the_registrys_id_and_is_not_asked_for_again() {
-    let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
+async fn prepared_subject_is_not_requested_again() {
+    let (stub, directory) = (StubRegistry::start().await, tempfile::tempdir().unwrap());
     stub.add("another-value", "\"string\"");
     let ids = open(&stub, &directory).await;
 
@@ -41,8 +41,8 @@ async fn a_prepared_subject_has_the_registrys_id_and_is_not_asked_for_again() {
 }
 
 #[tokio::test]
-async fn many_who_ask_at_once_make_one_registration() {
-    let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
+async fn concurrent_callers_share_one_registration() {
+    let (stub, directory) = (StubRegistry::start().await, tempfile::tempdir().unwrap());
     let ids = open(&stub, &directory).await;
     let subjects = [customers()];
 
@@ -54,9 +54,9 @@ async fn many_who_ask_at_once_make_one_registration() {
 }
 
 #[tokio::test]
-async fn many_who_ask_at_once_share_one_failure_and_the_next_tries_again() {
-    let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
-    stub.fault(None, "", Fault::status(503, ""));
+async fn concurrent_callers_share_one_failure_without_caching_it() {
+    let (stub, directory) = (StubRegistry::start().await, tempfile::tempdir().unwrap());
+    stub.fault(None, "", StubFault::status(503, ""));
     let ids = open(&stub, &directory).await;
     let subjects = [customers()];
 
@@ -71,9 +71,9 @@ async fn many_who_ask_at_once_share_one_failure_and_the_next_tries_again() {
 }
 
 #[tokio::test]
-async fn a_caller_who_gives_up_leaves_nothing_behind_that_blocks_the_next() {
-    let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
-    stub.fault(None, "", Fault::Silence);
+async fn cancelled_caller_does_not_block_the_next() {
+    let (stub, directory) = (StubRegistry::start().await, tempfile::tempdir().unwrap());
+    stub.fault(None, "", StubFault::Silence);
     let ids = open(&stub, &directory).await;
     let subjects = [customers()];
     {
@@ -88,27 +88,28 @@ async fn a_caller_who_gives_up_leaves_nothing_behind_that_blocks_the_next() {
 }
 
 #[tokio::test]
-async fn a_restart_while_the_registry_is_away_uses_the_ids_on_disk() {
-    let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
+async fn restart_without_the_registry_uses_ids_on_disk() {
+    let (stub, directory) = (StubRegistry::start().await, tempfile::tempdir().unwrap());
     stub.add("another-value", "\"string\"");
     open(&stub, &directory).await.prepare(&[customers()]).await.unwrap();
-    stub.fault(None, "", Fault::status(500, ""));
+    stub.fault(None, "", StubFault::status(500, ""));
 
     let restarted = open(&stub, &directory).await;
     restarted.prepare(&[customers()]).await.unwrap();
 
-    assert_eq!(restarted.slot(&customers()).id(), Some(2));
-    assert_eq!(restarted.unconfirmed(), 1);
+    assert_eq!((restarted.slot(&customers()).id(), restarted.unconfirmed()), (Some(2), 1));
+    restarted.refresh().await.unwrap();
+    assert_eq!((restarted.slot(&customers()).id(), restarted.unconfirmed()), (Some(2), 1), "no answer");
 }
 
 #[tokio::test]
-async fn a_registry_that_comes_back_confirms_the_ids_or_replaces_them() {
-    let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
+async fn returning_registry_confirms_or_replaces_ids() {
+    let (stub, directory) = (StubRegistry::start().await, tempfile::tempdir().unwrap());
     open(&stub, &directory).await.prepare(&[customers()]).await.unwrap();
     let path = directory.path().join("schema-ids.json");
     let other = fs::read_to_string(&path).unwrap().replace("\"id\": 1", "\"id\": 77");
     fs::write(&path, other).unwrap();
-    stub.fault(None, "", Fault::status(500, ""));
+    stub.fault(None, "", StubFault::status(500, ""));
     let restarted = open(&stub, &directory).await;
     restarted.prepare(&[customers()]).await.unwrap();
     assert_eq!(restarted.slot(&customers()).id(), Some(77));
@@ -121,22 +122,9 @@ async fn a_registry_that_comes_back_confirms_the_ids_or_replaces_them() {
 }
 
 #[tokio::test]
-async fn an_id_in_use_survives_a_refresh_that_gets_no_answer() {
-    let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
-    open(&stub, &directory).await.prepare(&[customers()]).await.unwrap();
-    stub.fault(None, "", Fault::status(500, ""));
-    let restarted = open(&stub, &directory).await;
-    restarted.prepare(&[customers()]).await.unwrap();
-
-    restarted.refresh().await.unwrap();
-
-    assert_eq!((restarted.slot(&customers()).id(), restarted.unconfirmed()), (Some(1), 1));
-}
-
-#[tokio::test]
-async fn without_an_id_on_disk_the_failure_passes_with_the_registry() {
-    let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
-    stub.fault(None, "", Fault::status(500, ""));
+async fn without_an_id_on_disk_the_error_is_retriable() {
+    let (stub, directory) = (StubRegistry::start().await, tempfile::tempdir().unwrap());
+    stub.fault(None, "", StubFault::status(500, ""));
     let ids = open(&stub, &directory).await;
 
     let error = ids.prepare(&[customers()]).await.unwrap_err();
@@ -146,10 +134,10 @@ async fn without_an_id_on_disk_the_failure_passes_with_the_registry() {
 }
 
 #[tokio::test]
-async fn an_id_on_disk_does_not_paper_over_a_refusal() {
-    let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
+async fn id_on_disk_is_not_used_after_a_refusal() {
+    let (stub, directory) = (StubRegistry::start().await, tempfile::tempdir().unwrap());
     open(&stub, &directory).await.prepare(&[customers()]).await.unwrap();
-    stub.fault(None, "", Fault::status(401, ""));
+    stub.fault(None, "", StubFault::status(401, ""));
 
     let error = open(&stub, &directory).await.prepare(&[customers()]).await.unwrap_err();
 
@@ -157,10 +145,11 @@ async fn an_id_on_disk_does_not_paper_over_a_refusal() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_not_the_registrys_own_leaves_known_ids_in_use_and_is_final_without_one() {
-    let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
+async fn foreign_answer_keeps_known_ids_and_is_final_without_one() {
+    let (stub, directory) = (StubRegistry::start().await, tempfile::tempdir().unwrap());
     open(&stub, &directory).await.prepare(&[customers()]).await.unwrap();
-    for fault in [Fault::status(200, "<html>maintenance</html>"), Fault::status(404, "no such route")] {
+    for fault in [StubFault::status(200, "<html>maintenance</html>"), StubFault::status(404, "no such route")]
+    {
         stub.fault(None, "", fault);
         let ids = open(&stub, &directory).await;
 
@@ -175,9 +164,9 @@ async fn an_answer_that_is_not_the_registrys_own_leaves_known_ids_in_use_and_is_
 
 #[tokio::test]
 async fn a_registry_that_gained_an_address_keeps_its_ids() {
-    let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
+    let (stub, directory) = (StubRegistry::start().await, tempfile::tempdir().unwrap());
     open(&stub, &directory).await.prepare(&[customers()]).await.unwrap();
-    stub.fault(None, "", Fault::status(503, ""));
+    stub.fault(None, "", StubFault::status(503, ""));
     let mut config = stub.config();
     config.urls.push("http://127.0.0.1:1/".parse().unwrap());
 
@@ -188,10 +177,10 @@ async fn a_registry_that_gained_an_address_keeps_its_ids() {
 }
 
 #[tokio::test]
-async fn all_problems_are_listed_together_and_one_final_one_makes_them_final() {
-    let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
-    stub.fault(None, &customers().name(), Fault::status(401, ""));
-    stub.fault(None, &accounts().name(), Fault::status(503, ""));
+async fn one_permanent_error_makes_the_list_permanent() {
+    let (stub, directory) = (StubRegistry::start().await, tempfile::tempdir().unwrap());
+    stub.fault(None, &customers().name(), StubFault::status(401, ""));
+    stub.fault(None, &accounts().name(), StubFault::status(503, ""));
     let companies = Subject::values_of("acme.accounting.companies", SchemaKind::Company);
     let ids = open(&stub, &directory).await;
 
@@ -205,9 +194,9 @@ async fn all_problems_are_listed_together_and_one_final_one_makes_them_final() {
 }
 
 #[tokio::test]
-async fn a_silent_registry_is_waited_for_once_not_once_per_subject() {
-    let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
-    stub.fault(None, "", Fault::Silence);
+async fn silent_registry_costs_one_timeout_for_all_subjects() {
+    let (stub, directory) = (StubRegistry::start().await, tempfile::tempdir().unwrap());
+    stub.fault(None, "", StubFault::Silence);
     let mut config = stub.config();
     config.timeout = std::time::Duration::from_millis(50);
     let ids = Ids::open(Registry::new(&config).unwrap(), directory.path()).await;
@@ -218,15 +207,15 @@ async fn a_silent_registry_is_waited_for_once_not_once_per_subject() {
 
     assert!(matches!(&error, Error::Several(all) if all.len() == 40), "{error}");
     assert_eq!(error.retry(), Retry::Later);
-    assert!(stub.seen().len() < 2 * CONCURRENT, "{} requests", stub.seen().len());
+    assert!(stub.seen().len() < 2 * MAX_CONCURRENT_REGISTRATIONS, "{} requests", stub.seen().len());
 }
 
 #[tokio::test]
 async fn ids_of_another_registry_are_never_used() {
-    let (first, second) = (Stub::start().await, Stub::start().await);
+    let (first, second) = (StubRegistry::start().await, StubRegistry::start().await);
     let directory = tempfile::tempdir().unwrap();
     open(&first, &directory).await.prepare(&[customers()]).await.unwrap();
-    second.fault(None, "", Fault::status(500, ""));
+    second.fault(None, "", StubFault::status(500, ""));
 
     let error = open(&second, &directory).await.prepare(&[customers()]).await.unwrap_err();
 
@@ -234,14 +223,14 @@ async fn ids_of_another_registry_are_never_used() {
 }
 
 #[tokio::test]
-async fn an_id_of_another_text_of_the_schema_is_never_used() {
-    let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
+async fn id_of_another_schema_text_is_never_used() {
+    let (stub, directory) = (StubRegistry::start().await, tempfile::tempdir().unwrap());
     open(&stub, &directory).await.prepare(&[customers()]).await.unwrap();
     let path = directory.path().join("schema-ids.json");
     let fingerprint = schemas::embedded(SchemaKind::Customer).unwrap().fingerprint.to_string();
     let other = fs::read_to_string(&path).unwrap().replace(&fingerprint, &"0".repeat(64));
     fs::write(&path, other).unwrap();
-    stub.fault(None, "", Fault::status(500, ""));
+    stub.fault(None, "", StubFault::status(500, ""));
 
     let result = open(&stub, &directory).await.prepare(&[customers()]).await;
 
@@ -249,9 +238,9 @@ async fn an_id_of_another_text_of_the_schema_is_never_used() {
 }
 
 #[tokio::test]
-async fn an_unreadable_state_file_is_replaced_and_the_new_one_is_private() {
+async fn unreadable_state_file_is_replaced_by_a_private_one() {
     for content in ["{torn", r#"{"registry":[],"ids":[]}"#, &" ".repeat(5 * 1024 * 1024)] {
-        let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
+        let (stub, directory) = (StubRegistry::start().await, tempfile::tempdir().unwrap());
         let path = directory.path().join("schema-ids.json");
         fs::write(&path, content).unwrap();
         fs::write(directory.path().join("schema-ids.json.tmp"), "left over").unwrap();
@@ -267,8 +256,8 @@ async fn an_unreadable_state_file_is_replaced_and_the_new_one_is_private() {
 }
 
 #[tokio::test]
-async fn a_state_directory_that_cannot_be_written_costs_no_id() {
-    let stub = Stub::start().await;
+async fn unwritable_state_directory_does_not_lose_ids() {
+    let stub = StubRegistry::start().await;
     let ids = Ids::open(Registry::new(&stub.config()).unwrap(), Path::new("/nonexistent/state")).await;
 
     ids.prepare(&[customers()]).await.unwrap();
@@ -285,15 +274,15 @@ fn every_outcome_is_counted_once_under_its_own_label() {
     // All tasks of this runtime are on this thread, so all of them meet this recorder.
     ::metrics::with_local_recorder(&recorder, || {
         runtime.block_on(async {
-            let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
+            let (stub, directory) = (StubRegistry::start().await, tempfile::tempdir().unwrap());
             open(&stub, &directory).await.prepare(&[customers()]).await.unwrap();
-            stub.fault(None, "", Fault::status(500, ""));
+            stub.fault(None, "", StubFault::status(500, ""));
             open(&stub, &directory).await.prepare(&[customers(), accounts()]).await.unwrap_err();
-            stub.fault(None, "", Fault::status(401, ""));
+            stub.fault(None, "", StubFault::status(401, ""));
             open(&stub, &directory).await.prepare(&[customers()]).await.unwrap_err();
             stub.heal();
             stub.add(&accounts().name(), r#"{"type":"record","name":"Other","fields":[]}"#);
-            stub.fault(None, "compatibility", Fault::status(200, r#"{"is_compatible":false}"#));
+            stub.fault(None, "compatibility", StubFault::status(200, r#"{"is_compatible":false}"#));
             open(&stub, &directory).await.prepare(&[accounts()]).await.unwrap_err();
         });
     });
@@ -303,15 +292,4 @@ fn every_outcome_is_counted_once_under_its_own_label() {
         let line = format!("tributary_schema_registrations_total{{outcome=\"{outcome}\"}} 1");
         assert!(text.contains(&line), "{line} is missing in:\n{text}");
     }
-}
-
-#[tokio::test]
-async fn preparing_can_run_as_a_task_of_its_own() {
-    let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
-    let ids = open(&stub, &directory).await;
-    let theirs = ids.clone();
-
-    tokio::spawn(async move { theirs.prepare(&[customers()]).await }).await.unwrap().unwrap();
-
-    assert_eq!(ids.slot(&customers()).id(), Some(1));
 }

@@ -1,7 +1,7 @@
-//! Levels and the check against them: what stands between a schema of ours and a subject that others read.
+//! Compatibility levels, and the check of our schemas against the versions of a subject.
 //!
-//! A registry that does not let us set levels is asked for every version instead, and the check is made here. Either way a
-//! refusal names subject, field and rule, also where the registry names none.
+//! If the registry does not let us set levels, every version is fetched and checked here instead. Either way a refusal names subject,
+//! field and rule, even if the registry names none.
 
 use apache_avro::Schema;
 use reqwest::Method;
@@ -11,18 +11,18 @@ use serde_json::json;
 
 use super::{
     Level, Registered, Registry, absent, body,
-    http::{Call, shown},
+    http::{RegistryRequest, excerpt},
 };
-use crate::avro::{Conflict, Error, compatibility};
+use crate::avro::{Error, SchemaConflict, compatibility};
 
-/// More versions than this are not read back; the newest are, since consumers have long left the others.
+/// Maximum versions to check: the newest, since no consumer uses the others any more.
 const MAX_VERSIONS: usize = 200;
 
-/// What guards a subject from now on.
+/// The level that a subject has, and who enforces it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Guarded {
+pub(super) struct EnforcedLevel {
     pub(super) level: Level,
-    /// Whether the registry itself enforces the level; if not, the check is ours.
+    /// Whether the registry enforces the level; otherwise we check.
     by_registry: bool,
 }
 
@@ -36,35 +36,35 @@ struct LevelAnswer {
 #[derive(Deserialize)]
 struct CompatibilityAnswer {
     is_compatible: bool,
-    /// Confluent's way to say why.
+    /// Confluent's reasons.
     #[serde(default)]
     messages: Option<Vec<String>>,
-    /// Apicurio's way to say why.
+    /// Apicurio's reason.
     #[serde(default)]
     reason: Option<String>,
 }
 
 impl Registry {
-    /// Whether `schema` may follow the versions of `subject`, without changing anything at the registry.
+    /// Whether `schema` is compatible with the versions of `subject`, without changing anything at the registry.
     pub async fn check(&self, subject: &str, text: &str, schema: &Schema) -> Result<(), Error> {
         let level = match self.level(subject).await? {
             Some(level) => level.raised(),
             None => self.global_level().await?.unwrap_or(Level::None).raised(),
         };
-        // The registry still holds the old level, so its verdict alone would be too mild.
-        self.check_with(subject, text, schema, Guarded { level, by_registry: false }).await
+        // The registry still has the old level, so its verdict alone would be too lenient.
+        self.check_with(subject, text, schema, EnforcedLevel { level, by_registry: false }).await
     }
 
-    /// The level set for `subject` itself; `None` where it has none of its own.
+    /// The level set for `subject` itself; `None` if the global level applies.
     pub async fn level(&self, subject: &str) -> Result<Option<Level>, Error> {
         let attempt = format!("read the compatibility level of subject {subject}");
         self.read_level(&attempt, &["config", subject]).await
     }
 
-    /// Sees to it that every later version of `subject` has to read all earlier ones.
-    pub(super) async fn guard(&self, subject: &str) -> Result<Guarded, Error> {
+    /// Ensures that every later version of `subject` must read all earlier ones.
+    pub(super) async fn guard(&self, subject: &str) -> Result<EnforcedLevel, Error> {
         let own = match self.level(subject).await {
-            // Some registries let only administrators see or set levels.
+            // Some registries let only administrators read or set levels.
             Err(Error::Unauthorised { status: 403, .. } | Error::Refused { status: 405, .. }) => {
                 return Ok(unguarded(subject, Level::BackwardTransitive));
             }
@@ -76,10 +76,10 @@ impl Registry {
         };
         let level = effective.raised();
         if own == Some(level) {
-            return Ok(Guarded { level, by_registry: true });
+            return Ok(EnforcedLevel { level, by_registry: true });
         }
         let attempt = format!("set the compatibility level of subject {subject} to {level}");
-        let put = Call {
+        let put = RegistryRequest {
             attempt: &attempt,
             method: Method::PUT,
             path: &["config", subject],
@@ -87,23 +87,23 @@ impl Registry {
             body: Some(&json!({ "compatibility": level.word() })),
         };
         match self.call::<LevelAnswer>(&put).await {
-            Ok(_) => Ok(Guarded { level, by_registry: true }),
+            Ok(_) => Ok(EnforcedLevel { level, by_registry: true }),
             // 42205: the registry or the subject is in a read-only mode.
             Err(
                 Error::Unauthorised { status: 403, .. }
                 | Error::Refused { status: 404 | 405, .. }
                 | Error::Refused { status: 422, code: Some(42205), .. },
             ) => Ok(unguarded(subject, level)),
-            // A worker that starts beside us was first, which Apicurio calls a conflict.
+            // Another worker was first, which Apicurio answers with a conflict.
             Err(error @ Error::Refused { status: 409, .. }) => match self.level(subject).await? {
-                Some(set) if set == set.raised() => Ok(Guarded { level: set, by_registry: true }),
+                Some(set) if set == set.raised() => Ok(EnforcedLevel { level: set, by_registry: true }),
                 _ => Err(error),
             },
             Err(error) => Err(error),
         }
     }
 
-    /// The level of subjects that have none of their own; `None` where the registry does not show it.
+    /// The level of subjects without their own; `None` if the registry does not show it.
     async fn global_level(&self) -> Result<Option<Level>, Error> {
         match self.read_level("read the global compatibility level", &["config"]).await {
             Err(Error::Unauthorised { status: 403, .. } | Error::Refused { status: 405, .. }) => Ok(None),
@@ -112,13 +112,13 @@ impl Registry {
     }
 
     async fn read_level(&self, attempt: &str, path: &[&str]) -> Result<Option<Level>, Error> {
-        let get = Call { attempt, method: Method::GET, path, query: None, body: None };
+        let get = RegistryRequest { attempt, method: Method::GET, path, query: None, body: None };
         let Some(LevelAnswer { level: Some(word) }) = absent(self.call::<LevelAnswer>(&get).await)? else {
             return Ok(None);
         };
         let malformed = |_| Error::Malformed {
             attempt: attempt.to_owned(),
-            rule: format!("{} is no compatibility level; set BACKWARD_TRANSITIVE there", shown(&word)),
+            rule: format!("{} is not a compatibility level; set BACKWARD_TRANSITIVE there", excerpt(&word)),
             source: None,
         };
         word.parse().map(Some).map_err(malformed)
@@ -129,10 +129,10 @@ impl Registry {
         subject: &str,
         text: &str,
         schema: &Schema,
-        guarded: Guarded,
+        enforced: EnforcedLevel,
     ) -> Result<(), Error> {
         let attempt = format!("check our schema against subject {subject}");
-        let post = Call {
+        let post = RegistryRequest {
             attempt: &attempt,
             method: Method::POST,
             path: &["compatibility", "subjects", subject, "versions"],
@@ -146,15 +146,15 @@ impl Registry {
         if !answer.is_compatible {
             let words = answer.messages.filter(|messages| !messages.is_empty()).map(|list| list.join("; "));
             let words = words.or(answer.reason).unwrap_or_default();
-            return Err(self.incompatible(subject, schema, guarded.level, &words).await?);
+            return Err(self.incompatible(subject, schema, enforced.level, &words).await?);
         }
-        if guarded.by_registry {
+        if enforced.by_registry {
             return Ok(());
         }
-        self.conflict(subject, schema, guarded.level).await?.map_or(Ok(()), Err)
+        self.conflict(subject, schema, enforced.level).await?.map_or(Ok(()), Err)
     }
 
-    /// The refusal as an error that names a field, whatever the registry said; `words` are its own.
+    /// The refusal as an error that names a field; `words` is the registry's message.
     pub(super) async fn incompatible(
         &self,
         subject: &str,
@@ -162,9 +162,9 @@ impl Registry {
         level: Level,
         words: &str,
     ) -> Result<Error, Error> {
-        let conflict = || Conflict {
+        let conflict = || SchemaConflict {
             field: schema.name().map_or_else(String::new, ToString::to_string),
-            rule: format!("the registry says: {}", shown(words)),
+            rule: format!("the registry says: {}", excerpt(words)),
             version: None,
             level: level.word(),
         };
@@ -173,7 +173,7 @@ impl Registry {
             .unwrap_or_else(|| Error::Incompatible { subject: subject.into(), conflict: conflict().into() }))
     }
 
-    /// The error about the newest version that `schema` may not follow.
+    /// The error about the newest version that `schema` is incompatible with.
     pub(super) async fn conflict(
         &self,
         subject: &str,
@@ -183,10 +183,10 @@ impl Registry {
         for version in self.versions(subject).await? {
             let attempt = format!("fetch version {version} of subject {subject}");
             let call = SrCall::GetBySubjectAndVersion(subject, version);
-            // Deleted since it was listed: nothing to be compatible with.
+            // Deleted since it was listed.
             let Some(found) = absent(self.ask(&attempt, call, Registered::of).await)? else { continue };
-            if let Some((field, rule)) = breach(&found, schema, level) {
-                let conflict = Conflict { field, rule, version: Some(version), level: level.word() };
+            if let Some((field, rule)) = incompatibility(&found, schema, level) {
+                let conflict = SchemaConflict { field, rule, version: Some(version), level: level.word() };
                 return Ok(Some(Error::Incompatible { subject: subject.into(), conflict: conflict.into() }));
             }
         }
@@ -197,7 +197,7 @@ impl Registry {
     async fn versions(&self, subject: &str) -> Result<Vec<u32>, Error> {
         let attempt = format!("list the versions of subject {subject}");
         let path = &["subjects", subject, "versions"];
-        let get = Call { attempt: &attempt, method: Method::GET, path, query: None, body: None };
+        let get = RegistryRequest { attempt: &attempt, method: Method::GET, path, query: None, body: None };
         let found = self.call::<Vec<u32>>(&get).await;
         let mut versions = absent(found)?.unwrap_or_default();
         versions.sort_unstable_by_key(|version| std::cmp::Reverse(*version));
@@ -214,18 +214,18 @@ impl Registry {
     }
 }
 
-/// Goes on without the registry's guard: what others register later is then the registry owner's matter.
-fn unguarded(subject: &str, level: Level) -> Guarded {
+/// Continues although the registry does not enforce the level: what others register later is up to the registry's owner.
+fn unguarded(subject: &str, level: Level) -> EnforcedLevel {
     tracing::warn!(
         subject,
         %level,
         "the registry does not let us set this compatibility level; every version is checked here instead"
     );
-    Guarded { level, by_registry: false }
+    EnforcedLevel { level, by_registry: false }
 }
 
 /// Field and rule that keep `ours` from following a registered version.
-fn breach(registered: &Registered, ours: &Schema, level: Level) -> Option<(String, String)> {
+fn incompatibility(registered: &Registered, ours: &Schema, level: Level) -> Option<(String, String)> {
     let whole = || ours.name().map_or_else(String::new, ToString::to_string);
     if !registered.is_avro {
         return Some((whole(), "the registered version is not an Avro schema".into()));
@@ -233,13 +233,13 @@ fn breach(registered: &Registered, ours: &Schema, level: Level) -> Option<(Strin
     let theirs = match Schema::parse_str(&registered.schema) {
         Ok(theirs) => theirs,
         Err(error) => {
-            let rule = format!("the registered version cannot be parsed: {}", shown(&error.to_string()));
+            let rule = format!("the registered version cannot be parsed: {}", excerpt(&error.to_string()));
             return Some((whole(), rule));
         }
     };
-    if let Some(breach) = compatibility::breach(&theirs, ours) {
+    if let Some(breach) = compatibility::incompatibility(&theirs, ours) {
         return Some((breach.field, breach.rule));
     }
-    let forward = level.looks_forward().then(|| compatibility::breach(ours, &theirs)).flatten()?;
+    let forward = level.looks_forward().then(|| compatibility::incompatibility(ours, &theirs)).flatten()?;
     Some((forward.field, format!("for consumers of the older version: {}", forward.rule)))
 }

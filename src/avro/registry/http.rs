@@ -1,8 +1,8 @@
-//! One registry address over HTTP: the client's settings, and an answer reduced to "JSON" or one of our errors.
+//! One registry address over HTTP: client settings, and answers converted to JSON or one of our errors.
 //!
-//! Every request, ours and `schema_registry_converter`'s alike, passes through [`Guard`]: it reads at most
-//! [`MAX_ANSWER_BYTES`] and turns a status outside 2xx into a [`Failure`] with status, code and `Retry-After`, which the
-//! converter itself would drop.
+//! Every request, ours and those of `schema_registry_converter`, passes through [`AnswerMiddleware`]: it reads at most
+//! [`MAX_ANSWER_BYTES`] and converts a status outside 2xx to a [`HttpFailure`] with status, code and `Retry-After`, which the
+//! converter would drop.
 
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
@@ -19,15 +19,15 @@ use serde_json::Value;
 use url::Url;
 
 use crate::{
-    avro::{Error, error::Cause},
-    config::{self, Tls},
+    avro::{Error, error::SharedCause},
+    config::{self, TlsFiles},
 };
 
 /// No schema comes near this; an answer above it is not from a registry.
 const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
 /// How much of an answer an error shows.
 const MAX_SHOWN_CHARACTERS: usize = 500;
-/// A longer `Retry-After` than this is taken as this: a worker must notice a registry that is back.
+/// Upper bound of `Retry-After`: a worker must notice when the registry is back.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 /// A PEM file above this is not a certificate.
 const MAX_PEM_BYTES: u64 = 1024 * 1024;
@@ -35,32 +35,32 @@ const CONTENT_TYPE: &str = "application/vnd.schemaregistry.v1+json";
 
 /// One address of the registry with both clients for it.
 #[derive(Debug)]
-pub(super) struct Node {
+pub(super) struct RegistryNode {
     base: Url,
     client: ClientWithMiddleware,
     auth: config::RegistryAuth,
-    /// For the calls the converter makes.
+    /// For the calls of `schema_registry_converter`.
     settings: SrSettings,
 }
 
-/// A request that is none of the converter's calls.
-pub(super) struct Call<'a> {
+/// A request that `schema_registry_converter` does not offer.
+pub(super) struct RegistryRequest<'a> {
     /// What is tried, for messages.
     pub(super) attempt: &'a str,
     pub(super) method: Method,
-    /// Whole segments behind the base path; each is percent-encoded on the way.
+    /// Path segments after the base path, to be percent-encoded.
     pub(super) path: &'a [&'a str],
     pub(super) query: Option<&'a str>,
     pub(super) body: Option<&'a Value>,
 }
 
-impl Node {
-    pub(super) fn new(base: &Url, config: &config::Registry) -> Result<Self, Error> {
+impl RegistryNode {
+    pub(super) fn new(base: &Url, config: &config::RegistrySettings) -> Result<Self, Error> {
         let mut base = base.clone();
         base.set_path(base.path().to_owned().trim_end_matches('/'));
         let client = builder(config)?.timeout(config.timeout).build().map_err(tls_failed)?;
         let mut settings = SrSettings::new_builder(base.as_str().trim_end_matches('/').to_owned());
-        settings.with_middleware(Guard).set_timeout(config.timeout);
+        settings.with_middleware(AnswerMiddleware).set_timeout(config.timeout);
         match &config.auth {
             config::RegistryAuth::None => {}
             config::RegistryAuth::Basic { user, password } => {
@@ -71,20 +71,20 @@ impl Node {
             }
         }
         Ok(Self {
-            client: reqwest_middleware::ClientBuilder::new(client).with(Guard).build(),
+            client: reqwest_middleware::ClientBuilder::new(client).with(AnswerMiddleware).build(),
             auth: config.auth.clone(),
             settings: settings.build_with(builder(config)?).map_err(tls_failed)?,
             base,
         })
     }
 
-    /// Where this is, for messages.
+    /// The address, for messages.
     pub(super) fn address(&self) -> &str {
         self.base.as_str()
     }
 
-    /// Makes one call of ours; a success is parsed.
-    pub(super) async fn call<T: DeserializeOwned>(&self, call: &Call<'_>) -> Result<T, Error> {
+    /// Makes one request of ours and parses a successful answer.
+    pub(super) async fn call<T: DeserializeOwned>(&self, call: &RegistryRequest<'_>) -> Result<T, Error> {
         let attempt = format!("{} at {}", call.attempt, self.address());
         let mut request = self.client.request(call.method.clone(), self.url(call));
         request = match &self.auth {
@@ -105,7 +105,7 @@ impl Node {
         response.json().await.map_err(|error| failed(attempt, error))
     }
 
-    /// Makes one call through the converter and takes from the answer what `pick` needs; without that it is malformed.
+    /// Makes one call through `schema_registry_converter`; the answer is malformed if `pick` finds nothing in it.
     pub(super) async fn converted<T>(
         &self,
         attempt: &str,
@@ -119,9 +119,9 @@ impl Node {
         }
     }
 
-    fn url(&self, call: &Call<'_>) -> Url {
+    fn url(&self, call: &RegistryRequest<'_>) -> Url {
         let mut url = self.base.clone();
-        // The settings refuse addresses that cannot carry a path.
+        // The settings refuse addresses that cannot have a path.
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.extend(call.path);
         }
@@ -130,10 +130,10 @@ impl Node {
     }
 }
 
-/// The settings both clients share.
-fn builder(config: &config::Registry) -> Result<reqwest::ClientBuilder, Error> {
+/// The settings of both clients.
+fn builder(config: &config::RegistrySettings) -> Result<reqwest::ClientBuilder, Error> {
     let mut builder = reqwest::Client::builder()
-        // A redirect would carry our credentials, and a registered schema, to an address nobody configured.
+        // A redirect would send our credentials and schemas to an address that is not configured.
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(config.timeout)
         .user_agent(concat!("tributary/", env!("CARGO_PKG_VERSION")))
@@ -149,7 +149,7 @@ fn builder(config: &config::Registry) -> Result<reqwest::ClientBuilder, Error> {
         }
         builder = builder.tls_certs_only(certificates);
     }
-    if let Some(Tls { certificate, key }) = &config.client {
+    if let Some(TlsFiles { certificate, key }) = &config.client {
         let mut pem = zeroize::Zeroizing::new(read_pem("key", key)?);
         pem.push(b'\n');
         pem.extend_from_slice(&read_pem("certificate", certificate)?);
@@ -178,12 +178,12 @@ fn tls_failed(error: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::Settings { rule: "the TLS settings cannot be used".into(), source: Some(Arc::new(error)) }
 }
 
-/// The error of either client: [`Failure`] among its causes is an answer, another error of the client is none, and what comes
-/// later is about an answer that cannot be read.
+/// Converts the error of either client: with an [`HttpFailure`] among its causes there was an answer, with another client error
+/// there was none, and any other error is about an answer that cannot be parsed.
 fn failed(attempt: String, error: impl std::error::Error + Send + Sync + 'static) -> Error {
     let mut causes = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
     let answer = match causes.find_map(|cause| cause.downcast_ref()) {
-        Some(reqwest_middleware::Error::Middleware(inner)) => inner.downcast_ref::<Failure>().cloned(),
+        Some(reqwest_middleware::Error::Middleware(inner)) => inner.downcast_ref::<HttpFailure>().cloned(),
         Some(reqwest_middleware::Error::Reqwest(_)) => None,
         None => return malformed(attempt, Some(Arc::new(error))),
     };
@@ -193,20 +193,20 @@ fn failed(attempt: String, error: impl std::error::Error + Send + Sync + 'static
     }
 }
 
-fn malformed(attempt: String, source: Option<Cause>) -> Error {
+fn malformed(attempt: String, source: Option<SharedCause>) -> Error {
     Error::Malformed { attempt, rule: "the answer is not that of a schema registry".into(), source }
 }
 
-/// An answer that is no success.
+/// An unsuccessful answer.
 #[derive(Debug, Clone, thiserror::Error)]
-enum Failure {
+enum HttpFailure {
     #[error("status {status}: {message}")]
     Status { status: u16, code: Option<u32>, retry_after: Option<Duration>, message: String },
     #[error("an answer above {MAX_ANSWER_BYTES} bytes")]
     TooLarge,
 }
 
-impl Failure {
+impl HttpFailure {
     fn into_error(self, attempt: String) -> Error {
         match self {
             Self::TooLarge => Error::Malformed { attempt, rule: self.to_string(), source: None },
@@ -234,10 +234,10 @@ impl Failure {
     }
 }
 
-struct Guard;
+struct AnswerMiddleware;
 
 #[async_trait::async_trait]
-impl Middleware for Guard {
+impl Middleware for AnswerMiddleware {
     async fn handle(
         &self,
         request: Request,
@@ -250,7 +250,7 @@ impl Middleware for Guard {
         let body = match bounded(response).await? {
             Some(body) => body,
             None if status.is_success() => {
-                return Err(reqwest_middleware::Error::middleware(Failure::TooLarge));
+                return Err(reqwest_middleware::Error::middleware(HttpFailure::TooLarge));
             }
             None => Bytes::new(),
         };
@@ -263,7 +263,7 @@ impl Middleware for Guard {
     }
 }
 
-/// The body, or `None` where it is larger than any registry's answer.
+/// The body, or `None` if it is larger than any registry's answer.
 async fn bounded(mut response: Response) -> Result<Option<Bytes>, reqwest::Error> {
     let mut body = BytesMut::new();
     while let Some(chunk) = response.chunk().await? {
@@ -275,27 +275,27 @@ async fn bounded(mut response: Response) -> Result<Option<Bytes>, reqwest::Error
     Ok(Some(body.freeze()))
 }
 
-fn failure(status: StatusCode, retry_after: Option<Duration>, body: &[u8]) -> Failure {
+fn failure(status: StatusCode, retry_after: Option<Duration>, body: &[u8]) -> HttpFailure {
     #[derive(Deserialize)]
-    struct Answer {
+    struct ErrorAnswer {
         error_code: Option<u32>,
         message: Option<String>,
     }
-    let (code, message) = match serde_json::from_slice::<Answer>(body) {
-        Ok(Answer { error_code, message: Some(message) }) => (error_code, message),
-        Ok(Answer { error_code: Some(code), message: None }) => (Some(code), String::new()),
+    let (code, message) = match serde_json::from_slice::<ErrorAnswer>(body) {
+        Ok(ErrorAnswer { error_code, message: Some(message) }) => (error_code, message),
+        Ok(ErrorAnswer { error_code: Some(code), message: None }) => (Some(code), String::new()),
         _ => (None, String::from_utf8_lossy(body).into_owned()),
     };
-    Failure::Status { status: status.as_u16(), code, retry_after, message: shown(&message) }
+    HttpFailure::Status { status: status.as_u16(), code, retry_after, message: excerpt(&message) }
 }
 
-/// The start of a foreign text, on one line.
-pub(super) fn shown(text: &str) -> String {
+/// The start of a text from outside, on one line.
+pub(super) fn excerpt(text: &str) -> String {
     let clean = |character: char| if character.is_control() { ' ' } else { character };
     text.trim().chars().take(MAX_SHOWN_CHARACTERS).map(clean).collect()
 }
 
-/// Seconds only: no registry sends a date, and a wrong clock must not decide about waiting.
+/// Only seconds: no registry sends a date, and a wrong clock must not determine the wait.
 fn retry_after(headers: &header::HeaderMap) -> Option<Duration> {
     let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds).min(MAX_RETRY_AFTER))

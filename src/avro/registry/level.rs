@@ -1,6 +1,6 @@
-//! Compatibility levels, and which one a subject of ours must have.
+//! Compatibility levels, and which one our subjects must have.
 
-/// What a registry demands of a new version of a subject.
+/// What a registry requires of a new version of a subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display, strum::EnumString, strum::IntoStaticStr)]
 #[cfg_attr(test, derive(strum::VariantArray))]
 #[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
@@ -22,13 +22,13 @@ pub enum Level {
 }
 
 impl Level {
-    /// The word the registry uses.
+    /// The registry's name of the level.
     #[must_use]
     pub fn word(self) -> &'static str {
         self.into()
     }
 
-    /// The least level that reads every version and gives up nothing this level demands.
+    /// The lowest level that reads every version and keeps every requirement of this level.
     #[must_use]
     pub fn raised(self) -> Self {
         match self {
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_raised_level_reads_every_version_and_gives_up_no_demand() {
+    fn raised_level_keeps_every_requirement() {
         for (level, raised) in [
             (Level::None, Level::BackwardTransitive),
             (Level::Backward, Level::BackwardTransitive),
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn every_word_is_read_back_and_no_other() {
+    fn level_names_round_trip() {
         for &level in Level::VARIANTS {
             assert_eq!(level.word().parse(), Ok(level));
         }

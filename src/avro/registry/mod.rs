@@ -1,16 +1,16 @@
 //! The schema registry: ids for our schemas, schemas for ids.
 //!
-//! [`Registry::register`] is the one way a schema of ours gets there: the subject's level is raised to
-//! `BACKWARD_TRANSITIVE`, the schema is looked up, and only if it is new it is checked against every version and posted.
+//! [`Registry::register`] is the only way to register a schema: it raises the subject's level to `BACKWARD_TRANSITIVE` and looks the
+//! schema up; only a new schema is checked against every version and posted.
 //!
-//! - Calls go to the configured addresses in order; only "no answer" and "not now" move on to the next one, so a verdict
-//!   of one address is never hidden by another that is down.
-//! - A level is raised and never lowered: a subject at `FULL` becomes `FULL_TRANSITIVE`.
-//! - A registry that does not let us set levels is asked for every version instead, and the check is made here.
-//! - A refusal always names subject, field and rule, also where the registry names none.
+//! - Calls try the configured addresses in order; only "no answer" and "unavailable" continue with the next one, so an address that
+//!   is down never hides the verdict of another.
+//! - Levels are raised, never lowered: a subject at `FULL` becomes `FULL_TRANSITIVE`.
+//! - If the registry does not let us set levels, every version is fetched and checked here instead.
+//! - A refusal always names subject, field and rule, even if the registry names none.
 //!
-//! On failure nothing is registered; [`Error::retry`] says whether to come back. Confluent's registry and Apicurio's
-//! `/apis/ccompat/v7` are both spoken to; where they differ a comment says so.
+//! On failure nothing is registered; [`Error::retry`] says whether a retry can help. Confluent's registry and Apicurio's
+//! `/apis/ccompat/v7` are supported; comments say where they differ.
 
 mod check;
 mod http;
@@ -26,7 +26,7 @@ use schema_registry_converter::schema_registry_common::{RawRegisteredSchema, SrC
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use self::http::{Call, Node};
+use self::http::{RegistryNode, RegistryRequest};
 pub use self::level::Level;
 use super::Error;
 use crate::config;
@@ -34,49 +34,50 @@ use crate::config;
 /// A client of the schema registry; clones share their connections.
 #[derive(Debug, Clone)]
 pub struct Registry {
-    nodes: Arc<[Node]>,
+    nodes: Arc<[RegistryNode]>,
 }
 
 impl Registry {
-    /// A client for the configured addresses. Nothing is sent yet.
-    pub fn new(config: &config::Registry) -> Result<Self, Error> {
-        let nodes = config.urls.iter().map(|base| Node::new(base, config)).collect::<Result<Vec<_>, _>>()?;
+    /// A client for the configured addresses. Sends nothing.
+    pub fn new(config: &config::RegistrySettings) -> Result<Self, Error> {
+        let nodes =
+            config.urls.iter().map(|base| RegistryNode::new(base, config)).collect::<Result<Vec<_>, _>>()?;
         Ok(Self { nodes: nodes.into() })
     }
 
-    /// The configured addresses, in order. Ids are only good for the registry behind them.
+    /// The configured addresses, in order. Ids are only valid for the registry behind them.
     pub fn addresses(&self) -> impl Iterator<Item = &str> {
-        self.nodes.iter().map(Node::address)
+        self.nodes.iter().map(RegistryNode::address)
     }
 
-    /// The id of `text` under `subject`, registered if it was not; `schema` is the same, parsed.
+    /// The id of `text` under `subject`, which is registered if it is new; `schema` is the parsed text.
     ///
     /// The text is sent as it is: Avro's canonical form would drop documentation, defaults and logical types.
     pub async fn register(&self, subject: &str, text: &str, schema: &Schema) -> Result<u32, Error> {
-        let guarded = self.guard(subject).await?;
-        // Known already: an older worker that comes back after an upgrade introduces nothing, so nothing is checked.
+        let enforced = self.guard(subject).await?;
+        // Already registered, for example by an older worker that returns after an upgrade: nothing to check.
         if let Some(id) = self.look_up(subject, text).await? {
             return Ok(id);
         }
-        self.check_with(subject, text, schema, guarded).await?;
+        self.check_with(subject, text, schema, enforced).await?;
         let attempt = format!("register subject {subject}");
         let body = body(text).to_string();
         match self.ask(&attempt, SrCall::PostNew(subject, &body), |answer| answer.id).await {
             Ok(id) => Ok(id),
-            // Somebody registered another version since the check, or the registry applies rules of its own. Or a worker
-            // that starts beside us was first with the same schema, which Apicurio calls a conflict as well.
+            // Another version was registered since the check, or the registry applies further rules. Or another worker was
+            // first with the same schema, which Apicurio also answers with a conflict.
             Err(Error::Refused { status: 409, message, .. }) => match self.look_up(subject, text).await? {
                 Some(id) => Ok(id),
-                None => Err(self.incompatible(subject, schema, guarded.level, &message).await?),
+                None => Err(self.incompatible(subject, schema, enforced.level, &message).await?),
             },
             Err(refused @ Error::Refused { status: 422, .. }) => {
-                Err(self.conflict(subject, schema, guarded.level).await?.unwrap_or(refused))
+                Err(self.conflict(subject, schema, enforced.level).await?.unwrap_or(refused))
             }
             Err(error) => Err(error),
         }
     }
 
-    /// The schema with this id, or `None` where the registry has none.
+    /// The schema with this id; `None` if the registry has none.
     pub(crate) async fn schema(&self, id: u32) -> Result<Option<Registered>, Error> {
         absent(self.ask(&format!("fetch schema {id}"), SrCall::GetById(id), Registered::of).await)
     }
@@ -90,7 +91,7 @@ impl Registry {
         Ok(absent(found)?.flatten())
     }
 
-    /// Makes a call through the converter.
+    /// Makes a call through `schema_registry_converter`.
     async fn ask<T>(
         &self,
         attempt: &str,
@@ -100,15 +101,15 @@ impl Registry {
         self.first(|node| node.converted(attempt, call, pick).boxed()).await
     }
 
-    /// Makes a request that is none of the converter's calls.
-    async fn call<T: DeserializeOwned + Send>(&self, call: &Call<'_>) -> Result<T, Error> {
+    /// Makes a request that `schema_registry_converter` does not offer.
+    async fn call<T: DeserializeOwned + Send>(&self, call: &RegistryRequest<'_>) -> Result<T, Error> {
         self.first(|node| node.call(call).boxed()).await
     }
 
-    /// The first answer: the next address is asked only where this one gave none.
+    /// The first answer: the next address is asked only if this one gave none.
     async fn first<'a, T>(
         &'a self,
-        ask: impl Fn(&'a Node) -> BoxFuture<'a, Result<T, Error>>,
+        ask: impl Fn(&'a RegistryNode) -> BoxFuture<'a, Result<T, Error>>,
     ) -> Result<T, Error> {
         let mut last = None;
         for node in self.nodes.iter() {
@@ -138,12 +139,12 @@ impl Registered {
     }
 }
 
-/// What is sent to look up, check and register a schema.
+/// The request body to look up, check or register a schema.
 fn body(text: &str) -> Value {
     json!({ "schema": text, "schemaType": "AVRO" })
 }
 
-/// "There is no such thing" in the registry's own codes. A bare 404 comes from something else, such as a wrong base path.
+/// Converts "not found" in the registry's own codes to `None`. A bare 404 comes from something else, such as a wrong base path.
 fn absent<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
     match answer {
         Ok(found) => Ok(Some(found)),

@@ -1,7 +1,7 @@
-//! Holds today's schemas against those of every release.
+//! Checks the current schemas against those of every release.
 //!
-//! `schemas/history/<version>/` keeps the `.avsc` files as released. Today's schemas must read what each of them wrote,
-//! and every version heading of the changelog must have its folder, so that a release cannot forget to leave one.
+//! `schemas/history/<version>/` keeps the `.avsc` files as released. The current schemas must read records of
+//! each of them, and every version heading of the changelog must have its folder, so that a release cannot forget it.
 
 use std::{fs, path::Path};
 
@@ -9,11 +9,11 @@ use apache_avro::Schema;
 
 use model::SchemaKind;
 
-use crate::avro::{compatibility::breach, schemas::embedded};
+use crate::avro::{compatibility::incompatibility, schemas::embedded};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-/// What today's schemas cannot read of a history folder, one line each.
+/// What the current schemas cannot read of a history folder, one line each.
 fn unreadable(history: &Path) -> Vec<String> {
     let mut problems = Vec::new();
     for version in entries(history) {
@@ -26,11 +26,11 @@ fn unreadable(history: &Path) -> Vec<String> {
             let Some(kind) =
                 SchemaKind::ALL.into_iter().find(|kind| name.strip_suffix(".avsc") == Some(kind.name()))
             else {
-                problems.push(format!("{} has no schema of today that reads it", file.display()));
+                problems.push(format!("{} has no current schema that reads it", file.display()));
                 continue;
             };
             let old = Schema::parse_str(&fs::read_to_string(&file).unwrap()).unwrap();
-            if let Some(breach) = breach(&old, &embedded(kind).unwrap().schema) {
+            if let Some(breach) = incompatibility(&old, &embedded(kind).unwrap().schema) {
                 problems.push(format!("{}: field {}: {}", file.display(), breach.field, breach.rule));
             }
         }
@@ -48,7 +48,7 @@ fn without_folder<'c>(changelog: &'c str, history: &Path) -> Vec<&'c str> {
     released(changelog).into_iter().filter(|version| !history.join(version).is_dir()).collect()
 }
 
-/// Sorted; a folder that is not there has none.
+/// The sorted entries; none for a missing folder.
 fn entries(directory: &Path) -> Vec<std::path::PathBuf> {
     let Ok(listing) = fs::read_dir(directory) else { return Vec::new() };
     let mut paths: Vec<_> = listing.map(|entry| entry.unwrap().path()).collect();
@@ -57,7 +57,7 @@ fn entries(directory: &Path) -> Vec<std::path::PathBuf> {
 }
 
 #[test]
-fn every_released_schema_is_readable_by_todays() {
+fn current_schemas_read_every_released_one() {
     let problems = unreadable(&Path::new(ROOT).join("schemas/history"));
 
     assert!(problems.is_empty(), "{problems:#?}");
@@ -73,7 +73,7 @@ fn every_released_version_has_left_its_schemas() {
 }
 
 #[test]
-fn a_release_that_todays_schemas_cannot_read_is_found() {
+fn release_that_current_schemas_cannot_read_is_found() {
     let history = tempfile::tempdir().unwrap();
     let todays = embedded(SchemaKind::Customer).unwrap().text;
     let write = |version: &str, file: &str, text: &str| {

@@ -1,7 +1,7 @@
-//! The embedded registry with faults on demand, and an eye on every request, for tests.
+//! For tests: the embedded registry with faults on demand, which records every request.
 //!
-//! It judges nothing: it calls every schema compatible unless a test overrides an answer, so that what a test sees is
-//! what our own code decided.
+//! It checks nothing: every schema is compatible unless a test overrides the answer, so that tests see only what our own code
+//! decides.
 
 use std::sync::Arc;
 
@@ -17,36 +17,36 @@ use serde_json::Value;
 use url::Url;
 
 use crate::{
-    avro::embedded::{Book, respond},
+    avro::embedded::{RegistryState, respond},
     config,
 };
 
-/// Where the stub serves its calls unless told otherwise, as Apicurio does; outside there is only a bare 404.
+/// The default base path, as in Apicurio; other paths get a bare 404.
 pub(crate) const BASE: &str = "/apis/ccompat/v7";
 
-/// One request as it came in.
+/// A received request.
 #[derive(Debug, Clone)]
-pub(crate) struct Seen {
+pub(crate) struct RecordedRequest {
     pub(crate) method: Method,
-    /// Path behind the base.
+    /// Path after the base.
     pub(crate) path: String,
     pub(crate) authorization: Option<String>,
     pub(crate) body: Value,
 }
 
-/// What the stub answers instead of its own answer.
+/// A replacement for the stub's answer.
 #[derive(Clone)]
-pub(crate) enum Fault {
+pub(crate) enum StubFault {
     Answer {
         status: u16,
         body: String,
         header: Option<(header::HeaderName, String)>,
     },
-    /// The connection stays open and nothing comes.
+    /// The connection stays open without an answer.
     Silence,
 }
 
-impl Fault {
+impl StubFault {
     pub(crate) fn status(status: u16, body: impl Into<String>) -> Self {
         Self::Answer { status, body: body.into(), header: None }
     }
@@ -62,27 +62,27 @@ impl Fault {
 }
 
 #[derive(Default)]
-struct Inner {
+struct StubState {
     base: &'static str,
-    seen: Vec<Seen>,
-    faults: Vec<(Option<Method>, String, Fault)>,
-    book: Book,
+    seen: Vec<RecordedRequest>,
+    faults: Vec<(Option<Method>, String, StubFault)>,
+    state: RegistryState,
 }
 
-/// The running stub; it ends with the test's runtime.
+/// A running stub; it ends with the test's runtime.
 #[derive(Clone)]
-pub(crate) struct Stub {
+pub(crate) struct StubRegistry {
     pub(crate) root: Url,
-    inner: Arc<Mutex<Inner>>,
+    inner: Arc<Mutex<StubState>>,
 }
 
-impl Stub {
+impl StubRegistry {
     pub(crate) async fn start() -> Self {
         Self::start_at(BASE).await
     }
 
     pub(crate) async fn start_at(base: &'static str) -> Self {
-        let inner = Arc::new(Mutex::new(Inner { base, ..Inner::default() }));
+        let inner = Arc::new(Mutex::new(StubState { base, ..StubState::default() }));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let root = Url::parse(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
         let router = Router::new().fallback(serve).with_state(Arc::clone(&inner));
@@ -94,12 +94,12 @@ impl Stub {
         self.root.join(BASE).unwrap()
     }
 
-    pub(crate) fn config(&self) -> config::Registry {
-        config::Registry::open(self.url())
+    pub(crate) fn config(&self) -> config::RegistrySettings {
+        config::RegistrySettings::open(self.url())
     }
 
     /// From now on requests of this method whose path contains `path` get this instead; the latest rule wins.
-    pub(crate) fn fault(&self, method: Option<Method>, path: &str, fault: Fault) {
+    pub(crate) fn fault(&self, method: Option<Method>, path: &str, fault: StubFault) {
         self.inner.lock().faults.insert(0, (method, path.to_owned(), fault));
     }
 
@@ -107,32 +107,32 @@ impl Stub {
         self.inner.lock().faults.clear();
     }
 
-    pub(crate) fn seen(&self) -> Vec<Seen> {
+    pub(crate) fn seen(&self) -> Vec<RecordedRequest> {
         self.inner.lock().seen.clone()
     }
 
-    /// How many requests of this method had a path that ends so.
+    /// Number of requests of this method whose path ends with `end`.
     pub(crate) fn count(&self, method: &Method, end: &str) -> usize {
         self.seen().iter().filter(|seen| seen.method == *method && seen.path.ends_with(end)).count()
     }
 
     pub(crate) fn level(&self, subject: &str) -> Option<String> {
-        self.inner.lock().book.levels.get(subject).cloned()
+        self.inner.lock().state.levels.get(subject).cloned()
     }
 
     /// Sets the level of a subject, or with "" the global one.
     pub(crate) fn set_level(&self, subject: &str, level: &str) {
-        self.inner.lock().book.levels.insert(subject.to_owned(), level.to_owned());
+        self.inner.lock().state.levels.insert(subject.to_owned(), level.to_owned());
     }
 
-    /// Registers a version as somebody else would; its id.
+    /// Registers a version as another client would, and returns its id.
     pub(crate) fn add(&self, subject: &str, text: &str) -> u32 {
-        u32::try_from(self.inner.lock().book.register(subject, text)).unwrap()
+        u32::try_from(self.inner.lock().state.register(subject, text)).unwrap()
     }
 }
 
 async fn serve(
-    State(inner): State<Arc<Mutex<Inner>>>,
+    State(inner): State<Arc<Mutex<StubState>>>,
     method: Method,
     uri: Uri,
     headers: HeaderMap,
@@ -145,7 +145,7 @@ async fn serve(
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     let answer = {
         let mut inner = inner.lock();
-        inner.seen.push(Seen {
+        inner.seen.push(RecordedRequest {
             method: method.clone(),
             path: path.to_owned(),
             authorization: headers.get(header::AUTHORIZATION).map(|value| value.to_str().unwrap().to_owned()),
@@ -156,13 +156,13 @@ async fn serve(
         });
         match fault.map(|(_, _, fault)| fault.clone()) {
             Some(fault) => Err(fault),
-            None => Ok(inner.book.answer(&method, &path.split('/').collect::<Vec<_>>(), &body)),
+            None => Ok(inner.state.answer(&method, &path.split('/').collect::<Vec<_>>(), &body)),
         }
     };
     match answer {
         Ok(answer) => respond(answer),
-        Err(Fault::Silence) => std::future::pending().await,
-        Err(Fault::Answer { status, body, header }) => {
+        Err(StubFault::Silence) => std::future::pending().await,
+        Err(StubFault::Answer { status, body, header }) => {
             let mut response = (StatusCode::from_u16(status).unwrap(), body).into_response();
             if let Some((name, value)) = header {
                 response.headers_mut().insert(name, value.parse().unwrap());

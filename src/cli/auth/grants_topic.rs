@@ -23,13 +23,16 @@ use provider::{
 };
 
 use crate::{
-    cli::{Result, poll_until, problem},
-    config::{Problem, Worker, worker::Topic},
-    connect::arbiter::{self, Arbiter},
-    logins::{
-        is_login_of, issued,
-        store::{self, GrantStore},
-        table::{GrantRecord, GrantTable, Owners, grant_key},
+    cli::{Result, problem, until},
+    config::{Problem, Worker, worker::InternalTopic},
+    worker::{
+        arbiter::{self, Arbiter},
+        grants::{
+            is_login_of, issued,
+            store::{self, GrantStore},
+            table::{GrantRecord, GrantTable, Owners, grant_key},
+        },
+        state::{Tail, configs},
     },
     state::{Tail, configs},
 };
@@ -328,8 +331,8 @@ async fn partitions(admin: &Admin, topic: &str) -> Result<Option<i32>, kafka::Er
     Ok(admin.partition_counts(&[topic]).await?.get(topic).copied())
 }
 
-/// The same, but creates a missing topic.
-async fn ensure(admin: &Admin, topic: &Topic) -> Result<i32, kafka::Error> {
+/// The same of a topic that is made where it is missing.
+async fn ensure(admin: &Admin, topic: &InternalTopic) -> Result<i32, kafka::Error> {
     if let Some(count) = partitions(admin, &topic.name).await? {
         return Ok(count);
     }

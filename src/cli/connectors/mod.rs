@@ -18,7 +18,7 @@ use super::{
     declarations, failure,
     table::{harmless, note},
 };
-use crate::config::connector::Document;
+use crate::config::connector::ConnectorDocument;
 
 mod show;
 
@@ -138,10 +138,10 @@ async fn apply(worker: &RestClient, files: &[PathBuf], out: &mut dyn Write) -> R
     // Read all files before sending the first, so that a bad one leaves no partial result.
     let mut documents = Vec::new();
     for file in files {
-        let (document, _) = Document::load(file)?;
+        let (document, _) = ConnectorDocument::load(file)?;
         documents.push(document);
     }
-    let put = async |document: Document| {
+    let put = async |document: ConnectorDocument| {
         let name = document.name.clone();
         put(worker, document).await.map(|done| (name, done))
     };
@@ -152,10 +152,11 @@ async fn apply(worker: &RestClient, files: &[PathBuf], out: &mut dyn Write) -> R
     worker.each_in_turn(documents, put, all, out).await
 }
 
-/// Creates or updates one connector; returns which of the two.
-async fn put(worker: &RestClient, document: Document) -> Result<&'static str> {
-    let Document { name, config, initial_state } = document;
-    let config = json!(config);
+/// Creates or changes one connector; which of the two.
+async fn put(worker: &Worker, document: ConnectorDocument) -> Result<&'static str> {
+    let ConnectorDocument { name, config, initial_state } = document;
+    let config = config.into_iter().map(|(key, value)| (key, Value::from(value)));
+    let config = Value::Object(config.collect::<Map<_, _>>());
     let answer = match initial_state {
         // The initial state is for new connectors; for an existing one it would undo a pause or a stop.
         Some(state) if !worker.has(&name).await? => {

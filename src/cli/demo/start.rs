@@ -73,7 +73,7 @@ const PROPERTIES: &str = "worker.properties";
 /// The running services that a worker needs.
 pub(super) struct DemoServices {
     pub(super) cluster: Arc<kafka::embedded::Cluster>,
-    pub(super) registry: avro::embedded::Server,
+    pub(super) registry: avro::embedded::EmbeddedRegistry,
     pub(super) simulator: Simulator,
     pub(super) directory: ScratchDirectory,
     worker: Arc<Worker>,
@@ -109,7 +109,7 @@ impl DemoServices {
         // Start both concurrently: the cluster blocks, the simulator generates keys and data.
         let cluster = spawn_blocking(|| kafka::embedded::Cluster::start(1));
         let simulator = tokio::spawn(Simulator::start(settings));
-        let registry = avro::embedded::Server::start().await?;
+        let registry = avro::embedded::EmbeddedRegistry::start().await?;
         let simulator = simulator.await??;
         let cluster = Arc::new(cluster.await??);
 

@@ -23,7 +23,7 @@ use super::{CommandError, Environment, Result, outside, problem, resolve};
 use crate::{
     config::{
         Connector, Problem,
-        connector::{Signature, WebhookSource, hook},
+        connector::{SignatureTrust, WebhookSource, hook},
         properties::read_bounded,
     },
     webhooks::signature::{self, ACCOUNTING_HEADER, SHORTEST_SECRET},
@@ -160,7 +160,7 @@ impl SigningArgs {
             let rule = "is not set: the connector receives no invoicing deliveries";
             problem("invoicing.hooks", None, rule, "remove --invoicing")
         })?;
-        let Signature::Required { header, secret, previous_secret } = &invoicing.signature else {
+        let SignatureTrust::Required { header, secret, previous_secret } = &invoicing.signature else {
             return Ok((INVOICING_HEADER, given));
         };
         // The configuration has validated the header name.

@@ -210,7 +210,7 @@ fn checked(url: Url) -> Result<Url, Problem> {
 fn own(options: &Options, environment: &Environment) -> Result<Url> {
     let worker = load::worker_if_any(options.signing.config.as_deref(), environment)?;
     let receiver = worker.and_then(|worker| {
-        let worker::Webhook { advertised_url, listeners, .. } = worker.webhook;
+        let worker::ReceiverSettings { advertised_url, listeners, .. } = worker.webhook;
         advertised_url.or_else(|| listeners.first().and_then(Listener::local_url))
     });
     receiver.ok_or_else(|| {

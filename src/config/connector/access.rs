@@ -1,4 +1,4 @@
-//! Access to the provider's APIs, as both connectors configure it.
+//! Access to the provider's APIs, configured alike for both connectors.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use url::Url;
 use provider::{ANY_AUDIENCE, HostRefused, OAuth, Provider, Transport, is_local};
 
 use super::keys;
-use crate::config::{address::http_url, key::Key, reader::Reader};
+use crate::config::{address::http_url, key::ConfigKey, reader::SettingsReader};
 
-/// Reads the provider's section. `Some(because)` makes it required; otherwise an incomplete one is no provider at all.
-pub(super) fn read(reader: &mut Reader<'_>, because: Option<&str>) -> Option<Provider> {
+/// Reads the provider's section. `Some(because)` makes it required; otherwise an incomplete section gives `None`.
+pub(super) fn read(reader: &mut SettingsReader<'_>, because: Option<&str>) -> Option<Provider> {
     if let Some(because) = because {
         for key in [
             &keys::BASE_URL,
@@ -19,7 +19,7 @@ pub(super) fn read(reader: &mut Reader<'_>, because: Option<&str>) -> Option<Pro
             &keys::CLIENT_ID,
             &keys::CLIENT_SECRET,
         ] {
-            reader.demand(key, because);
+            reader.require(key, because);
         }
     }
     let base_url = reader.parsed(&keys::BASE_URL, http_url);
@@ -27,7 +27,7 @@ pub(super) fn read(reader: &mut Reader<'_>, because: Option<&str>) -> Option<Pro
     for (key, url) in [(&keys::BASE_URL, &base_url), (&keys::AUTH_URL, &auth_url)] {
         let Some(url) = url else { continue };
         if !url.username().is_empty() || url.password().is_some() {
-            reader.refuse(key, "must not hold credentials", "remove what stands before the @");
+            reader.refuse(key, "must not hold credentials", "remove the name and password before the @");
         } else if url.scheme() == "http" && !is_local(url) {
             reader.refuse(key, "must be https, because keys and tokens go there", "write https://");
         }
@@ -37,19 +37,20 @@ pub(super) fn read(reader: &mut Reader<'_>, because: Option<&str>) -> Option<Pro
     let client_id = reader.text(&keys::CLIENT_ID);
     let client_secret = reader.secret(&keys::CLIENT_SECRET);
     let [accounting_grant, payroll_grant, invoicing_grant] =
-        [&keys::ACCOUNTING_GRANT, &keys::PAYROLL_GRANT, &keys::INVOICING_GRANT].map(|key| reader.word(key));
+        [&keys::ACCOUNTING_GRANT, &keys::PAYROLL_GRANT, &keys::INVOICING_GRANT]
+            .map(|key| reader.text_or_default(key));
     let invoicing_scopes = reader.list(&keys::INVOICING_SCOPES);
     if accounting_grant == payroll_grant {
         reader.refuse(
             &keys::PAYROLL_GRANT,
-            "must differ from accounting.oauth.grant, because the two logins ask for other scopes",
+            "must differ from accounting.oauth.grant, because the two logins ask for different scopes",
             "give one of them another name",
         );
     }
     if !invoicing_scopes.is_empty() && [&accounting_grant, &payroll_grant].contains(&&invoicing_grant) {
         reader.refuse(
             &keys::INVOICING_GRANT,
-            "must differ from accounting.oauth.grant and payroll.oauth.grant, because each login asks for other scopes",
+            "must differ from accounting.oauth.grant and payroll.oauth.grant, because each login asks for different scopes",
             "give it another name",
         );
     }
@@ -59,7 +60,7 @@ pub(super) fn read(reader: &mut Reader<'_>, because: Option<&str>) -> Option<Pro
             own if own.is_empty() => shared_scopes.clone(),
             own => own,
         });
-    // What may be missing comes last, so that every key is read.
+    // `?` comes last, so that every key is read.
     Some(Provider {
         transport: Transport {
             connect: reader.milliseconds(&keys::CONNECT_TIMEOUT),
@@ -92,27 +93,27 @@ pub(super) fn read(reader: &mut Reader<'_>, because: Option<&str>) -> Option<Pro
     })
 }
 
-fn audiences(reader: &mut Reader<'_>) -> Vec<String> {
+fn audiences(reader: &mut SettingsReader<'_>) -> Vec<String> {
     let audiences = reader.list(&keys::AUDIENCES);
     if audiences.len() > 1 && audiences.iter().any(|audience| audience == ANY_AUDIENCE) {
         reader.refuse(
             &keys::AUDIENCES,
-            "names any beside other audiences",
+            "lists any together with other audiences",
             "write any alone to accept every audience, or only the audiences to accept",
         );
     }
     audiences
 }
 
-/// Refuses an address whose host the worker does not allow.
-pub(super) fn check_host(reader: &mut Reader<'_>, key: &Key, url: &Url) {
+/// Refuses an address with a host that the worker does not allow.
+pub(super) fn check_host(reader: &mut SettingsReader<'_>, key: &ConfigKey, url: &Url) {
     if let Err(refused) = reader.hosts().check(url) {
         reader.refuse(key, refused.to_string(), HostRefused::REMEDY);
     }
 }
 
-/// So many days; none for 0.
-fn days(reader: &mut Reader<'_>, key: &Key) -> Option<Duration> {
+/// A duration in days; `None` for 0.
+fn days(reader: &mut SettingsReader<'_>, key: &ConfigKey) -> Option<Duration> {
     let days: u64 = reader.value(key);
     (days > 0).then(|| Duration::from_secs(days * 86_400))
 }

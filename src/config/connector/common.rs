@@ -1,13 +1,13 @@
-//! What every connector has: name, topics, and what happens to errors.
+//! Settings common to all connectors: name, topics, and error handling.
 
 use std::collections::BTreeMap;
 
 use model::{Topic, TopicPrefix};
 
 use super::keys;
-use crate::config::{key::Key, reader::Reader};
+use crate::config::{key::ConfigKey, reader::SettingsReader};
 
-/// What every connector has.
+/// Settings common to all connectors.
 #[derive(Debug, Clone)]
 pub struct Common {
     /// Name, unique in the cluster of workers.
@@ -19,7 +19,7 @@ pub struct Common {
     /// How its topics are created.
     pub topic_creation: TopicCreation,
     /// What happens to records that cannot be published.
-    pub errors: Errors,
+    pub errors: ErrorHandling,
     /// `config.action.reload`: whether a changed secret restarts it.
     pub restart_on_changed_secret: bool,
 }
@@ -31,13 +31,13 @@ pub struct TopicCreation {
     pub partitions: Option<i32>,
     /// `topic.creation.default.replication.factor`; -1 for the broker's default.
     pub replication_factor: i16,
-    /// Further topic settings, such as `retention.ms`; never `cleanup.policy`, which each topic has its own.
+    /// Further topic settings, such as `retention.ms`; never `cleanup.policy`, which depends on the topic.
     pub settings: BTreeMap<String, String>,
 }
 
 /// What happens to records that cannot be published.
 #[derive(Debug, Clone)]
-pub struct Errors {
+pub struct ErrorHandling {
     /// `errors.log.enable`.
     pub logged: bool,
     /// `errors.deadletterqueue.topic.name`, or `dead-letters` under the prefix.
@@ -46,15 +46,15 @@ pub struct Errors {
     pub dead_letter_replication_factor: i16,
 }
 
-/// Keys of Kafka Connect that are checked and have no effect, with the reason.
-const WITHOUT_EFFECT: [(&Key, &str); 3] = [
+/// Keys of Kafka Connect that are checked but have no effect, with the reason.
+const WITHOUT_EFFECT: [(&ConfigKey, &str); 3] = [
     (&keys::RETRY_TIMEOUT, "temporary failures to publish are retried until they pass"),
     (&keys::RETRY_DELAY, "the backoff between attempts to publish is built in"),
     (&keys::TOLERANCE, "a record that cannot be published is always written to the dead letters"),
 ];
 
-/// Reads the common keys. `name` is the connector's name as the caller knows it; empty when it does not.
-pub(super) fn read(reader: &mut Reader<'_>, name: &str) -> Option<Common> {
+/// Reads the common keys. `name` is the connector's name, or empty if the caller does not know it.
+pub(super) fn read(reader: &mut SettingsReader<'_>, name: &str) -> Option<Common> {
     for key in [
         &keys::CONNECTOR_CLASS,
         &keys::PLUGIN_VERSION,
@@ -67,7 +67,7 @@ pub(super) fn read(reader: &mut Reader<'_>, name: &str) -> Option<Common> {
         &keys::LOG_MESSAGES,
         &keys::DEAD_LETTER_HEADERS,
     ] {
-        // Nothing is chosen by them; reading holds their rules.
+        // These have no effect; reading checks their rules.
         reader.text(key);
     }
     for (key, reason) in WITHOUT_EFFECT {
@@ -76,7 +76,7 @@ pub(super) fn read(reader: &mut Reader<'_>, name: &str) -> Option<Common> {
             reader.warn(key.name, format!("has no effect here: {reason}"));
         }
     }
-    let written = reader.word(&keys::NAME);
+    let written = reader.text_or_default(&keys::NAME);
     if !name.is_empty() && !written.is_empty() && written != name.trim() {
         reader.refuse(
             &keys::NAME,
@@ -85,11 +85,11 @@ pub(super) fn read(reader: &mut Reader<'_>, name: &str) -> Option<Common> {
         );
     }
     let tasks_max = reader.value(&keys::TASKS_MAX);
-    // Its rule is stricter than the type.
+    // The key's rule is stricter than the type's.
     let topic_prefix = reader.text(&keys::TOPIC_PREFIX).and_then(|text| TopicPrefix::new(text).ok());
     let topic_creation = topic_creation(reader);
     let errors = errors(reader, topic_prefix.as_ref(), &topic_creation);
-    let restart_on_changed_secret = reader.word(&keys::RELOAD) == "restart";
+    let restart_on_changed_secret = reader.text_or_default(&keys::RELOAD) == "restart";
     Some(Common {
         name: written,
         tasks_max,
@@ -100,10 +100,10 @@ pub(super) fn read(reader: &mut Reader<'_>, name: &str) -> Option<Common> {
     })
 }
 
-fn topic_creation(reader: &mut Reader<'_>) -> TopicCreation {
-    let policy = "is not for all topics: events are deleted in time, records are compacted";
-    let settings = reader.topic_settings(super::dialect::TOPIC_SETTINGS, keys::KEYS, policy);
-    // Unset, the prefix's existing topics decide; set, they must agree.
+fn topic_creation(reader: &mut SettingsReader<'_>) -> TopicCreation {
+    let policy = "cannot be set for all topics: event topics expire by time, record topics are compacted";
+    let settings = reader.topic_settings(super::known_keys::TOPIC_SETTINGS, keys::KEYS, policy);
+    // If unset, existing topics of the prefix decide the count; if set, they must have it.
     let partitions = reader.value(&keys::PARTITIONS);
     TopicCreation {
         partitions: reader.is_set(&keys::PARTITIONS).then_some(partitions),
@@ -112,19 +112,23 @@ fn topic_creation(reader: &mut Reader<'_>) -> TopicCreation {
     }
 }
 
-fn errors(reader: &mut Reader<'_>, prefix: Option<&TopicPrefix>, topics: &TopicCreation) -> Errors {
+fn errors(
+    reader: &mut SettingsReader<'_>,
+    prefix: Option<&TopicPrefix>,
+    topics: &TopicCreation,
+) -> ErrorHandling {
     let dead_letters = reader.text(&keys::DEAD_LETTER_TOPIC);
     if let (Some(prefix), Some(name)) = (prefix, &dead_letters) {
         let mut others = Topic::all().filter(|topic| *topic != Topic::DeadLetters);
         if others.any(|topic| topic.name(prefix) == *name) {
             reader.refuse(
                 &keys::DEAD_LETTER_TOPIC,
-                "is a topic of the prefix that holds something else",
+                "is another topic of the prefix",
                 "write another name, or remove it to get dead-letters under the topic prefix",
             );
         }
     }
-    Errors {
+    ErrorHandling {
         logged: reader.boolean(&keys::LOG_ENABLE),
         dead_letter_topic: dead_letters
             .or_else(|| prefix.map(|prefix| Topic::DeadLetters.name(prefix)))

@@ -1,4 +1,4 @@
-//! The directory of connector files: which files count, and what no two of them may do.
+//! The directory of connector files: which files are read, and the conflict of two with the same name.
 
 use std::{
     io,
@@ -7,15 +7,15 @@ use std::{
 
 use crate::config::problem::Problem;
 
-/// Most connector files of one directory: far more than one cluster runs, and few enough to look at every few seconds.
+/// Maximum connector files in a directory: far more than one cluster runs, and few enough to check every few seconds.
 pub const FILE_COUNT_LIMIT: usize = 1_000;
 
-/// The `.json` files of a directory, in the order of their names. Hidden ones are what editors and mounts keep beside them.
+/// The `.json` files of a directory, sorted by name. Hidden files are skipped: editors and mounts create them.
 ///
 /// # Errors
-/// The directory cannot be read, or has more than [`FILE_COUNT_LIMIT`] of them.
+/// The directory cannot be read, or has more than [`FILE_COUNT_LIMIT`] such files.
 pub fn files(directory: &Path) -> Result<Vec<PathBuf>, Problem> {
-    let problem = |rule, remedy| Problem::about("connectors.dir", rule, remedy);
+    let problem = |rule, remedy| Problem::new("connectors.dir", rule, remedy);
     let unreadable = |error: io::Error| {
         let rule = format!("cannot be read ({})", error.kind());
         problem(rule, "correct the path or its permissions, or leave it out")
@@ -37,10 +37,10 @@ pub fn files(directory: &Path) -> Result<Vec<PathBuf>, Problem> {
     Ok(files)
 }
 
-/// That two files declare one connector, told of the second.
+/// The problem that two files declare the same connector, reported for the second.
 #[must_use]
 pub fn declared_twice(name: &str, first: &Path, second: &Path) -> Problem {
-    Problem::about(
+    Problem::new(
         format!("{}: name", second.display()),
         format!("{name} is the name of two connectors: {} declares it too", first.display()),
         "rename one of them, or remove one of the files",
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_json_files_that_are_not_hidden_count_in_the_order_of_their_names() {
+    fn visible_json_files_are_listed_by_name() {
         let directory = tempfile::tempdir().unwrap();
         for name in ["b.json", "a.json", ".a.json.swp", ".#b.json", "..data", "c.yaml", "json"] {
             fs::write(directory.path().join(name), "{}").unwrap();
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_with_more_files_than_can_be_meant_is_refused() {
+    fn directory_with_too_many_files_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         for number in 0..=FILE_COUNT_LIMIT {
             fs::write(directory.path().join(format!("{number}.json")), "").unwrap();
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_is_not_there_is_told_by_its_key_and_path() {
+    fn missing_directory_is_reported_under_its_key() {
         let refused = files(Path::new("/nowhere/at/all")).unwrap_err().to_string();
 
         assert!(refused.starts_with("connectors.dir: cannot be read"), "{refused}");

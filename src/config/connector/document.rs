@@ -1,8 +1,8 @@
 //! Connector files: JSON as it would be posted to the REST API.
 //!
-//! Two forms are taken: `{"name": …, "config": {…}}`, as `POST /connectors` takes it, and the flat map that
-//! `PUT /connectors/{name}/config` takes. Numbers and booleans become text, as Kafka Connect does it; null and nested
-//! values are refused. A member `_comment` beside `config` is for people.
+//! Two forms are accepted: `{"name": …, "config": {…}}`, as for `POST /connectors`, and the flat map of
+//! `PUT /connectors/{name}/config`. Numbers and booleans become text, as in Kafka Connect; null and nested values are refused.
+//! A member `_comment` next to `config` is ignored.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,25 +27,25 @@ use crate::config::{
     providers::FILE_LIMIT,
 };
 
-/// A connector as a file or a request names it; its configuration is not looked into yet.
+/// A connector as a file or request defines it; its configuration is not checked yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Document {
+pub struct ConnectorDocument {
     /// Name of the connector, trimmed; not empty.
     pub name: String,
     /// Flat configuration, references unresolved.
     pub config: BTreeMap<String, String>,
-    /// State it shall be created in.
+    /// State in which it is created.
     pub initial_state: Option<TargetState>,
 }
 
-impl Document {
-    /// Loads a connector file. A flat map without a `name` takes the file's. Keys that stand there twice are warned of.
+impl ConnectorDocument {
+    /// Loads a connector file. A flat map without a `name` takes the file's name. Keys that are set twice give warnings.
     ///
     /// # Errors
     /// The file cannot be read, or is not a connector.
     pub fn load(path: &Path) -> Result<(Self, Vec<Warning>), Problems> {
         let shown = path.display().to_string();
-        let problem = |rule: String, remedy: &str| Problem::about(shown.as_str(), rule, remedy);
+        let problem = |rule: String, remedy: &str| Problem::new(shown.as_str(), rule, remedy);
         let bytes = open_regular(path)
             .and_then(|file| read_bounded(file, FILE_LIMIT))
             .map_err(|error| {
@@ -63,14 +63,14 @@ impl Document {
         Ok((Self::from_json(value, stem)?, warnings.collect()))
     }
 
-    /// Reads either form. `default_name` is for a flat map without a `name`; empty means there is none.
+    /// Reads either form. `default_name` is used for a flat map without a `name`; it may be empty.
     ///
     /// # Errors
     /// Everything that is wrong with its shape.
     pub fn from_json(value: Value, default_name: &str) -> Result<Self, Problems> {
         const FORM: &str = "write {\"name\": …, \"config\": {…}}";
         let Value::Object(mut members) = value else {
-            return Err(Problem::about("the connector", "must be a JSON object", FORM).into());
+            return Err(Problem::new("the connector", "must be a JSON object", FORM).into());
         };
         let mut problems = Problems::default();
         let (name, config, initial_state) = match members.remove("config") {
@@ -80,16 +80,12 @@ impl Document {
                     members.remove("initial_state").and_then(|state| target_state(&state, &mut problems));
                 members.remove("_comment");
                 for member in members.keys() {
-                    problems.about(
-                        member,
-                        "stands beside config, not in it",
-                        "move it into config, or remove it",
-                    );
+                    problems.add(member, "is outside config", "move it into config, or remove it");
                 }
                 (name, config, state)
             }
             Some(_) => {
-                problems.about("config", "must be a JSON object", FORM);
+                problems.add("config", "must be a JSON object", FORM);
                 (members.remove("name"), Map::new(), None)
             }
             None => (members.get("name").cloned(), members, None),
@@ -99,39 +95,39 @@ impl Document {
         let name = match &name {
             Some(Value::String(name)) => name.as_str(),
             Some(_) => {
-                problems.about("name", "must be text", "put it in quotes");
+                problems.add("name", "must be text", "put it in quotes");
                 ""
             }
             None => inner.unwrap_or(default_name),
         };
         let name = name.trim().to_owned();
         if name.is_empty() {
-            problems.about("name", "is required", "set it");
+            problems.add("name", "is required", "set it");
         }
         if problems.is_empty() { Ok(Self { name, config, initial_state }) } else { Err(problems) }
     }
 
-    /// The same with its name in the configuration, as it is stored.
+    /// Adds the name to the configuration, as it is stored.
     #[must_use]
     pub fn named(mut self) -> Self {
-        // One that differs is left for the check that refuses it.
+        // A different name is kept, so that the check refuses it.
         if self.config.get(NAME.name).is_none_or(|inner| inner.trim() == self.name) {
             self.config.insert(NAME.name.to_owned(), self.name.clone());
         }
         self
     }
 
-    /// The same for every file that means the same: formatting, the order of keys and comments make no difference.
+    /// Hash of the meaning of a file: formatting, the order of keys and comments make no difference.
     #[must_use]
     pub fn hash(&self) -> String {
         let state = self.initial_state.map(TargetState::name);
-        // A list, so that no order of members can ever change it; the configuration is sorted by itself.
+        // An array, so that the order of members cannot change the hash; the configuration is a sorted map.
         let whole = json!([self.name, self.config, state]);
         HEXLOWER.encode(&Sha256::digest(whole.to_string()))
     }
 }
 
-/// A flat map of texts out of a JSON object, as Kafka Connect coerces it.
+/// Converts a JSON object to a flat map of texts, as Kafka Connect coerces it.
 ///
 /// # Errors
 /// Every member that is null, an array or an object.
@@ -157,15 +153,15 @@ fn flat(members: Map<String, Value>, problems: &mut Problems) -> BTreeMap<String
             Value::Array(_) => ("is an array", "write one text with commas"),
             Value::Object(_) => ("is an object", "write flat keys with dots"),
         };
-        problems.about(key, rule, remedy);
+        problems.add(key, rule, remedy);
     }
     config
 }
 
-/// Keys that stand in an object more than once, which a parsed value no longer shows.
+/// Keys that an object contains more than once, which a parsed value no longer shows.
 fn repeated(json: &[u8]) -> BTreeSet<String> {
     let mut repeated = BTreeSet::new();
-    if let Ok(Members(members)) = serde_json::from_slice(json) {
+    if let Ok(RawMembers(members)) = serde_json::from_slice(json) {
         let mut seen = BTreeSet::new();
         for (key, value) in members {
             repeated.extend(self::repeated(value.get().as_bytes()));
@@ -179,16 +175,16 @@ fn repeated(json: &[u8]) -> BTreeSet<String> {
     repeated
 }
 
-/// The members of an object as they are written.
-struct Members(Vec<(String, Box<RawValue>)>);
+/// The members of an object, as written.
+struct RawMembers(Vec<(String, Box<RawValue>)>);
 
-impl<'de> Deserialize<'de> for Members {
+impl<'de> Deserialize<'de> for RawMembers {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(Self(Vec::new()))
     }
 }
 
-impl<'de> Visitor<'de> for Members {
+impl<'de> Visitor<'de> for RawMembers {
     type Value = Self;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -206,7 +202,7 @@ impl<'de> Visitor<'de> for Members {
 fn target_state(value: &Value, problems: &mut Problems) -> Option<TargetState> {
     let state = value.as_str().and_then(TargetState::parse);
     if state.is_none() {
-        problems.about("initial_state", "must be RUNNING, PAUSED or STOPPED", "correct or remove it");
+        problems.add("initial_state", "must be RUNNING, PAUSED or STOPPED", "correct or remove it");
     }
     state
 }
@@ -223,8 +219,8 @@ mod tests {
         let flat = json!({"tasks.max": 2, "oauth.pkce": true, "topic.prefix": "p"});
         let config = map(&[("oauth.pkce", "true"), ("tasks.max", "2"), ("topic.prefix", "p")]);
 
-        let wrapped = Document::from_json(wrapped, "file").unwrap();
-        let flat = Document::from_json(flat, "file").unwrap();
+        let wrapped = ConnectorDocument::from_json(wrapped, "file").unwrap();
+        let flat = ConnectorDocument::from_json(flat, "file").unwrap();
 
         assert_eq!((wrapped.name.as_str(), &wrapped.config), ("a", &config));
         assert_eq!(wrapped.initial_state, Some(TargetState::Paused));
@@ -236,40 +232,40 @@ mod tests {
         let value = json!({"name": 7, "extra": 1, "initial_state": "ASLEEP",
             "config": {"a": null, "b": [1], "c": {"d": 1}}});
 
-        let problems = Document::from_json(value, "").unwrap_err();
+        let problems = ConnectorDocument::from_json(value, "").unwrap_err();
 
         let keys: Vec<_> = problems.iter().map(|problem| problem.key.as_str()).collect();
         assert_eq!(keys, ["initial_state", "extra", "a", "b", "c", "name", "name"]);
     }
 
     #[test]
-    fn a_key_that_stands_there_twice_is_warned_of() {
+    fn duplicate_key_gives_a_warning() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.json");
         let text = r#"{"name": "a", "_comment": [1, -1, 1.5, null], "config": {"tasks.max": 1, "x": true, "tasks.max": 2}}"#;
         std::fs::write(&path, text).unwrap();
 
-        let (document, warnings) = Document::load(&path).unwrap();
+        let (document, warnings) = ConnectorDocument::load(&path).unwrap();
 
         assert_eq!(document.config["tasks.max"], "2");
         assert_eq!(warnings.iter().map(|warning| warning.key.as_str()).collect::<Vec<_>>(), ["tasks.max"]);
     }
 
     #[test]
-    fn a_broken_file_is_told_with_its_place_and_not_its_text() {
+    fn broken_file_is_reported_by_position_without_its_text() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.json");
         std::fs::write(&path, "{\"accounting.secret\": \"hunter2\",}").unwrap();
 
-        let told = Document::load(&path).unwrap_err().to_string();
+        let message = ConnectorDocument::load(&path).unwrap_err().to_string();
 
-        assert!(told.contains("line 1, column") && !told.contains("hunter2"), "{told}");
+        assert!(message.contains("line 1, column") && !message.contains("hunter2"), "{message}");
     }
 
     #[test]
-    fn the_hash_is_of_what_a_file_means_and_of_all_it_means() {
+    fn hash_covers_the_meaning_of_a_file_only() {
         let hash = |text: &str| {
-            Document::from_json(serde_json::from_str(text).unwrap(), "a").unwrap().named().hash()
+            ConnectorDocument::from_json(serde_json::from_str(text).unwrap(), "a").unwrap().named().hash()
         };
         let plain = hash(r#"{"name": "a", "config": {"k": "1", "l": "2"}}"#);
 
@@ -290,13 +286,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_refused_and_not_waited_for() {
+    fn pipe_as_connector_file_is_refused_without_blocking() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("pipe.json");
         assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
 
-        let told = Document::load(&path).unwrap_err().to_string();
+        let message = ConnectorDocument::load(&path).unwrap_err().to_string();
 
-        assert!(told.contains("cannot be read"), "{told}");
+        assert!(message.contains("cannot be read"), "{message}");
     }
 }

@@ -1,45 +1,47 @@
-//! Connector configurations: a flat map of texts becomes a checked struct.
+//! Connector configurations: from a flat map of texts to a checked struct.
 //!
-//! Path of data: file or request → [`Document`] → references resolved → [`WebhookSource`] or [`RecordSource`]. The flat
-//! map stays as it was written, because REST answers repeat it to the letter; only the struct holds resolved secrets.
-//! A configuration with problems gives all of them and no struct.
+//! Data flow: file or request → [`ConnectorDocument`] → references resolved → [`WebhookSource`] or [`RecordSource`]. The flat map
+//! is kept unchanged, because REST answers repeat it verbatim; only the struct holds resolved secrets. A configuration with
+//! problems yields all of them and no struct.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::collections::BTreeMap;
 
 use strum::{EnumString, IntoStaticStr};
 
 pub(crate) use self::validate::answer;
 pub use self::{
-    choice::hook,
-    common::{Common, Errors, TopicCreation},
-    declared::Declared,
+    common::{Common, ErrorHandling, TopicCreation},
+    conflicts::{ExclusiveSetting, conflicts},
     directory::{FILE_COUNT_LIMIT, declared_twice, files},
-    document::{Document, coerce},
-    record::{Mode, RecordSource, Rows, Snapshot},
-    together::{Sole, conflicts},
+    document::{ConnectorDocument, coerce},
+    provider_names::hook,
+    record::{RecordSource, Rows, Snapshot, SnapshotMode},
+    subscription_targets::SubscriptionTargets,
     validate::{definitions, validate},
-    webhook::{Accounting, Invoicing, InvoicingLogin, Signature, WebhookSource},
+    webhook::{AccountingWebhooks, InvoicingLogin, InvoicingWebhooks, SignatureTrust, WebhookSource},
 };
 use super::{
-    key::Key,
+    key::ConfigKey,
     problem::{Problem, Problems, Warning},
     providers::Providers,
+    reader::SettingsReader,
+    unknown_keys::{self, KnownKeys},
 };
 
 mod access;
-mod choice;
 mod common;
-mod declared;
-mod dialect;
+mod conflicts;
 mod directory;
 mod document;
 pub(crate) mod keys;
+mod known_keys;
+mod provider_names;
 pub(crate) mod record;
-mod together;
+mod subscription_targets;
 mod validate;
 pub(crate) mod webhook;
 
-/// The classes of connectors there are.
+/// The connector classes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, EnumString, IntoStaticStr)]
 pub enum Class {
     /// Receives deliveries and keeps subscriptions alive.
@@ -48,13 +50,13 @@ pub enum Class {
     RecordSource,
 }
 
-/// State a connector is created in.
+/// State in which a connector is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, EnumString, IntoStaticStr)]
 #[strum(serialize_all = "UPPERCASE", ascii_case_insensitive)]
 pub enum TargetState {
     /// Tasks run.
     Running,
-    /// Tasks exist and wait.
+    /// Tasks exist and are paused.
     Paused,
     /// There are no tasks.
     Stopped,
@@ -73,21 +75,21 @@ impl Class {
     /// Every class.
     pub const ALL: [Self; 2] = [Self::WebhookSource, Self::RecordSource];
 
-    /// The class a `connector.class` means: a package before it and `Connector` after it make no difference.
+    /// The class that a `connector.class` names; the package and the suffix `Connector` are optional.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let simple = text.trim().rsplit('.').next().unwrap_or_default();
         simple.strip_suffix("Connector").unwrap_or(simple).parse().ok()
     }
 
-    /// The name it goes by.
+    /// Its simple name.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }
 
-    /// Its keys: its own first, then those every connector has.
-    pub fn keys(self) -> impl Iterator<Item = &'static Key> {
+    /// Its keys: its own first, then those common to all connectors.
+    pub fn keys(self) -> impl Iterator<Item = &'static ConfigKey> {
         let own = match self {
             Self::WebhookSource => webhook::keys::KEYS,
             Self::RecordSource => record::keys::KEYS,
@@ -97,13 +99,13 @@ impl Class {
 }
 
 impl TargetState {
-    /// Reads Kafka Connect's word for it, in any case.
+    /// Parses Kafka Connect's name of a state, ignoring case.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         text.parse().ok()
     }
 
-    /// Kafka Connect's word for it.
+    /// Kafka Connect's name of the state.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
@@ -111,7 +113,7 @@ impl TargetState {
 }
 
 impl Connector {
-    /// Reads a connector's flat configuration, of the class it names. An empty `name` means that the map has it.
+    /// Reads a connector's flat configuration, of the class it names. `name` is empty if the map has the name.
     ///
     /// # Errors
     /// Everything that is wrong with it.
@@ -132,7 +134,7 @@ impl Connector {
         }
     }
 
-    /// What every connector has.
+    /// The settings common to all connectors.
     #[must_use]
     pub fn common(&self) -> &Common {
         match self {
@@ -151,23 +153,31 @@ impl Connector {
     }
 }
 
-/// The words are Kafka Connect's: kcctl looks for them.
+/// Kafka Connect's wording, which kcctl matches.
 fn unknown_class(text: &str) -> Problems {
     class_problem(format!("Failed to find any class that implements Connector and which name matches {text}"))
 }
 
 fn class_problem(rule: impl Into<String>) -> Problems {
-    Problem::about(keys::CONNECTOR_CLASS.name, rule, "write WebhookSource or RecordSource").into()
+    Problem::new(keys::CONNECTOR_CLASS.name, rule, "write WebhookSource or RecordSource").into()
 }
 
-/// The configuration with its name in it, as Kafka Connect stores it.
-fn with_name<'a>(name: &str, config: &'a BTreeMap<String, String>) -> Cow<'a, BTreeMap<String, String>> {
-    if config.contains_key(keys::NAME.name) || name.trim().is_empty() {
-        return Cow::Borrowed(config);
+/// Reads a configuration of one class. `name` is added to it, as Kafka Connect stores it, unless it has a name.
+fn parse<T>(
+    name: &str,
+    config: &BTreeMap<String, String>,
+    providers: &Providers,
+    known: &KnownKeys,
+    read: fn(&mut SettingsReader<'_>, &str) -> Option<T>,
+) -> Result<(T, Vec<Warning>), Problems> {
+    let mut config = config.clone();
+    if !name.trim().is_empty() {
+        config.entry(keys::NAME.name.to_owned()).or_insert_with(|| name.trim().to_owned());
     }
-    let mut named = config.clone();
-    named.insert(keys::NAME.name.to_owned(), name.trim().to_owned());
-    Cow::Owned(named)
+    let mut reader = SettingsReader::new(&config, providers);
+    unknown_keys::check(&mut reader, known);
+    let source = read(&mut reader, name);
+    reader.finish_complete(source)
 }
 
 #[cfg(test)]
@@ -192,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_or_unknown_class_is_told_in_connects_words() {
+    fn missing_or_unknown_class_is_reported_in_connects_words() {
         let providers = Providers::new([]);
         let foreign = BTreeMap::from([("connector.class".to_owned(), "FileStreamSource".to_owned())]);
 

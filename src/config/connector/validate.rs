@@ -1,4 +1,4 @@
-//! Kafka Connect's validation answer: every key, what it is set to, and what is wrong with it.
+//! Kafka Connect's validation answer: every key with its value and errors.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use base::secret::HIDDEN;
 
 use super::{Class, Connector, Problems, Providers, keys, unknown_class};
 use crate::config::{
-    definition::{self, Entry, KeyDef, KeyValue, Validation},
-    key::{Key, Type},
+    definition::{self, KeyDef, KeyValue, ValidatedKey, Validation},
+    key::{ConfigKey, Type},
     problem::Problem,
     reader::shown,
 };
@@ -18,7 +18,7 @@ pub fn definitions(class: Class) -> Vec<KeyDef> {
     definition::definitions(class.keys())
 }
 
-/// The answer to a validation request for the plugin `class`. There is one for any input, however wrong.
+/// The answer to a validation request for the plugin `class`. Any input gets one.
 #[must_use]
 pub fn validate(class: &str, config: &BTreeMap<String, String>, providers: &Providers) -> Validation {
     let known = Class::parse(class);
@@ -26,25 +26,28 @@ pub fn validate(class: &str, config: &BTreeMap<String, String>, providers: &Prov
     let submitted =
         config.entry(keys::CONNECTOR_CLASS.name.to_owned()).or_insert_with(|| class.to_owned()).clone();
     let problems = problems(known, class, &config, providers);
-    let declared: Vec<&Key> =
+    let declared: Vec<&ConfigKey> =
         known.map_or_else(|| keys::KEYS.iter().collect(), |class| class.keys().collect());
     answer(submitted, &declared, &config, &problems)
 }
 
-/// The answer about a configuration whose class declares these keys, once its problems are known.
+/// The answer for a configuration whose class declares these keys and that has these problems.
 pub(crate) fn answer(
     submitted: String,
-    declared: &[&Key],
+    declared: &[&ConfigKey],
     config: &BTreeMap<String, String>,
     problems: &Problems,
 ) -> Validation {
     let entry = |definition: KeyDef, value, recommended_values| {
         let name = definition.name.clone();
         let errors = errors(problems, &name);
-        Entry { definition, value: KeyValue { name, value, recommended_values, errors, visible: true } }
+        ValidatedKey {
+            definition,
+            value: KeyValue { name, value, recommended_values, errors, visible: true },
+        }
     };
     let definitions = definition::definitions(declared.iter().copied());
-    let mut configs: Vec<Entry> = definitions
+    let mut configs: Vec<ValidatedKey> = definitions
         .into_iter()
         .zip(declared)
         .map(|(definition, key)| {
@@ -52,13 +55,13 @@ pub(crate) fn answer(
             entry(definition, value, key.recommended_values())
         })
         .collect();
-    // An error about an undeclared key needs a place to be shown too.
+    // An error about an undeclared key needs an entry to appear in.
     for problem in problems.iter() {
         if configs.iter().any(|entry| entry.definition.name == problem.key) {
             continue;
         }
         let place = u32::try_from(configs.len() - declared.len() + 1).unwrap_or(u32::MAX);
-        // It may be a misspelt secret.
+        // It may be a misspelled secret.
         let value = config.contains_key(&problem.key).then(|| HIDDEN.to_owned());
         configs.push(entry(KeyDef::undeclared(&problem.key, place), value, &[]));
     }
@@ -84,13 +87,13 @@ fn problems(
     }
     if Class::parse(named) != known {
         let rule = format!("does not match the plugin {class}");
-        return Problem::about(keys::CONNECTOR_CLASS.name, rule, "name one class in both places").into();
+        return Problem::new(keys::CONNECTOR_CLASS.name, rule, "name one class in both places").into();
     }
     Connector::parse("", config, providers).err().unwrap_or_default()
 }
 
-/// The value to show: as submitted, or the default. A password is hidden, also where it is a reference.
-fn value(key: &Key, submitted: Option<&String>) -> Option<String> {
+/// The value to show: as submitted, or the default. A password is hidden, even if it is a reference.
+fn value(key: &ConfigKey, submitted: Option<&String>) -> Option<String> {
     match submitted {
         Some(_) if key.kind == Type::Password => Some(HIDDEN.to_owned()),
         Some(text) => Some(shown(key.kind, text)),
@@ -117,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_probe_of_akhq_gets_an_answer_in_which_every_entry_is_whole() {
+    fn answer_to_the_probe_of_akhq_has_complete_entries() {
         for class in Class::ALL {
             let answer = answer_to(class.name(), &[("connector.class", class.name()), ("topics", "none")]);
 

@@ -1,37 +1,34 @@
-//! What a value has to satisfy, and how a breach is reported.
+//! Rules for values, and how a violation is reported.
 
 use std::{borrow::Cow, fmt};
 
 use super::Type;
 
-/// Why a value breaks its rule. It can only be made from constant texts and declared names, never from the value: text in the
-/// wrong key may be a secret.
+/// Why a value breaks its rule. It can only be made from constant texts and declared names, never from the value: text set under
+/// the wrong key may be a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Detail(Cow<'static, str>);
+pub(crate) struct Violation(Cow<'static, str>);
 
-impl Detail {
+impl Violation {
     /// Adds the declared name that the value is probably a misspelling of.
-    pub(crate) fn meant(self, name: Option<&'static str>) -> Self {
-        match name {
-            Some(name) => Self(format!("{self}; did you mean {name}?").into()),
-            None => self,
-        }
+    pub(crate) fn suggesting(self, name: &'static str) -> Self {
+        Self(format!("{self}; did you mean {name}?").into())
     }
 
-    /// Adds the declared names that there are.
-    pub(crate) fn known(self, names: impl Iterator<Item = &'static str>) -> Self {
+    /// Adds the list of declared names.
+    pub(crate) fn listing(self, names: impl Iterator<Item = &'static str>) -> Self {
         let names: Vec<&str> = names.collect();
         Self(format!("{self}; known are {}", names.join(", ")).into())
     }
 }
 
-impl From<&'static str> for Detail {
+impl From<&'static str> for Violation {
     fn from(text: &'static str) -> Self {
         Self(text.into())
     }
 }
 
-impl fmt::Display for Detail {
+impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -40,9 +37,9 @@ impl fmt::Display for Detail {
 /// A rule beyond the type. For a list it holds for each item.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Rule {
-    /// Nothing more.
+    /// No further rule.
     Any,
-    /// A whole number from the first to the second, both allowed.
+    /// A whole number in this range, bounds included.
     Range(i64, i64),
     /// A replication factor or partition count: a positive number, or -1 for the broker's default.
     Count,
@@ -50,29 +47,29 @@ pub(crate) enum Rule {
     Positive,
     /// One of these words.
     OneOf(&'static [&'static str]),
-    /// A secret of this many bytes, both bounds allowed.
+    /// A secret whose length in bytes is in this range, bounds included.
     Size(usize, usize),
-    /// A file that can be opened.
+    /// The path of a regular file that can be opened.
     File,
-    /// Anything else.
+    /// Any other rule.
     Custom {
         /// What the value must be, as it follows "must be".
         says: &'static str,
-        /// What to do about a breach; empty for the usual words.
+        /// How to correct a violation; empty for the default text.
         remedy: &'static str,
         /// `Err` says what is wrong.
-        check: fn(&str) -> Result<(), Detail>,
+        check: fn(&str) -> Result<(), Violation>,
     },
 }
 
 impl Rule {
-    /// A rule that no other variant has: what the value must be, as it follows "must be", and a check whose `Err` says what is
+    /// A rule with its own check. `says` is what the value must be, as it follows "must be"; the `Err` of `check` says what is
     /// wrong.
-    pub(crate) const fn custom(says: &'static str, check: fn(&str) -> Result<(), Detail>) -> Self {
+    pub(crate) const fn custom(says: &'static str, check: fn(&str) -> Result<(), Violation>) -> Self {
         Self::Custom { says, remedy: "", check }
     }
 
-    /// A custom rule with what to do about a breach, in place of the usual words.
+    /// Replaces the default text about how to correct a violation.
     pub(crate) const fn remedy(self, remedy: &'static str) -> Self {
         match self {
             Self::Custom { says, check, .. } => Self::Custom { says, remedy, check },
@@ -114,8 +111,8 @@ impl Rule {
             Self::OneOf(words) => words.contains(&value),
             Self::Size(low, high) => (*low..=*high).contains(&value.len()),
             Self::File => {
-                let told = |error: std::io::Error| format!("{} ({})", must(), error.kind());
-                base::durable::open_regular(std::path::Path::new(value)).map(|_| true).map_err(told)?
+                let unreadable = |error: std::io::Error| format!("{} ({})", must(), error.kind());
+                base::durable::open_regular(std::path::Path::new(value)).map(|_| true).map_err(unreadable)?
             }
             Self::Custom { check, .. } => {
                 check(value).map_err(|detail| format!("{} ({detail})", must()))?;

@@ -1,22 +1,22 @@
-//! Secrets that live elsewhere: `${env:NAME}`, `${file:PATH:KEY}`, `${dir:PATH:FILE}`.
+//! References to secrets kept elsewhere: `${env:NAME}`, `${file:PATH:KEY}`, `${dir:PATH:FILE}`.
 //!
 //! The syntax and the worker keys are Kafka Connect's (`config.providers`, `config.providers.<name>.class`,
 //! `.param.*`). A value may hold several references, and text around them. Only keys that are declared as secrets are
 //! resolved, and the result is a [`Secret`]: nothing can format it.
 //!
 //! ```text
-//! worker.properties ──▶ own scope: every variable and file; the operator wrote it
-//! connector configs ──▶ connectors' scope: providers in config.providers, inside their allow lists, never what Guarded names
-//! read-only callers ──▶ unresolved: the syntax is checked, nothing is read, a stand-in takes the value's place
+//! worker.properties ──▶ worker scope: every variable and file, because the operator wrote it
+//! connector configs ──▶ connector scope: providers in config.providers, inside their allow lists, never the worker's own secrets
+//! read-only callers ──▶ unresolved: only the syntax is checked, nothing is read, a placeholder replaces the value
 //! ```
 //!
-//! - A reference that does not resolve is an error; Connect would leave it as text, and a password would become the
-//!   literal `${env:PASSWORD}`.
-//! - The result of a reference is not searched for references again.
-//! - Only regular files are read, without blocking on pipes and devices, whole, up to [`FILE_LIMIT`] bytes, at each
-//!   resolution: a rotated secret is seen at once.
-//! - One trailing newline of a `dir` file is dropped. Kafka keeps it, but editors and `echo` write one, and no secret of ours
-//!   ends in a line break.
+//! - A reference that does not resolve is an error. Connect would leave it as text, and the password would be the literal
+//!   `${env:PASSWORD}`.
+//! - The value of a reference is not searched for further references.
+//! - Only regular files of up to [`FILE_LIMIT`] bytes are read, so that pipes and devices cannot block. They are read at each
+//!   resolution, so that a rotated secret is used at once.
+//! - One trailing newline of a `dir` file is dropped. Kafka keeps it, but editors and `echo` add one, and no secret of ours ends
+//!   in a newline.
 
 use std::{
     collections::BTreeMap,
@@ -30,95 +30,95 @@ use regex::Regex;
 use base::{durable, secret::Secret};
 use provider::HostPolicy;
 
-use self::guarded::Guarded;
+use self::worker_secrets::WorkerSecrets;
 use super::{
     key::items,
     problem::{Problems, Warning},
     properties,
 };
 
-mod guarded;
+mod worker_secrets;
 
-/// Longest file a reference may point into, in bytes.
+/// Largest file that a reference may point to, in bytes.
 pub const FILE_LIMIT: u64 = 1024 * 1024;
 
-/// Whether a secret may stand in a configuration as text (`secrets.policy`).
+/// Whether a configuration may contain a secret as plain text (`secrets.policy`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, strum::EnumString)]
 #[strum(serialize_all = "lowercase")]
 pub enum SecretsPolicy {
-    /// It may, with a warning.
+    /// Allowed, with a warning.
     #[default]
     Warn,
-    /// It must be a reference.
+    /// Refused: it must be a reference.
     References,
 }
 
-/// Resolves references in one scope; see the module's head. The environment is the one given at start.
+/// Resolves references in one scope; see the module's documentation. The environment is that of the start.
 #[derive(Debug, Clone)]
 pub struct Providers {
-    sources: BTreeMap<String, Kind>,
+    sources: BTreeMap<String, ProviderKind>,
     environment: BTreeMap<String, Secret>,
     scope: Scope,
-    /// Whether a secret may stand in a configuration as text.
+    /// Whether a configuration may contain a secret as plain text.
     pub policy: SecretsPolicy,
     /// Which hosts connectors may name (`provider.hosts.allowed`).
     pub hosts: HostPolicy,
 }
 
-/// Whose configuration is read.
+/// Whose configuration is resolved.
 #[derive(Debug, Clone)]
 enum Scope {
     /// The worker's own.
     Worker,
-    /// A connector's: no more than this.
-    Connectors(Arc<Limits>),
-    /// A connector's, for a caller who may not learn anything about secrets: nothing is read.
+    /// A connector's, within these limits.
+    Connectors(Arc<ConnectorLimits>),
+    /// A connector's, for a caller without access to secrets: nothing is read.
     Unresolved,
 }
 
 /// What connectors may refer to.
 #[derive(Debug)]
-struct Limits {
-    /// By provider; one that is not among them is closed.
-    allowed: BTreeMap<String, Allowed>,
-    /// What the worker keeps for itself.
-    guarded: Guarded,
+struct ConnectorLimits {
+    /// By provider; a provider without an entry is closed to connectors.
+    allowed: BTreeMap<String, AllowList>,
+    /// Secrets that no allow list opens.
+    worker_secrets: WorkerSecrets,
 }
 
 /// The allow list of a provider.
 #[derive(Debug)]
-enum Allowed {
-    /// Variables whose whole name matches.
+enum AllowList {
+    /// Variables whose whole name matches the pattern.
     Variables(Regex),
-    /// Files below these directories.
+    /// Files in or below these directories.
     Paths(Vec<PathBuf>),
 }
 
 /// What a provider reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ProviderKind {
     Environment,
     File,
     Directory,
 }
 
-/// The providers that are there without a class.
-const STANDARD: [(&str, Kind); 3] =
-    [("env", Kind::Environment), ("file", Kind::File), ("dir", Kind::Directory)];
+/// Providers that need no class setting.
+const STANDARD_PROVIDERS: [(&str, ProviderKind); 3] =
+    [("env", ProviderKind::Environment), ("file", ProviderKind::File), ("dir", ProviderKind::Directory)];
 
-/// A value after its references were replaced.
+/// A value with its references resolved.
 #[derive(Debug)]
-pub(crate) struct Resolved {
+pub(crate) struct ResolvedText {
     pub(crate) text: Secret,
     /// Whether any part came from a reference.
     pub(crate) referred: bool,
 }
 
 impl Providers {
-    /// The three standard providers without limits, as for the worker's own file.
+    /// The three standard providers without limits, as for the worker's properties.
     pub fn new(environment: impl IntoIterator<Item = (String, String)>) -> Self {
         Self {
-            sources: STANDARD.map(|(name, kind)| (name.to_owned(), kind)).into(),
+            sources: STANDARD_PROVIDERS.map(|(name, kind)| (name.to_owned(), kind)).into(),
             environment: environment.into_iter().map(|(name, value)| (name, Secret::new(value))).collect(),
             scope: Scope::Worker,
             policy: SecretsPolicy::default(),
@@ -126,19 +126,19 @@ impl Providers {
         }
     }
 
-    /// The same, for connectors that may name these hosts.
+    /// Sets the hosts that connectors may name.
     #[must_use]
     pub fn with_hosts(self, hosts: HostPolicy) -> Self {
         Self { hosts, ..self }
     }
 
-    /// Adds the providers that the worker's `config.providers` lists under names of their own.
+    /// Adds the providers that the worker's `config.providers` lists under other names.
     pub(crate) fn configure(&mut self, settings: &BTreeMap<String, String>, problems: &mut Problems) {
         let listed = listed(settings);
         for name in &listed {
             let class = format!("config.providers.{name}.class");
             if !settings.contains_key(&class) && !self.sources.contains_key(*name) {
-                problems.about(
+                problems.add(
                     class,
                     "is required for a provider other than env, file and dir",
                     "set it to the provider's class, or remove the name from config.providers",
@@ -146,23 +146,24 @@ impl Providers {
             }
         }
         for (key, value) in settings {
-            let Some(rest) = key.strip_prefix(PROVIDERS) else { continue };
+            let Some(rest) = key.strip_prefix(SETTINGS_PREFIX) else { continue };
             let refused = match rest.split_once('.') {
                 Some((name, "class")) if !listed.contains(&name) => Err(UNLISTED),
                 Some((name, "class")) => self.set_class(name, value.trim()),
                 Some(_) => Ok(()),
-                None => {
-                    Err(("is not a key of a provider", "write config.providers.<name>.class or .param.*"))
-                }
+                None => Err((
+                    "is not a setting of a config provider",
+                    "write config.providers.<name>.class or .param.*",
+                )),
             };
             if let Err((rule, remedy)) = refused {
-                problems.about(key, rule, remedy);
+                problems.add(key, rule, remedy);
             }
         }
     }
 
-    /// The scope of connectors: the listed providers inside their allow lists, without the worker's own secrets. `file` is the
-    /// worker's properties file.
+    /// The connector scope: the listed providers inside their allow lists, without the worker's own secrets. `file` is the worker's
+    /// properties file.
     pub(crate) fn for_connectors(
         &self,
         settings: &BTreeMap<String, String>,
@@ -175,43 +176,43 @@ impl Providers {
         sources.retain(|name, _| listed.contains(&name.as_str()));
         let mut allowed = BTreeMap::new();
         for (key, value) in settings {
-            let setting = key.strip_prefix(PROVIDERS).and_then(|rest| rest.split_once('.'));
+            let setting = key.strip_prefix(SETTINGS_PREFIX).and_then(|rest| rest.split_once('.'));
             let Some((name, parameter)) = setting.filter(|(_, parameter)| *parameter != "class") else {
                 continue;
             };
             let kind = sources.get(name).ok_or(UNLISTED);
             match kind.and_then(|kind| kind.allowed(parameter, value.trim())) {
                 Ok(list) => allowed.extend(list.map(|list| (name.to_owned(), list))),
-                Err((rule, remedy)) => problems.about(key, rule, remedy),
+                Err((rule, remedy)) => problems.add(key, rule, remedy),
             }
         }
         for (name, kind) in sources.iter().filter(|(name, _)| !allowed.contains_key(*name)) {
             warnings.push(Warning {
-                key: format!("{PROVIDERS}{name}.{}", kind.parameter()),
+                key: format!("{SETTINGS_PREFIX}{name}.{}", kind.parameter()),
                 message: format!("is not set, so connectors cannot use the config provider {name}"),
             });
         }
-        let guarded = Guarded::of(settings, file, &self.sources);
-        let scope = Scope::Connectors(Arc::new(Limits { allowed, guarded }));
+        let worker_secrets = WorkerSecrets::of(settings, file, &self.sources);
+        let scope = Scope::Connectors(Arc::new(ConnectorLimits { allowed, worker_secrets }));
         Self { sources, scope, ..self.clone() }
     }
 
-    /// The same for a caller who may not learn anything about secrets: references are checked by their form alone.
+    /// A copy for callers without access to secrets: only the form of references is checked.
     #[must_use]
     pub fn unresolved(&self) -> Self {
         Self { scope: Scope::Unresolved, ..self.clone() }
     }
 
-    /// Whether nothing outside the configuration is looked at, neither secrets nor files.
+    /// Whether neither secrets nor files are read.
     pub(crate) fn is_unresolved(&self) -> bool {
         matches!(self.scope, Scope::Unresolved)
     }
 
-    fn set_class(&mut self, name: &str, class: &str) -> Result<(), Refused> {
+    fn set_class(&mut self, name: &str, class: &str) -> Result<(), RuleAndRemedy> {
         let kind = match class.strip_prefix("org.apache.kafka.common.config.provider.").unwrap_or(class) {
-            "EnvVarConfigProvider" => Kind::Environment,
-            "FileConfigProvider" => Kind::File,
-            "DirectoryConfigProvider" => Kind::Directory,
+            "EnvVarConfigProvider" => ProviderKind::Environment,
+            "FileConfigProvider" => ProviderKind::File,
+            "DirectoryConfigProvider" => ProviderKind::Directory,
             _ => {
                 return Err((
                     "must be EnvVarConfigProvider, FileConfigProvider or DirectoryConfigProvider",
@@ -223,25 +224,25 @@ impl Providers {
         Ok(())
     }
 
-    /// Replaces every reference in the value of a secret key. The reason why one does not resolve never repeats a value.
-    pub(crate) fn resolve(&self, text: &str) -> Result<Resolved, String> {
+    /// Resolves every reference in the value of a secret key. The reason why one does not resolve never contains a value.
+    pub(crate) fn resolve(&self, text: &str) -> Result<ResolvedText, String> {
         let mut whole = String::with_capacity(text.len());
         let mut rest = text;
         let mut referred = false;
         while let Some(start) = rest.find("${") {
             let (before, reference) = rest.split_at(start);
-            let end = reference.find('}').ok_or(SYNTAX)?;
+            let end = reference.find('}').ok_or(NOT_A_REFERENCE)?;
             whole.push_str(before);
             whole.push_str(self.look_up(&reference[2..end])?.reveal());
             rest = &reference[end + 1..];
             referred = true;
         }
         whole.push_str(rest);
-        Ok(Resolved { text: Secret::new(whole), referred })
+        Ok(ResolvedText { text: Secret::new(whole), referred })
     }
 
     fn look_up(&self, reference: &str) -> Result<Secret, String> {
-        let (provider, target) = reference.split_once(':').ok_or(SYNTAX)?;
+        let (provider, target) = reference.split_once(':').ok_or(NOT_A_REFERENCE)?;
         let kind = *self.sources.get(provider).ok_or_else(|| missing(provider))?;
         let (path, key) = kind.split(target).ok_or_else(|| {
             format!(
@@ -253,29 +254,33 @@ impl Providers {
             Scope::Worker => None,
             Scope::Connectors(limits) => {
                 let allowed = limits.allowed.get(provider).ok_or_else(|| closed(provider, kind))?;
-                Some((allowed, &limits.guarded))
+                Some((allowed, &limits.worker_secrets))
             }
         };
         match (kind, limits) {
-            (Kind::Environment, Some((Allowed::Variables(pattern), _))) if !pattern.is_match(key) => {
+            (ProviderKind::Environment, Some((AllowList::Variables(pattern), _)))
+                if !pattern.is_match(key) =>
+            {
                 Err(format!("environment variable {key} is outside the provider's allowlist.pattern"))
             }
-            (Kind::Environment, Some((_, guarded))) if guarded.has_variable(key) => Err(GUARDED.to_owned()),
-            (Kind::Environment, _) => {
+            (ProviderKind::Environment, Some((_, worker_secrets))) if worker_secrets.has_variable(key) => {
+                Err(WORKER_SECRET.to_owned())
+            }
+            (ProviderKind::Environment, _) => {
                 let unset = || format!("environment variable {key} is not set, or is not UTF-8 text");
                 self.environment.get(key).cloned().ok_or_else(unset)
             }
-            (Kind::File, limits) => read_key(path, key, limits),
-            (Kind::Directory, limits) => read_whole(path, key, limits),
+            (ProviderKind::File, limits) => read_key(path, key, limits),
+            (ProviderKind::Directory, limits) => read_whole(path, key, limits),
         }
     }
 }
 
-/// The allow list and the worker's own secrets, for a connector.
-type Bounds<'a> = Option<(&'a Allowed, &'a Guarded)>;
+/// The allow list and the worker's own secrets, for the scope of connectors; `None` for the worker.
+type AccessLimits<'a> = Option<(&'a AllowList, &'a WorkerSecrets)>;
 
 /// A key of a properties file.
-fn read_key(path: &Path, key: &str, bounds: Bounds<'_>) -> Result<Secret, String> {
+fn read_key(path: &Path, key: &str, bounds: AccessLimits<'_>) -> Result<Secret, String> {
     let parsed = properties::parse(&read(path, Some(key), bounds)?);
     if let Some(error) = parsed.errors.first() {
         return Err(format!("{} is not a properties file: {error}", path.display()));
@@ -284,8 +289,8 @@ fn read_key(path: &Path, key: &str, bounds: Bounds<'_>) -> Result<Secret, String
     value.ok_or_else(|| format!("{} has no key `{key}`", path.display()))
 }
 
-/// A file of a directory, without one line break at its end.
-fn read_whole(directory: &Path, name: &str, bounds: Bounds<'_>) -> Result<Secret, String> {
+/// A file of a directory, without one trailing newline.
+fn read_whole(directory: &Path, name: &str, bounds: AccessLimits<'_>) -> Result<Secret, String> {
     if name.contains('/') || name == ".." || name == "." {
         return Err(format!("`{name}` is not the name of a file in a directory"));
     }
@@ -296,17 +301,17 @@ fn read_whole(directory: &Path, name: &str, bounds: Bounds<'_>) -> Result<Secret
     Ok(Secret::new(line))
 }
 
-/// Reads a file inside the allowed paths. Symbolic links are followed first, so that none leads outside, and the file that was
-/// checked is the file that is read, so that a link changed in between makes no difference.
-fn read(path: &Path, key: Option<&str>, bounds: Bounds<'_>) -> Result<Vec<u8>, String> {
+/// Reads a file inside the allowed paths. Symbolic links are resolved first, so that none leads outside, and the file is opened once
+/// for check and read, so that a link changed in between makes no difference.
+fn read(path: &Path, key: Option<&str>, bounds: AccessLimits<'_>) -> Result<Vec<u8>, String> {
     let failed = |error: io::Error| unreadable(path, &error);
-    let Some((allowed, guarded)) = bounds else {
+    let Some((allowed, worker_secrets)) = bounds else {
         return read_bounded(durable::open_regular(path).map_err(failed)?, path);
     };
-    // What lies outside is not looked at: an answer must not depend on whether it exists.
+    // The answer for a path outside must not depend on whether the file exists.
     let outside = || format!("{} is outside the provider's allowed.paths", path.display());
-    let Allowed::Paths(roots) = allowed else { return Err(outside()) };
-    // Which directories a path passes on its way up must not show either.
+    let AllowList::Paths(roots) = allowed else { return Err(outside()) };
+    // Nor may it show which directories a path with `..` passes through.
     if path.components().any(|part| part == Component::ParentDir) {
         return Err(outside());
     }
@@ -322,11 +327,15 @@ fn read(path: &Path, key: Option<&str>, bounds: Bounds<'_>) -> Result<Vec<u8>, S
         }
     };
     let file = durable::open_regular(&real).map_err(failed)?;
-    if guarded.has_file(&real, &file, key) { Err(GUARDED.to_owned()) } else { read_bounded(file, path) }
+    if worker_secrets.has_file(&real, &file, key) {
+        Err(WORKER_SECRET.to_owned())
+    } else {
+        read_bounded(file, path)
+    }
 }
 
-impl Kind {
-    /// The parameter that opens it to connectors.
+impl ProviderKind {
+    /// The parameter with the provider's allow list.
     fn parameter(self) -> &'static str {
         match self {
             Self::Environment => "param.allowlist.pattern",
@@ -334,7 +343,7 @@ impl Kind {
         }
     }
 
-    /// `path:key` of a file or directory; as in Kafka the path ends at the first colon. For a variable, its name as the key.
+    /// Splits `path:key` of a file or directory; as in Kafka the path ends at the first colon. A variable's name is the key.
     fn split(self, target: &str) -> Option<(&Path, &str)> {
         if self == Self::Environment {
             return Some((Path::new(""), target));
@@ -343,8 +352,8 @@ impl Kind {
         (!path.is_empty() && !key.is_empty()).then_some((Path::new(path), key))
     }
 
-    /// Reads an allow list; an empty one opens nothing.
-    fn allowed(self, parameter: &str, value: &str) -> Result<Option<Allowed>, Refused> {
+    /// Parses an allow list; an empty one allows nothing.
+    fn allowed(self, parameter: &str, value: &str) -> Result<Option<AllowList>, RuleAndRemedy> {
         if parameter != self.parameter() {
             let remedy = match self {
                 Self::Environment => "write param.allowlist.pattern, or remove it",
@@ -360,7 +369,7 @@ impl Kind {
             // Kafka matches the whole name.
             let pattern = Regex::new(&format!("^(?:{value})$"));
             return pattern
-                .map(Allowed::Variables)
+                .map(AllowList::Variables)
                 .map(Some)
                 .map_err(|_| ("must be a regular expression", remedy));
         }
@@ -369,19 +378,19 @@ impl Kind {
             let remedy = "write for example /run/secrets/connectors";
             return Err(("must be absolute paths, separated by commas", remedy));
         }
-        Ok((!roots.is_empty()).then_some(Allowed::Paths(roots)))
+        Ok((!roots.is_empty()).then_some(AllowList::Paths(roots)))
     }
 }
 
-/// Why a provider that is not among the sources cannot be used.
+/// Why a provider without a source cannot be used.
 fn missing(provider: &str) -> String {
-    match STANDARD.iter().find(|(name, _)| *name == provider) {
+    match STANDARD_PROVIDERS.iter().find(|(name, _)| *name == provider) {
         Some((_, kind)) => closed(provider, *kind),
         None => format!("there is no config provider `{provider}`"),
     }
 }
 
-fn closed(provider: &str, kind: Kind) -> String {
+fn closed(provider: &str, kind: ProviderKind) -> String {
     format!(
         "the config provider `{provider}` is closed to connectors: config.providers does not list it, or \
          config.providers.{provider}.{} is not set",
@@ -389,12 +398,12 @@ fn closed(provider: &str, kind: Kind) -> String {
     )
 }
 
-const SYNTAX: &str = "holds ${ that does not begin a reference of the form ${provider:[path:]key}";
-const GUARDED: &str = "the worker's own secrets are closed to connectors";
-const PROVIDERS: &str = "config.providers.";
+const NOT_A_REFERENCE: &str = "holds ${ that does not begin a reference of the form ${provider:[path:]key}";
+const WORKER_SECRET: &str = "the worker's own secrets are closed to connectors";
+const SETTINGS_PREFIX: &str = "config.providers.";
 /// A rule that a setting breaks, and the remedy.
-type Refused = (&'static str, &'static str);
-const UNLISTED: Refused = (
+type RuleAndRemedy = (&'static str, &'static str);
+const UNLISTED: RuleAndRemedy = (
     "is about a provider that config.providers does not list",
     "add the provider's name to config.providers, or remove the setting",
 );

@@ -23,7 +23,7 @@ fn resolved(providers: &Providers, text: &str) -> Result<String, String> {
 }
 
 #[test]
-fn references_resolve_from_environment_properties_files_and_directories() {
+fn references_resolve_from_all_standard_providers() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().to_str().unwrap();
     fs::write(directory.path().join("a.properties"), "key=one\nwith\\:colon=two\n").unwrap();
@@ -139,7 +139,7 @@ fn a_path_outside_the_allowed_ones_is_refused_unseen() {
         format!("${{dir:{outside}:bad}}"),
         format!("${{dir:{outside}:not-there}}"),
         "${dir:/not/there:either}".to_owned(),
-        // It would resolve, and tell that the outer directory is there.
+        // It would resolve, and reveal that the outer directory exists.
         format!("${{dir:{outside}/..{root}:good}}"),
     ] {
         let error = resolved(&providers, &reference).unwrap_err();
@@ -204,13 +204,13 @@ fn the_workers_own_secrets_are_closed_to_connectors() {
         format!("${{dir:{root}:shared.properties}}"),
         format!("${{dir:{root}/state:grants.json}}"),
     ] {
-        assert_eq!(resolved(&providers, &reference).unwrap_err(), GUARDED, "{reference}");
+        assert_eq!(resolved(&providers, &reference).unwrap_err(), WORKER_SECRET, "{reference}");
     }
     assert_eq!(resolved(&own, &grant_key).as_deref(), Ok("1"));
 }
 
 #[test]
-fn an_unresolved_reference_is_checked_by_its_form_alone() {
+fn only_the_form_of_an_unresolved_reference_is_checked() {
     let (_, providers, _) = scopes(&[
         ("config.providers", "env,dir"),
         ("config.providers.env.param.allowlist.pattern", ".*"),
@@ -249,7 +249,7 @@ fn wrong_provider_settings_are_all_reported() {
         ("config.providers.env.param.allowlist.pattern", "("),
         ("config.providers.file.param.allowed.paths", "relative"),
         ("config.providers.file.param.ttl", "1"),
-        ("config.providers.nobody.param.allowed.paths", "/x"),
+        ("config.providers.unlisted.param.allowed.paths", "/x"),
     ]);
 
     let keys: Vec<_> = problems.iter().map(|problem| problem.key.as_str()).collect();
@@ -261,7 +261,7 @@ fn wrong_provider_settings_are_all_reported() {
             "config.providers.env.param.allowlist.pattern",
             "config.providers.file.param.allowed.paths",
             "config.providers.file.param.ttl",
-            "config.providers.nobody.param.allowed.paths"
+            "config.providers.unlisted.param.allowed.paths"
         ]
     );
 }

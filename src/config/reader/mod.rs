@@ -1,40 +1,45 @@
-//! Reads typed values out of a flat map and keeps a list of everything that is wrong with it.
+//! Reads typed values from a flat map and collects everything that is wrong with it.
 //!
 //! ```text
-//! key that is no secret ──▶ trimmed ──▶ checked against its Key ──▶ String, number, list …      a reference is refused
-//! key that is a secret ───▶ references resolved ──▶ trimmed ──▶ checked ──▶ Secret               which nothing can format
+//! plain key ──▶ trimmed ──▶ checked against its ConfigKey ──▶ String, number, list …      a reference is refused
+//! secret key ─▶ references resolved ──▶ trimmed ──▶ checked ──▶ Secret                    which nothing can format
 //! ```
 //!
-//! A reader never stops at the first problem: it returns a harmless stand-in, and the caller drops the struct built from it
-//! when [`Reader::problems`] is not empty.
+//! A reader does not stop at the first problem: it returns a placeholder, and the caller drops the struct built with it if
+//! [`SettingsReader::problems`] is not empty.
 //!
 //! - A problem names the key, the rule and the remedy, never the value.
 //! - An empty value counts as not set, except for a list (an empty list) and a secret (a mistake).
 
-use std::{collections::BTreeMap, path::PathBuf, str::FromStr, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    str::FromStr,
+    time::Duration,
+};
 
 use base::secret::{HIDDEN, Secret};
 use provider::HostPolicy;
 
 use super::{
-    key::{Detail, Fallback, Key, Type, items},
+    key::{ConfigKey, Fallback, Type, Violation, items},
     problem::{Problems, Warning},
-    providers::{Providers, Resolved, SecretsPolicy},
+    providers::{Providers, ResolvedText, SecretsPolicy},
 };
 
-pub(crate) struct Reader<'a> {
+pub(crate) struct SettingsReader<'a> {
     values: &'a BTreeMap<String, String>,
     providers: &'a Providers,
     pub(crate) problems: Problems,
     warnings: Vec<Warning>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> SettingsReader<'a> {
     pub(crate) fn new(values: &'a BTreeMap<String, String>, providers: &'a Providers) -> Self {
         Self { values, providers, problems: Problems::default(), warnings: Vec::new() }
     }
 
-    /// Every pair, as written.
+    /// Every setting, as written.
     pub(crate) fn values(&self) -> &'a BTreeMap<String, String> {
         self.values
     }
@@ -44,40 +49,33 @@ impl<'a> Reader<'a> {
         &self.providers.hosts
     }
 
-    /// What was built, unless something was wrong.
+    /// What was built, unless there are problems.
     pub(crate) fn finish<T>(self, built: T) -> Result<(T, Vec<Warning>), Problems> {
         if self.problems.is_empty() { Ok((built, self.warnings)) } else { Err(self.problems) }
     }
 
-    /// As [`Reader::finish`], for what cannot be built with stand-ins: `None` only ever goes with a problem.
-    pub(crate) fn finish_whole<T>(mut self, built: Option<T>) -> Result<(T, Vec<Warning>), Problems> {
-        match built {
-            Some(built) => self.finish(built),
-            None => {
-                if self.problems.is_empty() {
-                    self.problems.about(
-                        "the configuration",
-                        "is incomplete",
-                        "compare it with the reference",
-                    );
-                }
-                Err(self.problems)
-            }
-        }
+    /// As [`SettingsReader::finish`], for a struct that placeholders cannot fill: `None` only ever comes with a problem.
+    pub(crate) fn finish_complete<T>(self, built: Option<T>) -> Result<(T, Vec<Warning>), Problems> {
+        debug_assert!(
+            built.is_some() || !self.problems.is_empty(),
+            "nothing was built, and no problem says why"
+        );
+        let (built, warnings) = self.finish(built)?;
+        Ok((built.ok_or_else(Problems::default)?, warnings))
     }
 
-    /// Whether the user wrote something for this key.
-    pub(crate) fn is_set(&self, key: &Key) -> bool {
+    /// Whether the key is set to more than blanks.
+    pub(crate) fn is_set(&self, key: &ConfigKey) -> bool {
         self.values.get(key.name).is_some_and(|value| !value.trim().is_empty())
     }
 
-    /// Whether nothing has been found wrong with these keys, so that a rule across them makes sense.
-    pub(crate) fn are_sound(&self, keys: &[&Key]) -> bool {
+    /// Whether these keys have no problem so far, so that a rule across them can be checked.
+    pub(crate) fn are_valid(&self, keys: &[&ConfigKey]) -> bool {
         !self.problems.iter().any(|problem| keys.iter().any(|key| key.name == problem.key))
     }
 
-    /// The value of a key that is no secret: trimmed and checked. `None` when not set or wrong.
-    pub(crate) fn text(&mut self, key: &Key) -> Option<String> {
+    /// The value of a plain key: trimmed and checked. `None` if it is not set or invalid.
+    pub(crate) fn text(&mut self, key: &ConfigKey) -> Option<String> {
         debug_assert!(key.kind != Type::Password, "{} is a secret", key.name);
         let raw = self.values.get(key.name).map(|raw| raw.trim());
         let Some(raw) = raw.filter(|raw| !raw.is_empty() || self.may_be_empty(key)) else {
@@ -104,47 +102,64 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The text of a key that has a default or is required; empty after a problem.
-    pub(crate) fn word(&mut self, key: &Key) -> String {
+    /// The value of a key that has a default or is required; empty after a problem.
+    pub(crate) fn text_or_default(&mut self, key: &ConfigKey) -> String {
         self.text(key).unwrap_or_default()
     }
 
-    pub(crate) fn list(&mut self, key: &Key) -> Vec<String> {
+    pub(crate) fn list(&mut self, key: &ConfigKey) -> Vec<String> {
         self.text(key).map(|value| items(&value).map(str::to_owned).collect()).unwrap_or_default()
     }
 
-    /// The items of a list, parsed by the function its rule checks with.
-    pub(crate) fn parsed_list<T>(&mut self, key: &Key, parse: impl Fn(&str) -> Result<T, Detail>) -> Vec<T> {
+    /// The items of a list, parsed by the function that its rule checks with.
+    pub(crate) fn parsed_list<T>(
+        &mut self,
+        key: &ConfigKey,
+        parse: impl Fn(&str) -> Result<T, Violation>,
+    ) -> Vec<T> {
         self.list(key).iter().filter_map(|item| parse(item).ok()).collect()
     }
 
-    /// A value parsed by the function its rule checks with.
-    pub(crate) fn parsed<T>(&mut self, key: &Key, parse: impl Fn(&str) -> Result<T, Detail>) -> Option<T> {
+    /// All that the items of a list name, by the function that its rule checks with.
+    pub(crate) fn parsed_set<T: Ord>(
+        &mut self,
+        key: &ConfigKey,
+        parse: impl Fn(&str) -> Result<Vec<T>, Violation>,
+    ) -> BTreeSet<T> {
+        self.parsed_list(key, parse).into_iter().flatten().collect()
+    }
+
+    /// A value, parsed by the function that its rule checks with.
+    pub(crate) fn parsed<T>(
+        &mut self,
+        key: &ConfigKey,
+        parse: impl Fn(&str) -> Result<T, Violation>,
+    ) -> Option<T> {
         self.text(key).and_then(|text| parse(&text).ok())
     }
 
-    /// A number or a word of a closed set; the default of its type after a problem.
-    pub(crate) fn value<T: FromStr + Default>(&mut self, key: &Key) -> T {
+    /// A number or a word of a closed set; the type's default after a problem.
+    pub(crate) fn value<T: FromStr + Default>(&mut self, key: &ConfigKey) -> T {
         self.text(key).and_then(|value| value.parse().ok()).unwrap_or_default()
     }
 
-    pub(crate) fn boolean(&mut self, key: &Key) -> bool {
+    pub(crate) fn boolean(&mut self, key: &ConfigKey) -> bool {
         self.text(key).is_some_and(|value| value.eq_ignore_ascii_case("true"))
     }
 
-    pub(crate) fn milliseconds(&mut self, key: &Key) -> Duration {
+    pub(crate) fn milliseconds(&mut self, key: &ConfigKey) -> Duration {
         Duration::from_millis(self.value(key))
     }
 
-    /// The value of a key that is a secret: references resolved, trimmed, checked. `None` when not set or wrong.
-    pub(crate) fn secret(&mut self, key: &Key) -> Option<Secret> {
+    /// The value of a secret key: references resolved, trimmed, checked. `None` if it is not set or invalid.
+    pub(crate) fn secret(&mut self, key: &ConfigKey) -> Option<Secret> {
         debug_assert!(key.kind == Type::Password, "{} is no secret", key.name);
         let Some(raw) = self.values.get(key.name).map(|raw| raw.trim()) else {
             return self.fallback(key).map(Secret::new);
         };
         let (value, referred) = self.resolve(key.name, raw)?;
         if referred && self.providers.is_unresolved() {
-            // Two keys must not look like the same secret, and each is as long as any rule asks for.
+            // Placeholders of two keys must differ, and be long enough for every rule.
             return Some(Secret::new(format!("{:x<64}", key.name)));
         }
         if value.is_empty() {
@@ -154,7 +169,7 @@ impl<'a> Reader<'a> {
         match key.check(value.reveal()) {
             Ok(()) => Some(value),
             Err(problem) => {
-                // A rule may say more about a secret than which rule it breaks.
+                // The message of a violation could reveal something about the secret; the description of the rule cannot.
                 let says = key.valid_values();
                 let rule = if says.is_empty() { problem.rule } else { format!("must be {says}") };
                 self.refuse(key, rule, problem.remedy);
@@ -163,19 +178,19 @@ impl<'a> Reader<'a> {
         }
     }
 
-    pub(crate) fn path(&mut self, key: &Key) -> Option<PathBuf> {
+    pub(crate) fn path(&mut self, key: &ConfigKey) -> Option<PathBuf> {
         self.text(key).map(PathBuf::from)
     }
 
-    /// Reports that the value of this key breaks a rule that its declaration alone cannot express.
-    pub(crate) fn refuse(&mut self, key: &Key, rule: impl Into<String>, remedy: impl Into<String>) {
-        self.problems.about(key.name, rule, remedy);
+    /// Reports that the value of this key breaks a rule that its declaration cannot express.
+    pub(crate) fn refuse(&mut self, key: &ConfigKey, rule: impl Into<String>, remedy: impl Into<String>) {
+        self.problems.add(key.name, rule, remedy);
     }
 
-    /// Reports that this key has to be set in the present combination.
-    pub(crate) fn demand(&mut self, key: &Key, because: &str) {
+    /// Reports a problem if this key is not set; `because` follows "is required".
+    pub(crate) fn require(&mut self, key: &ConfigKey, because: &str) {
         if !self.is_set(key) {
-            self.problems.about(key.name, format!("is required {because}"), "set it".to_owned());
+            self.problems.add(key.name, format!("is required {because}"), "set it".to_owned());
         }
     }
 
@@ -186,8 +201,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The value of a setting that no declaration describes and that passes through to librdkafka. References are for those
-    /// that are secrets by their name.
+    /// The value of an undeclared setting for librdkafka. References are allowed for settings whose name says that they are
+    /// secrets.
     pub(crate) fn undeclared(&mut self, name: &str, raw: &str) -> Option<Secret> {
         if names_a_secret(name) || (names_a_credential(name) && refers(raw)) {
             self.resolve(name, raw.trim()).map(|(value, _)| value)
@@ -196,7 +211,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The value of a setting that no declaration describes and that is no secret.
+    /// The value of an undeclared setting that is not a secret.
     fn undeclared_text(&mut self, name: &str, raw: &str) -> Option<String> {
         let raw = raw.trim();
         if refers(raw) {
@@ -209,12 +224,12 @@ impl<'a> Reader<'a> {
         Some(raw.to_owned())
     }
 
-    /// Settings of topics behind a prefix, as in Kafka Connect: `offset.storage.segment.bytes` sets `segment.bytes`. `declared` are
-    /// no such settings; `policy` says why `cleanup.policy` cannot be set.
+    /// Topic settings behind a prefix, as in Kafka Connect: `offset.storage.segment.bytes` sets `segment.bytes`. `declared` keys
+    /// are left out; `policy` says why `cleanup.policy` cannot be set.
     pub(crate) fn topic_settings(
         &mut self,
         prefix: &str,
-        declared: &[Key],
+        declared: &[ConfigKey],
         policy: &str,
     ) -> BTreeMap<String, String> {
         let mut settings = BTreeMap::new();
@@ -224,7 +239,7 @@ impl<'a> Reader<'a> {
                 continue;
             }
             if setting == "cleanup.policy" {
-                self.problems.about(name, policy, "remove it");
+                self.problems.add(name, policy, "remove it");
             } else if let Some(value) = self.undeclared_text(name, raw) {
                 settings.insert(setting.to_owned(), value);
             }
@@ -232,71 +247,72 @@ impl<'a> Reader<'a> {
         settings
     }
 
-    /// An empty text counts as not set, except for a list that may be empty.
-    fn may_be_empty(&self, key: &Key) -> bool {
+    /// Whether an empty text is a value of this key, rather than unset.
+    fn may_be_empty(&self, key: &ConfigKey) -> bool {
         key.is_emptiable || key.kind == Type::List && key.fallback != Fallback::Required
     }
 
-    fn fallback(&mut self, key: &Key) -> Option<&'static str> {
+    fn fallback(&mut self, key: &ConfigKey) -> Option<&'static str> {
         if key.fallback == Fallback::Required {
-            self.problems.about(key.name, "is required", "set it");
+            self.problems.add(key.name, "is required", "set it");
         }
         key.default_value()
     }
 
     fn refuse_reference(&mut self, name: &str) {
-        self.problems.about(
+        self.problems.add(
             name,
             "must not hold a reference: references are for keys of type password",
             "write the value itself; a secret belongs into a key of type password",
         );
     }
 
-    /// Replaces the references of a secret and applies the policy on literal ones. The flag says whether there was one.
+    /// Resolves the references of a secret and applies the policy on literal ones. The flag says whether there was a reference.
     fn resolve(&mut self, name: &str, raw: &str) -> Option<(Secret, bool)> {
         match self.providers.resolve(raw) {
-            Ok(Resolved { text, referred }) => {
+            Ok(ResolvedText { text, referred }) => {
                 if !referred && !raw.is_empty() {
                     self.literal_secret(name, AS_TEXT);
                 }
                 Some((Secret::new(text.reveal().trim()), referred))
             }
             Err(reason) => {
-                // Part of a literal secret may look like a reference: then even its provider's name is not shown.
+                // Part of a literal secret may look like a reference: then not even its provider's name is shown.
                 let rule = match is_reference(raw) {
                     true => reason,
                     false => "holds a reference that does not resolve".to_owned(),
                 };
-                let remedy = "make the reference resolve; text with ${ in it goes into a file or variable";
-                self.problems.about(name, rule, remedy);
+                let remedy =
+                    "correct the reference; put a secret that itself contains ${ into a file or variable";
+                self.problems.add(name, rule, remedy);
                 None
             }
         }
     }
 
-    /// Applies the policy on secrets that are written as text.
+    /// Applies the policy on secrets that are written as plain text.
     fn literal_secret(&mut self, name: &str, remedy: &'static str) {
         match self.providers.policy {
             SecretsPolicy::Warn => self.warn(
                 name,
-                format!("holds a secret as text, which REST answers and topics then show; {remedy}"),
+                format!("contains a secret as plain text, which REST answers and topics then show; {remedy}"),
             ),
-            SecretsPolicy::References => self.problems.about(
+            SecretsPolicy::References => self.problems.add(
                 name,
-                "must not hold a secret as text, because secrets.policy is references",
+                "must not contain a secret as plain text, because secrets.policy is references",
                 remedy,
             ),
         }
     }
 }
 
-/// The remedy for a secret that is a whole value.
+/// Remedy for a value that is a literal secret.
 const AS_TEXT: &str = "write a reference such as ${env:NAME} or ${dir:/run/secrets:name}";
-/// The remedy for a name and password in an address.
+/// Remedy for a name and password in an address.
 const IN_ADDRESS: &str =
-    "take the name and password out of the address and set the key for them that ends in user.info";
+    "remove the name and password from the address and set them in the key that ends in user.info";
 
-/// A value as it may be shown: literal secrets and credentials inside addresses are hidden.
+/// A value as it may be shown: literal secrets and credentials in addresses are hidden.
 pub(crate) fn shown(kind: Type, raw: &str) -> String {
     if kind == Type::Password {
         return if raw.is_empty() || is_reference(raw) { raw.to_owned() } else { HIDDEN.to_owned() };
@@ -305,7 +321,7 @@ pub(crate) fn shown(kind: Type, raw: &str) -> String {
     let mut masked = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         masked.push_str("://");
-        // Up to the last @: hiding too much of a malformed address is better than showing half a password.
+        // Up to the last @: in a malformed address, better hide too much than show part of a password.
         match part.rfind('@') {
             Some(at) => masked.extend([HIDDEN, &part[at..]]),
             None => masked.push_str(part),
@@ -314,19 +330,19 @@ pub(crate) fn shown(kind: Type, raw: &str) -> String {
     masked
 }
 
-/// Whether a pass-through setting is a secret, by the way such settings are named.
+/// Whether an undeclared setting is a secret, judged by its name.
 pub(crate) fn names_a_secret(name: &str) -> bool {
     ["password", "secret", "key.pem", "token", "jaas.config", "user.info"]
         .iter()
         .any(|end| name.ends_with(end))
 }
 
-/// Whether a setting of a Kafka client belongs to a secret and is often kept beside it.
+/// Whether a setting of a Kafka client is often stored together with a secret.
 fn names_a_credential(name: &str) -> bool {
     ["sasl.username", "oauthbearer.client.id", ".pem"].iter().any(|end| name.ends_with(end))
 }
 
-/// Whether a text holds a reference, or something that begins like one.
+/// Whether a text contains the start of a reference.
 fn refers(raw: &str) -> bool {
     raw.contains("${")
 }

@@ -1,11 +1,11 @@
 use super::*;
 use crate::config::{key::Rule, tests::map};
 
-const COUNT: Key = Key::new(Type::Int, "count", "").or("7").rule(Rule::Range(1, 9));
-const SECRET: Key = Key::new(Type::Password, "secret", "").rule(Rule::Size(8, 64));
-const WORDS: Key = Key::new(Type::List, "words", "").or("a,b").rule(Rule::OneOf(&["a", "b"]));
-const ADDRESS: Key = Key::new(Type::String, "address", "").rule(Rule::OneOf(&["x"]));
-const NAME: Key = Key::new(Type::String, "name", "").required();
+const COUNT: ConfigKey = ConfigKey::new(Type::Int, "count").or("7").rule(Rule::Range(1, 9));
+const SECRET: ConfigKey = ConfigKey::new(Type::Password, "secret").rule(Rule::Size(8, 64));
+const WORDS: ConfigKey = ConfigKey::new(Type::List, "words").or("a,b").rule(Rule::OneOf(&["a", "b"]));
+const ADDRESS: ConfigKey = ConfigKey::new(Type::String, "address").rule(Rule::OneOf(&["x"]));
+const NAME: ConfigKey = ConfigKey::new(Type::String, "name").required();
 
 fn providers() -> Providers {
     let variables = [
@@ -20,7 +20,7 @@ fn providers() -> Providers {
 #[test]
 fn an_empty_value_is_unset_but_an_empty_list_is_a_list() {
     let (values, providers) = (map(&[("count", " "), ("words", "")]), providers());
-    let mut reader = Reader::new(&values, &providers);
+    let mut reader = SettingsReader::new(&values, &providers);
 
     assert_eq!(reader.value::<i32>(&COUNT), 7);
     assert!(reader.list(&WORDS).is_empty());
@@ -36,7 +36,7 @@ fn all_problems_are_kept_and_none_shows_a_secret() {
         ("address", "http://user:hunter2@host"),
     ]);
     let providers = providers();
-    let mut reader = Reader::new(&values, &providers);
+    let mut reader = SettingsReader::new(&values, &providers);
 
     reader.value::<i32>(&COUNT);
     reader.secret(&SECRET);
@@ -57,7 +57,7 @@ fn all_problems_are_kept_and_none_shows_a_secret() {
 #[test]
 fn a_resolved_value_is_trimmed_like_a_literal_one() {
     let (values, providers) = (map(&[("secret", "${env:PADDED}")]), providers());
-    let mut reader = Reader::new(&values, &providers);
+    let mut reader = SettingsReader::new(&values, &providers);
 
     assert_eq!(reader.secret(&SECRET).unwrap().reveal(), "hunter2-hunter2");
 }
@@ -66,7 +66,7 @@ fn a_resolved_value_is_trimmed_like_a_literal_one() {
 fn a_secret_that_resolves_to_nothing_is_refused() {
     for value in ["${env:EMPTY}", ""] {
         let (values, providers) = (map(&[("secret", value)]), providers());
-        let mut reader = Reader::new(&values, &providers);
+        let mut reader = SettingsReader::new(&values, &providers);
 
         assert!(reader.secret(&SECRET).is_none());
 
@@ -81,34 +81,40 @@ fn a_literal_secret_warns_or_is_refused_as_the_policy_says() {
     strict.policy = SecretsPolicy::References;
     let lenient = providers();
 
-    let mut reader = Reader::new(&values, &lenient);
+    let mut reader = SettingsReader::new(&values, &lenient);
     reader.secret(&SECRET);
     let ((), warnings) = reader.finish(()).unwrap();
-    let mut reader = Reader::new(&values, &strict);
+    let mut reader = SettingsReader::new(&values, &strict);
     reader.secret(&SECRET);
     let problems = reader.finish(()).unwrap_err();
 
     assert_eq!(warnings.len(), 1);
     assert!(!warnings[0].to_string().contains("hunter2"));
-    assert!(problems.to_string().starts_with("secret: must not hold a secret as text"), "{problems}");
+    assert!(
+        problems.to_string().starts_with("secret: must not contain a secret as plain text"),
+        "{problems}"
+    );
 }
 
 #[test]
-fn a_literal_secret_that_looks_like_a_reference_is_not_repeated() {
+fn literal_secret_like_a_reference_is_not_shown() {
     let (values, providers) = (map(&[("secret", "hunter2${pass:word}")]), providers());
-    let mut reader = Reader::new(&values, &providers);
+    let mut reader = SettingsReader::new(&values, &providers);
 
     reader.secret(&SECRET);
 
-    let told = reader.finish(()).unwrap_err().to_string();
-    assert!(!told.contains("hunter2") && !told.contains("pass:") && !told.contains("`pass`"), "{told}");
+    let message = reader.finish(()).unwrap_err().to_string();
+    assert!(
+        !message.contains("hunter2") && !message.contains("pass:") && !message.contains("`pass`"),
+        "{message}"
+    );
 }
 
 #[test]
-fn an_unresolved_secret_has_a_stand_in_that_breaks_no_rule() {
+fn unresolved_secret_has_a_valid_placeholder() {
     let values = map(&[("secret", "${env:SHORT}")]);
     let providers = providers().unresolved();
-    let mut reader = Reader::new(&values, &providers);
+    let mut reader = SettingsReader::new(&values, &providers);
 
     let secret = reader.secret(&SECRET).unwrap();
 

@@ -8,7 +8,7 @@ use model::List;
 use super::*;
 use crate::config::{
     Connector, Problems, Providers, Worker,
-    connector::{Class, Document},
+    connector::{Class, ConnectorDocument},
     definition,
 };
 
@@ -16,7 +16,7 @@ fn shipped(file: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(file)
 }
 
-/// What the examples refer to.
+/// The variables that the examples refer to.
 fn environment() -> Vec<(String, String)> {
     let text = "${env:";
     let files = ["worker.properties", "connectors/webhooks.json", "connectors/records.json"];
@@ -31,7 +31,7 @@ fn environment() -> Vec<(String, String)> {
     variables
 }
 
-fn every_section() -> [&'static [Key]; 4] {
+fn every_section() -> [&'static [ConfigKey]; 4] {
     [worker_keys::KEYS, connector::keys::KEYS, webhook::keys::KEYS, record::keys::KEYS]
 }
 
@@ -62,18 +62,18 @@ fn the_shipped_connectors_parse_with_the_shipped_worker() {
     for (file, class) in
         [("connectors/webhooks.json", Class::WebhookSource), ("connectors/records.json", Class::RecordSource)]
     {
-        let (document, repeated) = Document::load(&shipped(file)).unwrap();
+        let (document, repeated) = ConnectorDocument::load(&shipped(file)).unwrap();
 
         let parsed = Connector::parse(&document.name, &document.config, &worker.providers);
 
         let (connector, warnings) = parsed.map_err(|problems| format!("{file}: {problems}")).unwrap();
         assert_eq!(connector.class(), class);
-        serves_the_whole_mission(&connector);
+        assert_covers_every_area(&connector);
         assert_eq!((repeated, warnings), (vec![], vec![]), "{file}");
     }
 }
 
-/// What containers mount, below a directory of the test's; every secret is long enough.
+/// The files that containers mount, in a directory of the test; every secret is long enough.
 struct Mounted(tempfile::TempDir);
 
 impl Mounted {
@@ -85,13 +85,13 @@ impl Mounted {
             let part = directory.path().join(part);
             std::fs::create_dir_all(&part).unwrap();
             for file in ["tls.crt", "tls.key", "provider.crt"] {
-                std::fs::write(part.join(file), "a certificate is looked at when it is served").unwrap();
+                std::fs::write(part.join(file), "a certificate is only parsed when it is served").unwrap();
             }
         }
         Self(directory)
     }
 
-    /// A text that looks here for its files; those it refers to are made.
+    /// The text with paths moved to this directory; creates the files that it refers to.
     fn moved(&self, text: &str) -> String {
         let here = self.0.path().to_str().unwrap();
         let text = Self::PLACES.iter().fold(text.to_owned(), |text, place| text.replace(place, here));
@@ -111,10 +111,10 @@ impl Mounted {
 }
 
 #[test]
-fn what_is_packaged_for_containers_loads_without_a_warning() {
+fn container_configurations_load_without_a_warning() {
     let mounted = Mounted::new();
     let compose = std::fs::read_to_string(shipped("../docker-compose.yml")).unwrap();
-    // The lines that are the worker's environment, as the container gets them.
+    // The lines with the worker's environment, as the container gets them.
     let variables: Vec<(String, String)> = compose
         .lines()
         .filter_map(|line| line.trim().split_once(": "))
@@ -125,7 +125,7 @@ fn what_is_packaged_for_containers_loads_without_a_warning() {
         .collect();
     assert!(variables.len() > 15, "{variables:?}");
     let properties = mounted.file("kubernetes/worker.properties");
-    // Each pod has its own, by statefulset.yaml.
+    // statefulset.yaml sets a different one for each pod.
     let advertised =
         ("CONNECT_REST_ADVERTISED_HOST_NAME".to_owned(), "tributary-0.tributary-workers".to_owned());
 
@@ -138,18 +138,18 @@ fn what_is_packaged_for_containers_loads_without_a_warning() {
         assert_eq!(loaded.warnings, [], "{packaged}");
         for name in ["webhooks", "records"] {
             let path = mounted.file(&format!("{packaged}/connectors/{name}.json"));
-            let (document, repeated) = Document::load(&path).unwrap();
+            let (document, repeated) = ConnectorDocument::load(&path).unwrap();
             let parsed = Connector::parse(&document.name, &document.config, &loaded.config.providers);
             let (connector, warnings) = parsed.map_err(|problems| format!("{packaged}: {problems}")).unwrap();
             assert_eq!((repeated, warnings), (vec![], vec![]), "{packaged}");
             assert_eq!(connector.common().name, name);
-            serves_the_whole_mission(&connector);
+            assert_covers_every_area(&connector);
         }
     }
 }
 
-/// Shipped connectors read payroll and receive invoicing beside accounting.
-fn serves_the_whole_mission(connector: &Connector) {
+/// Shipped connectors also read payroll and receive invoicing.
+fn assert_covers_every_area(connector: &Connector) {
     match connector {
         Connector::RecordSource(source) => assert_eq!(source.snapshot.lists, BTreeSet::from(List::ALL)),
         Connector::WebhookSource(source) => {
@@ -159,7 +159,7 @@ fn serves_the_whole_mission(connector: &Connector) {
 }
 
 #[test]
-fn compose_logs_in_for_every_area_with_the_simulators_account() {
+fn compose_logs_in_for_every_area() {
     let compose = std::fs::read_to_string(shipped("../docker-compose.yml")).unwrap();
 
     for command in ["[auth, login, accounting, ", "[auth, login, payroll, "] {
@@ -176,7 +176,7 @@ fn compose_logs_in_for_every_area_with_the_simulators_account() {
 }
 
 #[test]
-fn every_declaration_is_whole_and_its_default_obeys_its_own_rule() {
+fn declarations_are_complete_and_defaults_are_valid() {
     for key in every_section().into_iter().flatten() {
         assert!(!key.documentation.is_empty() && !key.group.is_empty(), "{}", key.name);
         assert!(key.documentation.ends_with('.'), "{}: a sentence ends with a full stop", key.name);
@@ -191,7 +191,7 @@ fn every_declaration_is_whole_and_its_default_obeys_its_own_rule() {
 }
 
 #[test]
-fn no_key_is_declared_twice_and_none_is_mistaken_for_another() {
+fn no_key_is_declared_twice() {
     for class in Class::ALL {
         let names: BTreeSet<_> = class.keys().map(|key| key.name).collect();
         assert_eq!(names.len(), class.keys().count(), "{}", class.name());
@@ -202,18 +202,9 @@ fn no_key_is_declared_twice_and_none_is_mistaken_for_another() {
 }
 
 #[test]
-fn every_key_is_in_the_reference() {
-    let text = reference();
-
-    for key in every_section().into_iter().flatten() {
-        assert!(text.contains(&format!("| `{}` |", key.name)), "{}", key.name);
-    }
-}
-
-#[test]
 fn every_declared_key_is_read_by_the_place_it_is_declared_for() {
     let unresolvable = |name: &str| (name.to_owned(), "${env:NOT_SET}".to_owned());
-    let told = |problems: Option<Problems>, name: &str| {
+    let assert_read = |problems: Option<Problems>, name: &str| {
         let problems = problems.unwrap_or_default();
         assert!(problems.iter().any(|problem| problem.key == name), "{name} is not read: {problems}");
     };
@@ -221,13 +212,13 @@ fn every_declared_key_is_read_by_the_place_it_is_declared_for() {
     for key in worker_keys::KEYS {
         let variable = format!("CONNECT_{}", key.name.replace('.', "_").to_uppercase());
         let loaded = Worker::load(None, [(variable.into(), unresolvable(key.name).1.into())]);
-        told(loaded.err().map(|rejected| rejected.problems), key.name);
+        assert_read(loaded.err().map(|rejected| rejected.problems), key.name);
     }
     for class in Class::ALL {
         for key in class.keys() {
             let named = ("connector.class".to_owned(), class.name().to_owned());
             let config = BTreeMap::from([named, unresolvable(key.name)]);
-            told(Connector::parse("a", &config, &Providers::new([])).err(), key.name);
+            assert_read(Connector::parse("a", &config, &Providers::new([])).err(), key.name);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The worker's own configuration: a properties file, overridden by `CONNECT_*` variables.
 //!
-//! Path of data: file → pairs → environment on top → references resolved → [`Worker`]. Everything that is wrong is
-//! reported in one go; nothing is started with half a configuration.
+//! Data flow: file → pairs → environment on top → references resolved → [`Worker`]. All problems are reported together; nothing
+//! starts with half a configuration.
 
 use std::{
     collections::BTreeMap,
@@ -21,20 +21,20 @@ use model::Cleanup;
 use provider::auth::seal::{self, Keyring};
 
 use super::{
-    Listener, Registry, environment,
+    Listener, RegistrySettings, environment,
     problem::{Problem, Problems, Warning},
     properties,
     providers::{FILE_LIMIT, Providers},
-    reader::Reader,
+    reader::SettingsReader,
     worker_keys as keys,
 };
 
-mod dialect;
+mod known_keys;
 mod password;
 mod read;
 
 pub use self::password::{PasswordDigest, PasswordHash};
-pub use super::tls::Tls;
+pub use super::tls::TlsFiles;
 
 /// Everything a worker needs to know before it starts.
 #[derive(Debug, Clone)]
@@ -42,16 +42,16 @@ pub struct Worker {
     /// How to reach Kafka.
     pub kafka: Kafka,
     /// How to reach the schema registry.
-    pub registry: Registry,
-    /// How references in connector configurations are resolved, and whether secrets must be (`secrets.policy`).
+    pub registry: RegistrySettings,
+    /// How references in connector configurations are resolved, and whether secrets must be references (`secrets.policy`).
     pub providers: Providers,
     /// `secrets.reload.interval.ms`.
     pub secrets_reload_interval: Duration,
     /// How workers share the tasks.
-    pub group: Group,
-    /// The topics the worker keeps its own state in.
-    pub topics: Topics,
-    /// `topic.creation.enable`: whether topics are created at all.
+    pub group: GroupSettings,
+    /// The worker's internal topics.
+    pub topics: InternalTopics,
+    /// `topic.creation.enable`: whether the worker creates topics.
     pub topic_creation: bool,
     /// `grant.encryption.key`.
     pub grant_encryption_key: Option<Secret>,
@@ -59,15 +59,15 @@ pub struct Worker {
     pub grant_encryption_key_previous: Option<Secret>,
     /// `listeners`: REST, metrics and health. At least one.
     pub listeners: Vec<Listener>,
-    /// The rest of what the REST API needs.
+    /// Further settings of the REST API.
     pub rest: Rest,
     /// The receiver of deliveries.
-    pub webhook: Webhook,
+    pub webhook: ReceiverSettings,
     /// `connectors.dir`.
     pub connectors_dir: Option<PathBuf>,
     /// `connectors.dir.interval.ms`.
     pub connectors_dir_interval: Duration,
-    /// Connector files of the command line, which stand beside those of the directory.
+    /// Connector files of the command line, used in addition to those of the directory.
     pub connector_files: Vec<PathBuf>,
     /// `state.dir`; may not exist yet.
     pub state_dir: PathBuf,
@@ -76,12 +76,12 @@ pub struct Worker {
     /// `shutdown.timeout.ms`.
     pub shutdown_timeout: Duration,
     /// Logs.
-    pub telemetry: Telemetry,
+    pub telemetry: LogSettings,
 }
 
 /// How workers share the tasks.
 #[derive(Debug, Clone)]
-pub struct Group {
+pub struct GroupSettings {
     /// `group.id`.
     pub id: String,
     /// `session.timeout.ms`.
@@ -90,24 +90,24 @@ pub struct Group {
     pub heartbeat_interval: Duration,
 }
 
-/// The topics the worker keeps its own state in.
+/// The worker's internal topics.
 #[derive(Debug, Clone)]
-pub struct Topics {
+pub struct InternalTopics {
     /// Connector configurations and commands.
-    pub config: Topic,
+    pub config: InternalTopic,
     /// Source offsets.
-    pub offset: Topic,
+    pub offset: InternalTopic,
     /// State of connectors and tasks.
-    pub status: Topic,
-    /// Assignment of tasks to workers.
-    pub work: Topic,
+    pub status: InternalTopic,
+    /// Assignment of connectors and tasks to workers.
+    pub work: InternalTopic,
     /// OAuth grants.
-    pub grant: Topic,
+    pub grant: InternalTopic,
 }
 
-/// A topic of the worker's own.
+/// An internal topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Topic {
+pub struct InternalTopic {
     /// Full name.
     pub name: String,
     /// Partitions on creation; -1 for the broker's default.
@@ -118,9 +118,9 @@ pub struct Topic {
     pub settings: BTreeMap<String, String>,
 }
 
-impl From<&Topic> for TopicSpec {
-    /// A topic of the worker's own: the last word on each key counts for ever.
-    fn from(topic: &Topic) -> Self {
+impl From<&InternalTopic> for TopicSpec {
+    /// Compacted, because the latest record of each key counts forever.
+    fn from(topic: &InternalTopic) -> Self {
         Self {
             name: topic.name.clone(),
             partitions: topic.partitions,
@@ -133,7 +133,7 @@ impl From<&Topic> for TopicSpec {
     }
 }
 
-/// What the REST API needs beside its listeners.
+/// Settings of the REST API besides its listeners.
 #[derive(Debug, Clone)]
 pub struct Rest {
     /// Host in this worker's id.
@@ -143,23 +143,23 @@ pub struct Rest {
     /// Whether Location headers say `https`.
     pub advertised_tls: bool,
     /// Certificate for https listeners.
-    pub tls: Option<Tls>,
-    /// Whose certificates https listeners ask clients for; `None` where they do not ask.
+    pub tls: Option<TlsFiles>,
+    /// Which client certificates https listeners ask for; `None` if they do not ask.
     pub client_auth: Option<ClientAuth>,
     /// `listeners.https.ssl.reload.interval.ms`.
     pub reload_interval: Duration,
-    /// `admin.auth.proxies`: whose X-Forwarded-For is believed.
+    /// `admin.auth.proxies`: proxies whose X-Forwarded-For is trusted.
     pub proxies: Vec<IpNet>,
-    /// Who may do everything; `None` when nobody is asked.
-    pub administrator: Option<Login>,
-    /// Who may only read.
-    pub reader: Option<Login>,
-    /// `admin.auth.open.paths`: what is answered without a name.
+    /// The user with full access; `None` if clients need not authenticate.
+    pub administrator: Option<RestLogin>,
+    /// The user with read-only access.
+    pub reader: Option<RestLogin>,
+    /// `admin.auth.open.paths`: paths that are answered without authentication.
     pub open_paths: Vec<String>,
-    /// Names this worker may be called by while nobody is asked who they are: those of its listeners, its advertised one
-    /// and `admin.auth.anonymous.hosts`; `*` for any.
+    /// Host names under which clients may address this worker if they need not authenticate: those of its listeners, the
+    /// advertised one and `admin.auth.anonymous.hosts`; `*` for any.
     pub hosts: Vec<String>,
-    /// `access.control.allow.origin`; empty when no other origin is answered.
+    /// `access.control.allow.origin`; empty if no other origin is allowed.
     pub allowed_origins: Vec<String>,
     /// `access.control.allow.methods`.
     pub allowed_methods: Vec<String>,
@@ -167,17 +167,17 @@ pub struct Rest {
 
 /// A name and its password.
 #[derive(Debug, Clone)]
-pub struct Login {
+pub struct RestLogin {
     /// The name.
     pub user: String,
     /// The password, or its hash.
     pub password: Secret,
 }
 
-/// `listeners.https.ssl.client.auth`, where that is not `none`.
+/// `listeners.https.ssl.client.auth`, if it is not `none`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientAuth {
-    /// PEM file of the authorities that issue client certificates.
+    /// PEM file with the authorities that issue client certificates.
     pub authorities: PathBuf,
     /// Whether a client without a certificate is refused in the handshake.
     pub required: bool,
@@ -185,14 +185,14 @@ pub struct ClientAuth {
 
 /// The receiver of deliveries.
 #[derive(Debug, Clone)]
-pub struct Webhook {
-    /// `webhook.listeners`; empty when this worker receives nothing.
+pub struct ReceiverSettings {
+    /// `webhook.listeners`; empty if this worker receives nothing.
     pub listeners: Vec<Listener>,
     /// Certificate for https listeners.
-    pub tls: Option<Tls>,
+    pub tls: Option<TlsFiles>,
     /// `webhook.advertised.url`: https, port 443.
     pub advertised_url: Option<Url>,
-    /// `webhook.proxies`: whose X-Forwarded-For is believed.
+    /// `webhook.proxies`: proxies whose X-Forwarded-For is trusted.
     pub proxies: Vec<IpNet>,
     /// `webhook.ssl.reload.interval.ms`.
     pub reload_interval: Duration,
@@ -206,53 +206,53 @@ pub struct Webhook {
 
 /// Logs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Telemetry {
+pub struct LogSettings {
     /// `log.format`.
     pub format: LogFormat,
-    /// `log.filter`, checked to be one.
+    /// `log.filter`; it parses.
     pub filter: String,
 }
 
-/// For whom log lines are written.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, strum::EnumString)]
 #[strum(serialize_all = "lowercase")]
 pub enum LogFormat {
-    /// People.
+    /// For people.
     #[default]
     Text,
-    /// Machines.
+    /// For machines.
     Json,
 }
 
-/// A configuration and what there is to say about it.
+/// A configuration and its warnings.
 #[derive(Debug, Clone)]
-pub struct Loaded<T> {
+pub struct LoadedConfig {
     /// The configuration.
-    pub config: T,
-    /// What works, but probably not as meant; to be logged.
+    pub config: Worker,
+    /// Settings that work, but probably not as intended; to be logged.
     pub warnings: Vec<Warning>,
 }
 
-/// A worker's configuration that cannot be used, with what it takes to look at everything else all the same.
+/// A worker's configuration that cannot be used, with the parts needed to check everything else.
 #[derive(Debug)]
-pub struct Rejected {
-    /// What is wrong; not empty.
+pub struct RejectedConfig {
+    /// All problems; not empty.
     pub problems: Problems,
-    /// How references are resolved, as far as that is known.
+    /// How references are resolved, as far as the configuration says.
     pub providers: Providers,
-    /// `connectors.dir`, if that is sound.
+    /// `connectors.dir`, if it is valid.
     pub connectors_dir: Option<PathBuf>,
-    /// Settings of the Kafka clients, without those that are a problem already.
+    /// Settings of the Kafka clients, without invalid ones.
     pub kafka: Kafka,
 }
 
-impl fmt::Display for Rejected {
+impl fmt::Display for RejectedConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.problems.fmt(f)
     }
 }
 
-impl std::error::Error for Rejected {}
+impl std::error::Error for RejectedConfig {}
 
 impl Worker {
     /// The keys that seal grants and sign dead letters; `None` without `grant.encryption.key`.
@@ -272,26 +272,26 @@ impl Worker {
     pub fn load(
         path: Option<&Path>,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
-    ) -> Result<Loaded<Self>, Box<Rejected>> {
+    ) -> Result<LoadedConfig, Box<RejectedConfig>> {
         let (mut problems, mut warnings) = (Problems::default(), Vec::new());
         let environment = environment::readable(environment, &mut problems);
         let settings = match settings(path, &environment, &mut problems, &mut warnings) {
             Ok(settings) => settings,
-            // Without the file every required key would be reported as missing, which would only mislead.
+            // Without the file every required key would be reported as missing, which would mislead.
             Err(problem) => {
                 problems.push(problem);
                 let providers = Providers::new(environment);
                 let (connectors_dir, kafka) = Default::default();
-                return Err(Box::new(Rejected { problems, providers, connectors_dir, kafka }));
+                return Err(Box::new(RejectedConfig { problems, providers, connectors_dir, kafka }));
             }
         };
         let mut own = Providers::new(environment);
         own.configure(&settings, &mut problems);
-        // Every other value is read under the policy, so it comes first; the reader reports a wrong one.
+        // The policy applies to every other value, so it is read first; the reader reports an invalid one.
         let policy = settings.get(keys::SECRETS_POLICY.name).and_then(|raw| raw.trim().parse().ok());
         own.policy = policy.unwrap_or_default();
         let providers = own.for_connectors(&settings, path, &mut problems, &mut warnings);
-        let mut reader = Reader::new(&settings, &own);
+        let mut reader = SettingsReader::new(&settings, &own);
         reader.problems.extend(problems);
         let worker = read::worker(&mut reader, &providers);
         let (connectors_dir, kafka) = (worker.connectors_dir.clone(), worker.kafka.clone());
@@ -299,18 +299,18 @@ impl Worker {
         match reader.finish(worker) {
             Ok((config, more)) => {
                 warnings.extend(more);
-                Ok(Loaded { config, warnings })
+                Ok(LoadedConfig { config, warnings })
             }
             Err(problems) => {
                 let providers = providers.with_hosts(hosts);
-                Err(Box::new(Rejected { problems, providers, connectors_dir, kafka }))
+                Err(Box::new(RejectedConfig { problems, providers, connectors_dir, kafka }))
             }
         }
     }
 }
 
-/// Where clients reach the REST API of the worker with these properties: its advertised address, else its first listener as this
-/// machine reaches it. Reads no other key, so that a file with a fault elsewhere still leads to its worker.
+/// Address of the REST API of the worker with these properties: the advertised address, or else the first listener as seen from
+/// this machine. Reads no other key, so that a file with an invalid key elsewhere still leads to its worker.
 ///
 /// # Errors
 /// The file cannot be read, one of these keys is wrong, or the system chooses the port.
@@ -322,13 +322,13 @@ pub fn rest_address(
     let settings = settings(path, &environment, &mut Problems::default(), &mut Vec::new())?;
     let (mut own, mut problems) = (Providers::new(environment), Problems::default());
     own.configure(&settings, &mut problems);
-    let mut reader = Reader::new(&settings, &own);
+    let mut reader = SettingsReader::new(&settings, &own);
     reader.problems.extend(problems);
     let found = read::rest_address(&mut reader);
-    reader.finish_whole(found).map(|(url, _)| url)
+    reader.finish_complete(found).map(|(url, _)| url)
 }
 
-/// The pairs of file and environment. `Err` says why there is no file to read; a fault of a line is one of `problems`.
+/// The settings of file and environment. `Err` says why the file cannot be read; a malformed line is added to `problems`.
 fn settings(
     path: Option<&Path>,
     environment: &[(String, String)],
@@ -340,7 +340,7 @@ fn settings(
         let shown = path.display().to_string();
         let parsed = load_file(path)?;
         for error in &parsed.errors {
-            problems.about(shown.clone(), error.to_string(), "correct the line");
+            problems.add(shown.clone(), error.to_string(), "correct the line");
         }
         warnings.extend(parsed.repeated.into_iter().map(|key| Warning {
             key,
@@ -352,8 +352,8 @@ fn settings(
     Ok(settings)
 }
 
-fn load_file(path: &Path) -> Result<properties::Parsed, Problem> {
-    let problem = |rule, remedy| Problem::about(path.display().to_string(), rule, remedy);
+fn load_file(path: &Path) -> Result<properties::PropertiesFile, Problem> {
+    let problem = |rule, remedy| Problem::new(path.display().to_string(), rule, remedy);
     match File::open(path).and_then(|file| properties::read_bounded(file, FILE_LIMIT)) {
         Ok(Some(bytes)) => Ok(properties::parse(&bytes)),
         Ok(None) => Err(problem(format!("is larger than {FILE_LIMIT} bytes"), "name a properties file")),

@@ -1,8 +1,8 @@
-//! Passwords of the REST API in the form of a hash: told apart from plain ones and taken to pieces, so that one that
-//! cannot be used is found with the rest of the configuration and not by the first who logs in.
+//! Hashed passwords of the REST API: distinguished from plain ones and parsed with the configuration, so that an unusable hash is
+//! reported at start and not at the first login.
 //!
 //! The form is `$pbkdf2-sha256$i=600000$salt$hash` (or `sha512`), salt and hash in base64 without padding, as the PHC
-//! string format has it; passlib's form, with the bare count and `.` for `+`, is taken too.
+//! string format has it; passlib's form, with the bare count and `.` for `+`, is accepted too.
 
 use std::{fmt, num::NonZeroU32, ops::RangeInclusive};
 
@@ -11,17 +11,17 @@ use base64::{
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
 
-/// Fewer rounds protect nothing, more would keep an honest client waiting.
+/// Fewer iterations protect nothing; more would make clients wait.
 const ITERATIONS: RangeInclusive<u32> = 1000..=10_000_000;
-/// How hashes of any kind begin; a plain password that begins so would be taken for what it is not.
-const MARKS: [&str; 8] = ["$pbkdf2", "$argon2", "$scrypt", "$2a$", "$2b$", "$2y$", "$5$", "$6$"];
+/// Prefixes of hashes of any kind. A hash we cannot use must not be taken for a plain password.
+const HASH_PREFIXES: [&str; 8] = ["$pbkdf2", "$argon2", "$scrypt", "$2a$", "$2b$", "$2y$", "$5$", "$6$"];
 
 /// A PBKDF2 hash of a password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PasswordHash {
-    /// What it was derived with.
+    /// Hash function.
     pub digest: PasswordDigest,
-    /// Rounds.
+    /// Number of iterations.
     pub iterations: NonZeroU32,
     /// At least 8 bytes.
     pub salt: Vec<u8>,
@@ -29,7 +29,7 @@ pub struct PasswordHash {
     pub hash: Vec<u8>,
 }
 
-/// The hash function below PBKDF2.
+/// The hash function used by PBKDF2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PasswordDigest {
     /// HMAC with SHA-256.
@@ -39,12 +39,12 @@ pub enum PasswordDigest {
 }
 
 impl PasswordHash {
-    /// Reads a password that may be a hash; `None` for a plain one.
+    /// Parses a password that may be a hash; `None` for a plain one.
     ///
     /// # Errors
-    /// It looks like a hash and is none that can be used: what is wrong with it.
+    /// It looks like a hash but cannot be used: what is wrong with it.
     pub fn parse(text: &str) -> Result<Option<Self>, &'static str> {
-        if !MARKS.iter().any(|mark| text.starts_with(mark)) {
+        if !HASH_PREFIXES.iter().any(|mark| text.starts_with(mark)) {
             return Ok(None);
         }
         let mut parts = text.split('$').skip(1);
@@ -74,7 +74,7 @@ impl PasswordHash {
     }
 }
 
-/// Who has the hash can try passwords on it at leisure.
+/// Shows no hash: with it, passwords can be guessed offline.
 impl fmt::Debug for PasswordHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PasswordHash").field("digest", &self.digest).finish_non_exhaustive()
@@ -94,7 +94,7 @@ mod tests {
         "$pbkdf2-sha256$i=2000$++++MDEyMzQ1Njc4OWFiY2Rl$Xd1pSv8YAdlDfCYZG2S3V8XUpvgZtxd2oXysIE2RqAI";
 
     #[test]
-    fn every_form_of_one_hash_is_the_same_and_a_plain_password_is_none() {
+    fn all_forms_of_a_hash_parse_alike() {
         let parsed = PasswordHash::parse(HASH).unwrap().unwrap();
 
         let padded = format!("{HASH}=");
@@ -122,9 +122,9 @@ mod tests {
         ];
 
         for (text, reason) in table {
-            let told = PasswordHash::parse(&text).unwrap_err();
+            let message = PasswordHash::parse(&text).unwrap_err();
 
-            assert!(told.contains(reason), "{text}: {told}");
+            assert!(message.contains(reason), "{text}: {message}");
         }
     }
 }

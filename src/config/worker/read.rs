@@ -1,4 +1,4 @@
-//! From a flat map to [`Worker`], section by section, with the rules that hold across keys.
+//! From a flat map to [`Worker`], section by section, with the rules across keys.
 
 use ipnet::IpNet;
 use url::Url;
@@ -6,16 +6,17 @@ use url::Url;
 use provider::HostPolicy;
 
 use super::{
-    ClientAuth, Group, Login, PasswordHash, Rest, Telemetry, Tls, Topic, Topics, Webhook, Worker, dialect,
+    ClientAuth, GroupSettings, InternalTopic, InternalTopics, LogSettings, PasswordHash, ReceiverSettings,
+    Rest, RestLogin, TlsFiles, Worker, known_keys,
 };
 use crate::config::{
-    Listener, address, client, key::Key, name, providers::Providers, reader::Reader, registry, tls, unknown,
-    worker_keys as keys,
+    Listener, address, client, key::ConfigKey, providers::Providers, reader::SettingsReader, registry, rules,
+    tls, unknown_keys, worker_keys as keys,
 };
 
-/// Builds the worker's configuration; the reader keeps what is wrong with it.
-pub(super) fn worker(reader: &mut Reader<'_>, providers: &Providers) -> Worker {
-    unknown::check(reader, &dialect::WORKER);
+/// Builds the worker's configuration; the reader collects its problems.
+pub(super) fn worker(reader: &mut SettingsReader<'_>, providers: &Providers) -> Worker {
+    unknown_keys::check(reader, &known_keys::WORKER);
     for key in [
         &keys::KEY_CONVERTER,
         &keys::VALUE_CONVERTER,
@@ -23,7 +24,7 @@ pub(super) fn worker(reader: &mut Reader<'_>, providers: &Providers) -> Worker {
         &keys::CONFIG_PROVIDERS,
         &keys::SECRETS_POLICY,
     ] {
-        // Nothing is chosen by them, or has been before; reading holds their rules.
+        // These have no effect, or were read before; reading checks their rules.
         reader.text(key);
     }
     let servers = reader.list(&keys::BOOTSTRAP_SERVERS);
@@ -35,7 +36,7 @@ pub(super) fn worker(reader: &mut Reader<'_>, providers: &Providers) -> Worker {
     {
         reader.refuse(
             &keys::GRANT_KEY_PREVIOUS,
-            "must be another key beside grant.encryption.key",
+            "must differ from grant.encryption.key, which must be set too",
             "remove it, or set grant.encryption.key to the new one",
         );
     }
@@ -47,7 +48,7 @@ pub(super) fn worker(reader: &mut Reader<'_>, providers: &Providers) -> Worker {
         );
     }
     Worker {
-        kafka: client::read(reader, servers.join(","), dialect::is_declared),
+        kafka: client::read(reader, servers.join(","), known_keys::is_declared),
         registry: registry::read(reader),
         providers: providers.clone().with_hosts(HostPolicy::listing(&reader.list(&keys::PROVIDER_HOSTS))),
         group: group(reader),
@@ -56,8 +57,8 @@ pub(super) fn worker(reader: &mut Reader<'_>, providers: &Providers) -> Worker {
         grant_encryption_key,
         grant_encryption_key_previous,
         rest: rest(reader, &listeners, &servers),
+        webhook: webhook(reader, &listeners),
         listeners,
-        webhook: webhook(reader),
         connectors_dir: reader.path(&keys::CONNECTORS_DIR),
         secrets_reload_interval: reader.milliseconds(&keys::SECRETS_RELOAD),
         connectors_dir_interval: reader.milliseconds(&keys::CONNECTORS_DIR_INTERVAL),
@@ -65,20 +66,20 @@ pub(super) fn worker(reader: &mut Reader<'_>, providers: &Providers) -> Worker {
         state_dir: reader.path(&keys::STATE_DIR).unwrap_or_default(),
         clock_skew_max: reader.milliseconds(&keys::CLOCK_SKEW),
         shutdown_timeout: reader.milliseconds(&keys::SHUTDOWN_TIMEOUT),
-        telemetry: Telemetry {
+        telemetry: LogSettings {
             format: reader.value(&keys::LOG_FORMAT),
-            filter: reader.word(&keys::LOG_FILTER),
+            filter: reader.text_or_default(&keys::LOG_FILTER),
         },
     }
 }
 
-fn group(reader: &mut Reader<'_>) -> Group {
-    let group = Group {
-        id: reader.word(&keys::GROUP_ID),
+fn group(reader: &mut SettingsReader<'_>) -> GroupSettings {
+    let group = GroupSettings {
+        id: reader.text_or_default(&keys::GROUP_ID),
         session_timeout: reader.milliseconds(&keys::SESSION_TIMEOUT),
         heartbeat_interval: reader.milliseconds(&keys::HEARTBEAT_INTERVAL),
     };
-    let sound = reader.are_sound(&[&keys::SESSION_TIMEOUT, &keys::HEARTBEAT_INTERVAL]);
+    let sound = reader.are_valid(&[&keys::SESSION_TIMEOUT, &keys::HEARTBEAT_INTERVAL]);
     if sound && group.heartbeat_interval * 3 > group.session_timeout {
         reader.refuse(
             &keys::HEARTBEAT_INTERVAL,
@@ -89,8 +90,8 @@ fn group(reader: &mut Reader<'_>) -> Group {
     group
 }
 
-fn topics(reader: &mut Reader<'_>) -> Topics {
-    const KEYS: [[&Key; 3]; 5] = [
+fn topics(reader: &mut SettingsReader<'_>) -> InternalTopics {
+    const KEYS: [[&ConfigKey; 3]; 5] = [
         [&keys::CONFIG_TOPIC, &keys::CONFIG_PARTITIONS, &keys::CONFIG_REPLICATION],
         [&keys::OFFSET_TOPIC, &keys::OFFSET_PARTITIONS, &keys::OFFSET_REPLICATION],
         [&keys::STATUS_TOPIC, &keys::STATUS_PARTITIONS, &keys::STATUS_REPLICATION],
@@ -107,15 +108,20 @@ fn topics(reader: &mut Reader<'_>) -> Topics {
         }
     }
     let [config, offset, status, work, grant] = topics;
-    Topics { config, offset, status, work, grant }
+    InternalTopics { config, offset, status, work, grant }
 }
 
-fn topic(reader: &mut Reader<'_>, name: &Key, partitions: &Key, replication_factor: &Key) -> Topic {
+fn topic(
+    reader: &mut SettingsReader<'_>,
+    name: &ConfigKey,
+    partitions: &ConfigKey,
+    replication_factor: &ConfigKey,
+) -> InternalTopic {
     let prefix = name.name.strip_suffix("topic").unwrap_or(name.name);
     let policy = "is always compact: the topic holds the latest state of each key";
     let settings = reader.topic_settings(prefix, keys::KEYS, policy);
-    Topic {
-        name: reader.word(name),
+    InternalTopic {
+        name: reader.text_or_default(name),
         partitions: reader.value(partitions),
         replication_factor: reader.value(replication_factor),
         settings,
@@ -123,7 +129,7 @@ fn topic(reader: &mut Reader<'_>, name: &Key, partitions: &Key, replication_fact
 }
 
 /// See [`super::rest_address`].
-pub(super) fn rest_address(reader: &mut Reader<'_>) -> Option<Url> {
+pub(super) fn rest_address(reader: &mut SettingsReader<'_>) -> Option<Url> {
     let listeners = reader.parsed_list(&keys::LISTENERS, address::listener);
     let first = listeners.first()?;
     let is_advertised = reader.is_set(&keys::ADVERTISED_HOST);
@@ -135,18 +141,18 @@ pub(super) fn rest_address(reader: &mut Reader<'_>) -> Option<Url> {
             .flatten(),
         false => first.local_url(),
     };
-    if found.is_none() && reader.are_sound(&[&keys::LISTENERS, &keys::ADVERTISED_PORT]) {
+    if found.is_none() && reader.are_valid(&[&keys::LISTENERS, &keys::ADVERTISED_PORT]) {
         reader.refuse(
             &keys::LISTENERS,
-            "leaves the port to the system, so the worker's address does not follow from it",
-            "name a port, or the worker's address with --url",
+            "lets the system choose the port, so the worker's address is not known",
+            "set a port, or pass the worker's address with --url",
         );
     }
     found
 }
 
-/// The first listener with the scheme and port that are advertised.
-fn advertised(reader: &mut Reader<'_>, first: &Listener) -> Listener {
+/// The first listener with the advertised scheme and port.
+fn advertised(reader: &mut SettingsReader<'_>, first: &Listener) -> Listener {
     let port = match reader.value(&keys::ADVERTISED_PORT) {
         0 => first.port,
         port => port,
@@ -155,13 +161,13 @@ fn advertised(reader: &mut Reader<'_>, first: &Listener) -> Listener {
     Listener { tls, port, host: first.host.clone() }
 }
 
-fn rest(reader: &mut Reader<'_>, listeners: &[Listener], servers: &[String]) -> Rest {
+fn rest(reader: &mut SettingsReader<'_>, listeners: &[Listener], servers: &[String]) -> Rest {
     let tls = server_tls(reader, listeners, &keys::LISTENERS_CERTIFICATE, &keys::LISTENERS_KEY);
     let client_auth = client_auth(reader, listeners);
-    let basic = reader.word(&keys::AUTH_METHOD) == "basic";
+    let basic = reader.text_or_default(&keys::AUTH_METHOD) == "basic";
     if basic {
-        reader.demand(&keys::AUTH_USER, "when admin.auth.method is basic");
-        reader.demand(&keys::AUTH_PASSWORD, "when admin.auth.method is basic");
+        reader.require(&keys::AUTH_USER, "when admin.auth.method is basic");
+        reader.require(&keys::AUTH_PASSWORD, "when admin.auth.method is basic");
     } else {
         for key in [&keys::AUTH_USER, &keys::AUTH_READER] {
             if reader.is_set(key) {
@@ -176,19 +182,19 @@ fn rest(reader: &mut Reader<'_>, listeners: &[Listener], servers: &[String]) -> 
     let anonymous = reader.boolean(&keys::AUTH_ANONYMOUS);
     if !basic
         && !anonymous
-        && reader.are_sound(&[&keys::AUTH_METHOD, &keys::AUTH_ANONYMOUS])
+        && reader.are_valid(&[&keys::AUTH_METHOD, &keys::AUTH_ANONYMOUS])
         && listeners.iter().any(|listener| !listener.is_loopback())
     {
         reader.refuse(
             &keys::LISTENERS,
             "must be loopback addresses while admin.auth.method is none",
-            "set admin.auth.method=basic, or admin.auth.anonymous=true if something else decides who reaches it",
+            "set admin.auth.method=basic, or admin.auth.anonymous=true if something else restricts access to it",
         );
     }
     let (plaintext, proxies) = plaintext(reader, &keys::AUTH_PLAINTEXT, &keys::AUTH_PROXIES);
     if basic
         && !plaintext
-        && reader.are_sound(&[&keys::AUTH_PLAINTEXT])
+        && reader.are_valid(&[&keys::AUTH_PLAINTEXT])
         && listeners.iter().any(|listener| !listener.tls && !listener.is_loopback())
     {
         reader.refuse(
@@ -196,11 +202,11 @@ fn rest(reader: &mut Reader<'_>, listeners: &[Listener], servers: &[String]) -> 
             "must be https beyond loopback while admin.auth.method is basic: passwords would cross the network in clear \
              text",
             "write https:// and set listeners.https.ssl.certificate.location and .key.location, or set \
-             admin.auth.plaintext=true if a proxy in admin.auth.proxies ends TLS",
+             admin.auth.plaintext=true if a proxy in admin.auth.proxies terminates TLS",
         );
     }
     let allowed_origins = reader.list(&keys::ALLOW_ORIGIN);
-    if !basic && reader.are_sound(&[&keys::AUTH_METHOD]) && allowed_origins.iter().any(|origin| origin == "*")
+    if !basic && reader.are_valid(&[&keys::AUTH_METHOD]) && allowed_origins.iter().any(|origin| origin == "*")
     {
         reader.refuse(
             &keys::ALLOW_ORIGIN,
@@ -212,7 +218,7 @@ fn rest(reader: &mut Reader<'_>, listeners: &[Listener], servers: &[String]) -> 
     let read_only = login(reader, &keys::AUTH_READER, &keys::AUTH_READER_PASSWORD);
     let first = listeners.first();
     let advertised_host = reader.text(&keys::ADVERTISED_HOST);
-    if let Some(warning) = shared_id(advertised_host.as_deref(), first, servers) {
+    if let Some(warning) = ambiguous_id_warning(advertised_host.as_deref(), first, servers) {
         reader.warn(keys::ADVERTISED_HOST.name, warning);
     }
     let advertised_host =
@@ -238,32 +244,44 @@ fn rest(reader: &mut Reader<'_>, listeners: &[Listener], servers: &[String]) -> 
     }
 }
 
-/// The certificate of a server, which https listeners need.
-fn server_tls(reader: &mut Reader<'_>, listeners: &[Listener], certificate: &Key, key: &Key) -> Option<Tls> {
+/// The certificate of a server; required for https listeners.
+fn server_tls(
+    reader: &mut SettingsReader<'_>,
+    listeners: &[Listener],
+    certificate: &ConfigKey,
+    key: &ConfigKey,
+) -> Option<TlsFiles> {
     let tls = tls::read(reader, certificate, key);
     if tls.is_none() && listeners.iter().any(|listener| listener.tls) {
-        reader.demand(certificate, "for an https listener");
-        reader.demand(key, "for an https listener");
+        reader.require(certificate, "for an https listener");
+        reader.require(key, "for an https listener");
     }
     tls
 }
 
-/// Whether listeners may be without TLS, and the proxies, of which one then ends it.
-fn plaintext(reader: &mut Reader<'_>, plaintext: &Key, proxies: &Key) -> (bool, Vec<IpNet>) {
+/// Whether listeners may be without TLS, and the proxies, one of which then terminates it.
+fn plaintext(
+    reader: &mut SettingsReader<'_>,
+    plaintext: &ConfigKey,
+    proxies: &ConfigKey,
+) -> (bool, Vec<IpNet>) {
     let networks = reader.parsed_list(proxies, address::network);
     let is_plaintext = reader.boolean(plaintext);
-    if is_plaintext && networks.is_empty() && reader.are_sound(&[proxies]) {
-        reader.demand(proxies, &format!("when {} is true: it names who ends TLS", plaintext.name));
+    if is_plaintext && networks.is_empty() && reader.are_valid(&[proxies]) {
+        reader.require(
+            proxies,
+            &format!("when {} is true: it names the proxy that terminates TLS", plaintext.name),
+        );
     }
     (is_plaintext, networks)
 }
 
-/// A setting that would protect nothing is refused, so that an operator does not rely on it.
-fn client_auth(reader: &mut Reader<'_>, listeners: &[Listener]) -> Option<ClientAuth> {
-    let word = reader.word(&keys::LISTENERS_CLIENT_AUTH);
+/// Refuses settings that would protect nothing, so that no operator relies on them.
+fn client_auth(reader: &mut SettingsReader<'_>, listeners: &[Listener]) -> Option<ClientAuth> {
+    let word = reader.text_or_default(&keys::LISTENERS_CLIENT_AUTH);
     let asks = matches!(word.as_str(), "requested" | "required");
     if !asks {
-        if reader.is_set(&keys::LISTENERS_CA) && reader.are_sound(&[&keys::LISTENERS_CLIENT_AUTH]) {
+        if reader.is_set(&keys::LISTENERS_CA) && reader.are_valid(&[&keys::LISTENERS_CLIENT_AUTH]) {
             let rule = "has no effect while listeners.https.ssl.client.auth is none";
             reader.refuse(&keys::LISTENERS_CA, rule, "set that to required or requested");
         }
@@ -273,19 +291,19 @@ fn client_auth(reader: &mut Reader<'_>, listeners: &[Listener]) -> Option<Client
         let rule = "has no effect without an https listener";
         reader.refuse(&keys::LISTENERS_CLIENT_AUTH, rule, "write https:// in listeners, or remove it");
     }
-    reader.demand(&keys::LISTENERS_CA, "when listeners.https.ssl.client.auth is not none");
+    reader.require(&keys::LISTENERS_CA, "when listeners.https.ssl.client.auth is not none");
     Some(ClientAuth { authorities: reader.path(&keys::LISTENERS_CA)?, required: word == "required" })
 }
 
-/// What to say where workers on several machines would have the same id. `set` is the advertised host, if it is set; the host
-/// of the first listener stands in for it.
-fn shared_id(set: Option<&str>, first: Option<&Listener>, servers: &[String]) -> Option<String> {
+/// The warning if workers on several machines would have the same id. `set` is the advertised host, which defaults to the host of
+/// the first listener.
+fn ambiguous_id_warning(set: Option<&str>, first: Option<&Listener>, servers: &[String]) -> Option<String> {
     let host = set.or(first.map(|first| first.host.as_str()))?;
     let because = if set.is_none() && matches!(host, "0.0.0.0" | "::") {
-        "is not set, and the first listener has no host of its own: every worker would have the same id"
-            .to_owned()
-    } else if address::is_loopback(host) && servers.iter().any(|server| is_elsewhere(server)) {
-        let host = if set.is_some() { format!("is {host}") } else { format!("is not set and so {host}") };
+        "is not set, and the first listener names no host: every worker would have the same id".to_owned()
+    } else if address::is_loopback(host) && servers.iter().any(|server| is_remote(server)) {
+        let host =
+            if set.is_some() { format!("is {host}") } else { format!("is not set and defaults to {host}") };
         format!(
             "{host}, while Kafka is on other machines: workers on several machines would have the same id"
         )
@@ -296,27 +314,27 @@ fn shared_id(set: Option<&str>, first: Option<&Listener>, servers: &[String]) ->
 }
 
 /// Whether a server, `host:port`, is on another machine.
-fn is_elsewhere(server: &str) -> bool {
+fn is_remote(server: &str) -> bool {
     address::host_port(server).is_ok_and(|(host, _)| !address::is_loopback(&host))
 }
 
-fn login(reader: &mut Reader<'_>, user: &Key, password: &Key) -> Option<Login> {
+fn login(reader: &mut SettingsReader<'_>, user: &ConfigKey, password: &ConfigKey) -> Option<RestLogin> {
     if reader.is_set(user) {
-        reader.demand(password, &format!("beside {}", user.name));
+        reader.require(password, &format!("when {} is set", user.name));
     } else if reader.is_set(password) {
-        reader.demand(user, &format!("beside {}", password.name));
+        reader.require(user, &format!("when {} is set", password.name));
     }
     let (user, secret) = (reader.text(user), reader.secret(password));
     if let Some(Err(fault)) = secret.as_ref().map(|secret| PasswordHash::parse(secret.reveal())) {
-        let rule = format!("looks like a hash and is none: {fault}");
+        let rule = format!("looks like a hash but is not a valid one: {fault}");
         let remedy = "write it as $pbkdf2-sha256$i=600000$salt$hash, salt and hash in base64";
         reader.refuse(password, rule, remedy);
         return None;
     }
-    Some(Login { user: user?, password: secret? })
+    Some(RestLogin { user: user?, password: secret? })
 }
 
-fn webhook(reader: &mut Reader<'_>) -> Webhook {
+fn webhook(reader: &mut SettingsReader<'_>, rest_listeners: &[Listener]) -> ReceiverSettings {
     let listeners = reader.parsed_list(&keys::WEBHOOK_LISTENERS, address::listener);
     let tls = server_tls(reader, &listeners, &keys::WEBHOOK_CERTIFICATE, &keys::WEBHOOK_KEY);
     let (plaintext, proxies) = plaintext(reader, &keys::WEBHOOK_PLAINTEXT, &keys::WEBHOOK_PROXIES);
@@ -324,18 +342,17 @@ fn webhook(reader: &mut Reader<'_>) -> Webhook {
         reader.refuse(
             &keys::WEBHOOK_LISTENERS,
             "must be https: the provider delivers nowhere else",
-            "write https://, or set webhook.plaintext=true if a proxy ends TLS",
+            "write https://, or set webhook.plaintext=true if a proxy terminates TLS",
         );
     }
-    let public: Vec<_> = reader.parsed_list(&keys::LISTENERS, address::listener);
-    if listeners.iter().any(|one| public.iter().any(|other| same_socket(one, other))) {
+    if listeners.iter().any(|one| rest_listeners.iter().any(|other| same_socket(one, other))) {
         let rule = "must not share a port with listeners: REST stays off public networks";
         reader.refuse(&keys::WEBHOOK_LISTENERS, rule, "use another port");
     }
-    Webhook {
+    ReceiverSettings {
         listeners,
         tls,
-        advertised_url: reader.parsed(&keys::WEBHOOK_URL, name::advertised_url),
+        advertised_url: reader.parsed(&keys::WEBHOOK_URL, rules::advertised_url),
         proxies,
         reload_interval: reader.milliseconds(&keys::WEBHOOK_RELOAD),
         connections: reader.value(&keys::WEBHOOK_CONNECTIONS),
@@ -355,30 +372,42 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_that_several_machines_would_have_is_warned_about() {
+    fn ambiguous_worker_id_gives_a_warning() {
         let (here, elsewhere) = ("localhost:9092,127.0.0.1:9093,[::1]:9094", "localhost:9092,kafka-1:9092");
         let table = [
             (None, "http://127.0.0.1:8083", here, None),
-            (None, "http://127.0.0.1:8083", elsewhere, Some("is not set and so 127.0.0.1, while Kafka is")),
-            (None, "http://[::1]:8083", "10.0.0.1:9092", Some("is not set and so ::1, while Kafka is")),
+            (
+                None,
+                "http://127.0.0.1:8083",
+                elsewhere,
+                Some("is not set and defaults to 127.0.0.1, while Kafka is"),
+            ),
+            (
+                None,
+                "http://[::1]:8083",
+                "10.0.0.1:9092",
+                Some("is not set and defaults to ::1, while Kafka is"),
+            ),
             (Some("localhost"), "http://:8083", elsewhere, Some("is localhost, while Kafka is")),
             (Some("localhost"), "http://:8083", here, None),
             (Some("worker-1"), "http://127.0.0.1:8083", elsewhere, None),
             (None, "http://worker-1:8083", elsewhere, None),
-            (None, "http://:8083", here, Some("is not set, and the first listener has no host of its own")),
+            (None, "http://:8083", here, Some("is not set, and the first listener names no host")),
             (Some("worker-1"), "http://:8083", elsewhere, None),
         ];
 
         for (set, listener, servers, expected) in table {
             let first = address::listener(listener).unwrap();
             let servers: Vec<String> = servers.split(',').map(str::to_owned).collect();
-            let told = shared_id(set, Some(&first), &servers);
-            let fits = match (&told, expected) {
-                (Some(told), Some(expected)) => told.starts_with(expected) && told.contains("; set it to"),
-                (told, expected) => told.is_none() && expected.is_none(),
+            let message = ambiguous_id_warning(set, Some(&first), &servers);
+            let fits = match (&message, expected) {
+                (Some(message), Some(expected)) => {
+                    message.starts_with(expected) && message.contains("; set it to")
+                }
+                (message, expected) => message.is_none() && expected.is_none(),
             };
-            assert!(fits, "{set:?}, {listener}, {servers:?}: {told:?}");
+            assert!(fits, "{set:?}, {listener}, {servers:?}: {message:?}");
         }
-        assert_eq!(shared_id(None, None, &["kafka-1:9092".to_owned()]), None);
+        assert_eq!(ambiguous_id_warning(None, None, &["kafka-1:9092".to_owned()]), None);
     }
 }

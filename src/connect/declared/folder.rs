@@ -11,7 +11,7 @@ use std::{
 use crate::{
     config::{
         Problem,
-        connector::{Document, declared_twice, files},
+        connector::{ConnectorDocument, declared_twice, files},
     },
     connect::herder::Declaration,
 };
@@ -142,7 +142,7 @@ impl Known {
         }
         self.stamp = stamp;
         self.is_steady = is_same;
-        match Document::load(path) {
+        match ConnectorDocument::load(path) {
             Ok((document, _)) => {
                 let document = document.named();
                 let declaration = Declaration { file: file_name(path), hash: document.hash(), document };

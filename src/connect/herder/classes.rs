@@ -6,7 +6,7 @@ use super::{Budget, CLASS, Error, Herder, LARGEST_RECORD, PluginInfo};
 use crate::{
     config::{
         KeyDef, Problems, Providers, Validation, Warning,
-        connector::{Class, Sole},
+        connector::{Class, ExclusiveSetting},
     },
     plugin::{Depth, Plugin, lines},
     state::configs::{self, Configs, Connector, Properties},
@@ -138,10 +138,10 @@ impl Herder {
         configs: &Configs,
     ) -> Result<(), Error> {
         let providers = &self.parts.providers;
-        let Some(own) = Sole::of(config, providers) else { return Ok(()) };
+        let Some(own) = ExclusiveSetting::of(config, providers) else { return Ok(()) };
         for (other, connector) in configs.connectors().iter().filter(|(other, _)| *other != name) {
-            if Sole::of(&connector.config, providers).as_ref() == Some(&own) {
-                let (rule, remedy) = own.taken(other);
+            if ExclusiveSetting::of(&connector.config, providers).as_ref() == Some(&own) {
+                let (rule, remedy) = own.conflict_with(other);
                 let errors = vec![format!("{} {rule}; {remedy}", own.key)];
                 return Err(Error::Invalid { class: own.class.name().to_owned(), errors });
             }

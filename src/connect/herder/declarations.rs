@@ -12,8 +12,8 @@ use serde::Serialize;
 
 use super::{Budget, Error, Herder, edit::named};
 use crate::{
-    config::connector::{Document, TargetState},
-    state::configs::{self, Configs, Connector, Write},
+    config::connector::{ConnectorDocument, TargetState},
+    worker::state::configs::{self, Configs, Connector, Write},
 };
 
 /// A connector as a file declares it.
@@ -22,7 +22,7 @@ pub struct Declaration {
     /// Name of the file.
     pub file: String,
     /// What it says, the name in its configuration.
-    pub document: Document,
+    pub document: ConnectorDocument,
     /// Of what it says.
     pub hash: String,
 }
@@ -135,7 +135,7 @@ impl Herder {
     pub async fn declare(&self, declaration: &Declaration) -> Result<bool, Error> {
         let budget = Budget::start();
         self.ready().await?;
-        let Document { name, config, initial_state } = &declaration.document;
+        let ConnectorDocument { name, config, initial_state } = &declaration.document;
         let config = Arc::new(named(name, config.clone())?);
         self.accept(&config, budget).await?;
         let decide = |configs: &Configs| {
@@ -244,7 +244,7 @@ fn is_unchanged(name: &str, connector: &Connector, hash: &str) -> bool {
     let states = [None, Some(TargetState::Running), Some(TargetState::Paused), Some(TargetState::Stopped)];
     states.into_iter().any(|initial_state| {
         let config = (*connector.config).clone();
-        Document { name: name.to_owned(), config, initial_state }.hash() == hash
+        ConnectorDocument { name: name.to_owned(), config, initial_state }.hash() == hash
     })
 }
 
@@ -255,7 +255,8 @@ mod tests {
 
     fn declaration(name: &str, value: &str) -> Declaration {
         let config = Properties::from([("k".to_owned(), value.to_owned())]);
-        let document = Document { name: name.to_owned(), config, initial_state: Some(TargetState::Paused) };
+        let document =
+            ConnectorDocument { name: name.to_owned(), config, initial_state: Some(TargetState::Paused) };
         let document = document.named();
         Declaration { file: format!("{name}.json"), hash: document.hash(), document }
     }

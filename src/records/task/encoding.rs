@@ -14,12 +14,10 @@ use super::{
     state::{self, Brake, Collection, Mark, Path},
 };
 use crate::{
-    config::connector::record::MOST_SHARDS,
-    publish::{self, Failure, ShardBatch, Stage},
-    records::{
-        enrich::{Batch, Change, Entry, GapFound, Parked, Subject},
-        fence,
-    },
+    config::connector::record::MAX_SHARDS,
+    enrich::{Batch, Change, Entry, GapFound, Parked, Subject},
+    fence,
+    pipeline::{self, Failure, ShardBatch, Stage},
 };
 
 /// A batch as it is committed.
@@ -39,7 +37,7 @@ pub(super) struct Moments {
 impl Moments {
     /// The next one: less than a millisecond from now, unless many are told at once.
     fn next(&mut self, shard: i32, now: i64) -> i64 {
-        let apart = i64::from(MOST_SHARDS);
+        let apart = i64::from(MAX_SHARDS);
         let own = now - now.rem_euclid(apart) + i64::from(shard).rem_euclid(apart);
         self.last = own.max(self.last.saturating_add(apart));
         self.last
@@ -255,14 +253,14 @@ mod tests {
     #[test]
     fn no_two_gaps_have_the_same_moment_whichever_shards_tell_of_them_at_the_same_time() {
         let mut found = BTreeSet::new();
-        for shard in 0..MOST_SHARDS {
+        for shard in 0..MAX_SHARDS {
             let mut moments = Moments::default();
             for now in [1_700_000_000_000_000, 1_700_000_000_000_000, 1_700_000_000_000_001] {
                 let moment = moments.next(shard, now);
-                assert!((moment - now).abs() < 3 * i64::from(MOST_SHARDS), "{moment}");
+                assert!((moment - now).abs() < 3 * i64::from(MAX_SHARDS), "{moment}");
                 found.insert(moment);
             }
         }
-        assert_eq!(found.len(), 3 * MOST_SHARDS as usize);
+        assert_eq!(found.len(), 3 * MAX_SHARDS as usize);
     }
 }

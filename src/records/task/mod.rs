@@ -69,7 +69,7 @@ use crate::{
     avro,
     config::{
         Connector, RecordSource,
-        connector::{Mode, record::MOST_SHARDS},
+        connector::{SnapshotMode, record::MAX_SHARDS},
     },
     logins::access::Party,
     plugin::{Failure, Task, unable},
@@ -212,11 +212,12 @@ async fn work(
     let mut parts: JoinSet<Result<(), Failure>> = JoinSet::new();
     let (reader, inboxes) = Reader::new(Arc::clone(&shared), &shards);
     // Only what lists show is wanted, once: nothing that happens later.
-    if source.snapshot.mode != Mode::InitialOnly {
+    if source.snapshot.mode != SnapshotMode::InitialOnly {
         parts.spawn(reader.run(ending.clone()));
     }
     // Where nothing is asked for without a person, nothing waits for a login either.
-    let payroll = source.snapshot.lists.contains(&List::Payroll) && source.snapshot.mode != Mode::NoData;
+    let payroll =
+        source.snapshot.lists.contains(&List::Payroll) && source.snapshot.mode != SnapshotMode::NoData;
     let grants = task.tools.access.grants();
     let payroll = payroll.then(|| grants.watch(&source.provider, Area::Payroll, &task.connector));
     let follower = Follower {
@@ -281,9 +282,9 @@ async fn begin(
     let layout = Layout { create: tools.worker.topic_creation, ..Layout::of(&connector) };
     let opened = publish::open(&layout, &store.admin, &store.ids).await.map_err(unopened)?;
     let partitions = opened.preparer.partitions();
-    if partitions > MOST_SHARDS {
+    if partitions > MAX_SHARDS {
         let message = format!(
-            "the topics of this prefix have {partitions} partitions, and at most {MOST_SHARDS} can be kept"
+            "the topics of this prefix have {partitions} partitions, and at most {MAX_SHARDS} can be kept"
         );
         return Err(Failure::permanent("TooManyPartitions", message, "use another topic.prefix"));
     }

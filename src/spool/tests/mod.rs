@@ -13,7 +13,7 @@ use bytes::Bytes;
 use tempfile::TempDir;
 
 use super::{Entry, Error, Lane, Opened, Options, Spool, fault::Faulty};
-use crate::store::image;
+use crate::store::crash_copy;
 
 /// Long enough for a loaded machine, short enough for a hang to be found.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -106,6 +106,6 @@ async fn eventually(what: &str, mut done: impl AsyncFnMut() -> bool) {
 /// nothing to do, since files are copied one after the other.
 fn copy_of(home: &Path) -> TempDir {
     let target = tempfile::tempdir().unwrap();
-    image::copy(home, target.path());
+    crash_copy::copy(home, target.path());
     target
 }

@@ -1,8 +1,8 @@
-//! What can be had of a database that does not open because its newest journal ends in a broken batch.
+//! Recovers a database that does not open because its newest journal has a broken batch.
 //!
-//! A journal cut anywhere is one that a crash could have left, and opens: the incomplete batch at its end is dropped. So
-//! the longest beginning of the newest journal that opens is searched for by halving. All of it happens on a copy; the
-//! original stays as it is. Tables are never written twice, so the copy shares them by hard link.
+//! A journal truncated anywhere could be left by a crash, and opens: the incomplete batch at its end is dropped. A binary search finds
+//! the longest prefix of the newest journal that opens. All of this happens on a copy; the original stays unchanged. Tables are never
+//! modified, so the copy shares them by hard link.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -11,14 +11,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Fjall, JOURNAL, Open, open, recover};
+use super::{Fjall, FjallDatabase, JOURNAL_EXTENSION, open, recover};
 use crate::store::Error;
 
-/// Folder of the store's files that never change.
-const TABLES: &str = "tables";
+/// Directory of files that never change.
+const TABLES_DIRECTORY: &str = "tables";
 
-/// Copies `from` to `to`, with as much of the newest journal as opens.
-pub(super) fn salvage(store: Fjall, from: &Path, to: &Path) -> Result<Open, Error> {
+/// Copies `from` to `to`, with the longest prefix of the newest journal that opens.
+pub(super) fn salvage(store: Fjall, from: &Path, to: &Path) -> Result<FjallDatabase, Error> {
     let failed = |error| Error::io("copy the database", error);
     copy(from, to).map_err(failed)?;
     let Some(journal) = newest_journal(from).map_err(failed)? else {
@@ -26,11 +26,11 @@ pub(super) fn salvage(store: Fjall, from: &Path, to: &Path) -> Result<Open, Erro
     };
     let copied = to.join(journal.file_name().unwrap_or_default());
     let try_length = |length: u64| -> Result<(), Error> {
-        // A try may have cut the copy.
+        // An earlier attempt may have truncated the copy.
         fs::copy(&journal, &copied).and_then(|_| cut(&copied, length)).map_err(failed)?;
         recover(store, to).map(drop)
     };
-    // Without it nothing helps: the damage is elsewhere.
+    // If it does not open without the journal, the damage is elsewhere.
     try_length(0)?;
     let mut opens = 0;
     let mut fails = fs::metadata(&journal).map_err(failed)?.len() + 1;
@@ -51,14 +51,15 @@ fn cut(file: &Path, length: u64) -> io::Result<()> {
     file.sync_all()
 }
 
-/// The journal with the highest number: the one that was written to last.
+/// The journal with the highest number, which was written last.
 fn newest_journal(directory: &Path) -> io::Result<Option<PathBuf>> {
     let mut newest = None;
     for file in fs::read_dir(directory)? {
         let path = file?.path();
         let number =
             path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse::<u64>().ok());
-        if let (true, Some(number)) = (path.extension().is_some_and(|extension| extension == JOURNAL), number)
+        if let (true, Some(number)) =
+            (path.extension().is_some_and(|extension| extension == JOURNAL_EXTENSION), number)
         {
             newest = newest.max(Some((number, path)));
         }
@@ -66,10 +67,10 @@ fn newest_journal(directory: &Path) -> io::Result<Option<PathBuf>> {
     Ok(newest.map(|(_, path)| path))
 }
 
-/// The whole folder, synced.
+/// Copies a directory recursively and syncs it.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(to)?;
-    let shared = from.file_name().is_some_and(|name| name == TABLES);
+    let shared = from.file_name().is_some_and(|name| name == TABLES_DIRECTORY);
     for file in fs::read_dir(from)? {
         let file = file?;
         let target = to.join(file.file_name());

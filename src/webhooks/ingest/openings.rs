@@ -322,7 +322,7 @@ mod tests {
         prefixes: Prefixes,
         cluster: Arc<Cluster>,
         spool: Spool,
-        _registry: avro::embedded::Server,
+        _registry: avro::embedded::EmbeddedRegistry,
         _state: tempfile::TempDir,
     }
 
@@ -330,8 +330,8 @@ mod tests {
         async fn start() -> Self {
             let state = tempfile::tempdir().unwrap();
             let cluster = Arc::new(Cluster::start(1).unwrap());
-            let server = avro::embedded::Server::start().await.unwrap();
-            let registry = Registry::new(&config::Registry::open(server.url().clone())).unwrap();
+            let server = avro::embedded::EmbeddedRegistry::start().await.unwrap();
+            let registry = Registry::new(&config::RegistrySettings::open(server.url().clone())).unwrap();
             let ids = avro::Ids::open(registry, state.path()).await;
             let spool = Spool::open(Options::new(state.path().join("spool"), 1 << 20)).unwrap().spool;
             let admin = Admin::Embedded(Arc::clone(&cluster));

@@ -155,7 +155,7 @@ mod tests {
     /// The encoder has no topics: it refuses every record as one for a foreign topic.
     async fn ready() -> Ready {
         let directory = tempfile::tempdir().unwrap();
-        let nowhere = config::Registry::open("http://127.0.0.1:1".parse().unwrap());
+        let nowhere = config::RegistrySettings::open("http://127.0.0.1:1".parse().unwrap());
         let ids = avro::Ids::open(avro::Registry::new(&nowhere).unwrap(), directory.path()).await;
         let dead_letters = DeadLetters {
             topic: "acme.dead-letters".into(),

@@ -20,7 +20,7 @@ use base::secret::Secret;
 use super::*;
 use crate::{
     config::{Providers, WebhookSource},
-    telemetry::heard::heard,
+    telemetry::captured_logs::captured_logs,
     webhooks::{
         receivers::{Receiver, Taking, Trust},
         signature,
@@ -91,7 +91,7 @@ async fn no_secret_signature_or_body_is_in_any_log_line() {
     let signed = signature::sign(&Secret::new(SECRET), good);
     let acknowledged = signature::sign(&Secret::new(SECRET), ACKNOWLEDGE);
 
-    let text = heard(
+    let text = captured_logs(
         false,
         |text| ["verified", "refused", "dropped"].iter().all(|word| text.contains(word)),
         async || {
@@ -292,7 +292,7 @@ async fn a_spent_source_is_refused_and_another_is_not() {
     let hash_limit = HashLimit { burst: 10, per_second: 0, free: 0 };
     let (forger, other) = ([192, 0, 2, 1], [192, 0, 2, 2]);
 
-    let text = heard(
+    let text = captured_logs(
         false,
         |text| text.contains("webhook.proxies"),
         async || {

@@ -22,7 +22,7 @@ use base::{retry::Retry, secret::Secret};
 use model::{CompanyId, Fingerprint, InvoicingHook, TenantId};
 
 use super::signature::{self, Keys, SHORTEST_SECRET, fingerprints};
-use crate::config::{self, connector::webhook::Signature};
+use crate::config::{self, connector::webhook::SignatureTrust};
 
 /// The shortest and the longest time between two tellings of what was heard.
 const OFTEN: Duration = Duration::from_millis(100);
@@ -306,8 +306,10 @@ fn told(source: &config::WebhookSource) -> Told {
     let accounting = source.accounting.as_ref();
     let accounting = accounting.map(|one| fingerprints(&one.secret, one.previous_secret.as_ref()));
     let invoicing = source.invoicing.as_ref().map(|invoicing| match &invoicing.signature {
-        Signature::Required { secret, previous_secret, .. } => fingerprints(secret, previous_secret.as_ref()),
-        Signature::Off => [Fingerprint::of("")].into(),
+        SignatureTrust::Required { secret, previous_secret, .. } => {
+            fingerprints(secret, previous_secret.as_ref())
+        }
+        SignatureTrust::Off => [Fingerprint::of("")].into(),
     });
     Told {
         accounting: accounting.unwrap_or_default(),
@@ -317,8 +319,11 @@ fn told(source: &config::WebhookSource) -> Told {
     }
 }
 
-fn trust(invoicing: &config::connector::webhook::Invoicing, sources: &[IpNet]) -> Result<Trust, Error> {
-    let Signature::Required { header, secret, previous_secret } = &invoicing.signature else {
+fn trust(
+    invoicing: &config::connector::webhook::InvoicingWebhooks,
+    sources: &[IpNet],
+) -> Result<Trust, Error> {
+    let SignatureTrust::Required { header, secret, previous_secret } = &invoicing.signature else {
         return if sources.is_empty() { Err(Error::Anybody) } else { Ok(Trust::Addresses) };
     };
     long("invoicing.secret", secret)?;

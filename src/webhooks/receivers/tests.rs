@@ -68,13 +68,14 @@ fn a_secret_that_is_short_or_empty_makes_no_receiver() {
             source.accounting.as_mut().unwrap().previous_secret = Some(secret);
         }),
         ("invoicing.secret", |source, short| {
-            let Signature::Required { secret, .. } = &mut source.invoicing.as_mut().unwrap().signature else {
+            let SignatureTrust::Required { secret, .. } = &mut source.invoicing.as_mut().unwrap().signature
+            else {
                 panic!("signed");
             };
             *secret = short;
         }),
         ("invoicing.secret.previous", |source, short| {
-            let Signature::Required { previous_secret, .. } =
+            let SignatureTrust::Required { previous_secret, .. } =
                 &mut source.invoicing.as_mut().unwrap().signature
             else {
                 panic!("signed");

@@ -9,8 +9,7 @@ use model::{Fingerprint, Nonce, Subscription, Target};
 
 use super::{OtherAddress, Wanted};
 use crate::{
-    config::{self, connector::webhook::Signature},
-    state::subscriptions::Ledger,
+    config::{self, connector::webhook::SignatureTrust},
     webhooks::signature::{fingerprints, hook_secret},
 };
 
@@ -59,10 +58,10 @@ pub fn wanted(
     }
     if let Some(invoicing) = &source.invoicing {
         let (now, known) = match &invoicing.signature {
-            Signature::Required { secret, previous_secret, .. } => {
+            SignatureTrust::Required { secret, previous_secret, .. } => {
                 (fingerprint(secret), fingerprints(secret, previous_secret.as_ref()))
             }
-            Signature::Off => (Fingerprint::of(""), [Fingerprint::of("")].into()),
+            SignatureTrust::Off => (Fingerprint::of(""), [Fingerprint::of("")].into()),
         };
         let shared = address(base, &["api", "webhooks", "incoming", &invoicing.segment]);
         for hook in &invoicing.hooks {
@@ -98,11 +97,11 @@ pub fn secret_of(source: &config::WebhookSource, target: Target, wanted: &Finger
             find(&accounting.secret, accounting.previous_secret.as_ref())
         }
         Target::Invoicing(hook) => match &source.invoicing.as_ref()?.signature {
-            Signature::Required { secret, previous_secret, .. } => {
+            SignatureTrust::Required { secret, previous_secret, .. } => {
                 let master = find(secret, previous_secret.as_ref())?;
                 Some(hook_secret(&master, hook.entity, hook.action))
             }
-            Signature::Off => None,
+            SignatureTrust::Off => None,
         },
     }
 }

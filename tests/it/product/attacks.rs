@@ -25,9 +25,9 @@ crate::tests! {
     real a_shipped_worker_refuses_every_attack within 300;
 }
 
-/// A worker or a demo may take its time on a busy machine.
+/// A worker or a demo may start slowly on a busy machine.
 const LIMIT: Duration = Duration::from_secs(150);
-/// An answer while the worker is under attack.
+/// Time limit for an answer while the worker is under attack.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 const GRANT_KEY: &str = "the-key-of-all-grants-in-this-test-41c7";
 const ALLOWED: &str = "a-secret-that-connectors-may-refer-to-9d02";
@@ -125,7 +125,7 @@ fn shipped(shared: &Shared, directory: &Path) -> (String, Vec<(String, String)>,
     (config.display().to_string(), environment, group)
 }
 
-/// One target, and what became of the attempts on it.
+/// One target, and the results of the attempts on it.
 struct Attack {
     target: String,
     url: String,
@@ -434,7 +434,7 @@ impl Attack {
     }
 }
 
-/// A host that counts who comes.
+/// A host that counts its requests.
 async fn stranger(visits: Arc<AtomicUsize>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());

@@ -1,6 +1,6 @@
-//! Partitions as any client of Kafka would choose them, so that readers in other languages find a company.
+//! Partitions as any Kafka client would choose them, so that readers in other languages find a company.
 //!
-//! Kafka's own Java producer is given keys and chooses; what it chose must be what we compute.
+//! The partitions that Kafka's Java producer chooses for keys must be those that we compute.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -17,15 +17,15 @@ use crate::support::place::{PARTITIONS, Place, chain};
 use crate::support::{Result, Shared};
 
 crate::tests! {
-    real the_java_producer_puts_every_key_where_we_would;
-    real every_record_stands_in_the_partition_of_its_companys_events;
-    real a_topic_compressed_with_zstd_is_read_or_refused_by_name;
+    real java_producer_chooses_the_same_partitions;
+    real records_share_the_partition_of_their_companys_events;
+    real zstd_topic_is_read_or_refused_by_name;
 }
 
 const RESOURCE: AccountingResource = AccountingResource::Customers;
 const LIMIT: Duration = Duration::from_secs(60);
 
-async fn the_java_producer_puts_every_key_where_we_would(shared: &'static Shared) -> Result<()> {
+async fn java_producer_chooses_the_same_partitions(shared: &'static Shared) -> Result<()> {
     let place = Place::on(shared, "java")?;
     let topic = format!("{}.keys", place.prefix);
     let (name, cleanup, configs) = (topic.clone(), Cleanup::Delete, BTreeMap::new());
@@ -63,8 +63,8 @@ async fn the_java_producer_puts_every_key_where_we_would(shared: &'static Shared
     Ok(())
 }
 
-/// Brokers and other producers may use a codec that this build has not.
-async fn a_topic_compressed_with_zstd_is_read_or_refused_by_name(shared: &'static Shared) -> Result<()> {
+/// Brokers and other producers may use a codec that this build lacks.
+async fn zstd_topic_is_read_or_refused_by_name(shared: &'static Shared) -> Result<()> {
     let place = Place::on(shared, "zstd")?;
     let topic = place.name(Topic::AccountingEvents(RESOURCE));
     place.open(&place.layout([Topic::AccountingEvents(RESOURCE)])).await.unwrap();
@@ -86,7 +86,7 @@ async fn a_topic_compressed_with_zstd_is_read_or_refused_by_name(shared: &'stati
     Ok(())
 }
 
-async fn every_record_stands_in_the_partition_of_its_companys_events(shared: &'static Shared) -> Result<()> {
+async fn records_share_the_partition_of_their_companys_events(shared: &'static Shared) -> Result<()> {
     let place = Place::on(shared, "together")?;
     let (events, records) = (Topic::AccountingEvents(RESOURCE), Topic::AccountingRecords(RESOURCE));
     let publisher = place.open(&place.layout([events, records])).await.unwrap();
@@ -114,7 +114,7 @@ async fn every_record_stands_in_the_partition_of_its_companys_events(shared: &'s
     Ok(())
 }
 
-/// Keys as they occur: the provider's ids, tenants, short ones, text of one to four bytes a character.
+/// Realistic keys: the provider's ids, tenants, short ones, text with one to four bytes per character.
 fn key(number: u32) -> String {
     let guid = format!("{number:08x}-9d4e-4f5a-8b6c-{:012x}", u64::from(number) * 7_919_717);
     match number % 6 {

@@ -1,7 +1,7 @@
-//! From the provider's JSON to Kafka and back: every kind of value arrives as it was made, where it belongs.
+//! From the provider's JSON to Kafka and back: every kind of value arrives unchanged, where it belongs.
 //!
-//! Topic, key, partition, headers and timestamp are held against what [`examples`](crate::support::examples)
-//! says by hand; the value is decoded with the schema the registry names and must be equal.
+//! Topic, key, partition, headers and timestamp are compared with the hand-written [`examples`](crate::support::examples); the value is
+//! decoded with the registry's schema and must be equal.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use crate::support::place::{PARTITIONS, Place, chain, header};
 use crate::support::{Result, Shared};
 
 crate::tests! {
-    real every_kind_of_value_arrives_as_it_was_made_where_it_belongs;
-    real a_tombstone_follows_its_record_under_the_same_key_without_a_value;
-    real a_batch_with_a_record_its_topic_refuses_leaves_nothing_and_later_ones_go_through;
+    real every_kind_of_value_arrives_unchanged_where_it_belongs;
+    real tombstone_has_the_key_and_partition_of_its_record;
+    real refused_batch_leaves_nothing_and_later_ones_succeed;
     real a_value_of_another_schema_never_reaches_a_topic;
 }
 
-async fn every_kind_of_value_arrives_as_it_was_made_where_it_belongs(shared: &'static Shared) -> Result<()> {
+async fn every_kind_of_value_arrives_unchanged_where_it_belongs(shared: &'static Shared) -> Result<()> {
     let place = Place::on(shared, "publish")?;
     let examples = one_of_everything();
     let kinds: BTreeSet<SchemaKind> =
@@ -69,9 +69,7 @@ async fn every_kind_of_value_arrives_as_it_was_made_where_it_belongs(shared: &'s
     Ok(())
 }
 
-async fn a_tombstone_follows_its_record_under_the_same_key_without_a_value(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn tombstone_has_the_key_and_partition_of_its_record(shared: &'static Shared) -> Result<()> {
     let place = Place::on(shared, "tombstone")?;
     let resource = AccountingResource::Charges;
     let topic = Topic::AccountingRecords(resource);
@@ -99,9 +97,7 @@ async fn a_tombstone_follows_its_record_under_the_same_key_without_a_value(
     Ok(())
 }
 
-async fn a_batch_with_a_record_its_topic_refuses_leaves_nothing_and_later_ones_go_through(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn refused_batch_leaves_nothing_and_later_ones_succeed(shared: &'static Shared) -> Result<()> {
     let place = Place::on(shared, "refused")?;
     let name = place.name(Topic::Fences);
     place.open(&place.layout([Topic::Fences])).await.unwrap();
@@ -118,7 +114,7 @@ async fn a_batch_with_a_record_its_topic_refuses_leaves_nothing_and_later_ones_g
 
     let refused = shard.commit(vec![record(b"first".into()), record(incompressible(2 << 20))]).await;
     let mut tries = 0;
-    // librdkafka takes the refusal over into the next batch, which is aborted once and says to try again.
+    // librdkafka carries the refusal over into the next batch, which is aborted once with a retriable error.
     while let Err(failure) = shard.commit(vec![record(b"second".into())]).await {
         tries += 1;
         assert!(failure.retry() == Retry::Later && tries < 5, "try {tries}: {}", chain(&failure));
@@ -144,7 +140,7 @@ async fn a_value_of_another_schema_never_reaches_a_topic(shared: &'static Shared
 
     let refused = publisher.publish(&misplaced).await;
 
-    assert!(refused.is_err(), "an Account went into a topic of Customers");
+    assert!(refused.is_err(), "an Account was published to a topic of Customers");
     assert!(place.read(&place.name(topic)).await.is_empty(), "something was written");
     Ok(())
 }

@@ -1,5 +1,4 @@
-//! The registry at start: obeyed when it refuses, done without while it is away, and told apart from
-//! something that is no registry.
+//! The registry at start: its refusals are final, a start without it is possible, and an address without a registry is recognized.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,19 +21,17 @@ use crate::support::{
 };
 
 crate::tests! {
-    real a_schema_that_breaks_registered_readers_is_refused_and_nothing_written;
-    real a_new_subject_demands_of_later_versions_that_they_read_all_earlier_ones;
+    real incompatible_schema_is_refused_and_nothing_written;
+    real new_subject_is_set_to_backward_transitive;
     real workers_that_start_together_get_the_same_id;
-    real an_address_that_is_no_registry_is_refused_with_a_hint;
-    plain without_ids_a_registry_that_is_away_is_worth_another_try;
-    disturbing ids_of_an_earlier_run_serve_while_the_registry_is_away within 180;
+    real address_without_a_registry_is_refused_with_a_hint;
+    plain unavailable_registry_without_ids_is_retriable;
+    disturbing ids_of_an_earlier_run_serve_without_the_registry within 180;
 }
 
 const CUSTOMERS: Topic = Topic::AccountingRecords(AccountingResource::Customers);
 
-async fn a_schema_that_breaks_registered_readers_is_refused_and_nothing_written(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn incompatible_schema_is_refused_and_nothing_written(shared: &'static Shared) -> Result<()> {
     let place = Place::on(shared, "incompatible")?;
     let subject = format!("{}-value", place.name(CUSTOMERS));
     let versions = format!("{}/subjects/{subject}/versions", shared.registry());
@@ -59,9 +56,7 @@ async fn a_schema_that_breaks_registered_readers_is_refused_and_nothing_written(
     Ok(())
 }
 
-async fn a_new_subject_demands_of_later_versions_that_they_read_all_earlier_ones(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn new_subject_is_set_to_backward_transitive(shared: &'static Shared) -> Result<()> {
     let place = Place::on(shared, "guarded")?;
 
     place.open(&place.layout([CUSTOMERS])).await.unwrap();
@@ -77,24 +72,25 @@ async fn workers_that_start_together_get_the_same_id(shared: &'static Shared) ->
         let place = Place::on(shared, "rivals")?;
         let subjects = [Subject::of(CUSTOMERS, &place.prefix).unwrap()];
         let (topic, outgoing) = (place.name(CUSTOMERS), customer("1"));
-        let rivals = futures::future::join_all((0..4).map(|_| place.ids())).await;
+        let workers = futures::future::join_all((0..4).map(|_| place.ids())).await;
 
-        let prepared = futures::future::join_all(rivals.iter().map(|rival| rival.prepare(&subjects))).await;
+        let prepared =
+            futures::future::join_all(workers.iter().map(|worker| worker.prepare(&subjects))).await;
 
         assert!(prepared.iter().all(|result| result.is_ok()), "{prepared:?}");
         // A framed record has its schema id after the first byte.
-        let id_of = |rival: &Ids| {
-            let encoder = Encoder::new(rival, &subjects);
+        let id_of = |worker: &Ids| {
+            let encoder = Encoder::new(worker, &subjects);
             let framed = encoder.encode(&topic, outgoing.value.as_deref().unwrap()).unwrap();
             u32::from_be_bytes(framed[1..5].try_into().unwrap())
         };
-        let ids: BTreeSet<_> = rivals.iter().map(id_of).collect();
+        let ids: BTreeSet<_> = workers.iter().map(id_of).collect();
         assert_eq!(ids.len(), 1, "{ids:?}");
     }
     Ok(())
 }
 
-async fn an_address_that_is_no_registry_is_refused_with_a_hint(shared: &'static Shared) -> Result<()> {
+async fn address_without_a_registry_is_refused_with_a_hint(shared: &'static Shared) -> Result<()> {
     let mut place = Place::on(shared, "wrong-path")?;
     place.registry.urls[0].set_path("/apis/ccompat/v99");
 
@@ -108,9 +104,9 @@ async fn an_address_that_is_no_registry_is_refused_with_a_hint(shared: &'static 
     Ok(())
 }
 
-async fn without_ids_a_registry_that_is_away_is_worth_another_try() -> Result<()> {
-    let [nobody] = ports::free::<1>()?;
-    let url = format!("http://127.0.0.1:{nobody}/apis/ccompat/v7");
+async fn unavailable_registry_without_ids_is_retriable() -> Result<()> {
+    let [unused_port] = ports::free::<1>()?;
+    let url = format!("http://127.0.0.1:{unused_port}/apis/ccompat/v7");
     let place = embedded(&url, "no-ids")?;
 
     let error = place.open(&place.layout([CUSTOMERS, Topic::Certificates])).await.map(drop).unwrap_err();
@@ -123,7 +119,7 @@ async fn without_ids_a_registry_that_is_away_is_worth_another_try() -> Result<()
     Ok(())
 }
 
-async fn ids_of_an_earlier_run_serve_while_the_registry_is_away() -> Result<()> {
+async fn ids_of_an_earlier_run_serve_without_the_registry() -> Result<()> {
     let mut registry = Registry::start().await?;
     let place = embedded(&registry.url(), "kept-ids")?;
     let layout = place.layout([CUSTOMERS]);

@@ -1,5 +1,5 @@
-//! Every way in that Kafka offers, with every client of the product: the right credentials open it, wrong ones are an
-//! error that says so in time, and no secret is ever in a log line or an error.
+//! Every authentication mechanism of Kafka with every client of the product: right credentials work, wrong ones give a clear error in
+//! time, and no secret appears in a log line or an error.
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -17,37 +17,37 @@ use crate::support::visit::{CLIENTS, Fared, Visit};
 use crate::support::{Broker, Options, Result, run_directory};
 
 crate::tests! {
-    plain a_process_that_ends_while_its_clients_shake_hands_ends_well;
-    disturbing every_client_comes_in_by_every_mechanism_and_no_secret_is_told within 240;
+    plain process_exits_cleanly_during_client_handshakes;
+    disturbing every_client_logs_in_by_every_mechanism_without_leaks within 240;
 }
 
 const PASSWORD: &str = "open-sesame-73";
 const WRONG: &str = "open-barley-74";
-/// librdkafka tells most with this: what stays hidden here stays hidden.
+/// The most verbose logs of librdkafka: a secret hidden here is hidden everywhere.
 const ALL: (&str, &str) = ("debug", "all");
 
-async fn a_process_that_ends_while_its_clients_shake_hands_ends_well() -> Result<()> {
-    // Each of them is a broker to librdkafka, with a thread that tries again and again.
-    let mut doors = Vec::new();
+async fn process_exits_cleanly_during_client_handshakes() -> Result<()> {
+    // To librdkafka each of them is a broker, with a thread that keeps reconnecting.
+    let mut listeners = Vec::new();
     for host in 1..=30 {
-        let door = TcpListener::bind(format!("127.0.0.{host}:0")).await.unwrap();
-        doors.push(door.local_addr().unwrap().to_string());
+        let listener = TcpListener::bind(format!("127.0.0.{host}:0")).await.unwrap();
+        listeners.push(listener.local_addr().unwrap().to_string());
         tokio::spawn(async move {
-            while let Ok((visitor, _)) = door.accept().await {
-                drop(visitor);
+            while let Ok((connection, _)) = listener.accept().await {
+                drop(connection);
             }
         });
     }
     let at_once = [("reconnect.backoff.ms", "1"), ("reconnect.backoff.max.ms", "2")];
     let all = [("security.protocol", "SSL"), ("enable.sparse.connections", "false")];
-    let visit = Visit::new(&doors.join(","), &[at_once, all].concat());
+    let visit = Visit::new(&listeners.join(","), &[at_once, all].concat());
     for _ in 0..6 {
         visit.hurry().await?;
     }
     Ok(())
 }
 
-async fn every_client_comes_in_by_every_mechanism_and_no_secret_is_told() -> Result<()> {
+async fn every_client_logs_in_by_every_mechanism_without_leaks() -> Result<()> {
     let directory = run_directory::create("security")?;
     let pki = Pki::create(&directory);
     let broker = start(&pki).await?;
@@ -102,7 +102,7 @@ async fn every_client_comes_in_by_every_mechanism_and_no_secret_is_told() -> Res
         ("PLAIN", plain(WRONG), "never", "Authentication failed"),
         ("SCRAM-SHA-512 over TLS", scram(WRONG, &pki.ca), "never", "Authentication failed"),
         ("an unknown authority", scram(PASSWORD, &pki.other_ca), "never", "certificate verify failed"),
-        // Whether an endpoint will change its mind is for it to know.
+        // Whether a retry can help depends on the endpoint.
         ("OAUTHBEARER from an endpoint", oauth(&endpoint, WRONG), "", "401"),
     ];
 
@@ -118,15 +118,15 @@ async fn every_client_comes_in_by_every_mechanism_and_no_secret_is_told() -> Res
     for ((mechanism, _, verdict, reason), report) in wrong.iter().zip(&wrong_reports) {
         for client in CLIENTS {
             let fared = report.fared(client);
-            let told =
+            let is_reported =
                 matches!(&fared, Fared::Badly(error) if error.starts_with(verdict) && error.contains(reason));
-            assert!(told, "{client} with {mechanism}: {fared:?}");
+            assert!(is_reported, "{client} with {mechanism}: {fared:?}");
         }
     }
     for report in right_reports.iter().chain(&wrong_reports) {
         for secret in [PASSWORD, WRONG, &token, &credentials()] {
             let line = report.0.lines().find(|line| line.contains(secret));
-            assert!(line.is_none(), "a secret was told: {line:?}");
+            assert!(line.is_none(), "a secret is in the log: {line:?}");
         }
     }
     Ok(())
@@ -167,7 +167,7 @@ struct Pki {
     broker: String,
     client: String,
     client_key: String,
-    /// Has signed nothing of the broker's.
+    /// Did not sign the broker's certificate.
     other_ca: String,
 }
 
@@ -203,14 +203,14 @@ fn authority(name: &str) -> CertifiedIssuer<'static, KeyPair> {
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
-/// A certificate with the name of its issuer counts as self-signed, so each has one of its own.
+/// A certificate with the name of its issuer counts as self-signed, so each has a different name.
 fn params(name: &str, addresses: Vec<String>) -> CertificateParams {
     let mut params = CertificateParams::new(addresses).unwrap();
     params.distinguished_name.push(DnType::CommonName, name);
     params
 }
 
-/// A token without a signature, which a broker without a validator of its own takes.
+/// An unsigned token, which a broker without a configured validator accepts.
 fn jwt() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let claims = serde_json::json!({ "sub": "worker", "iat": now, "exp": now + 3600 });
@@ -218,12 +218,12 @@ fn jwt() -> String {
     format!("{}.{}.", part(r#"{"alg":"none"}"#), part(&claims.to_string()))
 }
 
-/// What a client that knows the password gives the endpoint.
+/// The credentials of a client that knows the password.
 fn credentials() -> String {
     STANDARD.encode(format!("worker:{PASSWORD}"))
 }
 
-/// Gives the token to whoever knows the password; the address of the endpoint.
+/// Serves the token to clients that know the password; returns the endpoint's address.
 async fn serve_tokens(token: String) -> String {
     let known = format!("Basic {}", credentials());
     let answer = move |headers: HeaderMap| async move {

@@ -24,21 +24,21 @@ use crate::support::{
 };
 
 crate::tests! {
-    real every_missing_topic_is_created_as_the_design_has_it;
-    real a_topic_with_another_partition_count_is_refused_until_its_remedy_is_run;
-    real topics_with_another_cleanup_policy_are_refused_until_their_remedies_are_run;
-    real a_new_topic_gets_the_partition_count_its_prefix_has;
-    real a_partition_count_that_the_prefix_does_not_have_is_refused_and_nothing_created;
+    real missing_topics_are_created_with_the_designed_settings;
+    real wrong_partition_count_is_refused_until_remedied;
+    real wrong_cleanup_policies_are_refused_until_remedied;
+    real new_topic_gets_the_partition_count_of_its_prefix;
+    real partition_count_unlike_the_prefixs_creates_nothing;
     real workers_that_start_together_create_the_same_topics;
 }
 
-/// For what a broker tells a moment late.
+/// Time limit for changes that a broker shows with a delay.
 const LIMIT: Duration = Duration::from_secs(30);
 const CUSTOMERS: Topic = Topic::AccountingRecords(AccountingResource::Customers);
 const ACCOUNTS: Topic = Topic::AccountingRecords(AccountingResource::Accounts);
 const EVENTS: Topic = Topic::AccountingEvents(AccountingResource::Customers);
 
-async fn every_missing_topic_is_created_as_the_design_has_it(shared: &'static Shared) -> Result<()> {
+async fn missing_topics_are_created_with_the_designed_settings(shared: &'static Shared) -> Result<()> {
     let place = Place::on(shared, "created")?;
     let mut layout = place.layout(Topic::all());
     layout.settings.insert("min.compaction.lag.ms".into(), "1000".into());
@@ -60,9 +60,7 @@ async fn every_missing_topic_is_created_as_the_design_has_it(shared: &'static Sh
     Ok(())
 }
 
-async fn a_topic_with_another_partition_count_is_refused_until_its_remedy_is_run(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn wrong_partition_count_is_refused_until_remedied(shared: &'static Shared) -> Result<()> {
     let place = Place::on(shared, "count")?;
     create(&place, &place.name(CUSTOMERS), 5, "compact").await;
     let layout = place.layout([CUSTOMERS, EVENTS]);
@@ -80,9 +78,7 @@ async fn a_topic_with_another_partition_count_is_refused_until_its_remedy_is_run
     Ok(())
 }
 
-async fn topics_with_another_cleanup_policy_are_refused_until_their_remedies_are_run(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn wrong_cleanup_policies_are_refused_until_remedied(shared: &'static Shared) -> Result<()> {
     let place = Place::on(shared, "policy")?;
     let wrong = [
         (CUSTOMERS, "delete", "compact"),
@@ -100,15 +96,15 @@ async fn topics_with_another_cleanup_policy_are_refused_until_their_remedies_are
     }
     open_soon(&place, &layout).await;
 
-    let told: BTreeSet<_> =
+    let reported: BTreeSet<_> =
         refused.iter().map(|it| (it.topic.clone(), it.found.clone(), it.wanted.clone())).collect();
     let policy = |policy: &str| format!("cleanup.policy={policy}");
     let expected = wrong.map(|(topic, found, wanted)| (place.name(topic), policy(found), policy(wanted)));
-    assert_eq!(told, BTreeSet::from(expected));
+    assert_eq!(reported, BTreeSet::from(expected));
     Ok(())
 }
 
-async fn a_new_topic_gets_the_partition_count_its_prefix_has(shared: &'static Shared) -> Result<()> {
+async fn new_topic_gets_the_partition_count_of_its_prefix(shared: &'static Shared) -> Result<()> {
     let place = Place::on(shared, "alike")?;
     create(&place, &place.name(EVENTS), 5, "delete").await;
     let layout = Layout { partitions: None, ..place.layout([CUSTOMERS, Topic::Fences]) };
@@ -121,9 +117,7 @@ async fn a_new_topic_gets_the_partition_count_its_prefix_has(shared: &'static Sh
     Ok(())
 }
 
-async fn a_partition_count_that_the_prefix_does_not_have_is_refused_and_nothing_created(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn partition_count_unlike_the_prefixs_creates_nothing(shared: &'static Shared) -> Result<()> {
     let place = Place::on(shared, "unlike")?;
     create(&place, &place.name(EVENTS), 5, "delete").await;
 
@@ -156,7 +150,7 @@ async fn workers_that_start_together_create_the_same_topics(shared: &'static Sha
     Ok(())
 }
 
-/// Runs the command of a remedy, as it stands in the message, with Kafka's tools.
+/// Runs the command in a remedy with Kafka's tools.
 async fn run_remedy(mismatch: &Mismatch) -> Result<()> {
     let tools = [
         ("kafka-configs.sh ", "kafka.admin.ConfigCommand"),
@@ -175,7 +169,7 @@ fn names(place: &Place, layout: &Layout) -> Vec<String> {
     layout.topics.iter().map(|topic| place.name(*topic)).chain([layout.dead_letters.clone()]).collect()
 }
 
-/// Opens again while topics do not fit: what a command changed, a broker may tell a moment later.
+/// Retries while topics are refused: a broker may show the change of a command with a delay.
 async fn open_soon(place: &Place, layout: &Layout) {
     let end = Instant::now() + LIMIT;
     while let Err(error) = place.open(layout).await {
@@ -212,7 +206,7 @@ async fn create(place: &Place, name: &str, partitions: i32, policy: &str) {
     let created = admin(place).create_topics([&topic], &AdminOptions::new()).await.unwrap();
 
     assert_eq!(created, [Ok(name.to_owned())]);
-    // Created is not yet known: a broker lists a topic a moment later.
+    // A broker lists a new topic with a delay.
     let end = Instant::now() + LIMIT;
     while counts(place, &[name.to_owned()]).await.is_empty() {
         assert!(Instant::now() < end, "{name} is not listed");

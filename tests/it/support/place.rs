@@ -21,7 +21,7 @@ pub(crate) struct Place {
     pub(crate) prefix: TopicPrefix,
     pub(crate) kafka: kafka::Kafka,
     pub(crate) admin: kafka::Admin,
-    pub(crate) registry: config::Registry,
+    pub(crate) registry: config::RegistrySettings,
     pub(crate) state_dir: PathBuf,
 }
 
@@ -39,7 +39,7 @@ impl Place {
             prefix: TopicPrefix::new(prefix(name)).unwrap(),
             kafka,
             admin,
-            registry: config::Registry::open(registry.parse().unwrap()),
+            registry: config::RegistrySettings::open(registry.parse().unwrap()),
             state_dir: run_directory::create(name)?,
         })
     }

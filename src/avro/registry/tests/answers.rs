@@ -6,13 +6,13 @@ use base::retry::Retry;
 
 use super::*;
 use crate::{
-    avro::tests::stub::{BASE, Fault, Stub},
+    avro::tests::stub::{BASE, StubFault, StubRegistry},
     config::RegistryAuth,
 };
 
 #[tokio::test]
 async fn the_same_schema_twice_has_one_id_and_one_registration() {
-    let stub = Stub::start().await;
+    let stub = StubRegistry::start().await;
     let registry = Registry::new(&stub.config()).unwrap();
 
     let first = register(&registry).await.unwrap();
@@ -24,7 +24,7 @@ async fn the_same_schema_twice_has_one_id_and_one_registration() {
 
 #[tokio::test]
 async fn the_text_is_registered_as_it_is() {
-    let stub = Stub::start().await;
+    let stub = StubRegistry::start().await;
 
     register(&Registry::new(&stub.config()).unwrap()).await.unwrap();
 
@@ -35,7 +35,7 @@ async fn the_text_is_registered_as_it_is() {
 #[tokio::test]
 async fn a_base_path_works_with_and_without_a_trailing_slash() {
     for (base, end) in [(BASE, ""), (BASE, "/"), ("", ""), ("", "/")] {
-        let stub = Stub::start_at(base).await;
+        let stub = StubRegistry::start_at(base).await;
         let mut config = stub.config();
         config.urls = vec![stub.root.join(&format!("{base}{end}")).unwrap()];
         let registry = Registry::new(&config).unwrap();
@@ -49,7 +49,7 @@ async fn a_base_path_works_with_and_without_a_trailing_slash() {
 
 #[tokio::test]
 async fn a_wrong_base_path_is_named_as_the_likely_cause() {
-    let stub = Stub::start().await;
+    let stub = StubRegistry::start().await;
     let mut config = stub.config();
     config.urls = vec![stub.root.clone()];
 
@@ -65,7 +65,7 @@ async fn every_call_carries_the_credentials() {
     let basic = RegistryAuth::Basic { user: "reader".into(), password: "hunter:2".into() };
     let bearer = RegistryAuth::Bearer("token-1".into());
     for (auth, expected) in [(basic, "Basic cmVhZGVyOmh1bnRlcjoy"), (bearer, "Bearer token-1")] {
-        let stub = Stub::start().await;
+        let stub = StubRegistry::start().await;
         stub.add(SUBJECT, OURS.replace("tradeName", "name").as_str());
         let mut config = stub.config();
         config.auth = auth;
@@ -82,8 +82,8 @@ async fn every_call_carries_the_credentials() {
 
 #[tokio::test]
 async fn credentials_are_in_no_error_and_no_debug_output() {
-    let stub = Stub::start().await;
-    stub.fault(None, "", Fault::status(401, r#"{"error_code":401,"message":"Unauthorized"}"#));
+    let stub = StubRegistry::start().await;
+    stub.fault(None, "", StubFault::status(401, r#"{"error_code":401,"message":"Unauthorized"}"#));
     let mut config = stub.config();
     config.auth = RegistryAuth::Basic { user: "reader".into(), password: "hunter2".into() };
     let registry = Registry::new(&config).unwrap();
@@ -95,22 +95,30 @@ async fn credentials_are_in_no_error_and_no_debug_output() {
 }
 
 #[tokio::test]
-async fn each_answer_gets_its_verdict() {
-    type Check = fn(&Error) -> bool;
-    let after = Fault::status(429, "slow down").with_header(header::RETRY_AFTER, "7");
-    let cases: [(Fault, Check, Retry); 7] = [
-        (Fault::status(401, ""), |e| matches!(e, Error::Unauthorised { status: 401, .. }), Retry::Never),
-        (Fault::status(403, ""), |e| matches!(e, Error::Unauthorised { status: 403, .. }), Retry::Never),
-        (Fault::status(500, "oops"), |e| matches!(e, Error::Unavailable { status: 500, .. }), Retry::Later),
-        (Fault::status(504, "<html>"), |e| matches!(e, Error::Unavailable { status: 504, .. }), Retry::Later),
+async fn each_answer_becomes_the_right_error() {
+    type ErrorCheck = fn(&Error) -> bool;
+    let after = StubFault::status(429, "slow down").with_header(header::RETRY_AFTER, "7");
+    let cases: [(StubFault, ErrorCheck, Retry); 7] = [
+        (StubFault::status(401, ""), |e| matches!(e, Error::Unauthorised { status: 401, .. }), Retry::Never),
+        (StubFault::status(403, ""), |e| matches!(e, Error::Unauthorised { status: 403, .. }), Retry::Never),
+        (
+            StubFault::status(500, "oops"),
+            |e| matches!(e, Error::Unavailable { status: 500, .. }),
+            Retry::Later,
+        ),
+        (
+            StubFault::status(504, "<html>"),
+            |e| matches!(e, Error::Unavailable { status: 504, .. }),
+            Retry::Later,
+        ),
         (after, |e| matches!(e, Error::Unavailable { .. }), Retry::After(Duration::from_secs(7))),
-        (Fault::status(200, "{broken"), |e| matches!(e, Error::Malformed { .. }), Retry::Never),
-        (Fault::status(400, "no"), |e| matches!(e, Error::Refused { status: 400, .. }), Retry::Never),
+        (StubFault::status(200, "{broken"), |e| matches!(e, Error::Malformed { .. }), Retry::Never),
+        (StubFault::status(400, "no"), |e| matches!(e, Error::Refused { status: 400, .. }), Retry::Never),
     ];
     // The first is a call of ours, the second one of the converter's: both must come to the same verdict.
     for (method, path) in [(Method::POST, "compatibility/"), (Method::POST, "subjects/")] {
         for (fault, expected, retry) in cases.clone() {
-            let stub = Stub::start().await;
+            let stub = StubRegistry::start().await;
             stub.fault(Some(method.clone()), path, fault);
 
             let error = register(&Registry::new(&stub.config()).unwrap()).await.unwrap_err();
@@ -123,8 +131,8 @@ async fn each_answer_gets_its_verdict() {
 }
 
 #[tokio::test]
-async fn a_dead_port_is_a_transport_failure_that_passes() {
-    let registry = Registry::new(&config::Registry::open(dead_url())).unwrap();
+async fn dead_port_is_a_retriable_transport_error() {
+    let registry = Registry::new(&config::RegistrySettings::open(dead_url())).unwrap();
 
     let ours = register(&registry).await.unwrap_err();
     let converters = registry.schema(1).await.unwrap_err();
@@ -136,9 +144,9 @@ async fn a_dead_port_is_a_transport_failure_that_passes() {
 }
 
 #[tokio::test]
-async fn an_answer_that_does_not_come_ends_at_the_time_out() {
-    let stub = Stub::start().await;
-    stub.fault(None, "", Fault::Silence);
+async fn missing_answer_ends_at_the_timeout() {
+    let stub = StubRegistry::start().await;
+    stub.fault(None, "", StubFault::Silence);
     let mut config = stub.config();
     config.timeout = Duration::from_millis(50);
     let registry = Registry::new(&config).unwrap();
@@ -152,9 +160,9 @@ async fn an_answer_that_does_not_come_ends_at_the_time_out() {
 }
 
 #[tokio::test]
-async fn an_answer_without_end_is_cut_off() {
-    let stub = Stub::start().await;
-    stub.fault(Some(Method::GET), "schemas/", Fault::status(200, " ".repeat(5 * 1024 * 1024)));
+async fn endless_answer_is_cut_off() {
+    let stub = StubRegistry::start().await;
+    stub.fault(Some(Method::GET), "schemas/", StubFault::status(200, " ".repeat(5 * 1024 * 1024)));
 
     let error = Registry::new(&stub.config()).unwrap().schema(1).await.unwrap_err();
 
@@ -163,9 +171,9 @@ async fn an_answer_without_end_is_cut_off() {
 
 #[tokio::test]
 async fn a_redirect_is_refused_and_not_followed() {
-    let (stub, elsewhere) = (Stub::start().await, Stub::start().await);
+    let (stub, elsewhere) = (StubRegistry::start().await, StubRegistry::start().await);
     let target = format!("{}/config/{SUBJECT}", elsewhere.url());
-    stub.fault(None, "config", Fault::status(307, "").with_header(header::LOCATION, &target));
+    stub.fault(None, "config", StubFault::status(307, "").with_header(header::LOCATION, &target));
 
     let error = register(&Registry::new(&stub.config()).unwrap()).await.unwrap_err();
 
@@ -174,8 +182,8 @@ async fn a_redirect_is_refused_and_not_followed() {
 }
 
 #[tokio::test]
-async fn the_next_address_serves_where_the_first_is_dead() {
-    let stub = Stub::start().await;
+async fn next_address_is_used_if_the_first_is_dead() {
+    let stub = StubRegistry::start().await;
     let mut config = stub.config();
     config.urls.insert(0, dead_url());
 
@@ -186,8 +194,8 @@ async fn the_next_address_serves_where_the_first_is_dead() {
 
 #[tokio::test]
 async fn a_refusal_is_not_hidden_by_a_dead_second_address() {
-    let stub = Stub::start().await;
-    stub.fault(Some(Method::POST), "subjects/", Fault::status(401, ""));
+    let stub = StubRegistry::start().await;
+    stub.fault(Some(Method::POST), "subjects/", StubFault::status(401, ""));
     let mut config = stub.config();
     config.urls.push(dead_url());
 
@@ -197,8 +205,8 @@ async fn a_refusal_is_not_hidden_by_a_dead_second_address() {
 }
 
 #[tokio::test]
-async fn an_id_the_registry_does_not_know_is_no_schema() {
-    let stub = Stub::start().await;
+async fn unknown_id_has_no_schema() {
+    let stub = StubRegistry::start().await;
 
     let found = Registry::new(&stub.config()).unwrap().schema(99).await;
 
@@ -207,7 +215,7 @@ async fn an_id_the_registry_does_not_know_is_no_schema() {
 
 #[test]
 fn missing_ca_file_is_refused_by_name() {
-    let mut config = config::Registry::open(url::Url::parse("https://registry").unwrap());
+    let mut config = config::RegistrySettings::open(url::Url::parse("https://registry").unwrap());
     config.ca = Some("/nonexistent/ca.pem".into());
 
     let error = Registry::new(&config).unwrap_err();

@@ -2,11 +2,11 @@ use reqwest::Method;
 
 use super::*;
 use crate::avro::{
-    Conflict,
-    tests::stub::{Fault, Stub},
+    SchemaConflict,
+    tests::stub::{StubFault, StubRegistry},
 };
 
-fn conflict(error: &Error) -> &Conflict {
+fn conflict(error: &Error) -> &SchemaConflict {
     match error {
         Error::Incompatible { subject, conflict } if subject == SUBJECT => conflict,
         other => panic!("not an incompatibility of {SUBJECT}: {other:?}"),
@@ -14,7 +14,7 @@ fn conflict(error: &Error) -> &Conflict {
 }
 
 #[tokio::test]
-async fn a_level_is_raised_where_it_is_too_weak_and_never_lowered() {
+async fn weak_level_is_raised_and_none_is_lowered() {
     for (own, global, expected) in [
         (None, "NONE", "BACKWARD_TRANSITIVE"),
         (None, "FULL_TRANSITIVE", "FULL_TRANSITIVE"),
@@ -23,7 +23,7 @@ async fn a_level_is_raised_where_it_is_too_weak_and_never_lowered() {
         (Some("FULL"), "NONE", "FULL_TRANSITIVE"),
         (Some("FORWARD"), "NONE", "FULL_TRANSITIVE"),
     ] {
-        let stub = Stub::start().await;
+        let stub = StubRegistry::start().await;
         stub.set_level("", global);
         if let Some(own) = own {
             stub.set_level(SUBJECT, own);
@@ -36,9 +36,9 @@ async fn a_level_is_raised_where_it_is_too_weak_and_never_lowered() {
 }
 
 #[tokio::test]
-async fn a_level_that_is_enough_is_left_alone() {
+async fn sufficient_level_is_not_changed() {
     for level in ["BACKWARD_TRANSITIVE", "FULL_TRANSITIVE"] {
-        let stub = Stub::start().await;
+        let stub = StubRegistry::start().await;
         stub.set_level(SUBJECT, level);
 
         register(&Registry::new(&stub.config()).unwrap()).await.unwrap();
@@ -50,7 +50,7 @@ async fn a_level_that_is_enough_is_left_alone() {
 
 #[tokio::test]
 async fn the_level_is_set_before_the_schema_is_registered() {
-    let stub = Stub::start().await;
+    let stub = StubRegistry::start().await;
 
     register(&Registry::new(&stub.config()).unwrap()).await.unwrap();
 
@@ -61,8 +61,8 @@ async fn the_level_is_set_before_the_schema_is_registered() {
 }
 
 #[tokio::test]
-async fn a_level_nobody_knows_is_refused_by_name() {
-    let stub = Stub::start().await;
+async fn unknown_level_is_refused_by_name() {
+    let stub = StubRegistry::start().await;
     stub.set_level(SUBJECT, "SIDEWAYS");
 
     let error = register(&Registry::new(&stub.config()).unwrap()).await.unwrap_err();
@@ -71,18 +71,18 @@ async fn a_level_nobody_knows_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn where_levels_are_closed_to_us_every_version_is_checked_here() {
+async fn without_access_to_levels_every_version_is_checked() {
     let read_only = r#"{"error_code":42205,"message":"Subject is in read-only mode"}"#;
     for (method, fault) in [
-        (Method::PUT, Fault::status(403, "")),
-        (Method::PUT, Fault::status(405, "")),
-        (Method::PUT, Fault::status(422, read_only)),
-        (Method::GET, Fault::status(403, "")),
+        (Method::PUT, StubFault::status(403, "")),
+        (Method::PUT, StubFault::status(405, "")),
+        (Method::PUT, StubFault::status(422, read_only)),
+        (Method::GET, StubFault::status(403, "")),
     ] {
-        let good = Stub::start().await;
+        let good = StubRegistry::start().await;
         good.add(SUBJECT, &OURS.replace("tradeName", "name"));
         good.fault(Some(method.clone()), "config", fault.clone());
-        let bad = Stub::start().await;
+        let bad = StubRegistry::start().await;
         bad.add(SUBJECT, FOREIGN);
         bad.add(SUBJECT, &OURS.replace("tradeName", "name"));
         bad.fault(Some(method), "config", fault);
@@ -96,14 +96,14 @@ async fn where_levels_are_closed_to_us_every_version_is_checked_here() {
 }
 
 #[tokio::test]
-async fn an_incompatible_schema_is_refused_with_subject_field_rule_and_version() {
+async fn incompatible_schema_is_refused_with_field_and_version() {
     let confluent =
         r#"{"is_compatible":false,"messages":["{errorType:'READER_FIELD_MISSING_DEFAULT_VALUE'}"]}"#;
     let apicurio = r#"{"is_compatible":false,"reason":null}"#;
     for answer in [confluent, apicurio] {
-        let stub = Stub::start().await;
+        let stub = StubRegistry::start().await;
         stub.add(SUBJECT, FOREIGN);
-        stub.fault(Some(Method::POST), "compatibility/", Fault::status(200, answer));
+        stub.fault(Some(Method::POST), "compatibility/", StubFault::status(200, answer));
 
         let error = register(&Registry::new(&stub.config()).unwrap()).await.unwrap_err();
 
@@ -121,13 +121,17 @@ async fn an_incompatible_schema_is_refused_with_subject_field_rule_and_version()
 }
 
 #[tokio::test]
-async fn a_refusal_at_the_last_moment_names_the_field_too() {
+async fn refusal_of_the_registration_names_the_field() {
     for status in [409, 422] {
-        let stub = Stub::start().await;
+        let stub = StubRegistry::start().await;
         stub.add(SUBJECT, FOREIGN);
         let path = format!("subjects/{SUBJECT}/versions");
-        stub.fault(Some(Method::POST), &path, Fault::status(status, r#"{"error_code":409,"message":"no"}"#));
-        stub.fault(Some(Method::POST), "compatibility/", Fault::status(200, r#"{"is_compatible":true}"#));
+        stub.fault(
+            Some(Method::POST),
+            &path,
+            StubFault::status(status, r#"{"error_code":409,"message":"no"}"#),
+        );
+        stub.fault(Some(Method::POST), "compatibility/", StubFault::status(200, r#"{"is_compatible":true}"#));
 
         let error = register(&Registry::new(&stub.config()).unwrap()).await.unwrap_err();
 
@@ -136,11 +140,11 @@ async fn a_refusal_at_the_last_moment_names_the_field_too() {
 }
 
 #[tokio::test]
-async fn a_refusal_we_cannot_explain_carries_the_registrys_words() {
-    let stub = Stub::start().await;
+async fn unexplained_refusal_has_the_registrys_message() {
+    let stub = StubRegistry::start().await;
     stub.add(SUBJECT, &OURS.replace("tradeName", "name"));
     let answer = r#"{"is_compatible":false,"messages":["a rule of the house","and another"]}"#;
-    stub.fault(Some(Method::POST), "compatibility/", Fault::status(200, answer));
+    stub.fault(Some(Method::POST), "compatibility/", StubFault::status(200, answer));
 
     let error = register(&Registry::new(&stub.config()).unwrap()).await.unwrap_err();
 
@@ -149,13 +153,13 @@ async fn a_refusal_we_cannot_explain_carries_the_registrys_words() {
 }
 
 #[tokio::test]
-async fn an_unprocessable_schema_that_is_compatible_stays_what_the_registry_calls_it() {
-    let stub = Stub::start().await;
+async fn unprocessable_but_compatible_schema_keeps_its_error() {
+    let stub = StubRegistry::start().await;
     let path = format!("subjects/{SUBJECT}/versions");
     let invalid = r#"{"error_code":42201,"message":"Invalid schema"}"#;
-    stub.fault(Some(Method::POST), &path, Fault::status(422, invalid));
+    stub.fault(Some(Method::POST), &path, StubFault::status(422, invalid));
 
-    stub.fault(Some(Method::POST), "compatibility/", Fault::status(200, r#"{"is_compatible":true}"#));
+    stub.fault(Some(Method::POST), "compatibility/", StubFault::status(200, r#"{"is_compatible":true}"#));
     let error = register(&Registry::new(&stub.config()).unwrap()).await.unwrap_err();
 
     assert!(matches!(error, Error::Refused { status: 422, code: Some(42201), .. }), "{error:?}");
@@ -163,9 +167,9 @@ async fn an_unprocessable_schema_that_is_compatible_stays_what_the_registry_call
 
 #[tokio::test]
 async fn a_schema_that_is_registered_already_is_not_checked_again() {
-    let stub = Stub::start().await;
+    let stub = StubRegistry::start().await;
     let id = stub.add(SUBJECT, OURS);
-    stub.fault(Some(Method::POST), "compatibility/", Fault::status(200, r#"{"is_compatible":false}"#));
+    stub.fault(Some(Method::POST), "compatibility/", StubFault::status(200, r#"{"is_compatible":false}"#));
 
     let found = register(&Registry::new(&stub.config()).unwrap()).await;
 
@@ -173,8 +177,8 @@ async fn a_schema_that_is_registered_already_is_not_checked_again() {
 }
 
 #[tokio::test]
-async fn a_check_changes_nothing_at_the_registry_and_looks_at_every_version() {
-    let stub = Stub::start().await;
+async fn check_reads_every_version_and_changes_nothing() {
+    let stub = StubRegistry::start().await;
     stub.add(SUBJECT, FOREIGN);
     let registry = Registry::new(&stub.config()).unwrap();
 
@@ -187,7 +191,7 @@ async fn a_check_changes_nothing_at_the_registry_and_looks_at_every_version() {
 
 #[tokio::test]
 async fn under_a_full_level_older_consumers_count_too() {
-    let stub = Stub::start().await;
+    let stub = StubRegistry::start().await;
     stub.set_level(SUBJECT, "FULL_TRANSITIVE");
     let older = OURS.replace(
         r#"{"name":"companyId","type":"string"},"#,

@@ -11,12 +11,12 @@ use tokio_rustls::TlsAcceptor;
 use super::*;
 
 /// An authority of the test's own, with the files a user would configure.
-struct Authority {
+struct TestAuthority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     directory: TempDir,
 }
 
-impl Authority {
+impl TestAuthority {
     fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -43,8 +43,8 @@ impl Authority {
         std::fs::write(self.file("client.key"), key.serialize_pem()).unwrap();
     }
 
-    fn client(&self) -> config::Tls {
-        config::Tls { certificate: self.file("client.pem"), key: self.file("client.key") }
+    fn client(&self) -> config::TlsFiles {
+        config::TlsFiles { certificate: self.file("client.pem"), key: self.file("client.key") }
     }
 
     /// A registry on TLS that asks for a client certificate of this authority and answers every request with one schema.
@@ -88,9 +88,9 @@ impl Authority {
 
 #[tokio::test]
 async fn mutual_tls_works_with_a_ca_file_and_a_client_certificate() {
-    let authority = Authority::new();
+    let authority = TestAuthority::new();
     authority.write_client();
-    let mut config = config::Registry::open(authority.serve().await);
+    let mut config = config::RegistrySettings::open(authority.serve().await);
     config.ca = Some(authority.file("ca.pem"));
     config.client = Some(authority.client());
 
@@ -101,11 +101,11 @@ async fn mutual_tls_works_with_a_ca_file_and_a_client_certificate() {
 
 #[tokio::test]
 async fn without_the_client_certificate_or_the_ca_there_is_no_answer() {
-    let authority = Authority::new();
+    let authority = TestAuthority::new();
     authority.write_client();
-    let mut no_client = config::Registry::open(authority.serve().await);
+    let mut no_client = config::RegistrySettings::open(authority.serve().await);
     no_client.ca = Some(authority.file("ca.pem"));
-    let mut no_ca = config::Registry::open(authority.serve().await);
+    let mut no_ca = config::RegistrySettings::open(authority.serve().await);
     no_ca.client = Some(authority.client());
 
     for config in [no_client, no_ca] {
@@ -116,10 +116,10 @@ async fn without_the_client_certificate_or_the_ca_there_is_no_answer() {
 }
 
 #[test]
-fn a_file_that_holds_no_certificate_is_refused_by_name() {
-    let authority = Authority::new();
+fn file_without_a_certificate_is_refused_by_name() {
+    let authority = TestAuthority::new();
     std::fs::write(authority.file("empty.pem"), "not a certificate").unwrap();
-    let mut config = config::Registry::open(url::Url::parse("https://localhost").unwrap());
+    let mut config = config::RegistrySettings::open(url::Url::parse("https://localhost").unwrap());
     config.ca = Some(authority.file("empty.pem"));
 
     let error = Registry::new(&config).unwrap_err();

@@ -3,114 +3,89 @@
 use strum::VariantNames as _;
 
 use crate::config::{
-    connector::{Mode, Rows, choice},
-    key::{
-        Key, Rule,
-        Type::{Double, Int, List, Long, String},
-        keys,
-    },
-    name,
+    connector::{Rows, SnapshotMode, provider_names},
+    key::{Rule, keys},
+    rules,
 };
 
 keys! {
     "Enrichment" {
-        ENRICH_RESOURCES = Key::new(List, "enrich.resources",
-            "Resources whose events are followed by a read of the full record, such as customers,accounts, or all. \
-             Empty: none.")
-            .or("all").high().rule(choice::RESOURCES);
-        ENRICH_WINDOW = Key::new(Long, "enrich.window.ms",
-            "Time in which several events of one record become one read, in milliseconds.")
-            .or("500").low().rule(Rule::Range(0, 60_000));
-        ENRICH_RETRY = Key::new(Long, "enrich.retry.backoff.ms",
-            "First wait before a record is read again whose read was not enough, in milliseconds. It doubles with each try.")
-            .or("200").low().rule(Rule::Range(1, 600_000));
-        ENRICH_RETRY_MAX = Key::new(Long, "enrich.retry.backoff.max.ms",
-            "The longest of these waits, in milliseconds.").or("5000").low().rule(Rule::Range(1, 3_600_000));
-        ENRICH_PARK_AFTER = Key::new(Long, "enrich.park.after.ms",
-            "How long an event may hold back the offset of its partition, in milliseconds. Then it waits in the state topic, and \
-             others go on.")
-            .or("10000").low().rule(Rule::Range(1, 3_600_000));
-        ENRICH_PARKED = Key::new(Long, "enrich.parked.backoff.ms",
-            "First wait of an event in the state topic, in milliseconds. It doubles with each try.")
-            .or("30000").low().rule(Rule::Range(1, 86_400_000));
-        ENRICH_PARKED_MAX = Key::new(Long, "enrich.parked.backoff.max.ms",
-            "The longest of these waits, in milliseconds.").or("900000").low().rule(Rule::Range(1, 86_400_000));
-        ENRICH_HORIZON = Key::new(Long, "enrich.horizon.ms",
-            "How long a record is tried to be read, in milliseconds. Then its event goes to the dead letters, and a gap is opened.")
-            .or("86400000").low().rule(Rule::Range(1, 30 * 86_400_000));
-        ENRICH_COMMIT = Key::new(Long, "enrich.commit.interval.ms",
-            "Time between two transactions of a partition while more of its records are being read, in milliseconds. What was \
-             read waits that long at most; the last of what is being read waits for nothing.")
-            .or("100").low().rule(Rule::Range(0, 5_000));
-        COMPANIES_REFRESH = Key::new(Long, "companies.refresh.interval.ms",
-            "How often the list of companies is read, in milliseconds. It is read at once for an event of a company that it does \
-             not show.")
-            .or("900000").low().rule(Rule::Range(100, 86_400_000));
-        COMPANIES_MAX = Key::new(Int, "companies.rows.max",
-            "Rows of the list of companies that are kept in memory. A longer list fails the task: a host that is not the \
-             provider could otherwise fill the memory of the worker.")
-            .or("1000000").low().rule(Rule::Range(1, 10_000_000));
+        /// Resources whose events are followed by a read of the full record, such as customers,accounts, or all.
+        /// Empty: none.
+        ENRICH_RESOURCES = List("enrich.resources").or("all").high().rule(provider_names::RESOURCES);
+        /// Milliseconds within which several events of one record become one read.
+        ENRICH_WINDOW = Long("enrich.window.ms").or("500").low().rule(Rule::Range(0, 60_000));
+        /// First wait before a record is read again after an insufficient read, in milliseconds. It doubles with each try.
+        ENRICH_RETRY = Long("enrich.retry.backoff.ms").or("200").low().rule(Rule::Range(1, 600_000));
+        /// Longest of these waits, in milliseconds.
+        ENRICH_RETRY_MAX = Long("enrich.retry.backoff.max.ms").or("5000").low().rule(Rule::Range(1, 3_600_000));
+        /// Milliseconds for which an event may hold back the offset of its partition. Then it is parked in the state topic,
+        /// and the partition advances.
+        ENRICH_PARK_AFTER = Long("enrich.park.after.ms").or("10000").low().rule(Rule::Range(1, 3_600_000));
+        /// First wait before the record of a parked event is read again, in milliseconds. It doubles with each try.
+        ENRICH_PARKED = Long("enrich.parked.backoff.ms").or("30000").low().rule(Rule::Range(1, 86_400_000));
+        /// Longest of these waits, in milliseconds.
+        ENRICH_PARKED_MAX = Long("enrich.parked.backoff.max.ms").or("900000").low().rule(Rule::Range(1, 86_400_000));
+        /// Milliseconds for which the read of a record is retried. Then its event becomes a dead letter, and a gap is
+        /// opened.
+        ENRICH_HORIZON = Long("enrich.horizon.ms").or("86400000").low().rule(Rule::Range(1, 30 * 86_400_000));
+        /// Milliseconds between two transactions of a partition while more of its records are being read. A record that has
+        /// been read waits at most this long; the last of the records being read is committed at once.
+        ENRICH_COMMIT = Long("enrich.commit.interval.ms").or("100").low().rule(Rule::Range(0, 5_000));
+        /// Milliseconds between reads of the list of companies. An event of a company that it does not show triggers a read
+        /// at once.
+        COMPANIES_REFRESH = Long("companies.refresh.interval.ms").or("900000").low().rule(Rule::Range(100, 86_400_000));
+        /// Maximum rows of the list of companies that are kept in memory. A longer list fails the task: a host that is not
+        /// the provider could otherwise fill the memory of the worker.
+        COMPANIES_MAX = Int("companies.rows.max").or("1000000").low().rule(Rule::Range(1, 10_000_000));
     }
     "Snapshot" {
-        SNAPSHOT_LISTS = Key::new(List, "snapshot.lists",
-            "Lists to read in full: companies, customers, accounts, payroll. payroll needs a login of its own (`tributary auth login \
-             payroll --connector NAME`). Until there is one it waits: the other lists are read and certified without it, the log and \
-             `tributary snapshot status NAME` name the command, and payroll is read once the login is there. With payroll alone and \
-             an empty enrich.resources no login for accounting is needed.")
-            .or("companies,customers,accounts,payroll").high()
+        /// Lists to read in full: companies, customers, accounts, payroll. payroll needs a separate login (`tributary auth
+        /// login payroll --connector NAME`). Until it exists payroll waits: the other lists are read and certified without
+        /// it, the log and `tributary snapshot status NAME` name the command, and payroll is read once the login exists.
+        /// With payroll alone and an empty enrich.resources no login for accounting is needed.
+        SNAPSHOT_LISTS = List("snapshot.lists").or("companies,customers,accounts,payroll").high()
             .rule(Rule::OneOf(&["companies", "customers", "accounts", "payroll"]));
-        SNAPSHOT_MODE = Key::new(String, "snapshot.mode",
-            "When to read them, in Debezium's words: initial once, always at every start, initial_only once and then \
-             stop, no_data never, when_needed the same as initial.")
-            .or("initial").rule(Rule::OneOf(Mode::VARIANTS));
-        SNAPSHOT_SCHEDULE = Key::new(String, "snapshot.schedule",
-            "When to read them again: minute, hour, day of month, month, day of week, in UTC. Unset: on request only.")
-            .rule(name::CRON);
-        SNAPSHOT_COMPANIES = Key::new(List, "snapshot.companies",
-            "Correlation ids of the companies to read, or all.").or("all").rule(name::PLAIN);
-        SNAPSHOT_ROWS = Key::new(String, "snapshot.rows",
-            "Whether rows of a list are full records: probe compares three with their reads by id and decides, full \
-             publishes rows, thin reads each newer one by id.")
-            .or("probe").low().rule(Rule::OneOf(Rows::VARIANTS));
-        STREAM_START = Key::new(Long, "stream.start.timeout.ms",
-            "How long the first page waits until the WebhookSource with the same topic.prefix has all its subscriptions \
-             active, in milliseconds. Then it is read all the same, and what is proved of it says stream=unverified.")
-            .or("600000").low().rule(Rule::Range(0, 86_400_000));
-        PAGE_SIZE = Key::new(Int, "page.size",
-            "Rows to ask for in one page. Larger ones mean fewer requests; 100 is known to work everywhere.")
-            .or("100").low().rule(Rule::Range(1, 1000));
-        PAYROLL_FILTER = Key::new(String, "payroll.filter",
-            "Filter for the payroll list, as in lastUpdate gt 2024-01-01. What it lets through is read; if it lets nothing through, the list is \
-             not certified.").low().rule(name::PLAIN);
-        PAYROLL_ORDER = Key::new(String, "payroll.order.by",
-            "Order of the payroll list. No proof depends on it; it is left out where the provider refuses it.")
-            .or("companyCode").low().rule(name::SEGMENT);
+        /// When to read them, in Debezium's words: initial once, always at every start, initial_only once and then
+        /// stop, no_data never, when_needed the same as initial.
+        SNAPSHOT_MODE = String("snapshot.mode").or("initial").rule(Rule::OneOf(SnapshotMode::VARIANTS));
+        /// When to read them again: minute, hour, day of month, month, day of week, in UTC. Unset: on request only.
+        SNAPSHOT_SCHEDULE = String("snapshot.schedule").rule(rules::CRON);
+        /// Correlation ids of the companies to read, or all.
+        SNAPSHOT_COMPANIES = List("snapshot.companies").or("all").rule(rules::PLAIN);
+        /// Whether rows of a list are full records: probe compares three with their reads by id and decides, full
+        /// publishes rows, thin reads each newer one by id.
+        SNAPSHOT_ROWS = String("snapshot.rows").or("probe").low().rule(Rule::OneOf(Rows::VARIANTS));
+        /// Milliseconds that the first page waits for the WebhookSource with the same topic.prefix to have all its
+        /// subscriptions active. Then it is read anyway, and its certificates say stream=unverified.
+        STREAM_START = Long("stream.start.timeout.ms").or("600000").low().rule(Rule::Range(0, 86_400_000));
+        /// Rows to request in one page. Larger pages mean fewer requests; 100 is known to work everywhere.
+        PAGE_SIZE = Int("page.size").or("100").low().rule(Rule::Range(1, 1000));
+        /// Filter for the payroll list, as in lastUpdate gt 2024-01-01. Only matching rows are read; if none match, the
+        /// list is not certified.
+        PAYROLL_FILTER = String("payroll.filter").low().rule(rules::PLAIN);
+        /// Order of the payroll list. No proof depends on it; it is omitted if the provider refuses it.
+        PAYROLL_ORDER = String("payroll.order.by").or("companyCode").low().rule(rules::SEGMENT);
     }
     "Budget" {
-        BUDGET = Key::new(Double, "budget.requests.per.second",
-            "Requests a second to the provider, over all workers. It falls by itself when the provider throttles.")
-            .or("10").rule(Rule::Positive);
-        COMPANY_BUDGET = Key::new(Double, "budget.company.requests.per.second",
-            "Requests a second for one company; at most budget.requests.per.second.").or("2").rule(Rule::Positive);
-        IN_FLIGHT = Key::new(Int, "budget.requests.in.flight",
-            "Requests of one worker that may be on their way to the provider at once. The last quarter is not for the \
-             snapshot.")
-            .or("32").low().rule(Rule::Range(1, 512));
+        /// Requests per second to the provider, over all workers. The rate decreases by itself when the provider throttles.
+        BUDGET = Double("budget.requests.per.second").or("10").rule(Rule::Positive);
+        /// Requests per second for one company; at most budget.requests.per.second.
+        COMPANY_BUDGET = Double("budget.company.requests.per.second").or("2").rule(Rule::Positive);
+        /// Maximum requests of one worker that may be in flight to the provider. The snapshot may not use the last quarter.
+        IN_FLIGHT = Int("budget.requests.in.flight").or("32").low().rule(Rule::Range(1, 512));
     }
     "Safety" {
-        EPOCH_CONFIRM = Key::new(Long, "epoch.confirm.ms",
-            "How long the provider has to answer with older versions before we believe it went back, in milliseconds. \
-             Above the largest replica lag.")
-            .or("3600000").low().rule(Rule::Range(100, 7 * 86_400_000));
-        TOMBSTONE_CONFIRM = Key::new(Long, "tombstones.confirm.ms",
-            "How far apart two answers that a deleted record is gone must be before it is deleted here, in milliseconds.")
-            .or("600000").low().rule(Rule::Range(1, 7 * 86_400_000));
-        BRAKE_COUNT = Key::new(Int, "tombstones.brake.count",
-            "Deletes of a resource in a day and shard that are always let through; above this and the percentage deleting pauses \
-             until a person has looked and raises one of them.")
-            .or("50").low().rule(Rule::Range(0, 1_000_000));
-        BRAKE_PERCENT = Key::new(Double, "tombstones.brake.percent",
-            "Share of a shard's records of a resource, in percent, above which deleting pauses.").or("2").low().rule(PERCENT);
+        /// Milliseconds for which the provider must answer with older versions before the worker concludes that the
+        /// provider went back. Above the largest replica lag.
+        EPOCH_CONFIRM = Long("epoch.confirm.ms").or("3600000").low().rule(Rule::Range(100, 7 * 86_400_000));
+        /// Least time between two answers that a record is gone before it is deleted here, in milliseconds.
+        TOMBSTONE_CONFIRM = Long("tombstones.confirm.ms").or("600000").low().rule(Rule::Range(1, 7 * 86_400_000));
+        /// Deletes of a resource in a day and shard that are always published; above this and the percentage, deleting
+        /// pauses until an operator has checked and raises one of them.
+        BRAKE_COUNT = Int("tombstones.brake.count").or("50").low().rule(Rule::Range(0, 1_000_000));
+        /// Share of a shard's records of a resource, in percent, above which deleting pauses.
+        BRAKE_PERCENT = Double("tombstones.brake.percent").or("2").low().rule(PERCENT);
     }
 }
 

@@ -10,41 +10,39 @@ use strum::{EnumString, VariantNames};
 use model::{AccountingResource, CompanyId, List};
 use provider::{Provider, api::Rates};
 
-use super::{Common, access, choice, common, dialect, with_name};
+use super::{Common, access, common, known_keys, provider_names};
 use crate::config::{
     cron::Schedule,
     problem::{Problems, Warning},
     providers::Providers,
-    reader::Reader,
-    unknown,
+    reader::SettingsReader,
 };
 
 pub(crate) mod keys;
 
-/// Partitions that the topics of a `RecordSource` may have: each is a shard, which has a transactional client with threads of its
-/// own.
-pub(crate) const MOST_SHARDS: i32 = 256;
+/// Maximum partitions of the topics of a `RecordSource`: each is a shard with its own transactional client, which has threads.
+pub(crate) const MAX_SHARDS: i32 = 256;
 
 /// A `RecordSource`, checked.
 #[derive(Debug, Clone)]
 pub struct RecordSource {
-    /// What every connector has.
+    /// Settings common to all connectors.
     pub common: Common,
     /// Access to the provider.
     pub provider: Provider,
     /// `enrich.resources`; may be empty.
     pub enrich_resources: BTreeSet<AccountingResource>,
-    /// How records behind events are read.
+    /// How the records of events are read.
     pub enrich: Enrich,
     /// `companies.refresh.interval.ms`.
     pub companies_refresh: Duration,
     /// `companies.rows.max`.
     pub companies_max: usize,
-    /// What is read in full, and when.
+    /// What the snapshot reads, and when.
     pub snapshot: Snapshot,
     /// `budget.requests.per.second`, over all workers.
     pub budget_per_second: f64,
-    /// `budget.company.requests.per.second`; not above the other.
+    /// `budget.company.requests.per.second`; at most `budget_per_second`.
     pub company_budget_per_second: f64,
     /// `budget.requests.in.flight`, of one worker.
     pub requests_in_flight: usize,
@@ -68,20 +66,20 @@ impl From<&RecordSource> for Rates {
     }
 }
 
-/// How records behind events are read.
+/// How the records of events are read.
 #[derive(Debug, Clone, Copy)]
 pub struct Enrich {
     /// `enrich.window.ms`.
     pub window: Duration,
     /// `enrich.retry.backoff.ms`.
     pub retry: Duration,
-    /// `enrich.retry.backoff.max.ms`; not below the other.
+    /// `enrich.retry.backoff.max.ms`; at least `retry`.
     pub retry_max: Duration,
     /// `enrich.park.after.ms`.
     pub park_after: Duration,
     /// `enrich.parked.backoff.ms`.
     pub parked: Duration,
-    /// `enrich.parked.backoff.max.ms`; not below the other.
+    /// `enrich.parked.backoff.max.ms`; at least `parked`.
     pub parked_max: Duration,
     /// `enrich.commit.interval.ms`.
     pub commit: Duration,
@@ -89,13 +87,13 @@ pub struct Enrich {
     pub horizon: Duration,
 }
 
-/// What is read in full, and when.
+/// What the snapshot reads, and when.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     /// `snapshot.lists`; may be empty.
     pub lists: BTreeSet<List>,
     /// `snapshot.mode`.
-    pub mode: Mode,
+    pub mode: SnapshotMode,
     /// `snapshot.schedule`: a cron expression of five fields, in UTC.
     pub schedule: Option<Schedule>,
     /// `snapshot.companies`; `None` for all.
@@ -115,7 +113,7 @@ pub struct Snapshot {
 /// When lists are read, in Debezium's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, EnumString, VariantNames)]
 #[strum(serialize_all = "snake_case")]
-pub enum Mode {
+pub enum SnapshotMode {
     /// Once, then events.
     #[default]
     Initial,
@@ -133,12 +131,12 @@ pub enum Mode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, EnumString, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum Rows {
-    /// To be found out.
+    /// Unknown: probed.
     #[default]
     Probe,
     /// The whole record.
     Full,
-    /// Less than the record.
+    /// Part of the record.
     Thin,
 }
 
@@ -146,26 +144,22 @@ impl RecordSource {
     /// Reads a connector's flat configuration.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// All its problems.
     pub fn parse(
         name: &str,
         config: &BTreeMap<String, String>,
         providers: &Providers,
     ) -> Result<(Self, Vec<Warning>), Problems> {
-        let config = with_name(name, config);
-        let mut reader = Reader::new(&config, providers);
-        unknown::check(&mut reader, &dialect::RECORD);
-        let source = read(&mut reader, name);
-        reader.finish_whole(source)
+        super::parse(name, config, providers, &known_keys::RECORD, read)
     }
 
-    /// Whether it reads nothing of the accounting API, and so needs no login for it.
+    /// Whether it reads nothing from the accounting API and so needs no login for it.
     #[must_use]
     pub fn is_payroll_only(&self) -> bool {
         self.enrich_resources.is_empty() && self.snapshot.lists.iter().eq([&List::Payroll])
     }
 
-    /// Whether what a list shows has a topic here.
+    /// Whether records of a list are published.
     #[must_use]
     pub fn publishes(&self, list: List) -> bool {
         self.snapshot.lists.contains(&list)
@@ -173,12 +167,12 @@ impl RecordSource {
     }
 }
 
-fn read(reader: &mut Reader<'_>, name: &str) -> Option<RecordSource> {
+fn read(reader: &mut SettingsReader<'_>, name: &str) -> Option<RecordSource> {
     let common = common::read(reader, name);
     let provider = access::read(reader, Some("to read from the provider"));
     let budget_per_second = reader.value(&keys::BUDGET);
     let company_budget_per_second = reader.value(&keys::COMPANY_BUDGET);
-    let budgets_sound = reader.are_sound(&[&keys::BUDGET, &keys::COMPANY_BUDGET]);
+    let budgets_sound = reader.are_valid(&[&keys::BUDGET, &keys::COMPANY_BUDGET]);
     if budgets_sound && company_budget_per_second > budget_per_second {
         reader.refuse(
             &keys::COMPANY_BUDGET,
@@ -187,20 +181,16 @@ fn read(reader: &mut Reader<'_>, name: &str) -> Option<RecordSource> {
         );
     }
     let partitions = common.as_ref().and_then(|common| common.topic_creation.partitions);
-    if partitions.is_some_and(|count| count > MOST_SHARDS) {
+    if partitions.is_some_and(|count| count > MAX_SHARDS) {
         reader.refuse(
             &super::keys::PARTITIONS,
-            "must be at most 256: each is a shard with a transactional client of its own",
+            "must be at most 256: each is a shard with its own transactional client",
             "lower it; the count is fixed for the life of the topics",
         );
     }
-    // What may be missing comes last, so that every key is read.
+    // `?` comes last, so that every key is read.
     Some(RecordSource {
-        enrich_resources: reader
-            .parsed_list(&keys::ENRICH_RESOURCES, choice::resources)
-            .into_iter()
-            .flatten()
-            .collect(),
+        enrich_resources: reader.parsed_set(&keys::ENRICH_RESOURCES, provider_names::resources),
         enrich: enrich(reader),
         companies_refresh: reader.milliseconds(&keys::COMPANIES_REFRESH),
         companies_max: reader.value(&keys::COMPANIES_MAX),
@@ -217,7 +207,7 @@ fn read(reader: &mut Reader<'_>, name: &str) -> Option<RecordSource> {
     })
 }
 
-fn enrich(reader: &mut Reader<'_>) -> Enrich {
+fn enrich(reader: &mut SettingsReader<'_>) -> Enrich {
     let retry = reader.milliseconds(&keys::ENRICH_RETRY);
     let parked = reader.milliseconds(&keys::ENRICH_PARKED);
     Enrich {
@@ -232,10 +222,10 @@ fn enrich(reader: &mut Reader<'_>) -> Enrich {
     }
 }
 
-fn snapshot(reader: &mut Reader<'_>) -> Snapshot {
+fn snapshot(reader: &mut SettingsReader<'_>) -> Snapshot {
     let mode = reader.value(&keys::SNAPSHOT_MODE);
     let schedule = reader.parsed(&keys::SNAPSHOT_SCHEDULE, Schedule::parse);
-    if schedule.is_some() && matches!(mode, Mode::NoData | Mode::InitialOnly) {
+    if schedule.is_some() && matches!(mode, SnapshotMode::NoData | SnapshotMode::InitialOnly) {
         reader.refuse(
             &keys::SNAPSHOT_SCHEDULE,
             "contradicts snapshot.mode, which allows no later snapshot",
@@ -245,7 +235,11 @@ fn snapshot(reader: &mut Reader<'_>) -> Snapshot {
     let companies = reader.list(&keys::SNAPSHOT_COMPANIES);
     let every = companies.iter().any(|company| company == "all");
     if every && companies.len() > 1 {
-        reader.refuse(&keys::SNAPSHOT_COMPANIES, "names all and others", "write all alone, or ids alone");
+        reader.refuse(
+            &keys::SNAPSHOT_COMPANIES,
+            "lists all together with ids",
+            "write only all, or only ids",
+        );
     }
     Snapshot {
         lists: reader.list(&keys::SNAPSHOT_LISTS).iter().filter_map(|name| name.parse().ok()).collect(),
@@ -256,7 +250,7 @@ fn snapshot(reader: &mut Reader<'_>) -> Snapshot {
         stream_start: reader.milliseconds(&keys::STREAM_START),
         page_size: reader.value(&keys::PAGE_SIZE),
         payroll_filter: reader.text(&keys::PAYROLL_FILTER),
-        payroll_order_by: reader.word(&keys::PAYROLL_ORDER),
+        payroll_order_by: reader.text_or_default(&keys::PAYROLL_ORDER),
     }
 }
 

@@ -36,7 +36,7 @@ fn the_smallest_configuration_gives_the_documented_defaults() {
     assert_eq!(warnings, []);
     assert_eq!(source.enrich_resources.len(), 19);
     assert_eq!(source.snapshot.lists, BTreeSet::from(List::ALL));
-    assert_eq!((source.snapshot.mode, source.snapshot.rows), (Mode::Initial, Rows::Probe));
+    assert_eq!((source.snapshot.mode, source.snapshot.rows), (SnapshotMode::Initial, Rows::Probe));
     assert_eq!(source.snapshot.companies, None);
     assert_eq!(source.snapshot.page_size, 100);
     assert_eq!(source.companies_max, 1_000_000);
@@ -51,11 +51,11 @@ fn the_smallest_configuration_gives_the_documented_defaults() {
 #[test]
 fn each_word_chooses_what_it_names() {
     for (word, mode) in [
-        ("initial", Mode::Initial),
-        ("always", Mode::Always),
-        ("initial_only", Mode::InitialOnly),
-        ("no_data", Mode::NoData),
-        ("when_needed", Mode::WhenNeeded),
+        ("initial", SnapshotMode::Initial),
+        ("always", SnapshotMode::Always),
+        ("initial_only", SnapshotMode::InitialOnly),
+        ("no_data", SnapshotMode::NoData),
+        ("when_needed", SnapshotMode::WhenNeeded),
     ] {
         assert_eq!(parse(&[("snapshot.mode", word)]).unwrap().0.snapshot.mode, mode);
     }
@@ -82,7 +82,7 @@ fn only_payroll_alone_needs_no_accounting_login() {
 }
 
 #[test]
-fn an_area_without_scopes_of_its_own_takes_the_shared_ones() {
+fn area_without_scopes_uses_the_shared_ones() {
     let (own, payroll) = (("accounting.oauth.scopes", "a"), ("payroll.oauth.scopes", "p, q"));
     for (changes, expected) in [
         (&[][..], [&[][..], &[]]),
@@ -97,14 +97,14 @@ fn an_area_without_scopes_of_its_own_takes_the_shared_ones() {
 }
 
 #[test]
-fn each_rule_is_held_and_says_what_to_do() {
+fn each_rule_is_enforced_with_a_remedy() {
     let table: &[(&[(&str, &str)], &str)] = &[
         (&[("provider.base.url", "")], "provider.base.url: is required to read from the provider"),
         (&[("snapshot.lists", "suppliers")], "must be one of companies, customers, accounts, payroll"),
         (&[("snapshot.mode", "sometimes")], "snapshot.mode: must be one of"),
         (&[("snapshot.mode", "no_data"), ("snapshot.schedule", "0 3 * * *")], "contradicts snapshot.mode"),
         (&[("snapshot.schedule", "daily")], "must be a cron expression"),
-        (&[("snapshot.companies", "all,acc:1")], "names all and others"),
+        (&[("snapshot.companies", "all,acc:1")], "lists all together with ids"),
         (&[("budget.company.requests.per.second", "11")], "must be at most budget.requests.per.second"),
         (&[("budget.requests.per.second", "0")], "must be a number above 0"),
         (&[("budget.requests.in.flight", "0")], "must be a whole number from 1 to 512"),
@@ -122,7 +122,7 @@ fn each_rule_is_held_and_says_what_to_do() {
     ];
 
     for (changes, expected) in table {
-        let told = parse(changes).map(|_| ()).unwrap_err().to_string();
-        assert!(told.contains(expected), "{changes:?}\n=> {told}");
+        let message = parse(changes).map(|_| ()).unwrap_err().to_string();
+        assert!(message.contains(expected), "{changes:?}\n=> {message}");
     }
 }

@@ -1,4 +1,4 @@
-//! The configuration of a `WebhookSource`: which deliveries to receive, how to trust them, what to subscribe to.
+//! The configuration of a `WebhookSource`: which deliveries to receive, how to verify them, what to subscribe to.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,13 +11,13 @@ use base::secret::Secret;
 use model::{AccountingResource, CompanyId, InvoicingHook, TenantId};
 use provider::Provider;
 
-use super::{Common, access, choice, common, dialect, keys as shared, with_name};
+use super::{Common, access, common, keys as shared, known_keys, provider_names};
 use crate::config::{
-    Key, address, name,
+    ConfigKey, address,
     problem::{Problems, Warning},
     providers::Providers,
-    reader::Reader,
-    unknown,
+    reader::SettingsReader,
+    rules,
 };
 
 pub(crate) mod keys;
@@ -25,29 +25,29 @@ pub(crate) mod keys;
 /// A `WebhookSource`, checked.
 #[derive(Debug, Clone)]
 pub struct WebhookSource {
-    /// What every connector has.
+    /// Settings common to all connectors.
     pub common: Common,
     /// `application.name`.
     pub application_name: String,
-    /// Accounting webhooks; `None` when no resource is named.
-    pub accounting: Option<Accounting>,
-    /// Invoicing webhooks; `None` when no hook is named.
-    pub invoicing: Option<Invoicing>,
+    /// Accounting webhooks; `None` if no resource is listed.
+    pub accounting: Option<AccountingWebhooks>,
+    /// Invoicing webhooks; `None` if no hook is listed.
+    pub invoicing: Option<InvoicingWebhooks>,
     /// `source.addresses`; empty for any.
     pub source_addresses: Vec<IpNet>,
     /// `body.limit.bytes`.
     pub body_limit_bytes: usize,
     /// `spool.limit.bytes`.
     pub spool_limit_bytes: u64,
-    /// `subscriptions.manage`; then [`WebhookSource::provider`] is there.
+    /// `subscriptions.manage`; if true, [`WebhookSource::provider`] is set.
     pub manage_subscriptions: bool,
-    /// How subscriptions are kept.
+    /// How subscriptions are managed.
     pub subscriptions: Subscriptions,
     /// Access to the provider.
     pub provider: Option<Provider>,
 }
 
-/// How subscriptions are kept: `subscriptions.*` and `gap.margin.ms`.
+/// How subscriptions are managed: `subscriptions.*` and `gap.margin.ms`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Subscriptions {
     /// `.poll.interval.ms`.
@@ -74,10 +74,10 @@ pub struct Subscriptions {
 
 /// Accounting webhooks.
 #[derive(Debug, Clone)]
-pub struct Accounting {
+pub struct AccountingWebhooks {
     /// `accounting.resources`; not empty.
     pub resources: BTreeSet<AccountingResource>,
-    /// `accounting.events`: endings of event names; not empty.
+    /// `accounting.events`: last parts of event names; not empty.
     pub events: BTreeSet<&'static str>,
     /// `accounting.secret`.
     pub secret: Secret,
@@ -85,28 +85,28 @@ pub struct Accounting {
     pub previous_secret: Option<Secret>,
 }
 
-impl Accounting {
-    /// Whether every event is wanted, also of kinds that nobody knows yet.
+impl AccountingWebhooks {
+    /// Whether all events are wanted, including kinds that do not exist yet.
     #[must_use]
     pub fn wants_all_events(&self) -> bool {
-        choice::EVENT_KINDS.iter().all(|kind| self.events.contains(kind))
+        provider_names::EVENT_KINDS.iter().all(|kind| self.events.contains(kind))
     }
 }
 
 /// Invoicing webhooks.
 #[derive(Debug, Clone)]
-pub struct Invoicing {
+pub struct InvoicingWebhooks {
     /// `invoicing.hooks`; not empty.
     pub hooks: BTreeSet<InvoicingHook>,
-    /// `invoicing.signature.policy`, with what it needs.
-    pub signature: Signature,
+    /// `invoicing.signature.policy`, with its settings.
+    pub signature: SignatureTrust,
     /// `invoicing.segment`.
     pub segment: String,
     /// `invoicing.hook.address` is `own`.
     pub own_addresses: bool,
     /// `invoicing.tenants`.
     pub tenants: BTreeMap<TenantId, CompanyId>,
-    /// `invoicing.api.version`; `None` where the header is not sent.
+    /// `invoicing.api.version`; `None` if the header is not sent.
     pub api_version: Option<String>,
     /// `invoicing.egress.proxy`; an address that may hold credentials.
     pub egress_proxy: Option<Secret>,
@@ -116,9 +116,9 @@ pub struct Invoicing {
     pub body_limit_bytes: usize,
 }
 
-/// How invoicing deliveries are trusted.
+/// How invoicing deliveries are verified.
 #[derive(Debug, Clone)]
-pub enum Signature {
+pub enum SignatureTrust {
     /// By signature.
     Required {
         /// `invoicing.signature.header`.
@@ -128,7 +128,7 @@ pub enum Signature {
         /// `invoicing.secret.previous`.
         previous_secret: Option<Secret>,
     },
-    /// By [`WebhookSource::source_addresses`] alone, which is then not empty.
+    /// Only by [`WebhookSource::source_addresses`], which is then not empty.
     Off,
 }
 
@@ -147,23 +147,19 @@ impl WebhookSource {
     /// Reads a connector's flat configuration.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// All its problems.
     pub fn parse(
         name: &str,
         config: &BTreeMap<String, String>,
         providers: &Providers,
     ) -> Result<(Self, Vec<Warning>), Problems> {
-        let config = with_name(name, config);
-        let mut reader = Reader::new(&config, providers);
-        unknown::check(&mut reader, &dialect::WEBHOOK);
-        let source = read(&mut reader, name);
-        reader.finish_whole(source)
+        super::parse(name, config, providers, &known_keys::WEBHOOK, read)
     }
 }
 
-fn read(reader: &mut Reader<'_>, name: &str) -> Option<WebhookSource> {
+fn read(reader: &mut SettingsReader<'_>, name: &str) -> Option<WebhookSource> {
     let common = common::read(reader, name);
-    if reader.word(&shared::EXACTLY_ONCE) == "required" {
+    if reader.text_or_default(&shared::EXACTLY_ONCE) == "required" {
         reader.refuse(
             &shared::EXACTLY_ONCE,
             "is impossible for a WebhookSource: the provider may deliver twice",
@@ -175,22 +171,22 @@ fn read(reader: &mut Reader<'_>, name: &str) -> Option<WebhookSource> {
     let accounting = accounting(reader);
     let invoicing = invoicing(reader, manage);
     let listed = [&keys::ACCOUNTING_RESOURCES, &keys::INVOICING_HOOKS];
-    if reader.are_sound(&listed) && listed.iter().all(|key| reader.list(key).is_empty()) {
-        reader.problems.about(
+    if reader.are_valid(&listed) && listed.iter().all(|key| reader.list(key).is_empty()) {
+        reader.problems.add(
             keys::ACCOUNTING_RESOURCES.name,
             "and invoicing.hooks are both empty, so the connector would do nothing",
             "name resources, hooks, or both",
         );
     }
     let provider = access::read(reader, manage.then_some("while subscriptions.manage is true"));
-    // What may be missing comes last, so that every key is read.
+    // `?` comes last, so that every key is read.
     Some(WebhookSource {
         accounting,
         invoicing,
         source_addresses,
         manage_subscriptions: manage,
         provider,
-        application_name: reader.word(&keys::APPLICATION_NAME),
+        application_name: reader.text_or_default(&keys::APPLICATION_NAME),
         body_limit_bytes: reader.value(&keys::BODY_LIMIT),
         spool_limit_bytes: reader.value(&keys::SPOOL_LIMIT),
         subscriptions: subscriptions(reader),
@@ -198,9 +194,9 @@ fn read(reader: &mut Reader<'_>, name: &str) -> Option<WebhookSource> {
     })
 }
 
-fn subscriptions(reader: &mut Reader<'_>) -> Subscriptions {
+fn subscriptions(reader: &mut SettingsReader<'_>) -> Subscriptions {
     let backoff = (reader.milliseconds(&keys::BACKOFF), reader.milliseconds(&keys::BACKOFF_MAX));
-    if backoff.1 < backoff.0 && reader.are_sound(&[&keys::BACKOFF, &keys::BACKOFF_MAX]) {
+    if backoff.1 < backoff.0 && reader.are_valid(&[&keys::BACKOFF, &keys::BACKOFF_MAX]) {
         let rule = format!("is less than {}", keys::BACKOFF.name);
         reader.refuse(&keys::BACKOFF_MAX, rule, "make the longest wait at least as long as the first");
     }
@@ -208,44 +204,41 @@ fn subscriptions(reader: &mut Reader<'_>) -> Subscriptions {
         poll: reader.milliseconds(&keys::POLL),
         acknowledge: reader.milliseconds(&keys::ACKNOWLEDGE),
         overlap: reader.milliseconds(&keys::OVERLAP),
-        move_in_place: reader.word(&keys::MOVE) == "change",
+        move_in_place: reader.text_or_default(&keys::MOVE) == "change",
         ready: reader.milliseconds(&keys::READY),
         backoff,
-        silence: reader.parsed(&keys::SILENCE, choice::factor).flatten(),
+        silence: reader.parsed(&keys::SILENCE, provider_names::factor).flatten(),
         silence_learning: reader.milliseconds(&keys::SILENCE_LEARNING),
         silence_min: reader.milliseconds(&keys::SILENCE_MIN),
         gap_margin: reader.milliseconds(&keys::GAP_MARGIN),
     }
 }
 
-fn accounting(reader: &mut Reader<'_>) -> Option<Accounting> {
-    let resources: BTreeSet<_> =
-        reader.parsed_list(&keys::ACCOUNTING_RESOURCES, choice::resources).into_iter().flatten().collect();
-    let events: BTreeSet<_> =
-        reader.parsed_list(&keys::ACCOUNTING_EVENTS, choice::event_kinds).into_iter().flatten().collect();
+fn accounting(reader: &mut SettingsReader<'_>) -> Option<AccountingWebhooks> {
+    let resources = reader.parsed_set(&keys::ACCOUNTING_RESOURCES, provider_names::resources);
+    let events = reader.parsed_set(&keys::ACCOUNTING_EVENTS, provider_names::event_kinds);
     let (secret, previous) = secrets(reader, &keys::ACCOUNTING_SECRET, &keys::ACCOUNTING_PREVIOUS);
     if resources.is_empty() {
         return None;
     }
-    reader.demand(&keys::ACCOUNTING_SECRET, "when accounting.resources names any");
-    if events.is_empty() && reader.are_sound(&[&keys::ACCOUNTING_EVENTS]) {
-        reader.refuse(&keys::ACCOUNTING_EVENTS, "names no events", "name some, or remove the key to get all");
+    reader.require(&keys::ACCOUNTING_SECRET, "when accounting.resources is not empty");
+    if events.is_empty() && reader.are_valid(&[&keys::ACCOUNTING_EVENTS]) {
+        reader.refuse(&keys::ACCOUNTING_EVENTS, "is empty", "name some events, or remove the key to get all");
     }
-    Some(Accounting { resources, events, secret: secret?, previous_secret: previous })
+    Some(AccountingWebhooks { resources, events, secret: secret?, previous_secret: previous })
 }
 
-fn invoicing(reader: &mut Reader<'_>, manage: bool) -> Option<Invoicing> {
-    let hooks: BTreeSet<_> =
-        reader.parsed_list(&keys::INVOICING_HOOKS, choice::hooks).into_iter().flatten().collect();
+fn invoicing(reader: &mut SettingsReader<'_>, manage: bool) -> Option<InvoicingWebhooks> {
+    let hooks = reader.parsed_set(&keys::INVOICING_HOOKS, provider_names::hooks);
     let is_used = !hooks.is_empty();
     let signature = signature(reader, is_used);
-    // What may be missing comes last, so that every key is read.
-    let invoicing = Invoicing {
+    // `?` comes last, so that every key is read.
+    let invoicing = InvoicingWebhooks {
         hooks,
-        segment: reader.word(&keys::SEGMENT),
-        own_addresses: reader.word(&keys::HOOK_ADDRESS) == "own",
+        segment: reader.text_or_default(&keys::SEGMENT),
+        own_addresses: reader.text_or_default(&keys::HOOK_ADDRESS) == "own",
         tenants: tenants(reader),
-        api_version: Some(reader.word(&keys::API_VERSION)).filter(|version| !version.is_empty()),
+        api_version: Some(reader.text_or_default(&keys::API_VERSION)).filter(|version| !version.is_empty()),
         egress_proxy: egress_proxy(reader),
         body_limit_bytes: reader.value(&keys::INVOICING_BODY_LIMIT),
         login: login(reader, manage && is_used),
@@ -254,59 +247,66 @@ fn invoicing(reader: &mut Reader<'_>, manage: bool) -> Option<Invoicing> {
     is_used.then_some(invoicing)
 }
 
-/// The proxy's address with its name and password in it, as clients take it.
-fn egress_proxy(reader: &mut Reader<'_>) -> Option<Secret> {
+/// The proxy's address with name and password in it, as HTTP clients expect it.
+fn egress_proxy(reader: &mut SettingsReader<'_>) -> Option<Secret> {
     let proxy = reader.parsed(&keys::EGRESS_PROXY, address::http_url);
     let user_info = reader.secret(&keys::EGRESS_USER_INFO);
     if user_info.is_some() {
-        reader.demand(&keys::EGRESS_PROXY, "beside invoicing.egress.proxy.user.info");
+        reader.require(&keys::EGRESS_PROXY, "when invoicing.egress.proxy.user.info is set");
     }
     let mut proxy = proxy?;
     access::check_host(reader, &keys::EGRESS_PROXY, &proxy);
     if let Some((user, password)) = user_info.as_ref().and_then(|info| info.reveal().split_once(':')) {
-        // Both fail only for addresses without a host, which the key's rule refuses.
+        // Both calls fail only for addresses without a host, which the key's rule refuses.
         proxy.set_username(user).and_then(|()| proxy.set_password(Some(password))).unwrap_or_default();
     }
     Some(Secret::new(proxy.as_str()))
 }
 
-fn signature(reader: &mut Reader<'_>, used: bool) -> Option<Signature> {
-    let header = reader.word(&keys::SIGNATURE_HEADER);
+fn signature(reader: &mut SettingsReader<'_>, used: bool) -> Option<SignatureTrust> {
+    let header = reader.text_or_default(&keys::SIGNATURE_HEADER);
     let (secret, previous_secret) = secrets(reader, &keys::INVOICING_SECRET, &keys::INVOICING_PREVIOUS);
-    if reader.word(&keys::SIGNATURE_POLICY) == "off" {
+    if reader.text_or_default(&keys::SIGNATURE_POLICY) == "off" {
         let anyone = reader.list(&keys::SOURCE_ADDRESSES).is_empty();
-        if anyone && reader.are_sound(&[&keys::SOURCE_ADDRESSES]) {
+        if anyone && reader.are_valid(&[&keys::SOURCE_ADDRESSES]) {
             reader.refuse(
                 &keys::SIGNATURE_POLICY,
                 "needs source.addresses: otherwise anyone could invent events",
                 "name the provider's networks in source.addresses, or require signatures",
             );
         }
-        return Some(Signature::Off);
+        return Some(SignatureTrust::Off);
     }
     if used {
-        reader.demand(&keys::INVOICING_SECRET, "when invoicing.hooks names any and signatures are required");
+        reader.require(
+            &keys::INVOICING_SECRET,
+            "when invoicing.hooks is not empty and signatures are required",
+        );
     }
-    Some(Signature::Required { header, secret: secret?, previous_secret })
+    Some(SignatureTrust::Required { header, secret: secret?, previous_secret })
 }
 
-/// A secret and the one before it, which must differ: a rotation to the same value is a mistake.
-fn secrets(reader: &mut Reader<'_>, key: &Key, previous: &Key) -> (Option<Secret>, Option<Secret>) {
+/// A secret and its predecessor, which must differ: a rotation to the same value is a mistake.
+fn secrets(
+    reader: &mut SettingsReader<'_>,
+    key: &ConfigKey,
+    previous: &ConfigKey,
+) -> (Option<Secret>, Option<Secret>) {
     let (now, before) = (reader.secret(key), reader.secret(previous));
     match (&now, &before) {
         (Some(now), Some(before)) if now.reveal() == before.reveal() => {
             let rule = format!("is the same as {}, so nothing was rotated", key.name);
             reader.refuse(previous, rule, "set the old secret, or remove the key");
         }
-        (None, Some(_)) => reader.demand(key, &format!("beside {}", previous.name)),
+        (None, Some(_)) => reader.require(key, &format!("when {} is set", previous.name)),
         _ => {}
     }
     (now, before)
 }
 
-fn tenants(reader: &mut Reader<'_>) -> BTreeMap<TenantId, CompanyId> {
+fn tenants(reader: &mut SettingsReader<'_>) -> BTreeMap<TenantId, CompanyId> {
     let mut tenants = BTreeMap::new();
-    for (tenant, company) in reader.parsed_list(&keys::TENANTS, name::tenant) {
+    for (tenant, company) in reader.parsed_list(&keys::TENANTS, rules::tenant) {
         if tenants.insert(tenant, company).is_some() {
             reader.refuse(&keys::TENANTS, "names a tenant twice", "give each tenant one company");
         }
@@ -314,19 +314,20 @@ fn tenants(reader: &mut Reader<'_>) -> BTreeMap<TenantId, CompanyId> {
     tenants
 }
 
-fn login(reader: &mut Reader<'_>, required: bool) -> Option<InvoicingLogin> {
+fn login(reader: &mut SettingsReader<'_>, required: bool) -> Option<InvoicingLogin> {
     let by_grant = !reader.list(&shared::INVOICING_SCOPES).is_empty();
     if by_grant && reader.is_set(&keys::LOGIN_MAIL) {
         reader.refuse(
             &keys::LOGIN_MAIL,
-            "contradicts invoicing.oauth.scopes, by which the invoicing API is entered with a grant",
+            "contradicts invoicing.oauth.scopes, with which the worker uses a grant for the invoicing API",
             "remove invoicing.login.mail and invoicing.login.password, or invoicing.oauth.scopes",
         );
     } else if required && !by_grant {
-        reader.demand(&keys::LOGIN_MAIL, "to register invoicing hooks, unless invoicing.oauth.scopes is set");
+        reader
+            .require(&keys::LOGIN_MAIL, "to register invoicing hooks, unless invoicing.oauth.scopes is set");
     }
     if reader.is_set(&keys::LOGIN_MAIL) {
-        reader.demand(&keys::LOGIN_PASSWORD, "beside invoicing.login.mail");
+        reader.require(&keys::LOGIN_PASSWORD, "when invoicing.login.mail is set");
     }
     let (mail, password) = (reader.text(&keys::LOGIN_MAIL), reader.secret(&keys::LOGIN_PASSWORD));
     let company = reader.text(&keys::LOGIN_COMPANY).and_then(|id| id.parse().ok());

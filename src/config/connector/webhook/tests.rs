@@ -44,7 +44,7 @@ fn parse(changes: &[(&str, &str)]) -> Result<(WebhookSource, Vec<Warning>), Prob
 }
 
 #[test]
-fn a_sound_configuration_becomes_what_it_says() {
+fn valid_configuration_is_read_as_written() {
     let (source, warnings) = parse(&[("invoicing.tenants", "7=acc:17:CM:9f, 8=b")]).unwrap();
 
     assert_eq!(warnings, []);
@@ -63,12 +63,14 @@ fn a_sound_configuration_becomes_what_it_says() {
     assert!(invoicing.hooks.contains(&created) && invoicing.hooks.len() == 2);
     assert!(invoicing.own_addresses);
     assert_eq!(invoicing.tenants[&TenantId::new("7").unwrap()], CompanyId::new("acc:17:CM:9f").unwrap());
-    assert!(matches!(invoicing.signature, Signature::Required { header, .. } if header == "ms-signature"));
+    assert!(
+        matches!(invoicing.signature, SignatureTrust::Required { header, .. } if header == "ms-signature")
+    );
     assert!(source.provider.is_some() && source.manage_subscriptions);
 }
 
 #[test]
-fn a_connector_that_only_receives_needs_no_access_to_the_provider() {
+fn connector_that_only_receives_needs_no_provider() {
     let keys = ["provider.base.url", "provider.auth.url", "provider.subscription.key", "oauth.client.id"];
     let mut changes: Vec<_> = keys.iter().map(|key| (*key, "")).collect();
     changes.extend([
@@ -91,10 +93,13 @@ fn a_connector_that_only_receives_needs_no_access_to_the_provider() {
 }
 
 #[test]
-fn invoicing_scopes_stand_in_for_mail_and_password() {
+fn invoicing_scopes_replace_mail_and_password() {
     let without = [("invoicing.login.mail", ""), ("invoicing.login.password", "")];
-    let told = parse(&without).map(|_| ()).unwrap_err().to_string();
-    assert!(told.contains("invoicing.login.mail: is required to register invoicing hooks, unless"), "{told}");
+    let message = parse(&without).map(|_| ()).unwrap_err().to_string();
+    assert!(
+        message.contains("invoicing.login.mail: is required to register invoicing hooks, unless"),
+        "{message}"
+    );
 
     let (source, _) = parse(&[&without[..], &[("invoicing.oauth.scopes", "openid,inv")]].concat()).unwrap();
 
@@ -104,11 +109,11 @@ fn invoicing_scopes_stand_in_for_mail_and_password() {
 }
 
 #[test]
-fn each_rule_is_held_and_says_what_to_do() {
+fn each_rule_is_enforced_with_a_remedy() {
     let table: &[(&[(&str, &str)], &str)] = &[
         (
             &[("accounting.resources", "costumers")],
-            "accounting.resources: must be names of accounting resources, or all (it is no accounting \
+            "accounting.resources: must be names of accounting resources, or all (it is not an accounting \
              resource; did you mean customers?)",
         ),
         (&[("invoicing.oauth.scopes", "inv")], "invoicing.login.mail: contradicts invoicing.oauth.scopes"),
@@ -127,7 +132,10 @@ fn each_rule_is_held_and_says_what_to_do() {
         (&[("accounting.events", "Exploded")], "accounting.events: must be Created"),
         (&[("accounting.secret", "${env:SHORT}")], "accounting.secret: must be 16 to 128 bytes long"),
         (&[("invoicing.secret", "${env:SHORT}")], "must be 32 to 128 bytes long"),
-        (&[("accounting.secret", "")], "accounting.secret: is required when accounting.resources names any"),
+        (
+            &[("accounting.secret", "")],
+            "accounting.secret: is required when accounting.resources is not empty",
+        ),
         (
             &[("accounting.secret.previous", "${env:SHORT}")],
             "accounting.secret.previous: must be 16 to 128 bytes long",
@@ -165,8 +173,8 @@ fn each_rule_is_held_and_says_what_to_do() {
         (&[("state.dir", "/x")], "move it to the worker's properties"),
         (&[("producer.override.acks", "1")], "set it behind producer. in the worker's properties"),
         (&[("topic.creation.groups", "a")], "is not supported"),
-        (&[("topic.creation.default.cleanup.policy", "delete")], "is not for all topics"),
-        (&[("topic.prefix", "a b")], "topic.prefix: must be the beginning of topic names"),
+        (&[("topic.creation.default.cleanup.policy", "delete")], "cannot be set for all topics"),
+        (&[("topic.prefix", "a b")], "topic.prefix: must be a prefix of topic names"),
         (&[("errors.retry.timeout", "-2")], "errors.retry.timeout: must be a whole number of at least -1"),
         (&[("errors.retry.delay.max.ms", "0")], "must be a whole number from 1 to 86400000"),
         (&[("errors.tolerance", "maybe")], "errors.tolerance: must be one of none, all"),
@@ -175,14 +183,14 @@ fn each_rule_is_held_and_says_what_to_do() {
         (&[("body.limit.bytes", "31457281")], "must be a whole number from 1024 to 31457280"),
         (
             &[("errors.deadletterqueue.topic.name", "acme.accounting.customers")],
-            "is a topic of the prefix that holds something else",
+            "is another topic of the prefix",
         ),
     ];
 
     for (changes, expected) in table {
-        let told = parse(changes).map(|_| ()).unwrap_err().to_string();
-        assert!(told.contains(expected), "{changes:?}\n=> {told}");
-        assert!(!told.contains("hunter2"), "{told}");
+        let message = parse(changes).map(|_| ()).unwrap_err().to_string();
+        assert!(message.contains(expected), "{changes:?}\n=> {message}");
+        assert!(!message.contains("hunter2"), "{message}");
     }
 }
 
@@ -190,20 +198,20 @@ fn each_rule_is_held_and_says_what_to_do() {
 fn a_worker_decides_which_hosts_a_connector_may_name() {
     let hosts = HostPolicy::listing(&["api.example.com", "10.0.0.1:3128", "login.example.com:443"]);
     let providers = Providers::new([("SECRET".to_owned(), SECRET.to_owned())]).with_hosts(hosts);
-    let told = |key: &str, value: &str| {
+    let parsed_with = |key: &str, value: &str| {
         let mut config = sound();
         config.insert(key.to_owned(), value.to_owned());
         WebhookSource::parse("webhooks", &config, &providers).map(drop)
     };
 
-    assert!(told("invoicing.egress.proxy", "http://10.0.0.1:3128").is_ok());
+    assert!(parsed_with("invoicing.egress.proxy", "http://10.0.0.1:3128").is_ok());
     for (key, value) in [
         ("provider.base.url", "https://stranger.example.com"),
         ("provider.base.url", "https://api.example.com.stranger.net"),
         ("provider.auth.url", "https://login.example.com:8443"),
         ("invoicing.egress.proxy", "http://10.0.0.1:3129"),
     ] {
-        let problems = told(key, value).unwrap_err();
+        let problems = parsed_with(key, value).unwrap_err();
         let [problem] = &problems.iter().collect::<Vec<_>>()[..] else { panic!("{problems}") };
         assert_eq!(problem.key, key);
         assert!(problem.rule.contains("provider.hosts.allowed"), "{problem}");
@@ -218,13 +226,13 @@ fn unsigned_deliveries_are_possible_from_named_networks_only() {
         parse(&[("invoicing.signature.policy", "off"), ("source.addresses", "10.0.0.0/8,192.0.2.7")])
             .unwrap();
 
-    assert!(matches!(source.invoicing.as_ref().unwrap().signature, Signature::Off));
+    assert!(matches!(source.invoicing.as_ref().unwrap().signature, SignatureTrust::Off));
     let networks: Vec<_> = source.source_addresses.iter().map(ToString::to_string).collect();
     assert_eq!(networks, ["10.0.0.0/8", "192.0.2.7/32"]);
 }
 
 #[test]
-fn a_configuration_written_for_connect_pastes_in() {
+fn configuration_written_for_connect_is_accepted() {
     let (source, warnings) = parse(&[
         ("connector.class", "com.example.WebhookSourceConnector"),
         ("key.converter", "org.apache.kafka.connect.storage.StringConverter"),
@@ -260,8 +268,8 @@ fn error_settings_without_effect_warn() {
     for (key, value, reason) in table {
         let (_, warnings) = parse(&[(key, value)]).unwrap();
 
-        let told: Vec<String> = warnings.iter().map(ToString::to_string).collect();
-        assert_eq!(told, [format!("{key}: has no effect here: {reason}")], "{key} = {value}");
+        let message: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+        assert_eq!(message, [format!("{key}: has no effect here: {reason}")], "{key} = {value}");
     }
 }
 

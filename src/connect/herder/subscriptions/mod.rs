@@ -29,11 +29,9 @@ pub use self::view::{
 };
 use super::{Budget, Error, Herder, shapes::Status};
 use crate::{
-    config::connector::{Class, Declared, RecordSource, TargetState, WebhookSource},
-    state::{
-        configs::Properties,
-        subscriptions::{Change, Ledger},
-    },
+    config::connector::{Class, RecordSource, SubscriptionTargets, TargetState, WebhookSource},
+    webhooks::subscriptions::{AdvertisedPath, Change, Ledger, wanted},
+    worker::state::configs::Properties,
 };
 
 /// The way to ledgers, and through the provider's API to a plan.
@@ -164,7 +162,7 @@ impl Herder {
     /// Puts what is known of a connector's subscriptions into its status.
     pub(super) fn tell_subscriptions(&self, status: &mut Status, config: &Properties) {
         let Some(by) = &self.parts.subscriptions else { return };
-        let Some(declared) = Declared::of(config, &self.parts.providers) else { return };
+        let Some(declared) = SubscriptionTargets::of(config, &self.parts.providers) else { return };
         let connector = &mut status.connector;
         by.ledgers.glance(&declared.topic_prefix, &status.name, &mut |ledger| {
             connector.subscriptions = Some(words::subscriptions(&declared, ledger));

@@ -81,9 +81,9 @@ fn shown(targets: &[Target], ledger: &Ledger, all: bool) -> SubscriptionsInfo {
     view::subscriptions(&declaration, ledger, all)
 }
 
-fn declared(targets: &[Target]) -> Declared {
+fn declared(targets: &[Target]) -> SubscriptionTargets {
     let topic_prefix = TopicPrefix::new("acme").unwrap();
-    Declared { topic_prefix, manage: true, targets: targets.iter().copied().collect() }
+    SubscriptionTargets { topic_prefix, manage: true, targets: targets.iter().copied().collect() }
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn a_status_counts_the_active_and_names_what_is_the_matter_with_others() {
     assert_eq!(say(&[]), "0 of 2 active: accounting/accounts missing, accounting/customers missing");
     let every: Vec<Target> = AccountingResource::all().map(Target::Accounting).collect();
     assert!(words::subscriptions(&declared(&every), &ledger([])).ends_with(", 16 more"));
-    let unmanaged = Declared { manage: false, ..both };
+    let unmanaged = SubscriptionTargets { manage: false, ..both };
     assert_eq!(words::subscriptions(&unmanaged, &ledger([active])), "not managed: 2 declared");
 }
 

@@ -5,13 +5,15 @@ use std::collections::BTreeSet;
 
 use model::{GapState, Phase, Subscription, Target};
 
-use crate::{config::connector::Declared, connect::herder::shapes::time, state::subscriptions::Ledger};
+use crate::{
+    config::connector::SubscriptionTargets, webhooks::subscriptions::Ledger, worker::herder::shapes::time,
+};
 
 /// Targets that are named; of further ones only the number is told.
 const NAMED: usize = 3;
 
 /// How many of the declared are active, and what is the matter with those that are not.
-pub(super) fn subscriptions(declared: &Declared, ledger: &Ledger) -> String {
+pub(super) fn subscriptions(declared: &SubscriptionTargets, ledger: &Ledger) -> String {
     if !declared.manage {
         return format!("not managed: {} declared", declared.targets.len());
     }

@@ -191,7 +191,7 @@ mod tests {
     use axum::body::Body;
 
     use super::*;
-    use crate::telemetry::heard::heard;
+    use crate::telemetry::captured_logs::captured_logs;
 
     fn asked(uri: &str, peer: &str, forwarded: Option<&str>) -> Asked {
         let mut request = Request::builder().uri(uri);
@@ -250,7 +250,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_end_of_a_window_says_how_many_it_left_out() {
-        let text = heard(
+        let text = captured_logs(
             true,
             |text| text.contains("suppressed"),
             async || {

@@ -17,16 +17,16 @@ use model::Quote;
 
 use super::*;
 use crate::{
-    config::worker::{Login, Rest},
-    telemetry::heard::heard,
+    config::worker::{Rest, RestLogin},
+    telemetry::captured_logs::captured_logs,
 };
 
 const ADMINISTRATOR: &str = "root:correct horse battery";
 const READER: &str = "watcher:staple staple staple";
 
-fn login(credentials: &str) -> Option<Login> {
+fn login(credentials: &str) -> Option<RestLogin> {
     let (user, password) = credentials.split_once(':').unwrap();
-    Some(Login { user: user.to_owned(), password: Secret::new(password) })
+    Some(RestLogin { user: user.to_owned(), password: Secret::new(password) })
 }
 
 fn settings() -> Rest {
@@ -310,7 +310,7 @@ async fn changes_and_refusals_leave_one_audit_line_each() {
         lines.filter(|line| line["target"] == "audit").collect()
     };
 
-    let text = heard(
+    let text = captured_logs(
         true,
         |text| audit(text).len() == 7,
         async || {
@@ -349,7 +349,7 @@ async fn changes_and_refusals_leave_one_audit_line_each() {
 
 #[tokio::test]
 async fn a_flood_of_refusals_leaves_bounded_lines() {
-    let text = heard(
+    let text = captured_logs(
         false,
         |text| text.contains("refused"),
         async || {

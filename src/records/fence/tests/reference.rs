@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::store::image;
+use crate::store::crash_copy;
 
 /// Numbers drawn by xorshift.
 struct Random(u64);
@@ -51,7 +51,7 @@ async fn whatever_comes_between_a_restored_shelf_holds_what_the_log_says() {
                         put.await.unwrap();
                     }
                     let image = bench.home.path().join(step.to_string());
-                    image::copy(&directory, &image);
+                    crash_copy::copy(&directory, &image);
                     drop(shelf);
                     directory = image;
                     fences = Fences::new(directory.clone());

@@ -35,11 +35,11 @@ use super::{
     now,
 };
 use crate::{
-    config::{RecordSource, connector::Mode},
-    logins::{Watch, payroll_waits},
-    plugin::{Failure, Task},
-    records::snapshot::Filter,
-    state::{
+    config::{RecordSource, connector::SnapshotMode},
+    snapshot::{Filter, Runs, State},
+    webhooks::subscriptions::Ledger,
+    worker::{
+        grants::{Watch, payroll_waits},
         ledger::{self, Handle},
         runs::{Runs, State},
         subscriptions::Ledger,
@@ -156,11 +156,15 @@ impl Follower {
         lists: &BTreeSet<List>,
     ) -> Result<(), ledger::Error> {
         let id = match self.source.snapshot.mode {
-            Mode::Initial | Mode::InitialOnly | Mode::WhenNeeded => "initial".to_owned(),
+            SnapshotMode::Initial | SnapshotMode::InitialOnly | SnapshotMode::WhenNeeded => {
+                "initial".to_owned()
+            }
             // One that is under way is enough.
-            Mode::Always if runs.open(shards).iter().any(|run| run.requested_by == "start") => return Ok(()),
-            Mode::Always => format!("start-{}", self.task.generation),
-            Mode::NoData => return Ok(()),
+            SnapshotMode::Always if runs.open(shards).iter().any(|run| run.requested_by == "start") => {
+                return Ok(());
+            }
+            SnapshotMode::Always => format!("start-{}", self.task.generation),
+            SnapshotMode::NoData => return Ok(()),
         };
         let mode = id.split('-').next().unwrap_or_default().to_owned();
         let (id, lists) = due_by_mode(runs, id, lists);

@@ -17,7 +17,7 @@ use crate::{
     config::{
         self, Connector, Providers,
         connector::{
-            Class, Sole, TargetState,
+            Class, ExclusiveSetting, TargetState,
             keys::CONNECTOR_CLASS,
             webhook::keys::{INVOICING_HOOKS, SEGMENT},
         },
@@ -216,9 +216,13 @@ impl Entry {
         match segments.get(segment) {
             None => drop(segments.insert(segment.to_owned(), name.to_owned())),
             Some(other) => {
-                let sole = Sole { class: Class::WebhookSource, key: SEGMENT.name, value: segment.to_owned() };
-                let (rule, remedy) = sole.taken(other);
-                self.fault = Some(format!("{} {rule}; {remedy}", sole.key));
+                let exclusive = ExclusiveSetting {
+                    class: Class::WebhookSource,
+                    key: SEGMENT.name,
+                    value: segment.to_owned(),
+                };
+                let (rule, remedy) = exclusive.conflict_with(other);
+                self.fault = Some(format!("{} {rule}; {remedy}", exclusive.key));
                 self.received = None;
             }
         }

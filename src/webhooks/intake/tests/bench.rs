@@ -23,7 +23,7 @@ use model::{AccountingResource, InvoicingEntity, Topic, TopicPrefix};
 
 use super::broker::Broker;
 use crate::{
-    avro::{self, Ids, Registry, embedded::Server},
+    avro::{self, Ids, Registry, embedded::EmbeddedRegistry},
     config,
     publish::{DeadLetters, LetterSigner, Preparer},
     spool::{Options, Spool, fault::Faulty},
@@ -243,8 +243,8 @@ fn of_family(body: Bytes, family: Family) -> Delivery {
 }
 
 async fn ready(state: &Path) -> Ready {
-    let server = Server::start().await.unwrap();
-    let registry = Registry::new(&config::Registry::open(server.url().clone())).unwrap();
+    let server = EmbeddedRegistry::start().await.unwrap();
+    let registry = Registry::new(&config::RegistrySettings::open(server.url().clone())).unwrap();
     let ids = Ids::open(registry, state).await;
     let prefix = TopicPrefix::new("p").unwrap();
     let topics = [

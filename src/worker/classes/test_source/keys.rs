@@ -2,45 +2,36 @@
 
 use base::retry::Retry;
 
-use crate::{
-    config::{
-        Key, Problems, Providers,
-        connector::keys as connector,
-        key::{
-            Rule,
-            Type::{Int, Password, String},
-            keys,
-        },
-        name,
-        reader::Reader,
-        unknown::{self, Dialect},
-    },
-    plugin::simple_name,
-    state::configs::Properties,
+use crate::config::{
+    ConfigKey, Problems, Providers,
+    connector::keys as connector,
+    key::{Rule, keys},
+    reader::SettingsReader,
+    rules,
+    unknown_keys::{self, KnownKeys},
 };
 
 keys! {
     "Test" {
-        TOPIC = Key::new(String, "topic",
-            "Topic to write numbers to; created with the broker's defaults if it is missing.")
-            .required().high().rule(name::TOPIC);
-        MESSAGES = Key::new(Int, "messages", "Records a second and task.").or("10").rule(Rule::Range(1, 10_000));
-        FAIL_AFTER = Key::new(Int, "fail.after",
-            "Records after which a task fails, counted from each of its starts. Unset: never.")
-            .rule(Rule::Range(0, i32::MAX as i64)).dependents(&["fail.kind"]);
-        FAIL_KIND = Key::new(String, "fail.kind",
-            "Whether that failure passes by itself or needs a person.")
-            .or("permanent").rule(Rule::OneOf(&["passing", "permanent"]));
-        PANIC_AFTER = Key::new(Int, "panic.after",
-            "Records after which a task panics, counted from each of its starts. Unset: never.")
-            .rule(Rule::Range(0, i32::MAX as i64));
-        SECRET_TOPIC = Key::new(Password, "secret.topic", "Written to instead of topic; shows that a reference reaches a task.");
-        SECRET = Key::new(Password, "secret", "Used for nothing; shows that it is never shown.");
+        /// Topic to write numbers to; created with the broker's defaults if it is missing.
+        TOPIC = String("topic").required().high().rule(rules::TOPIC);
+        /// Records a second and task.
+        MESSAGES = Int("messages").or("10").rule(Rule::Range(1, 10_000));
+        /// Records after which a task fails, counted from each of its starts. Unset: never.
+        FAIL_AFTER = Int("fail.after").rule(Rule::Range(0, i32::MAX as i64)).dependents(&["fail.kind"]);
+        /// Whether that failure passes by itself or needs a person.
+        FAIL_KIND = String("fail.kind").or("permanent").rule(Rule::OneOf(&["passing", "permanent"]));
+        /// Records after which a task panics, counted from each of its starts. Unset: never.
+        PANIC_AFTER = Int("panic.after").rule(Rule::Range(0, i32::MAX as i64));
+        /// Written to instead of topic; shows that a reference reaches a task.
+        SECRET_TOPIC = Password("secret.topic");
+        /// Used for nothing; shows that it is never shown.
+        SECRET = Password("secret");
     }
 }
 
 /// What it has in common with every connector.
-const COMMON: &[Key] = &[
+const COMMON: &[ConfigKey] = &[
     connector::NAME,
     connector::CONNECTOR_CLASS,
     connector::PLUGIN_VERSION,
@@ -54,24 +45,24 @@ const COMMON: &[Key] = &[
     connector::BOUNDARY,
 ];
 
-const DIALECT: Dialect = Dialect {
+const KNOWN_KEYS: KnownKeys = KnownKeys {
     subject: "a TestSource",
-    known: &[KEYS, COMMON],
-    elsewhere: &[],
-    missing: &[("transforms.", "is not supported: there are no single message transforms", "remove it")],
-    idle: &[],
-    handled: |_| false,
+    declared: &[KEYS, COMMON],
+    declared_elsewhere: &[],
+    unsupported: &[("transforms.", "is not supported: there are no single message transforms", "remove it")],
+    ignored: &[],
+    is_read_elsewhere: |_| false,
 };
 
 /// Its own keys, then those every connector has.
-pub(super) fn all() -> impl Iterator<Item = &'static Key> {
+pub(super) fn all() -> impl Iterator<Item = &'static ConfigKey> {
     KEYS.iter().chain(COMMON)
 }
 
 /// A configuration, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Settings {
-    pub(super) topic: std::string::String,
+    pub(super) topic: String,
     pub(super) per_second: u32,
     pub(super) tasks_max: u32,
     /// After how many records a run fails, and whether that passes.
@@ -86,25 +77,25 @@ pub(super) fn read(name: &str, config: &Properties, providers: &Providers) -> Re
     if !name.is_empty() {
         config.entry(connector::NAME.name.to_owned()).or_insert_with(|| name.to_owned());
     }
-    let mut reader = Reader::new(&config, providers);
-    unknown::check(&mut reader, &DIALECT);
+    let mut reader = SettingsReader::new(&config, providers);
+    unknown_keys::check(&mut reader, &KNOWN_KEYS);
     for key in COMMON {
         // Nothing else is chosen by them; reading holds their rules.
         reader.text(key);
     }
-    let class = reader.word(&connector::CONNECTOR_CLASS);
+    let class = reader.text_or_default(&connector::CONNECTOR_CLASS);
     if !class.is_empty() && simple_name(&class) != super::CLASS {
         reader.refuse(&connector::CONNECTOR_CLASS, "is not TestSource", "name one class in both places");
     }
-    let written = reader.word(&connector::NAME);
+    let written = reader.text_or_default(&connector::NAME);
     if !name.is_empty() && !written.is_empty() && written != name {
         reader.refuse(&connector::NAME, "differs from the connector's name", "use one name");
     }
     // Holds the rules on secrets; nothing is done with it.
     drop(reader.secret(&SECRET));
-    let topic = reader.word(&TOPIC);
+    let topic = reader.text_or_default(&TOPIC);
     let topic = reader.secret(&SECRET_TOPIC).map_or(topic, |secret| secret.reveal().to_owned());
-    let verdict = if reader.word(&FAIL_KIND) == "passing" { Retry::Later } else { Retry::Never };
+    let verdict = if reader.text_or_default(&FAIL_KIND) == "passing" { Retry::Later } else { Retry::Never };
     let fail_after = reader.value(&FAIL_AFTER);
     let panic_after = reader.value(&PANIC_AFTER);
     let settings = Settings {

@@ -1,10 +1,10 @@
-//! Dead letters as an operator meets them: listed, shown to the byte, replayed, on a real cluster.
+//! Dead letters as operators use them: listed, shown to the byte, replayed, on a real cluster.
 
 mod scene;
 
 use bytes::Bytes;
 use model::{EncodedRecord, Moment, Topic, TopicPrefix};
-use scene::{EVENTS, INVOICING, KEY, Scene, change, signer};
+use scene::{EVENTS, INVOICING, KEY, LetterScene, change, signer};
 use serde_json::Value;
 use tributary::publish::LetterSigner;
 
@@ -17,26 +17,26 @@ use crate::support::{
 
 crate::tests! {
     real letters_are_listed_newest_last_and_pieces_are_one_letter;
-    real a_letter_is_shown_with_all_its_headers_and_its_exact_bytes;
-    real a_replay_publishes_what_a_letter_says_under_the_id_it_always_had;
-    real a_letter_of_one_record_repeats_no_other;
-    real what_still_fails_stays_and_is_told_by_the_exit_code;
-    real what_is_not_there_is_named;
+    real letter_is_shown_with_headers_and_exact_bytes;
+    real replay_publishes_under_the_original_id;
+    real letter_of_one_record_replays_only_that_record;
+    real failed_replays_stay_and_set_the_exit_code;
+    real missing_letters_and_topics_are_named;
     real forged_and_unsigned_letters_are_not_replayed;
     real letters_of_another_prefix_or_connector_are_not_replayed;
     real letters_under_the_previous_key_are_replayed;
-    real a_mark_without_a_signature_hides_no_signed_letter;
-    plain a_choice_that_is_none_ends_with_exit_code_2;
+    real unsigned_mark_does_not_hide_a_signed_letter;
+    plain invalid_arguments_end_with_exit_code_2;
 }
 
 async fn letters_are_listed_newest_last_and_pieces_are_one_letter(shared: &'static Shared) {
-    let scene = Scene::set(shared, "letters-list").await;
+    let scene = LetterScene::set(shared, "letters-list").await;
     let headers = scene.accounting();
     let first = scene.write(scene.letter("model::Error::Malformed", &headers, b"{")).await;
     let [one, other] = ["one", "other"].map(|id| scene.pieces(id, 4, &headers, b"eleven byte"));
     let pieces = scene.write(one[0].clone()).await;
     let incomplete = scene.write(other[0].clone()).await;
-    // Written twice, as after an answer that did not come.
+    // Written twice, as after a lost acknowledgement.
     for piece in one.iter().chain(&one) {
         scene.write(piece.clone()).await;
     }
@@ -50,27 +50,27 @@ async fn letters_are_listed_newest_last_and_pieces_are_one_letter(shared: &'stat
     let none = scene.run(&["list", "--since", "0s", "--json"]).await;
 
     assert!(lines(&listed).iter().all(|one| one["signature"] == "signed"), "{}", stdout(&listed));
-    let told = stdout(&table);
-    assert_eq!(table.status.code(), Some(0), "{told}{}", stderr(&table));
-    let places: Vec<&str> = told.lines().skip(1).map(|line| line.split(' ').next().unwrap()).collect();
-    assert_eq!(places, [&first, &pieces, &incomplete, &last], "{told}");
-    let line = |place: &str| told.lines().find(|line| line.starts_with(place)).unwrap();
-    assert!(line(&pieces).contains(" 11 ") && line(&pieces).ends_with("3 of 3"), "{told}");
-    assert!(line(&incomplete).ends_with("1 of 3  incomplete"), "{told}");
+    let printed = stdout(&table);
+    assert_eq!(table.status.code(), Some(0), "{printed}{}", stderr(&table));
+    let places: Vec<&str> = printed.lines().skip(1).map(|line| line.split(' ').next().unwrap()).collect();
+    assert_eq!(places, [&first, &pieces, &incomplete, &last], "{printed}");
+    let line = |place: &str| printed.lines().find(|line| line.starts_with(place)).unwrap();
+    assert!(line(&pieces).contains(" 11 ") && line(&pieces).ends_with("3 of 3"), "{printed}");
+    assert!(line(&incomplete).ends_with("1 of 3  incomplete"), "{printed}");
     let all = lines(&listed);
     assert_eq!(all.len(), 4);
     assert_eq!(all[0]["reason"], "model::Error::Malformed");
     assert_eq!((&all[0]["connector"], &all[0]["stage"]), (&"hooks".into(), &"TASK_POLL".into()));
     assert_eq!((&all[1]["complete"], &all[2]["complete"]), (&true.into(), &false.into()));
-    let told = stdout(&newest);
-    assert!(told.contains(&last) && !told.contains(&format!("{first} ")), "{told}");
-    assert!(told.contains("3 older letters are not shown"), "{told}");
+    let printed = stdout(&newest);
+    assert!(printed.contains(&last) && !printed.contains(&format!("{first} ")), "{printed}");
+    assert!(printed.contains("3 older ones are not shown"), "{printed}");
     assert_eq!(lines(&by_reason).iter().map(|one| one["place"].clone()).collect::<Vec<_>>(), [first]);
     assert_eq!((lines(&long_ago).len(), lines(&none).len()), (4, 0));
 }
 
-async fn a_letter_is_shown_with_all_its_headers_and_its_exact_bytes(shared: &'static Shared) {
-    let scene = Scene::set(shared, "letters-show").await;
+async fn letter_is_shown_with_headers_and_exact_bytes(shared: &'static Shared) {
+    let scene = LetterScene::set(shared, "letters-show").await;
     let headers = scene.accounting();
     let binary = b"\x00\xff not text\r\n";
     let plain = scene.write(scene.letter("model::Error::Malformed", &headers, b"{\x1b[2J broken\n")).await;
@@ -89,8 +89,8 @@ async fn a_letter_is_shown_with_all_its_headers_and_its_exact_bytes(shared: &'st
     let by_later_piece = scene.run(&["show", &places[3], "--raw"]).await;
     let incomplete = scene.run(&["show", &torn]).await;
 
-    let told = stdout(&text);
-    assert_eq!(text.status.code(), Some(0), "{told}{}", stderr(&text));
+    let printed = stdout(&text);
+    assert_eq!(text.status.code(), Some(0), "{printed}{}", stderr(&text));
     for expected in [
         "__connect.errors.exception.class.name: model::Error::Malformed",
         "__connect.errors.exception.message: what was wrong then",
@@ -99,9 +99,9 @@ async fn a_letter_is_shown_with_all_its_headers_and_its_exact_bytes(shared: &'st
         "signature: signed\n",
         "\n\n{\\u{1b}[2J broken\n",
     ] {
-        assert!(told.contains(expected), "{expected} is not in: {told}");
+        assert!(printed.contains(expected), "{expected} is not in: {printed}");
     }
-    assert!(!told.contains('\u{1b}'), "it would clear the screen");
+    assert!(!printed.contains('\u{1b}'), "it would clear the screen");
     assert_eq!(raw.stdout, binary);
     let json: Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!(json["signature"], "signed");
@@ -111,8 +111,8 @@ async fn a_letter_is_shown_with_all_its_headers_and_its_exact_bytes(shared: &'st
     assert!(stderr(&incomplete).contains("piece 2 of 2 missing"), "{}", stderr(&incomplete));
 }
 
-async fn a_replay_publishes_what_a_letter_says_under_the_id_it_always_had(shared: &'static Shared) {
-    let scene = Scene::set(shared, "letters-replay").await;
+async fn replay_publishes_under_the_original_id(shared: &'static Shared) {
+    let scene = LetterScene::set(shared, "letters-replay").await;
     let headers = scene.accounting();
     let whole = scene.write(scene.letter("model::Error", &headers, change("d-1", "c-7").as_bytes())).await;
     let cut = scene.pieces("cut", 200, &headers, change("d-2", "c-7").as_bytes());
@@ -143,9 +143,9 @@ async fn a_replay_publishes_what_a_letter_says_under_the_id_it_always_had(shared
     assert!(stdout(&rest).contains("1 replayed, 0 stay, 1 were replayed before"), "{}", stdout(&rest));
     assert!(stdout(&nothing).contains("0 replayed, 0 stay, 2 were replayed before"), "{}", stdout(&nothing));
     assert!(stdout(&skipped).contains("replayed before; --again repeats it"), "{}", stdout(&skipped));
-    let told = stdout(&listed);
-    assert_eq!(told.lines().filter(|line| line.ends_with(" replayed")).count(), 2, "{told}");
-    assert_eq!(told.lines().count(), 3, "marks and pieces are no letters: {told}");
+    let printed = stdout(&listed);
+    assert_eq!(printed.lines().filter(|line| line.ends_with(" replayed")).count(), 2, "{printed}");
+    assert_eq!(printed.lines().count(), 3, "marks and pieces are not letters: {printed}");
     let ids: Vec<_> = published.iter().map(|record| header(record, "tributary.id").unwrap()).collect();
     assert_eq!(ids, ["d-1", "d-2"]);
     assert!(published.iter().all(|record| record.key.as_deref() == Some(b"c-7")));
@@ -156,8 +156,8 @@ async fn a_replay_publishes_what_a_letter_says_under_the_id_it_always_had(shared
     assert_eq!(scene.place.read(&events).await.len(), 3);
 }
 
-async fn a_letter_of_one_record_repeats_no_other(shared: &'static Shared) {
-    let scene = Scene::set(shared, "letters-one").await;
+async fn letter_of_one_record_replays_only_that_record(shared: &'static Shared) {
+    let scene = LetterScene::set(shared, "letters-one").await;
     let body = r#"{"Id":"x","Notifications":[{"Entity":"Customer","TenantId":"7","EntityId":"1"},
         {"Entity":"Customer","TenantId":"7","EntityId":"2"}]}"#;
     let all = scene.write(scene.letter("avro::Error::Encode", &scene.invoicing(), body.as_bytes())).await;
@@ -178,14 +178,14 @@ async fn a_letter_of_one_record_repeats_no_other(shared: &'static Shared) {
     assert_eq!(after, [&ids[0], &ids[1], &ids[1]]);
 }
 
-async fn what_still_fails_stays_and_is_told_by_the_exit_code(shared: &'static Shared) {
-    let scene = Scene::set(shared, "letters-failing").await;
+async fn failed_replays_stay_and_set_the_exit_code(shared: &'static Shared) {
+    let scene = LetterScene::set(shared, "letters-failing").await;
     let headers = scene.accounting();
     let good = change("d-1", "c-7");
     let broken = scene.write(scene.letter("model::Error::Malformed", &headers, b"{ broken")).await;
-    // Noise as text: twice what the topic takes, however it is compressed.
+    // Random text: twice the size that the topic accepts, even compressed.
     let digits: String = noise(1_500_000).iter().map(|byte| format!("{byte:02x}")).collect();
-    let huge = good.replace("somebody", &digits);
+    let huge = good.replace("a user", &digits);
     let large = scene.write(scene.letter("kafka::Error::RecordRefused", &headers, huge.as_bytes())).await;
     let foreign = scene.write(scene.letter("api::Error", &Vec::new(), good.as_bytes())).await;
     let torn = scene.write(scene.pieces("torn", 400, &headers, good.as_bytes())[0].clone()).await;
@@ -194,8 +194,8 @@ async fn what_still_fails_stays_and_is_told_by_the_exit_code(shared: &'static Sh
     let output = scene.run(&["replay", "--all"]).await;
     let listed = scene.run(&["list", "--json"]).await;
 
-    let told = stdout(&output);
-    assert_eq!(output.status.code(), Some(1), "{told}{}", stderr(&output));
+    let printed = stdout(&output);
+    assert_eq!(output.status.code(), Some(1), "{printed}{}", stderr(&output));
     for (place, expected) in [
         (&broken, "stays: parse AccountingEvent: broken JSON at line 1"),
         (&large, "stays: publish to topic"),
@@ -203,16 +203,16 @@ async fn what_still_fails_stays_and_is_told_by_the_exit_code(shared: &'static Sh
         (&torn, "stays: piece 2"),
         (&sound, "published: "),
     ] {
-        assert!(told.contains(&format!("{place}: {expected}")), "{expected} is not in: {told}");
+        assert!(printed.contains(&format!("{place}: {expected}")), "{expected} is not in: {printed}");
     }
-    assert!(told.ends_with("1 replayed, 4 stay, 0 were replayed before\n"), "{told}");
+    assert!(printed.ends_with("1 replayed, 4 stay, 0 were replayed before\n"), "{printed}");
     let replayed: Vec<_> = lines(&listed).into_iter().filter(|one| one["replayed"] == true).collect();
     assert_eq!(replayed.len(), 1);
     assert_eq!(replayed[0]["place"], sound);
 }
 
-async fn what_is_not_there_is_named(shared: &'static Shared) {
-    let scene = Scene::set(shared, "letters-absent").await;
+async fn missing_letters_and_topics_are_named(shared: &'static Shared) {
+    let scene = LetterScene::set(shared, "letters-absent").await;
     let config = scene.config();
     let prefix = scene.place.prefix.to_string();
 
@@ -241,9 +241,9 @@ async fn what_is_not_there_is_named(shared: &'static Shared) {
 }
 
 async fn forged_and_unsigned_letters_are_not_replayed(shared: &'static Shared) {
-    let mut scene = Scene::set(shared, "letters-forged").await;
+    let mut scene = LetterScene::set(shared, "letters-forged").await;
     let (headers, body) = (scene.accounting(), change("d-1", "c-7"));
-    let letter = |scene: &Scene| scene.letter("model::Error", &headers, body.as_bytes());
+    let letter = |scene: &LetterScene| scene.letter("model::Error", &headers, body.as_bytes());
     let mut tampered = letter(&scene);
     tampered.value = Some(Bytes::from(change("d-1", "c-8")));
     let mut redirected = letter(&scene);
@@ -283,8 +283,8 @@ async fn forged_and_unsigned_letters_are_not_replayed(shared: &'static Shared) {
         assert!(signatures.contains(&(place.clone(), signature.to_owned())), "{place}: {signatures:?}");
     }
     assert!(stdout(&shown).contains("signature: forged\n"), "{}", stdout(&shown));
-    let told = stdout(&refused);
-    assert_eq!(refused.status.code(), Some(1), "{told}{}", stderr(&refused));
+    let printed = stdout(&refused);
+    assert_eq!(refused.status.code(), Some(1), "{printed}{}", stderr(&refused));
     let topic = scene.place.name(Topic::DeadLetters);
     for (place, expected) in [
         (&unsigned, "add --trust-unsigned"),
@@ -292,22 +292,26 @@ async fn forged_and_unsigned_letters_are_not_replayed(shared: &'static Shared) {
         (&tampered, "its signature does not match its content"),
         (&redirected, "its signature does not match its content"),
     ] {
-        let line = told.lines().find(|line| line.starts_with(&format!("{place}: stays: {topic}, partition")));
-        assert!(line.is_some_and(|line| line.contains(expected)), "{place} {expected}: {told}");
+        let line =
+            printed.lines().find(|line| line.starts_with(&format!("{place}: stays: {topic}, partition")));
+        assert!(line.is_some_and(|line| line.contains(expected)), "{place} {expected}: {printed}");
     }
-    assert!(told.contains(&format!("{sound}: published")), "a forged piece holds up a signed letter: {told}");
-    assert_eq!(published, 1, "{told}");
-    let told = stdout(&trusting);
-    assert_eq!(trusting.status.code(), Some(1), "{told}");
-    assert!(told.contains(&format!("{unsigned}: published")), "{told}");
+    assert!(
+        printed.contains(&format!("{sound}: published")),
+        "a forged piece blocks a signed letter: {printed}"
+    );
+    assert_eq!(published, 1, "{printed}");
+    let printed = stdout(&trusting);
+    assert_eq!(trusting.status.code(), Some(1), "{printed}");
+    assert!(printed.contains(&format!("{unsigned}: published")), "{printed}");
     for place in [&stranger, &tampered, &redirected] {
-        assert!(told.contains(&format!("{place}: stays")), "{place}: {told}");
+        assert!(printed.contains(&format!("{place}: stays")), "{place}: {printed}");
     }
-    assert_eq!(scene.place.read(&scene.place.name(EVENTS)).await.len(), 2, "{told}");
+    assert_eq!(scene.place.read(&scene.place.name(EVENTS)).await.len(), 2, "{printed}");
 }
 
 async fn letters_of_another_prefix_or_connector_are_not_replayed(shared: &'static Shared) {
-    let mut scene = Scene::set(shared, "letters-foreign").await;
+    let mut scene = LetterScene::set(shared, "letters-foreign").await;
     let body = change("d-1", "c-7");
     let other = TopicPrefix::new(format!("{}-other", scene.place.prefix)).unwrap();
     let own = scene.write(scene.letter("model::Error", &scene.accounting(), body.as_bytes())).await;
@@ -323,29 +327,30 @@ async fn letters_of_another_prefix_or_connector_are_not_replayed(shared: &'stati
     let for_connector = scene.run(&["replay", "--all", "--trust-unsigned", "--connector", &connector]).await;
     let for_prefix = scene.run(&["replay", "--all", "--trust-unsigned"]).await;
 
-    let told = stdout(&for_connector);
-    assert_eq!(for_connector.status.code(), Some(1), "{told}{}", stderr(&for_connector));
-    assert!(told.contains(&format!("{own}: published")), "{told}");
+    let printed = stdout(&for_connector);
+    assert_eq!(for_connector.status.code(), Some(1), "{printed}{}", stderr(&for_connector));
+    assert!(printed.contains(&format!("{own}: published")), "{printed}");
     assert!(
-        told.contains("it belongs to connector second, and this replay publishes for hooks alone"),
-        "{told}"
+        printed.contains("it belongs to connector second, and this replay publishes for hooks alone"),
+        "{printed}"
     );
     for place in [&second, &foreign, &unsigned] {
-        assert!(told.contains(&format!("{place}: stays")), "{place}: {told}");
+        assert!(printed.contains(&format!("{place}: stays")), "{place}: {printed}");
     }
-    let told = stdout(&for_prefix);
-    assert_eq!(for_prefix.status.code(), Some(1), "{told}{}", stderr(&for_prefix));
-    assert!(told.contains(&format!("{second}: published")), "any connector of the prefix: {told}");
+    let printed = stdout(&for_prefix);
+    assert_eq!(for_prefix.status.code(), Some(1), "{printed}{}", stderr(&for_prefix));
+    assert!(printed.contains(&format!("{second}: published")), "any connector of the prefix: {printed}");
     for place in [&foreign, &unsigned] {
-        let line = told.lines().find(|line| line.starts_with(&format!("{place}: stays"))).unwrap_or_default();
-        assert!(line.contains(&format!("belongs to topic.prefix {other}")), "{place}: {told}");
+        let line =
+            printed.lines().find(|line| line.starts_with(&format!("{place}: stays"))).unwrap_or_default();
+        assert!(line.contains(&format!("belongs to topic.prefix {other}")), "{place}: {printed}");
     }
     let counts = scene.place.admin.partition_counts(&[&EVENTS.name(&other)]).await.unwrap();
-    assert!(counts.is_empty(), "a letter made a topic outside the prefix");
+    assert!(counts.is_empty(), "a letter created a topic outside the prefix");
 }
 
 async fn letters_under_the_previous_key_are_replayed(shared: &'static Shared) {
-    let scene = Scene::set(shared, "letters-rotated").await;
+    let scene = LetterScene::set(shared, "letters-rotated").await;
     let body = change("d-1", "c-7");
     let place = scene.write(scene.letter("model::Error", &scene.accounting(), body.as_bytes())).await;
     let new = format!("grant.encryption.key={}\n", "k".repeat(40));
@@ -366,8 +371,8 @@ async fn letters_under_the_previous_key_are_replayed(shared: &'static Shared) {
     assert!(stdout(&again).contains("1 were replayed before"), "{}", stdout(&again));
 }
 
-async fn a_mark_without_a_signature_hides_no_signed_letter(shared: &'static Shared) {
-    let scene = Scene::set(shared, "letters-marked").await;
+async fn unsigned_mark_does_not_hide_a_signed_letter(shared: &'static Shared) {
+    let scene = LetterScene::set(shared, "letters-marked").await;
     let body = change("d-1", "c-7");
     let letter = scene.letter("model::Error", &scene.accounting(), body.as_bytes());
     let partition = letter.partition;
@@ -389,7 +394,7 @@ async fn a_mark_without_a_signature_hides_no_signed_letter(shared: &'static Shar
     assert!(stdout(&replayed).contains(&format!("{place}: published")), "{}", stdout(&replayed));
 }
 
-async fn a_choice_that_is_none_ends_with_exit_code_2() {
+async fn invalid_arguments_end_with_exit_code_2() {
     for arguments in [
         &["list", "--prefix", "a", "--connector", "b"][..],
         &["list", "--since", "yesterday"],

@@ -1,4 +1,4 @@
-//! A topic of dead letters on the shared cluster, written by the form that the module `webhooks::letter` documents.
+//! A topic of dead letters on the shared cluster, in the format that the module `webhooks::letter` documents.
 
 use std::fs;
 use std::process::Output;
@@ -20,24 +20,24 @@ use crate::support::{
     place::{PARTITIONS, Place},
 };
 
-/// Where customers' events go.
+/// Topic of customers' events.
 pub(super) const EVENTS: Topic = Topic::AccountingEvents(AccountingResource::Customers);
-/// Where invoicing customers' events go.
+/// Topic of invoicing customers' events.
 pub(super) const INVOICING: Topic = Topic::InvoicingEvents(InvoicingEntity::Customer);
 
 /// `grant.encryption.key` of the worker that wrote the letters, and of the command.
 pub(super) const KEY: &str = "an-encryption-key-of-more-than-32-characters";
 
-pub(super) type Headers = Vec<(&'static str, Bytes)>;
+pub(super) type LetterHeaders = Vec<(&'static str, Bytes)>;
 
-pub(super) struct Scene {
+pub(super) struct LetterScene {
     pub(super) place: Place,
     config: String,
     producer: Producer,
     letters: DeadLetters,
 }
 
-impl Scene {
+impl LetterScene {
     pub(super) async fn set(shared: &Shared, name: &str) -> Self {
         let place = Place::on(shared, name).unwrap();
         place.open(&place.layout([EVENTS, INVOICING])).await.unwrap();
@@ -61,7 +61,7 @@ impl Scene {
         Self { config: config.display().to_string(), producer: place.producer(), letters, place }
     }
 
-    /// The file of a connector with this name that has this topic.
+    /// A file of a connector with this name, of the letters' prefix.
     pub(super) fn connector(&self, name: &str) -> String {
         let config = serde_json::json!({
             "connector.class": "WebhookSource",
@@ -81,17 +81,17 @@ impl Scene {
         self.run_alone(&[arguments, &which].concat()).await
     }
 
-    /// The same without saying which topic.
+    /// The same without naming the topic.
     pub(super) async fn run_alone(&self, arguments: &[&str]) -> Output {
         tributary(&[&["dead-letters"], arguments].concat(), &[]).await
     }
 
-    /// The same letters as another worker would write them.
+    /// Changes how further letters are written, for example as by another worker.
     pub(super) fn change(&mut self, change: impl FnOnce(&mut DeadLetters)) {
         change(&mut self.letters);
     }
 
-    /// The command has these keys from now on.
+    /// Sets the command's encryption keys.
     pub(super) fn set_keys(&self, lines: &str) {
         let text = fs::read_to_string(&self.config).unwrap();
         let kept: Vec<&str> = text.lines().filter(|line| !line.starts_with("grant.encryption.key")).collect();
@@ -103,17 +103,17 @@ impl Scene {
     }
 
     /// Headers of a delivery of accounting events.
-    pub(super) fn accounting(&self) -> Headers {
+    pub(super) fn accounting(&self) -> LetterHeaders {
         self.context(Family::Accounting { resource: None })
     }
 
     /// Headers of a delivery of an invoicing hook.
-    pub(super) fn invoicing(&self) -> Headers {
+    pub(super) fn invoicing(&self) -> LetterHeaders {
         let hook = InvoicingHook { entity: InvoicingEntity::Customer, action: InvoicingAction::Created };
         self.context(Family::Invoicing { hook: Some(hook.into()), tenants: Arc::default() })
     }
 
-    fn context(&self, family: Family) -> Headers {
+    fn context(&self, family: Family) -> LetterHeaders {
         let context = Context {
             connector: self.letters.connector.as_str().into(),
             prefix: self.letters.prefix.to_string().into(),
@@ -130,7 +130,7 @@ impl Scene {
     }
 
     /// A letter with these bytes.
-    pub(super) fn letter(&self, class: &'static str, headers: &Headers, body: &[u8]) -> EncodedRecord {
+    pub(super) fn letter(&self, class: &'static str, headers: &LetterHeaders, body: &[u8]) -> EncodedRecord {
         let failure = Failure {
             stage: Stage::Read,
             class,
@@ -142,12 +142,18 @@ impl Scene {
         self.letters.record(&original, None, &failure, headers)
     }
 
-    /// The same in pieces of so many bytes.
-    pub(super) fn pieces(&self, id: &str, size: usize, headers: &Headers, body: &[u8]) -> Vec<EncodedRecord> {
+    /// The same in pieces of this many bytes.
+    pub(super) fn pieces(
+        &self,
+        id: &str,
+        size: usize,
+        headers: &LetterHeaders,
+        body: &[u8],
+    ) -> Vec<EncodedRecord> {
         let digest: String = Sha256::digest(body).iter().map(|byte| format!("{byte:02x}")).collect();
         let of = body.len().div_ceil(size);
         let piece = |(place, part): (usize, &[u8])| {
-            // What the delivery was stands in the first.
+            // Only the first piece describes the delivery.
             let mut headers = if place == 0 { headers.clone() } else { Vec::new() };
             headers.extend([
                 ("tributary.letter", Bytes::from(id.to_owned())),
@@ -160,7 +166,7 @@ impl Scene {
         body.chunks(size).enumerate().map(piece).collect()
     }
 
-    /// Writes a record; where it is.
+    /// Writes a record and returns its place.
     pub(super) async fn write(&self, record: EncodedRecord) -> String {
         let ack = self.producer.send(record).unwrap().await.unwrap();
         format!("{}@{}", ack.partition, ack.offset)
@@ -176,7 +182,7 @@ pub(super) fn signer(key: &str) -> LetterSigner {
 pub(super) fn change(id: &str, company: &str) -> String {
     format!(
         r#"{{"WebhookId":"w","OutgoingId":"{id}","TenantId":"7",
-            "ExtraPartitionInformation":{{"PartitionClientId":"{company}","UserName":"somebody"}},
+            "ExtraPartitionInformation":{{"PartitionClientId":"{company}","UserName":"a user"}},
             "EventType":{{"AppName":"Svc","Domain":"ACC","Resource":"Customers","EventType":"CustomerUpdated",
             "SemanticName":"Svc.ACC.Customers.CustomerUpdated"}},"Timestamp":638505760891234567,
             "JsonData":"{{\"CorrelationId\":\"c-1\",\"SequenceVersion\":\"5\"}}"}}"#

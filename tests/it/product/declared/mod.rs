@@ -1,4 +1,4 @@
-//! Connectors that files declare, on real Kafka: applied once, whoever looks, and edits by REST kept.
+//! Connectors declared by files, on real Kafka: each change is applied once, by any worker, and edits by REST are kept.
 
 mod place;
 mod run;
@@ -8,7 +8,7 @@ use std::os::unix::fs::symlink;
 
 use serde_json::{Value, json};
 
-use self::place::{DECLARATIONS, Place, entry};
+use self::place::{DECLARATIONS, DeclaredFiles, entry};
 use crate::product::rest::worker::{Answer, SECRET};
 use crate::support::harness::Test;
 use crate::support::{Result, Shared, breakable};
@@ -21,24 +21,22 @@ mod own {
     use super::*;
 
     crate::tests! {
-        real a_file_is_applied_at_start_in_one_transaction_and_its_references_stay_references;
-        real an_edit_by_rest_stays_over_a_restart_until_the_file_changes;
-        real of_two_workers_with_the_same_files_one_writes_each_change;
-        real a_worker_whose_file_lags_behind_does_not_put_the_old_content_back;
-        real a_connector_that_was_deleted_by_rest_comes_back_only_when_its_file_changes;
-        real a_connector_goes_on_without_its_file_and_is_forgotten_once_it_is_deleted_too;
-        real a_bad_file_is_told_without_its_secrets_and_what_was_there_stays;
+        real file_is_applied_at_start_with_its_references_unresolved;
+        real rest_edit_survives_restarts_until_the_file_changes;
+        real one_of_two_workers_writes_each_file_change;
+        real stale_file_does_not_restore_old_content;
+        real deleted_connector_returns_only_when_its_file_changes;
+        real connector_outlives_its_file_until_it_is_deleted_too;
+        real bad_file_is_reported_without_secrets_and_not_applied;
         real two_files_with_one_name_are_refused_with_both_named;
-        real a_mount_that_swaps_its_links_is_followed;
-        real a_connector_that_is_as_declared_already_is_not_written_again;
-        real a_worker_without_files_tells_what_others_have_declared;
-        disturbing a_file_that_changes_while_kafka_is_away_is_applied_when_it_is_back within 240;
+        real mount_that_swaps_its_links_is_followed;
+        real connector_equal_to_its_file_is_not_rewritten;
+        real worker_without_files_shows_declarations_of_others;
+        disturbing file_changed_during_an_outage_is_applied_afterwards within 240;
     }
 
-    async fn a_file_is_applied_at_start_in_one_transaction_and_its_references_stay_references(
-        shared: &'static Shared,
-    ) {
-        let place = Place::new(shared.bootstrap(), "declared-start");
+    async fn file_is_applied_at_start_with_its_references_unresolved(shared: &'static Shared) {
+        let place = DeclaredFiles::new(shared.bootstrap(), "declared-start");
         place.write("secret", format!("key={SECRET}\n"));
         let reference = format!("${{file:{}:key}}", place.path("secret").display());
         let mut document = place.document("a", "client");
@@ -48,9 +46,9 @@ mod own {
         place.write("a.json", document.to_string());
 
         let worker = place.worker().await;
-        let told = worker.until_state("a", "in sync").await;
+        let listed = worker.until_state("a", "in sync").await;
 
-        assert_eq!(told, json!({"name": "a", "file": "a.json", "state": "in sync"}));
+        assert_eq!(listed, json!({"name": "a", "file": "a.json", "state": "in sync"}));
         let mut expected = document["config"].clone();
         expected["name"] = json!("a");
         assert_eq!(worker.get("/connectors/a/config").await.body, expected);
@@ -64,8 +62,8 @@ mod own {
         assert!(stored["hash"].as_str().unwrap().len() == 64 && stored.as_object().unwrap().len() == 2);
     }
 
-    async fn an_edit_by_rest_stays_over_a_restart_until_the_file_changes(shared: &'static Shared) {
-        let place = Place::new(shared.bootstrap(), "declared-edit");
+    async fn rest_edit_survives_restarts_until_the_file_changes(shared: &'static Shared) {
+        let place = DeclaredFiles::new(shared.bootstrap(), "declared-edit");
         place.declare("a", "file");
         let worker = place.worker().await;
         worker.until_state("a", "in sync").await;
@@ -74,27 +72,27 @@ mod own {
             worker.ask("PATCH", "/connectors/a/config", Some(json!({"oauth.client.id": "rest"}))).await;
         worker.until_state("a", "edited").await;
         drop(worker);
-        // The same in other words.
+        // The same content, formatted differently.
         let mut same = place.document("a", "file");
         same["config"]["tasks.max"] = json!(2);
         same["_comment"] = json!("formatted");
         place.write("a.json", format!("{same:#}"));
         let worker = place.worker().await;
-        worker.has_looked(&place).await;
+        worker.has_checked(&place).await;
         let kept = worker.get("/connectors/a/config").await;
-        let told = worker.get(DECLARATIONS).await;
+        let listed = worker.get(DECLARATIONS).await;
         place.declare("a", "file again");
         worker.until_client("a", "file again").await;
 
         assert_eq!(patched.status, 200, "{patched:?}");
         assert_eq!(kept.body["oauth.client.id"], "rest");
-        assert_eq!(*entry(&told, "a"), json!({"name": "a", "file": "a.json", "state": "edited"}));
+        assert_eq!(*entry(&listed, "a"), json!({"name": "a", "file": "a.json", "state": "edited"}));
         worker.until_state("a", "in sync").await;
         assert_eq!(place.written(&["connector-a", "declared-a"]).await, [3, 2]);
     }
 
-    async fn of_two_workers_with_the_same_files_one_writes_each_change(shared: &'static Shared) {
-        let place = Place::new(shared.bootstrap(), "declared-pair");
+    async fn one_of_two_workers_writes_each_file_change(shared: &'static Shared) {
+        let place = DeclaredFiles::new(shared.bootstrap(), "declared-pair");
         let names = ["a", "b", "c", "d"];
         for name in names {
             place.declare(name, "0");
@@ -112,16 +110,16 @@ mod own {
                 }
             }
         }
-        one.has_looked(&place).await;
-        two.has_looked(&place).await;
+        one.has_checked(&place).await;
+        two.has_checked(&place).await;
 
         let keys = names.map(|name| [format!("connector-{name}"), format!("declared-{name}")]);
         let keys: Vec<&str> = keys.iter().flatten().map(String::as_str).collect();
         assert_eq!(place.written(&keys).await, [3; 8], "{keys:?}");
     }
 
-    async fn a_worker_whose_file_lags_behind_does_not_put_the_old_content_back(shared: &'static Shared) {
-        let early = Place::new(shared.bootstrap(), "declared-early");
+    async fn stale_file_does_not_restore_old_content(shared: &'static Shared) {
+        let early = DeclaredFiles::new(shared.bootstrap(), "declared-early");
         let late = early.beside("declared-late");
         early.declare("a", "old");
         late.declare("a", "old");
@@ -131,10 +129,10 @@ mod own {
 
         early.declare("a", "new");
         first.until_client("a", "new").await;
-        // The two records of the edit may be read one after the other: with the first alone it looks like an edit by REST.
+        // The two records of the edit may be read one after the other: with only the first it looks like an edit by REST.
         let behind =
             second.until_entry("a", |entry| entry["state"] == "edited" && entry["message"].is_string()).await;
-        second.has_looked(&late).await;
+        second.has_checked(&late).await;
         let kept = second.get("/connectors/a/config").await;
         late.declare("a", "new");
         second.until_state("a", "in sync").await;
@@ -144,10 +142,8 @@ mod own {
         assert_eq!(early.written(&["connector-a", "declared-a"]).await, [2, 2]);
     }
 
-    async fn a_connector_that_was_deleted_by_rest_comes_back_only_when_its_file_changes(
-        shared: &'static Shared,
-    ) {
-        let place = Place::new(shared.bootstrap(), "declared-deleted");
+    async fn deleted_connector_returns_only_when_its_file_changes(shared: &'static Shared) {
+        let place = DeclaredFiles::new(shared.bootstrap(), "declared-deleted");
         place.declare("a", "1");
         let worker = place.worker().await;
         worker.until_state("a", "in sync").await;
@@ -156,21 +152,19 @@ mod own {
         worker.until_state("a", "deleted").await;
         drop(worker);
         let worker = place.worker().await;
-        worker.has_looked(&place).await;
-        let told = worker.get(DECLARATIONS).await;
+        worker.has_checked(&place).await;
+        let listed = worker.get(DECLARATIONS).await;
         let absent = worker.get("/connectors/a").await;
         place.declare("a", "2");
         worker.until_client("a", "2").await;
 
         assert_eq!((deleted.status, absent.status), (204, 404));
-        assert_eq!(entry(&told, "a")["state"], "deleted");
+        assert_eq!(entry(&listed, "a")["state"], "deleted");
         worker.until_state("a", "in sync").await;
     }
 
-    async fn a_connector_goes_on_without_its_file_and_is_forgotten_once_it_is_deleted_too(
-        shared: &'static Shared,
-    ) {
-        let place = Place::new(shared.bootstrap(), "declared-removed");
+    async fn connector_outlives_its_file_until_it_is_deleted_too(shared: &'static Shared) {
+        let place = DeclaredFiles::new(shared.bootstrap(), "declared-removed");
         for name in ["a", "b", "other"] {
             place.declare(name, "1");
         }
@@ -183,7 +177,7 @@ mod own {
         place.declare("a", "1");
         worker.until_state("a", "in sync").await;
         let written = place.written(&["connector-a", "declared-a"]).await;
-        // First the file, then the connector; and the other way round.
+        // First the file, then the connector; then the reverse.
         fs::remove_file(place.path("a.json")).unwrap();
         worker.until_state("a", "file removed").await;
         worker.ask("DELETE", "/connectors/a", None).await;
@@ -207,8 +201,8 @@ mod own {
         assert_eq!(worker.get("/connectors/a").await.status, 200, "a file put back later is a new one");
     }
 
-    async fn a_bad_file_is_told_without_its_secrets_and_what_was_there_stays(shared: &'static Shared) {
-        let place = Place::new(shared.bootstrap(), "declared-bad");
+    async fn bad_file_is_reported_without_secrets_and_not_applied(shared: &'static Shared) {
+        let place = DeclaredFiles::new(shared.bootstrap(), "declared-bad");
         place.declare("a", "good");
         let worker = place.worker().await;
         worker.until_state("a", "in sync").await;
@@ -219,21 +213,21 @@ mod own {
         let mut invalid = place.document("a", "invalid");
         invalid["config"]["page.size"] = json!("many");
         place.write("a.json", invalid.to_string());
-        let told = worker
+        let listed = worker
             .until(DECLARATIONS, |answer| {
                 entry(answer, "a")["message"].as_str().is_some_and(|message| message.contains("page.size"))
             })
             .await;
-        place.write("b.json", r#"{"name": "b", "config": {"connector.class": "Nobody"}}"#);
+        place.write("b.json", r#"{"name": "b", "config": {"connector.class": "Unknown"}}"#);
         let unknown = worker.until_state("b", "refused").await;
         let kept = worker.get("/connectors/a/config").await;
-        place.declare("a", "mended");
-        worker.until_client("a", "mended").await;
+        place.declare("a", "corrected");
+        worker.until_client("a", "corrected").await;
 
         assert!(half["message"].as_str().unwrap().contains("is not JSON"), "{half}");
-        assert_eq!(entry(&told, "a")["state"], "refused");
+        assert_eq!(entry(&listed, "a")["state"], "refused");
         assert!(unknown["message"].as_str().unwrap().contains("Failed to find any class"), "{unknown}");
-        for shown in [&half, &told.body, &unknown] {
+        for shown in [&half, &listed.body, &unknown] {
             assert!(!shown.to_string().contains(SECRET), "{shown}");
         }
         assert_eq!(kept.body["oauth.client.id"], "good");
@@ -242,7 +236,7 @@ mod own {
     }
 
     async fn two_files_with_one_name_are_refused_with_both_named(shared: &'static Shared) {
-        let place = Place::new(shared.bootstrap(), "declared-twice");
+        let place = DeclaredFiles::new(shared.bootstrap(), "declared-twice");
         place.declare("a", "1");
         let worker = place.worker().await;
         worker.until_state("a", "in sync").await;
@@ -258,8 +252,8 @@ mod own {
         assert_eq!(kept.body["oauth.client.id"], "1");
     }
 
-    async fn a_mount_that_swaps_its_links_is_followed(shared: &'static Shared) {
-        let place = Place::new(shared.bootstrap(), "declared-mount");
+    async fn mount_that_swaps_its_links_is_followed(shared: &'static Shared) {
+        let place = DeclaredFiles::new(shared.bootstrap(), "declared-mount");
         for (version, client) in [("..v1", "1"), ("..v2", "2")] {
             fs::create_dir(place.path(version)).unwrap();
             place.write(&format!("{version}/a.json"), place.document("a", client).to_string());
@@ -268,7 +262,7 @@ mod own {
         symlink("..data/a.json", place.path("a.json")).unwrap();
         let worker = place.worker().await;
         worker.until_client("a", "1").await;
-        worker.has_looked(&place).await;
+        worker.has_checked(&place).await;
 
         symlink("..v2", place.path("..data_tmp")).unwrap();
         fs::rename(place.path("..data_tmp"), place.path("..data")).unwrap();
@@ -279,8 +273,8 @@ mod own {
         assert_eq!(place.written(&["connector-a"]).await, [2]);
     }
 
-    async fn a_connector_that_is_as_declared_already_is_not_written_again(shared: &'static Shared) {
-        let place = Place::new(shared.bootstrap(), "declared-same");
+    async fn connector_equal_to_its_file_is_not_rewritten(shared: &'static Shared) {
+        let place = DeclaredFiles::new(shared.bootstrap(), "declared-same");
         let worker = place.worker().await;
         let config = place.document("a", "1")["config"].clone();
         worker.ask("PUT", "/connectors/a/config", Some(config)).await;
@@ -288,30 +282,34 @@ mod own {
         place.declare("a", "1");
         worker.until_state("a", "in sync").await;
 
-        assert_eq!(place.written(&["connector-a", "declared-a"]).await, [1, 1], "its tasks go on");
+        assert_eq!(
+            place.written(&["connector-a", "declared-a"]).await,
+            [1, 1],
+            "its tasks are not restarted"
+        );
     }
 
-    async fn a_worker_without_files_tells_what_others_have_declared(shared: &'static Shared) {
-        let place = Place::new(shared.bootstrap(), "declared-none");
+    async fn worker_without_files_shows_declarations_of_others(shared: &'static Shared) {
+        let place = DeclaredFiles::new(shared.bootstrap(), "declared-none");
         let alone = place.group.worker().await;
         let nothing = alone.get(DECLARATIONS).await;
         place.declare("a", "1");
         let worker = place.worker().await;
         worker.until_state("a", "in sync").await;
 
-        let told = alone.until(DECLARATIONS, |answer| entry(answer, "a")["state"] == "in sync").await;
+        let listed = alone.until(DECLARATIONS, |answer| entry(answer, "a")["state"] == "in sync").await;
         worker.ask("PATCH", "/connectors/a/config", Some(json!({"oauth.client.id": "2"}))).await;
         alone.until(DECLARATIONS, |answer| entry(answer, "a")["state"] == "edited").await;
         let posted = alone.ask("POST", DECLARATIONS, None).await;
 
         assert_eq!((nothing.status, nothing.body), (200, json!([])));
-        assert_eq!(told.body, json!([{"name": "a", "file": "a.json", "state": "in sync"}]));
+        assert_eq!(listed.body, json!([{"name": "a", "file": "a.json", "state": "in sync"}]));
         assert_eq!(posted.status, 405);
     }
 
-    async fn a_file_that_changes_while_kafka_is_away_is_applied_when_it_is_back() -> Result<()> {
+    async fn file_changed_during_an_outage_is_applied_afterwards() -> Result<()> {
         let broker = breakable::take().await?;
-        let place = Place::new(&broker.bootstrap(), "declared-outage");
+        let place = DeclaredFiles::new(&broker.bootstrap(), "declared-outage");
         place.declare("a", "1");
         let worker = place.worker().await;
         worker.until_state("a", "in sync").await;
@@ -319,18 +317,18 @@ mod own {
         broker.pause()?;
         place.declare("a", "2");
         place.declare("b", "1");
-        let is_told = |answer: &Answer| {
+        let is_pending = |answer: &Answer| {
             ["a", "b"].iter().all(|name| {
                 let message = entry(answer, name)["message"].as_str().unwrap_or_default();
                 entry(answer, name)["state"] == "pending" && message.contains("write the change")
             })
         };
-        worker.until(DECLARATIONS, is_told).await;
+        worker.until(DECLARATIONS, is_pending).await;
         broker.resume()?;
 
         worker.until_client("a", "2").await;
         worker.until_state("b", "in sync").await;
-        worker.has_looked(&place).await;
+        worker.has_checked(&place).await;
         assert_eq!(place.written(&["connector-a", "connector-b"]).await, [2, 1]);
         Ok(())
     }

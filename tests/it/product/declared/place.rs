@@ -1,4 +1,4 @@
-//! A directory of connector files, the workers that look at it, and the topic they write to.
+//! A directory of connector files, the workers that watch it, and the topic they write to.
 
 use std::fs;
 use std::ops::Deref;
@@ -18,29 +18,29 @@ use crate::{
     },
 };
 
-/// Where what this worker sees of files is told.
+/// REST path that shows the state of this worker's files.
 pub(super) const DECLARATIONS: &str = "/admin/declarations";
-/// Between two looks.
+/// Interval between two checks of the files.
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Files and a group of workers.
-pub(super) struct Place {
+pub(super) struct DeclaredFiles {
     pub(super) group: Group,
     pub(super) directory: PathBuf,
 }
 
-impl Place {
+impl DeclaredFiles {
     pub(super) fn new(bootstrap: &str, name: &str) -> Self {
         let group = Group::new(bootstrap, name);
         Self { group, directory: run_directory::create(name).unwrap() }
     }
 
-    /// The same group of workers with files of its own.
+    /// The same group of workers with another directory.
     pub(super) fn beside(&self, name: &str) -> Self {
         Self { group: self.group.clone(), directory: run_directory::create(name).unwrap() }
     }
 
-    /// A worker that looks at the files until it is dropped.
+    /// A worker that watches the files until it is dropped.
     pub(super) async fn worker(&self) -> Watching {
         let worker = self.group.worker().await;
         let options =
@@ -54,7 +54,7 @@ impl Place {
         self.directory.join(file)
     }
 
-    /// In one step: a worker that looks meanwhile finds what was there. What has no ending declares nothing.
+    /// Replaces a file atomically: a worker sees either the old or the new one. A file without extension declares nothing.
     pub(super) fn write(&self, file: &str, text: impl AsRef<[u8]>) {
         fs::write(self.path("next"), text).unwrap();
         fs::rename(self.path("next"), self.path(file)).unwrap();
@@ -65,14 +65,14 @@ impl Place {
         self.write(&format!("{name}.json"), self.document(name, client).to_string());
     }
 
-    /// What that file says.
+    /// The content of that file.
     pub(super) fn document(&self, name: &str, client: &str) -> Value {
         let mut config = config(&format!("{}.{name}", self.group.topic_prefix()));
         config["oauth.client.id"] = json!(client);
         json!({"name": name, "config": config})
     }
 
-    /// How often each of these was written: records of the config topic that are no tombstones.
+    /// How often each of these was written: records in the config topic other than tombstones.
     pub(super) async fn written(&self, keys: &[&str]) -> Vec<usize> {
         let records = self.records().await;
         let count =
@@ -92,7 +92,7 @@ impl Place {
     }
 }
 
-/// A worker that looks at files.
+/// A worker that watches files.
 pub(super) struct Watching {
     worker: Worker,
     _watch: DropGuard,
@@ -107,25 +107,25 @@ impl Deref for Watching {
 }
 
 impl Watching {
-    /// Waits until a connector's file is told to be in this state.
+    /// Waits until a connector's file is in this state.
     pub(super) async fn until_state(&self, name: &str, state: &str) -> Value {
         self.until_entry(name, |entry| entry["state"] == state).await
     }
 
     /// Waits until the entry of a connector's file satisfies a condition.
     pub(super) async fn until_entry(&self, name: &str, is_wanted: impl Fn(&Value) -> bool) -> Value {
-        let told = self.until(DECLARATIONS, |answer| is_wanted(entry(answer, name))).await;
-        entry(&told, name).clone()
+        let found = self.until(DECLARATIONS, |answer| is_wanted(entry(answer, name))).await;
+        entry(&found, name).clone()
     }
 
-    /// Waits until a connector has this client id, as this worker tells it.
+    /// Waits until this worker shows a connector with this client id.
     pub(super) async fn until_client(&self, name: &str, client: &str) {
         let path = format!("/connectors/{name}/config");
         self.until(&path, |answer| answer.body["oauth.client.id"] == client).await;
     }
 
-    /// Returns after the worker has seen the files, all that was done to them before, twice at least.
-    pub(super) async fn has_looked(&self, place: &Place) {
+    /// Waits until the worker has checked the files at least twice, including all earlier changes.
+    pub(super) async fn has_checked(&self, place: &DeclaredFiles) {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         for _ in 0..2 {
             let name = format!("zz-{}", NEXT.fetch_add(1, Ordering::Relaxed));
@@ -135,7 +135,7 @@ impl Watching {
     }
 }
 
-/// What is told of a connector's file; null if nothing.
+/// The entry of a connector's file; null if there is none.
 pub(super) fn entry<'a>(answer: &'a Answer, name: &str) -> &'a Value {
     let entries = answer.body.as_array().unwrap();
     entries.iter().find(|entry| entry["name"] == name).unwrap_or(&Value::Null)

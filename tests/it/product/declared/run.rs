@@ -1,4 +1,4 @@
-//! The binary with a directory of connectors, as people meet it.
+//! The binary with a directory of connector files, as operators use it.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,15 +11,13 @@ use crate::support::topics::LIMIT;
 use crate::support::{Result, Shared, prefix, run_directory};
 
 crate::tests! {
-    plain a_check_with_two_files_of_one_name_fails_with_both_named;
-    real a_worker_starts_without_its_files_applies_them_and_people_see_how_they_differ;
+    plain check_with_two_files_of_one_name_names_both;
+    real worker_applies_files_that_appear_and_shows_their_state;
 }
 
 const SECRET: &str = "a-secret-of-more-than-32-characters!";
 
-async fn a_worker_starts_without_its_files_applies_them_and_people_see_how_they_differ(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn worker_applies_files_that_appear_and_shows_their_state(shared: &'static Shared) -> Result<()> {
     let directory = run_directory::create("declared-run")?;
     let declared = directory.join("connectors");
     let name = prefix("declared-run");
@@ -30,7 +28,7 @@ async fn a_worker_starts_without_its_files_applies_them_and_people_see_how_they_
             "provider.subscription.key": "${env:KEY}", "oauth.client.id": client,
             "oauth.client.secret": "${env:KEY}"}})
     };
-    // It is there, and does not say of what class its connector is.
+    // A file without the class of its connector.
     let bad = directory.join("bad.json");
     fs::write(&bad, r#"{"name": "bad", "config": {}}"#).unwrap();
     let topics: String = ["config", "offset", "status", "work", "grant"]
@@ -51,7 +49,7 @@ async fn a_worker_starts_without_its_files_applies_them_and_people_see_how_they_
         ),
     )
     .unwrap();
-    // In one step: a look at half of it would be one more that is refused.
+    // Atomically: a half-written file would be refused once more.
     let declare = |text: String| {
         fs::write(directory.join("next"), text).unwrap();
         fs::rename(directory.join("next"), declared.join("records.json")).unwrap();
@@ -73,14 +71,14 @@ async fn a_worker_starts_without_its_files_applies_them_and_people_see_how_they_
     fs::create_dir(&declared).unwrap();
     declare(document("one").to_string());
     until(&worker, &url, "in sync").await?;
-    until_told(&worker, &url, "bad", "refused").await?;
+    until_state(&worker, &url, "bad", "refused").await?;
     fs::remove_file(&bad).unwrap();
-    until_told(&worker, &url, "bad", "").await?;
+    until_state(&worker, &url, "bad", "").await?;
     let table = connectors(&["status", "--url", &url]).await;
     declare("{".to_owned());
     until(&worker, &url, "refused").await?;
     let refused = output(&["status", "records", "--url", &url]).await;
-    assert_eq!(refused.status.code(), Some(1), "a script has to notice");
+    assert_eq!(refused.status.code(), Some(1), "a script must notice");
     let refused = String::from_utf8(refused.stdout).unwrap();
     declare(document("two").to_string());
     until(&worker, &url, "in sync").await?;
@@ -96,10 +94,10 @@ async fn a_worker_starts_without_its_files_applies_them_and_people_see_how_they_
     let mut state = Value::Null;
     worker
         .ready(LIMIT, async || {
-            let told = output(&["status", "applied", "--output", "json", "--url", &url]).await;
-            let told: Value = serde_json::from_slice(&told.stdout).unwrap_or_default();
-            state = told["applied"]["status"]["connector"]["state"].clone();
-            // Its owner has not heard of it yet.
+            let status = output(&["status", "applied", "--output", "json", "--url", &url]).await;
+            let status: Value = serde_json::from_slice(&status.stdout).unwrap_or_default();
+            state = status["applied"]["status"]["connector"]["state"].clone();
+            // Its owner has not started it yet.
             !state.is_null() && state != "UNASSIGNED"
         })
         .await?;
@@ -125,7 +123,7 @@ async fn a_worker_starts_without_its_files_applies_them_and_people_see_how_they_
     Ok(())
 }
 
-async fn a_check_with_two_files_of_one_name_fails_with_both_named() -> Result<()> {
+async fn check_with_two_files_of_one_name_names_both() -> Result<()> {
     let directory = run_directory::create("declared-twice-at-start")?;
     let document = json!({"name": "records", "config": {
         "connector.class": "RecordSource", "topic.prefix": "p", "enrich.resources": "customers",
@@ -150,21 +148,21 @@ async fn a_check_with_two_files_of_one_name_fails_with_both_named() -> Result<()
     Ok(())
 }
 
-/// Waits until the worker tells this of the one file in the directory, as a script would.
+/// Waits for this state of the only file in the directory, as a script would.
 async fn until(worker: &Process, url: &str, state: &str) -> Result<()> {
-    until_told(worker, url, "records", state).await
+    until_state(worker, url, "records", state).await
 }
 
-/// The same of any connector; an empty state where nothing is told of it.
-async fn until_told(worker: &Process, url: &str, name: &str, state: &str) -> Result<()> {
-    let told = async || {
+/// The same for any connector; an empty state means that it is not listed.
+async fn until_state(worker: &Process, url: &str, name: &str, state: &str) -> Result<()> {
+    let status = async || {
         let output = output(&["status", "--output", "json", "--url", url]).await;
-        let Ok(told) = serde_json::from_slice::<Value>(&output.stdout) else { return false };
-        let declaration = &told[name]["declaration"];
+        let Ok(status) = serde_json::from_slice::<Value>(&output.stdout) else { return false };
+        let declaration = &status[name]["declaration"];
         declaration["state"].as_str().unwrap_or_default() == state
             && (state.is_empty() || declaration["file"] == format!("{name}.json"))
     };
-    worker.ready(LIMIT, told).await
+    worker.ready(LIMIT, status).await
 }
 
 async fn connectors(arguments: &[&str]) -> String {

@@ -20,7 +20,7 @@ use simulator::{
     catalog::Resource,
     knobs::{Effect, Fault, Latency, Status, Target, Tells},
 };
-use tributary::avro::embedded::Server;
+use tributary::avro::embedded::EmbeddedRegistry;
 
 use super::checker::{Evidence, check, check_certificates};
 use super::evidence;
@@ -90,7 +90,8 @@ async fn topics_are_what_the_provider_has_whatever_went_wrong_on_the_way() -> Re
 async fn act(broker: &mut Broker, seed: u64, cycles: u32) -> Result<()> {
     let began = Instant::now();
     let mut dice = Dice(seed);
-    let registry = Server::start().await.map_err(|error| Error(format!("start a registry: {error}")))?;
+    let registry =
+        EmbeddedRegistry::start().await.map_err(|error| Error(format!("start a registry: {error}")))?;
     let ground = Ground { bootstrap: broker.bootstrap(), registry: registry.url().to_string() };
     let options = Options {
         workers: 2,

@@ -78,7 +78,7 @@ pub(super) async fn lines(scene: &Scene) -> Result<BTreeMap<AccountingResource, 
 }
 
 pub(super) fn decoder(scene: &Scene) -> Decoder {
-    let registry = tributary::config::Registry::open(scene.ground.registry.parse().unwrap());
+    let registry = tributary::config::RegistrySettings::open(scene.ground.registry.parse().unwrap());
     Decoder::new(Registry::new(&registry).unwrap())
 }
 

@@ -145,7 +145,7 @@ async fn preparer(scene: &Scene) -> Result<Preparer> {
         prefix: scene.prefix.clone(),
         kafka: scene.kafka(),
         admin: Admin::Real(scene.kafka()),
-        registry: tributary::config::Registry::open(scene.ground.registry.parse().unwrap()),
+        registry: tributary::config::RegistrySettings::open(scene.ground.registry.parse().unwrap()),
         state_dir: run_directory::create("enrich-input")?,
     };
     let topics = [Topic::AccountingEvents(CUSTOMERS), Topic::AccountingEvents(JOURNALS)];

@@ -5,7 +5,7 @@
 
 use kafka::partition_of;
 use simulator::catalog::Resource;
-use tributary::avro::embedded::Server;
+use tributary::avro::embedded::EmbeddedRegistry;
 
 use super::checker::check;
 use super::load::Mix;
@@ -23,7 +23,8 @@ const RATE: f64 = 20.0;
 
 async fn no_record_is_published_twice_after_any_place() -> Result<()> {
     let broker = breakable::take().await?;
-    let registry = Server::start().await.map_err(|error| Error(format!("start a registry: {error}")))?;
+    let registry =
+        EmbeddedRegistry::start().await.map_err(|error| Error(format!("start a registry: {error}")))?;
     let ground = Ground { bootstrap: broker.bootstrap(), registry: registry.url().to_string() };
     // Short, so that the next worker soon owns the tasks.
     let properties = &[("session.timeout.ms", "1500"), ("heartbeat.interval.ms", "300")];

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tributary::avro::embedded::Server;
+use tributary::avro::embedded::EmbeddedRegistry;
 
 use super::delivery::{Id, Maker};
 use super::judge::{Verdict, judge};
@@ -34,7 +34,7 @@ pub(super) struct Stage {
     pub(super) ledger: Arc<Ledger>,
     maker: Maker,
     /// Held, not used: dropping it would end it.
-    _registry: Server,
+    _registry: EmbeddedRegistry,
 }
 
 impl Stage {
@@ -42,7 +42,8 @@ impl Stage {
     pub(super) async fn start(name: &str, connector: &[(&str, &str)]) -> Result<Self> {
         let session = SESSION.as_millis().to_string();
         let broker = breakable::take().await?;
-        let server = Server::start().await.map_err(|error| Error(format!("start a registry: {error}")))?;
+        let server =
+            EmbeddedRegistry::start().await.map_err(|error| Error(format!("start a registry: {error}")))?;
         let port = server.url().port().unwrap_or_default();
         let registry = Proxy::to(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await?;
         let settings = Settings {

@@ -11,29 +11,21 @@ use serde_json::Value;
 use server::{Options, Server};
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tributary::{
-    config::{
-        Providers,
-        connector::TargetState,
-        worker::{Rest, Topic, Topics},
-    },
-    connect::{
-        arbiter::Arbiter,
-        herder::{Herder, Parts, Snapshots, Subscribing},
-        rest::{Security, protect, router},
-        supervisor::Handle,
-    },
-    plugin::{Plugin, Plugins},
-    state::{
-        State,
-        configs::{self, Configs},
-        statuses::{RunState, Status},
-        topics,
-        writer::StatusWriter,
-    },
-    telemetry::Filters,
-    webhooks::plugin::WebhookSource,
-};
+use tributary::config::Providers;
+use tributary::config::connector::TargetState;
+use tributary::config::worker::{InternalTopic, InternalTopics, Rest};
+use tributary::telemetry::Filters;
+use tributary::worker::arbiter::Arbiter;
+use tributary::worker::classes::WebhookSource;
+use tributary::worker::herder::{Herder, Parts, Snapshots, Subscribing};
+use tributary::worker::plugins::{Plugin, Plugins};
+use tributary::worker::rest::{Security, protect, router};
+use tributary::worker::state::State;
+use tributary::worker::state::configs::{self, Configs};
+use tributary::worker::state::statuses::{RunState, Status};
+use tributary::worker::state::writer::StatusWriter;
+use tributary::worker::supervisor::Handle;
+use tributary::worker::topics;
 
 use super::plugin::Records;
 use crate::support::{Result, lost, prefix, topics::LIMIT};
@@ -43,19 +35,19 @@ use crate::support::{Result, lost, prefix, topics::LIMIT};
 pub(crate) struct Group {
     pub(crate) kafka: Kafka,
     name: String,
-    topics: Topics,
+    topics: InternalTopics,
 }
 
 impl Group {
     pub(crate) fn new(bootstrap: &str, name: &str) -> Self {
         let name = prefix(name);
-        let topic = |kind: &str, partitions| Topic {
+        let topic = |kind: &str, partitions| InternalTopic {
             name: format!("{name}-{kind}"),
             partitions,
             replication_factor: 1,
             settings: BTreeMap::new(),
         };
-        let topics = Topics {
+        let topics = InternalTopics {
             config: topic("configs", 1),
             offset: topic("offsets", 3),
             status: topic("status", 3),

@@ -4,15 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kafka::{Admin, Kafka, Received, TransactionOptions, read_to_end};
-use tributary::{
-    config::worker::{Topic, Topics},
-    connect::arbiter::Arbiter,
-    state::{
-        State,
-        configs::{self, Configs, Properties, Write},
-        topics::{self, Partitions},
-    },
-};
+use tributary::config::worker::{InternalTopic, InternalTopics};
+use tributary::worker::arbiter::Arbiter;
+use tributary::worker::state::State;
+use tributary::worker::state::configs::{self, Configs, Properties, Write};
+use tributary::worker::topics::{self, Partitions};
 
 use crate::support::{lost::timeout, prefix};
 
@@ -22,7 +18,7 @@ pub(super) const LIMIT: Duration = Duration::from_secs(30);
 /// The topics of one group.
 pub(super) struct Ground {
     pub(super) kafka: Kafka,
-    pub(super) topics: Topics,
+    pub(super) topics: InternalTopics,
     pub(super) partitions: Partitions,
 }
 
@@ -73,14 +69,14 @@ pub(super) struct Worker {
 }
 
 /// The five topics of a group, each with more than one partition where it may.
-pub(super) fn names(group: &str) -> Topics {
-    let topic = |kind: &str, partitions| Topic {
+pub(super) fn names(group: &str) -> InternalTopics {
+    let topic = |kind: &str, partitions| InternalTopic {
         name: format!("{group}-{kind}"),
         partitions,
         replication_factor: -1,
         settings: BTreeMap::new(),
     };
-    Topics {
+    InternalTopics {
         config: topic("configs", 1),
         offset: topic("offsets", 25),
         status: topic("status", 5),

@@ -1,5 +1,5 @@
-//! The board and the alerting rules that are shipped ask for what there is: metrics by the product's own list, labels and values
-//! that those have, and functions that fit their kind. A metric that is renamed fails here until both follow.
+//! The shipped dashboard and alerting rules query only what exists: metrics of the product's list, with their labels and values, and
+//! functions that fit their kind. Renaming a metric fails here until both follow.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -9,24 +9,22 @@ use model::{GapCause, Phase};
 use serde_json::Value;
 use tributary::state::runs::State;
 
-use super::{
-    queries::{Named, Query},
-    rules,
-};
+use super::queries::{PromQuery, QueriedMetric};
+use super::rules;
 
 crate::tests! {
-    plain every_query_of_the_board_asks_for_what_there_is;
-    plain every_alert_asks_for_what_there_is_and_says_what_to_do;
+    plain board_queries_only_existing_metrics;
+    plain alerts_query_existing_metrics_and_have_a_runbook;
     plain every_alert_has_a_unit_test;
-    plain metrics_that_ask_for_an_alert_have_one;
-    plain a_query_for_what_there_is_not_is_found;
+    plain metrics_that_need_an_alert_have_one;
+    plain query_of_a_missing_metric_is_found;
 }
 
-/// What Prometheus itself says of a target.
+/// Metrics that Prometheus itself adds about a target.
 const OF_PROMETHEUS: [&str; 1] = ["up"];
-/// What it adds to every series.
+/// Labels that it adds to every series.
 const OF_TARGETS: [&str; 2] = ["instance", "job"];
-/// Functions for what only grows.
+/// Functions for counters.
 const FOR_COUNTERS: [&str; 3] = ["rate", "irate", "increase"];
 /// Rows of the board.
 const ROWS: [&str; 9] = [
@@ -40,9 +38,9 @@ const ROWS: [&str; 9] = [
     "API budget",
     "Worker",
 ];
-/// What `promtool test rules` is given.
+/// The unit tests for `promtool test rules`.
 const UNIT_TESTS: &str = include_str!("../../../tools/alerts_test.yml");
-/// Without so much of everything it is not the file that is meant.
+/// Lower bounds that show that the right files were read.
 const LEAST_PANELS: usize = 50;
 const LEAST_ALERTS: usize = 30;
 
@@ -55,18 +53,18 @@ fn board() -> Value {
     serde_json::from_str(&shipped("grafana/dashboards/tributary.json")).unwrap()
 }
 
-fn alerts() -> Vec<rules::Rule> {
+fn alerts() -> Vec<rules::AlertRule> {
     rules::parse(&shipped("prometheus/alerts.yml")).unwrap()
 }
 
-/// What can be asked for under a name.
+/// What can be queried under a name.
 struct Series {
     grows: bool,
-    /// Labels, with their values where those are known.
+    /// Labels, with their values if these are known.
     labels: BTreeMap<&'static str, Option<BTreeSet<String>>>,
 }
 
-/// Every name that a page of metrics can have.
+/// Every name that a page of metrics can contain.
 fn offered() -> BTreeMap<String, Series> {
     let mut offered = BTreeMap::new();
     let texts = |values: &[&str]| Some(values.iter().map(|value| (*value).to_owned()).collect());
@@ -80,7 +78,7 @@ fn offered() -> BTreeMap<String, Series> {
             Kind::Gauge => add("", false, labels()),
             Kind::Histogram(bounds) => {
                 let mut buckets: BTreeMap<_, _> = labels();
-                // As they are sent, and as Prometheus 3 writes them.
+                // As exported, and as Prometheus 3 writes them.
                 let bounds = bounds.iter().flat_map(|bound| [format!("{bound}"), format!("{bound:?}")]);
                 buckets.insert("le", Some(bounds.chain(["+Inf".to_owned()]).collect()));
                 add("_bucket", true, buckets);
@@ -114,7 +112,7 @@ fn known(metric: &str, label: &str) -> Option<BTreeSet<String>> {
 
 /// What is wrong with a query.
 fn faults(offered: &BTreeMap<String, Series>, text: &str) -> Vec<String> {
-    let query = match Query::parse(text) {
+    let query = match PromQuery::parse(text) {
         Ok(query) if query.metrics.is_empty() => return vec![format!("names no metric: {text}")],
         Ok(query) => query,
         Err(fault) => return vec![fault],
@@ -127,7 +125,7 @@ fn faults(offered: &BTreeMap<String, Series>, text: &str) -> Vec<String> {
         }
     }
     for label in query.labels.iter().filter(|label| !OF_TARGETS.contains(&label.as_str())) {
-        let has = |named: &Named| {
+        let has = |named: &QueriedMetric| {
             offered.get(&named.metric).is_some_and(|series| series.labels.contains_key(label.as_str()))
         };
         if !query.metrics.iter().any(has) {
@@ -137,8 +135,8 @@ fn faults(offered: &BTreeMap<String, Series>, text: &str) -> Vec<String> {
     faults
 }
 
-fn misfits(series: &Series, named: &Named) -> Vec<String> {
-    let Named { metric, function, matchers } = named;
+fn misfits(series: &Series, named: &QueriedMetric) -> Vec<String> {
+    let QueriedMetric { metric, function, matchers } = named;
     let mut faults = Vec::new();
     if let Some(function) = function.as_deref().filter(|function| FOR_COUNTERS.contains(function))
         && !series.grows
@@ -161,7 +159,7 @@ fn misfits(series: &Series, named: &Named) -> Vec<String> {
     faults
 }
 
-async fn every_query_of_the_board_asks_for_what_there_is() {
+async fn board_queries_only_existing_metrics() {
     let (board, offered) = (board(), offered());
 
     let (rows, panels): (Vec<&Value>, Vec<&Value>) =
@@ -191,7 +189,7 @@ async fn every_query_of_the_board_asks_for_what_there_is() {
     assert!(datasource.contains(&format!("uid: {chosen}\n")), "{chosen}: {datasource}");
 }
 
-async fn every_alert_asks_for_what_there_is_and_says_what_to_do() {
+async fn alerts_query_existing_metrics_and_have_a_runbook() {
     let (alerts, offered) = (alerts(), offered());
 
     assert!(alerts.len() >= LEAST_ALERTS, "{} alerts", alerts.len());
@@ -213,8 +211,8 @@ async fn every_alert_asks_for_what_there_is_and_says_what_to_do() {
 }
 
 /// Labels that the texts of an alert show and that its expression aggregates away.
-fn unlabelled(alert: &rules::Rule) -> Vec<String> {
-    let mut labels = Query::parse(&alert["expr"]).unwrap().labels;
+fn unlabelled(alert: &rules::AlertRule) -> Vec<String> {
+    let mut labels = PromQuery::parse(&alert["expr"]).unwrap().labels;
     if labels.is_empty() && !alert["expr"].contains("sum(") {
         labels = OF_TARGETS.map(str::to_owned).to_vec();
     }
@@ -243,14 +241,14 @@ fn tested(text: &str) -> BTreeSet<&str> {
     sampled.chain(named).collect()
 }
 
-async fn metrics_that_ask_for_an_alert_have_one() {
+async fn metrics_that_need_an_alert_have_one() {
     let alerts = alerts();
     let asks = |help: &str| help.contains("Alert on");
     let wanted: Vec<&str> = metrics::ALL.iter().filter(|one| asks(one.help)).map(|one| one.name).collect();
 
     let asked: BTreeSet<String> = alerts
         .iter()
-        .flat_map(|alert| Query::parse(&alert["expr"]).unwrap().metrics)
+        .flat_map(|alert| PromQuery::parse(&alert["expr"]).unwrap().metrics)
         .map(|named| named.metric)
         .collect();
 
@@ -259,7 +257,7 @@ async fn metrics_that_ask_for_an_alert_have_one() {
     assert_eq!(forgotten, Vec::<&str>::new());
 }
 
-async fn a_query_for_what_there_is_not_is_found() {
+async fn query_of_a_missing_metric_is_found() {
     let offered = offered();
 
     for sound in [

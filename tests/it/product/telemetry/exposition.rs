@@ -1,5 +1,5 @@
-//! Prometheus' text format, read as strictly as its own parser reads it, and a little more: no series twice, no sample
-//! without help and type, no family in two places.
+//! Prometheus' text format, parsed a little more strictly than by Prometheus: no series twice, no sample without help and type, no family in
+//! two places.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -61,7 +61,7 @@ impl Exposition {
         self.samples.get(series).copied()
     }
 
-    /// Every series whose text holds this.
+    /// Every series whose text contains this.
     pub(crate) fn naming(&self, text: &str) -> Vec<&str> {
         self.samples.keys().map(String::as_str).filter(|series| series.contains(text)).collect()
     }

@@ -4,10 +4,10 @@ use crate::support::visit::{RECORD_BYTES, RECORDS, Visit};
 use crate::support::{Result, Shared};
 
 crate::tests! {
-    real what_librdkafka_logs_and_counts_is_in_logs_and_metrics;
+    real librdkafka_logs_and_statistics_are_exported;
 }
 
-async fn what_librdkafka_logs_and_counts_is_in_logs_and_metrics(shared: &'static Shared) -> Result<()> {
+async fn librdkafka_logs_and_statistics_are_exported(shared: &'static Shared) -> Result<()> {
     // A producer's setting for all clients: librdkafka warns about it in a consumer.
     let odd = ("queue.buffering.backpressure.threshold", "1");
     let settings = [("statistics.interval.ms", "100"), ("debug", "protocol"), odd];

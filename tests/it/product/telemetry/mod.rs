@@ -1,5 +1,5 @@
-//! What operators see: librdkafka's lines and statistics among the product's own, connectors on `/metrics`, and the board and the
-//! alerting rules that ask for it.
+//! What operators see: librdkafka's log lines and statistics among the product's own, connectors on `/metrics`, and the dashboard and
+//! alerting rules that query it.
 
 mod boards;
 mod exposition;

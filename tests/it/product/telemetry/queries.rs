@@ -1,14 +1,14 @@
-//! What a query in Prometheus' language names: metrics with their matchers, and labels to group by. That much of the language and no
-//! more; whether it is a sound query `promtool` knows (`tests/tools/check.sh`).
+//! A minimal parser of PromQL: finds the metrics of a query with their matchers, and the labels to group by. `promtool` checks the rest of
+//! the syntax (`tests/tools/check.sh`).
 
 use std::iter::Peekable;
 use std::str::Chars;
 
 /// A metric in a query.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Named {
+pub(crate) struct QueriedMetric {
     pub(crate) metric: String,
-    /// Function that it stands in, if it is the first thing there.
+    /// The function whose first argument it starts, if there is one.
     pub(crate) function: Option<String>,
     pub(crate) matchers: Vec<Matcher>,
 }
@@ -22,7 +22,7 @@ pub(crate) struct Matcher {
 }
 
 impl Matcher {
-    /// Every value that it names; none where a pattern is more than a choice, or a variable of the board.
+    /// Every value that it names; none if a pattern is more than alternatives, or a variable of the dashboard.
     pub(crate) fn values(&self) -> Vec<&str> {
         let is_plain = |value: &str| !value.contains(['$', '*', '+', '(', '[', '\\']);
         match (self.is_pattern, is_plain(&self.value)) {
@@ -33,29 +33,29 @@ impl Matcher {
     }
 }
 
-/// What a query names.
+/// The names in a query.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Query {
-    pub(crate) metrics: Vec<Named>,
+pub(crate) struct PromQuery {
+    pub(crate) metrics: Vec<QueriedMetric>,
     /// Labels to group by or to join on.
     pub(crate) labels: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Token {
+enum PromToken {
     Word(String),
     Text(String),
-    /// A number, a duration, or a variable of the board.
+    /// A number, a duration, or a variable of the dashboard.
     Other,
     Sign(char),
 }
 
 const GROUPING: [&str; 6] = ["by", "without", "on", "ignoring", "group_left", "group_right"];
 const OPERATORS: [&str; 6] = ["and", "or", "unless", "offset", "bool", "atan2"];
-/// They may stand before `by` instead of a bracket.
+/// Words that may be followed by `by` instead of a bracket.
 const AGGREGATIONS: [&str; 7] = ["sum", "min", "max", "avg", "count", "group", "topk"];
 
-impl Query {
+impl PromQuery {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let tokens = tokens(text)?;
         let mut query = Self::default();
@@ -63,16 +63,16 @@ impl Query {
         while let Some(token) = tokens.get(at) {
             at += 1;
             let word = match token {
-                Token::Word(word) => word.as_str(),
-                Token::Sign('{') => return Err(format!("a selector without a name: {text}")),
+                PromToken::Word(word) => word.as_str(),
+                PromToken::Sign('{') => return Err(format!("a selector without a name: {text}")),
                 _ => continue,
             };
-            let opens = tokens.get(at) == Some(&Token::Sign('('));
+            let opens = tokens.get(at) == Some(&PromToken::Sign('('));
             if GROUPING.contains(&word) {
                 if opens {
                     at += 1;
-                    while let Some(token) = tokens.get(at).filter(|token| **token != Token::Sign(')')) {
-                        if let Token::Word(label) = token {
+                    while let Some(token) = tokens.get(at).filter(|token| **token != PromToken::Sign(')')) {
+                        if let PromToken::Word(label) = token {
                             query.labels.push(label.clone());
                         }
                         at += 1;
@@ -84,13 +84,13 @@ impl Query {
                 continue;
             }
             let function = match at.checked_sub(3).map(|before| &tokens[before..at - 1]) {
-                Some([Token::Word(function), Token::Sign('(')]) => Some(function.clone()),
+                Some([PromToken::Word(function), PromToken::Sign('(')]) => Some(function.clone()),
                 _ => None,
             };
             let mut matchers = Vec::new();
-            if tokens.get(at) == Some(&Token::Sign('{')) {
+            if tokens.get(at) == Some(&PromToken::Sign('{')) {
                 at += 1;
-                while tokens.get(at) != Some(&Token::Sign('}')) {
+                while tokens.get(at) != Some(&PromToken::Sign('}')) {
                     let (matcher, next) =
                         matcher(&tokens, at).ok_or_else(|| format!("no matcher: {text}"))?;
                     matchers.push(matcher);
@@ -98,41 +98,42 @@ impl Query {
                 }
                 at += 1;
             }
-            query.metrics.push(Named { metric: word.to_owned(), function, matchers });
+            query.metrics.push(QueriedMetric { metric: word.to_owned(), function, matchers });
         }
         Ok(query)
     }
 }
 
-/// A matcher and where the next one begins.
-fn matcher(tokens: &[Token], at: usize) -> Option<(Matcher, usize)> {
+/// A matcher and the position of the next one.
+fn matcher(tokens: &[PromToken], at: usize) -> Option<(Matcher, usize)> {
     let (is_pattern, length) = match tokens.get(at + 1..at + 3)? {
-        [Token::Sign('=' | '!'), Token::Sign('~')] => (true, 2),
-        [Token::Sign('!'), Token::Sign('=')] => (false, 2),
-        [Token::Sign('='), _] => (false, 1),
+        [PromToken::Sign('=' | '!'), PromToken::Sign('~')] => (true, 2),
+        [PromToken::Sign('!'), PromToken::Sign('=')] => (false, 2),
+        [PromToken::Sign('='), _] => (false, 1),
         _ => return None,
     };
-    let [Token::Word(label), Token::Text(value)] = [tokens.get(at)?, tokens.get(at + 1 + length)?] else {
+    let [PromToken::Word(label), PromToken::Text(value)] = [tokens.get(at)?, tokens.get(at + 1 + length)?]
+    else {
         return None;
     };
     let end = at + 2 + length;
-    let comma = usize::from(tokens.get(end) == Some(&Token::Sign(',')));
+    let comma = usize::from(tokens.get(end) == Some(&PromToken::Sign(',')));
     Some((Matcher { label: label.clone(), is_pattern, value: value.clone() }, end + comma))
 }
 
-fn tokens(text: &str) -> Result<Vec<Token>, String> {
+fn tokens(text: &str) -> Result<Vec<PromToken>, String> {
     let mut letters = text.chars().peekable();
     let mut tokens = Vec::new();
     while let Some(letter) = letters.next() {
         tokens.push(match letter {
             ' ' | '\n' | '\t' => continue,
-            'a'..='z' | 'A'..='Z' | '_' | ':' => Token::Word(word(letter, &mut letters)),
+            'a'..='z' | 'A'..='Z' | '_' | ':' => PromToken::Word(word(letter, &mut letters)),
             '0'..='9' | '$' => {
                 while letters
                     .next_if(|next| next.is_ascii_alphanumeric() || ['_', '.'].contains(next))
                     .is_some()
                 {}
-                Token::Other
+                PromToken::Other
             }
             '"' => {
                 let mut value = String::new();
@@ -143,9 +144,9 @@ fn tokens(text: &str) -> Result<Vec<Token>, String> {
                         other => value.push(other),
                     }
                 }
-                Token::Text(value)
+                PromToken::Text(value)
             }
-            sign => Token::Sign(sign),
+            sign => PromToken::Sign(sign),
         });
     }
     Ok(tokens)
@@ -160,14 +161,14 @@ fn word(first: char, letters: &mut Peekable<Chars<'_>>) -> String {
 }
 
 crate::tests! {
-    plain a_query_is_read_for_what_it_names;
+    plain query_parser_finds_metrics_and_labels;
 }
 
-async fn a_query_is_read_for_what_it_names() {
+async fn query_parser_finds_metrics_and_labels() {
     let text = r#"histogram_quantile(0.99, sum by (le, family) (rate(a_bucket{instance=~"$instance",le!="5"}[5m])))
         / on (family) group_left max(b > 0) and c offset 5m unless absent(d{x=~"e|f"}) or vector(0) < 7 * 86400"#;
 
-    let query = Query::parse(text).unwrap();
+    let query = PromQuery::parse(text).unwrap();
 
     let named: Vec<(&str, Option<&str>)> =
         query.metrics.iter().map(|one| (one.metric.as_str(), one.function.as_deref())).collect();
@@ -178,6 +179,6 @@ async fn a_query_is_read_for_what_it_names() {
     assert_eq!((bound.label.as_str(), bound.values()), ("le", vec!["5"]));
     assert_eq!(query.metrics[3].matchers[0].values(), ["e", "f"]);
     for bad in [r#"{job="x"}"#, r#"a{b="c}"#, "a{b}", "a{b=1}"] {
-        assert!(Query::parse(bad).is_err(), "{bad}");
+        assert!(PromQuery::parse(bad).is_err(), "{bad}");
     }
 }

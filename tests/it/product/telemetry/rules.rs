@@ -1,14 +1,14 @@
-//! Prometheus' alerting rules, read from the few forms of YAML that our file is written in: keys, quoted and plain texts, blocks.
-//! What else YAML has is refused here, so that nothing is misread; `promtool` reads the file as Prometheus does.
+//! Parses Prometheus' alerting rules from the subset of YAML that our file uses: keys, quoted and plain texts, blocks. Refuses other
+//! YAML, so that nothing is misread; `promtool` reads the file as Prometheus does.
 
 use std::collections::BTreeMap;
 
-/// Keys of a rule and of what stands below it, such as `expr`, `severity` and `summary`.
-pub(crate) type Rule = BTreeMap<String, String>;
+/// Keys of a rule and of its sections, such as `expr`, `severity` and `summary`.
+pub(crate) type AlertRule = BTreeMap<String, String>;
 
 /// Every rule of a file, in order.
-pub(crate) fn parse(text: &str) -> Result<Vec<Rule>, String> {
-    let mut rules: Vec<Rule> = Vec::new();
+pub(crate) fn parse(text: &str) -> Result<Vec<AlertRule>, String> {
+    let mut rules: Vec<AlertRule> = Vec::new();
     let mut lines = text.lines().peekable();
     while let Some(line) = lines.next() {
         let fault = |what: &str| format!("{what}: {line}");
@@ -40,7 +40,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Rule>, String> {
             plain => plain.to_owned(),
         };
         if item.is_some() && key == "alert" {
-            rules.push(Rule::new());
+            rules.push(AlertRule::new());
         }
         match rules.last_mut() {
             // The next group begins.
@@ -66,7 +66,7 @@ async fn rules_are_read_as_they_are_written() {
 
     let rules = parse(text).unwrap();
 
-    let keys = |rule: &Rule| rule.keys().cloned().collect::<Vec<_>>().join(" ");
+    let keys = |rule: &AlertRule| rule.keys().cloned().collect::<Vec<_>>().join(" ");
     assert_eq!(keys(&rules[0]), "alert annotations expr for labels severity summary");
     assert_eq!((rules[0]["expr"].as_str(), rules[0]["summary"].as_str()), ("up\n== 0", "it's: {{ $value }}"));
     assert_eq!((rules[1]["alert"].as_str(), rules[1]["expr"].as_str()), ("Two", "up > 1"));

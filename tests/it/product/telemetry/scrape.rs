@@ -1,4 +1,4 @@
-//! What `/metrics` of a worker shows of its connectors: under the names dashboards know, and only while they are there.
+//! What `/metrics` of a worker shows of its connectors: under the names that dashboards use, and only while they exist.
 
 use std::time::Duration;
 
@@ -10,18 +10,18 @@ use crate::support::tributary::Tributary;
 use crate::support::{Error, Result, Shared, prefix};
 
 crate::tests! {
-    real a_scrape_shows_what_connectors_do_and_nothing_of_those_that_are_gone within 120;
+    real scrape_shows_only_existing_connectors within 120;
 }
 
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// A worker and a client for it.
-struct Asked {
+struct ScrapedWorker {
     worker: Tributary,
     client: reqwest::Client,
 }
 
-impl Asked {
+impl ScrapedWorker {
     async fn send(&self, method: &str, path: &str, body: Option<Value>) -> Result<String> {
         let failed = |error: reqwest::Error| self.worker.error(&format!("{method} {path}: {error}"));
         let method = reqwest::Method::from_bytes(method.as_bytes()).unwrap();
@@ -41,7 +41,7 @@ impl Asked {
         self.send("PUT", &format!("/connectors/{name}/config"), Some(config)).await.map(drop)
     }
 
-    /// Scrapes until the page is as wished.
+    /// Scrapes until the page satisfies a condition.
     async fn scrape(&self, wished: impl Fn(&Exposition) -> bool) -> Result<Exposition> {
         let end = Instant::now() + LIMIT;
         loop {
@@ -58,25 +58,23 @@ impl Asked {
     }
 }
 
-async fn a_scrape_shows_what_connectors_do_and_nothing_of_those_that_are_gone(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn scrape_shows_only_existing_connectors(shared: &'static Shared) -> Result<()> {
     let worker = Tributary::start(shared.bootstrap(), "scrape", &[]).await?;
     let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(15)).build();
-    let asked = Asked { worker, client: client.map_err(|error| Error(error.to_string()))? };
+    let scraped = ScrapedWorker { worker, client: client.map_err(|error| Error(error.to_string()))? };
     let topic = prefix("scrape");
-    asked.create("works", &topic, &[]).await?;
-    asked.create("fails", &topic, &[("fail.after", "1")]).await?;
-    asked.create("rests", &topic, &[]).await?;
+    scraped.create("works", &topic, &[]).await?;
+    scraped.create("fails", &topic, &[("fail.after", "1")]).await?;
+    scraped.create("rests", &topic, &[]).await?;
 
     let status = |connector: &str, status: &str| {
         format!("kafka_connect_connector_status{{connector={connector},status={status},task=0}}")
     };
-    // One that is paused before it has tasks gets none.
-    asked.scrape(|page| page.value(&status("rests", "running")) == Some(1.0)).await?;
-    asked.send("PUT", "/connectors/rests/pause", None).await?;
+    // A connector that is paused before it has tasks gets none.
+    scraped.scrape(|page| page.value(&status("rests", "running")) == Some(1.0)).await?;
+    scraped.send("PUT", "/connectors/rests/pause", None).await?;
     let written = "kafka_connect_source_task_source_record_write_total{connector=works,task=0}";
-    let page = asked
+    let page = scraped
         .scrape(|page| {
             let states = [("works", "running"), ("fails", "failed"), ("rests", "paused")];
             states.iter().all(|(name, state)| page.value(&status(name, state)) == Some(1.0))
@@ -119,8 +117,8 @@ async fn a_scrape_shows_what_connectors_do_and_nothing_of_those_that_are_gone(
         assert!(page.value(series).is_some_and(|value| value >= least), "{series}: {:?}", page.value(series));
     }
 
-    asked.send("DELETE", "/connectors/fails", None).await?;
-    let page = asked.scrape(|page| page.naming("connector=fails").is_empty()).await?;
+    scraped.send("DELETE", "/connectors/fails", None).await?;
+    let page = scraped.scrape(|page| page.naming("connector=fails").is_empty()).await?;
     assert_eq!(page.value("kafka_connect_worker_connector_count{}"), Some(2.0));
     assert_eq!(page.value("tributary_tasks{state=failed}"), Some(0.0));
     assert!(!page.naming("connector=works").is_empty());

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use model::{Certificate, List, Method, RunKind, Topic};
 use simulator::{gateway::Request, knobs::Latency};
-use tributary::avro::embedded::Server;
+use tributary::avro::embedded::EmbeddedRegistry;
 
 use super::super::checker::check;
 use super::super::evidence;
@@ -44,7 +44,8 @@ async fn killed_again_and_again_lists_end_with_the_certificates_of_a_calm_run() 
     let (kills, began) = (cycles("LISTS", KILLS), Instant::now());
     let companies = COMPANIES.saturating_mul(kills).min(MOST_COMPANIES);
     let broker = breakable::take().await?;
-    let registry = Server::start().await.map_err(|error| Error(format!("start a registry: {error}")))?;
+    let registry =
+        EmbeddedRegistry::start().await.map_err(|error| Error(format!("start a registry: {error}")))?;
     let ground = Ground { bootstrap: broker.bootstrap(), registry: registry.url().to_string() };
     let options = Options {
         resources: &LISTED,

@@ -1,47 +1,47 @@
-//! What a `WebhookSource` declares about its subscriptions, read without its secrets: for those who show or follow them
-//! and have no use for more.
+//! The subscriptions that a `WebhookSource` declares, read without its secrets: for code that only displays or follows them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Target, TopicPrefix};
 
-use super::{Class, choice, keys, webhook};
-use crate::config::{key::Key, providers::Providers, reader::Reader};
+use super::{Class, keys, provider_names, webhook};
+use crate::config::{key::ConfigKey, providers::Providers, reader::SettingsReader};
 
-/// See the module's head.
+/// The declared subscriptions of a `WebhookSource`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Declared {
+pub struct SubscriptionTargets {
     /// `topic.prefix`.
     pub topic_prefix: TopicPrefix,
     /// `subscriptions.manage`.
     pub manage: bool,
-    /// Everything that is to be subscribed to.
+    /// Everything to subscribe to.
     pub targets: BTreeSet<Target>,
 }
 
-/// The keys it reads.
-const KEYS: [&Key; 4] = [
+/// The keys that are read.
+const KEYS: [&ConfigKey; 4] = [
     &keys::TOPIC_PREFIX,
     &webhook::keys::MANAGE,
     &webhook::keys::ACCOUNTING_RESOURCES,
     &webhook::keys::INVOICING_HOOKS,
 ];
 
-impl Declared {
-    /// Reads it from a flat configuration, and nothing else. `None` where that is of another class, or one of the keys
-    /// is wrong. Reads neither secrets nor files.
+impl SubscriptionTargets {
+    /// Reads them from a flat configuration. `None` if it is of another class, or one of the keys is invalid. Reads neither secrets
+    /// nor files.
     #[must_use]
     pub fn of(config: &BTreeMap<String, String>, providers: &Providers) -> Option<Self> {
         let class = Class::parse(config.get(keys::CONNECTOR_CLASS.name)?)?;
-        let mut reader = Reader::new(config, providers);
+        let mut reader = SettingsReader::new(config, providers);
         let [prefix, manage, resources, hooks] = KEYS;
         let topic_prefix = TopicPrefix::new(reader.text(prefix)?).ok()?;
         let manage = reader.boolean(manage);
-        let resources = reader.parsed_list(resources, choice::resources).into_iter().flatten();
+        let resources = reader.parsed_list(resources, provider_names::resources).into_iter().flatten();
         let resources = resources.map(Target::Accounting);
-        let hooks = reader.parsed_list(hooks, choice::hooks).into_iter().flatten().map(Target::Invoicing);
+        let hooks =
+            reader.parsed_list(hooks, provider_names::hooks).into_iter().flatten().map(Target::Invoicing);
         let targets = resources.chain(hooks).collect();
-        let is_sound = class == Class::WebhookSource && reader.are_sound(&KEYS);
+        let is_sound = class == Class::WebhookSource && reader.are_valid(&KEYS);
         is_sound.then_some(Self { topic_prefix, manage, targets })
     }
 }
@@ -67,7 +67,7 @@ mod tests {
         ]);
         let providers = Providers::new([]);
 
-        let declared = Declared::of(&config, &providers).unwrap();
+        let declared = SubscriptionTargets::of(&config, &providers).unwrap();
 
         assert_eq!((declared.topic_prefix.to_string(), declared.manage), ("acme".to_owned(), true));
         assert_eq!(declared.targets.len(), 3);
@@ -75,10 +75,10 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_wrong_or_another_class_declares_nothing() {
+    fn invalid_key_or_another_class_has_no_targets() {
         let providers = Providers::new([]);
         let sound = [("topic.prefix", "acme"), ("subscriptions.manage", "false")];
-        assert_eq!(Declared::of(&config(&sound), &providers).map(|it| it.manage), Some(false));
+        assert_eq!(SubscriptionTargets::of(&config(&sound), &providers).map(|it| it.manage), Some(false));
 
         for wrong in [
             ("topic.prefix", "a b"),
@@ -89,7 +89,7 @@ mod tests {
         ] {
             let mut config = config(&sound);
             config.insert(wrong.0.to_owned(), wrong.1.to_owned());
-            assert_eq!(Declared::of(&config, &providers), None, "{wrong:?}");
+            assert_eq!(SubscriptionTargets::of(&config, &providers), None, "{wrong:?}");
         }
     }
 }

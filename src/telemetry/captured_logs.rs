@@ -1,4 +1,4 @@
-//! What a test's own thread logs.
+//! Captures what a test's own thread logs.
 
 use std::{
     io,
@@ -9,13 +9,13 @@ use std::{
 
 use parking_lot::Mutex;
 
-/// How long a thread may take that was stopped between two instructions.
-const LONGEST: Duration = Duration::from_secs(20);
+/// Time after which an incomplete scene is returned as it is.
+const RETRY_LIMIT: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
+struct LineBuffer(Arc<Mutex<Vec<u8>>>);
 
-impl io::Write for Lines {
+impl io::Write for LineBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().extend_from_slice(bytes);
         Ok(bytes.len())
@@ -26,13 +26,16 @@ impl io::Write for Lines {
     }
 }
 
-/// What a scene logs, as text or a JSON object a line.
+/// What a scene logs, as text or one JSON object per line.
 ///
-/// `tracing` decides once whether a line is shown, when it is first come to. A thread of another test that is just doing so may have
-/// asked before this one listens, and write its "no" after. So a scene that is not `whole` is played again, after every line was
-/// asked about anew.
-pub(crate) async fn heard(is_json: bool, whole: impl Fn(&str) -> bool, scene: impl AsyncFn()) -> String {
-    let lines = Lines::default();
+/// `tracing` decides at the first use of a callsite whether it is enabled. A thread of another test may decide before this one
+/// subscribes, and store its "disabled" afterwards. So a scene whose log is not `whole` is repeated after the decisions are reset.
+pub(crate) async fn captured_logs(
+    is_json: bool,
+    whole: impl Fn(&str) -> bool,
+    scene: impl AsyncFn(),
+) -> String {
+    let lines = LineBuffer::default();
     let writer = lines.clone();
     let builder = tracing_subscriber::fmt()
         .with_max_level(tracing::Level::TRACE)
@@ -43,7 +46,7 @@ pub(crate) async fn heard(is_json: bool, whole: impl Fn(&str) -> bool, scene: im
     } else {
         tracing::subscriber::set_default(builder.finish())
     };
-    let end = Instant::now() + LONGEST;
+    let end = Instant::now() + RETRY_LIMIT;
     loop {
         tracing::callsite::rebuild_interest_cache();
         scene().await;

@@ -1,13 +1,13 @@
-//! Lists of resources, hooks and event kinds: names of the provider's own things, or `all`.
+//! Lists of resources, hooks and event kinds: names defined by the provider, or `all`.
 
 use model::{AccountingResource, InvoicingAction, InvoicingEntity, InvoicingHook};
 
 use crate::config::{
-    key::{Detail, Rule},
-    unknown,
+    key::{Rule, Violation},
+    unknown_keys,
 };
 
-/// Kinds of accounting events that can be subscribed to, by the ending of their names.
+/// Kinds of accounting events that can be subscribed to: the last part of their names.
 pub(super) const EVENT_KINDS: &[&str] = &["Created", "Updated", "Deleted", "Disabled", "ErrorOccurred"];
 
 const ALL: &str = "all";
@@ -26,55 +26,55 @@ pub(crate) const EVENTS: Rule =
     })
     .remedy("write for example Created,Updated");
 
-/// What one item of a list of resources stands for.
-pub(super) fn resources(item: &str) -> Result<Vec<AccountingResource>, Detail> {
+/// The resources that one item of a list names.
+pub(super) fn resources(item: &str) -> Result<Vec<AccountingResource>, Violation> {
     if item == ALL {
         return Ok(AccountingResource::all().collect());
     }
-    let known = || AccountingResource::all().map(AccountingResource::name);
-    let unknown = |_| unknown_name("it is no accounting resource", known, item);
+    let known = AccountingResource::all().map(AccountingResource::name);
+    let unknown = |_| unknown_name("it is not an accounting resource", known, item);
     item.parse().map(|resource| vec![resource]).map_err(unknown)
 }
 
-/// The refusal of a name, with the one that was probably meant, or all that there are.
-fn unknown_name<I: Iterator<Item = &'static str>>(
+/// The violation of an unknown name, with the name that was probably meant, or all known names.
+fn unknown_name(
     refusal: &'static str,
-    known: impl Fn() -> I,
+    known: impl Iterator<Item = &'static str> + Clone,
     given: &str,
-) -> Detail {
-    match unknown::meant(known(), given) {
-        Some(meant) => Detail::from(refusal).meant(Some(meant)),
-        None => Detail::from(refusal).known(known()),
+) -> Violation {
+    match unknown_keys::closest_word(known.clone(), given) {
+        Some(meant) => Violation::from(refusal).suggesting(meant),
+        None => Violation::from(refusal).listing(known),
     }
 }
 
-/// What one item of a list of hooks stands for.
-pub(super) fn hooks(item: &str) -> Result<Vec<InvoicingHook>, Detail> {
+/// The hooks that one item of a list names.
+pub(super) fn hooks(item: &str) -> Result<Vec<InvoicingHook>, Violation> {
     if item == ALL { Ok(every_hook().collect()) } else { pair(item).map(|hook| vec![hook]) }
 }
 
 /// The hook that a pair such as `Customer:Created` names.
 ///
 /// # Errors
-/// It is no pair, or the provider offers no such hook.
+/// It is not a pair, or the provider offers no such hook.
 pub fn hook(item: &str) -> Result<InvoicingHook, String> {
     pair(item).map_err(|detail| detail.to_string())
 }
 
-fn pair(item: &str) -> Result<InvoicingHook, Detail> {
+fn pair(item: &str) -> Result<InvoicingHook, Violation> {
     let (entity, action) = item.split_once(':').ok_or("it is not a pair such as Customer:Created")?;
     let (entity, action) = (entity.trim(), action.trim());
-    let entities = || InvoicingEntity::all().map(InvoicingEntity::provider_name);
+    let entities = InvoicingEntity::all().map(InvoicingEntity::provider_name);
     let unknown = |_| unknown_name("it names no invoicing entity", entities, entity);
     let entity: InvoicingEntity = entity.parse().map_err(unknown)?;
-    let actions = || InvoicingAction::ALL.iter().map(|action| action.provider_name());
+    let actions = InvoicingAction::ALL.iter().map(|action| action.provider_name());
     let unknown = |_| unknown_name("it names no invoicing action", actions, action);
     let action: InvoicingAction = action.parse().map_err(unknown)?;
     if entity.allows(action) {
         Ok(InvoicingHook { entity, action })
     } else {
         let offered = entity.actions().iter().map(|action| action.provider_name());
-        Err(Detail::from("its entity does not offer that action").known(offered))
+        Err(Violation::from("its entity does not offer that action").listing(offered))
     }
 }
 
@@ -83,8 +83,8 @@ pub(crate) const FACTOR: Rule =
     Rule::custom("a number of at least 1.5, or off", |text| factor(text).map(drop))
         .remedy("write for example 3");
 
-/// What a factor stands for: none for `off`.
-pub(super) fn factor(text: &str) -> Result<Option<f64>, Detail> {
+/// Parses a factor; `None` for `off`.
+pub(super) fn factor(text: &str) -> Result<Option<f64>, Violation> {
     if text == "off" {
         return Ok(None);
     }
@@ -94,15 +94,19 @@ pub(super) fn factor(text: &str) -> Result<Option<f64>, Detail> {
     }
 }
 
-/// What one item of a list of event kinds stands for.
-pub(super) fn event_kinds(item: &str) -> Result<Vec<&'static str>, Detail> {
+/// The event kinds that one item of a list names.
+pub(super) fn event_kinds(item: &str) -> Result<Vec<&'static str>, Violation> {
     if item == ALL {
         return Ok(EVENT_KINDS.to_vec());
     }
-    let kind = EVENT_KINDS.iter().find(|kind| **kind == item);
-    let meant = || unknown::meant(EVENT_KINDS.iter().copied(), item);
-    let unknown = || Detail::from("it is none of them").meant(meant());
-    kind.map(|kind| vec![*kind]).ok_or_else(unknown)
+    let kinds = || EVENT_KINDS.iter().copied();
+    kinds().find(|kind| *kind == item).map(|kind| vec![kind]).ok_or_else(|| {
+        let unknown = Violation::from("it is none of them");
+        match unknown_keys::closest_word(kinds(), item) {
+            Some(meant) => unknown.suggesting(meant),
+            None => unknown,
+        }
+    })
 }
 
 fn every_hook() -> impl Iterator<Item = InvoicingHook> {
@@ -136,7 +140,7 @@ mod tests {
     #[test]
     fn a_wrong_name_gets_a_suggestion_and_is_not_repeated() {
         let refusal = resources("zebra").unwrap_err().to_string();
-        assert!(refusal.starts_with("it is no accounting resource; known are "), "{refusal}");
+        assert!(refusal.starts_with("it is not an accounting resource; known are "), "{refusal}");
         assert!(refusal.contains("accounts") && !refusal.contains("zebra"), "{refusal}");
 
         let table = [

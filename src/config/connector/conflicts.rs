@@ -1,27 +1,27 @@
-//! What no two connectors of one cluster may share.
+//! Conflicts between connectors: settings that no two connectors of a cluster may share.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Class, Connector, keys, webhook};
-use crate::config::{Key, Problems, providers::Providers, reader::Reader};
+use crate::config::{ConfigKey, Problems, providers::Providers, reader::SettingsReader};
 
-/// What a connector has for itself: no other of its class may have the same.
+/// A setting whose value no other connector of the class may have.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Sole {
+pub struct ExclusiveSetting {
     /// The class.
     pub class: Class,
-    /// The key that says what.
+    /// The key.
     pub key: &'static str,
-    /// What it says.
+    /// Its value.
     pub value: String,
 }
 
-impl Sole {
-    /// Reads it from a flat configuration, and nothing else. `None` where there is none, or where it is wrong.
+impl ExclusiveSetting {
+    /// Reads it from a flat configuration. `None` if there is none, or it is invalid.
     #[must_use]
     pub fn of(config: &BTreeMap<String, String>, providers: &Providers) -> Option<Self> {
         let class = Class::parse(config.get(keys::CONNECTOR_CLASS.name)?)?;
-        let mut reader = Reader::new(config, providers);
+        let mut reader = SettingsReader::new(config, providers);
         if class == Class::WebhookSource && reader.list(&webhook::keys::INVOICING_HOOKS).is_empty() {
             return None;
         }
@@ -30,9 +30,9 @@ impl Sole {
         Some(Self { class, key: key.name, value })
     }
 
-    /// The rule and the remedy, where another connector has the same.
+    /// Rule and remedy of the problem that connector `other` has the same value.
     #[must_use]
-    pub fn taken(&self, other: &str) -> (String, &'static str) {
+    pub fn conflict_with(&self, other: &str) -> (String, &'static str) {
         match self.class {
             Class::RecordSource => (
                 format!("is the prefix that RecordSource {other} writes; a key must have one writer"),
@@ -47,41 +47,41 @@ impl Sole {
 }
 
 impl Connector {
-    fn sole(&self) -> Option<Sole> {
+    fn exclusive_setting(&self) -> Option<ExclusiveSetting> {
         let class = self.class();
         let value = match self {
             Self::RecordSource(source) => source.common.topic_prefix.to_string(),
             Self::WebhookSource(source) => source.invoicing.as_ref()?.segment.clone(),
         };
-        Some(Sole { class, key: key(class).name, value })
+        Some(ExclusiveSetting { class, key: key(class).name, value })
     }
 }
 
-fn key(class: Class) -> &'static Key {
+fn key(class: Class) -> &'static ConfigKey {
     match class {
         Class::RecordSource => &keys::TOPIC_PREFIX,
         Class::WebhookSource => &webhook::keys::SEGMENT,
     }
 }
 
-/// Everything that keeps these connectors from running side by side; empty if nothing does.
+/// The conflicts that keep these connectors from running together; empty if there are none.
 #[must_use]
 pub fn conflicts<'a>(connectors: impl IntoIterator<Item = &'a Connector>) -> Problems {
     let mut problems = Problems::default();
     let mut names = BTreeSet::new();
-    let mut taken: BTreeMap<Sole, &str> = BTreeMap::new();
+    let mut taken: BTreeMap<ExclusiveSetting, &str> = BTreeMap::new();
     for connector in connectors {
         let name = connector.common().name.as_str();
         if !names.insert(name) {
-            problems.about(name, "is the name of two connectors", "rename one of them");
+            problems.add(name, "is the name of two connectors", "rename one of them");
         }
-        let Some(sole) = connector.sole() else { continue };
-        match taken.get(&sole) {
+        let Some(exclusive) = connector.exclusive_setting() else { continue };
+        match taken.get(&exclusive) {
             Some(other) => {
-                let (rule, remedy) = sole.taken(other);
-                problems.about(format!("{name}: {}", sole.key), rule, remedy);
+                let (rule, remedy) = exclusive.conflict_with(other);
+                problems.add(format!("{name}: {}", exclusive.key), rule, remedy);
             }
-            None => drop(taken.insert(sole, name)),
+            None => drop(taken.insert(exclusive, name)),
         }
     }
     problems
@@ -118,10 +118,11 @@ mod tests {
     }
 
     #[test]
-    fn what_a_connector_has_for_itself_is_read_alone_and_as_the_whole_is() {
+    fn exclusive_setting_is_read_like_the_whole_configuration() {
         let providers = Providers::new([]);
-        let of =
-            |pairs: &[(&str, &str)]| Sole::of(&map(pairs), &providers).map(|sole| (sole.key, sole.value));
+        let of = |pairs: &[(&str, &str)]| {
+            ExclusiveSetting::of(&map(pairs), &providers).map(|exclusive| (exclusive.key, exclusive.value))
+        };
         let (records, webhooks) = (("connector.class", "RecordSource"), ("connector.class", "WebhookSource"));
         let unreadable = ("oauth.client.secret", "${file:/nowhere:secret}");
 
@@ -134,12 +135,12 @@ mod tests {
         let hooks = ("invoicing.hooks", "Customer:Created");
         assert_eq!(of(&[webhooks, hooks]), Some(("invoicing.segment", "Invoicing".into())), "by default");
         assert_eq!(of(&[("connector.class", "Other"), ("topic.prefix", "one")]), None);
-        let whole = record_source("a", "one").sole();
-        assert_eq!(whole, Sole::of(&map(&[records, ("topic.prefix", "one")]), &providers));
+        let whole = record_source("a", "one").exclusive_setting();
+        assert_eq!(whole, ExclusiveSetting::of(&map(&[records, ("topic.prefix", "one")]), &providers));
     }
 
     #[test]
-    fn a_name_is_given_once() {
+    fn two_connectors_cannot_have_one_name() {
         let twice = conflicts(&[record_source("a", "one"), record_source("a", "two")]);
 
         assert!(twice.to_string().contains("two connectors"), "{twice}");

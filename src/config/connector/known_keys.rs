@@ -1,32 +1,32 @@
-//! What else may stand in a connector's configuration: settings of Kafka Connect that we take, ignore or refuse.
+//! Settings of Kafka Connect that a connector's configuration may contain: accepted, ignored or refused.
 
 use super::{keys, record, webhook};
-use crate::config::{unknown::Dialect, worker_keys};
+use crate::config::{unknown_keys::KnownKeys, worker_keys};
 
-/// What stands before a topic setting for every topic.
+/// Prefix of settings for all topics of a connector.
 pub(super) const TOPIC_SETTINGS: &str = "topic.creation.default.";
 
-pub(super) const WEBHOOK: Dialect = Dialect {
+pub(super) const WEBHOOK: KnownKeys = KnownKeys {
     subject: "a WebhookSource",
-    known: &[webhook::keys::KEYS, keys::KEYS],
-    elsewhere: &[(record::keys::KEYS, "a RecordSource"), WORKER],
-    missing: MISSING,
-    idle: IDLE,
-    handled: is_handled,
+    declared: &[webhook::keys::KEYS, keys::KEYS],
+    declared_elsewhere: &[(record::keys::KEYS, "a RecordSource"), WORKER],
+    unsupported: UNSUPPORTED,
+    ignored: IGNORED,
+    is_read_elsewhere,
 };
 
-pub(super) const RECORD: Dialect = Dialect {
+pub(super) const RECORD: KnownKeys = KnownKeys {
     subject: "a RecordSource",
-    known: &[record::keys::KEYS, keys::KEYS],
-    elsewhere: &[(webhook::keys::KEYS, "a WebhookSource"), WORKER],
-    missing: MISSING,
-    idle: IDLE,
-    handled: is_handled,
+    declared: &[record::keys::KEYS, keys::KEYS],
+    declared_elsewhere: &[(webhook::keys::KEYS, "a WebhookSource"), WORKER],
+    unsupported: UNSUPPORTED,
+    ignored: IGNORED,
+    is_read_elsewhere,
 };
 
-const WORKER: (&[crate::config::Key], &str) = (worker_keys::KEYS, "the worker's properties");
+const WORKER: (&[crate::config::ConfigKey], &str) = (worker_keys::KEYS, "the worker's properties");
 
-const MISSING: &[(&str, &str, &str)] = &[
+const UNSUPPORTED: &[(&str, &str, &str)] = &[
     (
         "transforms.",
         "is not supported: there are no single message transforms",
@@ -44,7 +44,7 @@ const MISSING: &[(&str, &str, &str)] = &[
     ),
 ];
 
-const IDLE: &[(&str, &str)] = &[
+const IGNORED: &[(&str, &str)] = &[
     ("value.converter.", "the worker's schema registry is used"),
     ("key.converter.", "keys are UTF-8 text"),
     ("header.converter.", "headers are UTF-8 text"),
@@ -53,6 +53,6 @@ const IDLE: &[(&str, &str)] = &[
 
 const OVERRIDES: &str = "is not supported: clients are configured for the whole worker";
 
-fn is_handled(name: &str) -> bool {
+fn is_read_elsewhere(name: &str) -> bool {
     name.starts_with(TOPIC_SETTINGS)
 }

@@ -1,7 +1,7 @@
-//! `schema-ids.json`: the ids a registry gave, for a start while it is away.
+//! `schema-ids.json`: the ids a registry gave, for a start while it is unavailable.
 //!
-//! A crash leaves the old file or the new one ([`durable`]). It names the registry's addresses; a file that shares none with
-//! today's is not used, since another registry's ids mean other schemas.
+//! A crash leaves the old file or the new one ([`durable`]). The file names the registry's addresses; it is ignored if it shares none
+//! with the configured ones, since another registry's ids mean other schemas.
 
 use std::{
     collections::BTreeMap,
@@ -18,79 +18,79 @@ use serde::{Deserialize, Serialize};
 
 use base::durable;
 
-use crate::avro::{Error, schemas::Fingerprint};
+use crate::avro::Error;
 
 const FILE: &str = "schema-ids.json";
-/// Fits far more subjects than a worker has; a larger file is not ours.
+/// Room for far more subjects than a worker has; a larger file is not ours.
 const MAX_FILE_BYTES: u64 = 4 * 1024 * 1024;
-/// Beyond this nothing more is remembered: a restart asks the registry for it.
+/// Further subjects are not stored: a restart asks the registry for them.
 const MAX_SUBJECTS: usize = 10_000;
-/// Versions of one schema: today's and those a rolled-back worker would need.
+/// Versions stored of one schema: the current one and those a rolled-back worker needs.
 const MAX_FINGERPRINTS: usize = 8;
 
 /// Subject → schema texts, newest last, each with its id.
-type Known = BTreeMap<String, Vec<Entry>>;
+type KnownIds = BTreeMap<String, Vec<KnownId>>;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Entry {
+struct KnownId {
     fingerprint: String,
     id: u32,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Content {
-    /// Addresses the ids are good for, sorted.
+struct IdFile {
+    /// Addresses of the registry that gave the ids, sorted.
     registry: Vec<String>,
-    ids: Known,
+    ids: KnownIds,
 }
 
 /// The file and what it holds.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct IdStore {
     path: PathBuf,
     registry: Vec<String>,
-    known: Mutex<Known>,
+    known: Mutex<KnownIds>,
     changed: AtomicBool,
-    /// One writer at a time: two would share the temporary file.
+    /// One writer at a time: two would use the same temporary file.
     writing: tokio::sync::Mutex<()>,
 }
 
-impl State {
-    /// Reads the file of an earlier run; what cannot be used is warned about and left out.
+impl IdStore {
+    /// Reads the file of an earlier run; ignores it with a warning if it cannot be used.
     pub(super) async fn load(state_dir: &Path, mut registry: Vec<String>) -> Self {
         registry.sort();
         registry.dedup();
         let path = state_dir.join(FILE);
         let reading = path.clone();
         let known = match durable::off_runtime(move || read(&reading)).await {
-            Ok(None) => Known::new(),
+            Ok(None) => KnownIds::new(),
             // One in common is enough: a registry gains and loses nodes.
             Ok(Some(content)) if content.registry.iter().any(|address| registry.contains(address)) => {
-                bounded(content.ids)
+                // A file within the byte limit may still hold more subjects than we would have written.
+                content.ids.into_iter().take(MAX_SUBJECTS).collect()
             }
             Ok(Some(content)) => {
                 let (path, theirs) = (path.display(), content.registry.join(","));
                 tracing::warn!(%path, registry = theirs, "schema ids of another registry are not used");
-                Known::new()
+                KnownIds::new()
             }
             Err(error) => {
                 tracing::warn!(path = %path.display(), %error, "schema ids of an earlier run cannot be read");
-                Known::new()
+                KnownIds::new()
             }
         };
         let (known, changed) = (Mutex::new(known), AtomicBool::new(false));
         Self { path, registry, known, changed, writing: tokio::sync::Mutex::default() }
     }
 
-    pub(super) fn get(&self, subject: &str, fingerprint: Fingerprint) -> Option<u32> {
-        let fingerprint = fingerprint.to_string();
+    pub(super) fn get(&self, subject: &str, fingerprint: &str) -> Option<u32> {
         let known = self.known.lock();
         known.get(subject)?.iter().find(|entry| entry.fingerprint == fingerprint).map(|entry| entry.id)
     }
 
-    /// Remembers an id; [`State::save`] makes it last.
-    pub(super) fn put(&self, subject: &str, fingerprint: Fingerprint, id: u32) {
-        let entry = Entry { fingerprint: fingerprint.to_string(), id };
+    /// Adds an id in memory; [`IdStore::save`] writes it to disk.
+    pub(super) fn put(&self, subject: &str, fingerprint: &str, id: u32) {
+        let entry = KnownId { fingerprint: fingerprint.to_owned(), id };
         let mut known = self.known.lock();
         if known.len() >= MAX_SUBJECTS && !known.contains_key(subject) {
             return;
@@ -106,13 +106,13 @@ impl State {
         self.changed.store(true, Ordering::Release);
     }
 
-    /// Writes the file if anything changed. A failure is logged and tried again with the next change.
+    /// Writes the file if anything changed. A failure is logged and retried with the next change.
     pub(super) async fn save(&self) {
         let _writing = self.writing.lock().await;
         if !self.changed.swap(false, Ordering::AcqRel) {
             return;
         }
-        let content = Content { registry: self.registry.clone(), ids: self.known.lock().clone() };
+        let content = IdFile { registry: self.registry.clone(), ids: self.known.lock().clone() };
         let path = self.path.clone();
         let write = move || durable::replace(&path, &serde_json::to_vec_pretty(&content)?);
         if let Err(source) = durable::off_runtime(write).await {
@@ -126,12 +126,7 @@ impl State {
     }
 }
 
-fn read(path: &Path) -> io::Result<Option<Content>> {
+fn read(path: &Path) -> io::Result<Option<IdFile>> {
     let content = durable::read(path, MAX_FILE_BYTES)?;
     Ok(content.map(|content| serde_json::from_slice(&content)).transpose()?)
-}
-
-/// A file within the byte limit may still hold more subjects than we would have written.
-fn bounded(known: Known) -> Known {
-    known.into_iter().take(MAX_SUBJECTS).collect()
 }

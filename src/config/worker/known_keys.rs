@@ -1,16 +1,16 @@
-//! What else may stand in a worker's file: settings of Kafka Connect that we take, ignore or refuse.
+//! Settings of Kafka Connect that a worker's file may contain: accepted, ignored or refused.
 
-use crate::config::{client, connector, unknown::Dialect, worker_keys::KEYS};
+use crate::config::{client, connector, unknown_keys::KnownKeys, worker_keys::KEYS};
 
-pub(crate) const WORKER: Dialect = Dialect {
+pub(crate) const WORKER: KnownKeys = KnownKeys {
     subject: "the worker",
-    known: &[KEYS],
-    elsewhere: &[
+    declared: &[KEYS],
+    declared_elsewhere: &[
         (connector::keys::KEYS, "the connector's configuration"),
         (connector::webhook::keys::KEYS, "the configuration of a WebhookSource"),
         (connector::record::keys::KEYS, "the configuration of a RecordSource"),
     ],
-    missing: &[
+    unsupported: &[
         ("transforms.", "is not supported: there are no single message transforms", "remove it"),
         ("predicates.", "is not supported: there are no single message transforms", "remove it"),
         ("rest.extension.classes", "is not supported: there are no Java extensions", "use admin.auth.*"),
@@ -32,7 +32,7 @@ pub(crate) const WORKER: Dialect = Dialect {
             "remove it, and set producer.* and so on here",
         ),
     ],
-    idle: &[
+    ignored: &[
         ("admin.listeners.", "loggers are served on listeners"),
         ("connect.protocol", "workers share tasks through the work topic"),
         ("exactly.once.source.support", "record topics are always written in transactions"),
@@ -55,15 +55,15 @@ pub(crate) const WORKER: Dialect = Dialect {
         ("topic.tracking.", "topics are always tracked"),
         ("worker.", "workers do not wait for a leader"),
     ],
-    handled: is_handled,
+    is_read_elsewhere,
 };
 
-/// Whether a key is one of the worker's own.
+/// Whether a key is declared for the worker.
 pub(crate) fn is_declared(name: &str) -> bool {
     KEYS.iter().any(|key| key.name == name)
 }
 
-fn is_handled(name: &str) -> bool {
+fn is_read_elsewhere(name: &str) -> bool {
     name.starts_with("config.providers.")
         || ["config", "offset", "status", "work", "grant"]
             .iter()

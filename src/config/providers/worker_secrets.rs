@@ -1,8 +1,9 @@
-//! The worker's own secrets, which no connector configuration may read even where an allow list covers them.
+//! The worker's own secrets, which no connector configuration may read even if an allow list covers them.
 //!
-//! Guarded are: every variable, file and key of a file that the worker's settings refer to, every file that they name as a
-//! `.location`, `.file` or `keytab`, the properties file itself, `state.dir`, `CONNECT_*` and `TRIBUTARY_*` variables, and what the kernel shows of
-//! processes and devices. Files are compared by device and inode as well, so that a second name of a file changes nothing.
+//! These are: every variable, file and key of a file that the worker's settings refer to, every file that they name as a
+//! `.location`, `.file` or `keytab`, the properties file itself, `state.dir`, `CONNECT_*` and `TRIBUTARY_*` variables, and the files
+//! in which the kernel shows processes and devices. Files are also compared by device and inode, so that a hard link to one is
+//! protected as well.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,70 +12,70 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::Kind;
+use super::ProviderKind;
 use crate::config::worker_keys::STATE_DIR;
 
-/// Beginnings of the variables that the worker and its command line read for themselves.
-const OWN_VARIABLES: [&str; 2] = ["CONNECT_", "TRIBUTARY_"];
-/// Trees in which a file shows something about processes and devices.
-const KERNEL: [&str; 3] = ["/proc", "/sys", "/dev"];
+/// Prefixes of the variables that the worker and its command line read.
+const WORKER_VARIABLES: [&str; 2] = ["CONNECT_", "TRIBUTARY_"];
+/// Directories in which the kernel shows processes and devices.
+const KERNEL_TREES: [&str; 3] = ["/proc", "/sys", "/dev"];
 
 #[derive(Debug, Default)]
-pub(super) struct Guarded {
+pub(super) struct WorkerSecrets {
     variables: BTreeSet<String>,
     /// Whole files.
     files: BTreeSet<PathBuf>,
-    /// Single keys of properties files, whose other keys connectors may use.
+    /// Single keys of properties files; connectors may use the other keys.
     keys: BTreeSet<(PathBuf, String)>,
     trees: Vec<PathBuf>,
 }
 
-impl Guarded {
+impl WorkerSecrets {
     pub(super) fn of(
         settings: &BTreeMap<String, String>,
         file: Option<&Path>,
-        sources: &BTreeMap<String, Kind>,
+        sources: &BTreeMap<String, ProviderKind>,
     ) -> Self {
-        let mut guarded = Self { trees: KERNEL.map(PathBuf::from).to_vec(), ..Self::default() };
-        guarded.files.extend(file.map(Path::to_owned));
+        let mut secrets = Self { trees: KERNEL_TREES.map(PathBuf::from).to_vec(), ..Self::default() };
+        secrets.files.extend(file.map(Path::to_owned));
         let state = settings.get(STATE_DIR.name).map(|path| path.trim()).filter(|path| !path.is_empty());
-        guarded.trees.extend(state.or(STATE_DIR.default_value()).map(PathBuf::from));
+        secrets.trees.extend(state.or(STATE_DIR.default_value()).map(PathBuf::from));
         for (name, value) in settings {
             let value = value.trim();
             if [".location", ".file", "keytab"].iter().any(|end| name.ends_with(end)) {
-                guarded.files.insert(PathBuf::from(value));
+                secrets.files.insert(PathBuf::from(value));
             }
-            guarded.files.extend(value.strip_prefix("file://").map(PathBuf::from));
+            secrets.files.extend(value.strip_prefix("file://").map(PathBuf::from));
             for reference in value.split("${").skip(1) {
                 let reference = reference.split('}').next().unwrap_or_default();
                 let Some((provider, target)) = reference.split_once(':') else { continue };
                 let Some(kind) = sources.get(provider) else { continue };
                 let Some((path, key)) = kind.split(target) else { continue };
                 match kind {
-                    Kind::Environment => drop(guarded.variables.insert(key.to_owned())),
-                    Kind::File => drop(guarded.keys.insert((path.to_owned(), key.to_owned()))),
-                    Kind::Directory => drop(guarded.files.insert(path.join(key))),
+                    ProviderKind::Environment => drop(secrets.variables.insert(key.to_owned())),
+                    ProviderKind::File => drop(secrets.keys.insert((path.to_owned(), key.to_owned()))),
+                    ProviderKind::Directory => drop(secrets.files.insert(path.join(key))),
                 }
             }
         }
-        guarded
+        secrets
     }
 
     pub(super) fn has_variable(&self, name: &str) -> bool {
-        OWN_VARIABLES.iter().any(|start| name.starts_with(start)) || self.variables.contains(name)
+        WORKER_VARIABLES.iter().any(|start| name.starts_with(start)) || self.variables.contains(name)
     }
 
-    /// `real` is the path without links, `file` what was opened there, `key` the one that is asked for; none for all of it.
+    /// `real` is the path without links, `file` the file opened there, `key` the requested key; `None` for the whole file.
     pub(super) fn has_file(&self, real: &Path, file: &File, key: Option<&str>) -> bool {
         let in_tree = |tree: &PathBuf| tree.canonicalize().is_ok_and(|tree| real.starts_with(tree));
-        // The path may have become a link between the check and the opening; the kernel knows what was opened.
+        // The path may have become a link between the check and the opening; the kernel knows which file was opened.
         #[cfg(target_os = "linux")]
         if std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))
             .is_ok_and(|opened| opened != real)
         {
             return true;
         }
-        // A file that cannot be compared is not handed out.
+        // A file that cannot be compared counts as a secret.
         let Ok(identity) = file.metadata() else { return true };
         let identity = (identity.dev(), identity.ino());
         let is_same = |path: &Path| {
