@@ -3,7 +3,7 @@
 use std::{error::Error, iter};
 
 use super::client::{RequestRejected, WorkerUnreachable};
-use crate::{avro, worker as service};
+use crate::{avro, worker};
 
 /// The first remedy found, from the error down to its causes.
 pub(super) fn of(error: &(dyn Error + 'static)) -> Option<String> {

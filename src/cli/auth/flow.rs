@@ -57,14 +57,14 @@ impl<'a> LoginFlow<'a> {
     }
 
     /// Starts a login with this redirect address.
-    pub(in crate::cli) fn begin(&self, redirect: &str) -> Result<Login, login::Error> {
-        Login::begin(self.provider, self.area, redirect, &self.clock)
+    pub(in crate::cli) fn begin(&self, redirect: &str) -> Result<PendingLogin, login::Error> {
+        PendingLogin::begin(self.provider, self.area, redirect, &self.clock)
     }
 
     /// Waits for the callback, finishes the login and shows the result in the browser.
     pub(in crate::cli) async fn receive(
         &self,
-        login: Login,
+        login: PendingLogin,
         mut listener: CallbackListener,
         limit: Duration,
     ) -> Result<Grant, Error> {

@@ -162,7 +162,7 @@ impl LoginSession<'_> {
         self.report(self.flow.finish(login, code).await?, out).await
     }
 
-    fn begin(&self, redirect: &str, out: &mut dyn Write) -> Result<Login> {
+    fn begin(&self, redirect: &str, out: &mut dyn Write) -> Result<PendingLogin> {
         let LoginFlow { area, grant, .. } = self.flow;
         let login = self.flow.begin(redirect)?;
         writeln!(out, "To log in for {area} (grant {grant}), open:\n\n  {}\n", login.address())?;

@@ -19,7 +19,7 @@ use crate::cli::table::harmless;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 /// One row is enough.
-const FIRST_ROW: PageAsk = PageAsk { number: 1, size: 1 };
+const FIRST_ROW: PageRequest = PageRequest { number: 1, size: 1 };
 
 /// Requests the first company from the area's API and returns the result as one line.
 pub(super) async fn first_company(
@@ -51,14 +51,14 @@ async fn request_first(area: Area, client: &Client, grant: &Grant) -> Result<Opt
     let header = Secret::new(format!("Bearer {}", tokens.access.reveal()));
     let access = Access { header, serial: grant.serial, expires_ms: Some(tokens.access_expires_ms) };
     let tokens = Arc::new(LoginToken { area, access });
-    let ask = Ask::within(Priority::Webhook, CALL_TIMEOUT);
+    let ask = CallOptions::within(Priority::Webhook, CALL_TIMEOUT);
     match area {
         Area::Accounting => {
             let page = client.accounting(tokens).companies_numbered(FIRST_ROW, &ask).await?;
             Ok(page.rows.into_iter().find_map(|company| company.vat_name))
         }
         Area::Payroll => {
-            let wanted = PayrollAsk { page: FIRST_ROW, filter: None, order_by: None };
+            let wanted = PayrollRequest { page: FIRST_ROW, filter: None, order_by: None };
             let page = client.payroll(tokens).companies_numbered(wanted, &ask).await?;
             Ok(page.rows.into_iter().find_map(|company| company.company_name))
         }

@@ -22,7 +22,7 @@ const BUTTON_PARAMETER: (&str, &str) = ("auto", "1");
 /// Logs in; `redirect` is the address of `listener`.
 pub(in crate::cli) async fn log_in(
     flow: &LoginFlow<'_>,
-    login: Login,
+    login: PendingLogin,
     listener: CallbackListener,
     redirect: &str,
     limit: Duration,
