@@ -17,9 +17,7 @@ use model::TopicPrefix;
 
 use crate::{
     config::connector::{Class, SubscriptionTargets, keys::CONNECTOR_CLASS},
-    worker::{
-        ledger::Handle,
-    },
+    worker::ledger::Handle,
 };
 
 /// How often a ledger is looked for that is not followed here yet.

@@ -25,6 +25,7 @@ use provider::{
 use crate::{
     cli::{Result, problem, until},
     config::{Problem, Worker, worker::InternalTopic},
+    state::{Tail, configs},
     worker::{
         arbiter::{self, Arbiter},
         grants::{
@@ -34,7 +35,6 @@ use crate::{
         },
         state::{Tail, configs},
     },
-    state::{Tail, configs},
 };
 
 /// Time limit for reading the topic and for a write.

@@ -29,9 +29,20 @@ use bytes::Bytes;
 
 use kafka::Received;
 
-use self::{marks::Marks, republish::{ReplayOutcome, Republisher}};
-use super::{DeadLetterTopic, ReplayScope, entry::{DeadLetterRecord, LetterEntry, LetterFilter, RecentLetters, ReplayMark}, show::missing};
-use crate::{cli::{CommandError, Result, failure, outside, table::harmless}, publish::LetterSignature, webhooks::letter::{Joining, Piece, Place, Unusable}};
+use self::{
+    marks::Marks,
+    republish::{ReplayOutcome, Republisher},
+};
+use super::{
+    DeadLetterTopic, ReplayScope,
+    entry::{DeadLetterRecord, LetterEntry, LetterFilter, RecentLetters, ReplayMark},
+    show::missing,
+};
+use crate::{
+    cli::{CommandError, Result, failure, outside, table::harmless},
+    publish::LetterSignature,
+    webhooks::letter::{Joining, Piece, Place, Unusable},
+};
 
 /// Bytes of incomplete letters in memory. The pieces of a letter are adjacent except for those of a few other workers, and no letter
 /// is larger than a quarter of this.

@@ -5,7 +5,14 @@
 
 use bytes::Bytes;
 
-use crate::{cli::dead_letters::ReplayScope, publish::{LetterSignature, PREFIX}, webhooks::{delivery::Context, letter::{self, Place}}};
+use crate::{
+    cli::dead_letters::ReplayScope,
+    publish::{LetterSignature, PREFIX},
+    webhooks::{
+        delivery::Context,
+        letter::{self, Place},
+    },
+};
 
 /// Why a letter with this signature is refused; `None` if it is trusted.
 pub(super) fn distrust(signature: &LetterSignature, trust_unsigned: bool) -> Option<String> {

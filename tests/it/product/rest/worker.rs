@@ -11,21 +11,29 @@ use serde_json::Value;
 use server::{Options, Server};
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tributary::config::Providers;
-use tributary::config::connector::TargetState;
-use tributary::config::worker::{InternalTopic, InternalTopics, Rest};
-use tributary::telemetry::Filters;
-use tributary::worker::arbiter::Arbiter;
-use tributary::worker::classes::WebhookSource;
-use tributary::worker::herder::{Herder, Parts, Snapshots, Subscribing};
-use tributary::worker::plugins::{Plugin, Plugins};
-use tributary::worker::rest::{Security, protect, router};
-use tributary::worker::state::State;
-use tributary::worker::state::configs::{self, Configs};
-use tributary::worker::state::statuses::{RunState, Status};
-use tributary::worker::state::writer::StatusWriter;
-use tributary::worker::supervisor::Handle;
-use tributary::worker::topics;
+use tributary::{
+    config::{
+        Providers,
+        connector::TargetState,
+        worker::{InternalTopic, InternalTopics, Rest},
+    },
+    connect::{
+        arbiter::Arbiter,
+        herder::{Herder, Parts, Snapshots, Subscribing},
+        rest::{Security, protect, router},
+        supervisor::Handle,
+    },
+    plugin::{Plugin, Plugins},
+    state::{
+        State,
+        configs::{self, Configs},
+        statuses::{RunState, Status},
+        topics,
+        writer::StatusWriter,
+    },
+    telemetry::Filters,
+    webhooks::plugin::WebhookSource,
+};
 
 use super::plugin::Records;
 use crate::support::{Result, lost, prefix, topics::LIMIT};

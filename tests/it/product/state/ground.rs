@@ -4,11 +4,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kafka::{Admin, Kafka, Received, TransactionOptions, read_to_end};
-use tributary::config::worker::{InternalTopic, InternalTopics};
-use tributary::worker::arbiter::Arbiter;
-use tributary::worker::state::State;
-use tributary::worker::state::configs::{self, Configs, Properties, Write};
-use tributary::worker::topics::{self, Partitions};
+use tributary::{
+    config::worker::{InternalTopic, InternalTopics},
+    connect::arbiter::Arbiter,
+    state::{
+        State,
+        configs::{self, Configs, Properties, Write},
+        topics::{self, Partitions},
+    },
+};
 
 use crate::support::{lost::timeout, prefix};
 
