@@ -17,7 +17,11 @@ use model::TopicPrefix;
 
 use crate::{
     config::connector::{Class, SubscriptionTargets, keys::CONNECTOR_CLASS},
-    worker::ledger::Handle,
+    plugin::Tools,
+    state::{
+        configs::{Configs, Connector},
+        ledger::Handle,
+    },
 };
 
 /// How often a ledger is looked for that is not followed here yet.

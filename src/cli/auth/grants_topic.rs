@@ -23,18 +23,15 @@ use provider::{
 };
 
 use crate::{
-    cli::{Result, problem, until},
+    cli::{Result, poll_until, problem},
     config::{Problem, Worker, worker::InternalTopic},
-    state::{Tail, configs},
-    worker::{
-        arbiter::{self, Arbiter},
-        grants::{
-            is_login_of, issued,
-            store::{self, GrantStore},
-            table::{GrantRecord, GrantTable, Owners, grant_key},
-        },
-        state::{Tail, configs},
+    connect::arbiter::{self, Arbiter},
+    logins::{
+        is_login_of, issued,
+        store::{self, GrantStore},
+        table::{GrantRecord, GrantTable, Owners, grant_key},
     },
+    state::{Tail, configs},
 };
 
 /// Time limit for reading the topic and for a write.

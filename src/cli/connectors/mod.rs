@@ -152,11 +152,10 @@ async fn apply(worker: &RestClient, files: &[PathBuf], out: &mut dyn Write) -> R
     worker.each_in_turn(documents, put, all, out).await
 }
 
-/// Creates or changes one connector; which of the two.
-async fn put(worker: &Worker, document: ConnectorDocument) -> Result<&'static str> {
+/// Creates or updates one connector; returns which of the two.
+async fn put(worker: &RestClient, document: ConnectorDocument) -> Result<&'static str> {
     let ConnectorDocument { name, config, initial_state } = document;
-    let config = config.into_iter().map(|(key, value)| (key, Value::from(value)));
-    let config = Value::Object(config.collect::<Map<_, _>>());
+    let config = json!(config);
     let answer = match initial_state {
         // The initial state is for new connectors; for an existing one it would undo a pause or a stop.
         Some(state) if !worker.has(&name).await? => {

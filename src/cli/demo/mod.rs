@@ -80,8 +80,8 @@ impl Terminal {
     pub(super) fn of(environment: &Environment) -> Self {
         let stdout = io::stdout();
         let is_dumb = environment.iter().any(|(name, value)| name == "TERM" && value == "dumb");
-        let paint = Paint { is_on: telemetry::is_colored(&stdout) && !is_dumb };
-        Self { is_live: stdout.is_terminal() && !is_dumb, paint }
+        let colors = Colors { is_on: telemetry::is_colored(&stdout) && !is_dumb };
+        Self { is_live: stdout.is_terminal() && !is_dumb, colors }
     }
 }
 

@@ -224,7 +224,7 @@ impl DemoSystem {
     }
 
     pub(super) fn decoder(&self) -> Result<avro::Decoder> {
-        let registry = config::RegistrySettings::open(self.ground.registry.url().clone());
+        let registry = config::RegistrySettings::open(self.services.registry.url().clone());
         Ok(avro::Decoder::new(avro::Registry::new(&registry)?))
     }
 

@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::{Budget, Error, Herder, edit::named};
 use crate::{
     config::connector::{ConnectorDocument, TargetState},
-    worker::state::configs::{self, Configs, Connector, Write},
+    state::configs::{self, Configs, Connector, Write},
 };
 
 /// A connector as a file declares it.

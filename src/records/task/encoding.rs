@@ -15,9 +15,11 @@ use super::{
 };
 use crate::{
     config::connector::record::MAX_SHARDS,
-    enrich::{Batch, Change, Entry, GapFound, Parked, Subject},
-    fence,
-    pipeline::{self, Failure, ShardBatch, Stage},
+    publish::{self, Failure, ShardBatch, Stage},
+    records::{
+        enrich::{Batch, Change, Entry, GapFound, Parked, Subject},
+        fence,
+    },
 };
 
 /// A batch as it is committed.

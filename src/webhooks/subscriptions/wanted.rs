@@ -10,6 +10,7 @@ use model::{Fingerprint, Nonce, Subscription, Target};
 use super::{OtherAddress, Wanted};
 use crate::{
     config::{self, connector::webhook::SignatureTrust},
+    state::subscriptions::Ledger,
     webhooks::signature::{fingerprints, hook_secret},
 };
 

@@ -30,8 +30,10 @@ pub use self::view::{
 use super::{Budget, Error, Herder, shapes::Status};
 use crate::{
     config::connector::{Class, RecordSource, SubscriptionTargets, TargetState, WebhookSource},
-    webhooks::subscriptions::{AdvertisedPath, Change, Ledger, wanted},
-    worker::state::configs::Properties,
+    state::{
+        configs::Properties,
+        subscriptions::{Change, Ledger},
+    },
 };
 
 /// The way to ledgers, and through the provider's API to a plan.

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use model::{GapState, Phase, Subscription, Target};
 
 use crate::{
-    config::connector::SubscriptionTargets, webhooks::subscriptions::Ledger, worker::herder::shapes::time,
+    config::connector::SubscriptionTargets, connect::herder::shapes::time, state::subscriptions::Ledger,
 };
 
 /// Targets that are named; of further ones only the number is told.

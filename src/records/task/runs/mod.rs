@@ -36,10 +36,10 @@ use super::{
 };
 use crate::{
     config::{RecordSource, connector::SnapshotMode},
-    snapshot::{Filter, Runs, State},
-    webhooks::subscriptions::Ledger,
-    worker::{
-        grants::{Watch, payroll_waits},
+    logins::{Watch, payroll_waits},
+    plugin::{Failure, Task},
+    records::snapshot::Filter,
+    state::{
         ledger::{self, Handle},
         runs::{Runs, State},
         subscriptions::Ledger,

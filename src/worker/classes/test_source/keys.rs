@@ -2,13 +2,17 @@
 
 use base::retry::Retry;
 
-use crate::config::{
-    ConfigKey, Problems, Providers,
-    connector::keys as connector,
-    key::{Rule, keys},
-    reader::SettingsReader,
-    rules,
-    unknown_keys::{self, KnownKeys},
+use crate::{
+    config::{
+        ConfigKey, Problems, Providers,
+        connector::keys as connector,
+        key::{Rule, keys},
+        reader::SettingsReader,
+        rules,
+        unknown_keys::{self, KnownKeys},
+    },
+    plugin::simple_name,
+    state::configs::Properties,
 };
 
 keys! {
