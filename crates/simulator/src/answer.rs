@@ -64,7 +64,7 @@ pub fn oversized_answer(status: u16, bytes: usize) -> Response {
 
 /// A status alone.
 pub fn empty_answer(status: u16) -> Response {
-    let body = if may_have_body(status) { Body::empty() } else { Body::new(Nothing) };
+    let body = if may_have_body(status) { Body::empty() } else { Body::new(NoBody) };
     (status_code(status), body).into_response()
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn hang_up() -> Response {
 
 /// The same answer; the guard is dropped once its body has been handed to the connection, or will never be.
 pub fn then(answer: Response, guard: impl Send + Unpin + 'static) -> Response {
-    answer.map(|body| Body::new(Then { body, _guard: guard }))
+    answer.map(|body| Body::new(GuardedBody { body, _guard: guard }))
 }
 
 /// Callers give a number they have written down, or a knob's, which is one.
@@ -117,9 +117,9 @@ fn status_code(status: u16) -> StatusCode {
 }
 
 /// No body, and no length of it either: told a length of 0, the server would send it where no length may be.
-struct Nothing;
+struct NoBody;
 
-impl http_body::Body for Nothing {
+impl http_body::Body for NoBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -136,12 +136,12 @@ impl http_body::Body for Nothing {
 }
 
 /// A body that keeps something until it is dropped.
-struct Then<G> {
+struct GuardedBody<G> {
     body: Body,
     _guard: G,
 }
 
-impl<G: Unpin> http_body::Body for Then<G> {
+impl<G: Unpin> http_body::Body for GuardedBody<G> {
     type Data = Bytes;
     type Error = axum::Error;
 

@@ -13,22 +13,22 @@ use url::form_urlencoded;
 
 use crate::{
     answer::{hang_up, html_answer, may_have_body, oversized_answer, then, unknown_path},
-    knobs::{Effect, Tells},
+    error_answer::{ApiError, throttled, used_up},
+    knobs::{Effect, RetryHint},
     random::Random,
-    refusal::{Refusal, throttled, used_up},
 };
 
 /// The largest answer that is looked at whole; none is nearly as large.
-const LARGEST: usize = 256 << 20;
+const MAX_ANSWER_BYTES: usize = 256 << 20;
 
-/// Tells how long a list is.
-const TOTAL: &str = "x-pagination";
+/// RetryHint how long a list is.
+const PAGINATION_HEADER: &str = "x-pagination";
 
 /// What is answered before anything is checked or done; `None` for effects that need the right answer first.
 pub(crate) fn instead(effect: &Effect) -> Option<Response> {
     match *effect {
         Effect::Throttle { seconds, tells } => Some(throttled(seconds.into(), tells).into_response()),
-        Effect::Quota { seconds } => Some(used_up(seconds.into(), Tells::Both).into_response()),
+        Effect::Quota { seconds } => Some(used_up(seconds.into(), RetryHint::Both).into_response()),
         Effect::Status(status) => Some(failed(status.get())),
         Effect::UnknownPath => Some(unknown_path()),
         Effect::Drop => Some(hang_up()),
@@ -40,9 +40,9 @@ pub(crate) fn instead(effect: &Effect) -> Option<Response> {
 
 fn failed(status: u16) -> Response {
     if status >= 502 {
-        Refusal::gateway(status, "The service is unavailable.").into_response()
+        ApiError::gateway(status, "The service is unavailable.").into_response()
     } else {
-        Refusal::api(status, "An error has occurred.").into_response()
+        ApiError::api(status, "An error has occurred.").into_response()
     }
 }
 
@@ -58,8 +58,8 @@ pub(crate) async fn spoil(effect: &Effect, answer: Response, random: &mut Random
         }
         Effect::WrongTypes => rewrite(answer, mistyped).await,
         Effect::Wrapped => rewrite(answer, |rows| json!({ "items": rows })).await,
-        Effect::WithoutIds => rewrite(answer, nameless).await,
-        Effect::WrongTotal { surplus } => miscount(answer, (*surplus).into()),
+        Effect::WithoutIds => rewrite(answer, without_ids).await,
+        Effect::WrongTotal { surplus } => with_wrong_total(answer, (*surplus).into()),
         Effect::Delay(latency) => {
             tokio::time::sleep(latency.sample(random)).await;
             answer
@@ -120,7 +120,7 @@ fn mistyped(value: Value) -> Value {
 }
 
 /// The same rows, and nobody can tell whose they are.
-fn nameless(mut rows: Value) -> Value {
+fn without_ids(mut rows: Value) -> Value {
     for row in rows.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
         row.retain(|name, _| !matches!(&**name, "correlationId" | "companyCode"));
     }
@@ -128,12 +128,13 @@ fn nameless(mut rows: Value) -> Value {
 }
 
 /// A list that is said to be longer than it is.
-fn miscount(mut answer: Response, surplus: u64) -> Response {
-    let told = answer.headers().get(TOTAL).and_then(|told| serde_json::from_slice(told.as_bytes()).ok());
+fn with_wrong_total(mut answer: Response, surplus: u64) -> Response {
+    let told =
+        answer.headers().get(PAGINATION_HEADER).and_then(|told| serde_json::from_slice(told.as_bytes()).ok());
     if let Some(mut told) = told.filter(Value::is_object) {
         told["totalCount"] = json!(told["totalCount"].as_u64().unwrap_or(0).saturating_add(surplus));
         if let Ok(told) = HeaderValue::from_str(&told.to_string()) {
-            answer.headers_mut().insert(TOTAL, told);
+            answer.headers_mut().insert(PAGINATION_HEADER, told);
         }
     }
     answer
@@ -158,7 +159,7 @@ pub(crate) async fn whole(answer: Response) -> Option<(Parts, Bytes, BodyDataStr
     let mut whole = Vec::new();
     while let Some(chunk) = rest.next().await {
         let chunk = chunk.ok()?;
-        if chunk.len() > LARGEST.saturating_sub(whole.len()) {
+        if chunk.len() > MAX_ANSWER_BYTES.saturating_sub(whole.len()) {
             return None;
         }
         whole.extend_from_slice(&chunk);
@@ -212,11 +213,11 @@ mod tests {
             (Effect::WrongTotal { surplus: 3 }, body.to_owned()),
         ] {
             let mut answer = bytes_answer(200, body.as_bytes().to_vec());
-            answer.headers_mut().insert(TOTAL, HeaderValue::from_static(r#"{"totalCount":2}"#));
+            answer.headers_mut().insert(PAGINATION_HEADER, HeaderValue::from_static(r#"{"totalCount":2}"#));
 
             let spoiled = spoil(&effect, answer, &mut Random::new(1, 1)).await;
 
-            let told = spoiled.headers()[TOTAL].to_str().unwrap().to_owned();
+            let told = spoiled.headers()[PAGINATION_HEADER].to_str().unwrap().to_owned();
             let (_, body, _) = whole(spoiled).await.unwrap();
             let total = if matches!(effect, Effect::WrongTotal { .. }) { 5 } else { 2 };
             assert_eq!(

@@ -7,12 +7,12 @@ use parking_lot::Mutex;
 /// A bounded list of entries numbered from 0.
 #[derive(Debug)]
 pub struct Journal<T> {
-    inner: Mutex<Inner<T>>,
+    inner: Mutex<Entries<T>>,
     limit: usize,
 }
 
 #[derive(Debug)]
-struct Inner<T> {
+struct Entries<T> {
     entries: VecDeque<T>,
     /// Entries that were dropped to keep the limit.
     gone: u64,
@@ -21,7 +21,7 @@ struct Inner<T> {
 impl<T> Journal<T> {
     /// Keeps the last `limit` entries, at least one.
     pub fn new(limit: usize) -> Self {
-        Self { inner: Mutex::new(Inner { entries: VecDeque::new(), gone: 0 }), limit: limit.max(1) }
+        Self { inner: Mutex::new(Entries { entries: VecDeque::new(), gone: 0 }), limit: limit.max(1) }
     }
 
     /// Appends; the entry's number.

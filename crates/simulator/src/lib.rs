@@ -28,25 +28,25 @@ pub mod clock;
 pub mod control;
 mod core;
 pub mod deliveries;
-mod edge;
 mod effect;
+mod error_answer;
 pub mod gateway;
 pub mod identity;
 pub mod invoicing;
 pub mod journal;
 pub mod knobs;
+mod layers;
 mod provider;
 pub mod random;
 pub mod reads;
 mod recent;
-mod refusal;
 pub mod settings;
 mod start;
 pub mod timestamp;
 mod validation;
 pub mod world;
 
-pub use self::{core::Core, provider::Provider, start::Simulator, validation::Unfit};
+pub use self::{core::Core, provider::Provider, start::Simulator, validation::InvalidSetting};
 
 /// Why a simulator did not start, or could not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -78,5 +78,5 @@ pub enum Error {
     Client(#[source] reqwest::Error),
     /// Settings or knobs that cannot be used; never empty.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
-    Settings(Vec<Unfit>),
+    Settings(Vec<InvalidSetting>),
 }

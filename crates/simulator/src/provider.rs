@@ -9,7 +9,7 @@ use super::{
     accounting::Accounting,
     clock::Clock,
     core::Core,
-    deliveries::{Deliveries, Families, Family, Order},
+    deliveries::{Deliveries, DeliveryOrder, Family, WebhookFamilies},
     gateway::Gateway,
     identity::Identity,
     invoicing::Invoicing,
@@ -19,7 +19,7 @@ use super::{
 };
 
 /// Steps between two looks at the other tasks.
-const STRIDE: u64 = 256;
+const STEPS_PER_YIELD: u64 = 256;
 
 /// One provider. Handlers of reads and of `/_control` get it as `State<Arc<Provider>>`, handlers of a part get that part.
 #[derive(Debug)]
@@ -109,22 +109,22 @@ impl Provider {
     pub async fn step(&self, count: u64) {
         for number in 1..=count {
             self.change(|world, clock| ((), vec![world.step(clock)]));
-            if number % STRIDE == 0 {
+            if number % STEPS_PER_YIELD == 0 {
                 tokio::task::yield_now().await;
             }
         }
     }
 }
 
-impl Families for Provider {
-    fn wants(&self, order: &Order) -> bool {
+impl WebhookFamilies for Provider {
+    fn wants(&self, order: &DeliveryOrder) -> bool {
         match order.family {
             Family::Accounting => self.accounting.wants(order.webhook, order.purpose, order.url.as_str()),
             Family::Invoicing => self.invoicing.wants(order.webhook),
         }
     }
 
-    fn ended(&self, order: &Order, accepted: bool) {
+    fn ended(&self, order: &DeliveryOrder, accepted: bool) {
         // A hook stays as it is, whatever becomes of a message.
         if order.family == Family::Accounting {
             self.accounting.ended(order.webhook, order.purpose, order.url.as_str(), accepted);
@@ -144,9 +144,9 @@ mod tests {
             tokio::spawn(async move { provider.world().changes() })
         };
 
-        provider.step(4 * STRIDE).await;
+        provider.step(4 * STEPS_PER_YIELD).await;
 
-        assert_eq!(provider.world().changes(), 4 * STRIDE);
-        assert!(seen.await.unwrap() < 4 * STRIDE, "nobody else ran before the last step");
+        assert_eq!(provider.world().changes(), 4 * STEPS_PER_YIELD);
+        assert!(seen.await.unwrap() < 4 * STEPS_PER_YIELD, "nobody else ran before the last step");
     }
 }

@@ -8,9 +8,9 @@ use std::{
 use super::{catalog::Resource, clock::Ticks, knobs::Knobs};
 
 /// The most companies a first world has.
-pub const MOST_COMPANIES: u32 = 1_000_000;
+pub const MAX_COMPANIES: u32 = 1_000_000;
 /// The most records of all kinds together a first world has: half a gigabyte of rows.
-pub const MOST_RECORDS: u64 = 20_000_000;
+pub const MAX_RECORDS: u64 = 20_000_000;
 
 defaults! {
     /// How a simulator starts.
@@ -68,12 +68,12 @@ pub enum Tls {
 }
 
 defaults! {
-    /// Size and seed of the first world; up to [`MOST_RECORDS`] records in all.
+    /// Size and seed of the first world; up to [`MAX_RECORDS`] records in all.
     #[derive(Debug, Clone)]
     pub struct WorldSettings {
         /// Everything that looks random follows from it.
         pub seed: u64 = 1,
-        /// Accounting companies, up to [`MOST_COMPANIES`].
+        /// Accounting companies, up to [`MAX_COMPANIES`].
         pub companies: u32 = 10,
         /// Customers of each company.
         pub customers: u32 = 20,

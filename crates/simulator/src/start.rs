@@ -13,18 +13,18 @@ use url::Url;
 use server::{Options, Server};
 
 use super::{
-    Error, Provider, accounting, control, deliveries, edge, gateway, identity, invoicing, reads,
+    Error, Provider, accounting, control, deliveries, gateway, identity, invoicing, layers, reads,
     settings::{Settings, Tls},
 };
 
 /// Connections at once: more than any test or benchmark opens.
-const CONNECTIONS: usize = 10_000;
+const MAX_CONNECTIONS: usize = 10_000;
 /// How often the world catches up with its rate.
-const TICK: Duration = Duration::from_millis(10);
+const CHANGE_INTERVAL: Duration = Duration::from_millis(10);
 /// The most changes of one tick: a world that cannot keep up drops the rest instead of falling behind for ever.
-const MOST_PER_TICK: f64 = 100_000.0;
+const MAX_CHANGES_PER_INTERVAL: f64 = 100_000.0;
 /// How long running requests may take when it stops.
-const STOP: Duration = Duration::from_secs(2);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A running provider.
 ///
@@ -51,7 +51,7 @@ impl Simulator {
         let listener = TcpListener::bind(wanted).await.map_err(listen)?;
         let options = Options {
             tls,
-            connections: CONNECTIONS,
+            connections: MAX_CONNECTIONS,
             handshake: Duration::from_secs(10),
             head: Duration::from_secs(60),
             ..Options::default()
@@ -59,8 +59,8 @@ impl Simulator {
         let server = Server::start(listener, router(&provider), options).map_err(listen)?;
         let stop = CancellationToken::new();
         let tasks = TaskTracker::new();
-        tasks.spawn(deliver(Arc::clone(&provider), stop.clone()));
-        tasks.spawn(go_on(Arc::clone(&provider), stop.clone()));
+        tasks.spawn(run_deliveries(Arc::clone(&provider), stop.clone()));
+        tasks.spawn(change_by_itself(Arc::clone(&provider), stop.clone()));
         tasks.close();
         Ok(Self { provider, server, certificate, stop: stop.drop_guard(), tasks })
     }
@@ -99,7 +99,7 @@ impl Simulator {
     /// Stops listening, lets running requests finish for a moment, ends deliveries.
     pub async fn stop(self) {
         drop(self.stop);
-        self.server.stop(STOP).await;
+        self.server.stop(SHUTDOWN_TIMEOUT).await;
         self.tasks.wait().await;
     }
 }
@@ -112,19 +112,19 @@ fn router(provider: &Arc<Provider>) -> Router {
     Router::new()
         .merge(identity::router(&provider.identity))
         .merge(control::router().with_state(Arc::clone(provider)))
-        .layer(middleware::from_fn(edge::in_time))
+        .layer(middleware::from_fn(layers::read_body))
         .merge(gateway::guard(&provider.gateway, apis))
-        .layer(middleware::map_response_with_state(Arc::clone(&provider.core), edge::dated))
+        .layer(middleware::map_response_with_state(Arc::clone(&provider.core), layers::set_date))
 }
 
 /// Delivers until it is stopped.
-async fn deliver(provider: Arc<Provider>, stop: CancellationToken) {
+async fn run_deliveries(provider: Arc<Provider>, stop: CancellationToken) {
     deliveries::run(&provider.deliveries, &*provider, stop).await;
 }
 
 /// Lets the world change at the rate its knob sets.
-async fn go_on(provider: Arc<Provider>, stop: CancellationToken) {
-    let mut ticks = tokio::time::interval(TICK);
+async fn change_by_itself(provider: Arc<Provider>, stop: CancellationToken) {
+    let mut ticks = tokio::time::interval(CHANGE_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut last = tokio::time::Instant::now();
     let mut due = 0.0;
@@ -136,7 +136,7 @@ async fn go_on(provider: Arc<Provider>, stop: CancellationToken) {
                 last = now;
             }
         }
-        due = due.min(MOST_PER_TICK);
+        due = due.min(MAX_CHANGES_PER_INTERVAL);
         let whole = due.floor();
         due -= whole;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and the most")]

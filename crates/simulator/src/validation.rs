@@ -6,16 +6,16 @@ use super::{
     Error,
     catalog::{Entity, Resource},
     knobs::{Effect, Knobs, Latency, Rate},
-    settings::{MOST_COMPANIES, MOST_RECORDS, Settings, WorldSettings},
+    settings::{MAX_COMPANIES, MAX_RECORDS, Settings, WorldSettings},
 };
 
 /// The longest body that a fault makes up.
-const MOST_BYTES: u32 = 64 << 20;
+const MAX_FAULT_BODY_BYTES: u32 = 64 << 20;
 
 /// A setting or knob that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{name} = {value}: {rule}; {remedy}")]
-pub struct Unfit {
+pub struct InvalidSetting {
     /// Which; knobs by their path in JSON.
     pub name: String,
     /// What it is.
@@ -32,15 +32,15 @@ impl Settings {
     /// # Errors
     /// [`Error::Settings`] with everything that is wrong.
     pub fn validate(&self) -> Result<(), Error> {
-        let mut found = Found::default();
+        let mut found = Validator::default();
         let companies = self.world.companies;
-        if companies > MOST_COMPANIES {
-            let rule = format!("at most {MOST_COMPANIES}");
+        if companies > MAX_COMPANIES {
+            let rule = format!("at most {MAX_COMPANIES}");
             found.add("companies", companies, &rule, "ask for fewer companies with more records each");
         }
         let records = records(&self.world);
-        if records > MOST_RECORDS {
-            let rule = format!("the first world has at most {MOST_RECORDS}");
+        if records > MAX_RECORDS {
+            let rule = format!("the first world has at most {MAX_RECORDS}");
             let remedy =
                 "lower the number of companies or the records of each, payroll and invoicing counted in";
             found.add("records", records, &rule, remedy);
@@ -58,8 +58,8 @@ impl Knobs {
     ///
     /// # Errors
     /// Everything that is wrong.
-    pub fn validate(&self) -> Result<(), Vec<Unfit>> {
-        let mut found = Found::default();
+    pub fn validate(&self) -> Result<(), Vec<InvalidSetting>> {
+        let mut found = Validator::default();
         found.knobs(self);
         found.none()
     }
@@ -86,15 +86,15 @@ fn records(world: &WorldSettings) -> u64 {
 
 /// What is wrong, as far as it was looked for.
 #[derive(Default)]
-struct Found(Vec<Unfit>);
+struct Validator(Vec<InvalidSetting>);
 
-impl Found {
-    fn none(self) -> Result<(), Vec<Unfit>> {
+impl Validator {
+    fn none(self) -> Result<(), Vec<InvalidSetting>> {
         if self.0.is_empty() { Ok(()) } else { Err(self.0) }
     }
 
     fn add(&mut self, name: impl Into<String>, value: impl fmt::Display, rule: &str, remedy: &str) {
-        self.0.push(Unfit {
+        self.0.push(InvalidSetting {
             name: name.into(),
             value: value.to_string(),
             rule: rule.to_owned(),
@@ -145,8 +145,9 @@ impl Found {
     fn effect(&mut self, name: &str, effect: &Effect) {
         match effect {
             Effect::Delay(latency) => self.latency(&format!("{name}.delay"), latency),
-            Effect::Oversized { bytes, .. } if *bytes > MOST_BYTES => {
-                let (name, rule) = (format!("{name}.oversized.bytes"), format!("at most {MOST_BYTES}"));
+            Effect::Oversized { bytes, .. } if *bytes > MAX_FAULT_BODY_BYTES => {
+                let (name, rule) =
+                    (format!("{name}.oversized.bytes"), format!("at most {MAX_FAULT_BODY_BYTES}"));
                 self.add(name, bytes, &rule, "give less than any limit of a client");
             }
             _ => {}
@@ -175,7 +176,7 @@ impl Found {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::knobs::{Endpoint, Fault, IdentityFault, Status, Target, Tells};
+    use crate::knobs::{Endpoint, Fault, IdentityFault, RetryHint, Status, Target};
 
     fn complaints(change: impl FnOnce(&mut Settings)) -> Vec<String> {
         let mut settings = Settings::default();
@@ -233,7 +234,7 @@ mod tests {
                 knobs.identity.faults =
                     vec![identity_fault(Effect::Delay(Latency::Fixed { milliseconds: bad }))];
                 knobs.gateway.latency = Latency::Fixed { milliseconds: bad };
-                knobs.gateway.rate = Some(Rate { requests: 1, seconds: bad, tells: Tells::Both });
+                knobs.gateway.rate = Some(Rate { requests: 1, seconds: bad, tells: RetryHint::Both });
                 knobs.gateway.quota = knobs.gateway.rate;
                 knobs.reads.churn.updates = bad;
                 knobs.reads.replica_share = bad;

@@ -18,13 +18,13 @@ pub(super) const ACKNOWLEDGE_DATA: &str = r#"{"Arguments":"Acknowledge"}"#;
 /// One POST body, with the document's fields in its order.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub(super) struct Envelope<'a> {
+pub(super) struct NotificationEnvelope<'a> {
     pub(super) webhook_id: Guid,
     pub(super) outgoing_id: Guid,
     pub(super) conversation_id: Guid,
     pub(super) tenant_id: &'a str,
-    pub(super) extra_partition_information: Partition<'a>,
-    pub(super) event_type: &'a Event,
+    pub(super) extra_partition_information: PartitionInformation<'a>,
+    pub(super) event_type: &'a EventDescriptor,
     pub(super) timestamp: i64,
     pub(super) json_data: &'a str,
     pub(super) user_identifier: Guid,
@@ -33,7 +33,7 @@ pub(super) struct Envelope<'a> {
 /// One event of one resource.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub(super) struct Event {
+pub(super) struct EventDescriptor {
     pub(super) app_name: &'static str,
     pub(super) domain: &'static str,
     pub(super) resource: String,
@@ -41,7 +41,7 @@ pub(super) struct Event {
     pub(super) semantic_name: Arc<str>,
 }
 
-impl Event {
+impl EventDescriptor {
     /// The event that tells of this kind of change.
     pub(super) fn of(resource: Resource, kind: Kind) -> Self {
         Self::new(resource, resource.event_type(kind))
@@ -58,7 +58,7 @@ impl Event {
 /// `ExtraPartitionInformation`; empty for an Acknowledge.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub(super) struct Partition<'a> {
+pub(super) struct PartitionInformation<'a> {
     /// None where the record belongs to no company.
     #[serde(rename = "PartitionClientId", skip_serializing_if = "Option::is_none")]
     pub(super) company: Option<&'a str>,
@@ -71,12 +71,12 @@ pub(super) struct Partition<'a> {
 struct ChangeData<'a> {
     correlation_id: &'a str,
     #[serde(flatten)]
-    what: What,
+    what: ChangeDetails,
 }
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum What {
+enum ChangeDetails {
     #[serde(rename_all = "PascalCase")]
     Failed { error: &'static str },
     #[serde(rename_all = "PascalCase")]
@@ -98,8 +98,10 @@ pub(super) fn change_data(change: &RecordChange, record: &str, process: Guid) ->
         Kind::Updated | Kind::ErrorOccurred => "Update",
     };
     let what = match change.kind {
-        Kind::ErrorOccurred => What::Failed { error: "the write was refused, the record is as it was" },
-        _ => What::Changed {
+        Kind::ErrorOccurred => {
+            ChangeDetails::Failed { error: "the write was refused, the record is as it was" }
+        }
+        _ => ChangeDetails::Changed {
             version: change.row.changed.month_first(),
             sequence_version: change.row.sequence.to_string(),
             // Both kinds of origin that the document names: the application, and the API.

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     catalog::{Kind, Resource},
     core::Core,
-    deliveries::{About, Body, Deliveries, Family, Order, Purpose, hash, signature},
+    deliveries::{About, Deliveries, DeliveryBody, DeliveryOrder, Family, Purpose, hash, signature},
     knobs::FailedAcknowledge,
     random::{Guid, mix},
     world::{Place, RecordChange, World},
@@ -38,8 +38,8 @@ mod webhook;
 
 pub(super) use routes::router;
 
-use envelope::{Envelope, Event, Partition};
-use registry::Registry;
+use envelope::{EventDescriptor, NotificationEnvelope, PartitionInformation};
+use registry::WebhookRegistry;
 use webhook::Webhook;
 
 const SIGNATURE: HeaderName = HeaderName::from_static("svc-webhook-signature");
@@ -63,7 +63,7 @@ pub struct Accounting {
     core: Arc<Core>,
     deliveries: Arc<Deliveries>,
     tenant: Arc<str>,
-    registry: Mutex<Registry>,
+    registry: Mutex<WebhookRegistry>,
 }
 
 /// A webhook as it stands, for those who compare.
@@ -83,12 +83,12 @@ pub struct WebhookTruth {
     /// Semantic names.
     pub events: Vec<String>,
     /// When it came into each state, oldest first; the last few.
-    pub turns: Vec<WebhookTurn>,
+    pub turns: Vec<WebhookTransition>,
 }
 
 /// When a webhook came into a state.
 #[derive(Debug, Clone, Serialize)]
-pub struct WebhookTurn {
+pub struct WebhookTransition {
     /// By the provider's clock.
     pub at: String,
     /// Which.
@@ -132,7 +132,7 @@ impl Accounting {
             core: Arc::clone(core),
             deliveries: Arc::clone(deliveries),
             tenant: settings.tenant.as_str().into(),
-            registry: Mutex::new(Registry::default()),
+            registry: Mutex::new(WebhookRegistry::default()),
         }
     }
 
@@ -145,7 +145,7 @@ impl Accounting {
         if concerned.is_empty() {
             return;
         }
-        let event = Event::of(resource, change.kind);
+        let event = EventDescriptor::of(resource, change.kind);
         let record: Arc<str> = world.id(change.place).into();
         let company: Option<Arc<str>> = match resource {
             Resource::Companies => Some(Arc::clone(&record)),
@@ -159,11 +159,14 @@ impl Accounting {
             sequence: (change.kind != Kind::ErrorOccurred).then_some(change.row.sequence),
             ..About::new(&event.semantic_name)
         };
-        let mut message = Message {
+        let mut message = NotificationContent {
             number: 0,
             purpose: Purpose::Event,
             conversation: Guid::nth(self.core.seed(), purpose::CONVERSATION, change.number),
-            partition: Partition { company: company.as_deref(), user_name: Some(self.author(change.number)) },
+            partition: PartitionInformation {
+                company: company.as_deref(),
+                user_name: Some(self.author(change.number)),
+            },
             // A standing clock is behind the changes it has dated apart.
             timestamp: self.core.clock.now().max(change.row.changed),
             json_data: &json_data,
@@ -230,12 +233,12 @@ impl Accounting {
         let Some(found) = registry.get(webhook).filter(|found| found.state == WebhookState::Active) else {
             return false;
         };
-        let event = Event::new(found.resource, event_type.to_owned());
-        let message = Message {
+        let event = EventDescriptor::new(found.resource, event_type.to_owned());
+        let message = NotificationContent {
             number,
             purpose: Purpose::Event,
             conversation: Guid::nth(self.core.seed(), purpose::OWN_CONVERSATION, number),
-            partition: Partition { company, user_name: Some(self.author(number)) },
+            partition: PartitionInformation { company, user_name: Some(self.author(number)) },
             timestamp: self.core.clock.now(),
             json_data,
         };
@@ -246,15 +249,15 @@ impl Accounting {
     }
 
     /// The Acknowledge of a webhook that awaits its contract.
-    fn acknowledge(&self, registry: &mut Registry, webhook: Guid) -> Option<Order> {
+    fn acknowledge(&self, registry: &mut WebhookRegistry, webhook: Guid) -> Option<DeliveryOrder> {
         let number = registry.next_outgoing();
         let webhook = registry.get(webhook)?;
-        let event = Event::new(webhook.resource, "Acknowledge".to_owned());
-        let message = Message {
+        let event = EventDescriptor::new(webhook.resource, "Acknowledge".to_owned());
+        let message = NotificationContent {
             number,
             purpose: Purpose::Acknowledge,
             conversation: Guid::nth(self.core.seed(), purpose::OWN_CONVERSATION, number),
-            partition: Partition::default(),
+            partition: PartitionInformation::default(),
             timestamp: self.core.clock.now(),
             json_data: envelope::ACKNOWLEDGE_DATA,
         };
@@ -262,10 +265,16 @@ impl Accounting {
     }
 
     /// A signed delivery of one message to one webhook.
-    fn order(&self, webhook: &Webhook, event: &Event, message: &Message<'_>, about: About) -> Order {
+    fn order(
+        &self,
+        webhook: &Webhook,
+        event: &EventDescriptor,
+        message: &NotificationContent<'_>,
+        about: About,
+    ) -> DeliveryOrder {
         let knobs = self.core.knobs();
         let outgoing = Guid::nth(self.core.seed(), purpose::OUTGOING, message.number);
-        let envelope = Envelope {
+        let envelope = NotificationEnvelope {
             webhook_id: webhook.id,
             outgoing_id: outgoing,
             conversation_id: message.conversation,
@@ -285,12 +294,12 @@ impl Accounting {
             Purpose::Acknowledge => !hash(webhook.url.as_str().as_bytes()),
             Purpose::Event => hash(about.company.as_deref().unwrap_or_default().as_bytes()),
         };
-        Order {
+        DeliveryOrder {
             family: Family::Accounting,
             webhook: webhook.id,
             purpose,
             url: webhook.url.clone(),
-            body: Body::Same(body.into(), signature),
+            body: DeliveryBody::Same(body.into(), signature),
             signature_header: Some(SIGNATURE),
             lane: mix(webhook.lane ^ mix(lane)),
             retries: knobs.accounting.retries.as_slice().into(),
@@ -309,12 +318,12 @@ impl Accounting {
 
 /// What one delivery tells, whichever webhook gets it.
 #[derive(Debug)]
-struct Message<'a> {
+struct NotificationContent<'a> {
     /// Number of its `OutgoingId`.
     number: u64,
     purpose: Purpose,
     conversation: Guid,
-    partition: Partition<'a>,
+    partition: PartitionInformation<'a>,
     timestamp: super::clock::Ticks,
     json_data: &'a str,
 }

@@ -2,23 +2,23 @@
 
 use super::{
     Accounting, Planted, WebhookState, purpose,
-    registry::Registry,
-    request::{self, Complaint, Subscription},
-    webhook::{Record, Webhook},
+    registry::WebhookRegistry,
+    request::{self, RequestError, WebhookSubscription},
+    webhook::{ConfigurationRecord, Webhook},
 };
-use crate::{catalog::Resource, deliveries::Order, knobs::Unsubscribe, random::Guid};
+use crate::{catalog::Resource, deliveries::DeliveryOrder, knobs::Unsubscribe, random::Guid};
 
 /// Why an operation was not done.
 #[derive(Debug)]
-pub(super) enum Refusal {
+pub(super) enum OperationError {
     /// There is no such webhook, or it is another resource's.
     Unknown,
     /// Something is wrong with the request, or the webhook's state does not allow it.
-    Complaints(Option<Guid>, Vec<Complaint>),
+    Complaints(Option<Guid>, Vec<RequestError>),
 }
 
 /// A webhook, and the Acknowledge it needs now.
-pub(super) type Acknowledged = (Guid, Option<Order>);
+pub(super) type Acknowledged = (Guid, Option<DeliveryOrder>);
 
 impl Accounting {
     pub(super) fn subscribe(
@@ -26,10 +26,10 @@ impl Accounting {
         resource: Resource,
         user: Option<Guid>,
         body: &[u8],
-    ) -> Result<Acknowledged, Refusal> {
+    ) -> Result<Acknowledged, OperationError> {
         let knobs = self.core.knobs();
         let (subscription, url) = request::subscription(body, resource, knobs.delivery.receivers)
-            .map_err(|complaints| Refusal::Complaints(None, complaints))?;
+            .map_err(|errors| OperationError::Complaints(None, errors))?;
         let mut registry = self.registry.lock();
         let most = knobs.accounting.max_webhooks.map_or(usize::MAX, |most| most as usize);
         if registry.living(resource).count() >= most || !registry.make_room() {
@@ -46,7 +46,7 @@ impl Accounting {
     pub(crate) fn plant(&self, planted: Planted) -> Option<Guid> {
         let Planted { resource, application, url, secret } = planted;
         let kinds = resource.kinds().into();
-        let subscription = Subscription { application, url: url.to_string(), secret, kinds };
+        let subscription = WebhookSubscription { application, url: url.to_string(), secret, kinds };
         let now = self.core.clock.now();
         let mut registry = self.registry.lock();
         if !registry.make_room() {
@@ -75,14 +75,14 @@ impl Accounting {
     }
 
     /// The first of the webhooks that were ended.
-    pub(super) fn unsubscribe(&self, resource: Resource, body: &[u8]) -> Result<Guid, Refusal> {
+    pub(super) fn unsubscribe(&self, resource: Resource, body: &[u8]) -> Result<Guid, OperationError> {
         let knobs = self.core.knobs();
         let (subscription, _) = request::subscription(body, resource, knobs.delivery.receivers)
-            .map_err(|complaints| Refusal::Complaints(None, complaints))?;
+            .map_err(|errors| OperationError::Complaints(None, errors))?;
         let strict = knobs.accounting.strict_transitions;
         let mut registry = self.registry.lock();
         let fits = |webhook: &Webhook| {
-            let same = |other: &Subscription| match knobs.accounting.unsubscribe {
+            let same = |other: &WebhookSubscription| match knobs.accounting.unsubscribe {
                 Unsubscribe::SameBody => *other == subscription,
                 Unsubscribe::SameUrl => other.url == subscription.url,
             };
@@ -101,38 +101,43 @@ impl Accounting {
         Ok(first)
     }
 
-    pub(super) fn record(&self, resource: Resource, id: &str) -> Option<Record> {
+    pub(super) fn record(&self, resource: Resource, id: &str) -> Option<ConfigurationRecord> {
         let id = Guid::parse(id)?;
         let registry = self.registry.lock();
         let webhook = registry.get(id).filter(|webhook| webhook.resource == resource)?;
         Some(webhook.record(&self.tenant))
     }
 
-    pub(super) fn status(&self, resource: Resource, id: &str, body: &[u8]) -> Result<Guid, Refusal> {
+    pub(super) fn status(&self, resource: Resource, id: &str, body: &[u8]) -> Result<Guid, OperationError> {
         let (strict, now) = (self.core.knobs().accounting.strict_transitions, self.core.clock.now());
         let mut registry = self.registry.lock();
         let webhook = find(&mut registry, resource, id)?;
         let id = webhook.id;
         let enable =
-            request::status(body, id).map_err(|complaints| Refusal::Complaints(Some(id), complaints))?;
+            request::status(body, id).map_err(|errors| OperationError::Complaints(Some(id), errors))?;
         webhook.enable(enable, strict, now).map_err(|message| refuse(Some(id), "InvalidState", &message))?;
         Ok(id)
     }
 
-    pub(super) fn change(&self, resource: Resource, id: &str, body: &[u8]) -> Result<Acknowledged, Refusal> {
+    pub(super) fn change(
+        &self,
+        resource: Resource,
+        id: &str,
+        body: &[u8],
+    ) -> Result<Acknowledged, OperationError> {
         let knobs = self.core.knobs();
         let mut registry = self.registry.lock();
         let webhook = find(&mut registry, resource, id)?;
         let id = webhook.id;
         let (text, url) = request::change(body, id, knobs.delivery.receivers)
-            .map_err(|complaints| Refusal::Complaints(Some(id), complaints))?;
+            .map_err(|errors| OperationError::Complaints(Some(id), errors))?;
         webhook
             .change(text, url, knobs.accounting.strict_transitions, self.core.clock.now())
             .map_err(|message| refuse(Some(id), "InvalidState", &message))?;
         Ok((id, self.acknowledge(&mut registry, id)))
     }
 
-    pub(super) fn delete(&self, resource: Resource, id: &str) -> Result<Guid, Refusal> {
+    pub(super) fn delete(&self, resource: Resource, id: &str) -> Result<Guid, OperationError> {
         let strict = self.core.knobs().accounting.strict_transitions;
         let mut registry = self.registry.lock();
         let webhook = find(&mut registry, resource, id)?;
@@ -148,11 +153,15 @@ impl Accounting {
     }
 }
 
-fn find<'a>(registry: &'a mut Registry, resource: Resource, id: &str) -> Result<&'a mut Webhook, Refusal> {
+fn find<'a>(
+    registry: &'a mut WebhookRegistry,
+    resource: Resource,
+    id: &str,
+) -> Result<&'a mut Webhook, OperationError> {
     let id = Guid::parse(id).ok_or_else(|| refuse(None, "InvalidId", "the webhook id must be a GUID"))?;
-    registry.get_mut(id).filter(|webhook| webhook.resource == resource).ok_or(Refusal::Unknown)
+    registry.get_mut(id).filter(|webhook| webhook.resource == resource).ok_or(OperationError::Unknown)
 }
 
-fn refuse(webhook: Option<Guid>, code: &'static str, message: &str) -> Refusal {
-    Refusal::Complaints(webhook, vec![Complaint::new(code, message)])
+fn refuse(webhook: Option<Guid>, code: &'static str, message: &str) -> OperationError {
+    OperationError::Complaints(webhook, vec![RequestError::new(code, message)])
 }

@@ -12,11 +12,11 @@ use crate::{
 };
 
 /// Characters of a text at most, so that webhooks stay small.
-const TEXT_LIMIT: usize = 4_096;
+const MAX_TEXT_CHARS: usize = 4_096;
 
 /// The body of subscribe and unsubscribe.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Subscription {
+pub(super) struct WebhookSubscription {
     /// `thirdPartyApplicationName`.
     pub(super) application: String,
     /// As written.
@@ -28,14 +28,14 @@ pub(super) struct Subscription {
 
 /// Something that is wrong with a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Complaint {
+pub(super) struct RequestError {
     /// One word for programs.
     pub(super) code: &'static str,
     /// A sentence for people.
     pub(super) message: String,
 }
 
-impl Complaint {
+impl RequestError {
     pub(super) fn new(code: &'static str, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
@@ -46,27 +46,27 @@ pub(super) fn subscription(
     body: &[u8],
     resource: Resource,
     receivers: ReceiverUrls,
-) -> Result<(Subscription, Url), Vec<Complaint>> {
-    let mut members = Members::parse(body)?;
+) -> Result<(WebhookSubscription, Url), Vec<RequestError>> {
+    let mut members = RequestMembers::parse(body)?;
     let application = members.text("thirdPartyApplicationName");
     let address = members.url(receivers);
     let secret = members.text("secret");
     let kinds = members.kinds(resource);
     let parsed = (application, address, secret, kinds);
     let (Some(application), Some((url, address)), Some(secret), Some(kinds)) = parsed else {
-        return Err(members.complaints);
+        return Err(members.errors);
     };
-    Ok((Subscription { application, url, secret, kinds }, address))
+    Ok((WebhookSubscription { application, url, secret, kinds }, address))
 }
 
 /// `enable` of a body that names this webhook.
-pub(super) fn status(body: &[u8], webhook: Guid) -> Result<bool, Vec<Complaint>> {
-    let mut members = Members::parse(body)?;
+pub(super) fn status(body: &[u8], webhook: Guid) -> Result<bool, Vec<RequestError>> {
+    let mut members = RequestMembers::parse(body)?;
     members.webhook(webhook);
     let enable = members.take("enable", "a boolean", |value| value.as_bool());
     match enable {
-        Some(enable) if members.complaints.is_empty() => Ok(enable),
-        _ => Err(members.complaints),
+        Some(enable) if members.errors.is_empty() => Ok(enable),
+        _ => Err(members.errors),
     }
 }
 
@@ -75,39 +75,41 @@ pub(super) fn change(
     body: &[u8],
     webhook: Guid,
     receivers: ReceiverUrls,
-) -> Result<(String, Url), Vec<Complaint>> {
-    let mut members = Members::parse(body)?;
+) -> Result<(String, Url), Vec<RequestError>> {
+    let mut members = RequestMembers::parse(body)?;
     members.webhook(webhook);
     match members.url(receivers) {
-        Some(url) if members.complaints.is_empty() => Ok(url),
-        _ => Err(members.complaints),
+        Some(url) if members.errors.is_empty() => Ok(url),
+        _ => Err(members.errors),
     }
 }
 
 /// The members of a body, and what was wrong with those looked at.
-struct Members {
+struct RequestMembers {
     members: Map<String, Value>,
-    complaints: Vec<Complaint>,
+    errors: Vec<RequestError>,
 }
 
-impl Members {
-    fn parse(body: &[u8]) -> Result<Self, Vec<Complaint>> {
+impl RequestMembers {
+    fn parse(body: &[u8]) -> Result<Self, Vec<RequestError>> {
         match serde_json::from_slice(body) {
-            Ok(Value::Object(members)) => Ok(Self { members, complaints: Vec::new() }),
-            Ok(_) => Err(vec![Complaint::new("InvalidBody", "the body must be a JSON object")]),
-            Err(error) => Err(vec![Complaint::new("InvalidBody", format!("the body is no JSON: {error}"))]),
+            Ok(Value::Object(members)) => Ok(Self { members, errors: Vec::new() }),
+            Ok(_) => Err(vec![RequestError::new("InvalidBody", "the body must be a JSON object")]),
+            Err(error) => {
+                Err(vec![RequestError::new("InvalidBody", format!("the body is no JSON: {error}"))])
+            }
         }
     }
 
     /// A member of the right type.
     fn take<T>(&mut self, name: &str, kind: &str, read: impl FnOnce(&Value) -> Option<T>) -> Option<T> {
         let Some(value) = self.members.get(name) else {
-            self.complain("Required", format!("{name} is required"));
+            self.add_error("Required", format!("{name} is required"));
             return None;
         };
         let read = read(value);
         if read.is_none() {
-            self.complain("InvalidType", format!("{name} must be {kind}"));
+            self.add_error("InvalidType", format!("{name} must be {kind}"));
         }
         read
     }
@@ -116,11 +118,11 @@ impl Members {
     fn text(&mut self, name: &str) -> Option<String> {
         let text = self.take(name, "a string", |value| value.as_str().map(str::to_owned))?;
         if text.is_empty() {
-            self.complain("Required", format!("{name} must not be empty"));
+            self.add_error("Required", format!("{name} must not be empty"));
             return None;
         }
-        if text.chars().count() > TEXT_LIMIT {
-            self.complain("TooLong", format!("{name} must not have more than {TEXT_LIMIT} characters"));
+        if text.chars().count() > MAX_TEXT_CHARS {
+            self.add_error("TooLong", format!("{name} must not have more than {MAX_TEXT_CHARS} characters"));
             return None;
         }
         Some(text)
@@ -131,7 +133,7 @@ impl Members {
         match receiver(&text, receivers) {
             Ok(url) => Some((text, url)),
             Err(message) => {
-                self.complain("InvalidUrl", message);
+                self.add_error("InvalidUrl", message);
                 None
             }
         }
@@ -142,7 +144,7 @@ impl Members {
             value.as_array()?.iter().map(|name| name.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>()
         })?;
         if texts.is_empty() {
-            self.complain("Required", "eventTypes must name at least one event");
+            self.add_error("Required", "eventTypes must name at least one event");
             return None;
         }
         let mut kinds = BTreeSet::new();
@@ -150,7 +152,7 @@ impl Members {
             let named = |kind: &Kind| resource.semantic_name(*kind) == text;
             let Some(kind) = resource.kinds().into_iter().find(named) else {
                 // One is enough: a body may hold very many.
-                self.complain("UnknownEvent", format!("{} has no event {text:?}", resource.plural()));
+                self.add_error("UnknownEvent", format!("{} has no event {text:?}", resource.plural()));
                 return None;
             };
             kinds.insert(kind);
@@ -162,16 +164,16 @@ impl Members {
     fn webhook(&mut self, expected: Guid) {
         let Some(text) = self.text("webhookId") else { return };
         match Guid::parse(&text) {
-            None => self.complain("InvalidId", "webhookId must be a GUID"),
+            None => self.add_error("InvalidId", "webhookId must be a GUID"),
             Some(id) if id != expected => {
-                self.complain("InvalidId", "webhookId differs from the one in the path");
+                self.add_error("InvalidId", "webhookId differs from the one in the path");
             }
             Some(_) => {}
         }
     }
 
-    fn complain(&mut self, code: &'static str, message: impl Into<String>) {
-        self.complaints.push(Complaint::new(code, message));
+    fn add_error(&mut self, code: &'static str, message: impl Into<String>) {
+        self.errors.push(RequestError::new(code, message));
     }
 }
 

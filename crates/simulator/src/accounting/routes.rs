@@ -14,15 +14,15 @@ use serde_json::{Value, json};
 
 use super::{
     Accounting,
-    operations::{Acknowledged, Refusal},
+    operations::{Acknowledged, OperationError},
 };
 use crate::{
     answer::{empty_answer, json_answer, then},
     call::Call,
     catalog::Resource,
+    error_answer,
     knobs::{AcknowledgeTime, ChangeAnswer, Knobs},
     random::Guid,
-    refusal,
 };
 
 /// `responseState` of what worked. That of a change is not shown: it takes the number the others leave free.
@@ -32,8 +32,8 @@ const DELETED: i64 = 5;
 const CHANGED: i64 = 6;
 const SWITCHED: i64 = 7;
 
-type Shared = State<Arc<Accounting>>;
-type Id = Result<Path<String>, PathRejection>;
+type AccountingState = State<Arc<Accounting>>;
+type IdPath = Result<Path<String>, PathRejection>;
 
 /// The `/webhooks` family under all nineteen prefixes.
 pub(crate) fn router(accounting: &Arc<Accounting>) -> Router {
@@ -44,25 +44,25 @@ pub(crate) fn router(accounting: &Arc<Accounting>) -> Router {
 }
 
 fn family(resource: Resource) -> Router<Arc<Accounting>> {
-    let subscribe = move |State(accounting): Shared, call: Option<Extension<Call>>, body: Bytes| async move {
+    let subscribe = move |State(accounting): AccountingState, call: Option<Extension<Call>>, body: Bytes| async move {
         subscribe(&accounting, resource, call, &body).await
     };
-    let unsubscribe = move |State(accounting): Shared, body: Bytes| async move {
+    let unsubscribe = move |State(accounting): AccountingState, body: Bytes| async move {
         answer(&accounting, UNSUBSCRIBED, accounting.unsubscribe(resource, &body))
     };
-    let record = move |State(accounting): Shared, id: Id| async move {
+    let record = move |State(accounting): AccountingState, id: IdPath| async move {
         match accounting.record(resource, &text(id)) {
             Some(record) => json_answer(200, &record),
             None => unknown_webhook(&accounting.core.knobs()),
         }
     };
-    let status = move |State(accounting): Shared, id: Id, body: Bytes| async move {
+    let status = move |State(accounting): AccountingState, id: IdPath, body: Bytes| async move {
         answer(&accounting, SWITCHED, accounting.status(resource, &text(id), &body))
     };
-    let change = move |State(accounting): Shared, id: Id, body: Bytes| async move {
+    let change = move |State(accounting): AccountingState, id: IdPath, body: Bytes| async move {
         change(&accounting, resource, &text(id), &body).await
     };
-    let end = move |State(accounting): Shared, id: Id| async move {
+    let end = move |State(accounting): AccountingState, id: IdPath| async move {
         answer(&accounting, DELETED, accounting.delete(resource, &text(id)))
     };
     Router::new()
@@ -105,7 +105,7 @@ async fn change(accounting: &Accounting, resource: Resource, id: &str, body: &[u
 /// Sends the Acknowledge before the answer or after it, as the knob says.
 async fn acknowledged(
     accounting: &Accounting,
-    result: Result<Acknowledged, Refusal>,
+    result: Result<Acknowledged, OperationError>,
     answer: impl FnOnce(Guid) -> Response,
 ) -> Response {
     let (id, order) = match result {
@@ -126,17 +126,17 @@ async fn acknowledged(
     }
 }
 
-fn answer(accounting: &Accounting, state: i64, result: Result<Guid, Refusal>) -> Response {
+fn answer(accounting: &Accounting, state: i64, result: Result<Guid, OperationError>) -> Response {
     match result {
         Ok(id) => json_answer(200, &OperationResult::done(state, id)),
         Err(refusal) => refused(refusal, &accounting.core.knobs()),
     }
 }
 
-fn refused(refusal: Refusal, knobs: &Knobs) -> Response {
-    let Refusal::Complaints(webhook, complaints) = refusal else { return unknown_webhook(knobs) };
+fn refused(refusal: OperationError, knobs: &Knobs) -> Response {
+    let OperationError::Complaints(webhook, errors) = refusal else { return unknown_webhook(knobs) };
     let knobs = &knobs.accounting;
-    let element = |complaint: super::request::Complaint| {
+    let element = |complaint: super::request::RequestError| {
         if knobs.error_objects {
             json!({ "code": complaint.code, "message": complaint.message })
         } else {
@@ -147,7 +147,7 @@ fn refused(refusal: Refusal, knobs: &Knobs) -> Response {
         response_state: knobs.failure_state,
         // The empty GUID where there is no webhook to name.
         webhook_id: webhook.unwrap_or(Guid(0)),
-        errors: complaints.into_iter().map(element).collect(),
+        errors: errors.into_iter().map(element).collect(),
     };
     json_answer(knobs.failure_status.get(), &result)
 }
@@ -168,10 +168,10 @@ impl OperationResult {
 }
 
 fn unknown_webhook(knobs: &Knobs) -> Response {
-    refusal::Refusal::missing(&knobs.reads.records, "there is no such webhook").into_response()
+    error_answer::ApiError::missing(&knobs.reads.records, "there is no such webhook").into_response()
 }
 
 /// An id that is no text is no GUID either.
-fn text(id: Id) -> String {
+fn text(id: IdPath) -> String {
     id.map(|Path(id)| id).unwrap_or_default()
 }

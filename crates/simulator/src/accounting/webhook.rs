@@ -6,7 +6,9 @@ use aws_lc_rs::hmac;
 use serde::Serialize;
 use url::Url;
 
-use super::{WebhookState, WebhookTruth, WebhookTurn, envelope::Event, request::Subscription};
+use super::{
+    WebhookState, WebhookTransition, WebhookTruth, envelope::EventDescriptor, request::WebhookSubscription,
+};
 use crate::{
     catalog::{Kind, Resource},
     clock::Ticks,
@@ -15,7 +17,7 @@ use crate::{
 };
 
 /// Changes of state that are kept of one webhook.
-const TURNS: usize = 32;
+const MAX_TRANSITIONS: usize = 32;
 
 #[derive(Debug)]
 pub(super) struct Webhook {
@@ -25,7 +27,7 @@ pub(super) struct Webhook {
     /// When it came into each state, oldest first; the last few.
     turns: Vec<(Ticks, WebhookState)>,
     /// As it was subscribed; its `url` is the one in force.
-    pub(super) subscription: Subscription,
+    pub(super) subscription: WebhookSubscription,
     /// The same address, parsed.
     pub(super) url: Url,
     /// Made of the secret once.
@@ -42,7 +44,7 @@ impl Webhook {
     pub(super) fn new(
         id: Guid,
         resource: Resource,
-        subscription: Subscription,
+        subscription: WebhookSubscription,
         url: Url,
         user: Guid,
         now: Ticks,
@@ -64,7 +66,7 @@ impl Webhook {
     pub(super) fn enter(&mut self, state: WebhookState, now: Ticks) {
         self.state = state;
         self.turns.push((now, state));
-        if self.turns.len() > TURNS {
+        if self.turns.len() > MAX_TRANSITIONS {
             self.turns.remove(0);
         }
     }
@@ -120,13 +122,13 @@ impl Webhook {
         self.deleted_at = Some(now);
     }
 
-    pub(super) fn record(&self, tenant: &str) -> Record {
+    pub(super) fn record(&self, tenant: &str) -> ConfigurationRecord {
         let event = |&kind: &Kind| {
-            let Event { app_name, domain, resource, event_type, semantic_name } =
-                Event::of(self.resource, kind);
+            let EventDescriptor { app_name, domain, resource, event_type, semantic_name } =
+                EventDescriptor::of(self.resource, kind);
             Descriptor { app_name, domain, resource, event_type, semantic_name }
         };
-        Record {
+        ConfigurationRecord {
             id: self.id,
             third_party_application_name: self.subscription.application.clone(),
             url: self.subscription.url.clone(),
@@ -149,7 +151,11 @@ impl Webhook {
             application: self.subscription.application.clone(),
             state: self.state,
             events: kinds.map(|&kind| self.resource.semantic_name(kind)).collect(),
-            turns: self.turns.iter().map(|(at, state)| WebhookTurn { at: at.iso(), state: *state }).collect(),
+            turns: self
+                .turns
+                .iter()
+                .map(|(at, state)| WebhookTransition { at: at.iso(), state: *state })
+                .collect(),
         }
     }
 }
@@ -157,7 +163,7 @@ impl Webhook {
 /// The configuration record, with the document's fields in its order.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Record {
+pub(super) struct ConfigurationRecord {
     id: Guid,
     third_party_application_name: String,
     url: String,

@@ -9,22 +9,22 @@ use axum::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use crate::{Unfit, answer::json_answer};
+use crate::{InvalidSetting, answer::json_answer};
 
 /// Bytes of one piece of a long list.
 const PIECE: usize = 64 * 1024;
 
 /// An answer, or why there is none.
-pub(super) type Answer = Result<Response, Refusal>;
+pub(super) type ControlResult = Result<Response, ControlError>;
 
 /// A call that was not understood, or names what is not there.
 #[derive(Debug)]
-pub(super) struct Refusal {
+pub(super) struct ControlError {
     status: u16,
     message: String,
 }
 
-impl Refusal {
+impl ControlError {
     pub(super) fn bad(message: &str) -> Self {
         Self { status: 400, message: message.to_owned() }
     }
@@ -34,19 +34,19 @@ impl Refusal {
     }
 }
 
-impl From<serde_json::Error> for Refusal {
+impl From<serde_json::Error> for ControlError {
     fn from(error: serde_json::Error) -> Self {
         Self::bad(&error.to_string())
     }
 }
 
-impl From<Vec<Unfit>> for Refusal {
-    fn from(unfit: Vec<Unfit>) -> Self {
+impl From<Vec<InvalidSetting>> for ControlError {
+    fn from(unfit: Vec<InvalidSetting>) -> Self {
         Self::bad(&unfit.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for ControlError {
     fn into_response(self) -> Response {
         json_answer(self.status, &json!({ "message": self.message }))
     }
@@ -56,11 +56,12 @@ impl IntoResponse for Refusal {
 pub(super) struct Path<T>(pub(super) T);
 
 impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T> {
-    type Rejection = Refusal;
+    type Rejection = ControlError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ControlError> {
         let read = extract::Path::from_request_parts(parts, state).await;
-        read.map(|extract::Path(value)| Self(value)).map_err(|refusal| Refusal::bad(&refusal.body_text()))
+        read.map(|extract::Path(value)| Self(value))
+            .map_err(|refusal| ControlError::bad(&refusal.body_text()))
     }
 }
 
@@ -68,20 +69,21 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T>
 pub(super) struct Query<T>(pub(super) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
-    type Rejection = Refusal;
+    type Rejection = ControlError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ControlError> {
         let read = extract::Query::from_request_parts(parts, state).await;
-        read.map(|extract::Query(value)| Self(value)).map_err(|refusal| Refusal::bad(&refusal.body_text()))
+        read.map(|extract::Query(value)| Self(value))
+            .map_err(|refusal| ControlError::bad(&refusal.body_text()))
     }
 }
 
-pub(super) fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, Refusal> {
+pub(super) fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, ControlError> {
     Ok(serde_json::from_slice(body)?)
 }
 
 /// The same where a body may be left out.
-pub(super) fn parse_or_default<T: DeserializeOwned + Default>(body: &Bytes) -> Result<T, Refusal> {
+pub(super) fn parse_or_default<T: DeserializeOwned + Default>(body: &Bytes) -> Result<T, ControlError> {
     if body.is_empty() { Ok(T::default()) } else { parse(body) }
 }
 

@@ -20,7 +20,7 @@ use axum::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use self::body::{Answer, Refusal, done, parse, parse_or_default};
+use self::body::{ControlError, ControlResult, done, parse, parse_or_default};
 pub use self::truth::{PayrollTruth, RecordTruth, payroll, records};
 use super::{Provider, clock::SECOND, knobs::Knobs, random::Guid};
 
@@ -59,11 +59,11 @@ async fn summary(State(provider): State<Arc<Provider>>) -> Response {
     }))
 }
 
-async fn knobs(State(provider): State<Arc<Provider>>) -> Answer {
+async fn knobs(State(provider): State<Arc<Provider>>) -> ControlResult {
     Ok(done(&serde_json::to_value(provider.knobs().as_ref())?))
 }
 
-async fn replace_knobs(State(provider): State<Arc<Provider>>, body: Bytes) -> Answer {
+async fn replace_knobs(State(provider): State<Arc<Provider>>, body: Bytes) -> ControlResult {
     let wanted: Knobs = parse(&body)?;
     wanted.validate()?;
     provider.turn_and_arm(|knobs| {
@@ -75,10 +75,10 @@ async fn replace_knobs(State(provider): State<Arc<Provider>>, body: Bytes) -> An
 
 /// Turns the knobs that are named and leaves the others, as JSON Merge Patch (RFC 7396) has it; `null` sets one back to
 /// its default. A patch that names `faults` has them begin again.
-async fn patch_knobs(State(provider): State<Arc<Provider>>, body: Bytes) -> Answer {
+async fn patch_knobs(State(provider): State<Arc<Provider>>, body: Bytes) -> ControlResult {
     let patch: Value = parse(&body)?;
     if !patch.is_object() {
-        return Err(Refusal::bad(
+        return Err(ControlError::bad(
             "a patch of the knobs is a JSON object, for example {\"changesPerSecond\": 5}",
         ));
     }
@@ -100,7 +100,7 @@ async fn patch_knobs(State(provider): State<Arc<Provider>>, body: Bytes) -> Answ
     }
 }
 
-fn merged(knobs: &Knobs, patch: &Value) -> Result<Knobs, Refusal> {
+fn merged(knobs: &Knobs, patch: &Value) -> Result<Knobs, ControlError> {
     let mut value = serde_json::to_value(knobs)?;
     merge(&mut value, patch);
     let wanted: Knobs = serde_json::from_value(value)?;
@@ -140,12 +140,12 @@ async fn clock(State(provider): State<Arc<Provider>>) -> Response {
     done(&json!({ "now": provider.clock.now().iso() }))
 }
 
-async fn set_clock(State(provider): State<Arc<Provider>>, body: Bytes) -> Answer {
+async fn set_clock(State(provider): State<Arc<Provider>>, body: Bytes) -> ControlResult {
     let change: ClockChange = parse(&body)?;
     match (change.advance_seconds, change.skew_seconds) {
         (Some(by), None) => provider.clock.advance(seconds(by)?),
         (None, Some(by)) => provider.clock.skew(seconds(by)?),
-        _ => return Err(Refusal::bad("give either advanceSeconds or skewSeconds")),
+        _ => return Err(ControlError::bad("give either advanceSeconds or skewSeconds")),
     }
     Ok(clock(State(provider)).await)
 }
@@ -153,10 +153,10 @@ async fn set_clock(State(provider): State<Arc<Provider>>, body: Bytes) -> Answer
 /// A time a person may give: up to a century either way.
 #[expect(clippy::cast_possible_truncation, reason = "a century of ticks fits")]
 #[expect(clippy::cast_precision_loss, reason = "ten million fits")]
-fn seconds(value: f64) -> Result<i64, Refusal> {
+fn seconds(value: f64) -> Result<i64, ControlError> {
     const CENTURY: f64 = 100.0 * 366.0 * 86_400.0;
     if !(-CENTURY..=CENTURY).contains(&value) {
-        return Err(Refusal::bad("give seconds, at most a century either way"));
+        return Err(ControlError::bad("give seconds, at most a century either way"));
     }
     Ok((value * SECOND as f64) as i64)
 }
@@ -168,10 +168,10 @@ struct Rotation {
     keep_old: Option<bool>,
 }
 
-async fn rotate_keys(State(provider): State<Arc<Provider>>, body: Bytes) -> Answer {
+async fn rotate_keys(State(provider): State<Arc<Provider>>, body: Bytes) -> ControlResult {
     let Rotation { keep_old } = parse_or_default(&body)?;
     let keep_old = keep_old.unwrap_or(true);
-    provider.identity.rotate_keys(keep_old).map_err(|error| Refusal::bad(&error.to_string()))?;
+    provider.identity.rotate_keys(keep_old).map_err(|error| ControlError::bad(&error.to_string()))?;
     Ok(done(&json!({ "keepOld": keep_old })))
 }
 
@@ -187,7 +187,7 @@ struct Grant {
     scopes: Vec<String>,
 }
 
-async fn grant(State(provider): State<Arc<Provider>>, body: Bytes) -> Answer {
+async fn grant(State(provider): State<Arc<Provider>>, body: Bytes) -> ControlResult {
     let wanted: Grant = parse(&body)?;
     let scopes: Vec<&str> = wanted.scopes.iter().map(String::as_str).collect();
     let (access, refresh) = provider.identity.grant(&scopes);
@@ -202,10 +202,10 @@ struct InvoicingGrant {
 }
 
 /// A token of the invoicing API for a company, without the word `Bearer`, without a login.
-async fn invoicing_grant(State(provider): State<Arc<Provider>>, body: Bytes) -> Answer {
+async fn invoicing_grant(State(provider): State<Arc<Provider>>, body: Bytes) -> ControlResult {
     let InvoicingGrant { company } = parse(&body)?;
     if company >= provider.settings.world.invoicing_companies {
-        return Err(Refusal::missing(&format!("no invoicing company {company}")));
+        return Err(ControlError::missing(&format!("no invoicing company {company}")));
     }
     Ok(done(&json!({ "token": provider.invoicing.grant(company) })))
 }
@@ -218,11 +218,11 @@ struct Wait {
 }
 
 /// Answers once every delivery and every echo has ended: `idle` says whether that was in time.
-async fn wait_until_idle(State(provider): State<Arc<Provider>>, body: Bytes) -> Answer {
+async fn wait_until_idle(State(provider): State<Arc<Provider>>, body: Bytes) -> ControlResult {
     let Wait { seconds } = parse_or_default(&body)?;
     let seconds = seconds.unwrap_or(60.0);
     if !(0.0..=LONGEST_WAIT).contains(&seconds) {
-        return Err(Refusal::bad(&format!("seconds is from 0 to {LONGEST_WAIT}")));
+        return Err(ControlError::bad(&format!("seconds is from 0 to {LONGEST_WAIT}")));
     }
     let limit = Duration::from_secs_f64(seconds);
     let all_done = async { tokio::join!(provider.deliveries.idle(), provider.invoicing.idle()) };
@@ -230,8 +230,8 @@ async fn wait_until_idle(State(provider): State<Arc<Provider>>, body: Bytes) -> 
     Ok(done(&json!({ "idle": idle, "deliveries": provider.deliveries.count() })))
 }
 
-fn guid(text: &str) -> Result<Guid, Refusal> {
-    Guid::parse(text).ok_or_else(|| Refusal::bad(&format!("{text:?} is no GUID")))
+fn guid(text: &str) -> Result<Guid, ControlError> {
+    Guid::parse(text).ok_or_else(|| ControlError::bad(&format!("{text:?} is no GUID")))
 }
 
 #[cfg(test)]

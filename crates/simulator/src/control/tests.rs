@@ -8,8 +8,8 @@ use tower_service::Service as _;
 
 use super::*;
 use crate::{
-    identity::Standing,
-    knobs::{Effect, Fault, Latency, Status, Tells},
+    identity::TokenStatus,
+    knobs::{Effect, Fault, Latency, RetryHint, Status},
     settings::Settings,
 };
 
@@ -104,7 +104,7 @@ async fn knobs_that_could_not_be_kept_are_refused() {
     assert_eq!(call(&provider, "PATCH", "knobs", &kept).await.0, StatusCode::OK);
     let knobs = provider.knobs();
     assert_eq!(knobs.accounting.failure_status, Status::new(204).unwrap());
-    let throttled = Effect::Throttle { seconds: 1, tells: Tells::Both };
+    let throttled = Effect::Throttle { seconds: 1, tells: RetryHint::Both };
     assert!(matches!(&knobs.faults[..], [Fault { effect, .. }] if *effect == throttled));
 }
 
@@ -116,7 +116,7 @@ async fn an_invoicing_token_is_had_without_a_login() {
 
     assert_eq!(status, StatusCode::OK);
     let standing = provider.invoicing.check(granted["token"].as_str().unwrap(), provider.clock.now());
-    assert!(matches!(standing, Standing::Valid(caller) if caller.invoicing_company == Some(0)));
+    assert!(matches!(standing, TokenStatus::Valid(caller) if caller.invoicing_company == Some(0)));
     for (body, expected) in
         [(json!({ "company": 1 }), 404), (json!({}), 400), (json!({ "company": -1 }), 400)]
     {

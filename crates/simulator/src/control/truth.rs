@@ -11,7 +11,7 @@ use axum::{
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::body::{Answer, Path, Query, Refusal, lines};
+use super::body::{ControlError, ControlResult, Path, Query, lines};
 use crate::{
     Provider,
     catalog::Resource,
@@ -143,11 +143,13 @@ async fn record_lines(
     State(provider): State<Arc<Provider>>,
     Path(resource): Path<Resource>,
     Query(filter): Query<Filter>,
-) -> Answer {
+) -> ControlResult {
     let world = provider.world();
     let company = match &filter.company {
         None => None,
-        Some(id) => Some(world.company(id).ok_or_else(|| Refusal::missing(&format!("no company {id:?}")))?),
+        Some(id) => {
+            Some(world.company(id).ok_or_else(|| ControlError::missing(&format!("no company {id:?}")))?)
+        }
     };
     let belongs = |place: Place| match (company, resource) {
         (None, _) => true,

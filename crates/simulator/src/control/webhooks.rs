@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    body::{Answer, Path, Refusal, done, parse},
+    body::{ControlError, ControlResult, Path, done, parse},
     guid,
 };
 use crate::{Provider, accounting::Planted};
@@ -23,10 +23,10 @@ pub(super) fn router() -> Router<Arc<Provider>> {
 }
 
 /// A webhook that is active at once, for every event of a resource.
-async fn plant_webhook(State(provider): State<Arc<Provider>>, body: Bytes) -> Answer {
+async fn plant_webhook(State(provider): State<Arc<Provider>>, body: Bytes) -> ControlResult {
     let planted: Planted = parse(&body)?;
     let id = provider.accounting.plant(planted);
-    let id = id.ok_or_else(|| Refusal::bad("there are too many webhooks"))?;
+    let id = id.ok_or_else(|| ControlError::bad("there are too many webhooks"))?;
     Ok(done(&json!({ "id": id })))
 }
 
@@ -34,16 +34,16 @@ async fn plant_webhook(State(provider): State<Arc<Provider>>, body: Bytes) -> An
 async fn act_on_webhook(
     State(provider): State<Arc<Provider>>,
     Path((id, act)): Path<(String, String)>,
-) -> Answer {
+) -> ControlResult {
     let webhook = guid(&id)?;
     let was_there = match &*act {
         "disable" => provider.accounting.disable(webhook),
         "delete" => provider.accounting.lose(webhook, false),
         "forget" => provider.accounting.lose(webhook, true),
-        _ => return Err(Refusal::missing("expected disable, delete, forget or send")),
+        _ => return Err(ControlError::missing("expected disable, delete, forget or send")),
     };
     if !was_there {
-        return Err(Refusal::missing(&format!("no webhook {id} to {act}")));
+        return Err(ControlError::missing(&format!("no webhook {id} to {act}")));
     }
     Ok(done(&json!({ "webhook": id, "act": act })))
 }
@@ -59,38 +59,43 @@ struct Event {
     json_data: String,
 }
 
-async fn send_event(State(provider): State<Arc<Provider>>, Path(id): Path<String>, body: Bytes) -> Answer {
+async fn send_event(
+    State(provider): State<Arc<Provider>>,
+    Path(id): Path<String>,
+    body: Bytes,
+) -> ControlResult {
     let Event { company, event_type, json_data } = parse(&body)?;
     if !provider.accounting.send(guid(&id)?, company.as_deref(), &event_type, &json_data) {
-        return Err(Refusal::missing(&format!("no active webhook {id}")));
+        return Err(ControlError::missing(&format!("no active webhook {id}")));
     }
     Ok(done(&json!({ "sent": event_type })))
 }
 
 /// A hook of an invoicing company, by its number: the members of a POST of the API beside `company`.
-async fn plant_hook(State(provider): State<Arc<Provider>>, body: Bytes) -> Answer {
+async fn plant_hook(State(provider): State<Arc<Provider>>, body: Bytes) -> ControlResult {
     let mut members: Value = parse(&body)?;
     let company = members.as_object_mut().and_then(|members| members.remove("company"));
     let company = company.as_ref().and_then(Value::as_u64).and_then(|company| u32::try_from(company).ok());
     let company = company.filter(|company| *company < provider.settings.world.invoicing_companies);
-    let company = company.ok_or_else(|| Refusal::bad("company is the number of an invoicing company"))?;
+    let company =
+        company.ok_or_else(|| ControlError::bad("company is the number of an invoicing company"))?;
     let id = provider.invoicing.plant(company, members.to_string().as_bytes());
-    let id = id.map_err(|rule| Refusal::bad(&rule))?;
+    let id = id.map_err(|rule| ControlError::bad(&rule))?;
     Ok(done(&json!({ "id": id })))
 }
 
 async fn act_on_hook(
     State(provider): State<Arc<Provider>>,
     Path((id, act)): Path<(String, String)>,
-) -> Answer {
+) -> ControlResult {
     let hook = guid(&id)?;
     let was_there = match &*act {
         "pause" | "resume" => provider.invoicing.pause(hook, act == "pause"),
         "delete" => provider.invoicing.lose(hook),
-        _ => return Err(Refusal::missing("expected pause, resume or delete")),
+        _ => return Err(ControlError::missing("expected pause, resume or delete")),
     };
     if !was_there {
-        return Err(Refusal::missing(&format!("no hook {id}")));
+        return Err(ControlError::missing(&format!("no hook {id}")));
     }
     Ok(done(&json!({ "hook": id, "act": act })))
 }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{
-    body::{Answer, Path, Refusal, done, parse},
+    body::{ControlError, ControlResult, Path, done, parse},
     seconds,
 };
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// The most changes of one call.
-const MOST_STEPS: u64 = 1_000_000;
+const MAX_STEPS: u64 = 1_000_000;
 
 pub(super) fn router() -> Router<Arc<Provider>> {
     Router::new()
@@ -39,10 +39,10 @@ struct Steps {
     changes: u64,
 }
 
-async fn step(State(provider): State<Arc<Provider>>, body: Bytes) -> Answer {
+async fn step(State(provider): State<Arc<Provider>>, body: Bytes) -> ControlResult {
     let steps: Steps = parse(&body)?;
-    if steps.changes > MOST_STEPS {
-        return Err(Refusal::bad(&format!("changes is at most {MOST_STEPS} a call")));
+    if steps.changes > MAX_STEPS {
+        return Err(ControlError::bad(&format!("changes is at most {MAX_STEPS} a call")));
     }
     provider.step(steps.changes).await;
     let total = provider.world().changes();
@@ -60,18 +60,18 @@ async fn create(
     State(provider): State<Arc<Provider>>,
     Path(resource): Path<Resource>,
     body: Bytes,
-) -> Answer {
+) -> ControlResult {
     let wanted: Created = parse(&body)?;
     let id = provider.change(|world, clock| {
         let company = match &wanted.company {
             None => None,
             Some(id) => match world.company(id) {
-                None => return (Err(Refusal::missing(&format!("no company {id:?}"))), Vec::new()),
+                None => return (Err(ControlError::missing(&format!("no company {id:?}"))), Vec::new()),
                 found => found,
             },
         };
         match world.create(resource, company, clock) {
-            None => (Err(Refusal::bad(&format!("{resource} cannot be created there"))), Vec::new()),
+            None => (Err(ControlError::bad(&format!("{resource} cannot be created there"))), Vec::new()),
             Some(change) => (Ok(world.id(change.place)), vec![Change::Record(change)]),
         }
     })?;
@@ -81,10 +81,10 @@ async fn create(
 async fn act(
     State(provider): State<Arc<Provider>>,
     Path((resource, id, kind)): Path<(Resource, String, Kind)>,
-) -> Answer {
+) -> ControlResult {
     let sequence = provider.change(|world, clock| {
         let Some((place, _)) = world.find(resource, &id) else {
-            return (Err(Refusal::missing(&format!("no record {id:?} in {resource}"))), Vec::new());
+            return (Err(ControlError::missing(&format!("no record {id:?} in {resource}"))), Vec::new());
         };
         match world.act(place, kind, clock) {
             None => (Err(refused(resource, kind)), Vec::new()),
@@ -94,9 +94,11 @@ async fn act(
     Ok(done(&json!({ "sequenceVersion": sequence })))
 }
 
-fn refused(resource: Resource, kind: Kind) -> Refusal {
+fn refused(resource: Resource, kind: Kind) -> ControlError {
     let offered = resource.kinds();
-    Refusal::bad(&format!("{kind:?} does not fit: the record is gone, or {resource} offers only {offered:?}"))
+    ControlError::bad(&format!(
+        "{kind:?} does not fit: the record is gone, or {resource} offers only {offered:?}"
+    ))
 }
 
 #[derive(Deserialize)]
@@ -106,12 +108,16 @@ struct Restore {
     seconds_ago: f64,
 }
 
-async fn restore(State(provider): State<Arc<Provider>>, Path(id): Path<String>, body: Bytes) -> Answer {
+async fn restore(
+    State(provider): State<Arc<Provider>>,
+    Path(id): Path<String>,
+    body: Bytes,
+) -> ControlResult {
     let wanted: Restore = parse(&body)?;
     let ago = seconds(wanted.seconds_ago)?;
     let changed = provider.change(|world, clock| {
         let Some(company) = world.company(&id) else {
-            return (Err(Refusal::missing(&format!("no company {id:?}"))), Vec::new());
+            return (Err(ControlError::missing(&format!("no company {id:?}"))), Vec::new());
         };
         // Counted from the last change on, and under the world's lock: 0 seconds ago undoes nothing.
         let to = Ticks(clock.latest().0.saturating_sub(ago));
@@ -120,27 +126,30 @@ async fn restore(State(provider): State<Arc<Provider>>, Path(id): Path<String>, 
     Ok(done(&json!({ "records": changed })))
 }
 
-async fn create_payroll(State(provider): State<Arc<Provider>>) -> Answer {
+async fn create_payroll(State(provider): State<Arc<Provider>>) -> ControlResult {
     payroll_change(&provider, None, Kind::Created)
 }
 
-async fn act_payroll(State(provider): State<Arc<Provider>>, Path((code, kind)): Path<(u32, Kind)>) -> Answer {
+async fn act_payroll(
+    State(provider): State<Arc<Provider>>,
+    Path((code, kind)): Path<(u32, Kind)>,
+) -> ControlResult {
     let index = {
         let world = provider.world();
         let rows = world.payroll(ListOrder::Created);
         rows.iter().map(|row| row.index).find(|&index| reads::payroll_code(world.seed(), index) == code)
     };
-    let index = index.ok_or_else(|| Refusal::missing(&format!("no payroll company {code}")))?;
+    let index = index.ok_or_else(|| ControlError::missing(&format!("no payroll company {code}")))?;
     payroll_change(&provider, Some(index), kind)
 }
 
-fn payroll_change(provider: &Provider, index: Option<u32>, kind: Kind) -> Answer {
+fn payroll_change(provider: &Provider, index: Option<u32>, kind: Kind) -> ControlResult {
     let (row, seed) = provider.change(|world, clock| {
         let row = world.act_payroll(index, kind, clock);
         ((row, world.seed()), Vec::new())
     });
-    let row =
-        row.ok_or_else(|| Refusal::bad(&format!("{kind:?} does not fit a payroll company that is gone")))?;
+    let row = row
+        .ok_or_else(|| ControlError::bad(&format!("{kind:?} does not fit a payroll company that is gone")))?;
     let code = reads::payroll_code(seed, row.index);
     Ok(done(&json!({ "companyCode": code, "lastUpdate": row.updated.iso_milliseconds() })))
 }
@@ -155,10 +164,10 @@ struct InvoicingAct {
     action: Action,
 }
 
-async fn act_invoicing(State(provider): State<Arc<Provider>>, body: Bytes) -> Answer {
+async fn act_invoicing(State(provider): State<Arc<Provider>>, body: Bytes) -> ControlResult {
     let wanted: InvoicingAct = parse(&body)?;
     if !wanted.entity.offers(wanted.action) {
-        return Err(Refusal::bad(&format!("{:?} is never {:?}", wanted.entity, wanted.action)));
+        return Err(ControlError::bad(&format!("{:?} is never {:?}", wanted.entity, wanted.action)));
     }
     let id = provider.change(|world, clock| {
         match world.act_invoicing(wanted.company, wanted.entity, wanted.action, clock) {
@@ -166,6 +175,7 @@ async fn act_invoicing(State(provider): State<Arc<Provider>>, body: Bytes) -> An
             Some(change) => (Some(change.id.clone()), vec![Change::Invoicing(change)]),
         }
     });
-    let id = id.ok_or_else(|| Refusal::missing("no such invoicing company, or nothing left to change"))?;
+    let id =
+        id.ok_or_else(|| ControlError::missing("no such invoicing company, or nothing left to change"))?;
     Ok(done(&json!({ "entityId": id })))
 }

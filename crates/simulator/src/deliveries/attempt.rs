@@ -7,23 +7,23 @@ use bytes::Bytes;
 use reqwest::{Client, Request, Response};
 use tokio::time::{Instant, timeout_at};
 
-use super::{Order, Purpose};
+use super::{DeliveryOrder, Purpose};
 use crate::knobs::Accepts;
 
 /// The longest answer read to its end. A connection with more to come is closed instead of used again.
-const LONGEST_ANSWER: usize = 64 * 1024;
+const MAX_DRAINED_BYTES: usize = 64 * 1024;
 const JSON: HeaderValue = HeaderValue::from_static("application/json; charset=utf-8");
 
 /// What came of it.
 #[derive(Debug)]
-pub(super) struct Outcome {
+pub(super) struct AttemptOutcome {
     /// Until the head of the answer, or until it was given up.
     pub(super) took: Duration,
     /// Status and whether cookies came with it; or why there is none.
     pub(super) answer: Result<(StatusCode, bool), String>,
 }
 
-impl Outcome {
+impl AttemptOutcome {
     /// Whether the receiver has it, and otherwise what was wrong beside the status.
     pub(super) fn verdict(&self, purpose: Purpose, accepts: Accepts) -> Result<(), Option<String>> {
         let (status, cookies) = match &self.answer {
@@ -45,11 +45,11 @@ impl Outcome {
 /// Sends one body and waits for the head of the answer, at most so long from before the connection is made.
 pub(super) async fn post(
     client: Client,
-    order: &Order,
+    order: &DeliveryOrder,
     body: Bytes,
     signature: Option<HeaderValue>,
     limit: Duration,
-) -> Outcome {
+) -> AttemptOutcome {
     let mut request = Request::new(Method::POST, order.url.clone());
     request.headers_mut().insert(header::CONTENT_TYPE, JSON);
     if let (Some(name), Some(value)) = (&order.signature_header, signature) {
@@ -70,14 +70,14 @@ pub(super) async fn post(
             Ok(worth)
         }
     };
-    Outcome { took, answer }
+    AttemptOutcome { took, answer }
 }
 
 async fn drain(mut response: Response) {
     let mut read = 0;
     while let Ok(Some(chunk)) = response.chunk().await {
         read += chunk.len();
-        if read > LONGEST_ANSWER {
+        if read > MAX_DRAINED_BYTES {
             return;
         }
     }

@@ -14,22 +14,22 @@ use crate::{
 };
 
 /// Shorter than receivers usually keep a silent connection, so that few deliveries meet one that is just being closed.
-const KEEP_IDLE: Duration = Duration::from_secs(15);
+const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Makes clients when they are needed, and keeps the last one.
 #[derive(Debug)]
-pub(super) struct Clients {
+pub(super) struct DeliveryClients {
     roots: Vec<Certificate>,
     /// Without the platform's certificates, where those cannot be read.
     bare: Client,
     /// The last one made, with what it was made for.
-    current: Mutex<Option<Current>>,
+    current: Mutex<Option<CachedClient>>,
 }
 
 /// Resolved names, whether any certificate is trusted, and the client built for them.
-type Current = (BTreeMap<String, SocketAddr>, bool, Client);
+type CachedClient = (BTreeMap<String, SocketAddr>, bool, Client);
 
-impl Clients {
+impl DeliveryClients {
     pub(super) fn new(roots: &[String]) -> Result<Self, Error> {
         let mut certificates = Vec::new();
         for root in roots {
@@ -82,7 +82,7 @@ fn builder(resolve: &BTreeMap<String, SocketAddr>) -> ClientBuilder {
         .no_proxy()
         .no_gzip()
         .referer(false)
-        .pool_idle_timeout(KEEP_IDLE);
+        .pool_idle_timeout(POOL_IDLE_TIMEOUT);
     // The port of the knob is used unless the URL names one.
     resolve.iter().fold(builder, |builder, (host, address)| builder.resolve(host, *address))
 }

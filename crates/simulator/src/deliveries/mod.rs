@@ -46,41 +46,41 @@ mod run;
 pub(super) use attempt::cause;
 pub(super) use run::run;
 
-use queue::{Job, Queue};
+use queue::{DeliveryQueue, QueuedDelivery};
 
 /// The stream of numbers that knobs draw from.
 const KNOB_PURPOSE: u64 = 0x6465_6C69_7665_7279;
 /// The most later deliveries that go before one held back.
-const LONGEST_REORDER: u64 = 4;
+const MAX_REORDER_DISTANCE: u64 = 4;
 
 /// The queue, the client and the journal.
 #[derive(Debug)]
 pub struct Deliveries {
     core: Arc<Core>,
     journal: Journal<Entry>,
-    queue: Mutex<Queue>,
-    clients: client::Clients,
+    queue: Mutex<DeliveryQueue>,
+    clients: client::DeliveryClients,
     /// Something may be due: tells the loop.
     due: Notify,
     /// Nothing is left: tells those who wait for it.
-    quiet: Notify,
+    idle_notify: Notify,
 }
 
 /// An order that is in the journal and counts as waiting, but is queued only when this is dropped: when the answer that
 /// must come first has gone, or will never go.
 #[derive(Debug)]
-pub(super) struct Reserved {
+pub(super) struct ReservedDelivery {
     deliveries: Arc<Deliveries>,
-    job: Option<Job>,
+    job: Option<QueuedDelivery>,
 }
 
 /// The webhook families as deliveries see them. The provider implements it, because this module must not import the families.
-pub(super) trait Families {
+pub(super) trait WebhookFamilies {
     /// Whether a delivery is still wanted: its webhook may have been disabled, deleted or moved since.
-    fn wants(&self, order: &Order) -> bool;
+    fn wants(&self, order: &DeliveryOrder) -> bool;
 
     /// A delivery has ended for good: accepted, or given up.
-    fn ended(&self, order: &Order, accepted: bool);
+    fn ended(&self, order: &DeliveryOrder, accepted: bool);
 }
 
 /// Which family a delivery belongs to.
@@ -105,7 +105,7 @@ pub enum Purpose {
 
 /// A delivery to be made.
 #[derive(Debug)]
-pub(super) struct Order {
+pub(super) struct DeliveryOrder {
     /// Family.
     pub(super) family: Family,
     /// Webhook or hook.
@@ -115,7 +115,7 @@ pub(super) struct Order {
     /// Where to.
     pub(super) url: Url,
     /// What is sent.
-    pub(super) body: Body,
+    pub(super) body: DeliveryBody,
     /// Name of the signature header.
     pub(super) signature_header: Option<HeaderName>,
     /// Deliveries with the same lane number are first tried one after the other, in order: (webhook, company).
@@ -129,16 +129,16 @@ pub(super) struct Order {
 }
 
 /// What is sent, with the value of the signature header if there is one.
-pub(super) enum Body {
+pub(super) enum DeliveryBody {
     /// The same at every attempt.
     Same(Bytes, Option<HeaderValue>),
     /// Written for each attempt, which is counted from 1.
     Numbered(Box<dyn Fn(u32) -> (Bytes, Option<HeaderValue>) + Send + Sync>),
 }
 
-impl fmt::Debug for Body {
+impl fmt::Debug for DeliveryBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Body")
+        f.write_str("DeliveryBody")
     }
 }
 
@@ -243,51 +243,54 @@ impl Deliveries {
         Ok(Self {
             core: Arc::clone(core),
             journal: Journal::new(settings.journal_limit),
-            queue: Mutex::new(Queue::default()),
-            clients: client::Clients::new(&settings.receiver_roots)?,
+            queue: Mutex::new(DeliveryQueue::default()),
+            clients: client::DeliveryClients::new(&settings.receiver_roots)?,
             due: Notify::new(),
-            quiet: Notify::new(),
+            idle_notify: Notify::new(),
         })
     }
 
     /// Takes a delivery; never waits. Applies the knobs that lose, duplicate, delay and reorder (to events, never to an
     /// Acknowledge). Where too many wait already, its family does not hear of it again.
-    pub(super) fn send(&self, order: Order) {
+    pub(super) fn send(&self, order: DeliveryOrder) {
         let knobs = self.core.knobs();
         let knobs = &knobs.delivery;
         let order = Arc::new(order);
         let number = self.note_order(&order);
-        let chances = self.chances(number, order.purpose, knobs);
-        if chances.lose {
+        let faults = self.faults(number, order.purpose, knobs);
+        if faults.lose {
             return self.end(number, End::Lost);
         }
         // The second one is numbered before the first can leave, so that numbers do not depend on how fast it is sent.
-        let duplicate = chances.duplicate.then(|| self.note_order(&order));
-        self.enqueue(Job::new(number, Arc::clone(&order)), &chances, knobs);
+        let duplicate = faults.duplicate.then(|| self.note_order(&order));
+        self.enqueue(QueuedDelivery::new(number, Arc::clone(&order)), &faults, knobs);
         if let Some(number) = duplicate {
-            let chances = self.chances(number, order.purpose, knobs);
-            self.enqueue(Job::new(number, order), &chances, knobs);
+            let faults = self.faults(number, order.purpose, knobs);
+            self.enqueue(QueuedDelivery::new(number, order), &faults, knobs);
         }
     }
 
     /// Takes a delivery that must not leave before an answer has: it is numbered now and queued when the result is dropped.
-    pub(super) fn reserve(self: &Arc<Self>, order: Order) -> Reserved {
+    pub(super) fn reserve(self: &Arc<Self>, order: DeliveryOrder) -> ReservedDelivery {
         let order = Arc::new(order);
         let number = self.note_order(&order);
         let admitted = self.queue.lock().admit(self.core.knobs().delivery.pending_limit);
         if !admitted {
             self.end(number, End::Overflown);
         }
-        Reserved { deliveries: Arc::clone(self), job: admitted.then(|| Job::new(number, order)) }
+        ReservedDelivery {
+            deliveries: Arc::clone(self),
+            job: admitted.then(|| QueuedDelivery::new(number, order)),
+        }
     }
 
     /// Takes a delivery and waits for the end of its first attempt, however it goes.
-    pub(super) async fn send_and_wait(&self, order: Order) {
+    pub(super) async fn send_and_wait(&self, order: DeliveryOrder) {
         let order = Arc::new(order);
         let number = self.note_order(&order);
         let (done, first) = oneshot::channel();
-        let job = Job { first: Some(done), ..Job::new(number, order) };
-        self.enqueue(job, &Chances::default(), &self.core.knobs().delivery);
+        let job = QueuedDelivery { first: Some(done), ..QueuedDelivery::new(number, order) };
+        self.enqueue(job, &DeliveryFaults::default(), &self.core.knobs().delivery);
         // An error means that it was dropped without an attempt, and waiting longer would not help.
         first.await.ok();
     }
@@ -315,13 +318,13 @@ impl Deliveries {
     /// Resolves once nothing is queued, waiting for a retry or on its way.
     pub async fn idle(&self) {
         loop {
-            let mut quiet = std::pin::pin!(self.quiet.notified());
+            let mut idle_notify = std::pin::pin!(self.idle_notify.notified());
             // Listening before looking: what ends in between is not missed.
-            quiet.as_mut().enable();
+            idle_notify.as_mut().enable();
             if self.queue.lock().is_empty() {
                 return;
             }
-            quiet.await;
+            idle_notify.await;
         }
     }
 
@@ -330,7 +333,7 @@ impl Deliveries {
         self.due.notify_one();
     }
 
-    fn note_order(&self, order: &Order) -> u64 {
+    fn note_order(&self, order: &DeliveryOrder) -> u64 {
         self.note((order.family, order.webhook, order.purpose), order.about.clone(), None)
     }
 
@@ -350,12 +353,12 @@ impl Deliveries {
     }
 
     /// Queues what was not admitted before, unless too many are waiting.
-    fn enqueue(&self, mut job: Job, chances: &Chances, knobs: &DeliveryKnobs) {
+    fn enqueue(&self, mut job: QueuedDelivery, faults: &DeliveryFaults, knobs: &DeliveryKnobs) {
         let now = Instant::now();
-        job.due = (!chances.delay.is_zero()).then(|| now + chances.delay);
+        job.due = (!faults.delay.is_zero()).then(|| now + faults.delay);
         let mut queue = self.queue.lock();
         if queue.admit(knobs.pending_limit) {
-            queue.push(job, chances.hold_back, now);
+            queue.enqueue(job, faults.hold_back, now);
             drop(queue);
             self.due.notify_one();
         } else {
@@ -365,14 +368,14 @@ impl Deliveries {
     }
 
     /// What the knobs do to a delivery: every draw is made, so that turning one knob leaves the others' choices alone.
-    fn chances(&self, number: u64, purpose: Purpose, knobs: &DeliveryKnobs) -> Chances {
+    fn faults(&self, number: u64, purpose: Purpose, knobs: &DeliveryKnobs) -> DeliveryFaults {
         if purpose == Purpose::Acknowledge {
-            return Chances::default();
+            return DeliveryFaults::default();
         }
         let mut random = Random::new(self.core.seed() ^ mix(number), KNOB_PURPOSE);
         let (lose, duplicate, reorder) = (random.unit(), random.unit(), random.unit());
-        let behind = 1 + random.below(LONGEST_REORDER);
-        Chances {
+        let behind = 1 + random.below(MAX_REORDER_DISTANCE);
+        DeliveryFaults {
             lose: lose < knobs.lose,
             duplicate: duplicate < knobs.duplicate,
             hold_back: (reorder < knobs.reorder).then_some(behind),
@@ -383,7 +386,7 @@ impl Deliveries {
 
 /// What the knobs do to one delivery.
 #[derive(Debug, Default)]
-struct Chances {
+struct DeliveryFaults {
     lose: bool,
     duplicate: bool,
     /// How many later ones of its lane go first.
@@ -391,10 +394,10 @@ struct Chances {
     delay: Duration,
 }
 
-impl Drop for Reserved {
+impl Drop for ReservedDelivery {
     fn drop(&mut self) {
         if let Some(job) = self.job.take() {
-            self.deliveries.queue.lock().push(job, None, Instant::now());
+            self.deliveries.queue.lock().enqueue(job, None, Instant::now());
             self.deliveries.due.notify_one();
         }
     }

@@ -12,44 +12,44 @@ use std::{
 
 use tokio::{sync::oneshot, time::Instant};
 
-use super::Order;
+use super::DeliveryOrder;
 use crate::random::Guid;
 
 /// Deliveries to one webhook on their way at once: a part of all, so that a receiver which never answers leaves room for
 /// others.
-pub(super) const PER_WEBHOOK: usize = 32;
+pub(super) const MAX_IN_FLIGHT_PER_WEBHOOK: usize = 32;
 /// How long one that is held back waits for later ones that do not come.
-const PATIENCE: Duration = Duration::from_secs(2);
+const HOLD_BACK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// One delivery under way.
 #[derive(Debug)]
-pub(super) struct Job {
+pub(super) struct QueuedDelivery {
     /// Number in the journal.
     pub(super) number: u64,
-    pub(super) order: Arc<Order>,
+    pub(super) order: Arc<DeliveryOrder>,
     pub(super) attempts: u32,
     /// Not before this, for the first attempt.
     pub(super) due: Option<Instant>,
-    /// Told when the first attempt is over.
+    /// Told when the first attempt is attempt_ended.
     pub(super) first: Option<oneshot::Sender<()>>,
 }
 
-impl Job {
-    pub(super) fn new(number: u64, order: Arc<Order>) -> Self {
+impl QueuedDelivery {
+    pub(super) fn new(number: u64, order: Arc<DeliveryOrder>) -> Self {
         Self { number, order, attempts: 0, due: None, first: None }
     }
 }
 
 /// Lanes, timer and ready list.
 #[derive(Debug, Default)]
-pub(super) struct Queue {
+pub(super) struct DeliveryQueue {
     /// Lanes that have something waiting, held back or on its way; others are not kept.
     lanes: HashMap<u64, Lane>,
-    ready: VecDeque<Ready>,
+    ready: VecDeque<ReadyItem>,
     /// Webhooks with deliveries on their way; others are not kept.
-    webhooks: HashMap<Guid, Webhook>,
+    webhooks: HashMap<Guid, WebhookLoad>,
     /// By moment, and those of one moment in the order they were set.
-    timers: BTreeMap<(Instant, u64), Timed>,
+    timers: BTreeMap<(Instant, u64), TimerItem>,
     /// Timers set so far.
     timer_number: u64,
     /// Admitted and not finished.
@@ -58,22 +58,22 @@ pub(super) struct Queue {
 
 #[derive(Debug, Default)]
 struct Lane {
-    waiting: VecDeque<Job>,
+    waiting: VecDeque<QueuedDelivery>,
     /// Held back, with how many later ones it still lets go first.
-    held: Option<(u64, Job)>,
-    position: Position,
+    held: Option<(u64, QueuedDelivery)>,
+    position: LaneState,
 }
 
 #[derive(Debug, Default)]
-struct Webhook {
-    on_their_way: usize,
+struct WebhookLoad {
+    in_flight: usize,
     /// What is ready and waits for one of those to end.
-    parked: VecDeque<Ready>,
+    parked: VecDeque<ReadyItem>,
 }
 
 /// Where a lane stands.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Position {
+enum LaneState {
     /// Nothing of it is ready, due or on its way.
     #[default]
     Idle,
@@ -84,22 +84,22 @@ enum Position {
 }
 
 #[derive(Debug)]
-enum Ready {
+enum ReadyItem {
     Lane(u64),
-    Retry(Job),
+    Retry(QueuedDelivery),
 }
 
 #[derive(Debug)]
-enum Timed {
+enum TimerItem {
     /// The first of a lane is due.
     Lane(u64),
     /// A further attempt is due.
-    Retry(Job),
+    Retry(QueuedDelivery),
     /// The delivery with this number has been held back long enough.
     Held { lane: u64, number: u64 },
 }
 
-impl Queue {
+impl DeliveryQueue {
     /// Counts one more, if there is room.
     pub(super) fn admit(&mut self, limit: usize) -> bool {
         let room = self.outstanding < limit;
@@ -120,14 +120,14 @@ impl Queue {
     /// Puts one at the end of its lane, or holds it back until so many later ones have passed it. They are counted as they
     /// are put here, not as they go: the order in a lane so follows from the order of the calls alone. A lane holds back
     /// one at a time: if all were, none would pass another.
-    pub(super) fn push(&mut self, job: Job, hold_back: Option<u64>, now: Instant) {
+    pub(super) fn enqueue(&mut self, job: QueuedDelivery, hold_back: Option<u64>, now: Instant) {
         let id = job.order.lane;
         let lane = self.lanes.entry(id).or_default();
         match (&mut lane.held, hold_back) {
             (held @ None, Some(behind)) => {
-                let what = Timed::Held { lane: id, number: job.number };
+                let what = TimerItem::Held { lane: id, number: job.number };
                 *held = Some((behind, job));
-                self.time(now + PATIENCE, what);
+                self.time(now + HOLD_BACK_TIMEOUT, what);
             }
             (held, _) => {
                 lane.waiting.push_back(job);
@@ -142,27 +142,27 @@ impl Queue {
     }
 
     /// The next one to send, if its webhook has not so many on their way already. It is on its way, and its lane busy unless
-    /// it is a retry, until [`Self::over`].
-    pub(super) fn take(&mut self, now: Instant) -> Option<Job> {
+    /// it is a retry, until [`Self::attempt_ended`].
+    pub(super) fn take(&mut self, now: Instant) -> Option<QueuedDelivery> {
         self.tick(now);
         while let Some(ready) = self.ready.pop_front() {
             let first = match &ready {
-                Ready::Retry(job) => Some(job),
-                Ready::Lane(id) => self.lanes.get(id).and_then(|lane| lane.waiting.front()),
+                ReadyItem::Retry(job) => Some(job),
+                ReadyItem::Lane(id) => self.lanes.get(id).and_then(|lane| lane.waiting.front()),
             };
             // A lane that is listed has a first one.
             let Some(webhook) = first.map(|job| job.order.webhook) else { continue };
             let webhook = self.webhooks.entry(webhook).or_default();
-            if webhook.on_their_way >= PER_WEBHOOK {
+            if webhook.in_flight >= MAX_IN_FLIGHT_PER_WEBHOOK {
                 webhook.parked.push_back(ready);
                 continue;
             }
-            webhook.on_their_way += 1;
+            webhook.in_flight += 1;
             match ready {
-                Ready::Retry(job) => return Some(job),
-                Ready::Lane(id) => {
+                ReadyItem::Retry(job) => return Some(job),
+                ReadyItem::Lane(id) => {
                     let Some(lane) = self.lanes.get_mut(&id) else { continue };
-                    lane.position = Position::Busy;
+                    lane.position = LaneState::Busy;
                     return lane.waiting.pop_front();
                 }
             }
@@ -170,13 +170,13 @@ impl Queue {
         None
     }
 
-    /// An attempt is over, or was not made after all: another of its webhook may go, and if it was the first attempt the next
+    /// An attempt is attempt_ended, or was not made after all: another of its webhook may go, and if it was the first attempt the next
     /// of its lane.
-    pub(super) fn over(&mut self, order: &Order, first: bool, now: Instant) {
+    pub(super) fn attempt_ended(&mut self, order: &DeliveryOrder, first: bool, now: Instant) {
         if let Some(webhook) = self.webhooks.get_mut(&order.webhook) {
-            webhook.on_their_way = webhook.on_their_way.saturating_sub(1);
+            webhook.in_flight = webhook.in_flight.saturating_sub(1);
             self.ready.extend(webhook.parked.pop_front());
-            if webhook.on_their_way == 0 && webhook.parked.is_empty() {
+            if webhook.in_flight == 0 && webhook.parked.is_empty() {
                 self.webhooks.remove(&order.webhook);
             }
         }
@@ -184,14 +184,14 @@ impl Queue {
             return;
         }
         if let Some(lane) = self.lanes.get_mut(&order.lane) {
-            lane.position = Position::Idle;
+            lane.position = LaneState::Idle;
             self.list(order.lane, now);
         }
     }
 
     /// Tries again at a moment.
-    pub(super) fn retry(&mut self, job: Job, at: Instant) {
-        self.time(at, Timed::Retry(job));
+    pub(super) fn retry(&mut self, job: QueuedDelivery, at: Instant) {
+        self.time(at, TimerItem::Retry(job));
     }
 
     /// When something that waits for a moment is due next.
@@ -199,7 +199,7 @@ impl Queue {
         self.timers.first_key_value().map(|((at, _), _)| *at)
     }
 
-    fn time(&mut self, at: Instant, what: Timed) {
+    fn time(&mut self, at: Instant, what: TimerItem) {
         self.timer_number += 1;
         self.timers.insert((at, self.timer_number), what);
     }
@@ -208,9 +208,9 @@ impl Queue {
         while self.next_due().is_some_and(|at| at <= now) {
             let Some((_, what)) = self.timers.pop_first() else { return };
             match what {
-                Timed::Lane(id) => self.ready.push_back(Ready::Lane(id)),
-                Timed::Retry(job) => self.ready.push_back(Ready::Retry(job)),
-                Timed::Held { lane: id, number } => {
+                TimerItem::Lane(id) => self.ready.push_back(ReadyItem::Lane(id)),
+                TimerItem::Retry(job) => self.ready.push_back(ReadyItem::Retry(job)),
+                TimerItem::Held { lane: id, number } => {
                     let Some(lane) = self.lanes.get_mut(&id) else { continue };
                     if let Some((_, job)) = lane.held.take_if(|(_, job)| job.number == number) {
                         lane.waiting.push_back(job);
@@ -224,7 +224,7 @@ impl Queue {
     /// Lists an idle lane where its first one will be found, or forgets it when it is empty.
     fn list(&mut self, id: u64, now: Instant) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
-        if lane.position != Position::Idle {
+        if lane.position != LaneState::Idle {
             return;
         }
         let Some(first) = lane.waiting.front() else {
@@ -233,10 +233,10 @@ impl Queue {
             }
             return;
         };
-        lane.position = Position::Listed;
+        lane.position = LaneState::Listed;
         match first.due {
-            Some(due) if due > now => self.time(due, Timed::Lane(id)),
-            _ => self.ready.push_back(Ready::Lane(id)),
+            Some(due) if due > now => self.time(due, TimerItem::Lane(id)),
+            _ => self.ready.push_back(ReadyItem::Lane(id)),
         }
     }
 }
@@ -244,36 +244,36 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::deliveries::{About, Body, Family, Purpose};
+    use crate::deliveries::{About, DeliveryBody, Family, Purpose};
 
-    fn job(number: u64, lane: u64) -> Job {
+    fn job(number: u64, lane: u64) -> QueuedDelivery {
         let about = About { event: "e".into(), company: None, record: None, sequence: None, outgoing: None };
-        let order = Order {
+        let order = DeliveryOrder {
             family: Family::Accounting,
             webhook: Guid(0),
             purpose: Purpose::Event,
             url: url::Url::parse("http://receiver.example/").unwrap(),
-            body: Body::Same(bytes::Bytes::new(), None),
+            body: DeliveryBody::Same(bytes::Bytes::new(), None),
             signature_header: None,
             lane,
             retries: Arc::new([]),
             gone_ends: false,
             about,
         };
-        Job::new(number, Arc::new(order))
+        QueuedDelivery::new(number, Arc::new(order))
     }
 
-    fn push(queue: &mut Queue, job: Job, hold_back: Option<u64>, now: Instant) {
+    fn enqueue(queue: &mut DeliveryQueue, job: QueuedDelivery, hold_back: Option<u64>, now: Instant) {
         assert!(queue.admit(usize::MAX));
-        queue.push(job, hold_back, now);
+        queue.enqueue(job, hold_back, now);
     }
 
-    /// Everything that can be taken now, each attempt over at once.
-    fn drain(queue: &mut Queue, now: Instant) -> Vec<u64> {
+    /// Everything that can be taken now, each attempt attempt_ended at once.
+    fn drain(queue: &mut DeliveryQueue, now: Instant) -> Vec<u64> {
         let mut numbers = Vec::new();
         while let Some(job) = queue.take(now) {
             numbers.push(job.number);
-            queue.over(&job.order, job.attempts == 0, now);
+            queue.attempt_ended(&job.order, job.attempts == 0, now);
             queue.finish();
         }
         numbers
@@ -281,30 +281,32 @@ mod tests {
 
     #[test]
     fn a_webhook_with_enough_on_their_way_waits_and_others_go_on() {
-        let (mut queue, now) = (Queue::default(), Instant::now());
+        let (mut queue, now) = (DeliveryQueue::default(), Instant::now());
         let of = |webhook, number| {
             let mut job = job(number, number);
             Arc::get_mut(&mut job.order).unwrap().webhook = Guid(webhook);
             job
         };
-        let most = PER_WEBHOOK as u64;
+        let most = MAX_IN_FLIGHT_PER_WEBHOOK as u64;
         for number in 0..=most {
-            push(&mut queue, of(1, number), None, now);
+            enqueue(&mut queue, of(1, number), None, now);
         }
         assert!(queue.admit(usize::MAX));
-        queue.retry(Job { attempts: 1, ..of(1, 100) }, now);
-        push(&mut queue, of(2, 200), None, now);
+        queue.retry(QueuedDelivery { attempts: 1, ..of(1, 100) }, now);
+        enqueue(&mut queue, of(2, 200), None, now);
 
-        let take_all = |queue: &mut Queue| -> Vec<Job> { std::iter::from_fn(|| queue.take(now)).collect() };
-        let numbers = |jobs: &[Job]| jobs.iter().map(|job| job.number).collect::<Vec<_>>();
+        let take_all = |queue: &mut DeliveryQueue| -> Vec<QueuedDelivery> {
+            std::iter::from_fn(|| queue.take(now)).collect()
+        };
+        let numbers = |jobs: &[QueuedDelivery]| jobs.iter().map(|job| job.number).collect::<Vec<_>>();
         let first = take_all(&mut queue);
-        queue.over(&first[0].order, true, now);
+        queue.attempt_ended(&first[0].order, true, now);
         let second = take_all(&mut queue);
         for job in first[1..].iter().chain(&second) {
-            queue.over(&job.order, job.attempts == 0, now);
+            queue.attempt_ended(&job.order, job.attempts == 0, now);
         }
         let last = take_all(&mut queue);
-        queue.over(&last[0].order, false, now);
+        queue.attempt_ended(&last[0].order, false, now);
 
         assert_eq!(numbers(&first), (0..most).chain([200]).collect::<Vec<_>>());
         assert_eq!([numbers(&second), numbers(&last)], [vec![most], vec![100]]);
@@ -313,10 +315,10 @@ mod tests {
 
     #[test]
     fn where_all_are_held_back_neighbours_change_places() {
-        let (mut queue, now) = (Queue::default(), Instant::now());
+        let (mut queue, now) = (DeliveryQueue::default(), Instant::now());
 
         for number in 0..6 {
-            push(&mut queue, job(number, 1), Some(1), now);
+            enqueue(&mut queue, job(number, 1), Some(1), now);
         }
 
         assert_eq!(drain(&mut queue, now), [1, 0, 3, 2, 5, 4]);
@@ -324,12 +326,12 @@ mod tests {
 
     #[test]
     fn one_held_back_goes_after_as_many_later_ones_of_its_lane_as_drawn() {
-        let (mut queue, now) = (Queue::default(), Instant::now());
+        let (mut queue, now) = (DeliveryQueue::default(), Instant::now());
 
-        push(&mut queue, job(0, 1), Some(2), now);
+        enqueue(&mut queue, job(0, 1), Some(2), now);
         for number in 1..=3 {
-            push(&mut queue, job(number, 2), None, now);
-            push(&mut queue, job(10 + number, 1), None, now);
+            enqueue(&mut queue, job(number, 2), None, now);
+            enqueue(&mut queue, job(10 + number, 1), None, now);
         }
 
         let of_the_lane: Vec<u64> =
@@ -339,25 +341,25 @@ mod tests {
 
     #[test]
     fn one_held_back_goes_by_itself_when_no_later_ones_come() {
-        let (mut queue, now) = (Queue::default(), Instant::now());
-        push(&mut queue, job(0, 1), Some(1), now);
+        let (mut queue, now) = (DeliveryQueue::default(), Instant::now());
+        enqueue(&mut queue, job(0, 1), Some(1), now);
 
         let before = drain(&mut queue, now);
         let due = queue.next_due().unwrap();
         let after = drain(&mut queue, due);
 
-        assert_eq!((before, due - now, after), (vec![], PATIENCE, vec![0]));
+        assert_eq!((before, due - now, after), (vec![], HOLD_BACK_TIMEOUT, vec![0]));
     }
 
     #[test]
     fn a_delayed_first_holds_its_lane_and_a_retry_holds_nothing() {
-        let (mut queue, now) = (Queue::default(), Instant::now());
+        let (mut queue, now) = (DeliveryQueue::default(), Instant::now());
         let soon = now + Duration::from_secs(1);
         let late = now + Duration::from_secs(2);
-        push(&mut queue, Job { due: Some(late), ..job(0, 1) }, None, now);
-        push(&mut queue, job(1, 1), None, now);
+        enqueue(&mut queue, QueuedDelivery { due: Some(late), ..job(0, 1) }, None, now);
+        enqueue(&mut queue, job(1, 1), None, now);
         assert!(queue.admit(usize::MAX));
-        queue.retry(Job { attempts: 1, ..job(2, 1) }, soon);
+        queue.retry(QueuedDelivery { attempts: 1, ..job(2, 1) }, soon);
 
         let at_once = drain(&mut queue, now);
         let then = (queue.next_due(), drain(&mut queue, soon));
@@ -369,12 +371,12 @@ mod tests {
 
     #[test]
     fn what_has_ended_leaves_nothing_behind() {
-        let (mut queue, now) = (Queue::default(), Instant::now());
+        let (mut queue, now) = (DeliveryQueue::default(), Instant::now());
         for number in 0..100 {
-            push(&mut queue, job(number, number % 7), (number % 3 == 0).then_some(2), now);
+            enqueue(&mut queue, job(number, number % 7), (number % 3 == 0).then_some(2), now);
         }
 
-        let ended = drain(&mut queue, now).len() + drain(&mut queue, now + PATIENCE).len();
+        let ended = drain(&mut queue, now).len() + drain(&mut queue, now + HOLD_BACK_TIMEOUT).len();
 
         assert_eq!(ended, 100);
         assert!(

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// The smallest body that is worth it, bytes.
-const SMALLEST: usize = 1_024;
+const MIN_COMPRESSED_BYTES: usize = 1_024;
 
 /// Whether a client says that it reads gzip: named, and not with a weight of nothing.
 pub(super) fn is_wanted(headers: &HeaderMap) -> bool {
@@ -36,7 +36,7 @@ pub(super) async fn compress(answer: Response) -> Response {
     }
     let Some((mut parts, body, rest)) = whole(answer).await else { return hang_up() };
     parts.headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
-    let compressed = (body.len() >= SMALLEST).then(|| gzip(&body)).flatten();
+    let compressed = (body.len() >= MIN_COMPRESSED_BYTES).then(|| gzip(&body)).flatten();
     let body = match compressed {
         Some(compressed) => {
             parts.headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));

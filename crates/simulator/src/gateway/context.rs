@@ -8,7 +8,7 @@ use crate::call::Context;
 /// The only member `context` may have.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct Company {
+struct CompanyObject {
     client_id: String,
 }
 
@@ -29,7 +29,7 @@ pub(super) fn read(headers: &HeaderMap) -> Context {
     if !text.trim_start().starts_with('{') {
         return Context::Invalid("context is neither none nor a JSON object".to_owned());
     }
-    match serde_json::from_str::<Company>(text) {
+    match serde_json::from_str::<CompanyObject>(text) {
         Ok(company) if company.client_id.is_empty() => Context::Invalid("clientId is empty".to_owned()),
         Ok(company) => Context::Company(company.client_id),
         Err(error) => Context::Invalid(format!("context is not an object with one clientId: {error}")),

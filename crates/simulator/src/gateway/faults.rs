@@ -18,31 +18,36 @@ const PURPOSE: u64 = 0x6661_756c_7400_0000;
 
 /// How often each rule has fitted and hit.
 #[derive(Debug)]
-pub(super) struct Faults(Mutex<Vec<Count>>);
+pub(super) struct FaultCounters(Mutex<Vec<RuleCount>>);
 
 #[derive(Debug, Clone, Default)]
-struct Count {
+struct RuleCount {
     fitted: u64,
     hits: u32,
 }
 
 /// What rules look at.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Seen<'a> {
+pub(super) struct RequestFacts<'a> {
     pub(super) method: &'a Method,
     pub(super) path: &'a str,
     pub(super) query: &'a str,
     pub(super) company: Option<&'a str>,
 }
 
-impl Faults {
+impl FaultCounters {
     /// So many rules that have not hit yet.
     pub(super) fn new(rules: usize) -> Self {
-        Self(Mutex::new(vec![Count::default(); rules]))
+        Self(Mutex::new(vec![RuleCount::default(); rules]))
     }
 
     /// The effect of the first rule that hits this request; the rules must be those it was armed for.
-    pub(super) fn draw<'a>(&self, rules: &'a [Fault], seed: u64, seen: Seen<'_>) -> Option<&'a Effect> {
+    pub(super) fn draw<'a>(
+        &self,
+        rules: &'a [Fault],
+        seed: u64,
+        seen: RequestFacts<'_>,
+    ) -> Option<&'a Effect> {
         let mut counts = self.0.lock();
         let purposes = PURPOSE..;
         for ((rule, count), purpose) in rules.iter().zip(counts.iter_mut()).zip(purposes) {
@@ -55,11 +60,11 @@ impl Faults {
 
     /// Begins all counts again, for so many rules.
     pub(super) fn arm(&self, rules: usize) {
-        *self.0.lock() = vec![Count::default(); rules];
+        *self.0.lock() = vec![RuleCount::default(); rules];
     }
 }
 
-impl Count {
+impl RuleCount {
     /// Counts a request that fits; whether the rule hits it.
     fn hits(&mut self, rule: &Fault, seed: u64, purpose: u64) -> bool {
         self.fitted += 1;
@@ -71,7 +76,7 @@ impl Count {
     }
 }
 
-impl Seen<'_> {
+impl RequestFacts<'_> {
     fn fits(&self, target: &Target) -> bool {
         target.method.as_ref().is_none_or(|method| self.method.as_str().eq_ignore_ascii_case(method))
             && target.path.as_ref().is_none_or(|path| self.path.starts_with(path))

@@ -8,34 +8,34 @@ use parking_lot::Mutex;
 
 use crate::{
     clock::{SECOND, Ticks, ticks},
+    error_answer::{ApiError, throttled, used_up},
     knobs::{GatewayKnobs, Rate},
-    refusal::{Refusal, throttled, used_up},
 };
 
 /// What every subscription key has used.
 #[derive(Debug)]
-pub(super) struct Limits {
+pub(super) struct RateLimits {
     /// By the key's place in the settings.
-    used: Mutex<Vec<Used>>,
+    used: Mutex<Vec<KeyUsage>>,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Used {
-    rate: Option<Window>,
-    quota: Option<Window>,
+struct KeyUsage {
+    rate: Option<RateWindow>,
+    quota: Option<RateWindow>,
 }
 
 /// A running window.
 #[derive(Debug, Clone, Copy)]
-struct Window {
+struct RateWindow {
     began: Ticks,
     passed: u32,
 }
 
-impl Limits {
+impl RateLimits {
     /// Nothing used yet, by so many keys.
     pub(super) fn new(keys: usize) -> Self {
-        Self { used: Mutex::new(vec![Used::default(); keys]) }
+        Self { used: Mutex::new(vec![KeyUsage::default(); keys]) }
     }
 
     /// Forgets the windows of limits whose numbers have changed.
@@ -54,7 +54,7 @@ impl Limits {
     }
 
     /// Counts one request of a key, or refuses it.
-    pub(super) fn count(&self, key: usize, knobs: &GatewayKnobs, now: Ticks) -> Result<(), Refusal> {
+    pub(super) fn count(&self, key: usize, knobs: &GatewayKnobs, now: Ticks) -> Result<(), ApiError> {
         let mut used = self.used.lock();
         let Some(used) = used.get_mut(key) else { return Ok(()) };
         if let Some(rate) = &knobs.rate {
@@ -68,10 +68,10 @@ impl Limits {
 }
 
 /// Counts a request in its window, or tells the whole seconds until the next one.
-fn pass(window: &mut Option<Window>, limit: &Rate, now: Ticks) -> Result<(), u64> {
+fn pass(window: &mut Option<RateWindow>, limit: &Rate, now: Ticks) -> Result<(), u64> {
     let length = length(limit.seconds);
     let running = window.filter(|window| (0..length).contains(&now.0.saturating_sub(window.began.0)));
-    let mut running = running.unwrap_or(Window { began: now, passed: 0 });
+    let mut running = running.unwrap_or(RateWindow { began: now, passed: 0 });
     let passes = running.passed < limit.requests;
     running.passed += u32::from(passes);
     *window = Some(running);
@@ -84,16 +84,16 @@ fn pass(window: &mut Option<Window>, limit: &Rate, now: Ticks) -> Result<(), u64
 
 /// A window's length in ticks; nothing where the knob is no sensible number.
 fn length(seconds: f64) -> i64 {
-    const LONGEST: f64 = 1e9;
-    std::time::Duration::try_from_secs_f64(seconds.clamp(0.0, LONGEST)).map_or(0, ticks)
+    const MAX_SECONDS: f64 = 1e9;
+    std::time::Duration::try_from_secs_f64(seconds.clamp(0.0, MAX_SECONDS)).map_or(0, ticks)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::knobs::Tells;
+    use crate::knobs::RetryHint;
 
-    const RATE: Rate = Rate { requests: 2, seconds: 10.0, tells: Tells::Both };
+    const RATE: Rate = Rate { requests: 2, seconds: 10.0, tells: RetryHint::Both };
 
     fn at(seconds: i64) -> Ticks {
         Ticks(seconds * SECOND)
@@ -105,9 +105,9 @@ mod tests {
 
     #[test]
     fn other_numbers_or_a_clock_set_back_begin_a_new_window() {
-        let limits = Limits::new(1);
+        let limits = RateLimits::new(1);
         let (one, two) = (rate(Rate { requests: 1, ..RATE }), rate(RATE));
-        let told_less = rate(Rate { tells: Tells::Nothing, ..RATE });
+        let told_less = rate(Rate { tells: RetryHint::Nothing, ..RATE });
         let passes = |knobs: &GatewayKnobs, second| limits.count(0, knobs, at(second)).is_ok();
 
         assert_eq!([passes(&one, 100), passes(&one, 100)], [true, false]);
@@ -121,8 +121,8 @@ mod tests {
     #[test]
     fn odd_numbers_refuse_all_or_nothing() {
         let passes = |requests, seconds| {
-            let limits = Limits::new(1);
-            let knobs = rate(Rate { requests, seconds, tells: Tells::Both });
+            let limits = RateLimits::new(1);
+            let knobs = rate(Rate { requests, seconds, tells: RetryHint::Both });
             [0, 0, 0].map(|second| limits.count(0, &knobs, at(second)).is_ok())
         };
 
@@ -135,16 +135,19 @@ mod tests {
 
     #[test]
     fn quota_is_counted_beside_the_rate() {
-        let limits = Limits::new(1);
-        let quota = Rate { requests: 2, seconds: 100.0, tells: Tells::Both };
+        let limits = RateLimits::new(1);
+        let quota = Rate { requests: 2, seconds: 100.0, tells: RetryHint::Both };
         let knobs = GatewayKnobs {
-            rate: Some(Rate { requests: 1, seconds: 1.0, tells: Tells::Both }),
+            rate: Some(Rate { requests: 1, seconds: 1.0, tells: RetryHint::Both }),
             quota: Some(quota),
             ..GatewayKnobs::default()
         };
 
         let answers = [0, 0, 1, 2].map(|second| limits.count(0, &knobs, at(second)).err());
 
-        assert_eq!(answers, [None, Some(throttled(1, Tells::Both)), None, Some(used_up(98, Tells::Both))]);
+        assert_eq!(
+            answers,
+            [None, Some(throttled(1, RetryHint::Both)), None, Some(used_up(98, RetryHint::Both))]
+        );
     }
 }

@@ -9,8 +9,8 @@
 //! - Whatever a request brings, it gets an answer or a connection that ends because a knob says so.
 //! - Each request is in the journal once, from before anything is decided; its status is filled in with the answer and
 //!   stays open if the connection ended instead, on purpose or because the client left.
-//! - Limits and tokens are judged by the provider's clock.
-//! - Limits and fault rules count under the knobs that stand at that moment, however long a request was held up before.
+//! - RateLimits and tokens are judged by the provider's clock.
+//! - RateLimits and fault rules count under the knobs that stand at that moment, however long a request was held up before.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,7 +25,7 @@ use axum::{
 
 use server::HangUp;
 
-use self::{faults::Faults, limits::Limits};
+use self::{faults::FaultCounters, limits::RateLimits};
 use super::{
     answer::unknown_path,
     call::Context,
@@ -33,12 +33,12 @@ use super::{
     clock::Ticks,
     core::Core,
     effect::{first_page, instead, spoil},
+    error_answer::ApiError,
     identity::Identity,
     invoicing::Invoicing,
     journal::Journal,
     knobs::{Effect, Knobs},
     random::{Random, mix},
-    refusal::Refusal,
 };
 
 mod checks;
@@ -48,25 +48,25 @@ mod faults;
 mod limits;
 
 /// The largest body a request may have.
-const BODY_LIMIT: usize = 1 << 20;
+const MAX_BODY_BYTES: usize = 1 << 20;
 /// How much of a larger one is read before it is refused.
-const DISCARD_LIMIT: usize = 16 << 20;
+const MAX_DISCARDED_BYTES: usize = 16 << 20;
 /// The longest a request's body may take to arrive.
-const BODY_TIME: Duration = Duration::from_secs(30);
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest text of a request in the journal, bytes.
-const JOURNALED: usize = 2 << 10;
+const MAX_JOURNALED_BYTES: usize = 2 << 10;
 /// Keeps what is drawn here apart from everything else drawn under the seed.
 const PURPOSE: u64 = 0x6761_7465_7761_7900;
 
-/// Limits, faults and the journal of requests.
+/// RateLimits, faults and the journal of requests.
 #[derive(Debug)]
 pub struct Gateway {
     core: Arc<Core>,
     identity: Arc<Identity>,
     invoicing: Arc<Invoicing>,
     requests: Journal<Request>,
-    limits: Limits,
-    faults: Faults,
+    limits: RateLimits,
+    faults: FaultCounters,
 }
 
 /// A request as the journal keeps it.
@@ -103,8 +103,8 @@ impl Gateway {
             identity: Arc::clone(identity),
             invoicing: Arc::clone(invoicing),
             requests: Journal::new(settings.journal_limit),
-            limits: Limits::new(settings.subscription_keys.len()),
-            faults: Faults::new(settings.knobs.faults.len()),
+            limits: RateLimits::new(settings.subscription_keys.len()),
+            faults: FaultCounters::new(settings.knobs.faults.len()),
         }
     }
 
@@ -180,7 +180,7 @@ async fn pass(gateway: &Gateway, mut request: HttpRequest, next: Option<Next>) -
     if !latency.is_zero() {
         tokio::time::sleep(latency).await;
     }
-    let seen = faults::Seen {
+    let seen = faults::RequestFacts {
         method: request.method(),
         path: request.uri().path(),
         query: request.uri().query().unwrap_or(""),
@@ -227,7 +227,7 @@ async fn answer(
 ) -> Response {
     let Some(next) = next else { return unknown_path() };
     let (mut parts, body) = request.into_parts();
-    if checks::hidden(&gateway.core.knobs().gateway, &parts.method, parts.uri.path()) {
+    if checks::is_hidden(&gateway.core.knobs().gateway, &parts.method, parts.uri.path()) {
         return unknown_path();
     }
     // Read before it is needed, so that a refusal does not meet a client in the middle of sending.
@@ -246,12 +246,14 @@ async fn answer(
 
 /// The whole body, within its limits. One that is too large is read on for a while, because a client that is still sending
 /// when the connection ends may never see the answer.
-async fn read(body: Body) -> Result<Bytes, Refusal> {
-    match tokio::time::timeout(BODY_TIME, to_bytes(body, DISCARD_LIMIT)).await {
-        Err(_) => Err(Refusal::api(408, "the body took too long to arrive")),
+async fn read(body: Body) -> Result<Bytes, ApiError> {
+    match tokio::time::timeout(BODY_TIMEOUT, to_bytes(body, MAX_DISCARDED_BYTES)).await {
+        Err(_) => Err(ApiError::api(408, "the body took too long to arrive")),
         // Of the two, only a client whose body is too large sees the answer.
-        Ok(Err(_)) => Err(Refusal::api(413, "the body is larger than 1 MiB, or did not arrive whole")),
-        Ok(Ok(body)) if body.len() > BODY_LIMIT => Err(Refusal::api(413, "the body is larger than 1 MiB")),
+        Ok(Err(_)) => Err(ApiError::api(413, "the body is larger than 1 MiB, or did not arrive whole")),
+        Ok(Ok(body)) if body.len() > MAX_BODY_BYTES => {
+            Err(ApiError::api(413, "the body is larger than 1 MiB"))
+        }
         Ok(Ok(body)) => Ok(body),
     }
 }
@@ -263,7 +265,7 @@ fn header(headers: &HeaderMap, name: &str) -> Option<String> {
 
 /// What the journal keeps of a text that a client may make as long as a head.
 fn journaled(text: &str) -> String {
-    text[..text.floor_char_boundary(JOURNALED)].to_owned()
+    text[..text.floor_char_boundary(MAX_JOURNALED_BYTES)].to_owned()
 }
 
 #[cfg(test)]

@@ -12,16 +12,17 @@ use axum::{
 };
 
 use super::{
-    Identity, claims, page, parameters::Parameters, pkce::Challenge, redirect::Redirect, refusal::Refusal,
+    Identity, claims, oauth_error::OAuthError, page, parameters::Parameters, pkce::Challenge,
+    redirect::Redirect,
 };
 use crate::{knobs::Knobs, settings::Client};
 
 /// The longest query that is looked at.
-const LONGEST: usize = 16 * 1_024;
+const MAX_QUERY_BYTES: usize = 16 * 1_024;
 
 /// An authorization request that has been checked.
 #[derive(Debug, Clone)]
-pub(super) struct Login {
+pub(super) struct AuthorizationRequest {
     /// Where its code goes.
     pub(super) redirect: Redirect,
     /// Returned unchanged.
@@ -37,7 +38,7 @@ pub(super) struct Login {
 /// GET `/auth/core/connect/authorize`.
 pub(super) async fn authorize(State(identity): State<Arc<Identity>>, RawQuery(query): RawQuery) -> Response {
     let query = query.unwrap_or_default();
-    if query.len() > LONGEST {
+    if query.len() > MAX_QUERY_BYTES {
         return page::refusal("the request is too long");
     }
     let parameters = Parameters::parse(query.as_bytes());
@@ -59,10 +60,10 @@ pub(super) async fn authorize(State(identity): State<Arc<Identity>>, RawQuery(qu
 }
 
 /// The user has logged in, or is not let in.
-fn finish(identity: &Identity, login: Login) -> Response {
+fn finish(identity: &Identity, login: AuthorizationRequest) -> Response {
     let knobs = identity.core.knobs();
     let redirect = login.redirect.clone();
-    let state = if knobs.identity.bend_state { super::bent(&login.state) } else { login.state.clone() };
+    let state = if knobs.identity.bend_state { super::altered(&login.state) } else { login.state.clone() };
     if let Some(text) = &knobs.identity.refuse_login {
         return redirect.refuse("access_denied", text, Some(&state));
     }
@@ -89,7 +90,11 @@ fn check_client(client: &Client, parameters: &Parameters) -> Result<Redirect, &'
 }
 
 /// Everything else.
-fn check_request(parameters: &Parameters, redirect: &Redirect, knobs: &Knobs) -> Result<Login, Refusal> {
+fn check_request(
+    parameters: &Parameters,
+    redirect: &Redirect,
+    knobs: &Knobs,
+) -> Result<AuthorizationRequest, OAuthError> {
     const ONCE: [&str; 7] = [
         "response_type",
         "response_mode",
@@ -100,23 +105,23 @@ fn check_request(parameters: &Parameters, redirect: &Redirect, knobs: &Knobs) ->
         "code_challenge_method",
     ];
     if parameters.repeated(&ONCE).is_some() {
-        return Err(Refusal::request("a parameter was sent more than once"));
+        return Err(OAuthError::request("a parameter was sent more than once"));
     }
     match parameters.get("response_type") {
         Some("code") => {}
-        None => return Err(Refusal::request("response_type is missing")),
-        Some(_) => return Err(Refusal::other("unsupported_response_type", "response_type must be code")),
+        None => return Err(OAuthError::request("response_type is missing")),
+        Some(_) => return Err(OAuthError::other("unsupported_response_type", "response_type must be code")),
     }
     // Answering in another way than asked for would be worse than saying so.
     if !matches!(parameters.get("response_mode"), None | Some("query")) {
-        return Err(Refusal::request("response_mode must be query"));
+        return Err(OAuthError::request("response_mode must be query"));
     }
-    let scopes = parameters.get("scope").ok_or(Refusal::request("scope is missing"))?;
+    let scopes = parameters.get("scope").ok_or(OAuthError::request("scope is missing"))?;
     let scopes = check_scopes(scopes, knobs.invoicing.identity_scope.as_deref())?;
-    let state = parameters.get("state").ok_or(Refusal::request("state is missing"))?;
-    let nonce = parameters.get("nonce").ok_or(Refusal::request("nonce is missing"))?;
+    let state = parameters.get("state").ok_or(OAuthError::request("state is missing"))?;
+    let nonce = parameters.get("nonce").ok_or(OAuthError::request("nonce is missing"))?;
     let challenge = Challenge::read(parameters, knobs.identity.pkce)?;
-    Ok(Login {
+    Ok(AuthorizationRequest {
         redirect: redirect.clone(),
         state: state.to_owned(),
         nonce: nonce.to_owned(),
@@ -126,7 +131,7 @@ fn check_request(parameters: &Parameters, redirect: &Redirect, knobs: &Knobs) ->
 }
 
 /// Scopes are separated by what a plus in a query means: a space. That of invoicing is known by its knob alone.
-fn check_scopes(text: &str, invoicing: Option<&str>) -> Result<Arc<[String]>, Refusal> {
+fn check_scopes(text: &str, invoicing: Option<&str>) -> Result<Arc<[String]>, OAuthError> {
     let known = |scope: &str| {
         let documented = [&claims::COMMON[..], &claims::ACCOUNTING, &claims::PAYROLL];
         documented.iter().any(|list| list.contains(&scope)) || invoicing == Some(scope)
@@ -134,14 +139,14 @@ fn check_scopes(text: &str, invoicing: Option<&str>) -> Result<Arc<[String]>, Re
     let mut scopes: Vec<String> = Vec::new();
     for scope in text.split(' ').filter(|scope| !scope.is_empty()) {
         if !known(scope) {
-            return Err(Refusal::scope("a scope is unknown"));
+            return Err(OAuthError::scope("a scope is unknown"));
         }
         if !scopes.iter().any(|other| other == scope) {
             scopes.push(scope.to_owned());
         }
     }
     if scopes.is_empty() {
-        return Err(Refusal::scope("no scope is asked for"));
+        return Err(OAuthError::scope("no scope is asked for"));
     }
     Ok(scopes.into())
 }

@@ -41,7 +41,7 @@ pub(super) struct User {
 
 /// What a token says about its grant.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Facts<'a> {
+pub(super) struct TokenFacts<'a> {
     /// Number of the access token.
     pub(super) number: u64,
     pub(super) scopes: &'a [String],
@@ -55,7 +55,7 @@ pub(super) struct Facts<'a> {
 
 /// What an identity token came with, which it tells the hash of.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Beside<'a> {
+pub(super) enum HashedToken<'a> {
     Access(&'a str),
     Code(&'a str),
 }
@@ -84,10 +84,10 @@ impl User {
         self.subject.to_string()
     }
 
-    /// Payload of an access token; `twice` writes its first member `$id` two times.
-    pub(super) fn access(&self, facts: Facts<'_>, twice: bool) -> String {
+    /// ClaimsWriter of an access token; `twice` writes its first member `$id` two times.
+    pub(super) fn access(&self, facts: TokenFacts<'_>, twice: bool) -> String {
         let (accounting, payroll) = (has(facts.scopes, &ACCOUNTING), has(facts.scopes, &PAYROLL));
-        let mut payload = Payload::new();
+        let mut payload = ClaimsWriter::new();
         for _ in 0..if twice { 2 } else { 1 } {
             payload.claim("$id", &facts.number.to_string());
         }
@@ -122,15 +122,20 @@ impl User {
         payload.end()
     }
 
-    /// Payload of an identity token that came with an access token or a code.
-    pub(super) fn identity(&self, facts: Facts<'_>, beside: Beside<'_>, nonce: Option<&str>) -> String {
+    /// ClaimsWriter of an identity token that came with an access token or a code.
+    pub(super) fn identity(
+        &self,
+        facts: TokenFacts<'_>,
+        beside: HashedToken<'_>,
+        nonce: Option<&str>,
+    ) -> String {
         let (name, text) = match beside {
-            Beside::Access(token) => ("at_hash", token),
-            Beside::Code(code) => ("c_hash", code),
+            HashedToken::Access(token) => ("at_hash", token),
+            HashedToken::Code(code) => ("c_hash", code),
         };
         let hash = digest::digest(&digest::SHA256, text.as_bytes());
         let half = hash.as_ref().get(..16).unwrap_or_default();
-        let mut payload = Payload::new();
+        let mut payload = ClaimsWriter::new();
         payload.claim("iss", &self.issuer);
         payload.claim("aud", &self.client);
         payload.claim("exp", &facts.until.seconds());
@@ -159,9 +164,9 @@ fn has(granted: &[String], any: &[&str]) -> bool {
 }
 
 /// A JSON object in the order it is written.
-struct Payload(String);
+struct ClaimsWriter(String);
 
-impl Payload {
+impl ClaimsWriter {
     fn new() -> Self {
         Self(String::with_capacity(1_024))
     }

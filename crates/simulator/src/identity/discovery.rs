@@ -9,7 +9,7 @@ use axum::{
 };
 use serde_json::json;
 
-use super::{Identity, claims, faults::Drawn, refusal::Refusal};
+use super::{Identity, claims, faults::ActiveFault, oauth_error::OAuthError};
 use crate::{
     answer::json_answer,
     core::Core,
@@ -34,7 +34,7 @@ pub(super) async fn key_set(State(identity): State<Arc<Identity>>) -> Response {
 
 /// What is looked up, with whatever goes wrong on the way.
 async fn looked_up(identity: &Identity, on: Endpoint, look_up: impl FnOnce() -> Response) -> Response {
-    let fault = Drawn::new(&identity.core, on);
+    let fault = ActiveFault::new(&identity.core, on);
     match fault.before(identity).await {
         Some(instead) => instead,
         None => fault.after(identity, look_up()).await.0,
@@ -43,7 +43,7 @@ async fn looked_up(identity: &Identity, on: Endpoint, look_up: impl FnOnce() -> 
 
 fn document(core: &Core, uri: &Uri, headers: &HeaderMap) -> Response {
     let Some(authority) = authority(uri, headers) else {
-        return Refusal::request("the Host header is missing or no address").into_response();
+        return OAuthError::request("the Host header is missing or no address").into_response();
     };
     let scheme = if matches!(core.settings.tls, Tls::Off) { "http" } else { "https" };
     let at = |path: &str| format!("{scheme}://{authority}{path}");

@@ -10,7 +10,7 @@ use super::{Identity, parameters::Parameters};
 use crate::clock::Ticks;
 
 /// The longest token kept, bytes: far more than any that is issued for this endpoint.
-const LONGEST: usize = 1_024;
+const MAX_TOKEN_BYTES: usize = 1_024;
 
 /// A code or refresh token, presented at the token endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -19,21 +19,21 @@ pub struct Exchange {
     /// When it was decided.
     pub at: Ticks,
     /// Which of the two it claims to be.
-    pub kind: Kind,
+    pub kind: ExchangeKind,
     /// Number of its grant; none where it is unknown or nobody looked.
     pub grant: Option<u64>,
     /// The token itself, its first KiB.
     pub token: String,
     /// What was decided.
-    pub outcome: Outcome,
+    pub outcome: ExchangeOutcome,
     /// What became of the answer.
-    pub answer: Answer,
+    pub answer: AnswerFate,
 }
 
 /// What may be exchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Kind {
+pub enum ExchangeKind {
     /// A code of a login.
     Code,
     /// A refresh token.
@@ -43,10 +43,10 @@ pub enum Kind {
 /// What was decided about an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Outcome {
-    /// Tokens were issued; a refresh token that was presented stays good.
+pub enum ExchangeOutcome {
+    /// TokenResponse were issued; a refresh token that was presented stays good.
     Granted,
-    /// Tokens were issued, and the refresh token presented has ended.
+    /// TokenResponse were issued, and the refresh token presented has ended.
     Rotated,
     /// It had been used or rotated out before.
     Reused,
@@ -67,7 +67,7 @@ pub enum Outcome {
 /// What became of the answer to an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Answer {
+pub enum AnswerFate {
     /// It is being made.
     Pending,
     /// It was handed over to be written, whole. Whether the client got it nobody here knows.
@@ -80,38 +80,38 @@ pub enum Answer {
 
 /// What a request presents.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Presented<'a> {
-    pub(super) kind: Kind,
+pub(super) struct PresentedToken<'a> {
+    pub(super) kind: ExchangeKind,
     pub(super) token: &'a str,
 }
 
-impl<'a> Presented<'a> {
+impl<'a> PresentedToken<'a> {
     /// What a form presents, if anything.
     pub(super) fn read(form: &'a Parameters) -> Option<Self> {
         let (kind, name) = match form.get("grant_type")? {
-            "authorization_code" => (Kind::Code, "code"),
-            "refresh_token" => (Kind::Refresh, "refresh_token"),
+            "authorization_code" => (ExchangeKind::Code, "code"),
+            "refresh_token" => (ExchangeKind::Refresh, "refresh_token"),
             _ => return None,
         };
         form.get(name).map(|token| Self { kind, token })
     }
 
     /// Its entry, with the answer still to come.
-    pub(super) fn decided(self, at: Ticks, grant: Option<u64>, outcome: Outcome) -> Exchange {
-        let token = self.token[..self.token.floor_char_boundary(LONGEST)].to_owned();
-        Exchange { at, kind: self.kind, grant, token, outcome, answer: Answer::Pending }
+    pub(super) fn decided(self, at: Ticks, grant: Option<u64>, outcome: ExchangeOutcome) -> Exchange {
+        let token = self.token[..self.token.floor_char_boundary(MAX_TOKEN_BYTES)].to_owned();
+        Exchange { at, kind: self.kind, grant, token, outcome, answer: AnswerFate::Pending }
     }
 }
 
 /// Notes an exchange without a look at what is presented.
-pub(super) fn undecided(identity: &Identity, form: &Parameters, outcome: Outcome) -> Option<u64> {
-    let presented = Presented::read(form)?;
+pub(super) fn undecided(identity: &Identity, form: &Parameters, outcome: ExchangeOutcome) -> Option<u64> {
+    let presented = PresentedToken::read(form)?;
     Some(identity.exchanges.push(presented.decided(identity.core.clock.now(), None, outcome)))
 }
 
 /// The answer to an exchange while it is made: lost, unless it is said what else became of it.
 #[derive(Debug)]
-pub(super) struct OnItsWay<'a> {
+pub(super) struct ExchangeRecord<'a> {
     identity: &'a Identity,
     /// What is presented, until it is decided.
     form: Option<&'a Parameters>,
@@ -119,7 +119,7 @@ pub(super) struct OnItsWay<'a> {
     number: Option<u64>,
 }
 
-impl<'a> OnItsWay<'a> {
+impl<'a> ExchangeRecord<'a> {
     /// Of a form that is not decided yet; none for a request that presents nothing.
     pub(super) const fn new(identity: &'a Identity, form: Option<&'a Parameters>) -> Self {
         Self { identity, form, number: None }
@@ -130,26 +130,26 @@ impl<'a> OnItsWay<'a> {
         (self.form, self.number) = (None, number);
     }
 
-    pub(super) fn is_unseen(&mut self) {
+    pub(super) fn is_undecided(&mut self) {
         if let Some(form) = self.form.take() {
-            self.number = undecided(self.identity, form, Outcome::Unavailable);
+            self.number = undecided(self.identity, form, ExchangeOutcome::Unavailable);
         }
     }
 
-    pub(super) fn end(mut self, answer: Answer) {
+    pub(super) fn end(mut self, answer: AnswerFate) {
         self.note(answer);
     }
 
-    fn note(&mut self, answer: Answer) {
+    fn note(&mut self, answer: AnswerFate) {
         if let Some(number) = self.number.take() {
             self.identity.exchanges.update(number, |exchange| exchange.answer = answer);
         }
     }
 }
 
-impl Drop for OnItsWay<'_> {
+impl Drop for ExchangeRecord<'_> {
     fn drop(&mut self) {
-        self.is_unseen();
-        self.note(Answer::Lost);
+        self.is_undecided();
+        self.note(AnswerFate::Lost);
     }
 }

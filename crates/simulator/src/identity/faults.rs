@@ -14,9 +14,9 @@ use crate::{
 const PURPOSE: u64 = 0x6964_6661_756c_7400;
 
 /// The fault that hits a request now, counted; nothing happens otherwise.
-pub(super) struct Drawn(Option<IdentityFault>);
+pub(super) struct ActiveFault(Option<IdentityFault>);
 
-impl Drawn {
+impl ActiveFault {
     /// For a request to this endpoint.
     pub(super) fn new(core: &Core, on: Endpoint) -> Self {
         let fits = |fault: &IdentityFault| fault.on == on && fault.times != Some(0);

@@ -21,18 +21,18 @@ use serde_json::{Value, json};
 
 use crate::Error;
 
-/// Keys in the key set at most; the oldest go first.
-const MOST: usize = 8;
+/// SigningKeys in the key set at most; the oldest go first.
+const MAX_KEYS: usize = 8;
 
 #[derive(Debug)]
-pub(super) struct Keys {
+pub(super) struct SigningKeys {
     /// Never empty; the first one signs, the others are only published.
-    keys: RwLock<Vec<Arc<Key>>>,
+    keys: RwLock<Vec<Arc<SigningKey>>>,
 }
 
 /// One key and its certificate.
 #[derive(Debug)]
-struct Key {
+struct SigningKey {
     pair: KeyPair,
     /// Thumbprint of the certificate, which is the key's id too.
     id: String,
@@ -40,7 +40,7 @@ struct Key {
     published: Value,
 }
 
-impl Keys {
+impl SigningKeys {
     /// The first key, shared by all of this process.
     pub(super) fn new() -> Result<Self, Error> {
         Ok(Self { keys: RwLock::new(vec![first()?]) })
@@ -48,13 +48,13 @@ impl Keys {
 
     /// Signs with a fresh key from now on.
     pub(super) fn rotate(&self, keep_old: bool) -> Result<(), Error> {
-        let key = Arc::new(Key::generate()?);
+        let key = Arc::new(SigningKey::generate()?);
         let mut keys = self.keys.write();
         if !keep_old {
             keys.clear();
         }
         keys.insert(0, key);
-        keys.truncate(MOST);
+        keys.truncate(MAX_KEYS);
         Ok(())
     }
 
@@ -72,18 +72,18 @@ impl Keys {
 
 /// The first key of every simulator of this process: making one takes a good part of a second, and a test run starts
 /// hundreds of simulators. Rotation still makes a fresh one.
-fn first() -> Result<Arc<Key>, Error> {
-    static FIRST: Mutex<Option<Arc<Key>>> = Mutex::new(None);
+fn first() -> Result<Arc<SigningKey>, Error> {
+    static FIRST: Mutex<Option<Arc<SigningKey>>> = Mutex::new(None);
     let mut first = FIRST.lock();
     if let Some(key) = first.as_ref() {
         return Ok(Arc::clone(key));
     }
-    let key = Arc::new(Key::generate()?);
+    let key = Arc::new(SigningKey::generate()?);
     *first = Some(Arc::clone(&key));
     Ok(key)
 }
 
-impl Key {
+impl SigningKey {
     fn generate() -> Result<Self, Error> {
         let failed = |what: &str| Error::Key(what.to_owned());
         let pair = KeyPair::generate(KeySize::Rsa2048).map_err(|_| failed("generate an RSA key"))?;

@@ -21,13 +21,13 @@ mod claims;
 mod discovery;
 mod exchanges;
 mod faults;
+mod grants;
 mod keys;
-mod ledger;
+mod oauth_error;
 mod page;
 mod parameters;
 mod pkce;
 mod redirect;
-mod refusal;
 #[cfg(test)]
 mod tests;
 mod token;
@@ -48,11 +48,11 @@ use axum::{
 };
 use parking_lot::Mutex;
 
-pub use self::exchanges::{Answer, Exchange, Kind, Outcome};
+pub use self::exchanges::{AnswerFate, Exchange, ExchangeKind, ExchangeOutcome};
 use self::{
-    claims::{Beside, Facts, User},
-    keys::Keys,
-    ledger::{Grant, Ledger},
+    claims::{HashedToken, TokenFacts, User},
+    grants::{Grant, GrantTable},
+    keys::SigningKeys,
 };
 use super::{
     clock::{SECOND, Ticks},
@@ -68,7 +68,7 @@ const DISCOVERY: &str = "/auth/core/.well-known/openid-configuration";
 const KEY_SET: &str = "/auth/core/.well-known/jwks";
 
 /// The largest body that is read.
-const LARGEST_BODY: usize = 1 << 20;
+const MAX_BODY_BYTES: usize = 1 << 20;
 /// Seconds an identity token is good: it is read at once.
 const IDENTITY_SECONDS: u64 = 300;
 
@@ -80,11 +80,11 @@ static ACCESS_TOKENS: AtomicU64 = AtomicU64::new(0);
 #[derive(Debug)]
 pub struct Identity {
     core: Arc<Core>,
-    keys: Keys,
+    keys: SigningKeys,
     user: User,
     issued: Arc<Journal<Issued>>,
     exchanges: Arc<Journal<Exchange>>,
-    ledger: Mutex<Ledger>,
+    ledger: Mutex<GrantTable>,
     /// For latencies.
     random: Mutex<Random>,
 }
@@ -102,7 +102,7 @@ pub struct Caller {
 
 /// What a bearer token is worth.
 #[derive(Debug, Clone)]
-pub enum Standing {
+pub enum TokenStatus {
     /// Good.
     Valid(Caller),
     /// It was good once.
@@ -138,9 +138,9 @@ impl Identity {
         let exchanges = Arc::new(Journal::new(settings.journal_limit));
         Ok(Self {
             core: Arc::clone(core),
-            keys: Keys::new()?,
+            keys: SigningKeys::new()?,
             user: User::new(settings),
-            ledger: Mutex::new(Ledger::new(Arc::clone(&issued), Arc::clone(&exchanges))?),
+            ledger: Mutex::new(GrantTable::new(Arc::clone(&issued), Arc::clone(&exchanges))?),
             issued,
             exchanges,
             random: Mutex::new(Random::new(settings.world.seed, PURPOSE)),
@@ -148,12 +148,12 @@ impl Identity {
     }
 
     /// What an access token is worth now. Cheap: tokens issued here are remembered, not verified again.
-    pub fn check(&self, bearer: &str, now: Ticks) -> Standing {
+    pub fn check(&self, bearer: &str, now: Ticks) -> TokenStatus {
         let ledger = self.ledger.lock();
         match ledger.access(bearer) {
-            None => Standing::Unknown,
-            Some((_, expires)) if now >= expires => Standing::Expired,
-            Some((grant, _)) => Standing::Valid(Caller {
+            None => TokenStatus::Unknown,
+            Some((_, expires)) if now >= expires => TokenStatus::Expired,
+            Some((grant, _)) => TokenStatus::Valid(Caller {
                 subject: self.user.subject(),
                 scopes: Arc::clone(&grant.scopes),
                 invoicing_company: None,
@@ -161,7 +161,7 @@ impl Identity {
         }
     }
 
-    /// Tokens are signed with a new key from now on. The old one stays in the key set if `keep_old`.
+    /// TokenResponse are signed with a new key from now on. The old one stays in the key set if `keep_old`.
     ///
     /// # Errors
     /// No key could be made.
@@ -215,10 +215,11 @@ impl Identity {
         now: Ticks,
     ) -> (String, String) {
         let number = ACCESS_TOKENS.fetch_add(1, Ordering::Relaxed) + 1;
-        let facts = |until| Facts { number, scopes: &grant.scopes, login: grant.login, from: now, until };
+        let facts =
+            |until| TokenFacts { number, scopes: &grant.scopes, login: grant.login, from: now, until };
         let ends = [knobs.access_seconds, IDENTITY_SECONDS].map(|seconds| whole_seconds(now, seconds));
         let access = self.keys.sign(&self.user.access(facts(ends[0]), knobs.duplicate_id_claim));
-        let identity = self.identity(facts(ends[1]), Beside::Access(&access), nonce, knobs.bend_nonce);
+        let identity = self.identity(facts(ends[1]), HashedToken::Access(&access), nonce, knobs.bend_nonce);
         self.ledger.lock().remember(grant, (&access, ends[0]), (&identity, ends[1]), now);
         (access, identity)
     }
@@ -226,15 +227,21 @@ impl Identity {
     /// Signs the identity token of a callback. Not to be called with the ledger locked, either.
     fn introduce(&self, grant: &Arc<Grant>, code: &str, bend_nonce: bool, now: Ticks) -> String {
         let until = whole_seconds(now, IDENTITY_SECONDS);
-        let facts = Facts { number: 0, scopes: &grant.scopes, login: grant.login, from: now, until };
-        let token = self.identity(facts, Beside::Code(code), grant.nonce.as_deref(), bend_nonce);
+        let facts = TokenFacts { number: 0, scopes: &grant.scopes, login: grant.login, from: now, until };
+        let token = self.identity(facts, HashedToken::Code(code), grant.nonce.as_deref(), bend_nonce);
         self.ledger.lock().remember_identity(grant, (&token, until), now);
         token
     }
 
     /// A signed identity token.
-    fn identity(&self, facts: Facts<'_>, beside: Beside<'_>, nonce: Option<&str>, bend: bool) -> String {
-        let nonce = nonce.map(|nonce| if bend { bent(nonce) } else { nonce.to_owned() });
+    fn identity(
+        &self,
+        facts: TokenFacts<'_>,
+        beside: HashedToken<'_>,
+        nonce: Option<&str>,
+        bend: bool,
+    ) -> String {
+        let nonce = nonce.map(|nonce| if bend { altered(nonce) } else { nonce.to_owned() });
         self.keys.sign(&self.user.identity(facts, beside, nonce.as_deref()))
     }
 
@@ -250,7 +257,7 @@ pub(super) fn router(identity: &Arc<Identity>) -> Router {
         .route(TOKEN, post(token::token))
         .route(DISCOVERY, get(discovery::discovery))
         .route(KEY_SET, get(discovery::key_set))
-        .layer(DefaultBodyLimit::max(LARGEST_BODY))
+        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .with_state(Arc::clone(identity))
 }
 
@@ -262,11 +269,11 @@ pub(super) fn bearer(headers: &HeaderMap) -> Option<&str> {
 }
 
 /// Another text that differs in its last character alone.
-fn bent(text: &str) -> String {
-    let mut bent = text.to_owned();
-    let last = bent.pop();
-    bent.push(if last == Some('0') { '1' } else { '0' });
-    bent
+fn altered(text: &str) -> String {
+    let mut altered = text.to_owned();
+    let last = altered.pop();
+    altered.push(if last == Some('0') { '1' } else { '0' });
+    altered
 }
 
 /// So many seconds after the second of `now`: what a token says about its end, which must be what it is held to.

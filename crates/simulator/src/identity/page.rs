@@ -56,7 +56,7 @@ pub(super) fn code(code: &str) -> Response {
 /// What went wrong, where the client cannot be told.
 pub(super) fn refusal(text: &str) -> Response {
     let body = format!("<h1>This login is not possible</h1><p>{}</p>", escape(text));
-    html(StatusCode::BAD_REQUEST, "Login not possible", &body)
+    html(StatusCode::BAD_REQUEST, "AuthorizationRequest not possible", &body)
 }
 
 fn html(status: StatusCode, title: &str, body: &str) -> Response {

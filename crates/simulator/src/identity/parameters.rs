@@ -4,7 +4,7 @@
 use url::form_urlencoded;
 
 /// More than any request needs; what comes after is not read.
-const MOST: usize = 64;
+const MAX_PARAMETERS: usize = 64;
 
 /// Names and values in the order they were sent.
 #[derive(Debug, Default)]
@@ -16,7 +16,7 @@ impl Parameters {
     pub(super) fn parse(text: &[u8]) -> Self {
         Self(
             form_urlencoded::parse(text)
-                .take(MOST)
+                .take(MAX_PARAMETERS)
                 .map(|(name, value)| (name.into(), value.into()))
                 .collect(),
         )

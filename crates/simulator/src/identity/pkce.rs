@@ -5,7 +5,7 @@
 use aws_lc_rs::digest;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 
-use super::{parameters::Parameters, refusal::Refusal};
+use super::{oauth_error::OAuthError, parameters::Parameters};
 use crate::knobs::Pkce;
 
 /// What the code's verifier must match: its SHA-256, base64url.
@@ -14,22 +14,22 @@ pub(super) struct Challenge(String);
 
 impl Challenge {
     /// The challenge of an authorization request. Where PKCE is refused it is not looked at.
-    pub(super) fn read(parameters: &Parameters, pkce: Pkce) -> Result<Option<Self>, Refusal> {
+    pub(super) fn read(parameters: &Parameters, pkce: Pkce) -> Result<Option<Self>, OAuthError> {
         if pkce == Pkce::Refused {
             return Ok(None);
         }
         let Some(value) = parameters.get("code_challenge") else {
             if pkce == Pkce::Required {
-                return Err(Refusal::request("code_challenge is missing"));
+                return Err(OAuthError::request("code_challenge is missing"));
             }
             return Ok(None);
         };
         if !well_formed(value) {
-            return Err(Refusal::request("code_challenge must be 43 to 128 unreserved characters"));
+            return Err(OAuthError::request("code_challenge must be 43 to 128 unreserved characters"));
         }
         match parameters.get("code_challenge_method") {
             Some("S256") => Ok(Some(Self(value.to_owned()))),
-            _ => Err(Refusal::request("code_challenge_method must be S256")),
+            _ => Err(OAuthError::request("code_challenge_method must be S256")),
         }
     }
 
@@ -45,16 +45,16 @@ pub(super) fn verify(
     challenge: Option<&Challenge>,
     verifier: Option<&str>,
     pkce: Pkce,
-) -> Result<(), Refusal> {
+) -> Result<(), OAuthError> {
     match (pkce, challenge, verifier) {
         (Pkce::Refused, _, None) | (Pkce::Allowed, None, None) => Ok(()),
         (Pkce::Refused, _, Some(_)) | (Pkce::Allowed, None, Some(_)) => {
-            Err(Refusal::grant("code_verifier is not expected"))
+            Err(OAuthError::grant("code_verifier is not expected"))
         }
-        (Pkce::Required, None, _) => Err(Refusal::grant("the code was issued without an S256 challenge")),
-        (_, Some(_), None) => Err(Refusal::grant("code_verifier is missing")),
+        (Pkce::Required, None, _) => Err(OAuthError::grant("the code was issued without an S256 challenge")),
+        (_, Some(_), None) => Err(OAuthError::grant("code_verifier is missing")),
         (_, Some(challenge), Some(verifier)) if challenge.fits(verifier) => Ok(()),
-        (_, Some(_), Some(_)) => Err(Refusal::grant("code_verifier does not fit")),
+        (_, Some(_), Some(_)) => Err(OAuthError::grant("code_verifier does not fit")),
     }
 }
 

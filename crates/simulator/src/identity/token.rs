@@ -21,12 +21,12 @@ use serde::Serialize;
 use server::HangUp;
 
 use super::{
-    Answer, Identity, Kind, Outcome,
-    exchanges::{OnItsWay, Presented, undecided},
-    faults::Drawn,
-    ledger::Exchanged,
+    AnswerFate, ExchangeKind, ExchangeOutcome, Identity,
+    exchanges::{ExchangeRecord, PresentedToken, undecided},
+    faults::ActiveFault,
+    grants::Exchanged,
+    oauth_error::OAuthError,
     parameters::Parameters,
-    refusal::Refusal,
 };
 use crate::{
     answer::json_answer,
@@ -37,7 +37,7 @@ use crate::{
 
 /// The document's fields, in its order.
 #[derive(Debug, Serialize)]
-struct Tokens {
+struct TokenResponse {
     access_token: String,
     id_token: String,
     expires_in: u64,
@@ -52,13 +52,13 @@ pub(super) async fn token(
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
-    let fault = Drawn::new(&identity.core, Endpoint::Token);
+    let fault = ActiveFault::new(&identity.core, Endpoint::Token);
     let form = read(&headers, body);
-    let mut on_its_way = OnItsWay::new(&identity, form.as_ref().ok());
+    let mut on_its_way = ExchangeRecord::new(&identity, form.as_ref().ok());
     wait(&identity, |knobs| &knobs.latency).await;
     let (mut response, right) = match instead(&identity, &fault).await {
         Some(response) => {
-            on_its_way.is_unseen();
+            on_its_way.is_undecided();
             (response, true)
         }
         None => {
@@ -71,11 +71,11 @@ pub(super) async fn token(
         }
     };
     on_its_way.end(if response.extensions().get::<HangUp>().is_some() {
-        Answer::Lost
+        AnswerFate::Lost
     } else if right {
-        Answer::Sent
+        AnswerFate::Sent
     } else {
-        Answer::Spoiled
+        AnswerFate::Spoiled
     });
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -84,7 +84,7 @@ pub(super) async fn token(
 }
 
 /// What is answered before any work, if a knob says so.
-async fn instead(identity: &Identity, fault: &Drawn) -> Option<Response> {
+async fn instead(identity: &Identity, fault: &ActiveFault) -> Option<Response> {
     if let Some(response) = fault.before(identity).await {
         return Some(response);
     }
@@ -92,12 +92,16 @@ async fn instead(identity: &Identity, fault: &Drawn) -> Option<Response> {
     let unavailable = identity.core.knobs().identity.unavailable > 0;
     (unavailable && take(&identity.core, |knobs| &mut knobs.unavailable)).then(|| {
         let description = "the service is unavailable";
-        Refusal { status: 503, error: "temporarily_unavailable", description }.into_response()
+        OAuthError { status: 503, error: "temporarily_unavailable", description }.into_response()
     })
 }
 
 /// The answer, or what knobs leave of it; and whether it still is the right one.
-async fn exchange(identity: &Identity, answer: Result<Tokens, Refusal>, fault: Drawn) -> (Response, bool) {
+async fn exchange(
+    identity: &Identity,
+    answer: Result<TokenResponse, OAuthError>,
+    fault: ActiveFault,
+) -> (Response, bool) {
     let response = match answer {
         Ok(tokens) => json_answer(200, &tokens),
         Err(refusal) => refusal.into_response(),
@@ -129,7 +133,7 @@ fn take(core: &Core, count: impl FnOnce(&mut IdentityKnobs) -> &mut u32) -> bool
 }
 
 /// The form of a request.
-fn read(headers: &HeaderMap, body: Result<Bytes, BytesRejection>) -> Result<Parameters, Refusal> {
+fn read(headers: &HeaderMap, body: Result<Bytes, BytesRejection>) -> Result<Parameters, OAuthError> {
     const ONCE: [&str; 7] = [
         "client_id",
         "client_secret",
@@ -139,46 +143,49 @@ fn read(headers: &HeaderMap, body: Result<Bytes, BytesRejection>) -> Result<Para
         "refresh_token",
         "code_verifier",
     ];
-    let body = body.map_err(|rejection| Refusal {
+    let body = body.map_err(|rejection| OAuthError {
         status: rejection.status().as_u16(),
-        ..Refusal::request("the body is too long or did not arrive")
+        ..OAuthError::request("the body is too long or did not arrive")
     })?;
     if !is_form(headers) {
-        return Err(Refusal::request("the body must be application/x-www-form-urlencoded"));
+        return Err(OAuthError::request("the body must be application/x-www-form-urlencoded"));
     }
     let parameters = Parameters::parse(&body);
     if parameters.repeated(&ONCE).is_some() {
-        return Err(Refusal::request("a parameter was sent more than once"));
+        return Err(OAuthError::request("a parameter was sent more than once"));
     }
     Ok(parameters)
 }
 
 /// What is answered, and the number of the exchange's entry if there is one.
-fn answer(identity: &Identity, parameters: &Parameters) -> (Option<u64>, Result<Tokens, Refusal>) {
+fn answer(identity: &Identity, parameters: &Parameters) -> (Option<u64>, Result<TokenResponse, OAuthError>) {
     let knobs = identity.core.knobs();
     let knobs = &knobs.identity;
     if !is_client(parameters, &identity.core.settings.client) {
-        return (undecided(identity, parameters, Outcome::Client), Err(wrong_client(knobs.bad_client)));
+        return (
+            undecided(identity, parameters, ExchangeOutcome::Client),
+            Err(wrong_client(knobs.bad_client)),
+        );
     }
     let missing = match parameters.get("grant_type") {
-        Some("authorization_code") => Refusal::grant("code is missing"),
-        Some("refresh_token") => Refusal::request("refresh_token is missing"),
+        Some("authorization_code") => OAuthError::grant("code is missing"),
+        Some("refresh_token") => OAuthError::request("refresh_token is missing"),
         _ => {
             let description = "grant_type must be authorization_code or refresh_token";
-            Refusal::other("unsupported_grant_type", description)
+            OAuthError::other("unsupported_grant_type", description)
         }
     };
-    let Some(presented) = Presented::read(parameters) else { return (None, Err(missing)) };
+    let Some(presented) = PresentedToken::read(parameters) else { return (None, Err(missing)) };
     let now = identity.core.clock.now();
     // A statement of its own, so that the ledger is free again while tokens are signed.
     let (number, exchanged) = identity.ledger.lock().exchange(presented, parameters, knobs, now);
     let answer = exchanged.map(|Exchanged { grant, refresh, rotated }| {
         // Only the identity token of the login itself carries the nonce.
-        let nonce = grant.nonce.as_deref().filter(|_| presented.kind == Kind::Code);
+        let nonce = grant.nonce.as_deref().filter(|_| presented.kind == ExchangeKind::Code);
         let (access_token, id_token) = identity.issue(&grant, nonce, knobs, now);
         let refresh_token = refresh.filter(|_| rotated || !knobs.omit_unrotated);
         let expires_in = knobs.access_seconds;
-        Tokens { access_token, id_token, expires_in, token_type: "Bearer", refresh_token }
+        TokenResponse { access_token, id_token, expires_in, token_type: "Bearer", refresh_token }
     });
     (Some(number), answer)
 }
@@ -194,10 +201,12 @@ fn is_client(parameters: &Parameters, client: &Client) -> bool {
     parameters.get("client_id") == Some(&client.id) && parameters.get("client_secret") == Some(&client.secret)
 }
 
-fn wrong_client(how: BadClient) -> Refusal {
+fn wrong_client(how: BadClient) -> OAuthError {
     let description = "the client is unknown or its secret is wrong";
     match how {
-        BadClient::InvalidClient => Refusal { status: 400, error: "invalid_client", description },
-        BadClient::UnauthorizedClient => Refusal { status: 401, error: "unauthorized_client", description },
+        BadClient::InvalidClient => OAuthError { status: 400, error: "invalid_client", description },
+        BadClient::UnauthorizedClient => {
+            OAuthError { status: 401, error: "unauthorized_client", description }
+        }
     }
 }

@@ -13,7 +13,7 @@ use crate::deliveries;
 
 /// Why the echo did not come back.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Failure {
+pub(super) enum EchoFailure {
     #[error("no answer within {0:?}")]
     TimeLimit(Duration),
     /// No answer at all, or one that broke off.
@@ -33,24 +33,24 @@ pub(super) async fn ask(
     receiver: &Url,
     echo: &str,
     limit: Duration,
-) -> Result<(), Failure> {
+) -> Result<(), EchoFailure> {
     let mut url = receiver.clone();
     url.set_query(Some(&format!("echo={echo}")));
-    timeout(limit, exchange(client, url, echo)).await.unwrap_or(Err(Failure::TimeLimit(limit)))
+    timeout(limit, exchange(client, url, echo)).await.unwrap_or(Err(EchoFailure::TimeLimit(limit)))
 }
 
-async fn exchange(client: &reqwest::Client, url: Url, echo: &str) -> Result<(), Failure> {
-    let broken = |error: reqwest::Error| Failure::Connection(deliveries::cause(&error));
+async fn exchange(client: &reqwest::Client, url: Url, echo: &str) -> Result<(), EchoFailure> {
+    let broken = |error: reqwest::Error| EchoFailure::Connection(deliveries::cause(&error));
     let mut answer = client.get(url).send().await.map_err(broken)?;
     if !answer.status().is_success() {
-        return Err(Failure::Status(answer.status().as_u16()));
+        return Err(EchoFailure::Status(answer.status().as_u16()));
     }
     if answer.headers().contains_key(header::SET_COOKIE) {
-        return Err(Failure::Cookies);
+        return Err(EchoFailure::Cookies);
     }
     let mut rest = echo.as_bytes();
     while let Some(chunk) = answer.chunk().await.map_err(broken)? {
-        rest = rest.strip_prefix(&*chunk).ok_or(Failure::Body)?;
+        rest = rest.strip_prefix(&*chunk).ok_or(EchoFailure::Body)?;
     }
-    if rest.is_empty() { Ok(()) } else { Err(Failure::Body) }
+    if rest.is_empty() { Ok(()) } else { Err(EchoFailure::Body) }
 }

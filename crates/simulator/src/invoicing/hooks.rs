@@ -1,42 +1,42 @@
 //! The hooks that exist, in the order they were made.
 //!
-//! - At most [`HOOK_LIMIT`] exist at once.
+//! - At most [`MAX_HOOKS`] exist at once.
 //! - An id follows from the seed and the order of creation, and is never given twice.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::{HookTruth, rules::Subscription};
+use super::{HookTruth, rules::HookSubscription};
 use crate::{clock::Ticks, random::Guid, world::InvoicingChange};
 
-/// Hooks at most.
-pub(super) const HOOK_LIMIT: usize = 100_000;
+/// HookTable at most.
+pub(super) const MAX_HOOKS: usize = 100_000;
 /// What the ids of hooks are drawn for.
 const PURPOSE: u64 = 0x696e_765f_686f_6f6b;
 
 /// Every hook that has not been deleted.
 #[derive(Debug)]
-pub(super) struct Hooks {
+pub(super) struct HookTable {
     seed: u64,
     limit: usize,
-    inner: Mutex<Inner>,
+    inner: Mutex<HookList>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
-    hooks: Vec<Hook>,
+struct HookList {
+    hooks: Vec<InvoicingHook>,
     made: u64,
 }
 
 /// A hook as it stands.
 #[derive(Debug, Clone)]
-pub(super) struct Hook {
+pub(super) struct InvoicingHook {
     pub(super) id: Guid,
     /// Number of the company that owns it.
     pub(super) company: u32,
     /// As it was made, which never changes.
-    pub(super) subscription: Arc<Subscription>,
+    pub(super) subscription: Arc<HookSubscription>,
     /// Whether the echo has come back.
     pub(super) effective: bool,
     pub(super) paused: bool,
@@ -46,10 +46,10 @@ pub(super) struct Hook {
     pub(super) echo_failure: Option<Arc<str>>,
 }
 
-impl Hook {
+impl InvoicingHook {
     /// Whether it is notified of a change.
     pub(super) fn is_about(&self, change: &InvoicingChange) -> bool {
-        let Subscription { entity, action, .. } = *self.subscription;
+        let HookSubscription { entity, action, .. } = *self.subscription;
         (self.company, entity, action) == (change.company, change.entity, change.action)
     }
 
@@ -60,7 +60,7 @@ impl Hook {
 
     /// For those who compare.
     pub(super) fn truth(&self) -> HookTruth {
-        let Subscription { uri, entity, action, application, description, .. } = &*self.subscription;
+        let HookSubscription { uri, entity, action, application, description, .. } = &*self.subscription;
         HookTruth {
             id: self.id,
             company: self.company,
@@ -77,9 +77,9 @@ impl Hook {
     }
 }
 
-impl Hooks {
+impl HookTable {
     pub(super) fn new(seed: u64) -> Self {
-        Self { seed, limit: HOOK_LIMIT, inner: Mutex::default() }
+        Self { seed, limit: MAX_HOOKS, inner: Mutex::default() }
     }
 
     /// Whether no other fits in.
@@ -88,14 +88,19 @@ impl Hooks {
     }
 
     /// Adds one; `None` if there are too many.
-    pub(super) fn add(&self, company: u32, subscription: Subscription, effective: bool) -> Option<Hook> {
+    pub(super) fn add(
+        &self,
+        company: u32,
+        subscription: HookSubscription,
+        effective: bool,
+    ) -> Option<InvoicingHook> {
         let mut inner = self.inner.lock();
         if inner.hooks.len() >= self.limit {
             return None;
         }
         let id = Guid::nth(self.seed, PURPOSE, inner.made);
         inner.made += 1;
-        let hook = Hook {
+        let hook = InvoicingHook {
             id,
             company,
             effective,
@@ -109,18 +114,19 @@ impl Hooks {
     }
 
     /// Removes one, of a company if one is given.
-    pub(super) fn remove(&self, company: Option<u32>, id: Guid) -> Option<Hook> {
+    pub(super) fn remove(&self, company: Option<u32>, id: Guid) -> Option<InvoicingHook> {
         let mut inner = self.inner.lock();
-        let fits = |hook: &Hook| hook.id == id && company.is_none_or(|company| hook.company == company);
+        let fits =
+            |hook: &InvoicingHook| hook.id == id && company.is_none_or(|company| hook.company == company);
         let at = inner.hooks.iter().position(fits)?;
         Some(inner.hooks.remove(at))
     }
 
-    pub(super) fn update(&self, id: Guid, change: impl FnOnce(&mut Hook)) -> bool {
+    pub(super) fn update(&self, id: Guid, change: impl FnOnce(&mut InvoicingHook)) -> bool {
         self.inner.lock().hooks.iter_mut().find(|hook| hook.id == id).map(change).is_some()
     }
 
-    pub(super) fn all(&self, fits: impl Fn(&Hook) -> bool) -> Vec<Hook> {
+    pub(super) fn all(&self, fits: impl Fn(&InvoicingHook) -> bool) -> Vec<InvoicingHook> {
         self.inner.lock().hooks.iter().filter(|hook| fits(hook)).cloned().collect()
     }
 }
@@ -133,16 +139,25 @@ mod tests {
     use super::*;
     use crate::catalog::{Action, Entity};
 
-    fn subscription(entity: Entity, action: Action) -> Subscription {
+    fn subscription(entity: Entity, action: Action) -> HookSubscription {
         let uri = "https://receiver.example/api/webhooks/incoming/Invoicing".to_owned();
         let url = Url::parse(&uri).unwrap();
         let key = hmac::Key::new(hmac::HMAC_SHA256, &[7; 32]);
-        Subscription { uri, url, entity, action, key, paused: false, application: None, description: None }
+        HookSubscription {
+            uri,
+            url,
+            entity,
+            action,
+            key,
+            paused: false,
+            application: None,
+            description: None,
+        }
     }
 
     #[test]
     fn no_hook_is_added_above_the_limit_and_no_id_comes_twice() {
-        let hooks = Hooks { limit: 1, ..Hooks::new(1) };
+        let hooks = HookTable { limit: 1, ..HookTable::new(1) };
         let add = || hooks.add(0, subscription(Entity::Bank, Action::Deleted), true);
         let first = add().unwrap().id;
 

@@ -9,13 +9,13 @@
 //! - A hook belongs to the company its token was issued for; nobody else sees, deletes or is told by it.
 //! - A hook is notified only while its echo has come back and it is not paused; what it misses is in the journal.
 //! - Failed deliveries change nothing about a hook: after the last attempt that one message is given up.
-//! - Tokens, hooks, echoes on their way and the texts of a hook are bounded.
+//! - InvoicingTokens, hooks, echoes on their way and the texts of a hook are bounded.
 //!
 //! Bad input is answered in the API's error body, with a message that begins with the field it is about.
 //!
 //! Of the two ways to log in, the one by mail and password is here. The one by redirect is left out: the address of its second
 //! leg, where the code becomes a token, and the shape of the answer there are not known, and made up they would prove
-//! nothing about a client that uses them. Tokens of the identity service are taken by the knob
+//! nothing about a client that uses them. InvoicingTokens of the identity service are taken by the knob
 //! `identityScope` alone. A test that needs no login has [`Invoicing::grant`].
 
 mod echo;
@@ -36,17 +36,17 @@ use serde::Serialize;
 use tokio::sync::{Semaphore, watch};
 
 use self::{
-    hooks::{Hook, Hooks},
-    tokens::Tokens,
+    hooks::{HookTable, InvoicingHook},
+    tokens::InvoicingTokens,
 };
 use super::{
     catalog::{Action, Area, Entity},
     clock::Ticks,
     core::Core,
     deliveries::Deliveries,
-    identity::{Issued, Standing},
+    error_answer::ApiError,
+    identity::{Issued, TokenStatus},
     random::Guid,
-    refusal::Refusal,
 };
 
 /// Id of company number 0, far from its number so that nobody takes one for the other.
@@ -59,8 +59,8 @@ const TENANTS: u64 = 0x696e_765f_7465_6e61;
 pub struct Invoicing {
     core: Arc<Core>,
     deliveries: Arc<Deliveries>,
-    tokens: Tokens,
-    hooks: Hooks,
+    tokens: InvoicingTokens,
+    hooks: HookTable,
     /// Turns of those that ask for an echo.
     echoes: Semaphore,
     /// Echoes that are still to come.
@@ -103,16 +103,16 @@ impl Invoicing {
         Self {
             core: Arc::clone(core),
             deliveries: Arc::clone(deliveries),
-            tokens: Tokens::new(settings),
-            hooks: Hooks::new(settings.world.seed),
-            echoes: Semaphore::new(webhooks::ECHOES_AT_ONCE),
+            tokens: InvoicingTokens::new(settings),
+            hooks: HookTable::new(settings.world.seed),
+            echoes: Semaphore::new(webhooks::MAX_CONCURRENT_ECHOES),
             pending: watch::Sender::new(0),
             echo_count: AtomicU64::new(0),
         }
     }
 
     /// What a token is worth now; tokens before a company was chosen have none.
-    pub fn check(&self, bearer: &str, now: Ticks) -> Standing {
+    pub fn check(&self, bearer: &str, now: Ticks) -> TokenStatus {
         self.tokens.check(bearer, now)
     }
 
@@ -133,7 +133,7 @@ impl Invoicing {
 
     /// Every hook that has not been deleted.
     pub fn hooks(&self) -> Vec<HookTruth> {
-        self.hooks.all(|_| true).iter().map(Hook::truth).collect()
+        self.hooks.all(|_| true).iter().map(InvoicingHook::truth).collect()
     }
 
     /// Pauses or resumes a hook, as the provider might by itself. Whether there is such a hook.

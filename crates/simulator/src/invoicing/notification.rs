@@ -9,10 +9,10 @@ use axum::http::HeaderName;
 use bytes::Bytes;
 use serde::Serialize;
 
-use super::{Invoicing, rules::Subscription};
+use super::{Invoicing, rules::HookSubscription};
 use crate::{
     catalog::{Action, Entity},
-    deliveries::{About, Body, Family, Order, Purpose, signature},
+    deliveries::{About, DeliveryBody, DeliveryOrder, Family, Purpose, signature},
     knobs::{InvoicingBody, InvoicingKnobs},
     random::{Guid, Random, mix},
     world::InvoicingChange,
@@ -59,14 +59,14 @@ impl Invoicing {
             let signed = header.is_some();
             let body = match &flat {
                 Some(flat) => {
-                    Body::Same(flat.clone(), signed.then(|| signature(&hook.subscription.key, flat)))
+                    DeliveryBody::Same(flat.clone(), signed.then(|| signature(&hook.subscription.key, flat)))
                 }
                 None => {
                     let id = Guid::nth(self.core.seed() ^ mix(hook.id.0 as u64), MESSAGES, change.number);
                     wrapped(id, Arc::clone(&notification), Arc::clone(&hook.subscription), signed)
                 }
             };
-            let order = Order {
+            let order = DeliveryOrder {
                 family: Family::Invoicing,
                 webhook: hook.id,
                 purpose: Purpose::Event,
@@ -112,7 +112,7 @@ struct Notification {
     entity_id: String,
     tenant_id: String,
     user: String,
-    changes: Vec<Field>,
+    changes: Vec<ChangedField>,
     #[serde(skip_serializing_if = "Option::is_none")]
     host: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -121,14 +121,14 @@ struct Notification {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Field {
+struct ChangedField {
     name: &'static str,
     value: String,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Envelope<'a> {
+struct WrappedNotification<'a> {
     id: String,
     attempt: u32,
     properties: serde_json::Map<String, serde_json::Value>,
@@ -136,11 +136,20 @@ struct Envelope<'a> {
 }
 
 /// The body of each attempt, indented.
-fn wrapped(id: Guid, notification: Arc<Notification>, subscription: Arc<Subscription>, signed: bool) -> Body {
-    Body::Numbered(Box::new(move |attempt| {
+fn wrapped(
+    id: Guid,
+    notification: Arc<Notification>,
+    subscription: Arc<HookSubscription>,
+    signed: bool,
+) -> DeliveryBody {
+    DeliveryBody::Numbered(Box::new(move |attempt| {
         let notifications = [&*notification];
-        let envelope =
-            Envelope { id: id.simple(), attempt, properties: serde_json::Map::new(), notifications };
+        let envelope = WrappedNotification {
+            id: id.simple(),
+            attempt,
+            properties: serde_json::Map::new(),
+            notifications,
+        };
         let body: Bytes = serde_json::to_vec_pretty(&envelope).unwrap_or_default().into();
         let signature = signed.then(|| signature(&subscription.key, &body));
         (body, signature)
@@ -148,7 +157,7 @@ fn wrapped(id: Guid, notification: Arc<Notification>, subscription: Arc<Subscrip
 }
 
 /// All fields of what is new, some of what has changed, none of what is gone.
-fn changes(change: &InvoicingChange, random: &mut Random) -> Vec<Field> {
+fn changes(change: &InvoicingChange, random: &mut Random) -> Vec<ChangedField> {
     let names = fields(change.entity);
     let (first, count) = match change.action {
         Action::Created => (0, names.len()),
@@ -158,7 +167,7 @@ fn changes(change: &InvoicingChange, random: &mut Random) -> Vec<Field> {
         Action::Deleted => (0, 0),
     };
     let chosen = names.iter().cycle().skip(first).take(count);
-    chosen.map(|name| Field { name, value: value(name, change, random) }).collect()
+    chosen.map(|name| ChangedField { name, value: value(name, change, random) }).collect()
 }
 
 const fn fields(entity: Entity) -> &'static [&'static str] {

@@ -19,11 +19,11 @@ use crate::{
 };
 
 /// Characters of an address, a name or a description at most, so that hooks stay small.
-const TEXT_LIMIT: usize = 4_096;
+const MAX_TEXT_CHARS: usize = 4_096;
 
 /// A subscription that keeps the rules.
 #[derive(Debug)]
-pub(super) struct Subscription {
+pub(super) struct HookSubscription {
     /// `uri` as it was sent.
     pub(super) uri: String,
     pub(super) url: Url,
@@ -37,18 +37,18 @@ pub(super) struct Subscription {
 }
 
 /// Reads a subscription, or says which field breaks which rule.
-pub(super) fn parse(body: &[u8], knobs: &Knobs) -> Result<Subscription, String> {
+pub(super) fn parse(body: &[u8], knobs: &Knobs) -> Result<HookSubscription, String> {
     let body: Value = serde_json::from_slice(body).map_err(|error| format!("body: no JSON: {error}"))?;
     let Value::Object(fields) = body else { return Err("body: a JSON object is needed".to_owned()) };
 
-    let uri = text(&fields, "uri", TEXT_LIMIT)?.ok_or("uri: a string is needed")?;
+    let uri = text(&fields, "uri", MAX_TEXT_CHARS)?.ok_or("uri: a string is needed")?;
     let url = receiver(&uri, knobs)?;
 
-    let name = text(&fields, "entity", TEXT_LIMIT)?.ok_or("entity: a string is needed")?;
+    let name = text(&fields, "entity", MAX_TEXT_CHARS)?.ok_or("entity: a string is needed")?;
     let entity = Entity::ALL.into_iter().find(|entity| format!("{entity:?}") == name);
     let entity = entity.ok_or_else(|| format!("entity: there is no entity {name:?}"))?;
 
-    let name = text(&fields, "action", TEXT_LIMIT)?.ok_or("action: a string is needed")?;
+    let name = text(&fields, "action", MAX_TEXT_CHARS)?.ok_or("action: a string is needed")?;
     let action = Action::ALL.into_iter().find(|action| format!("{action:?}") == name);
     let action = action.ok_or_else(|| format!("action: {name:?} is not Created, Updated or Deleted"))?;
     if !entity.offers(action) {
@@ -67,13 +67,13 @@ pub(super) fn parse(body: &[u8], knobs: &Knobs) -> Result<Subscription, String> 
         Some(Value::Bool(paused)) => *paused,
         Some(_) => return Err("isPaused: true or false is needed".to_owned()),
     };
-    let application = text(&fields, "applicationName", TEXT_LIMIT)?;
-    let description = match text(&fields, "description", TEXT_LIMIT)? {
+    let application = text(&fields, "applicationName", MAX_TEXT_CHARS)?;
+    let description = match text(&fields, "description", MAX_TEXT_CHARS)? {
         // The document's sample body spells it so.
-        None => text(&fields, "descripion", TEXT_LIMIT)?,
+        None => text(&fields, "descripion", MAX_TEXT_CHARS)?,
         description => description,
     };
-    Ok(Subscription { uri, url, entity, action, key, paused, application, description })
+    Ok(HookSubscription { uri, url, entity, action, key, paused, application, description })
 }
 
 /// Checks that the receiver is where the request comes from.

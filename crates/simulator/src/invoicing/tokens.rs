@@ -1,7 +1,7 @@
-//! Tokens of the invoicing login: opaque texts that this module remembers, in pairs of an access and a refresh token.
+//! InvoicingTokens of the invoicing login: opaque texts that this module remembers, in pairs of an access and a refresh token.
 //!
 //! - A text follows from the seed and its number, so that the same calls give the same tokens.
-//! - At most [`TOKEN_LIMIT`] are remembered; the oldest are forgotten first and are then unknown, not expired.
+//! - At most [`MAX_TOKENS`] are remembered; the oldest are forgotten first and are then unknown, not expired.
 //! - Whether a token has ended is asked of the provider's clock at each use.
 
 use std::{sync::Arc, time::Duration};
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::{
     clock::Ticks,
-    identity::{Caller, Issued, Standing},
+    identity::{Caller, Issued, TokenStatus},
     journal::Journal,
     knobs::InvoicingKnobs,
     random::{Random, mix},
@@ -20,32 +20,32 @@ use crate::{
 
 /// Seconds a refresh token lives.
 const REFRESH_SECONDS: u64 = 30 * 86_400;
-/// Tokens remembered at most.
-const TOKEN_LIMIT: usize = 100_000;
+/// InvoicingTokens remembered at most.
+const MAX_TOKENS: usize = 100_000;
 /// What the numbers of token texts are drawn for.
 const PURPOSE: u64 = 0x696e_765f_746f_6b65;
 
 /// Every token that was issued and is still remembered.
 #[derive(Debug)]
-pub(super) struct Tokens {
+pub(super) struct InvoicingTokens {
     seed: u64,
     mail: String,
     /// Invoicing tokens have no scopes; one empty list serves all callers.
     scopes: Arc<[String]>,
-    inner: Mutex<Inner>,
+    inner: Mutex<TokenList>,
     journal: Journal<Issued>,
 }
 
 #[derive(Debug)]
-struct Inner {
-    tokens: Recent<Token>,
+struct TokenList {
+    tokens: Recent<InvoicingToken>,
     issued: u64,
     logins: u64,
 }
 
 #[derive(Debug)]
-struct Token {
-    kind: Kind,
+struct InvoicingToken {
+    kind: TokenKind,
     /// Number of the login it comes from.
     login: u64,
     company: Option<u32>,
@@ -57,33 +57,33 @@ struct Token {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum TokenKind {
     Access,
     Refresh,
 }
 
 /// An access token, without the word `Bearer`, and its refresh token.
 #[derive(Debug)]
-pub(super) struct Pair {
+pub(super) struct TokenPair {
     /// For API calls.
     pub(super) access: Arc<str>,
     /// To choose a company.
     pub(super) refresh: Arc<str>,
 }
 
-impl Tokens {
+impl InvoicingTokens {
     pub(super) fn new(settings: &Settings) -> Self {
         Self {
             seed: settings.world.seed,
             mail: settings.invoicing.mail.clone(),
             scopes: Arc::new([]),
-            inner: Mutex::new(Inner { tokens: Recent::new(TOKEN_LIMIT), issued: 0, logins: 0 }),
+            inner: Mutex::new(TokenList { tokens: Recent::new(MAX_TOKENS), issued: 0, logins: 0 }),
             journal: Journal::new(settings.journal_limit),
         }
     }
 
     /// The tokens of a new login; with a company if it was chosen along the way.
-    pub(super) fn login(&self, company: Option<u32>, knobs: &InvoicingKnobs, now: Ticks) -> Pair {
+    pub(super) fn login(&self, company: Option<u32>, knobs: &InvoicingKnobs, now: Ticks) -> TokenPair {
         let mut inner = self.inner.lock();
         let login = inner.logins;
         inner.logins += 1;
@@ -97,11 +97,11 @@ impl Tokens {
         company: u32,
         knobs: &InvoicingKnobs,
         now: Ticks,
-    ) -> Option<Pair> {
+    ) -> Option<TokenPair> {
         let mut inner = self.inner.lock();
         let token = inner.tokens.get_mut(refresh)?;
         let spent = knobs.refresh_once && token.used;
-        if token.kind != Kind::Refresh || token.expires <= now || spent {
+        if token.kind != TokenKind::Refresh || token.expires <= now || spent {
             return None;
         }
         token.used = true;
@@ -111,16 +111,18 @@ impl Tokens {
     }
 
     /// What an access token is worth now.
-    pub(super) fn check(&self, bearer: &str, now: Ticks) -> Standing {
+    pub(super) fn check(&self, bearer: &str, now: Ticks) -> TokenStatus {
         let inner = self.inner.lock();
         match inner.tokens.get(bearer) {
-            Some(token) if token.kind == Kind::Access && token.expires > now => Standing::Valid(Caller {
-                subject: self.mail.clone(),
-                scopes: Arc::clone(&self.scopes),
-                invoicing_company: token.company,
-            }),
-            Some(token) if token.kind == Kind::Access => Standing::Expired,
-            _ => Standing::Unknown,
+            Some(token) if token.kind == TokenKind::Access && token.expires > now => {
+                TokenStatus::Valid(Caller {
+                    subject: self.mail.clone(),
+                    scopes: Arc::clone(&self.scopes),
+                    invoicing_company: token.company,
+                })
+            }
+            Some(token) if token.kind == TokenKind::Access => TokenStatus::Expired,
+            _ => TokenStatus::Unknown,
         }
     }
 
@@ -131,28 +133,34 @@ impl Tokens {
 
     fn pair(
         &self,
-        inner: &mut Inner,
+        inner: &mut TokenList,
         login: u64,
         company: Option<u32>,
         knobs: &InvoicingKnobs,
         now: Ticks,
-    ) -> Pair {
+    ) -> TokenPair {
         let mut issue = |kind, seconds| {
             let expires = now.plus(Duration::from_secs(seconds));
             let mut random = Random::new(self.seed ^ mix(inner.issued), PURPOSE);
             let text: Arc<str> = format!("{}{}", random.guid().simple(), random.guid().simple()).into();
             inner.issued += 1;
-            let name = if kind == Kind::Access { "access" } else { "refresh" };
+            let name = if kind == TokenKind::Access { "access" } else { "refresh" };
             let issued =
                 Issued { grant: login, kind: name, token: text.to_string(), at: now, expires, used: None };
-            let token =
-                Token { kind, login, company, expires, used: false, entry: self.journal.push(issued) };
+            let token = InvoicingToken {
+                kind,
+                login,
+                company,
+                expires,
+                used: false,
+                entry: self.journal.push(issued),
+            };
             inner.tokens.insert(&text, token);
             text
         };
-        let access = issue(Kind::Access, knobs.token_seconds);
-        let refresh = issue(Kind::Refresh, REFRESH_SECONDS);
-        Pair { access, refresh }
+        let access = issue(TokenKind::Access, knobs.token_seconds);
+        let refresh = issue(TokenKind::Refresh, REFRESH_SECONDS);
+        TokenPair { access, refresh }
     }
 }
 
@@ -163,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_refresh_token_chooses_a_company_until_it_ends_and_once_only_where_the_knob_says_so() {
-        let tokens = Tokens::new(&Settings::default());
+        let tokens = InvoicingTokens::new(&Settings::default());
         let many = InvoicingKnobs::default();
         let once = InvoicingKnobs { refresh_once: true, ..InvoicingKnobs::default() };
         let first = tokens.login(None, &many, Ticks(0));
@@ -185,7 +193,7 @@ mod tests {
         let run = |seed| {
             let mut settings = Settings::default();
             settings.world.seed = seed;
-            let tokens = Tokens::new(&settings);
+            let tokens = InvoicingTokens::new(&settings);
             let knobs = InvoicingKnobs::default();
             let first = tokens.login(None, &knobs, Ticks(5));
             tokens.choose(&first.refresh, 0, &knobs, Ticks(9)).unwrap();

@@ -16,9 +16,9 @@ use tokio::sync::oneshot;
 use url::Url;
 
 use super::{
-    Invoicing, Refusal, echo,
-    hooks::{HOOK_LIMIT, Hook},
-    rules::{self, Subscription},
+    ApiError, Invoicing, echo,
+    hooks::{InvoicingHook, MAX_HOOKS},
+    rules::{self, HookSubscription},
 };
 use crate::{
     answer::{empty_answer, json_answer, then},
@@ -31,11 +31,11 @@ use crate::{
 /// What echoed GUIDs are drawn for.
 const ECHOES: u64 = 0x696e_765f_6563_686f;
 /// Receivers asked for their echo at once.
-pub(super) const ECHOES_AT_ONCE: usize = 64;
+pub(super) const MAX_CONCURRENT_ECHOES: usize = 64;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Item<'a> {
+struct HookItem<'a> {
     id: String,
     uri: &'a str,
     entity: Entity,
@@ -45,9 +45,9 @@ struct Item<'a> {
     description: Option<&'a str>,
 }
 
-impl<'a> Item<'a> {
-    fn new(hook: &'a Hook) -> Self {
-        let Subscription { uri, entity, action, application, description, .. } = &*hook.subscription;
+impl<'a> HookItem<'a> {
+    fn new(hook: &'a InvoicingHook) -> Self {
+        let HookSubscription { uri, entity, action, application, description, .. } = &*hook.subscription;
         Self {
             id: hook.id.simple(),
             uri,
@@ -65,20 +65,20 @@ pub(super) async fn create(
     State(invoicing): State<Arc<Invoicing>>,
     Extension(call): Extension<Call>,
     body: Bytes,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let company = company(&call)?;
     let knobs = invoicing.core.knobs();
-    let subscription = rules::parse(&body, &knobs).map_err(|text| Refusal::api(400, text))?;
+    let subscription = rules::parse(&body, &knobs).map_err(|text| ApiError::api(400, text))?;
     if knobs.invoicing.check_origin {
         let origin = rules::check_origin(&subscription.url, call.peer, &knobs.delivery).await;
-        origin.map_err(|text| Refusal::api(400, text))?;
+        origin.map_err(|text| ApiError::api(400, text))?;
     }
     if invoicing.hooks.full() {
         return Err(too_many());
     }
     let hooks = &invoicing.hooks;
     let add = |subscription, effective| hooks.add(company, subscription, effective).ok_or_else(too_many);
-    let created = |hook: &Hook| answer(knobs.invoicing.created_status.get(), hook, &knobs);
+    let created = |hook: &InvoicingHook| answer(knobs.invoicing.created_status.get(), hook, &knobs);
     if !rules::is_asked(&subscription.url, &knobs) {
         return Ok(created(&add(subscription, false)?));
     }
@@ -86,11 +86,12 @@ pub(super) async fn create(
         // As the software behind the provider does: no echo, no hook.
         let text = echo_text(&invoicing, &knobs);
         let echoed = ask(&invoicing, &subscription.url, &text).await;
-        echoed.map_err(|failure| Refusal::api(400, format!("uri: the echo did not come back: {failure}")))?;
+        echoed
+            .map_err(|failure| ApiError::api(400, format!("uri: the echo did not come back: {failure}")))?;
         return Ok(created(&add(subscription, true)?));
     }
     // As the document has it: the hook is there at once, and works after the echo.
-    let pending = Pending::begin(&invoicing).ok_or_else(too_many)?;
+    let pending = PendingEcho::begin(&invoicing).ok_or_else(too_many)?;
     let hook = add(subscription, false)?;
     let (held, answered) = oneshot::channel();
     let answer = then(created(&hook), held);
@@ -102,10 +103,10 @@ pub(super) async fn create(
 pub(super) async fn list(
     State(invoicing): State<Arc<Invoicing>>,
     Extension(call): Extension<Call>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let company = company(&call)?;
     let hooks = invoicing.hooks.all(|hook| hook.company == company);
-    let items: Vec<Item<'_>> = hooks.iter().map(Item::new).collect();
+    let items: Vec<HookItem<'_>> = hooks.iter().map(HookItem::new).collect();
     Ok(json_answer(200, &items))
 }
 
@@ -114,17 +115,22 @@ pub(super) async fn delete(
     State(invoicing): State<Arc<Invoicing>>,
     Extension(call): Extension<Call>,
     id: Result<Path<String>, PathRejection>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let company = company(&call)?;
     let id = id.ok().and_then(|Path(id)| Guid::parse(&id));
     let hook = id.and_then(|id| invoicing.hooks.remove(Some(company), id));
-    let hook = hook.ok_or_else(|| Refusal::api(404, "there is no such webhook"))?;
+    let hook = hook.ok_or_else(|| ApiError::api(404, "there is no such webhook"))?;
     Ok(answer(200, &hook, &invoicing.core.knobs()))
 }
 
 /// Ends with the time limit of deliveries at the latest, counted from its turn among the echoes. It waits for the answer, and
 /// for that turn, as long as those take.
-async fn make_effective(pending: Pending, hook: Hook, text: String, answered: oneshot::Receiver<()>) {
+async fn make_effective(
+    pending: PendingEcho,
+    hook: InvoicingHook,
+    text: String,
+    answered: oneshot::Receiver<()>,
+) {
     // An error is the signal: the answer has been dropped.
     answered.await.ok();
     let invoicing = &pending.0;
@@ -136,7 +142,7 @@ async fn make_effective(pending: Pending, hook: Hook, text: String, answered: on
 }
 
 /// Asks a receiver for its echo, once it has its turn.
-async fn ask(invoicing: &Invoicing, receiver: &Url, text: &str) -> Result<(), echo::Failure> {
+async fn ask(invoicing: &Invoicing, receiver: &Url, text: &str) -> Result<(), echo::EchoFailure> {
     // Nothing closes it: were it closed, the echo would be asked for all the same.
     let _turn = invoicing.echoes.acquire().await.ok();
     let limit = Duration::from_millis(invoicing.core.knobs().delivery.time_limit);
@@ -144,13 +150,13 @@ async fn ask(invoicing: &Invoicing, receiver: &Url, text: &str) -> Result<(), ec
 }
 
 /// An echo that is still to come, counted until it has ended in whatever way.
-struct Pending(Arc<Invoicing>);
+struct PendingEcho(Arc<Invoicing>);
 
-impl Pending {
+impl PendingEcho {
     /// `None` if there are too many.
     fn begin(invoicing: &Arc<Invoicing>) -> Option<Self> {
         let begun = invoicing.pending.send_if_modified(|count| {
-            let fits = *count < HOOK_LIMIT;
+            let fits = *count < MAX_HOOKS;
             *count += usize::from(fits);
             fits
         });
@@ -158,19 +164,19 @@ impl Pending {
     }
 }
 
-impl Drop for Pending {
+impl Drop for PendingEcho {
     fn drop(&mut self) {
         self.0.pending.send_modify(|count| *count -= 1);
     }
 }
 
-fn company(call: &Call) -> Result<u32, Refusal> {
+fn company(call: &Call) -> Result<u32, ApiError> {
     let company = call.caller.as_ref().and_then(|caller| caller.invoicing_company);
-    company.ok_or_else(|| Refusal::api(403, "no company has been chosen"))
+    company.ok_or_else(|| ApiError::api(403, "no company has been chosen"))
 }
 
-fn too_many() -> Refusal {
-    Refusal::api(400, format!("no more than {HOOK_LIMIT} webhooks are kept"))
+fn too_many() -> ApiError {
+    ApiError::api(400, format!("no more than {MAX_HOOKS} webhooks are kept"))
 }
 
 fn echo_text(invoicing: &Invoicing, knobs: &Knobs) -> String {
@@ -179,9 +185,9 @@ fn echo_text(invoicing: &Invoicing, knobs: &Knobs) -> String {
     if knobs.invoicing.echo_dashes { guid.to_string() } else { guid.simple() }
 }
 
-fn answer(status: u16, hook: &Hook, knobs: &Knobs) -> Response {
+fn answer(status: u16, hook: &InvoicingHook, knobs: &Knobs) -> Response {
     if knobs.invoicing.silent {
         return empty_answer(status);
     }
-    json_answer(status, &Item::new(hook))
+    json_answer(status, &HookItem::new(hook))
 }

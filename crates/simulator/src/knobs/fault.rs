@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Latency, Status, Tells};
+use super::{Latency, RetryHint, Status};
 
 /// One thing that goes wrong with API requests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -57,7 +57,7 @@ pub enum Effect {
         seconds: u32,
         /// Where they are told.
         #[serde(default)]
-        tells: Tells,
+        tells: RetryHint,
     },
     /// 403 of the gateway: the quota is used up, with `Retry-After`.
     Quota {

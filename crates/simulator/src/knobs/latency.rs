@@ -42,7 +42,7 @@ impl Latency {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped before")]
     pub fn sample(&self, random: &mut Random) -> Duration {
         /// An hour in milliseconds.
-        const LONGEST: f64 = 3_600_000.0;
+        const MAX_MILLISECONDS: f64 = 3_600_000.0;
         /// Where 99 % of a standard normal distribution lie below.
         const NORMAL_P99: f64 = 2.326_347_874_040_841;
         let milliseconds = match *self {
@@ -58,7 +58,7 @@ impl Latency {
             }
         };
         // What is no number becomes 0 by the cast.
-        Duration::from_micros((milliseconds.clamp(0.0, LONGEST) * 1_000.0) as u64)
+        Duration::from_micros((milliseconds.clamp(0.0, MAX_MILLISECONDS) * 1_000.0) as u64)
     }
 }
 

@@ -77,7 +77,7 @@ pub struct Rate {
     pub seconds: f64,
     /// How the refusal tells when to come back.
     #[serde(default)]
-    pub tells: Tells,
+    pub tells: RetryHint,
 }
 
 knobs! {
@@ -176,7 +176,7 @@ knobs! {
 choices! { "camelCase";
     /// How a refusal tells when to come back.
     #[derive(Default)]
-    pub enum Tells {
+    pub enum RetryHint {
         /// `Retry-After`, and the seconds in `message`.
         #[default]
         Both,

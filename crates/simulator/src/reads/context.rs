@@ -1,6 +1,6 @@
 //! What the `context` header must be, endpoint by endpoint.
 
-use super::Refusal;
+use super::ApiError;
 use crate::{
     call::Context,
     catalog::Resource,
@@ -18,16 +18,16 @@ pub(super) fn company(
     context: &Context,
     as_of: Option<Ticks>,
     unknown: u16,
-) -> Result<CompanyNumber, Refusal> {
+) -> Result<CompanyNumber, ApiError> {
     let Context::Company(id) = context else { return Err(refuse(context, WANTS_COMPANY)) };
     world
         .company(id)
         .filter(|&company| world.company_lived(company, as_of))
-        .ok_or_else(|| Refusal::api(unknown, format!("the company {id:?} in header context is not known")))
+        .ok_or_else(|| ApiError::api(unknown, format!("the company {id:?} in header context is not known")))
 }
 
 /// For the list of companies.
-pub(super) fn company_list(context: &Context, wanted: CompaniesContext) -> Result<(), Refusal> {
+pub(super) fn company_list(context: &Context, wanted: CompaniesContext) -> Result<(), ApiError> {
     use CompaniesContext::{Absent, Either, None};
     let fits =
         matches!((context, wanted), (Context::Absent, Absent | Either) | (Context::None, None | Either));
@@ -47,7 +47,7 @@ pub(super) fn record(
     id: &str,
     as_of: Option<Ticks>,
     knobs: &ReadKnobs,
-) -> Result<Option<CompanyNumber>, Refusal> {
+) -> Result<Option<CompanyNumber>, ApiError> {
     let unknown = knobs.unknown_company.get();
     if resource == Resource::Companies {
         let wanted = knobs.records.company_context;
@@ -72,7 +72,7 @@ pub(super) fn record(
 }
 
 /// For a company's own record.
-fn company_record(context: &Context, wanted: CompanyContext) -> Result<(), Refusal> {
+fn company_record(context: &Context, wanted: CompanyContext) -> Result<(), ApiError> {
     use CompanyContext::{Absent, Any, Company, None};
     let fits = matches!(
         (context, wanted),
@@ -88,17 +88,17 @@ fn company_record(context: &Context, wanted: CompanyContext) -> Result<(), Refus
 }
 
 /// The answer for an id that leads to nothing the caller may see.
-pub(super) fn unknown_record(resource: Resource, id: &str, knobs: &ReadKnobs) -> Refusal {
+pub(super) fn unknown_record(resource: Resource, id: &str, knobs: &ReadKnobs) -> ApiError {
     let message = format!("there is no {} with correlationId {id:?}", resource.singular());
-    Refusal::missing(&knobs.records, message)
+    ApiError::missing(&knobs.records, message)
 }
 
-fn refuse(context: &Context, expected: &str) -> Refusal {
+fn refuse(context: &Context, expected: &str) -> ApiError {
     let message = match context {
         Context::Absent => format!("header context is missing: {expected}"),
         Context::None => format!("header context is none: {expected}"),
         Context::Company(_) => format!("header context names a company: {expected}"),
         Context::Invalid(why) => format!("header context is not valid, {why}: {expected}"),
     };
-    Refusal::api(400, message)
+    ApiError::api(400, message)
 }

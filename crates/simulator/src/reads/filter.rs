@@ -19,18 +19,18 @@ use super::render::{payroll_code, payroll_identifier, payroll_name};
 use crate::{clock::Ticks, timestamp, world::PayrollRow};
 
 /// The longest filter, in bytes.
-const MAX_LENGTH: usize = 4_096;
+const MAX_FILTER_BYTES: usize = 4_096;
 
 /// A field of a payroll company.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Field {
+pub(super) enum PayrollField {
     Code,
     Name,
     Identifier,
     Updated,
 }
 
-impl Field {
+impl PayrollField {
     /// By its exact name.
     pub(super) fn from_name(name: &str) -> Result<Self, String> {
         match name {
@@ -47,34 +47,34 @@ impl Field {
 
 /// A filter that was understood: all comparisons of one of its groups hold.
 #[derive(Debug)]
-pub(super) struct Filter(Vec<Vec<Comparison>>);
+pub(super) struct PayrollFilter(Vec<Vec<FilterComparison>>);
 
 #[derive(Debug)]
-struct Comparison {
-    field: Field,
+struct FilterComparison {
+    field: PayrollField,
     /// Whether it holds for what the field is, seen from the value.
     holds: fn(Ordering) -> bool,
-    value: Value,
+    value: FilterValue,
 }
 
 #[derive(Debug)]
-enum Value {
+enum FilterValue {
     /// A code has 31 bits, which a double holds exactly.
     Number(f64),
     Text(String),
     Moment(Ticks),
 }
 
-impl Filter {
+impl PayrollFilter {
     /// Reads a filter; the error is for the client. `timestamps` lets values have a time of day.
     pub(super) fn parse(text: &str, timestamps: bool) -> Result<Self, String> {
-        if text.len() > MAX_LENGTH {
-            return Err(format!("the filter has {} bytes, more than {MAX_LENGTH}", text.len()));
+        if text.len() > MAX_FILTER_BYTES {
+            return Err(format!("the filter has {} bytes, more than {MAX_FILTER_BYTES}", text.len()));
         }
         let mut rest = text;
         let (mut groups, mut group) = (Vec::new(), Vec::new());
         loop {
-            group.push(Comparison::parse(&mut rest, timestamps)?);
+            group.push(FilterComparison::parse(&mut rest, timestamps)?);
             match word(&mut rest) {
                 Some("and") => {}
                 Some("or") => groups.push(std::mem::take(&mut group)),
@@ -93,9 +93,9 @@ impl Filter {
     }
 }
 
-impl Comparison {
+impl FilterComparison {
     fn parse(rest: &mut &str, timestamps: bool) -> Result<Self, String> {
-        let field = Field::from_name(word(rest).ok_or("the filter ends early: expected a field")?)?;
+        let field = PayrollField::from_name(word(rest).ok_or("the filter ends early: expected a field")?)?;
         let holds = match word(rest) {
             Some("eq") => Ordering::is_eq,
             Some("ge") => Ordering::is_ge,
@@ -103,25 +103,27 @@ impl Comparison {
             _ => return Err("expected eq, ge or gt after a field".to_owned()),
         };
         let value = match field {
-            Field::Name | Field::Identifier => Value::Text(quoted(rest)?),
-            Field::Code => {
+            PayrollField::Name | PayrollField::Identifier => FilterValue::Text(quoted(rest)?),
+            PayrollField::Code => {
                 let word = word(rest).unwrap_or_default();
                 // The parser of doubles would also take names such as "inf", exponents and a plus sign.
                 let plain = word.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'-' | b'.'));
                 let number = word.parse().ok().filter(|_| plain);
-                Value::Number(number.ok_or_else(|| format!("{word:?} is no number"))?)
+                FilterValue::Number(number.ok_or_else(|| format!("{word:?} is no number"))?)
             }
-            Field::Updated => Value::Moment(moment(word(rest).unwrap_or_default(), timestamps)?),
+            PayrollField::Updated => FilterValue::Moment(moment(word(rest).unwrap_or_default(), timestamps)?),
         };
         Ok(Self { field, holds, value })
     }
 
     fn passes(&self, seed: u64, row: &PayrollRow) -> bool {
         let ordering = match &self.value {
-            Value::Number(value) => f64::from(payroll_code(seed, row.index)).partial_cmp(value),
-            Value::Moment(value) => Some(row.updated.cmp(value)),
-            Value::Text(value) if self.field == Field::Name => Some(payroll_name(seed, row).cmp(value)),
-            Value::Text(value) => Some(payroll_identifier(seed, row.index).cmp(value)),
+            FilterValue::Number(value) => f64::from(payroll_code(seed, row.index)).partial_cmp(value),
+            FilterValue::Moment(value) => Some(row.updated.cmp(value)),
+            FilterValue::Text(value) if self.field == PayrollField::Name => {
+                Some(payroll_name(seed, row).cmp(value))
+            }
+            FilterValue::Text(value) => Some(payroll_identifier(seed, row.index).cmp(value)),
         };
         ordering.is_some_and(self.holds)
     }
@@ -169,7 +171,7 @@ mod tests {
     }
 
     fn passes(filter: &str, row: &PayrollRow) -> bool {
-        Filter::parse(filter, true).unwrap_or_else(|why| panic!("{filter}: {why}")).passes(SEED, row)
+        PayrollFilter::parse(filter, true).unwrap_or_else(|why| panic!("{filter}: {why}")).passes(SEED, row)
     }
 
     #[test]
@@ -227,10 +229,10 @@ mod tests {
             ("companyCode eq 1 and", "expected a field"),
             ("companyCode eq 1 xor companyCode eq 2", "expected and, or, or the end"),
         ] {
-            let refused = Filter::parse(filter, true).unwrap_err();
+            let refused = PayrollFilter::parse(filter, true).unwrap_err();
 
             assert!(refused.contains(expected), "{filter}: {refused}");
         }
-        assert!(Filter::parse(&"x".repeat(5_000), true).unwrap_err().contains("more than 4096"));
+        assert!(PayrollFilter::parse(&"x".repeat(5_000), true).unwrap_err().contains("more than 4096"));
     }
 }

@@ -3,15 +3,15 @@
 use axum::response::Response;
 
 use super::{
-    Refusal, context,
-    paging::{Body, Query},
+    ApiError, context,
+    paging::{ListBody, ListQuery},
     render::{self, Shape},
     view,
 };
 use crate::{Provider, answer, call::Call, catalog::Resource, knobs::Churn, world::Change};
 
 /// Bytes of a usual row.
-const ROW: usize = 420;
+const TYPICAL_ROW_BYTES: usize = 420;
 
 /// A page of one of the three lists.
 pub(super) fn read(
@@ -19,10 +19,10 @@ pub(super) fn read(
     call: &Call,
     resource: Resource,
     query: Option<&str>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let knobs = provider.knobs();
     let reads = &knobs.reads;
-    let page = Query::parse(query).page(reads, false)?;
+    let page = ListQuery::parse(query).page(reads, false)?;
     let view = view(provider, reads);
 
     let (company, (rows, mut total), naming) = {
@@ -46,7 +46,7 @@ pub(super) fn read(
     }
 
     let shape = Shape::row(reads);
-    let mut body = Body::new(rows.len(), ROW);
+    let mut body = ListBody::new(rows.len(), TYPICAL_ROW_BYTES);
     for (place, row) in &rows {
         body.row(|out| render::write_record(out, &naming, *place, row, shape));
     }
@@ -65,7 +65,7 @@ pub(super) fn record(
     call: &Call,
     resource: Resource,
     id: &str,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let knobs = provider.knobs();
     let reads = &knobs.reads;
     let view = view(provider, reads);

@@ -43,9 +43,9 @@ use super::{
     call::Call,
     catalog::{Area, Resource},
     clock::Ticks,
+    error_answer::ApiError,
     knobs::ReadKnobs,
     random::{Random, mix},
-    refusal::Refusal,
     world::View,
 };
 
@@ -74,7 +74,7 @@ pub fn router() -> Router<Arc<Provider>> {
         let list = async move |State(provider): State<Arc<Provider>>,
                                Extension(call): Extension<Call>,
                                RawQuery(query): RawQuery| {
-            lists::read(&provider, &call, resource, query.as_deref()).unwrap_or_else(Refusal::into_response)
+            lists::read(&provider, &call, resource, query.as_deref()).unwrap_or_else(ApiError::into_response)
         };
         router = router.route(&resource.prefix(), get(list));
     }
@@ -83,22 +83,22 @@ pub fn router() -> Router<Arc<Provider>> {
                                  Extension(call): Extension<Call>,
                                  id: Result<Path<String>, PathRejection>| {
             match id {
-                Ok(Path(id)) if is_no_id(resource, &id) => answer::unknown_path(),
+                Ok(Path(id)) if is_other_path(resource, &id) => answer::unknown_path(),
                 Ok(Path(id)) => {
-                    lists::record(&provider, &call, resource, &id).unwrap_or_else(Refusal::into_response)
+                    lists::record(&provider, &call, resource, &id).unwrap_or_else(ApiError::into_response)
                 }
-                Err(_) => Refusal::api(400, "the correlationId in the path is not UTF-8").into_response(),
+                Err(_) => ApiError::api(400, "the correlationId in the path is not UTF-8").into_response(),
             }
         };
         router = router.route(&format!("{}/{{id}}", resource.prefix()), get(record));
     }
     let payroll = async |State(provider): State<Arc<Provider>>, RawQuery(query): RawQuery| {
-        payroll::read(&provider, query.as_deref()).unwrap_or_else(Refusal::into_response)
+        payroll::read(&provider, query.as_deref()).unwrap_or_else(ApiError::into_response)
     };
     router.route(&format!("{}/companies", Area::Payroll.path()), get(payroll))
 }
 
 /// Whether what stands in the place of an id belongs to another path: `activities/estimations`, `customers/webhooks`.
-fn is_no_id(resource: Resource, id: &str) -> bool {
+fn is_other_path(resource: Resource, id: &str) -> bool {
     id == "webhooks" || (resource == Resource::Activities && matches!(id, "estimations" | "prorates"))
 }

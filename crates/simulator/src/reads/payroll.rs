@@ -3,9 +3,9 @@
 use axum::response::Response;
 
 use super::{
-    Refusal,
-    filter::{Field, Filter},
-    paging::{Body, Query},
+    ApiError,
+    filter::{PayrollField, PayrollFilter},
+    paging::{ListBody, ListQuery},
     render::{self, Shape},
     view,
 };
@@ -16,15 +16,15 @@ use crate::{
 };
 
 /// Bytes of a usual row.
-const ROW: usize = 160;
+const TYPICAL_ROW_BYTES: usize = 160;
 
 /// A page of the list. Total and pages are those of the filtered list.
-pub(super) fn read(provider: &Provider, query: Option<&str>) -> Result<Response, Refusal> {
+pub(super) fn read(provider: &Provider, query: Option<&str>) -> Result<Response, ApiError> {
     let knobs = provider.knobs();
     let reads = &knobs.reads;
-    let query = Query::parse(query);
+    let query = ListQuery::parse(query);
     let page = query.page(reads, reads.payroll_paging_required)?;
-    let refuse = |message: String| Refusal::api(400, message);
+    let refuse = |message: String| ApiError::api(400, message);
     let heeds = |name: &str, what: Parameter| match what {
         Parameter::Refused => Err(refuse(format!("{name} is not understood"))),
         what => Ok(what),
@@ -35,7 +35,7 @@ pub(super) fn read(provider: &Provider, query: Option<&str>) -> Result<Response,
         let what = heeds("filter", reads.payroll_filter)?;
         is_empty |= what == Parameter::Empty;
         if what == Parameter::Heeded {
-            let parsed = Filter::parse(text, reads.filter_timestamps);
+            let parsed = PayrollFilter::parse(text, reads.filter_timestamps);
             filter = Some(parsed.map_err(|why| refuse(format!("filter: {why}")))?);
         }
     }
@@ -81,7 +81,7 @@ pub(super) fn read(provider: &Provider, query: Option<&str>) -> Result<Response,
     }
 
     let shape = Shape::row(reads);
-    let mut body = Body::new(rows.len(), ROW);
+    let mut body = ListBody::new(rows.len(), TYPICAL_ROW_BYTES);
     for row in &rows {
         body.row(|out| render::write_payroll(out, seed, row, shape));
     }
@@ -96,14 +96,14 @@ pub(super) fn read(provider: &Provider, query: Option<&str>) -> Result<Response,
 /// A field, then `asc` or `desc` in any case, or neither.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct OrderBy {
-    field: Field,
+    field: PayrollField,
     descending: bool,
 }
 
 impl OrderBy {
     fn parse(text: &str) -> Result<Self, String> {
         let mut words = text.split_whitespace();
-        let field = Field::from_name(words.next().unwrap_or_default())?;
+        let field = PayrollField::from_name(words.next().unwrap_or_default())?;
         let descending = match words.next() {
             Some(word) if word.eq_ignore_ascii_case("desc") => true,
             Some(word) if !word.eq_ignore_ascii_case("asc") => {
@@ -123,10 +123,12 @@ impl OrderBy {
             rows.reverse();
         }
         match self.field {
-            Field::Code => rows.sort_by_cached_key(|row| render::payroll_code(seed, row.index)),
-            Field::Name => rows.sort_by_cached_key(|row| render::payroll_name(seed, row)),
-            Field::Identifier => rows.sort_by_cached_key(|row| render::payroll_identifier(seed, row.index)),
-            Field::Updated => rows.sort_by_key(|row| row.updated),
+            PayrollField::Code => rows.sort_by_cached_key(|row| render::payroll_code(seed, row.index)),
+            PayrollField::Name => rows.sort_by_cached_key(|row| render::payroll_name(seed, row)),
+            PayrollField::Identifier => {
+                rows.sort_by_cached_key(|row| render::payroll_identifier(seed, row.index))
+            }
+            PayrollField::Updated => rows.sort_by_key(|row| row.updated),
         }
         if self.descending {
             rows.reverse();

@@ -9,7 +9,7 @@ use super::Row;
 use crate::clock::Ticks;
 
 /// Keys whose states are kept. Past them all are forgotten, which shows as beyond the depth: 300 MB at most.
-const MOST_KEYS: usize = 1 << 19;
+const MAX_KEYS: usize = 1 << 19;
 
 /// Earlier states by what they are of.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl<K: Copy + Eq + Hash> History<K> {
     /// Keeps a state that has just ended.
     pub(super) fn push(&mut self, key: K, state: Row) {
         if self.depth > 0 {
-            if self.states.len() >= MOST_KEYS && !self.states.contains_key(&key) {
+            if self.states.len() >= MAX_KEYS && !self.states.contains_key(&key) {
                 self.states.clear();
             }
             let states = self.states.entry(key).or_default();

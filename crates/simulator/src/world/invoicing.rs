@@ -1,8 +1,8 @@
-//! Entities of the invoicing companies, of which only webhooks tell.
+//! InvoicingEntities of the invoicing companies, of which only webhooks tell.
 
 use std::collections::HashMap;
 
-use super::{Action, Entity, InvoicingChange, World, chance::pick};
+use super::{Action, Entity, InvoicingChange, World, draws::pick};
 use crate::{clock::Clock, settings::WorldSettings};
 
 /// `EntityId`s of one invoicing company lie within this many numbers.
@@ -10,23 +10,23 @@ const IDS: u64 = 100_000_000;
 
 /// All entities that ever were.
 #[derive(Debug)]
-pub(super) struct Entities {
+pub(super) struct InvoicingEntities {
     companies: u32,
-    /// Entities of each kind a company begins with.
+    /// InvoicingEntities of each kind a company begins with.
     first: u32,
     /// By company and kind, once anything was asked of them.
-    changed: HashMap<(u32, Entity), Kept>,
+    changed: HashMap<(u32, Entity), EntityTable>,
 }
 
 /// The entities of one kind in one company.
 #[derive(Debug)]
-struct Kept {
+struct EntityTable {
     /// By number, whether it has not been deleted.
     lives: Vec<bool>,
     living: u32,
 }
 
-impl Entities {
+impl InvoicingEntities {
     pub(super) fn new(settings: &WorldSettings) -> Self {
         Self {
             companies: settings.invoicing_companies,
@@ -35,13 +35,13 @@ impl Entities {
         }
     }
 
-    fn of(&mut self, company: u32, entity: Entity) -> Option<&mut Kept> {
+    fn of(&mut self, company: u32, entity: Entity) -> Option<&mut EntityTable> {
         if company >= self.companies {
             return None;
         }
         // What can only be updated is there once, and always.
         let first = if entity.offers(Action::Created) { self.first } else { 1 };
-        let kept = || Kept { lives: vec![true; first as usize], living: first };
+        let kept = || EntityTable { lives: vec![true; first as usize], living: first };
         Some(self.changed.entry((company, entity)).or_insert_with(kept))
     }
 }
@@ -81,7 +81,7 @@ impl World {
         Some(InvoicingChange { number: self.number(), company, entity, id, action, at: clock.change() })
     }
 
-    /// Entities of a kind that a company has.
+    /// InvoicingEntities of a kind that a company has.
     pub(super) fn invoicing_living(&mut self, company: u32, entity: Entity) -> u32 {
         self.invoicing.of(company, entity).map_or(0, |kept| kept.living)
     }

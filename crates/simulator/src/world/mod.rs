@@ -27,24 +27,27 @@ use super::{
     settings::WorldSettings,
 };
 
-mod chance;
-mod changing;
-mod genesis;
+mod changes;
+mod draws;
 mod history;
+mod initial;
 mod invoicing;
-mod living;
 mod naming;
 mod payroll;
-mod reading;
-mod restoring;
+mod restore;
+mod simulation;
 mod table;
+mod views;
 
 pub use naming::Naming;
 
-use self::{genesis::Genesis, history::History, invoicing::Entities, payroll::Payroll, table::Table};
+use self::{
+    history::History, initial::InitialWorld, invoicing::InvoicingEntities, payroll::PayrollTable,
+    table::RowTable,
+};
 
 /// Purpose of the stream of numbers that decides what happens.
-const HAPPENINGS: u64 = 0x776F_726C_6420_676F;
+const CHANGE_STREAM: u64 = 0x776F_726C_6420_676F;
 
 /// Number of a company, from 0. Never used again after a delete.
 pub type CompanyNumber = u32;
@@ -159,14 +162,14 @@ pub struct World {
     settings: WorldSettings,
     naming: Naming,
     /// Companies by number.
-    companies: Table,
+    companies: RowTable,
     /// The records of each company, by number.
-    partitions: Vec<Partition>,
+    partitions: Vec<RecordPartition>,
     /// The records of no company.
-    tenant: Partition,
+    tenant: RecordPartition,
     history: History<Place>,
-    payroll: Payroll,
-    invoicing: Entities,
+    payroll: PayrollTable,
+    invoicing: InvoicingEntities,
     random: Random,
     changes: u64,
     /// Records that can be reached: neither deleted nor of a deleted company.
@@ -179,9 +182,9 @@ pub struct World {
 
 /// The records of one company, or of none.
 #[derive(Debug, Default)]
-struct Partition {
+struct RecordPartition {
     /// Only of resources that ever had a record; sorted.
-    tables: Vec<(Resource, Table)>,
+    tables: Vec<(Resource, RowTable)>,
     /// The last `sequenceVersion` given.
     counter: u64,
     /// How often it was set back.
@@ -192,9 +195,9 @@ impl World {
     /// The first world of these settings: every record at revision 0, dated before `clock`'s now.
     pub fn new(settings: &WorldSettings, clock: &Clock) -> Self {
         let now = clock.now();
-        let Genesis { companies, partitions, tenant } = Genesis::new(settings, now);
+        let InitialWorld { companies, partitions, tenant } = InitialWorld::new(settings, now);
         let first_companies = companies.living();
-        let living = partitions.iter().map(Partition::living).sum::<u64>()
+        let living = partitions.iter().map(RecordPartition::living).sum::<u64>()
             + tenant.living()
             + u64::from(first_companies);
         Self {
@@ -203,9 +206,9 @@ impl World {
             partitions,
             tenant,
             history: History::new(settings.history),
-            payroll: Payroll::new(settings, now),
-            invoicing: Entities::new(settings),
-            random: Random::new(settings.seed, HAPPENINGS),
+            payroll: PayrollTable::new(settings, now),
+            invoicing: InvoicingEntities::new(settings),
+            random: Random::new(settings.seed, CHANGE_STREAM),
             changes: 0,
             living,
             first_living: living,
@@ -232,7 +235,7 @@ impl World {
     /// Whether records of a resource belong to no company: companies, and the tenant-wide resources of the settings
     /// (customers and accounts are always a company's, because their lists are).
     pub fn is_tenant_wide(&self, resource: Resource) -> bool {
-        genesis::is_tenant_wide(&self.settings, resource)
+        initial::is_tenant_wide(&self.settings, resource)
     }
 
     /// Changes so far.
@@ -245,7 +248,7 @@ impl World {
         self.naming.seed()
     }
 
-    fn table(&self, resource: Resource, company: Option<CompanyNumber>) -> Option<&Table> {
+    fn table(&self, resource: Resource, company: Option<CompanyNumber>) -> Option<&RowTable> {
         match company {
             None if resource == Resource::Companies => Some(&self.companies),
             None => self.tenant.table(resource),
@@ -271,15 +274,15 @@ impl fmt::Debug for World {
     }
 }
 
-impl Partition {
-    fn table(&self, resource: Resource) -> Option<&Table> {
+impl RecordPartition {
+    fn table(&self, resource: Resource) -> Option<&RowTable> {
         self.tables.iter().find(|(of, _)| *of == resource).map(|(_, table)| table)
     }
 
     /// The table of a resource, made if it is not there yet.
-    fn table_mut(&mut self, resource: Resource) -> &mut Table {
+    fn table_mut(&mut self, resource: Resource) -> &mut RowTable {
         let at = self.tables.binary_search_by_key(&resource, |(of, _)| *of).unwrap_or_else(|at| {
-            self.tables.insert(at, (resource, Table::default()));
+            self.tables.insert(at, (resource, RowTable::default()));
             at
         });
         &mut self.tables[at].1

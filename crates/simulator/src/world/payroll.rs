@@ -2,9 +2,9 @@
 
 use super::{
     Kind, PayrollRow, RecordState, Row, World,
-    chance::{draw, pick},
+    draws::{draw, pick},
     history::History,
-    table::{Arrangement, Table},
+    table::{Arrangement, RowTable},
 };
 use crate::{
     clock::{Clock, SECOND, Ticks},
@@ -20,12 +20,12 @@ const PAYROLL: u64 = 0x7061_7972_6F6C_6C21;
 
 /// All payroll companies that ever were.
 #[derive(Debug)]
-pub(super) struct Payroll {
-    table: Table,
+pub(super) struct PayrollTable {
+    table: RowTable,
     history: History<u32>,
 }
 
-impl Payroll {
+impl PayrollTable {
     /// Those of the first world, last updated within the two years before.
     pub(super) fn new(settings: &WorldSettings, now: Ticks) -> Self {
         let first = |index: u32| {
@@ -33,7 +33,7 @@ impl Payroll {
             row(Ticks(now.0.saturating_sub(DAY + noise % (729 * DAY))))
         };
         Self {
-            table: Table::new((0..settings.payroll_companies).map(first)),
+            table: RowTable::new((0..settings.payroll_companies).map(first)),
             history: History::new(settings.history),
         }
     }
@@ -58,7 +58,7 @@ impl World {
         order: ListOrder,
         as_of: Option<Ticks>,
     ) -> (Vec<PayrollRow>, u64) {
-        let Payroll { table, history } = &self.payroll;
+        let PayrollTable { table, history } = &self.payroll;
         let salt = mix(self.seed() ^ PAYROLL);
         let arrangement = Arrangement { order, disabled: DisabledShows::Everywhere, salt };
         let then = as_of.map(|moment| move |index, row| history.at_moment(index, row, moment).0);
@@ -69,8 +69,9 @@ impl World {
     /// Adds a payroll company (without an index), or changes or removes one: that with this index, or one picked by the
     /// seed. `None` where there is none, it has left, or the kind is none of the three.
     pub fn act_payroll(&mut self, index: Option<u32>, kind: Kind, clock: &Clock) -> Option<PayrollRow> {
-        let Payroll { table, history } = &mut self.payroll;
-        let lives = |table: &Table, index| table.get(index).filter(|row| row.state != RecordState::Deleted);
+        let PayrollTable { table, history } = &mut self.payroll;
+        let lives =
+            |table: &RowTable, index| table.get(index).filter(|row| row.state != RecordState::Deleted);
         let (index, new) = match (kind, index) {
             (Kind::Created, None) => {
                 let new = row(clock.change());

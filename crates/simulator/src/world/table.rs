@@ -11,7 +11,7 @@ use crate::{
 
 /// Rows by index; `None` is a row that a restore has undone.
 #[derive(Debug, Default)]
-pub(super) struct Table {
+pub(super) struct RowTable {
     rows: Vec<Option<Row>>,
     /// Rows that are deleted or undone.
     absent: u32,
@@ -27,7 +27,7 @@ pub(super) struct Arrangement {
     pub(super) salt: u64,
 }
 
-impl Table {
+impl RowTable {
     /// With these rows, all of them enabled.
     pub(super) fn new(rows: impl Iterator<Item = Row>) -> Self {
         Self { rows: rows.map(Some).collect(), absent: 0, disabled: 0 }

@@ -10,7 +10,7 @@ use provider::{
 };
 use simulator::{
     Simulator,
-    knobs::{Effect, ExpiredToken, Fault, Latency, Status, Target, Tells},
+    knobs::{Effect, ExpiredToken, Fault, Latency, RetryHint, Status, Target},
     settings::Tls,
 };
 
@@ -135,7 +135,7 @@ async fn a_wait_that_the_provider_names_is_told_and_waited_for_where_there_is_ti
     let simulator = start(|_| {}).await;
     let tokens = Granted::accounting(&simulator);
     let soon = || Ask::within(Priority::Webhook, Duration::from_secs(10));
-    for tells in [Tells::Both, Tells::RetryAfter, Tells::Message] {
+    for tells in [RetryHint::Both, RetryHint::RetryAfter, RetryHint::Message] {
         simulator.provider().set_faults(vec![rule(Effect::Throttle { seconds: 17, tells })]);
         let error = call(&simulator, Arc::clone(&tokens) as _, &soon()).await.unwrap_err();
 
@@ -148,7 +148,7 @@ async fn a_wait_that_the_provider_names_is_told_and_waited_for_where_there_is_ti
     assert!(matches!(error.cause, Cause::Quota { .. }), "{error:?}");
     assert!(about(error.retry(), 3_600), "an hour at most: {error:?}");
 
-    for tells in [Tells::Both, Tells::Nothing] {
+    for tells in [RetryHint::Both, RetryHint::Nothing] {
         let twice = Fault { times: Some(2), ..rule(Effect::Throttle { seconds: 1, tells }) };
         simulator.provider().set_faults(vec![twice]);
         let before = simulator.provider().gateway.request_count();

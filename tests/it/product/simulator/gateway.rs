@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use simulator::{
     Simulator,
     clock::SECOND,
-    knobs::{Effect, Fault, Latency, Rate, ReceiverUrls, Status, Target, Tells},
+    knobs::{Effect, Fault, Latency, Rate, ReceiverUrls, RetryHint, Status, Target},
     settings::Tls,
 };
 
@@ -55,10 +55,10 @@ async fn a_throttled_request_tells_when_to_come_back_in_three_ways_or_not_at_all
     let client = Client::accounting(&simulator);
 
     for (tells, header, message) in [
-        (Tells::Both, true, true),
-        (Tells::RetryAfter, true, false),
-        (Tells::Message, false, true),
-        (Tells::Nothing, false, false),
+        (RetryHint::Both, true, true),
+        (RetryHint::RetryAfter, true, false),
+        (RetryHint::Message, false, true),
+        (RetryHint::Nothing, false, false),
     ] {
         faults(&simulator, vec![rule(Effect::Throttle { seconds: 17, tells })]);
         let answer = client.get(COMPANIES).await;
@@ -76,7 +76,7 @@ async fn a_throttled_request_tells_when_to_come_back_in_three_ways_or_not_at_all
 async fn a_rate_lets_so_many_requests_pass_in_its_window_and_says_when_the_next_may() {
     let simulator = start(|settings| {
         settings.subscription_keys = vec![KEY.to_owned(), "another".to_owned()];
-        settings.knobs.gateway.rate = Some(Rate { requests: 3, seconds: 10.0, tells: Tells::Both });
+        settings.knobs.gateway.rate = Some(Rate { requests: 3, seconds: 10.0, tells: RetryHint::Both });
     })
     .await;
     let client = Client::accounting(&simulator);
@@ -96,7 +96,7 @@ async fn a_rate_lets_so_many_requests_pass_in_its_window_and_says_when_the_next_
 
 async fn a_quota_that_is_used_up_is_a_403_with_retry_after() {
     let simulator = start(|settings| {
-        settings.knobs.gateway.quota = Some(Rate { requests: 2, seconds: 3_600.0, tells: Tells::Both });
+        settings.knobs.gateway.quota = Some(Rate { requests: 2, seconds: 3_600.0, tells: RetryHint::Both });
     })
     .await;
     let client = Client::accounting(&simulator);
@@ -234,7 +234,7 @@ async fn answers_take_as_long_as_their_latency_says() {
 async fn rules_are_asked_in_order_and_count_what_they_skip_and_hit() {
     let simulator = start(|_| {}).await;
     let client = Client::accounting(&simulator);
-    let throttle = Effect::Throttle { seconds: 1, tells: Tells::Both };
+    let throttle = Effect::Throttle { seconds: 1, tells: RetryHint::Both };
     let rules = vec![
         Fault { skip: 1, times: Some(2), ..rule(throttle) },
         Fault { times: Some(2), ..rule(Effect::Status(Status::SERVER_ERROR)) },

@@ -15,9 +15,9 @@ use crate::{
     call::{Call, Context},
     catalog::{Area, Resource},
     clock::Ticks,
-    identity::{Caller, Standing, bearer},
+    error_answer::ApiError,
+    identity::{Caller, TokenStatus, bearer},
     knobs::{ExpiredToken, GatewayKnobs},
-    refusal::Refusal,
 };
 
 const KEY_HEADER: &str = "ocp-apim-subscription-key";
@@ -32,7 +32,7 @@ pub(super) fn area(path: &str) -> Option<Area> {
 }
 
 /// Whether the gateway was told not to know this by-id path.
-pub(super) fn hidden(knobs: &GatewayKnobs, method: &Method, path: &str) -> bool {
+pub(super) fn is_hidden(knobs: &GatewayKnobs, method: &Method, path: &str) -> bool {
     method == Method::GET
         && knobs.unknown_paths.iter().any(|resource| {
             below(path, resource.area())
@@ -43,10 +43,10 @@ pub(super) fn hidden(knobs: &GatewayKnobs, method: &Method, path: &str) -> bool 
 }
 
 /// What a token is worth at an area of the provider.
-pub(super) fn standing(gateway: &Gateway, area: Area, bearer: &str, now: Ticks) -> Standing {
+pub(super) fn standing(gateway: &Gateway, area: Area, bearer: &str, now: Ticks) -> TokenStatus {
     match area {
         Area::Invoicing => match gateway.invoicing.check(bearer, now) {
-            Standing::Unknown => by_identity(gateway, bearer, now),
+            TokenStatus::Unknown => by_identity(gateway, bearer, now),
             known => known,
         },
         Area::Accounting | Area::Core | Area::Import | Area::Payroll => gateway.identity.check(bearer, now),
@@ -54,14 +54,16 @@ pub(super) fn standing(gateway: &Gateway, area: Area, bearer: &str, now: Ticks) 
 }
 
 /// What a token of the identity service is worth at the invoicing API, by its knob.
-fn by_identity(gateway: &Gateway, bearer: &str, now: Ticks) -> Standing {
-    let Some(scope) = gateway.core.knobs().invoicing.identity_scope.clone() else { return Standing::Unknown };
+fn by_identity(gateway: &Gateway, bearer: &str, now: Ticks) -> TokenStatus {
+    let Some(scope) = gateway.core.knobs().invoicing.identity_scope.clone() else {
+        return TokenStatus::Unknown;
+    };
     match gateway.identity.check(bearer, now) {
-        Standing::Valid(caller) if caller.scopes.contains(&scope) => {
-            Standing::Valid(Caller { invoicing_company: Some(0), ..caller })
+        TokenStatus::Valid(caller) if caller.scopes.contains(&scope) => {
+            TokenStatus::Valid(Caller { invoicing_company: Some(0), ..caller })
         }
-        Standing::Expired => Standing::Expired,
-        Standing::Valid(_) | Standing::Unknown => Standing::Unknown,
+        TokenStatus::Expired => TokenStatus::Expired,
+        TokenStatus::Valid(_) | TokenStatus::Unknown => TokenStatus::Unknown,
     }
 }
 
@@ -71,8 +73,8 @@ pub(super) fn admit(
     area: Area,
     parts: &Parts,
     context: Context,
-    standing: impl FnOnce(&Gateway, Area, &str, Ticks) -> Standing,
-) -> Result<Call, Refusal> {
+    standing: impl FnOnce(&Gateway, Area, &str, Ticks) -> TokenStatus,
+) -> Result<Call, ApiError> {
     let now = gateway.core.clock.now();
     let (headers, path) = (&parts.headers, parts.uri.path());
     let key = subscription(&gateway.core.settings.subscription_keys, headers)?;
@@ -89,7 +91,7 @@ pub(super) fn admit(
     };
     common_headers(area, headers, gateway.core.knobs().invoicing.version_required)?;
     if webhooks && is_accounting(area) && context != Context::None {
-        return Err(Refusal::api(400, "webhooks are managed with context none"));
+        return Err(ApiError::api(400, "webhooks are managed with context none"));
     }
     let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
     let peer = peer.map_or_else(|| SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)), |peer| peer.0);
@@ -97,16 +99,16 @@ pub(super) fn admit(
 }
 
 /// The place of the request's key among the keys.
-fn subscription(keys: &[String], headers: &HeaderMap) -> Result<usize, Refusal> {
+fn subscription(keys: &[String], headers: &HeaderMap) -> Result<usize, ApiError> {
     let Some(sent) = headers.get(KEY_HEADER).filter(|sent| !sent.is_empty()) else {
-        return Err(Refusal::gateway(
+        return Err(ApiError::gateway(
             401,
             "Access denied due to missing subscription key. Make sure to include subscription key when making \
              requests to an API.",
         ));
     };
     keys.iter().position(|key| key.as_bytes() == sent.as_bytes()).ok_or_else(|| {
-        Refusal::gateway(
+        ApiError::gateway(
             401,
             "Access denied due to invalid subscription key. Make sure to provide a valid key for an active \
              subscription.",
@@ -114,19 +116,19 @@ fn subscription(keys: &[String], headers: &HeaderMap) -> Result<usize, Refusal> 
     })
 }
 
-fn caller(standing: Option<Standing>, expired: ExpiredToken) -> Result<Caller, Refusal> {
+fn caller(standing: Option<TokenStatus>, expired: ExpiredToken) -> Result<Caller, ApiError> {
     match standing {
-        Some(Standing::Valid(caller)) => Ok(caller),
-        Some(Standing::Expired) => Err(match expired {
-            ExpiredToken::Unauthorized => Refusal::api(401, "the access token has expired"),
-            ExpiredToken::ServerError => Refusal::api(500, "An error has occurred."),
+        Some(TokenStatus::Valid(caller)) => Ok(caller),
+        Some(TokenStatus::Expired) => Err(match expired {
+            ExpiredToken::Unauthorized => ApiError::api(401, "the access token has expired"),
+            ExpiredToken::ServerError => ApiError::api(500, "An error has occurred."),
         }),
-        Some(Standing::Unknown) => Err(Refusal::api(401, "the access token is not valid")),
-        None => Err(Refusal::api(401, "Authorization has been denied for this request.")),
+        Some(TokenStatus::Unknown) => Err(ApiError::api(401, "the access token is not valid")),
+        None => Err(ApiError::api(401, "Authorization has been denied for this request.")),
     }
 }
 
-fn scopes(area: Area, webhooks: bool, caller: &Caller) -> Result<(), Refusal> {
+fn scopes(area: Area, webhooks: bool, caller: &Caller) -> Result<(), ApiError> {
     let api = match area {
         Area::Core => Some(CORE_SCOPE),
         // Which scope opens the import is not shown. Its files end as accounting records, so that of accounting does; MNG
@@ -137,20 +139,20 @@ fn scopes(area: Area, webhooks: bool, caller: &Caller) -> Result<(), Refusal> {
     };
     let needed = [api, (webhooks && is_accounting(area)).then_some(WEBHOOKS_SCOPE)];
     match needed.iter().flatten().find(|&&scope| !caller.scopes.iter().any(|granted| granted == scope)) {
-        Some(missing) => Err(Refusal::api(403, format!("the token lacks the scope {missing}"))),
+        Some(missing) => Err(ApiError::api(403, format!("the token lacks the scope {missing}"))),
         None => Ok(()),
     }
 }
 
-fn common_headers(area: Area, headers: &HeaderMap, needs_version: bool) -> Result<(), Refusal> {
+fn common_headers(area: Area, headers: &HeaderMap, needs_version: bool) -> Result<(), ApiError> {
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
     let essence = content_type.split(';').next().unwrap_or("").trim();
     if !essence.eq_ignore_ascii_case("application/json") {
-        return Err(Refusal::api(415, "Content-Type must be application/json"));
+        return Err(ApiError::api(415, "Content-Type must be application/json"));
     }
     let is_versioned = || headers.get("api-version").is_some_and(|version| version == "2.0");
     if area == Area::Invoicing && needs_version && !is_versioned() {
-        return Err(Refusal::api(400, "Api-Version must be 2.0"));
+        return Err(ApiError::api(400, "Api-Version must be 2.0"));
     }
     Ok(())
 }

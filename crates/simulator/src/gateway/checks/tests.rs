@@ -21,11 +21,11 @@ const LOGIN: &str = "/invoicing/api/users/login";
 type Headers<'a> = &'a [(&'a str, &'a str)];
 
 /// The scopes of a token are its text, with commas between.
-fn judge(_: &Gateway, _: Area, bearer: &str, _: Ticks) -> Standing {
+fn judge(_: &Gateway, _: Area, bearer: &str, _: Ticks) -> TokenStatus {
     match bearer {
-        "expired" => Standing::Expired,
-        "unknown" => Standing::Unknown,
-        scopes => Standing::Valid(Caller {
+        "expired" => TokenStatus::Expired,
+        "unknown" => TokenStatus::Unknown,
+        scopes => TokenStatus::Valid(Caller {
             subject: "ana".to_owned(),
             scopes: scopes.split(',').map(str::to_owned).collect::<Arc<_>>(),
             invoicing_company: None,
@@ -33,7 +33,7 @@ fn judge(_: &Gateway, _: Area, bearer: &str, _: Ticks) -> Standing {
     }
 }
 
-fn admit_with(gateway: &Gateway, method: &str, path: &str, headers: Headers<'_>) -> Result<Call, Refusal> {
+fn admit_with(gateway: &Gateway, method: &str, path: &str, headers: Headers<'_>) -> Result<Call, ApiError> {
     let mut request = Request::builder().method(method).uri(path);
     for (name, value) in headers {
         request = request.header(*name, *value);
@@ -42,7 +42,7 @@ fn admit_with(gateway: &Gateway, method: &str, path: &str, headers: Headers<'_>)
     admit(gateway, area(path).unwrap(), &parts, Context::Absent, judge)
 }
 
-async fn told(refusal: Refusal) -> (u16, String) {
+async fn told(refusal: ApiError) -> (u16, String) {
     let answer = refusal.into_response();
     let status = answer.status().as_u16();
     let body: Value = serde_json::from_slice(&to_bytes(answer.into_body(), 10_000).await.unwrap()).unwrap();
@@ -131,7 +131,7 @@ async fn the_first_thing_that_is_missing_decides() {
 #[tokio::test]
 async fn limits_come_after_the_key_and_before_the_token() {
     let provider = Provider::new(Settings::default()).unwrap();
-    let none = Rate { requests: 0, seconds: 60.0, tells: crate::knobs::Tells::Both };
+    let none = Rate { requests: 0, seconds: 60.0, tells: crate::knobs::RetryHint::Both };
     provider.turn(|knobs| knobs.gateway.rate = Some(none));
 
     let no_key = admit_with(&provider.gateway, "GET", ACC, &[]).unwrap_err();

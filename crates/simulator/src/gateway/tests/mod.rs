@@ -18,7 +18,7 @@ use crate::{
     answer::json_answer,
     call::Call,
     clock::{SECOND, midnight},
-    knobs::{Effect, Fault, Latency, Rate, Target, Tells},
+    knobs::{Effect, Fault, Latency, Rate, RetryHint, Target},
     settings::Settings,
 };
 

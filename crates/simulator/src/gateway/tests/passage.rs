@@ -21,13 +21,13 @@ async fn a_body_passes_whole_up_to_its_limit_and_not_beyond() {
         reqwest::Body::wrap_stream(futures::stream::iter(chunks))
     };
 
-    let whole = rig.login().body(vec![b'a'; BODY_LIMIT]).send().await.unwrap();
-    let whole_chunked = rig.login().body(chunked(BODY_LIMIT)).send().await.unwrap();
-    let announced = rig.login().body(vec![b'a'; BODY_LIMIT + 1]).send().await;
-    let chunked = rig.login().body(chunked(BODY_LIMIT + 1_024)).send().await;
+    let whole = rig.login().body(vec![b'a'; MAX_BODY_BYTES]).send().await.unwrap();
+    let whole_chunked = rig.login().body(chunked(MAX_BODY_BYTES)).send().await.unwrap();
+    let announced = rig.login().body(vec![b'a'; MAX_BODY_BYTES + 1]).send().await;
+    let chunked = rig.login().body(chunked(MAX_BODY_BYTES + 1_024)).send().await;
 
-    assert_eq!(whole.json::<Value>().await.unwrap()["bytes"], BODY_LIMIT);
-    assert_eq!(whole_chunked.json::<Value>().await.unwrap()["bytes"], BODY_LIMIT);
+    assert_eq!(whole.json::<Value>().await.unwrap()["bytes"], MAX_BODY_BYTES);
+    assert_eq!(whole_chunked.json::<Value>().await.unwrap()["bytes"], MAX_BODY_BYTES);
     let refused = |answer: reqwest::Result<reqwest::Response>| answer.unwrap().status();
     assert_eq!([refused(announced), refused(chunked)], [413, 413]);
     assert_eq!(rig.reached(), 2);

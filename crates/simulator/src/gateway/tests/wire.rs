@@ -1,4 +1,4 @@
-//! Faults that change the body, compression, and requests that latency holds up, seen by a client over a socket.
+//! FaultCounters that change the body, compression, and requests that latency holds up, seen by a client over a socket.
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -161,7 +161,7 @@ async fn a_request_held_up_meets_the_rules_that_stand_when_it_goes_on() {
 #[tokio::test]
 async fn a_request_held_up_is_counted_in_the_window_that_stands_when_it_goes_on() {
     let rig = Rig::start().await;
-    let rate = |requests| Some(Rate { requests, seconds: 60.0, tells: Tells::Both });
+    let rate = |requests| Some(Rate { requests, seconds: 60.0, tells: RetryHint::Both });
     rig.provider.turn(|knobs| knobs.gateway.rate = rate(5));
 
     let late = held_up(&rig, |knobs| knobs.gateway.rate = rate(1)).await;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    identity::{Answer as Fate, Exchange, Kind, Outcome},
+    identity::{AnswerFate as Fate, Exchange, ExchangeKind, ExchangeOutcome},
     knobs::Latency,
 };
 
@@ -14,7 +14,7 @@ impl Simulated {
         self.0.identity.exchanges(0, usize::MAX).into_iter().map(|(_, exchange)| exchange).collect()
     }
 
-    fn outcomes(&self) -> Vec<Outcome> {
+    fn outcomes(&self) -> Vec<ExchangeOutcome> {
         self.exchanges().iter().map(|exchange| exchange.outcome).collect()
     }
 }
@@ -33,12 +33,12 @@ async fn a_token_presented_twice_stands_twice_in_the_journal() {
 
     let entries = simulated.exchanges();
     let expected = [
-        (Kind::Code, &code, Outcome::Granted),
-        (Kind::Code, &code, Outcome::Reused),
-        (Kind::Refresh, &first, Outcome::Rotated),
-        (Kind::Refresh, &first, Outcome::Reused),
-        (Kind::Refresh, &second, Outcome::Revoked),
-        (Kind::Refresh, &first, Outcome::Reused),
+        (ExchangeKind::Code, &code, ExchangeOutcome::Granted),
+        (ExchangeKind::Code, &code, ExchangeOutcome::Reused),
+        (ExchangeKind::Refresh, &first, ExchangeOutcome::Rotated),
+        (ExchangeKind::Refresh, &first, ExchangeOutcome::Reused),
+        (ExchangeKind::Refresh, &second, ExchangeOutcome::Revoked),
+        (ExchangeKind::Refresh, &first, ExchangeOutcome::Reused),
     ];
     let seen: Vec<_> = entries.iter().map(|entry| (entry.kind, &entry.token, entry.outcome)).collect();
     assert_eq!(seen, expected);
@@ -67,14 +67,14 @@ async fn every_refusal_stands_in_the_journal_under_its_reason() {
     simulated.token(&changed(&exchange(&code), "grant_type", Some("password"))).await;
 
     let expected = [
-        Outcome::Granted,
-        Outcome::Granted,
-        Outcome::Unavailable,
-        Outcome::Client,
-        Outcome::Refused,
-        Outcome::Unknown,
-        Outcome::Expired,
-        Outcome::Expired,
+        ExchangeOutcome::Granted,
+        ExchangeOutcome::Granted,
+        ExchangeOutcome::Unavailable,
+        ExchangeOutcome::Client,
+        ExchangeOutcome::Refused,
+        ExchangeOutcome::Unknown,
+        ExchangeOutcome::Expired,
+        ExchangeOutcome::Expired,
     ];
     assert_eq!(simulated.outcomes(), expected);
     let known: Vec<bool> = simulated.exchanges().iter().map(|entry| entry.grant.is_some()).collect();
@@ -102,8 +102,8 @@ async fn a_client_that_leaves_before_a_late_answer_has_its_token_rotated_all_the
     assert!(client.await.unwrap_err().is_cancelled());
     let left = simulated.exchanges().pop().unwrap();
 
-    assert_eq!((waiting.outcome, waiting.answer), (Outcome::Rotated, Fate::Pending));
-    assert_eq!((left.outcome, left.answer), (Outcome::Rotated, Fate::Lost));
+    assert_eq!((waiting.outcome, waiting.answer), (ExchangeOutcome::Rotated, Fate::Pending));
+    assert_eq!((left.outcome, left.answer), (ExchangeOutcome::Rotated, Fate::Lost));
 }
 
 #[tokio::test]
@@ -124,6 +124,6 @@ async fn a_client_that_leaves_before_anybody_looked_has_presented_its_token_all_
 
     let left = simulated.exchanges().pop().unwrap();
 
-    assert_eq!((left.token, left.outcome, left.answer), (refresh, Outcome::Unavailable, Fate::Lost));
+    assert_eq!((left.token, left.outcome, left.answer), (refresh, ExchangeOutcome::Unavailable, Fate::Lost));
     assert_eq!(simulated.exchanges().len(), 2);
 }

@@ -4,7 +4,7 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 
 use super::*;
 use crate::{
-    identity::{Answer as Fate, DISCOVERY, KEY_SET, Outcome},
+    identity::{AnswerFate as Fate, DISCOVERY, ExchangeOutcome, KEY_SET},
     knobs::{Effect, Endpoint, IdentityFault, Latency, Status},
 };
 
@@ -79,9 +79,9 @@ async fn a_fault_of_the_token_endpoint_comes_before_the_work_or_after_it() {
         let entries = simulated.0.identity.exchanges(1, 2);
         let seen: Vec<_> = entries.iter().map(|(_, entry)| (entry.outcome, entry.answer)).collect();
         let expected = if after_work {
-            [(Outcome::Rotated, Fate::Spoiled), (Outcome::Reused, Fate::Sent)]
+            [(ExchangeOutcome::Rotated, Fate::Spoiled), (ExchangeOutcome::Reused, Fate::Sent)]
         } else {
-            [(Outcome::Unavailable, Fate::Sent), (Outcome::Rotated, Fate::Sent)]
+            [(ExchangeOutcome::Unavailable, Fate::Sent), (ExchangeOutcome::Rotated, Fate::Sent)]
         };
         assert_eq!(seen, expected);
     }
@@ -99,7 +99,7 @@ async fn a_spoiled_answer_of_the_token_endpoint_has_done_its_work() {
         let fate = if spoiled.hung_up { Fate::Lost } else { Fate::Spoiled };
         assert_eq!(spoiled.hung_up, effect == Effect::LoseAnswer);
         let (_, entry) = simulated.0.identity.exchanges(1, 1).remove(0);
-        assert_eq!((entry.outcome, entry.answer), (Outcome::Rotated, fate), "{effect:?}");
+        assert_eq!((entry.outcome, entry.answer), (ExchangeOutcome::Rotated, fate), "{effect:?}");
     }
 }
 

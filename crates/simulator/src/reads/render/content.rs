@@ -10,12 +10,12 @@ pub(super) const DAY: i64 = 86_400 * crate::clock::SECOND;
 /// Where the values of one field come from: numbers that stay for the life of a record, and numbers of one state of it.
 /// Every field has its own, so that leaving some out changes none of the others.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Source {
+pub(super) struct ValueSource {
     fixed: u64,
     current: u64,
 }
 
-impl Source {
+impl ValueSource {
     /// From what a record keeps all its life, and from what changes with each of its states.
     pub(super) const fn new(fixed: u64, current: u64) -> Self {
         Self { fixed, current }

@@ -6,12 +6,12 @@
 use crate::catalog::Resource;
 
 /// The fields of a record, or of an object within one.
-pub(super) type Fields = &'static [(&'static str, Value)];
+pub(super) type Fields = &'static [(&'static str, FieldKind)];
 
 /// What a field holds. Those said to be fixed stay the same for the life of a record; the others are drawn for
 /// every state.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Value {
+pub(super) enum FieldKind {
     /// `correlationId`.
     Id,
     /// `state`.
@@ -60,7 +60,7 @@ pub(super) enum Value {
     Objects(Fields),
 }
 
-impl Value {
+impl FieldKind {
     /// Whether a thin row keeps it.
     pub(super) const fn identifies(self) -> bool {
         matches!(self, Self::Id | Self::State | Self::Version | Self::Sequence)
@@ -91,99 +91,99 @@ pub(super) const fn fields(resource: Resource) -> Fields {
 }
 
 const COMPANY: Fields = &[
-    ("vatName", Value::Trade),
-    ("vatNumber", Value::VatNumber),
-    ("state", Value::State),
-    ("chartOfAccountId", Value::Integer(1, 40)),
-    ("accountLength", Value::Integer(5, 12)),
-    ("correlationId", Value::Id),
-    ("version", Value::Version),
-    ("sequenceVersion", Value::Sequence),
+    ("vatName", FieldKind::Trade),
+    ("vatNumber", FieldKind::VatNumber),
+    ("state", FieldKind::State),
+    ("chartOfAccountId", FieldKind::Integer(1, 40)),
+    ("accountLength", FieldKind::Integer(5, 12)),
+    ("correlationId", FieldKind::Id),
+    ("version", FieldKind::Version),
+    ("sequenceVersion", FieldKind::Sequence),
 ];
 
 const CUSTOMER: Fields = &[
-    ("tradeName", Value::Trade),
-    ("state", Value::State),
-    ("vatNumber", Value::VatNumberOrEmpty),
-    ("vatName", Value::TradeOrEmpty),
-    ("accountCode", Value::Code("430")),
-    ("correlationId", Value::Id),
-    ("vatNumberCorrelationId", Value::RelatedOrEmpty),
-    ("accountCodeCorrelationId", Value::Related),
-    ("version", Value::Version),
-    ("sequenceVersion", Value::Sequence),
+    ("tradeName", FieldKind::Trade),
+    ("state", FieldKind::State),
+    ("vatNumber", FieldKind::VatNumberOrEmpty),
+    ("vatName", FieldKind::TradeOrEmpty),
+    ("accountCode", FieldKind::Code("430")),
+    ("correlationId", FieldKind::Id),
+    ("vatNumberCorrelationId", FieldKind::RelatedOrEmpty),
+    ("accountCodeCorrelationId", FieldKind::Related),
+    ("version", FieldKind::Version),
+    ("sequenceVersion", FieldKind::Sequence),
 ];
 
 const ACCOUNT: Fields = &[
-    ("correlationId", Value::Id),
-    ("code", Value::Code("4")),
-    ("description", Value::Concept),
-    ("state", Value::State),
-    ("version", Value::Version),
-    ("sequenceVersion", Value::Sequence),
+    ("correlationId", FieldKind::Id),
+    ("code", FieldKind::Code("4")),
+    ("description", FieldKind::Concept),
+    ("state", FieldKind::State),
+    ("version", FieldKind::Version),
+    ("sequenceVersion", FieldKind::Sequence),
 ];
 
 /// Those the companies deal with.
 const PARTY: Fields = &[
-    ("tradeName", Value::Trade),
-    ("state", Value::State),
-    ("vatNumber", Value::VatNumberOrEmpty),
-    ("vatName", Value::TradeOrEmpty),
-    ("accountCode", Value::Code("400")),
-    ("paymentDays", Value::Integer(0, 90)),
-    ("address", Value::Object(ADDRESS)),
-    ("resident", Value::Boolean),
-    ("since", Value::DateOrNull),
-    ("accountCodeCorrelationId", Value::Related),
-    ("correlationId", Value::Id),
-    ("version", Value::Version),
-    ("sequenceVersion", Value::Sequence),
+    ("tradeName", FieldKind::Trade),
+    ("state", FieldKind::State),
+    ("vatNumber", FieldKind::VatNumberOrEmpty),
+    ("vatName", FieldKind::TradeOrEmpty),
+    ("accountCode", FieldKind::Code("400")),
+    ("paymentDays", FieldKind::Integer(0, 90)),
+    ("address", FieldKind::Object(ADDRESS)),
+    ("resident", FieldKind::Boolean),
+    ("since", FieldKind::DateOrNull),
+    ("accountCodeCorrelationId", FieldKind::Related),
+    ("correlationId", FieldKind::Id),
+    ("version", FieldKind::Version),
+    ("sequenceVersion", FieldKind::Sequence),
 ];
 
 const ADDRESS: Fields = &[
-    ("street", Value::Concept),
-    ("number", Value::Integer(1, 250)),
-    ("postalCode", Value::Code("280")),
-    ("country", Value::Choice(&["ES", "PT", "FR", "AD"])),
+    ("street", FieldKind::Concept),
+    ("number", FieldKind::Integer(1, 250)),
+    ("postalCode", FieldKind::Code("280")),
+    ("country", FieldKind::Choice(&["ES", "PT", "FR", "AD"])),
 ];
 
 /// What is booked.
 const DOCUMENT: Fields = &[
-    ("concept", Value::Concept),
-    ("state", Value::State),
-    ("documentNumber", Value::Code("F")),
-    ("date", Value::Date),
-    ("dueOn", Value::DateOrNull),
-    ("lines", Value::Objects(LINE)),
-    ("total", Value::Amount),
-    ("currency", Value::Choice(&["EUR", "EUR", "EUR", "USD", "GBP"])),
-    ("reconciled", Value::Boolean),
-    ("remark", Value::ConceptOrNull),
-    ("partnerCorrelationId", Value::Related),
-    ("correlationId", Value::Id),
-    ("version", Value::Version),
-    ("sequenceVersion", Value::Sequence),
+    ("concept", FieldKind::Concept),
+    ("state", FieldKind::State),
+    ("documentNumber", FieldKind::Code("F")),
+    ("date", FieldKind::Date),
+    ("dueOn", FieldKind::DateOrNull),
+    ("lines", FieldKind::Objects(LINE)),
+    ("total", FieldKind::Amount),
+    ("currency", FieldKind::Choice(&["EUR", "EUR", "EUR", "USD", "GBP"])),
+    ("reconciled", FieldKind::Boolean),
+    ("remark", FieldKind::ConceptOrNull),
+    ("partnerCorrelationId", FieldKind::Related),
+    ("correlationId", FieldKind::Id),
+    ("version", FieldKind::Version),
+    ("sequenceVersion", FieldKind::Sequence),
 ];
 
 const LINE: Fields = &[
-    ("description", Value::Concept),
-    ("quantity", Value::Integer(1, 500)),
-    ("unitPrice", Value::Amount),
-    ("taxPercentage", Value::Percentage),
-    ("accountCode", Value::Code("7")),
+    ("description", FieldKind::Concept),
+    ("quantity", FieldKind::Integer(1, 500)),
+    ("unitPrice", FieldKind::Amount),
+    ("taxPercentage", FieldKind::Percentage),
+    ("accountCode", FieldKind::Code("7")),
 ];
 
 /// What applies for a time.
 const PERIOD: Fields = &[
-    ("description", Value::Concept),
-    ("state", Value::State),
-    ("year", Value::Integer(2000, 2030)),
-    ("startsOn", Value::Date),
-    ("endsOn", Value::DateOrNull),
-    ("method", Value::Choice(&["Direct", "SimplifiedDirect", "Objective"])),
-    ("percentage", Value::PercentageOrNull),
-    ("main", Value::Boolean),
-    ("correlationId", Value::Id),
-    ("version", Value::Version),
-    ("sequenceVersion", Value::Sequence),
+    ("description", FieldKind::Concept),
+    ("state", FieldKind::State),
+    ("year", FieldKind::Integer(2000, 2030)),
+    ("startsOn", FieldKind::Date),
+    ("endsOn", FieldKind::DateOrNull),
+    ("method", FieldKind::Choice(&["Direct", "SimplifiedDirect", "Objective"])),
+    ("percentage", FieldKind::PercentageOrNull),
+    ("main", FieldKind::Boolean),
+    ("correlationId", FieldKind::Id),
+    ("version", FieldKind::Version),
+    ("sequenceVersion", FieldKind::Sequence),
 ];

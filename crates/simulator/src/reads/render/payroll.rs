@@ -2,7 +2,7 @@
 //!
 //! Code and identifier stay for the life of a company; the name changes with each state.
 
-use super::{Shape, content, content::Source, extra_fields, left_out, put, text};
+use super::{Shape, content, content::ValueSource, extra_fields, left_out, put, text};
 use crate::{knobs::LeftOut, random::mix, world::PayrollRow};
 
 /// A payroll company alone; the default shape is without fields that only a knob adds.
@@ -51,7 +51,7 @@ pub fn payroll_identifier(seed: u64, index: u32) -> String {
 
 const PAYROLL: u64 = 0x7061_7972_6F6C_6C00;
 
-const fn source(seed: u64, index: u32, revision: u32) -> Source {
+const fn source(seed: u64, index: u32, revision: u32) -> ValueSource {
     let fixed = mix(mix(seed ^ PAYROLL) ^ index as u64);
-    Source::new(fixed, mix(fixed ^ mix(revision as u64)))
+    ValueSource::new(fixed, mix(fixed ^ mix(revision as u64)))
 }

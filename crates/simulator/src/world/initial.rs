@@ -3,39 +3,39 @@
 //! Records have ranks: the tenant's first, then company by company, within a company row by row through its resources. Dates
 //! rise with the rank, and so do the sequence numbers of a company.
 
-use super::{Partition, RecordState, Row, Table};
+use super::{RecordPartition, RecordState, Row, RowTable};
 use crate::{
     catalog::Resource,
     clock::{SECOND, Ticks},
     random::mix,
-    settings::{MOST_COMPANIES, WorldSettings},
+    settings::{MAX_COMPANIES, WorldSettings},
 };
 
 const DAY: i64 = 86_400 * SECOND;
 /// The first world was entered between these two times before now.
-const OLDEST: i64 = 730 * DAY;
-const NEWEST: i64 = DAY;
+const MAX_AGE: i64 = 730 * DAY;
+const MIN_AGE: i64 = DAY;
 /// Ranks of one row through all resources.
-const LANES: u64 = Resource::ALL.len() as u64;
+const RESOURCES: u64 = Resource::ALL.len() as u64;
 
 /// What a first world holds.
 #[derive(Debug)]
-pub(super) struct Genesis {
-    pub(super) companies: Table,
-    pub(super) partitions: Vec<Partition>,
-    pub(super) tenant: Partition,
+pub(super) struct InitialWorld {
+    pub(super) companies: RowTable,
+    pub(super) partitions: Vec<RecordPartition>,
+    pub(super) tenant: RecordPartition,
 }
 
-impl Genesis {
+impl InitialWorld {
     pub(super) fn new(settings: &WorldSettings, now: Ticks) -> Self {
-        let companies = settings.companies.min(MOST_COMPANIES);
+        let companies = settings.companies.min(MAX_COMPANIES);
         let rows = u64::from(settings.customers.max(settings.accounts).max(settings.others));
-        let stride = 1 + rows * LANES;
+        let stride = 1 + rows * RESOURCES;
         let ranks = stride * (u64::from(companies) + 1);
-        let span = OLDEST - NEWEST;
-        let maker = Maker {
+        let span = MAX_AGE - MIN_AGE;
+        let maker = RowMaker {
             settings,
-            start: Ticks(now.0.saturating_sub(OLDEST)),
+            start: Ticks(now.0.saturating_sub(MAX_AGE)),
             slot: (span / i64::try_from(ranks).unwrap_or(i64::MAX)).max(1),
             stride,
         };
@@ -48,7 +48,7 @@ impl Genesis {
             own.push(row);
             partitions.push(partition);
         }
-        Self { companies: Table::new(own.into_iter()), partitions, tenant }
+        Self { companies: RowTable::new(own.into_iter()), partitions, tenant }
     }
 }
 
@@ -62,7 +62,7 @@ pub(super) fn is_tenant_wide(settings: &WorldSettings, resource: Resource) -> bo
     }
 }
 
-struct Maker<'a> {
+struct RowMaker<'a> {
     settings: &'a WorldSettings,
     start: Ticks,
     /// Ticks between two ranks.
@@ -71,19 +71,19 @@ struct Maker<'a> {
     stride: u64,
 }
 
-impl Maker<'_> {
+impl RowMaker<'_> {
     /// The partition with this ordinal (the tenant's is 0), and the row of its company.
-    fn partition(&self, ordinal: u64, has: impl Fn(Resource) -> bool) -> (Row, Partition) {
+    fn partition(&self, ordinal: u64, has: impl Fn(Resource) -> bool) -> (Row, RecordPartition) {
         let resources =
             Resource::ALL.into_iter().filter(|&resource| self.count(resource) > 0 && has(resource));
         let mut tables = Vec::with_capacity(resources.clone().count());
         for resource in resources {
-            let rank = |index: u32| 1 + u64::from(index) * LANES + resource as u64;
+            let rank = |index: u32| 1 + u64::from(index) * RESOURCES + resource as u64;
             let rows = (0..self.count(resource)).map(|index| self.row(ordinal, rank(index)));
-            tables.push((resource, Table::new(rows)));
+            tables.push((resource, RowTable::new(rows)));
         }
         let own = self.row(ordinal, 0);
-        let mut partition = Partition { tables, counter: 0, lineage: 0 };
+        let mut partition = RecordPartition { tables, counter: 0, lineage: 0 };
         partition.counter = partition.highest_sequence().max(own.sequence);
         (own, partition)
     }

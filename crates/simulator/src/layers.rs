@@ -14,12 +14,12 @@ use tokio::time::timeout;
 use super::{Core, answer};
 
 /// The longest the body of a request may take to arrive.
-const BODY_TIME: Duration = Duration::from_secs(60);
+const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 /// The largest body that is read; handlers have smaller limits.
-const LARGEST_BODY: usize = 16 << 20;
+const MAX_BODY_BYTES: usize = 16 << 20;
 
 /// Dates an answer by the provider's clock; the server would date it by the machine's.
-pub(super) async fn dated(State(core): State<Arc<Core>>, mut answer: Response) -> Response {
+pub(super) async fn set_date(State(core): State<Arc<Core>>, mut answer: Response) -> Response {
     if let Ok(date) = HeaderValue::try_from(core.clock.now().http_date()) {
         answer.headers_mut().insert(header::DATE, date);
     }
@@ -27,13 +27,13 @@ pub(super) async fn dated(State(core): State<Arc<Core>>, mut answer: Response) -
 }
 
 /// Reads the whole body before the handler runs; the gateway does so itself, and refuses in its own words.
-pub(super) async fn in_time(request: Request, next: Next) -> Response {
-    within(BODY_TIME, request, next).await
+pub(super) async fn read_body(request: Request, next: Next) -> Response {
+    read_body_within(BODY_TIMEOUT, request, next).await
 }
 
-async fn within(limit: Duration, request: Request, next: Next) -> Response {
+async fn read_body_within(limit: Duration, request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
-    match timeout(limit, to_bytes(body, LARGEST_BODY)).await {
+    match timeout(limit, to_bytes(body, MAX_BODY_BYTES)).await {
         Err(_) => answer::api_error(408, "the body took too long to arrive"),
         Ok(Err(_)) => answer::api_error(413, "the body is too large or did not arrive whole"),
         Ok(Ok(body)) => next.run(Request::from_parts(parts, Body::from(body))).await,
@@ -52,7 +52,7 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(50);
 
     async fn send(body: Body) -> (u16, String) {
-        let limit = async |request: Request, next: Next| within(SHORT, request, next).await;
+        let limit = async |request: Request, next: Next| read_body_within(SHORT, request, next).await;
         let length = async |body: Result<Bytes, axum::extract::rejection::BytesRejection>| {
             body.map_or_else(|refused| refused.body_text(), |body| body.len().to_string())
         };

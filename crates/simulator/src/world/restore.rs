@@ -3,7 +3,7 @@
 //! What is undone never happened, not even for reads as of a moment in between. What happens next goes on from the restored
 //! counters, so that versions come a second time; their content is another, because the company's lineage is.
 
-use super::{CompanyNumber, History, Partition, Place, Table, World};
+use super::{CompanyNumber, History, Place, RecordPartition, RowTable, World};
 use crate::{catalog::Resource, clock::Ticks};
 
 impl World {
@@ -33,12 +33,12 @@ impl World {
         if !self.company_lives(company) {
             return 0;
         }
-        1 + self.partitions.get(company as usize).map_or(0, Partition::living)
+        1 + self.partitions.get(company as usize).map_or(0, RecordPartition::living)
     }
 }
 
 /// Sets one record back; whether it changed.
-fn set_back(table: &mut Table, place: Place, history: &mut History<Place>, to: Ticks) -> bool {
+fn set_back(table: &mut RowTable, place: Place, history: &mut History<Place>, to: Ticks) -> bool {
     let Some(row) = table.get(place.index).filter(|row| row.changed > to) else { return false };
     let (state, passed) = history.at_moment(place, row, to);
     // Where the history ends too late, what is beyond its depth must not come up as if it had been kept.

@@ -11,13 +11,13 @@ use serde_json::json;
 
 use crate::{
     answer::{api_error, empty_answer, gateway_error, html_answer, json_answer, text_answer},
-    knobs::{MissingBody, RecordKnobs, Tells},
+    knobs::{MissingBody, RecordKnobs, RetryHint},
 };
 
 /// An answer that is no data.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Refusal {
-    by: By,
+pub(super) struct ApiError {
+    by: BodyFormat,
     status: u16,
     message: Cow<'static, str>,
     /// Seconds in `Retry-After`.
@@ -25,44 +25,44 @@ pub(super) struct Refusal {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum By {
+enum BodyFormat {
     Gateway,
     Api,
     /// The API, about a record or a webhook that is not there.
     Missing(MissingBody),
 }
 
-impl Refusal {
+impl ApiError {
     /// The gateway's own body.
     pub(super) fn gateway(status: u16, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { by: By::Gateway, status, message: message.into(), retry_after: None }
+        Self { by: BodyFormat::Gateway, status, message: message.into(), retry_after: None }
     }
 
     /// The body of the API behind it.
     pub(super) fn api(status: u16, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { by: By::Api, status, message: message.into(), retry_after: None }
+        Self { by: BodyFormat::Api, status, message: message.into(), retry_after: None }
     }
 
     /// The answer for a record or a webhook that is not there.
     pub(super) fn missing(knobs: &RecordKnobs, message: impl Into<Cow<'static, str>>) -> Self {
-        let (by, status) = (By::Missing(knobs.missing_body), knobs.missing_status.get());
+        let (by, status) = (BodyFormat::Missing(knobs.missing_body), knobs.missing_status.get());
         Self { by, status, message: message.into(), retry_after: None }
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let (status, message) = (self.status, &*self.message);
         let mut answer = match self.by {
-            By::Gateway => gateway_error(status, message),
-            By::Api | By::Missing(MissingBody::Api) => api_error(status, message),
-            By::Missing(MissingBody::Json) => {
+            BodyFormat::Gateway => gateway_error(status, message),
+            BodyFormat::Api | BodyFormat::Missing(MissingBody::Api) => api_error(status, message),
+            BodyFormat::Missing(MissingBody::Json) => {
                 json_answer(status, &json!({ "error": { "code": "RecordNotFound", "detail": message } }))
             }
-            By::Missing(MissingBody::Gateway) => gateway_error(status, "Resource not found"),
-            By::Missing(MissingBody::Empty) => empty_answer(status),
-            By::Missing(MissingBody::Text) => text_answer(status, "Not here."),
-            By::Missing(MissingBody::Html) => html_answer(status),
+            BodyFormat::Missing(MissingBody::Gateway) => gateway_error(status, "Resource not found"),
+            BodyFormat::Missing(MissingBody::Empty) => empty_answer(status),
+            BodyFormat::Missing(MissingBody::Text) => text_answer(status, "Not here."),
+            BodyFormat::Missing(MissingBody::Html) => html_answer(status),
         };
         if let Some(seconds) = self.retry_after {
             answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
@@ -72,24 +72,24 @@ impl IntoResponse for Refusal {
 }
 
 /// 429, as the gateway words it.
-pub(super) fn throttled(seconds: u64, tells: Tells) -> Refusal {
+pub(super) fn throttled(seconds: u64, tells: RetryHint) -> ApiError {
     let again = format!("Try again in {seconds} seconds.");
-    come_back(429, "Rate limit is exceeded.", &again, seconds, tells)
+    with_retry_hint(429, "Rate limit is exceeded.", &again, seconds, tells)
 }
 
 /// 403, as the gateway words it.
-pub(super) fn used_up(seconds: u64, tells: Tells) -> Refusal {
+pub(super) fn used_up(seconds: u64, tells: RetryHint) -> ApiError {
     let again = format!("Quota will be replenished in {}.", time_span(seconds));
-    come_back(403, "Out of call volume quota.", &again, seconds, tells)
+    with_retry_hint(403, "Out of call volume quota.", &again, seconds, tells)
 }
 
-fn come_back(status: u16, what: &'static str, again: &str, seconds: u64, tells: Tells) -> Refusal {
+fn with_retry_hint(status: u16, what: &'static str, again: &str, seconds: u64, tells: RetryHint) -> ApiError {
     let message: Cow<'static, str> = match tells {
-        Tells::Both | Tells::Message => format!("{what} {again}").into(),
-        Tells::RetryAfter | Tells::Nothing => what.into(),
+        RetryHint::Both | RetryHint::Message => format!("{what} {again}").into(),
+        RetryHint::RetryAfter | RetryHint::Nothing => what.into(),
     };
-    let retry_after = matches!(tells, Tells::Both | Tells::RetryAfter).then_some(seconds);
-    Refusal { retry_after, ..Refusal::gateway(status, message) }
+    let retry_after = matches!(tells, RetryHint::Both | RetryHint::RetryAfter).then_some(seconds);
+    ApiError { retry_after, ..ApiError::gateway(status, message) }
 }
 
 /// `HH:MM:SS`, with the days before it where there are any, as .NET writes a time span.

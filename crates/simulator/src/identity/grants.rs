@@ -19,12 +19,12 @@ use std::{
 };
 
 use super::{
-    Exchange, Issued, Outcome,
-    authorize::Login,
-    exchanges::{Kind, Presented},
+    Exchange, ExchangeOutcome, Issued,
+    authorize::AuthorizationRequest,
+    exchanges::{ExchangeKind, PresentedToken},
+    oauth_error::OAuthError,
     parameters::Parameters,
     pkce,
-    refusal::Refusal,
 };
 use crate::{
     Error,
@@ -35,8 +35,8 @@ use crate::{
     recent::Recent,
 };
 
-/// Tokens, codes and refresh tokens remembered, of each kind.
-const REMEMBERED: usize = 65_536;
+/// TokenResponse, codes and refresh tokens remembered, of each kind.
+const MAX_REMEMBERED: usize = 65_536;
 
 /// One login and all that came of it.
 #[derive(Debug)]
@@ -64,34 +64,34 @@ pub(super) struct Exchanged {
 }
 
 #[derive(Debug)]
-struct Denied {
-    outcome: Outcome,
-    refusal: Refusal,
+struct DeniedExchange {
+    outcome: ExchangeOutcome,
+    refusal: OAuthError,
 }
 
 #[derive(Debug)]
-pub(super) struct Ledger {
+pub(super) struct GrantTable {
     /// Codes and refresh tokens are drawn from here.
     secrets: Random,
     issued: Arc<Journal<Issued>>,
     exchanges: Arc<Journal<Exchange>>,
     logins: u64,
-    codes: Recent<Code>,
-    refreshes: Recent<Refresh>,
-    accesses: Recent<Access>,
+    codes: Recent<IssuedCode>,
+    refreshes: Recent<RefreshToken>,
+    accesses: Recent<AccessToken>,
 }
 
 #[derive(Debug)]
-struct Code {
+struct IssuedCode {
     grant: Arc<Grant>,
-    login: Login,
+    login: AuthorizationRequest,
     expires: Ticks,
     used: bool,
     number: u64,
 }
 
 #[derive(Debug)]
-struct Refresh {
+struct RefreshToken {
     grant: Arc<Grant>,
     /// Issued, or last used.
     since: Ticks,
@@ -100,15 +100,15 @@ struct Refresh {
 }
 
 #[derive(Debug)]
-struct Access {
+struct AccessToken {
     grant: Arc<Grant>,
     expires: Ticks,
     number: u64,
 }
 
-impl Denied {
-    const fn new(outcome: Outcome, description: &'static str) -> Self {
-        Self { outcome, refusal: Refusal::grant(description) }
+impl DeniedExchange {
+    const fn new(outcome: ExchangeOutcome, description: &'static str) -> Self {
+        Self { outcome, refusal: OAuthError::grant(description) }
     }
 }
 
@@ -118,7 +118,7 @@ impl Grant {
     }
 }
 
-impl Ledger {
+impl GrantTable {
     /// Nothing granted yet. Secrets come from the machine, not from the seed: a code or token that another run issued
     /// must not be good here by accident.
     pub(super) fn new(
@@ -133,19 +133,25 @@ impl Ledger {
             issued,
             exchanges,
             logins: 0,
-            codes: Recent::new(REMEMBERED),
-            refreshes: Recent::new(REMEMBERED),
-            accesses: Recent::new(REMEMBERED),
+            codes: Recent::new(MAX_REMEMBERED),
+            refreshes: Recent::new(MAX_REMEMBERED),
+            accesses: Recent::new(MAX_REMEMBERED),
         })
     }
 
     /// Grants what was asked for; the grant and its code.
-    pub(super) fn grant(&mut self, login: Login, seconds: u64, now: Ticks) -> (Arc<Grant>, String) {
+    pub(super) fn grant(
+        &mut self,
+        login: AuthorizationRequest,
+        seconds: u64,
+        now: Ticks,
+    ) -> (Arc<Grant>, String) {
         let grant = self.begin(Arc::clone(&login.scopes), Some(login.nonce.clone()), now);
         let code = self.secrets.guid().simple();
         let expires = now.plus(Duration::from_secs(seconds));
         let number = self.note(&grant, "code", &code, now, expires);
-        self.codes.insert(&code, Code { grant: Arc::clone(&grant), login, expires, used: false, number });
+        self.codes
+            .insert(&code, IssuedCode { grant: Arc::clone(&grant), login, expires, used: false, number });
         (grant, code)
     }
 
@@ -159,25 +165,27 @@ impl Ledger {
     /// Exchanges a code or a refresh token; also the number of the exchange's entry.
     pub(super) fn exchange(
         &mut self,
-        presented: Presented<'_>,
+        presented: PresentedToken<'_>,
         form: &Parameters,
         knobs: &IdentityKnobs,
         now: Ticks,
-    ) -> (u64, Result<Exchanged, Refusal>) {
+    ) -> (u64, Result<Exchanged, OAuthError>) {
         let token = presented.token;
         let (grant, exchanged) = match presented.kind {
-            Kind::Code => {
+            ExchangeKind::Code => {
                 let grant = self.codes.get(token).map(|code| code.grant.number);
                 (grant, self.redeem(token, form, knobs, now))
             }
-            Kind::Refresh => {
+            ExchangeKind::Refresh => {
                 let grant = self.refreshes.get(token).map(|refresh| refresh.grant.number);
                 (grant, self.refresh(token, knobs, now))
             }
         };
         let outcome = match &exchanged {
-            Ok(exchanged) if presented.kind == Kind::Refresh && exchanged.rotated => Outcome::Rotated,
-            Ok(_) => Outcome::Granted,
+            Ok(exchanged) if presented.kind == ExchangeKind::Refresh && exchanged.rotated => {
+                ExchangeOutcome::Rotated
+            }
+            Ok(_) => ExchangeOutcome::Granted,
             Err(denied) => denied.outcome,
         };
         let number = self.exchanges.push(presented.decided(now, grant, outcome));
@@ -190,23 +198,26 @@ impl Ledger {
         form: &Parameters,
         knobs: &IdentityKnobs,
         now: Ticks,
-    ) -> Result<Exchanged, Denied> {
-        let entry = self.codes.get_mut(code).ok_or(Denied::new(Outcome::Unknown, "the code is unknown"))?;
+    ) -> Result<Exchanged, DeniedExchange> {
+        let entry = self
+            .codes
+            .get_mut(code)
+            .ok_or(DeniedExchange::new(ExchangeOutcome::Unknown, "the code is unknown"))?;
         if entry.used {
-            return Err(Denied::new(Outcome::Reused, "the code has been used"));
+            return Err(DeniedExchange::new(ExchangeOutcome::Reused, "the code has been used"));
         }
         entry.used = true;
         self.issued.update(entry.number, |issued| issued.used = issued.used.or(Some(now)));
         if entry.grant.has_ended() {
-            return Err(Denied::new(Outcome::Revoked, "the grant has been revoked"));
+            return Err(DeniedExchange::new(ExchangeOutcome::Revoked, "the grant has been revoked"));
         }
         if now >= entry.expires {
-            return Err(Denied::new(Outcome::Expired, "the code has expired"));
+            return Err(DeniedExchange::new(ExchangeOutcome::Expired, "the code has expired"));
         }
         let redirected = match form.get("redirect_uri") {
-            None => Err(Refusal::redirect("redirect_uri is missing")),
+            None => Err(OAuthError::redirect("redirect_uri is missing")),
             Some(redirect) if redirect != entry.login.redirect.text() => {
-                Err(Refusal::redirect("redirect_uri is not the one of the authorization request"))
+                Err(OAuthError::redirect("redirect_uri is not the one of the authorization request"))
             }
             Some(_) => Ok(()),
         };
@@ -214,15 +225,20 @@ impl Ledger {
             .and_then(|()| {
                 pkce::verify(entry.login.challenge.as_ref(), form.get("code_verifier"), knobs.pkce)
             })
-            .map_err(|refusal| Denied { outcome: Outcome::Refused, refusal })?;
+            .map_err(|refusal| DeniedExchange { outcome: ExchangeOutcome::Refused, refusal })?;
         let grant = Arc::clone(&entry.grant);
         let offline = grant.scopes.iter().any(|scope| scope == "offline_access");
         let refresh = offline.then(|| self.refresh_token(&grant, knobs, now));
         Ok(Exchanged { grant, refresh, rotated: true })
     }
 
-    fn refresh(&mut self, token: &str, knobs: &IdentityKnobs, now: Ticks) -> Result<Exchanged, Denied> {
-        let unknown = Denied::new(Outcome::Unknown, "the refresh token is unknown");
+    fn refresh(
+        &mut self,
+        token: &str,
+        knobs: &IdentityKnobs,
+        now: Ticks,
+    ) -> Result<Exchanged, DeniedExchange> {
+        let unknown = DeniedExchange::new(ExchangeOutcome::Unknown, "the refresh token is unknown");
         let entry = self.refreshes.get_mut(token).ok_or(unknown)?;
         let grant = Arc::clone(&entry.grant);
         // Before the grant's own end: that one was used again is what those who compare look for.
@@ -230,13 +246,13 @@ impl Ledger {
             if knobs.reuse_ends_grant {
                 self.end(now, |other| other.number == grant.number);
             }
-            return Err(Denied::new(Outcome::Reused, "the refresh token has been used"));
+            return Err(DeniedExchange::new(ExchangeOutcome::Reused, "the refresh token has been used"));
         }
         if grant.has_ended() {
-            return Err(Denied::new(Outcome::Revoked, "the grant has been revoked"));
+            return Err(DeniedExchange::new(ExchangeOutcome::Revoked, "the grant has been revoked"));
         }
         if now >= end_of_refresh(knobs, grant.login, entry.since) {
-            return Err(Denied::new(Outcome::Expired, "the refresh token has expired"));
+            return Err(DeniedExchange::new(ExchangeOutcome::Expired, "the refresh token has expired"));
         }
         if knobs.refresh == RefreshLife::Absolute && !knobs.rotate_absolute {
             entry.since = now;
@@ -252,7 +268,7 @@ impl Ledger {
         let token = self.secrets.guid().simple();
         let expires = end_of_refresh(knobs, grant.login, now);
         let number = self.note(grant, "refresh", &token, now, expires);
-        let entry = Refresh { grant: Arc::clone(grant), since: now, rotated_out: false, number };
+        let entry = RefreshToken { grant: Arc::clone(grant), since: now, rotated_out: false, number };
         self.refreshes.insert(&token, entry);
         token
     }
@@ -267,7 +283,7 @@ impl Ledger {
     ) {
         let (token, expires) = access;
         let number = self.note(grant, "access", token, now, expires);
-        self.accesses.insert(token, Access { grant: Arc::clone(grant), expires, number });
+        self.accesses.insert(token, AccessToken { grant: Arc::clone(grant), expires, number });
         self.remember_identity(grant, identity, now);
     }
 

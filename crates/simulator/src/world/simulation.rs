@@ -5,16 +5,16 @@
 
 use super::{
     Action, Change, CompanyNumber, Entity, Kind, List, Place, RecordChange, RecordState, World,
-    chance::{draw, pick},
+    draws::{draw, pick},
 };
 use crate::{catalog::Resource, clock::Clock, knobs::Churn};
 
 /// A world of fewer records grows however small it began.
-const SMALL: u64 = 100;
+const MIN_GROWTH_BASE: u64 = 100;
 
 /// Which records something may happen to.
 #[derive(Debug, Clone, Copy)]
-enum Among {
+enum Candidates {
     /// All that are not deleted: an update enables a disabled one.
     All,
     /// Only those in use.
@@ -40,7 +40,7 @@ impl World {
         let mut changes = Vec::new();
         for (average, kind) in [(churn.deletes, end), (churn.updates, Kind::Updated)] {
             for _ in 0..draw(&mut self.random, average) {
-                changes.extend(self.act_on_some(resource, company, kind, Among::Enabled, clock));
+                changes.extend(self.act_on_some(resource, company, kind, Candidates::Enabled, clock));
             }
         }
         for _ in 0..draw(&mut self.random, churn.inserts) {
@@ -58,8 +58,8 @@ impl World {
         let change = match kind {
             Kind::Created => self.create(resource, company, clock),
             kind => self
-                .act_on_some(resource, company, kind, Among::All, clock)
-                .or_else(|| self.act_on_some(resource, company, Kind::Updated, Among::All, clock))
+                .act_on_some(resource, company, kind, Candidates::All, clock)
+                .or_else(|| self.act_on_some(resource, company, Kind::Updated, Candidates::All, clock))
                 .or_else(|| if self.may_grow() { self.create(resource, company, clock) } else { None }),
         };
         // The world may not grow, and there is nothing of that resource here: the company itself changes.
@@ -98,7 +98,7 @@ impl World {
     }
 
     fn may_grow(&self) -> bool {
-        self.living < 2 * self.first_living.max(SMALL)
+        self.living < 2 * self.first_living.max(MIN_GROWTH_BASE)
     }
 
     /// A company that has not been deleted; the first ones are drawn far more often.
@@ -119,7 +119,7 @@ impl World {
         resource: Resource,
         company: Option<CompanyNumber>,
         kind: Kind,
-        among: Among,
+        among: Candidates,
         clock: &Clock,
     ) -> Option<RecordChange> {
         if company.is_some_and(|company| !self.company_lives(company)) {
@@ -129,8 +129,8 @@ impl World {
         let mut random = self.random.clone();
         let table = self.table(resource, company)?;
         let (candidates, disabled_too) = match (kind, among) {
-            (Kind::Disabled, _) | (_, Among::Enabled) => (table.enabled(), false),
-            (_, Among::All) => (table.living(), true),
+            (Kind::Disabled, _) | (_, Candidates::Enabled) => (table.enabled(), false),
+            (_, Candidates::All) => (table.living(), true),
         };
         if candidates == 0 {
             return None;
@@ -160,7 +160,7 @@ impl World {
         let living = u64::from(self.payroll.living());
         let kind = match self.random.below(100) {
             _ if living * 2 < first => Kind::Created,
-            75..90 if living < 2 * first.max(SMALL) => Kind::Created,
+            75..90 if living < 2 * first.max(MIN_GROWTH_BASE) => Kind::Created,
             90.. => Kind::Deleted,
             _ => Kind::Updated,
         };
@@ -176,7 +176,7 @@ impl World {
         let living = u64::from(self.invoicing_living(company, entity));
         let action = match self.random.below(100) {
             _ if living * 2 < first => Action::Created,
-            60..85 if living < 2 * first.max(SMALL) => Action::Created,
+            60..85 if living < 2 * first.max(MIN_GROWTH_BASE) => Action::Created,
             85.. => Action::Deleted,
             _ => Action::Updated,
         };

@@ -1,6 +1,8 @@
 //! What happens to single records.
 
-use super::{CompanyNumber, Kind, Partition, Place, RecordChange, RecordState, Row, Table, World, genesis};
+use super::{
+    CompanyNumber, Kind, Place, RecordChange, RecordPartition, RecordState, Row, RowTable, World, initial,
+};
 use crate::{catalog::Resource, clock::Clock};
 
 impl World {
@@ -64,11 +66,11 @@ impl World {
         company: Option<CompanyNumber>,
         clock: &Clock,
     ) -> RecordChange {
-        let index = self.table(resource, company).map_or(0, Table::len);
+        let index = self.table(resource, company).map_or(0, RowTable::len);
         let place = Place { resource, company, index };
         if resource == Resource::Companies {
-            let counter = genesis::company_start(self.seed(), u64::from(index) + 1);
-            self.partitions.push(Partition { counter, ..Partition::default() });
+            let counter = initial::company_start(self.seed(), u64::from(index) + 1);
+            self.partitions.push(RecordPartition { counter, ..RecordPartition::default() });
         }
         let row = Row {
             sequence: self.next_sequence(place),
@@ -105,7 +107,7 @@ impl World {
     }
 
     /// The partition whose counter and lineage a record has: a company's own for the company itself.
-    fn partition(&mut self, place: Place) -> Option<&mut Partition> {
+    fn partition(&mut self, place: Place) -> Option<&mut RecordPartition> {
         match (place.resource, place.company) {
             (Resource::Companies, _) => self.partitions.get_mut(place.index as usize),
             (_, Some(company)) => self.partitions.get_mut(company as usize),

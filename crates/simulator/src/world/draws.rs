@@ -3,14 +3,14 @@
 use crate::random::Random;
 
 /// The most times one kind of thing happens at once.
-const MOST: f64 = 10_000.0;
+const MAX_COUNT: f64 = 10_000.0;
 /// Guesses before looking through them in order: enough for a table that is half gone.
 const GUESSES: usize = 8;
 
 /// A count with this average: the whole part, and one more in the share of cases that the rest says.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 10,000")]
 pub(super) fn draw(random: &mut Random, average: f64) -> u32 {
-    let average = if average.is_nan() { 0.0 } else { average.clamp(0.0, MOST) };
+    let average = if average.is_nan() { 0.0 } else { average.clamp(0.0, MAX_COUNT) };
     average as u32 + u32::from(random.chance(average.fract()))
 }
 

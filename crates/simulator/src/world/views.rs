@@ -3,7 +3,7 @@
 use super::{CompanyNumber, List, Place, RecordState, Row, View, World, table::Arrangement};
 use crate::{catalog::Resource, clock::Ticks, knobs::DisabledShows, random::mix};
 
-/// Tells the scattered orders of lists from contents.
+/// RetryHint the scattered orders of lists from contents.
 const SCATTER: u64 = 0x7363_6174_7465_7265;
 
 impl World {

@@ -7,7 +7,7 @@ use crate::answer::json_answer;
 
 /// An OAuth error. Descriptions are fixed texts: nothing a client sent is repeated to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub(super) struct OAuthError {
     /// Status of the answer, where it is not a redirect.
     pub(super) status: u16,
     /// One of OAuth's error codes.
@@ -16,7 +16,7 @@ pub(super) struct Refusal {
     pub(super) description: &'static str,
 }
 
-impl Refusal {
+impl OAuthError {
     /// The request lacks something or cannot be read.
     pub(super) const fn request(description: &'static str) -> Self {
         Self::other("invalid_request", description)
@@ -43,7 +43,7 @@ impl Refusal {
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for OAuthError {
     fn into_response(self) -> Response {
         let body = json!({ "error": self.error, "error_description": self.description });
         json_answer(self.status, &body)
