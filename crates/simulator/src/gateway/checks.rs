@@ -43,7 +43,7 @@ pub(super) fn is_hidden(knobs: &GatewayKnobs, method: &Method, path: &str) -> bo
 }
 
 /// What a token is worth at an area of the provider.
-pub(super) fn standing(gateway: &Gateway, area: Area, bearer: &str, now: Ticks) -> TokenStatus {
+fn token_status(gateway: &Gateway, area: Area, bearer: &str, now: Ticks) -> TokenStatus {
     match area {
         Area::Invoicing => match gateway.invoicing.check(bearer, now) {
             TokenStatus::Unknown => by_identity(gateway, bearer, now),
@@ -67,13 +67,12 @@ fn by_identity(gateway: &Gateway, bearer: &str, now: Ticks) -> TokenStatus {
     }
 }
 
-/// Asks for everything but the body; the call as handlers get it. Tokens are judged by `standing`.
+/// Asks for everything but the body; the call as handlers get it.
 pub(super) fn admit(
     gateway: &Gateway,
     area: Area,
     parts: &Parts,
     context: Context,
-    standing: impl FnOnce(&Gateway, Area, &str, Ticks) -> TokenStatus,
 ) -> Result<Call, ApiError> {
     let now = gateway.core.clock.now();
     let (headers, path) = (&parts.headers, parts.uri.path());
@@ -84,8 +83,8 @@ pub(super) fn admit(
     let caller = if area == Area::Invoicing && parts.method == Method::POST && is_login(path) {
         None
     } else {
-        let standing = bearer(headers).map(|bearer| standing(gateway, area, bearer, now));
-        let caller = caller(standing, gateway.core.knobs().gateway.expired_token)?;
+        let status = bearer(headers).map(|bearer| token_status(gateway, area, bearer, now));
+        let caller = caller(status, gateway.core.knobs().gateway.expired_token)?;
         scopes(area, webhooks, &caller)?;
         Some(caller)
     };
@@ -116,8 +115,8 @@ fn subscription(keys: &[String], headers: &HeaderMap) -> Result<usize, ApiError>
     })
 }
 
-fn caller(standing: Option<TokenStatus>, expired: ExpiredToken) -> Result<Caller, ApiError> {
-    match standing {
+fn caller(status: Option<TokenStatus>, expired: ExpiredToken) -> Result<Caller, ApiError> {
+    match status {
         Some(TokenStatus::Valid(caller)) => Ok(caller),
         Some(TokenStatus::Expired) => Err(match expired {
             ExpiredToken::Unauthorized => ApiError::api(401, "the access token has expired"),
@@ -173,6 +172,3 @@ fn is_resource(path: &str) -> bool {
 fn below(path: &str, area: Area) -> Option<&str> {
     path.strip_prefix(area.path())?.strip_prefix('/')
 }
-
-#[cfg(test)]
-mod tests;

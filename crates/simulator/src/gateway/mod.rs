@@ -132,11 +132,7 @@ impl Gateway {
 ///
 /// The routers given must have no fallback of their own, nor one for methods: here is where both are answered.
 pub(super) fn guard(gateway: &Arc<Gateway>, apis: Router) -> Router {
-    let apis = if apis.has_routes() {
-        apis.route_layer(middleware::from_fn_with_state(Arc::clone(gateway), known))
-    } else {
-        apis
-    };
+    let apis = apis.route_layer(middleware::from_fn_with_state(Arc::clone(gateway), known));
     let gateway = Arc::clone(gateway);
     let unknown = move |request: HttpRequest| {
         let gateway = Arc::clone(&gateway);
@@ -232,7 +228,7 @@ async fn answer(
     }
     // Read before it is needed, so that a refusal does not meet a client in the middle of sending.
     let body = read(body).await;
-    let call = match checks::admit(gateway, area, &parts, context, checks::standing) {
+    let call = match checks::admit(gateway, area, &parts, context) {
         Ok(call) => call,
         Err(refusal) => return refusal.into_response(),
     };
@@ -267,6 +263,3 @@ fn header(headers: &HeaderMap, name: &str) -> Option<String> {
 fn journaled(text: &str) -> String {
     text[..text.floor_char_boundary(MAX_JOURNALED_BYTES)].to_owned()
 }
-
-#[cfg(test)]
-mod tests;

@@ -28,8 +28,6 @@ mod page;
 mod parameters;
 mod pkce;
 mod redirect;
-#[cfg(test)]
-mod tests;
 mod token;
 
 use std::{

@@ -40,7 +40,7 @@ fn request(scope: &str) -> Vec<(&str, &str)> {
 }
 
 /// The document's five fields.
-fn exchange_of(code: &str) -> Vec<(&str, &str)> {
+pub(super) fn exchange_of(code: &str) -> Vec<(&str, &str)> {
     vec![
         ("client_id", "simulated-client"),
         ("client_secret", "simulated-secret"),
@@ -50,7 +50,7 @@ fn exchange_of(code: &str) -> Vec<(&str, &str)> {
     ]
 }
 
-fn with<'a>(
+pub(super) fn with<'a>(
     mut fields: Vec<(&'a str, &'a str)>,
     name: &'a str,
     value: Option<&'a str>,

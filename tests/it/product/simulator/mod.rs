@@ -7,12 +7,12 @@
 mod admission;
 mod control;
 mod delivery;
+mod exchanges;
 mod gateway;
 mod identity;
 mod invoicing;
 mod lists;
 mod moving;
-mod others;
 mod process;
 mod reads;
 pub(crate) mod receiver;
@@ -40,12 +40,12 @@ pub(crate) fn tests() -> Vec<Test> {
         admission::tests(),
         control::tests(),
         delivery::tests(),
+        exchanges::tests(),
         gateway::tests(),
         identity::tests(),
         invoicing::tests(),
         lists::tests(),
         moving::tests(),
-        others::tests(),
         process::tests(),
         reads::tests(),
         tokens::tests(),
