@@ -165,7 +165,6 @@ impl Validator {
             Latency::None => (0.0, 0.0),
             Latency::Fixed { milliseconds } => (milliseconds, milliseconds),
             Latency::Uniform { from, to } => (from, to),
-            Latency::LogNormal { median, p99 } => (median, p99),
         };
         if ![first, second].iter().all(|number| (0.0..=f64::MAX).contains(number)) {
             self.add(name, format!("{latency:?}"), "milliseconds, not negative", "give 0 or more");
@@ -229,7 +228,7 @@ mod tests {
             let found = complaints(|settings| {
                 let knobs = &mut settings.knobs;
                 knobs.changes_per_second = bad;
-                knobs.identity.latency = Latency::LogNormal { median: 1.0, p99: bad };
+                knobs.identity.latency = Latency::Uniform { from: 1.0, to: bad };
                 knobs.identity.answer_latency = Latency::Fixed { milliseconds: bad };
                 knobs.identity.faults =
                     vec![identity_fault(Effect::Delay(Latency::Fixed { milliseconds: bad }))];

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde::Serialize;
+use serde_json::json;
 
 use crate::{
     catalog::{Kind, Resource},
@@ -66,52 +67,28 @@ pub(super) struct PartitionInformation<'a> {
     pub(super) user_name: Option<&'static str>,
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct ChangeData<'a> {
-    correlation_id: &'a str,
-    #[serde(flatten)]
-    what: ChangeDetails,
-}
-
-#[derive(Serialize)]
-#[serde(untagged)]
-enum ChangeDetails {
-    #[serde(rename_all = "PascalCase")]
-    Failed { error: &'static str },
-    #[serde(rename_all = "PascalCase")]
-    Changed {
-        version: String,
-        sequence_version: String,
-        svc_source_interface: &'static str,
-        svc_process_id: Guid,
-        svc_source_action: &'static str,
-    },
-}
-
 /// `JsonData` of a change, or of a write that failed.
 pub(super) fn change_data(change: &RecordChange, record: &str, process: Guid) -> String {
-    let svc_source_action = match change.kind {
+    let action = match change.kind {
         Kind::Created => "Create",
         Kind::Deleted => "Delete",
         Kind::Disabled => "Disable",
-        Kind::Updated | Kind::ErrorOccurred => "Update",
-    };
-    let what = match change.kind {
+        Kind::Updated => "Update",
         Kind::ErrorOccurred => {
-            ChangeDetails::Failed { error: "the write was refused, the record is as it was" }
+            let error = "the write was refused, the record is as it was";
+            return json!({ "CorrelationId": record, "Error": error }).to_string();
         }
-        _ => ChangeDetails::Changed {
-            version: change.row.changed.month_first(),
-            sequence_version: change.row.sequence.to_string(),
-            // Both kinds of origin that the document names: the application, and the API.
-            svc_source_interface: if process.0 & 1 == 0 { "Application" } else { "Api" },
-            svc_process_id: process,
-            svc_source_action,
-        },
     };
-    // Text always becomes JSON.
-    serde_json::to_string(&ChangeData { correlation_id: record, what }).unwrap_or_default()
+    json!({
+        "CorrelationId": record,
+        "Version": change.row.changed.month_first(),
+        "SequenceVersion": change.row.sequence.to_string(),
+        // Both origins that the document names: the application, and the API.
+        "SvcSourceInterface": if process.0 & 1 == 0 { "Application" } else { "Api" },
+        "SvcProcessId": process,
+        "SvcSourceAction": action,
+    })
+    .to_string()
 }
 
 /// `Timestamp` of a moment, as the knobs have it.

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use axum::http::HeaderName;
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::{
     catalog::{Kind, Resource},
@@ -93,20 +93,6 @@ pub struct WebhookTransition {
     pub at: String,
     /// Which.
     pub state: WebhookState,
-}
-
-/// A webhook that somebody else has subscribed.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Planted {
-    /// Its resource.
-    resource: Resource,
-    /// `thirdPartyApplicationName`.
-    application: String,
-    /// Receiver address.
-    url: url::Url,
-    /// What its deliveries are signed with.
-    secret: String,
 }
 
 /// The states of the document's table.
@@ -217,35 +203,6 @@ impl Accounting {
         let mut registry = self.registry.lock();
         let active = registry.get_mut(webhook).filter(|found| found.state == WebhookState::Active);
         active.map(|found| found.enter(WebhookState::Disabled, self.core.clock.now())).is_some()
-    }
-
-    /// Sends an event of any kind to an active webhook, signed: kinds nobody knows, bodies of any shape. `event_type` is
-    /// the last part of the semantic name. Whether there is such a webhook.
-    pub(super) fn send(
-        &self,
-        webhook: Guid,
-        company: Option<&str>,
-        event_type: &str,
-        json_data: &str,
-    ) -> bool {
-        let mut registry = self.registry.lock();
-        let number = registry.next_outgoing();
-        let Some(found) = registry.get(webhook).filter(|found| found.state == WebhookState::Active) else {
-            return false;
-        };
-        let event = EventDescriptor::new(found.resource, event_type.to_owned());
-        let message = NotificationContent {
-            number,
-            purpose: Purpose::Event,
-            conversation: Guid::nth(self.core.seed(), purpose::OWN_CONVERSATION, number),
-            partition: PartitionInformation { company, user_name: Some(self.author(number)) },
-            timestamp: self.core.clock.now(),
-            json_data,
-        };
-        let about = About { company: company.map(Into::into), ..About::new(&event.semantic_name) };
-        let order = self.order(found, &event, &message, about);
-        self.deliveries.send(order);
-        true
     }
 
     /// The Acknowledge of a webhook that awaits its contract.

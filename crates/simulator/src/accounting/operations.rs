@@ -1,10 +1,12 @@
 //! What the management endpoints do to webhooks.
 
+use serde_json::Value;
+
 use super::{
-    Accounting, Planted, WebhookState, purpose,
+    Accounting, WebhookState, purpose,
     registry::WebhookRegistry,
     request::{self, RequestError, WebhookSubscription},
-    webhook::{ConfigurationRecord, Webhook},
+    webhook::Webhook,
 };
 use crate::{catalog::Resource, deliveries::DeliveryOrder, knobs::Unsubscribe, random::Guid};
 
@@ -41,37 +43,11 @@ impl Accounting {
         Ok((id, self.acknowledge(&mut registry, id)))
     }
 
-    /// Subscribes as somebody else would have, to every event of a resource: it is active, and nobody was asked to
-    /// accept it. `None` where there is no room.
-    pub(crate) fn plant(&self, planted: Planted) -> Option<Guid> {
-        let Planted { resource, application, url, secret } = planted;
-        let kinds = resource.kinds().into();
-        let subscription = WebhookSubscription { application, url: url.to_string(), secret, kinds };
-        let now = self.core.clock.now();
+    /// Deletes a webhook as another user might. Whether it was there.
+    pub fn lose(&self, webhook: Guid) -> bool {
         let mut registry = self.registry.lock();
-        if !registry.make_room() {
-            return None;
-        }
-        let id = Guid::nth(self.core.seed(), purpose::WEBHOOK, registry.next_webhook());
-        let user = Guid::nth(self.core.seed(), purpose::USER, 1);
-        let mut webhook = Webhook::new(id, resource, subscription, url, user, now);
-        webhook.enter(WebhookState::Active, now);
-        registry.webhooks.push(webhook);
-        Some(id)
-    }
-
-    /// Deletes a webhook as somebody else might; with `forget` nobody has ever heard of it. Whether it was there.
-    pub fn lose(&self, webhook: Guid, forget: bool) -> bool {
-        let mut registry = self.registry.lock();
-        if forget {
-            return registry.forget(webhook);
-        }
-        let Some(found) = registry.get_mut(webhook).filter(|found| found.state != WebhookState::Deleted)
-        else {
-            return false;
-        };
-        found.delete(self.core.clock.now());
-        true
+        let found = registry.get_mut(webhook).filter(|found| found.state != WebhookState::Deleted);
+        found.map(|found| found.delete(self.core.clock.now())).is_some()
     }
 
     /// The first of the webhooks that were ended.
@@ -101,7 +77,7 @@ impl Accounting {
         Ok(first)
     }
 
-    pub(super) fn record(&self, resource: Resource, id: &str) -> Option<ConfigurationRecord> {
+    pub(super) fn record(&self, resource: Resource, id: &str) -> Option<Value> {
         let id = Guid::parse(id)?;
         let registry = self.registry.lock();
         let webhook = registry.get(id).filter(|webhook| webhook.resource == resource)?;

@@ -1,9 +1,7 @@
 //! One webhook: what it is, and the rows of the document's state table.
 
-use std::sync::Arc;
-
 use aws_lc_rs::hmac;
-use serde::Serialize;
+use serde_json::{Value, json};
 use url::Url;
 
 use super::{
@@ -122,24 +120,34 @@ impl Webhook {
         self.deleted_at = Some(now);
     }
 
-    pub(super) fn record(&self, tenant: &str) -> ConfigurationRecord {
+    /// The configuration record.
+    pub(super) fn record(&self, tenant: &str) -> Value {
         let event = |&kind: &Kind| {
             let EventDescriptor { app_name, domain, resource, event_type, semantic_name } =
                 EventDescriptor::of(self.resource, kind);
-            Descriptor { app_name, domain, resource, event_type, semantic_name }
+            json!({
+                "appName": app_name,
+                "domain": domain,
+                "resource": resource,
+                "eventType": event_type,
+                "semanticName": *semantic_name,
+            })
         };
-        ConfigurationRecord {
-            id: self.id,
-            third_party_application_name: self.subscription.application.clone(),
-            url: self.subscription.url.clone(),
-            tenant_id: tenant.to_owned(),
-            secret: self.subscription.secret.clone(),
-            is_active: self.state == WebhookState::Active,
-            is_deleted: self.state == WebhookState::Deleted,
-            deleted_at: self.deleted_at.map(Ticks::iso),
-            events: self.subscription.kinds.iter().map(event).collect(),
-            user_identifier: self.user,
+        let mut record = json!({
+            "id": self.id,
+            "thirdPartyApplicationName": self.subscription.application,
+            "url": self.subscription.url,
+            "tenantId": tenant,
+            "secret": self.subscription.secret,
+            "isActive": self.state == WebhookState::Active,
+            "isDeleted": self.state == WebhookState::Deleted,
+            "events": self.subscription.kinds.iter().map(event).collect::<Vec<_>>(),
+            "userIdentifier": self.user,
+        });
+        if let Some(at) = self.deleted_at {
+            record["deletedAt"] = Value::from(at.iso());
         }
+        record
     }
 
     pub(super) fn truth(&self) -> WebhookTruth {
@@ -158,33 +166,6 @@ impl Webhook {
                 .collect(),
         }
     }
-}
-
-/// The configuration record, with the document's fields in its order.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct ConfigurationRecord {
-    id: Guid,
-    third_party_application_name: String,
-    url: String,
-    tenant_id: String,
-    secret: String,
-    is_active: bool,
-    is_deleted: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    deleted_at: Option<String>,
-    events: Vec<Descriptor>,
-    user_identifier: Guid,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Descriptor {
-    app_name: &'static str,
-    domain: &'static str,
-    resource: String,
-    event_type: String,
-    semantic_name: Arc<str>,
 }
 
 /// A state in the words of a refusal.

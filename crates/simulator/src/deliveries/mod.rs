@@ -263,10 +263,10 @@ impl Deliveries {
         }
         // The second one is numbered before the first can leave, so that numbers do not depend on how fast it is sent.
         let duplicate = faults.duplicate.then(|| self.note_order(&order));
-        self.enqueue(QueuedDelivery::new(number, Arc::clone(&order)), &faults, knobs);
+        self.enqueue(QueuedDelivery::new(number, Arc::clone(&order)), &faults);
         if let Some(number) = duplicate {
             let faults = self.faults(number, order.purpose, knobs);
-            self.enqueue(QueuedDelivery::new(number, order), &faults, knobs);
+            self.enqueue(QueuedDelivery::new(number, order), &faults);
         }
     }
 
@@ -274,7 +274,7 @@ impl Deliveries {
     pub(super) fn reserve(self: &Arc<Self>, order: DeliveryOrder) -> ReservedDelivery {
         let order = Arc::new(order);
         let number = self.note_order(&order);
-        let admitted = self.queue.lock().admit(self.core.knobs().delivery.pending_limit);
+        let admitted = self.queue.lock().admit();
         if !admitted {
             self.end(number, End::Overflown);
         }
@@ -290,7 +290,7 @@ impl Deliveries {
         let number = self.note_order(&order);
         let (done, first) = oneshot::channel();
         let job = QueuedDelivery { first: Some(done), ..QueuedDelivery::new(number, order) };
-        self.enqueue(job, &DeliveryFaults::default(), &self.core.knobs().delivery);
+        self.enqueue(job, &DeliveryFaults::default());
         // An error means that it was dropped without an attempt, and waiting longer would not help.
         first.await.ok();
     }
@@ -353,11 +353,11 @@ impl Deliveries {
     }
 
     /// Queues what was not admitted before, unless too many are waiting.
-    fn enqueue(&self, mut job: QueuedDelivery, faults: &DeliveryFaults, knobs: &DeliveryKnobs) {
+    fn enqueue(&self, mut job: QueuedDelivery, faults: &DeliveryFaults) {
         let now = Instant::now();
         job.due = (!faults.delay.is_zero()).then(|| now + faults.delay);
         let mut queue = self.queue.lock();
-        if queue.admit(knobs.pending_limit) {
+        if queue.admit() {
             queue.enqueue(job, faults.hold_back, now);
             drop(queue);
             self.due.notify_one();

@@ -18,6 +18,8 @@ use crate::random::Guid;
 /// Deliveries to one webhook on their way at once: a part of all, so that a receiver which never answers leaves room for
 /// others.
 pub(super) const MAX_IN_FLIGHT_PER_WEBHOOK: usize = 32;
+/// Deliveries that wait or are in flight; further ones are dropped, and the journal says so.
+const MAX_OUTSTANDING: usize = 100_000;
 /// How long one that is held back waits for later ones that do not come.
 const HOLD_BACK_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -101,8 +103,8 @@ enum TimerItem {
 
 impl DeliveryQueue {
     /// Counts one more, if there is room.
-    pub(super) fn admit(&mut self, limit: usize) -> bool {
-        let room = self.outstanding < limit;
+    pub(super) fn admit(&mut self) -> bool {
+        let room = self.outstanding < MAX_OUTSTANDING;
         self.outstanding += usize::from(room);
         room
     }
@@ -264,7 +266,7 @@ mod tests {
     }
 
     fn enqueue(queue: &mut DeliveryQueue, job: QueuedDelivery, hold_back: Option<u64>, now: Instant) {
-        assert!(queue.admit(usize::MAX));
+        assert!(queue.admit());
         queue.enqueue(job, hold_back, now);
     }
 
@@ -291,7 +293,7 @@ mod tests {
         for number in 0..=most {
             enqueue(&mut queue, of(1, number), None, now);
         }
-        assert!(queue.admit(usize::MAX));
+        assert!(queue.admit());
         queue.retry(QueuedDelivery { attempts: 1, ..of(1, 100) }, now);
         enqueue(&mut queue, of(2, 200), None, now);
 
@@ -358,7 +360,7 @@ mod tests {
         let late = now + Duration::from_secs(2);
         enqueue(&mut queue, QueuedDelivery { due: Some(late), ..job(0, 1) }, None, now);
         enqueue(&mut queue, job(1, 1), None, now);
-        assert!(queue.admit(usize::MAX));
+        assert!(queue.admit());
         queue.retry(QueuedDelivery { attempts: 1, ..job(2, 1) }, soon);
 
         let at_once = drain(&mut queue, now);
@@ -367,6 +369,15 @@ mod tests {
 
         assert_eq!(at_once, [0; 0]);
         assert_eq!((then, last), ((Some(soon), vec![2]), (Some(late), vec![0, 1])));
+    }
+
+    #[test]
+    fn no_more_are_admitted_than_the_limit() {
+        let mut queue = DeliveryQueue { outstanding: MAX_OUTSTANDING - 1, ..DeliveryQueue::default() };
+
+        assert_eq!([queue.admit(), queue.admit()], [true, false]);
+        queue.finish();
+        assert!(queue.admit());
     }
 
     #[test]

@@ -17,6 +17,8 @@ use crate::{clock::Ticks, knobs::DeliveryKnobs};
 
 /// The longest wait for an answer or a retry, whatever a knob says: further ahead the timer would overflow.
 const MAX_WAIT: Duration = Duration::from_secs(365 * 86_400);
+/// Attempts in flight at once.
+const MAX_IN_FLIGHT: usize = 64;
 /// How many are abandoned before others get their turn: all that wait may be for one webhook that has just ended.
 const ABANDON_BATCH: u64 = 256;
 
@@ -35,7 +37,7 @@ pub(crate) async fn run(deliveries: &Deliveries, families: &impl WebhookFamilies
     loop {
         let next = loop {
             let knobs = deliveries.core.knobs();
-            if knobs.delivery.hold || in_flight.len() >= knobs.delivery.concurrency.max(1) {
+            if knobs.delivery.hold || in_flight.len() >= MAX_IN_FLIGHT {
                 // Only a knob or the end of an attempt can change that, and both wake this loop.
                 break None;
             }

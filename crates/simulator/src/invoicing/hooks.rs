@@ -8,7 +8,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::{HookTruth, rules::HookSubscription};
-use crate::{clock::Ticks, random::Guid, world::InvoicingChange};
+use crate::{random::Guid, world::InvoicingChange};
 
 /// HookTable at most.
 pub(super) const MAX_HOOKS: usize = 100_000;
@@ -40,8 +40,6 @@ pub(super) struct InvoicingHook {
     /// Whether the echo has come back.
     pub(super) effective: bool,
     pub(super) paused: bool,
-    /// Since when, where it was paused after it was made.
-    pub(super) paused_at: Option<Ticks>,
     /// Why the echo did not come back.
     pub(super) echo_failure: Option<Arc<str>>,
 }
@@ -71,7 +69,6 @@ impl InvoicingHook {
             description: description.clone(),
             effective: self.effective,
             paused: self.paused,
-            paused_at: self.paused_at.map(Ticks::iso),
             echo_failure: self.echo_failure.as_deref().map(str::to_owned),
         }
     }
@@ -106,7 +103,6 @@ impl HookTable {
             effective,
             paused: subscription.paused,
             subscription: Arc::new(subscription),
-            paused_at: None,
             echo_failure: None,
         };
         inner.hooks.push(hook.clone());

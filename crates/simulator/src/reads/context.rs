@@ -29,14 +29,12 @@ pub(super) fn company(
 /// For the list of companies.
 pub(super) fn company_list(context: &Context, wanted: CompaniesContext) -> Result<(), ApiError> {
     use CompaniesContext::{Absent, Either, None};
-    let fits =
-        matches!((context, wanted), (Context::Absent, Absent | Either) | (Context::None, None | Either));
-    let expected = match wanted {
-        Either => "expected none, or no such header",
-        Absent => "expected no such header",
-        None => "expected none",
-    };
-    if fits { Ok(()) } else { Err(refuse(context, expected)) }
+    match (context, wanted) {
+        (Context::Absent, Absent | Either) | (Context::None, None | Either) => Ok(()),
+        (_, Either) => Err(refuse(context, "expected none, or no such header")),
+        (_, Absent) => Err(refuse(context, "expected no such header")),
+        (_, None) => Err(refuse(context, "expected none")),
+    }
 }
 
 /// For a record: the company it is looked for in. A company's own record and tenant-wide resources are in none.
@@ -74,17 +72,14 @@ pub(super) fn record(
 /// For a company's own record.
 fn company_record(context: &Context, wanted: CompanyContext) -> Result<(), ApiError> {
     use CompanyContext::{Absent, Any, Company, None};
-    let fits = matches!(
-        (context, wanted),
-        (Context::Company(_), Company | Any) | (Context::None, None | Any) | (Context::Absent, Absent | Any)
-    );
-    let expected = match wanted {
-        Company => WANTS_COMPANY,
-        None => "expected none",
-        Absent => "expected no such header",
-        Any => "expected none, no such header, or a JSON object with the company's own clientId",
-    };
-    if fits { Ok(()) } else { Err(refuse(context, expected)) }
+    match (context, wanted) {
+        (Context::Company(_), Company | Any)
+        | (Context::None, None | Any)
+        | (Context::Absent, Absent | Any) => Ok(()),
+        (_, Company | Any) => Err(refuse(context, WANTS_COMPANY)),
+        (_, None) => Err(refuse(context, "expected none")),
+        (_, Absent) => Err(refuse(context, "expected no such header")),
+    }
 }
 
 /// The answer for an id that leads to nothing the caller may see.

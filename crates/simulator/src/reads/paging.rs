@@ -16,6 +16,8 @@ use crate::{
 
 /// The largest page of all, whatever the knobs say, so that an answer has a bound.
 const MAX_PAGE_ROWS: u32 = 100_000;
+/// Rows of a page without `pageSize`.
+const DEFAULT_PAGE_ROWS: u32 = 100;
 /// The provider's integers are signed and have 32 bits.
 const MAX_INTEGER: u32 = i32::MAX.unsigned_abs();
 
@@ -66,7 +68,7 @@ impl<'a> ListQuery<'a> {
             Some(size) if size > largest && knobs.over_max == OverMax::Refuse => {
                 return Err(ApiError::api(400, format!("pageSize {size} is larger than {largest}")));
             }
-            size => size.unwrap_or(knobs.default_page_size).clamp(1, largest),
+            size => size.unwrap_or(DEFAULT_PAGE_ROWS).clamp(1, largest),
         };
         Ok(ListPage { number, size, shown })
     }

@@ -4,7 +4,7 @@ use axum::response::Response;
 
 use super::{
     ApiError,
-    filter::{PayrollField, PayrollFilter},
+    filter::PayrollFilter,
     paging::{ListBody, ListQuery},
     render::{self, Shape},
     view,
@@ -44,7 +44,7 @@ pub(super) fn read(provider: &Provider, query: Option<&str>) -> Result<Response,
         let what = heeds("OrderBy", reads.payroll_order)?;
         is_empty |= what == Parameter::Empty;
         if what == Parameter::Heeded {
-            order = Some(OrderBy::parse(text).map_err(|why| refuse(format!("OrderBy: {why}")))?);
+            order = Some(text);
         }
     }
     let view = view(provider, reads);
@@ -63,7 +63,7 @@ pub(super) fn read(provider: &Provider, query: Option<&str>) -> Result<Response,
             rows.retain(|row| filter.passes(seed, row));
         }
         if let Some(order) = order {
-            order.sort(seed, &mut rows);
+            sort(order, seed, &mut rows).map_err(|why| refuse(format!("OrderBy: {why}")))?;
         }
         let total = rows.len() as u64;
         let part = page.part(0, total);
@@ -93,45 +93,14 @@ pub(super) fn read(provider: &Provider, query: Option<&str>) -> Result<Response,
     Ok(body.answer(reads.empty_list, page, total))
 }
 
-/// A field, then `asc` or `desc` in any case, or neither.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct OrderBy {
-    field: PayrollField,
-    descending: bool,
-}
-
-impl OrderBy {
-    fn parse(text: &str) -> Result<Self, String> {
-        let mut words = text.split_whitespace();
-        let field = PayrollField::from_name(words.next().unwrap_or_default())?;
-        let descending = match words.next() {
-            Some(word) if word.eq_ignore_ascii_case("desc") => true,
-            Some(word) if !word.eq_ignore_ascii_case("asc") => {
-                return Err(format!("{word:?} is not understood: expected asc or desc"));
-            }
-            _ => false,
-        };
-        match words.next() {
-            Some(word) => Err(format!("{word:?} is not understood: expected one field and its direction")),
-            None => Ok(Self { field, descending }),
-        }
+/// A field to sort by; rows that are equal keep their order.
+fn sort(field: &str, seed: u64, rows: &mut [PayrollRow]) -> Result<(), String> {
+    match field {
+        "companyCode" => rows.sort_by_cached_key(|row| render::payroll_code(seed, row.index)),
+        "companyName" => rows.sort_by_cached_key(|row| render::payroll_name(seed, row)),
+        "identifierNumber" => rows.sort_by_cached_key(|row| render::payroll_identifier(seed, row.index)),
+        "lastUpdate" => rows.sort_by_key(|row| row.updated),
+        _ => return Err(format!("field {field:?} is not known")),
     }
-
-    /// Equal ones keep the order they have.
-    fn sort(self, seed: u64, rows: &mut [PayrollRow]) {
-        if self.descending {
-            rows.reverse();
-        }
-        match self.field {
-            PayrollField::Code => rows.sort_by_cached_key(|row| render::payroll_code(seed, row.index)),
-            PayrollField::Name => rows.sort_by_cached_key(|row| render::payroll_name(seed, row)),
-            PayrollField::Identifier => {
-                rows.sort_by_cached_key(|row| render::payroll_identifier(seed, row.index))
-            }
-            PayrollField::Updated => rows.sort_by_key(|row| row.updated),
-        }
-        if self.descending {
-            rows.reverse();
-        }
-    }
+    Ok(())
 }

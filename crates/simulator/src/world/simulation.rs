@@ -12,15 +12,6 @@ use crate::{catalog::Resource, clock::Clock, knobs::Churn};
 /// A world of fewer records grows however small it began.
 const MIN_GROWTH_BASE: u64 = 100;
 
-/// Which records something may happen to.
-#[derive(Debug, Clone, Copy)]
-enum Candidates {
-    /// All that are not deleted: an update enables a disabled one.
-    All,
-    /// Only those in use.
-    Enabled,
-}
-
 impl World {
     /// What happens next by the seed: mostly updates, some creates, a few disables and deletes, over all resources,
     /// payroll and invoicing; a few companies get most of it. Always one change.
@@ -40,7 +31,7 @@ impl World {
         let mut changes = Vec::new();
         for (average, kind) in [(churn.deletes, end), (churn.updates, Kind::Updated)] {
             for _ in 0..draw(&mut self.random, average) {
-                changes.extend(self.act_on_some(resource, company, kind, Candidates::Enabled, clock));
+                changes.extend(self.act_on_some(resource, company, kind, false, clock));
             }
         }
         for _ in 0..draw(&mut self.random, churn.inserts) {
@@ -58,8 +49,8 @@ impl World {
         let change = match kind {
             Kind::Created => self.create(resource, company, clock),
             kind => self
-                .act_on_some(resource, company, kind, Candidates::All, clock)
-                .or_else(|| self.act_on_some(resource, company, Kind::Updated, Candidates::All, clock))
+                .act_on_some(resource, company, kind, true, clock)
+                .or_else(|| self.act_on_some(resource, company, Kind::Updated, true, clock))
                 .or_else(|| if self.may_grow() { self.create(resource, company, clock) } else { None }),
         };
         // The world may not grow, and there is nothing of that resource here: the company itself changes.
@@ -119,7 +110,7 @@ impl World {
         resource: Resource,
         company: Option<CompanyNumber>,
         kind: Kind,
-        among: Candidates,
+        disabled_too: bool,
         clock: &Clock,
     ) -> Option<RecordChange> {
         if company.is_some_and(|company| !self.company_lives(company)) {
@@ -128,10 +119,8 @@ impl World {
         // A copy, put back below: the table is borrowed from the same world.
         let mut random = self.random.clone();
         let table = self.table(resource, company)?;
-        let (candidates, disabled_too) = match (kind, among) {
-            (Kind::Disabled, _) | (_, Candidates::Enabled) => (table.enabled(), false),
-            (_, Candidates::All) => (table.living(), true),
-        };
+        let disabled_too = disabled_too && kind != Kind::Disabled;
+        let candidates = if disabled_too { table.living() } else { table.enabled() };
         if candidates == 0 {
             return None;
         }

@@ -174,6 +174,9 @@ async fn context_must_be_what_the_endpoint_asks_for() {
         (Some("{\"clientid\":\"x\"}"), [400; 5]),
         (Some("[\"x\"]"), [400; 5]),
         (Some("\"none\""), [400; 5]),
+        (Some("null"), [400; 5]),
+        (Some("{\"clientId\":\"\"}"), [400; 5]),
+        (Some("{\"clientId\":\"a\",\"clientId\":\"a\"}"), [400; 5]),
         (Some(&*company), [400; 5]),
     ] {
         for (path, status) in [COMPANIES, &itself, CUSTOMERS, ACCOUNTS, &account].into_iter().zip(statuses) {

@@ -8,7 +8,8 @@ use simulator::{
     Simulator,
     catalog::{Kind, Resource},
     control,
-    knobs::ReceiverUrls,
+    knobs::{ListOrder, ReceiverUrls},
+    reads::payroll_code,
     settings::Settings,
     world::Change,
 };
@@ -73,8 +74,7 @@ async fn subscribe_to_all(simulator: &Simulator) {
 }
 
 async fn subscribe_to_invoicing(simulator: &Simulator) {
-    let token = simulator.provider().invoicing.grant(0);
-    let client = Client::accounting(simulator).token(&token).header("api-version", "2.0");
+    let client = super::invoicing::chosen(simulator, 0).await;
     let body = json!({
         "uri": "http://hooks.example/api/webhooks/incoming/Invoicing",
         "entity": "Customer",
@@ -217,17 +217,14 @@ async fn what_is_true_is_what_reads_return() {
 
     let mut gone = 0;
     for (name, prefix) in RESOURCES {
-        let truth = client.get(&format!("/_control/truth/records/{name}?full=true")).await;
-        assert_eq!(truth.status, 200);
-        for line in truth.body.lines() {
-            let truth: Value = serde_json::from_str(line).unwrap();
-            let (id, company) = (truth["id"].as_str().unwrap(), truth["company"].as_str().unwrap());
-            let read = client.company(company).get(&format!("{prefix}/{}", segment(id))).await;
-            if truth["readable"] == true {
-                assert_eq!(read.ok(), truth["record"], "{name}");
-                assert_eq!(read.json()["version"], truth["version"], "{name}");
-                assert_eq!(read.json()["sequenceVersion"], truth["sequenceVersion"].to_string(), "{name}");
-                assert_eq!(read.json()["state"], truth["state"], "{name}");
+        for truth in control::records(simulator.provider(), resource(name)) {
+            let client = client.company(truth.company.as_deref().unwrap());
+            let read = client.get(&format!("{prefix}/{}", segment(&truth.id))).await;
+            if truth.readable {
+                let read = read.ok();
+                assert_eq!(read["version"], truth.version, "{name}");
+                assert_eq!(read["sequenceVersion"], truth.sequence_version.to_string(), "{name}");
+                assert_eq!(read["state"], json!(truth.state), "{name}");
             } else {
                 assert!(matches!(read.status, 403 | 404), "{name}: {read:?}");
                 gone += 1;
@@ -256,9 +253,14 @@ async fn what_is_true_is_what_reads_return() {
         Client::payroll(&simulator).get("/payroll/api/companies?pageNumber=1&pageSize=1000").await.rows();
     let read: Vec<_> =
         payroll.iter().map(|row| (row["companyCode"].as_u64(), row["lastUpdate"].as_str())).collect();
-    let truth = control::payroll(simulator.provider());
+    let world = simulator.provider().world();
+    let rows = world.payroll(ListOrder::Created);
+    let truth: Vec<_> = rows
+        .iter()
+        .map(|row| (payroll_code(world.seed(), row.index), row.updated.iso_milliseconds()))
+        .collect();
     let truth: Vec<_> =
-        truth.iter().map(|row| (Some(u64::from(row.company_code)), Some(&*row.last_update))).collect();
+        truth.iter().map(|(code, updated)| (Some(u64::from(*code)), Some(&**updated))).collect();
     assert_eq!(read, truth);
 }
 
@@ -311,7 +313,7 @@ async fn a_world_is_as_large_as_its_settings() {
         };
         assert_eq!(control::records(simulator.provider(), resource(name)).len(), expected, "{name}");
     }
-    assert_eq!(control::payroll(simulator.provider()).len(), 6);
+    assert_eq!(simulator.provider().world().payroll(ListOrder::Created).len(), 6);
     // A deleted company takes its records along.
     simulator.provider().change(|world, clock| {
         let (place, _) = world.records(Resource::Companies).next().unwrap();

@@ -236,7 +236,7 @@ impl Stage {
             if cause == Cause::Disable {
                 assert!(provider.accounting.disable(webhook));
             } else {
-                assert!(provider.accounting.lose(webhook, false));
+                assert!(provider.accounting.lose(webhook));
             }
         }
         if cause == Cause::Pause {

@@ -1,7 +1,7 @@
 //! Which fields the records of each resource have, in which order and of which kind.
 //!
 //! Companies, customers and accounts have exactly the document's fields in its order. The fields of the other resources
-//! are not shown; they share three layouts of this simulator.
+//! are not shown; they share one layout of this simulator.
 
 use crate::catalog::Resource;
 
@@ -46,8 +46,6 @@ pub(super) enum FieldKind {
     Amount,
     /// 0.00 to 100.00.
     Percentage,
-    /// 0.00 to 100.00, or null.
-    PercentageOrNull,
     /// True or false.
     Boolean,
     /// `YYYY-MM-DD`.
@@ -72,21 +70,7 @@ pub(super) const fn fields(resource: Resource) -> Fields {
         Resource::Companies => COMPANY,
         Resource::Customers => CUSTOMER,
         Resource::Accounts => ACCOUNT,
-        Resource::Suppliers
-        | Resource::Persons
-        | Resource::CorporateLegalEntities
-        | Resource::IndividualLegalEntities
-        | Resource::LegalEntityLicences
-        | Resource::IncomeAllocationLegalEntities => PARTY,
-        Resource::Charges
-        | Resource::Payments
-        | Resource::InputInvoices
-        | Resource::IssuedInvoices
-        | Resource::Journals
-        | Resource::IntegrationFiles => DOCUMENT,
-        Resource::AccountingYears | Resource::Activities | Resource::Estimations | Resource::Prorates => {
-            PERIOD
-        }
+        _ => OTHER,
     }
 }
 
@@ -123,32 +107,8 @@ const ACCOUNT: Fields = &[
     ("sequenceVersion", FieldKind::Sequence),
 ];
 
-/// Those the companies deal with.
-const PARTY: Fields = &[
-    ("tradeName", FieldKind::Trade),
-    ("state", FieldKind::State),
-    ("vatNumber", FieldKind::VatNumberOrEmpty),
-    ("vatName", FieldKind::TradeOrEmpty),
-    ("accountCode", FieldKind::Code("400")),
-    ("paymentDays", FieldKind::Integer(0, 90)),
-    ("address", FieldKind::Object(ADDRESS)),
-    ("resident", FieldKind::Boolean),
-    ("since", FieldKind::DateOrNull),
-    ("accountCodeCorrelationId", FieldKind::Related),
-    ("correlationId", FieldKind::Id),
-    ("version", FieldKind::Version),
-    ("sequenceVersion", FieldKind::Sequence),
-];
-
-const ADDRESS: Fields = &[
-    ("street", FieldKind::Concept),
-    ("number", FieldKind::Integer(1, 250)),
-    ("postalCode", FieldKind::Code("280")),
-    ("country", FieldKind::Choice(&["ES", "PT", "FR", "AD"])),
-];
-
-/// What is booked.
-const DOCUMENT: Fields = &[
+/// Every other resource; the document shows none of their fields.
+const OTHER: Fields = &[
     ("concept", FieldKind::Concept),
     ("state", FieldKind::State),
     ("documentNumber", FieldKind::Code("F")),
@@ -157,6 +117,7 @@ const DOCUMENT: Fields = &[
     ("lines", FieldKind::Objects(LINE)),
     ("total", FieldKind::Amount),
     ("currency", FieldKind::Choice(&["EUR", "EUR", "EUR", "USD", "GBP"])),
+    ("address", FieldKind::Object(ADDRESS)),
     ("reconciled", FieldKind::Boolean),
     ("remark", FieldKind::ConceptOrNull),
     ("partnerCorrelationId", FieldKind::Related),
@@ -165,25 +126,12 @@ const DOCUMENT: Fields = &[
     ("sequenceVersion", FieldKind::Sequence),
 ];
 
+const ADDRESS: Fields = &[("street", FieldKind::Concept), ("number", FieldKind::Integer(1, 250))];
+
 const LINE: Fields = &[
     ("description", FieldKind::Concept),
     ("quantity", FieldKind::Integer(1, 500)),
     ("unitPrice", FieldKind::Amount),
     ("taxPercentage", FieldKind::Percentage),
     ("accountCode", FieldKind::Code("7")),
-];
-
-/// What applies for a time.
-const PERIOD: Fields = &[
-    ("description", FieldKind::Concept),
-    ("state", FieldKind::State),
-    ("year", FieldKind::Integer(2000, 2030)),
-    ("startsOn", FieldKind::Date),
-    ("endsOn", FieldKind::DateOrNull),
-    ("method", FieldKind::Choice(&["Direct", "SimplifiedDirect", "Objective"])),
-    ("percentage", FieldKind::PercentageOrNull),
-    ("main", FieldKind::Boolean),
-    ("correlationId", FieldKind::Id),
-    ("version", FieldKind::Version),
-    ("sequenceVersion", FieldKind::Sequence),
 ];

@@ -166,9 +166,7 @@ impl RecordWriter<'_> {
             {
                 text(out, "");
             }
-            FieldKind::ConceptOrNull | FieldKind::PercentageOrNull | FieldKind::DateOrNull
-                if source.current().below(3) == 0 =>
-            {
+            FieldKind::ConceptOrNull | FieldKind::DateOrNull if source.current().below(3) == 0 => {
                 put(out, format_args!("null"));
             }
             FieldKind::Trade | FieldKind::TradeOrEmpty => text(out, &content::trade(source.current())),
@@ -189,9 +187,7 @@ impl RecordWriter<'_> {
             }
             FieldKind::Choice(words) => text(out, content::pick(&mut source.fixed(), words)),
             FieldKind::Amount => hundredths(out, source.current().below(20_000_000) as i64 - 2_000_000),
-            FieldKind::Percentage | FieldKind::PercentageOrNull => {
-                hundredths(out, source.current().below(10_001) as i64);
-            }
+            FieldKind::Percentage => hundredths(out, source.current().below(10_001) as i64),
             FieldKind::Boolean => put(out, format_args!("{}", source.current().below(2) == 0)),
             FieldKind::Date | FieldKind::DateOrNull => {
                 // 2010 to 2030.

@@ -21,7 +21,7 @@ async fn after_the_post_a_get_asks_for_an_echo_and_then_the_hook_is_effective() 
 
     let id = stage.hook(&receiver, "Customer", "Created").await;
     let asked = receiver.next().await;
-    let entity = stage.happen(0, "Customer", "Created").await;
+    let entity = stage.happen(0, "Customer", "Created");
     let told = receiver.next().await;
 
     assert_eq!((asked.method.as_str(), asked.path.as_str()), ("GET", INCOMING));
@@ -44,7 +44,7 @@ async fn until_the_echo_is_back_events_are_missed() {
     let created = stage.client.post(HOOKS, &subscription(&receiver, "Customer", "Created")).await;
     assert_eq!(receiver.next().await.method.as_str(), "GET");
     let listed = stage.client.get(HOOKS).await.rows().len();
-    stage.happen(0, "Customer", "Created").await;
+    stage.happen(0, "Customer", "Created");
     stage.idle().await;
     let effective = stage.truth()[0].effective;
     // An empty body is no echo.
@@ -83,7 +83,7 @@ async fn an_echo_that_is_not_exactly_the_guid_makes_no_hook_effective() {
     stage.turn(|knobs| knobs.delivery.time_limit = 30);
     let receiver = Receiver::scripted(|_| Reply::Held(200)).await;
     stage.hook(&receiver, "Customer", "Created").await;
-    stage.happen(0, "Customer", "Created").await;
+    stage.happen(0, "Customer", "Created");
     stage.idle().await;
 
     assert!(stage.truth().iter().all(|hook| !hook.effective && hook.echo_failure.is_some()));
@@ -138,7 +138,7 @@ async fn the_echo_replaces_the_query_of_the_uri() {
     stage.client.post(HOOKS, &body).await.ok();
     stage.echoed().await;
     let asked = receiver.next().await;
-    stage.happen(0, "Customer", "Created").await;
+    stage.happen(0, "Customer", "Created");
     let told = receiver.next().await;
 
     assert!(asked.query.starts_with("echo=") && !asked.query.contains("code"), "{}", asked.query);

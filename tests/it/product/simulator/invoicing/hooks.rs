@@ -65,7 +65,7 @@ async fn all_eighteen_entities_offer_the_actions_of_the_document_and_no_others()
     assert_eq!(echoes.len(), 50);
     assert!(stage.truth().iter().all(|hook| hook.effective));
     for (entity, action) in &offered {
-        let id = stage.happen(0, entity, action).await;
+        let id = stage.happen(0, entity, action);
         let told = receiver.next().await.json();
         assert_eq!((&told["Entity"], &told["EntityId"]), (&json!(entity), &json!(id)), "{action}");
     }
@@ -249,7 +249,7 @@ async fn a_deleted_hook_is_gone_and_cannot_be_deleted_again() {
     receiver.taken();
 
     let deleted = stage.client.delete(&path).await;
-    stage.happen(0, "Customer", "Created").await;
+    stage.happen(0, "Customer", "Created");
     stage.idle().await;
 
     assert_eq!(deleted.status, 200, "{deleted:?}");

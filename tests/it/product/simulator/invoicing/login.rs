@@ -166,8 +166,15 @@ async fn a_token_lives_an_hour_and_a_refresh_token_longer() {
     assert_eq!((before, expired, expired_otherwise, second), (200, 401, 500, 200));
     let fresh = chosen(&stage.simulator, 0).await;
     let later = log_in(&stage.simulator).await;
-    let chosen_again = select(&fresh, company, &later["refreshToken"]).await;
-    assert_eq!(chosen_again.status, 200, "{chosen_again:?}");
+    let choose = async || select(&fresh, company, &later["refreshToken"]).await.status;
+    assert_eq!((choose().await, choose().await), (200, 200));
+    stage.turn(|knobs| knobs.invoicing.refresh_once = true);
+    assert_eq!(choose().await, 401, "it has chosen a company before");
+    pass(&stage.simulator, 30 * 86_400);
+    stage.turn(|knobs| knobs.invoicing.refresh_once = false);
+    let relogged = log_in(&stage.simulator).await;
+    let ended = select(&authorized(&stage.client, &relogged), company, &later["refreshToken"]).await;
+    assert_eq!(ended.status, 401, "thirty days have passed");
 }
 
 async fn tokens_of_one_api_open_no_other() {

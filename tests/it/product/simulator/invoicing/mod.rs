@@ -13,6 +13,7 @@ use simulator::{
     deliveries::{End, Entry},
     invoicing::HookTruth,
     knobs::{Knobs, ReceiverUrls},
+    world::Change,
 };
 
 use super::{
@@ -38,8 +39,6 @@ const SECRET: &str = "0123456789abcdef0123456789abñçé!";
 struct Stage {
     simulator: Simulator,
     client: Client,
-    /// Without key, token and version, as `/_control` has it.
-    control: Client,
 }
 
 impl Stage {
@@ -53,8 +52,7 @@ impl Stage {
         })
         .await;
         let client = chosen(&simulator, 0).await;
-        let control = Client { key: None, authorization: None, headers: Vec::new(), ..client.clone() };
-        Self { simulator, client, control }
+        Self { simulator, client }
     }
 
     fn turn(&self, change: impl FnOnce(&mut Knobs)) {
@@ -82,10 +80,13 @@ impl Stage {
     }
 
     /// Something happens to an entity of an invoicing company; its id.
-    async fn happen(&self, company: u32, entity: &str, action: &str) -> String {
-        let body = json!({ "company": company, "entity": entity, "action": action });
-        let done = self.control.post("/_control/invoicing", &body).await.ok();
-        done["entityId"].as_str().unwrap().to_owned()
+    fn happen(&self, company: u32, entity: &str, action: &str) -> String {
+        let (entity, action) =
+            (serde_json::from_value(entity.into()).unwrap(), serde_json::from_value(action.into()).unwrap());
+        self.simulator.provider().change(|world, clock| {
+            let change = world.act_invoicing(company, entity, action, clock).unwrap();
+            (change.id.clone(), vec![Change::Invoicing(change)])
+        })
     }
 
     fn truth(&self) -> Vec<HookTruth> {
@@ -119,7 +120,7 @@ async fn select(client: &Client, company: &Value, body: &Value) -> Answer {
 }
 
 /// A client that has logged in and chosen a company by its place in the list. The token is sent as it was told.
-async fn chosen(simulator: &Simulator, company: usize) -> Client {
+pub(super) async fn chosen(simulator: &Simulator, company: usize) -> Client {
     let login = log_in(simulator).await;
     let client = authorized(&nobody(simulator), &login);
     let answer = select(&client, &login["companies"][company]["id"], &login["refreshToken"]).await;

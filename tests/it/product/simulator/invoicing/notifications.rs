@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use simulator::{
     deliveries::End,
     knobs::{Accepts, InvoicingBody},
+    random::Guid,
 };
 
 use super::{HOOKS, SECRET, Stage, answering, chosen, log_in, receiver, subscription};
@@ -44,7 +45,7 @@ async fn a_flat_notification_has_the_five_fields_of_the_document() {
 
     for (entity, action) in [("Customer", "Created"), ("SaleInvoice", "Updated"), ("Due", "Deleted")] {
         hook(&stage, &mut receiver, entity, action).await;
-        let id = stage.happen(0, entity, action).await;
+        let id = stage.happen(0, entity, action);
         let received = receiver.next().await;
 
         let told = received.json();
@@ -67,7 +68,7 @@ async fn a_flat_notification_has_two_more_members_where_the_knob_says_so() {
     let stage = Stage::start(|knobs| knobs.invoicing.extra_members = true).await;
     hook(&stage, &mut receiver, "Product", "Updated").await;
 
-    stage.happen(0, "Product", "Updated").await;
+    stage.happen(0, "Product", "Updated");
     let told = receiver.next().await.json();
 
     let expected = "Entity EntityId TenantId User Changes Host SourceApplication";
@@ -82,7 +83,7 @@ async fn a_wrapped_notification_has_id_attempt_properties_and_the_action() {
 
     for action in ["Created", "Updated", "Deleted"] {
         hook(&stage, &mut receiver, "Contact", action).await;
-        let id = stage.happen(0, "Contact", action).await;
+        let id = stage.happen(0, "Contact", action);
         let received = receiver.next().await;
 
         let told = received.json();
@@ -103,7 +104,7 @@ async fn each_attempt_of_a_wrapped_notification_is_numbered_and_signed_anew() {
     let stage = Stage::start(|knobs| knobs.invoicing.body = InvoicingBody::Wrapped).await;
     hook(&stage, &mut receiver, "Bank", "Updated").await;
 
-    stage.happen(0, "Bank", "Updated").await;
+    stage.happen(0, "Bank", "Updated");
     let attempts = receiver.several(3).await;
 
     for (number, attempt) in attempts.iter().enumerate() {
@@ -122,7 +123,7 @@ async fn a_notification_is_signed_under_the_header_of_the_knob_or_not_at_all() {
 
     for name in ["ms-signature", "x-other-signature", ""] {
         stage.turn(|knobs| knobs.invoicing.signature_header = name.to_owned());
-        stage.happen(0, "Supplier", "Updated").await;
+        stage.happen(0, "Supplier", "Updated");
         let received = receiver.next().await;
 
         let signed: Vec<(&str, &str)> = received
@@ -155,10 +156,10 @@ async fn only_the_hooks_of_the_company_the_entity_and_the_action_are_told() {
     elsewhere.next().await;
     stage.echoed().await;
 
-    let id = stage.happen(0, "Customer", "Updated").await;
+    let id = stage.happen(0, "Customer", "Updated");
     stage.idle().await;
     let told: Vec<usize> = [&mut first, &mut second, &mut elsewhere].map(|one| one.taken().len()).into();
-    let other_id = stage.happen(1, "Customer", "Updated").await;
+    let other_id = stage.happen(1, "Customer", "Updated");
     stage.idle().await;
 
     assert_eq!(told, [1, 1, 0]);
@@ -180,11 +181,11 @@ async fn a_message_is_given_up_after_the_last_retry_and_the_hook_stays() {
     hook(&stage, &mut receiver, "Customer", "Deleted").await;
     hook(&stage, &mut receiver, "Customer", "Created").await;
 
-    stage.happen(0, "Customer", "Deleted").await;
+    stage.happen(0, "Customer", "Deleted");
     let attempts = receiver.several(3).await;
     stage.idle().await;
-    stage.happen(0, "Customer", "Created").await;
-    stage.happen(0, "Customer", "Deleted").await;
+    stage.happen(0, "Customer", "Created");
+    stage.happen(0, "Customer", "Deleted");
     stage.idle().await;
 
     assert_eq!(defaults, [60_000, 240_000], "at once, after a minute, after four more");
@@ -202,7 +203,7 @@ async fn a_410_ends_the_retries_and_the_hook_stays() {
     hook(&stage, &mut receiver, "Customer", "Updated").await;
 
     for _ in 0..2 {
-        stage.happen(0, "Customer", "Updated").await;
+        stage.happen(0, "Customer", "Updated");
         stage.idle().await;
     }
 
@@ -225,7 +226,7 @@ async fn only_a_200_without_cookies_is_taken_unless_any_2xx_will_do() {
         let id = hook(&stage, &mut receiver, "Due", "Updated").await;
         for (accepts, expected) in [(Accepts::Only200, only_200), (Accepts::Any2xx, any_2xx)] {
             stage.turn(|knobs| knobs.delivery.accepts = accepts);
-            stage.happen(0, "Due", "Updated").await;
+            stage.happen(0, "Due", "Updated");
             stage.idle().await;
 
             assert_eq!(stage.ends().last(), Some(&expected), "{reply:?} where {accepts:?}");
@@ -240,10 +241,10 @@ async fn the_faults_of_deliveries_meet_notifications_too() {
     hook(&stage, &mut receiver, "Customer", "Updated").await;
 
     stage.turn(|knobs| knobs.delivery.duplicate = 1.0);
-    let twice = stage.happen(0, "Customer", "Updated").await;
+    let twice = stage.happen(0, "Customer", "Updated");
     stage.idle().await;
     stage.turn(|knobs| knobs.delivery.lose = 1.0);
-    stage.happen(0, "Customer", "Updated").await;
+    stage.happen(0, "Customer", "Updated");
     stage.idle().await;
 
     let received = receiver.taken();
@@ -262,12 +263,12 @@ async fn a_paused_hook_misses_what_happens_until_it_is_resumed() {
     assert_eq!(receiver.next().await.method.as_str(), "GET", "a paused hook is asked for its echo too");
 
     let mut told = Vec::new();
-    for operation in [None, Some("resume"), Some("pause"), Some("resume")] {
-        if let Some(operation) = operation {
-            let path = format!("/_control/hooks/{}/{operation}", created["id"].as_str().unwrap());
-            stage.control.post(&path, &json!({})).await.ok();
+    let id = Guid::parse(created["id"].as_str().unwrap()).unwrap();
+    for paused in [None, Some(false), Some(true), Some(false)] {
+        if let Some(paused) = paused {
+            assert!(stage.simulator.provider().invoicing.pause(id, paused));
         }
-        stage.happen(0, "Customer", "Updated").await;
+        stage.happen(0, "Customer", "Updated");
         stage.idle().await;
         told.push((receiver.taken().len(), stage.client.get(HOOKS).await.rows()[0]["isPaused"] == true));
     }

@@ -66,7 +66,7 @@ async fn event_answered(stage: &Stage, reply: Reply) -> (bool, usize) {
     })
     .await;
     let id = stage.active(CUSTOMERS, &mut receiver).await;
-    stage.happen("customers", "updated").await;
+    stage.happen("customers", "updated");
     stage.idle().await;
     let (active, deleted) = stage.flags(CUSTOMERS, &id).await;
     assert!(!deleted);
@@ -143,7 +143,7 @@ async fn what_waits_for_a_retry_is_abandoned_once_its_webhook_has_ended() {
         let stage = Stage::start(|_| {}).await;
         let id = stage.active(CUSTOMERS, &mut receiver).await;
 
-        stage.happen("customers", "updated").await;
+        stage.happen("customers", "updated");
         receiver.next().await;
         stage.turn(|knobs| knobs.delivery.hold = true);
         receiver.release(1);

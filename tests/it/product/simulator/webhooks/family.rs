@@ -168,7 +168,7 @@ async fn the_events_of_each_resource_reach_its_webhook_and_lead_to_the_record() 
     }
 
     for ((name, prefix), id) in RESOURCES.into_iter().zip(ids) {
-        let truth = stage.happen(name, "updated").await;
+        let truth = stage.happen(name, "updated");
 
         let received = receiver.next().await;
         let (envelope, data) = (received.json(), received.data());

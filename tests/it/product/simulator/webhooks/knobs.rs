@@ -82,7 +82,7 @@ async fn without_an_acknowledge_a_webhook_awaits_its_contract_for_ever() {
     let stage = Stage::start(|knobs| knobs.accounting.acknowledge = AcknowledgeTime::Never).await;
 
     let id = stage.subscribe(CUSTOMERS, &receiver.url("/hook")).await;
-    stage.happen("customers", "updated").await;
+    stage.happen("customers", "updated");
     stage.idle().await;
 
     assert_eq!(stage.flags(CUSTOMERS, &id).await, (false, false));
@@ -217,7 +217,7 @@ async fn a_webhook_disabled_by_the_provider_itself_misses_events() {
     let id = stage.active(CUSTOMERS, &mut receiver).await;
 
     stage.control.post(&format!("/_control/webhooks/{id}/disable"), &json!({})).await.ok();
-    stage.happen("customers", "updated").await;
+    stage.happen("customers", "updated");
     let again = stage.control.post(&format!("/_control/webhooks/{id}/disable"), &json!({})).await;
     stage.idle().await;
 

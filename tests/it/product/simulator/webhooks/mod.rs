@@ -12,12 +12,12 @@ use std::{sync::Arc, time::Duration};
 use serde_json::{Value, json};
 use simulator::{
     Provider, Simulator,
-    catalog::Resource,
+    catalog::{Kind, Resource},
     control::{RecordTruth, records},
     deliveries::{End, Entry},
     knobs::{Knobs, ReceiverUrls},
     settings::Settings,
-    world::RecordState,
+    world::{Change, RecordState},
 };
 
 use super::{Answer, Client, receiver::Receiver, start};
@@ -138,12 +138,12 @@ impl Stage {
     }
 
     /// Something happens to a record of a resource: to a new one, or to the first that is enabled; the record since.
-    pub(crate) async fn happen(&self, resource: &str, kind: &str) -> RecordTruth {
-        self.happen_in(None, resource, kind).await
+    pub(crate) fn happen(&self, resource: &str, kind: &str) -> RecordTruth {
+        self.happen_in(None, resource, kind)
     }
 
     /// The same in one company.
-    pub(crate) async fn happen_in(&self, company: Option<&str>, resource: &str, kind: &str) -> RecordTruth {
+    pub(crate) fn happen_in(&self, company: Option<&str>, resource: &str, kind: &str) -> RecordTruth {
         let named: Resource = serde_json::from_value(resource.into()).unwrap();
         let fits = |record: &RecordTruth| {
             record.readable
@@ -151,17 +151,16 @@ impl Stage {
                 && company.is_none_or(|company| record.company.as_deref() == Some(company))
         };
         let first = records(self.provider(), named).into_iter().find(fits).unwrap();
-        let id = if kind == "created" {
-            let company = first.company.filter(|_| named != Resource::Companies);
-            let body = json!({ "company": company });
-            let made = self.control.post(&format!("/_control/records/{resource}"), &body).await.ok();
-            made["id"].as_str().unwrap().to_owned()
-        } else {
-            // Ids of companies have colons, which a path may hold.
-            let path = format!("/_control/records/{resource}/{}/{kind}", first.id);
-            self.control.post(&path, &json!({})).await.ok();
-            first.id
-        };
+        let kind: Kind = serde_json::from_value(kind.into()).unwrap();
+        let id = self.provider().change(|world, clock| {
+            let (place, _) = world.find(named, &first.id).unwrap();
+            let change = match kind {
+                Kind::Created => world.create(named, place.company, clock),
+                kind => world.act(place, kind, clock),
+            };
+            let change = change.unwrap();
+            (world.id(change.place), vec![Change::Record(change)])
+        });
         records(self.provider(), named).into_iter().find(|record| record.id == id).unwrap()
     }
 

@@ -29,7 +29,7 @@ async fn a_subscribe_is_answered_3_and_awaits_its_contract_until_the_acknowledge
     let acknowledge = receiver.next().await;
     let id = id(&subscribed.ok());
     let before = stage.flags(CUSTOMERS, &id).await;
-    stage.happen("customers", "updated").await;
+    stage.happen("customers", "updated");
     receiver.release(1);
     stage.idle().await;
 
@@ -54,9 +54,9 @@ async fn later_events_of_the_subscribed_types_reach_an_active_webhook_and_no_oth
     stage.idle().await;
 
     for kind in ["created", "updated", "disabled", "errorOccurred", "created"] {
-        stage.happen("customers", kind).await;
+        stage.happen("customers", kind);
     }
-    stage.happen("accounts", "created").await;
+    stage.happen("accounts", "created");
     stage.idle().await;
 
     let mut events: Vec<String> = receiver.taken().iter().map(|received| received.event()).collect();
@@ -71,9 +71,9 @@ async fn a_disabled_webhook_misses_events_and_gets_them_again_once_enabled() {
 
     let off = stage.switch(CUSTOMERS, &id, false).await;
     let while_off = stage.flags(CUSTOMERS, &id).await;
-    let missed = stage.happen("customers", "updated").await;
+    let missed = stage.happen("customers", "updated");
     let on = stage.switch(CUSTOMERS, &id, true).await;
-    let told = stage.happen("customers", "updated").await;
+    let told = stage.happen("customers", "updated");
     stage.idle().await;
 
     assert_done(&off, 7, &id);
@@ -103,13 +103,13 @@ async fn a_webhook_is_disabled_after_the_last_retry_and_can_be_enabled_again() {
     let stage = Stage::start(|knobs| knobs.accounting.retries = vec![20, 40]).await;
     let id = stage.active(CUSTOMERS, &mut receiver).await;
 
-    stage.happen("customers", "updated").await;
+    stage.happen("customers", "updated");
     let attempts = receiver.several(3).await;
     stage.idle().await;
     let disabled = stage.flags(CUSTOMERS, &id).await;
-    stage.happen("customers", "created").await;
+    stage.happen("customers", "created");
     assert_done(&stage.switch(CUSTOMERS, &id, true).await, 7, &id);
-    stage.happen("customers", "created").await;
+    stage.happen("customers", "created");
     stage.idle().await;
 
     assert_eq!(disabled, (false, false));
@@ -134,11 +134,11 @@ async fn a_new_url_awaits_a_contract_of_its_own_before_events_go_there() {
     assert_eq!(stage.change(CUSTOMERS, &id, &new.url("/new")).await.status, 200);
     let acknowledge = new.next().await;
     let awaiting = stage.record(CUSTOMERS, &id).await;
-    stage.happen("customers", "updated").await;
+    stage.happen("customers", "updated");
     new.release(2);
     stage.idle().await;
     let accepted = stage.flags(CUSTOMERS, &id).await;
-    stage.happen("customers", "created").await;
+    stage.happen("customers", "created");
     stage.idle().await;
 
     assert_eq!((acknowledge.path.as_str(), acknowledge.event().as_str()), ("/new", "Acknowledge"));
@@ -158,7 +158,7 @@ async fn a_new_url_that_refuses_the_acknowledge_is_never_told_of_events() {
 
     stage.change(CUSTOMERS, &id, &new.url("/new")).await.ok();
     stage.idle().await;
-    stage.happen("customers", "updated").await;
+    stage.happen("customers", "updated");
     stage.idle().await;
 
     assert_eq!(stage.flags(CUSTOMERS, &id).await, (false, false));
@@ -190,7 +190,7 @@ async fn an_unsubscribed_webhook_is_told_of_nothing_more() {
     let body = stage.subscription(CUSTOMERS, &receiver.url("/hook")).await;
 
     let unsubscribed = stage.post(CUSTOMERS, "unsubscribe", &body).await;
-    stage.happen("customers", "updated").await;
+    stage.happen("customers", "updated");
     stage.idle().await;
 
     assert_done(&unsubscribed, 4, &id);
@@ -204,7 +204,7 @@ async fn a_deleted_webhook_is_told_of_nothing_more_and_still_reads_as_deleted() 
     let id = stage.active(CUSTOMERS, &mut receiver).await;
 
     let deleted = stage.delete(CUSTOMERS, &id).await;
-    stage.happen("customers", "updated").await;
+    stage.happen("customers", "updated");
     stage.idle().await;
 
     assert_done(&deleted, 5, &id);
