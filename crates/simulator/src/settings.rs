@@ -30,7 +30,6 @@ defaults! {
         pub client: Client = Client {
             id: "simulated-client".to_owned(),
             secret: "simulated-secret".to_owned(),
-            redirect_uris: Vec::new(),
         },
         /// `iss` of its tokens, and the issuer of its discovery document: on another host than the identity provider.
         pub issuer: String = "https://cloud-login.example/auth/core".to_owned(),
@@ -101,8 +100,6 @@ pub struct Client {
     pub id: String,
     /// `client_secret`.
     pub secret: String,
-    /// Redirect addresses, compared exactly; empty allows any that the document allows.
-    pub redirect_uris: Vec<String>,
 }
 
 /// The mail and password of the invoicing login.

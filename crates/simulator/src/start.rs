@@ -112,7 +112,6 @@ fn router(provider: &Arc<Provider>) -> Router {
     Router::new()
         .merge(identity::router(&provider.identity))
         .merge(control::router().with_state(Arc::clone(provider)))
-        .layer(middleware::from_fn(layers::read_body))
         .merge(gateway::guard(&provider.gateway, apis))
         .layer(middleware::map_response_with_state(Arc::clone(&provider.core), layers::set_date))
 }

@@ -8,7 +8,7 @@ use super::{
     request::{self, RequestError, WebhookSubscription},
     webhook::Webhook,
 };
-use crate::{catalog::Resource, deliveries::DeliveryOrder, knobs::Unsubscribe, random::Guid};
+use crate::{catalog::Resource, deliveries::DeliveryOrder, random::Guid};
 
 /// Why an operation was not done.
 #[derive(Debug)]
@@ -58,11 +58,7 @@ impl Accounting {
         let strict = knobs.accounting.strict_transitions;
         let mut registry = self.registry.lock();
         let fits = |webhook: &Webhook| {
-            let same = |other: &WebhookSubscription| match knobs.accounting.unsubscribe {
-                Unsubscribe::SameBody => *other == subscription,
-                Unsubscribe::SameUrl => other.url == subscription.url,
-            };
-            (!strict || webhook.state == WebhookState::Active) && same(&webhook.subscription)
+            (!strict || webhook.state == WebhookState::Active) && webhook.subscription == subscription
         };
         let living = registry.living(resource);
         let found: Vec<Guid> = living.filter(|webhook| fits(webhook)).map(|webhook| webhook.id).collect();

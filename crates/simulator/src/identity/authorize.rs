@@ -86,7 +86,7 @@ fn check_client(client: &Client, parameters: &Parameters) -> Result<Redirect, &'
         Some(_) => {}
     }
     let redirect = parameters.get("redirect_uri").ok_or("redirect_uri is missing")?;
-    Redirect::check(redirect, &client.redirect_uris)
+    Redirect::check(redirect)
 }
 
 /// Everything else.

@@ -152,8 +152,6 @@ knobs! {
         pub failed_acknowledge: FailedAcknowledge = FailedAcknowledge::StaysAwaiting,
         /// Only the transitions of the document's table; otherwise also those a generous provider might allow.
         pub strict_transitions: bool = true,
-        /// Which webhooks an unsubscribe ends.
-        pub unsubscribe: Unsubscribe = Unsubscribe::SameBody,
         /// What a change of url answers.
         pub change_answer: ChangeAnswer = ChangeAnswer::Result,
         /// HTTP status of an operation that failed.
@@ -296,15 +294,6 @@ choices! { "camelCase";
         StaysAwaiting,
         /// It is deleted.
         Deleted,
-    }
-
-    /// Which webhooks an unsubscribe ends.
-    pub enum Unsubscribe {
-        /// Those with the same name, url, secret and event types: the active ones, or without `strictTransitions` all that
-        /// have not ended.
-        SameBody,
-        /// Those with the same url, in the same states.
-        SameUrl,
     }
 
     /// The answer to a change of url, whose shape is not shown.

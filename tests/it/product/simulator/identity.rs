@@ -13,7 +13,6 @@ crate::tests! {
     plain auto_logs_in_without_a_page_and_returns_the_state_unchanged;
     plain an_authorization_request_that_lacks_or_bends_a_parameter_is_told_so;
     plain redirect_addresses_are_https_or_localhost_and_never_a_bare_loopback_address;
-    plain a_registered_redirect_address_is_compared_exactly;
     plain a_refused_login_carries_an_error_instead_of_a_code;
     plain a_code_becomes_the_five_documented_fields;
     plain each_field_of_the_code_exchange_is_checked;
@@ -236,25 +235,6 @@ async fn redirect_addresses_are_https_or_localhost_and_never_a_bare_loopback_add
         let answer = authorize(&client, &parameters).await;
 
         assert_eq!(answer.status, status, "{address}: {answer:?}");
-    }
-}
-
-async fn a_registered_redirect_address_is_compared_exactly() {
-    let simulator = start(|settings| settings.client.redirect_uris = vec![REDIRECT.to_owned()]).await;
-    let client = login_client(&simulator);
-
-    for (address, status) in [
-        (REDIRECT, 302),
-        ("https://client.example/Callback", 400),
-        ("https://client.example/callback/", 400),
-        ("https://client.example/callback?a=b", 400),
-        ("http://localhost:4711/callback", 400),
-    ] {
-        let mut parameters = with(request("openid"), "redirect_uri", Some(address));
-        parameters.push(("auto", ""));
-        let answer = authorize(&client, &parameters).await;
-
-        assert_eq!(answer.status, status, "{address}");
     }
 }
 
