@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_answer_has_gone_only_once_its_body_is_dropped() {
+    async fn a_guard_is_dropped_with_the_body() {
         let guard = Arc::new(());
         let mut body = then(bytes_answer(200, b"body".to_vec()), Arc::clone(&guard)).into_body();
 

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_standing_clock_dates_every_change_apart_and_moves_when_told() {
+    fn a_frozen_clock_dates_changes_apart_and_can_be_moved() {
         let clock = Clock::new(Some(Ticks(1_000)));
 
         assert_eq!((clock.change(), clock.change(), clock.now()), (Ticks(1_000), Ticks(1_001), Ticks(1_000)));
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!((clock.now(), clock.change()), (Ticks(500), Ticks(6_001)));
     }
     #[test]
-    fn a_clock_that_is_set_back_goes_on_for_changes_until_it_is_set_right() {
+    fn changes_stay_in_order_when_the_clock_is_set_back() {
         let clock = Clock::new(Some(Ticks(1_000)));
         assert_eq!(clock.latest(), Ticks(1_000));
         clock.change();
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_set_back_before_any_change_dates_the_first_by_itself() {
+    fn a_clock_set_back_before_any_change_dates_the_first() {
         let clock = Clock::new(Some(Ticks(1_000)));
 
         clock.skew(-600);

@@ -189,7 +189,7 @@ mod tests {
     use crate::{answer::bytes_answer, knobs::Latency};
 
     #[tokio::test]
-    async fn what_waits_for_an_answer_waits_for_the_spoiled_one() {
+    async fn a_guard_lives_as_long_as_the_spoiled_answer() {
         for effect in
             [Effect::Truncate, Effect::InvalidJson, Effect::WrongContentType, Effect::Delay(Latency::None)]
         {
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_list_may_be_wrapped_nameless_or_said_to_be_longer_than_it_is() {
+    async fn lists_are_wrapped_stripped_of_ids_or_miscounted() {
         let body = r#"[{"correlationId":"a","name":"b"},{"companyCode":7}]"#;
         for (effect, expected) in [
             (Effect::Wrapped, format!(r#"{{"items":{body}}}"#)),
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn whichever_page_is_asked_for_the_first_is_read() {
+    fn the_first_page_replaces_any_page() {
         let uri = Uri::from_static("/a/b?pageNumber=12&pageSize=5&filter=a+gt+3");
 
         assert_eq!(first_page(&uri).unwrap(), "/a/b?pageNumber=1&pageSize=5&filter=a+gt+3");
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_status_without_a_body_has_none_to_make_invalid() {
+    async fn invalid_json_leaves_a_status_without_a_body_alone() {
         let spoiled =
             spoil(&Effect::InvalidJson, bytes_answer(204, Vec::new()), &mut Random::new(1, 1)).await;
 

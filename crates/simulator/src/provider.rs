@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn others_get_their_turn_while_the_world_takes_many_steps() {
+    async fn many_steps_yield_to_other_tasks() {
         let provider = Provider::new(Settings::default()).unwrap();
         let seen = {
             let provider = Arc::clone(&provider);

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_guid_is_not_read_as_one() {
+    fn text_that_is_not_a_guid_is_refused() {
         for text in
             ["", "0", "zz000000000000000000000000000000", "00000000-0000-0000-0000-0000000000000", "é"]
         {
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_fixes_the_stream_and_another_purpose_changes_it() {
+    fn seed_and_purpose_determine_the_stream() {
         let take = |seed, purpose| {
             let mut random = Random::new(seed, purpose);
             [random.next(), random.below(10), random.next()]

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_world_that_memory_could_not_hold_is_refused_whatever_makes_it_large() {
+    fn a_world_too_large_for_memory_is_refused() {
         let refused: [fn(&mut WorldSettings); 6] = [
             |world| world.customers = u32::MAX,
             |world| world.accounts = 2_000_001,
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_mean_nothing_are_refused_by_the_names_of_their_knobs() {
+    fn invalid_numbers_are_refused_by_the_names_of_their_knobs() {
         let fault = |share, effect| Fault { on: Target::default(), effect, share, times: None, skip: 0 };
         let identity_fault =
             |effect| IdentityFault { on: Endpoint::Token, effect, times: None, after_work: false };

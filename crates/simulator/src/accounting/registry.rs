@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_registry_forgets_ended_webhooks_and_no_others() {
+    fn a_full_registry_forgets_only_ended_webhooks() {
         let mut registry = WebhookRegistry::default();
         for number in 0..MAX_WEBHOOKS as u64 {
             assert!(registry.make_room());

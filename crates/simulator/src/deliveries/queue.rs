@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_webhook_with_enough_on_their_way_waits_and_others_go_on() {
+    fn a_webhook_at_its_in_flight_limit_delays_no_other() {
         let (mut queue, now) = (DeliveryQueue::default(), Instant::now());
         let of = |webhook, number| {
             let mut job = job(number, number);
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn where_all_are_held_back_neighbours_change_places() {
+    fn where_all_are_held_back_neighbors_swap_places() {
         let (mut queue, now) = (DeliveryQueue::default(), Instant::now());
 
         for number in 0..6 {
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn one_held_back_goes_after_as_many_later_ones_of_its_lane_as_drawn() {
+    fn a_held_delivery_goes_after_as_many_of_its_lane_as_drawn() {
         let (mut queue, now) = (DeliveryQueue::default(), Instant::now());
 
         enqueue(&mut queue, job(0, 1), Some(2), now);
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn one_held_back_goes_by_itself_when_no_later_ones_come() {
+    fn a_held_delivery_goes_by_itself_after_a_timeout() {
         let (mut queue, now) = (DeliveryQueue::default(), Instant::now());
         enqueue(&mut queue, job(0, 1), Some(1), now);
 
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delayed_first_holds_its_lane_and_a_retry_holds_nothing() {
+    fn a_delayed_delivery_blocks_its_lane_and_a_retry_does_not() {
         let (mut queue, now) = (DeliveryQueue::default(), Instant::now());
         let soon = now + Duration::from_secs(1);
         let late = now + Duration::from_secs(2);
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_ended_leaves_nothing_behind() {
+    fn ended_deliveries_leave_nothing_in_the_queue() {
         let (mut queue, now) = (DeliveryQueue::default(), Instant::now());
         for number in 0..100 {
             enqueue(&mut queue, job(number, number % 7), (number % 3 == 0).then_some(2), now);

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn other_numbers_or_a_clock_set_back_begin_a_new_window() {
+    fn changed_numbers_or_a_clock_set_back_start_a_new_window() {
         let limits = RateLimits::new(1);
         let (one, two) = (rate(Rate { requests: 1, ..RATE }), rate(RATE));
         let told_less = rate(Rate { tells: RetryHint::Nothing, ..RATE });
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn quota_is_counted_beside_the_rate() {
+    fn quota_and_rate_are_counted_separately() {
         let limits = RateLimits::new(1);
         let quota = Rate { requests: 2, seconds: 100.0, tells: RetryHint::Both };
         let knobs = GatewayKnobs {

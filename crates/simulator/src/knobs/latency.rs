@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_uniform_latency_stays_between_its_ends_whichever_comes_first() {
+    fn a_uniform_latency_stays_between_its_ends() {
         let mut random = Random::new(7, 2);
 
         for latency in [Latency::Uniform { from: 5.0, to: 9.0 }, Latency::Uniform { from: 9.0, to: 5.0 }] {

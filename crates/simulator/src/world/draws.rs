@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_average_out_and_odd_averages_are_none_or_the_most() {
+    fn counts_average_out_and_are_clamped() {
         let mut random = Random::new(1, 1);
 
         let total: u32 = (0..10_000).map(|_| draw(&mut random, 2.3)).sum();
@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_fits_is_found_however_rare_and_nothing_else_is() {
+    fn a_rare_match_is_found() {
         let mut random = Random::new(1, 1);
 
         assert_eq!(pick(&mut random, 100_000, |number| number == 77_777), Some(77_777));

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_shows_the_state_that_had_begun_by_then() {
+    fn a_moment_shows_the_state_in_force_then() {
         let mut history = History::new(8);
         for moment in [0, 10, 20] {
             history.push('a', since(moment));
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_depth_the_oldest_state_known_is_shown() {
+    fn beyond_the_depth_the_oldest_known_state_shows() {
         let mut history = History::new(1);
         for moment in [0, 10, 20] {
             history.push('a', since(moment));

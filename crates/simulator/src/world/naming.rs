@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn every_id_leads_back_to_its_place_and_to_no_other_resource() {
+    fn every_id_leads_back_to_its_place() {
         let naming = Naming::new(7);
 
         for place in places() {
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_of_another_seed_lead_nowhere() {
+    fn ids_of_another_seed_have_no_place() {
         let (naming, other) = (Naming::new(7), Naming::new(8));
 
         for place in places() {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guid_that_was_never_given_out_leads_nowhere() {
+    fn a_guid_that_was_never_issued_has_no_place() {
         let naming = Naming::new(7);
         let mut random = Random::new(1, 1);
 

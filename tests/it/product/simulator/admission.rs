@@ -16,7 +16,7 @@ crate::tests! {
     plain every_call_needs_the_json_content_type;
     plain what_the_gateway_does_not_know_gets_its_404;
     plain a_path_by_id_can_be_unknown_to_the_gateway;
-    plain nothing_that_is_sent_makes_it_fail_on_its_own_account;
+    plain no_request_makes_it_fail;
 }
 
 /// The gateway's own body: `statusCode` and `message`.
@@ -186,7 +186,7 @@ async fn a_path_by_id_can_be_unknown_to_the_gateway() {
     }
 }
 
-async fn nothing_that_is_sent_makes_it_fail_on_its_own_account() {
+async fn no_request_makes_it_fail() {
     let simulator = start(|_| {}).await;
     let client = Client::accounting(&simulator);
     let company = client.company(&client.companies().await[0]);

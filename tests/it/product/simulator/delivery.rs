@@ -14,19 +14,19 @@ use super::{
 };
 
 crate::tests! {
-    plain events_of_one_company_come_in_order_however_many_companies_change_at_once;
-    plain companies_do_not_wait_for_each_other_but_each_for_its_own_last_event;
+    plain events_of_one_company_come_in_order;
+    plain companies_do_not_wait_for_each_other;
     plain duplicated_events_come_twice_byte_for_byte;
-    plain reordered_events_all_come_but_not_in_order_and_the_seed_decides_which;
-    plain delayed_events_come_no_sooner_than_told_and_the_acknowledge_at_once;
-    plain lost_events_never_come_and_the_journal_tells_which;
+    plain the_seed_decides_which_events_are_reordered;
+    plain a_delay_applies_to_events_and_not_to_the_acknowledge;
+    plain the_journal_has_the_events_that_were_lost;
     plain faults_spare_the_acknowledge;
-    plain a_receiver_on_port_443_is_found_where_the_knob_says_and_trusted_by_its_authority;
+    plain a_receiver_on_port_443_is_resolved_by_the_knob;
     plain a_receiver_whose_certificate_is_not_trusted_gets_nothing;
     plain a_name_that_moves_takes_its_deliveries_along;
 }
 
-async fn events_of_one_company_come_in_order_however_many_companies_change_at_once() {
+async fn events_of_one_company_come_in_order() {
     let mut receiver = Receiver::accepting().await;
     let stage = Stage::start(|_| {}).await;
     stage.active(CUSTOMERS, &mut receiver).await;
@@ -54,7 +54,7 @@ async fn events_of_one_company_come_in_order_however_many_companies_change_at_on
     }
 }
 
-async fn companies_do_not_wait_for_each_other_but_each_for_its_own_last_event() {
+async fn companies_do_not_wait_for_each_other() {
     let mut receiver = holding().await;
     let stage = Stage::start(|_| {}).await;
     stage.active(CUSTOMERS, &mut receiver).await;
@@ -100,7 +100,7 @@ async fn duplicated_events_come_twice_byte_for_byte() {
     assert_eq!(stage.entries().len(), 5, "the journal has each");
 }
 
-async fn reordered_events_all_come_but_not_in_order_and_the_seed_decides_which() {
+async fn the_seed_decides_which_events_are_reordered() {
     let mut orders = Vec::new();
     for seed in [7, 7, 8] {
         let mut receiver = Receiver::accepting().await;
@@ -131,7 +131,7 @@ async fn reordered_events_all_come_but_not_in_order_and_the_seed_decides_which()
     assert_ne!(orders[0], orders[2]);
 }
 
-async fn delayed_events_come_no_sooner_than_told_and_the_acknowledge_at_once() {
+async fn a_delay_applies_to_events_and_not_to_the_acknowledge() {
     let mut receiver = Receiver::accepting().await;
     let stage = Stage::start(|knobs| knobs.delivery.delay = Latency::Fixed { milliseconds: 120_000.0 }).await;
     stage.active(CUSTOMERS, &mut receiver).await;
@@ -144,7 +144,7 @@ async fn delayed_events_come_no_sooner_than_told_and_the_acknowledge_at_once() {
     assert!(received.at - begun >= Duration::from_millis(60), "{:?}", received.at - begun);
 }
 
-async fn lost_events_never_come_and_the_journal_tells_which() {
+async fn the_journal_has_the_events_that_were_lost() {
     let mut receiver = Receiver::accepting().await;
     let stage = Stage::start(|_| {}).await;
     let id = stage.active(CUSTOMERS, &mut receiver).await;
@@ -187,7 +187,7 @@ async fn faults_spare_the_acknowledge() {
     }
 }
 
-async fn a_receiver_on_port_443_is_found_where_the_knob_says_and_trusted_by_its_authority() {
+async fn a_receiver_on_port_443_is_resolved_by_the_knob() {
     let (tls, root) = certified("hooks.example");
     let mut receiver = Receiver::secure(tls, |_| Reply::Status(200)).await;
     let stage = secure_stage(&receiver, vec![root]).await;

@@ -19,10 +19,10 @@ use tokio::{
 use super::{Answer, Client, KEY, pass, start};
 
 crate::tests! {
-    plain a_throttled_request_tells_when_to_come_back_in_three_ways_or_not_at_all;
-    plain a_rate_lets_so_many_requests_pass_in_its_window_and_says_when_the_next_may;
+    plain a_throttled_request_has_the_retry_hint_of_its_rule;
+    plain a_rate_limits_requests_per_window_and_key;
     plain a_quota_that_is_used_up_is_a_403_with_retry_after;
-    plain statuses_have_the_body_of_whoever_answers;
+    plain statuses_have_the_body_of_gateway_or_api;
     plain a_truncated_answer_is_shorter_than_it_announced;
     plain each_effect_changes_its_part_of_the_answer;
     plain long_answers_are_compressed_for_clients_that_ask;
@@ -34,7 +34,7 @@ crate::tests! {
     plain rules_are_asked_in_order_and_count_what_they_skip_and_hit;
     plain a_rule_hits_only_what_its_target_names;
     plain a_share_of_requests_is_hit_and_the_same_ones_again;
-    plain the_date_of_an_answer_is_the_providers_and_moves_with_its_skew;
+    plain the_date_header_follows_the_provider_s_clock;
     plain tls_is_trusted_by_its_certificate_alone_and_speaks_http_2;
     plain faults_happen_over_http_2_too;
     plain the_journal_has_every_request_with_its_status_and_fault;
@@ -58,7 +58,7 @@ async fn statuses(client: &Client, path: &str, count: usize) -> Vec<u16> {
     found
 }
 
-async fn a_throttled_request_tells_when_to_come_back_in_three_ways_or_not_at_all() {
+async fn a_throttled_request_has_the_retry_hint_of_its_rule() {
     let simulator = start(|_| {}).await;
     let client = Client::accounting(&simulator);
 
@@ -81,7 +81,7 @@ async fn a_throttled_request_tells_when_to_come_back_in_three_ways_or_not_at_all
     }
 }
 
-async fn a_rate_lets_so_many_requests_pass_in_its_window_and_says_when_the_next_may() {
+async fn a_rate_limits_requests_per_window_and_key() {
     let simulator = start(|settings| {
         settings.subscription_keys = vec![KEY.to_owned(), "another".to_owned()];
         settings.knobs.gateway.rate = Some(Rate { requests: 3, seconds: 10.0, tells: RetryHint::Both });
@@ -125,7 +125,7 @@ async fn a_quota_that_is_used_up_is_a_403_with_retry_after() {
     }
 }
 
-async fn statuses_have_the_body_of_whoever_answers() {
+async fn statuses_have_the_body_of_gateway_or_api() {
     let simulator = start(|_| {}).await;
     let client = Client::accounting(&simulator);
 
@@ -399,7 +399,7 @@ async fn a_share_of_requests_is_hit_and_the_same_ones_again() {
     assert_ne!(runs[0], runs[2]);
 }
 
-async fn the_date_of_an_answer_is_the_providers_and_moves_with_its_skew() {
+async fn the_date_header_follows_the_provider_s_clock() {
     let simulator = start(|_| {}).await;
     let client = Client::accounting(&simulator);
 

@@ -9,10 +9,10 @@ use url::{Url, form_urlencoded};
 use super::{ACCOUNTING_SCOPES, Answer, Client, PAYROLL_SCOPES, pass, start};
 
 crate::tests! {
-    plain the_login_page_has_one_button_that_leads_back_with_code_and_state;
+    plain the_login_page_has_one_button_that_grants_a_code;
     plain auto_logs_in_without_a_page_and_returns_the_state_unchanged;
-    plain an_authorization_request_that_lacks_or_bends_a_parameter_is_told_so;
-    plain redirect_addresses_are_https_or_localhost_and_never_a_bare_loopback_address;
+    plain a_wrong_authorization_request_is_refused;
+    plain redirect_addresses_are_https_or_localhost;
     plain a_refused_login_carries_an_error_instead_of_a_code;
     plain a_code_becomes_the_five_documented_fields;
     plain each_field_of_the_code_exchange_is_checked;
@@ -129,7 +129,7 @@ pub(super) fn login_client(simulator: &Simulator) -> Client {
     Client { base: simulator.auth_url().as_str().trim_end_matches('/').to_owned(), ..Client::bare(simulator) }
 }
 
-async fn the_login_page_has_one_button_that_leads_back_with_code_and_state() {
+async fn the_login_page_has_one_button_that_grants_a_code() {
     let simulator = start(|_| {}).await;
     let client = login_client(&simulator);
     let scope = ACCOUNTING_SCOPES.join(" ");
@@ -175,7 +175,7 @@ async fn auto_logs_in_without_a_page_and_returns_the_state_unchanged() {
     }
 }
 
-async fn an_authorization_request_that_lacks_or_bends_a_parameter_is_told_so() {
+async fn a_wrong_authorization_request_is_refused() {
     let simulator = start(|_| {}).await;
     let client = login_client(&simulator);
 
@@ -212,7 +212,7 @@ async fn an_authorization_request_that_lacks_or_bends_a_parameter_is_told_so() {
     }
 }
 
-async fn redirect_addresses_are_https_or_localhost_and_never_a_bare_loopback_address() {
+async fn redirect_addresses_are_https_or_localhost() {
     let simulator = start(|_| {}).await;
     let client = login_client(&simulator);
 

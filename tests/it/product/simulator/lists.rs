@@ -12,8 +12,8 @@ crate::tests! {
     plain pages_count_from_one_and_together_are_the_list;
     plain a_page_that_is_no_whole_number_above_zero_is_refused;
     plain an_oversized_page_is_clamped_or_refused;
-    plain pages_have_a_usual_size_except_on_payroll_which_needs_both_parameters;
-    plain lists_tell_their_pages_when_asked_to;
+    plain payroll_needs_both_paging_parameters;
+    plain a_knob_adds_the_pagination_header;
     plain a_payroll_filter_passes_what_it_says_and_nothing_else;
     plain a_payroll_filter_that_is_not_understood_is_refused;
     plain payroll_is_ordered_by_the_field_that_is_asked_for;
@@ -93,7 +93,7 @@ async fn an_oversized_page_is_clamped_or_refused() {
     assert_eq!(client.get(&format!("{CUSTOMERS}?pageSize=3")).await.rows().len(), 3);
 }
 
-async fn pages_have_a_usual_size_except_on_payroll_which_needs_both_parameters() {
+async fn payroll_needs_both_paging_parameters() {
     let (simulator, client) = one_company(7).await;
     let payroll = Client::payroll(&simulator);
 
@@ -105,7 +105,7 @@ async fn pages_have_a_usual_size_except_on_payroll_which_needs_both_parameters()
     assert_eq!(payroll.get(PAYROLL).await.rows().len(), 5);
 }
 
-async fn lists_tell_their_pages_when_asked_to() {
+async fn a_knob_adds_the_pagination_header() {
     let (simulator, client) = one_company(7).await;
     simulator.provider().turn(|knobs| knobs.reads.payroll_total = PayrollTotal::Right);
     let payroll = Client::payroll(&simulator);

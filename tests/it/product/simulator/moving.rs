@@ -21,7 +21,7 @@ use super::{
 
 crate::tests! {
     plain a_list_has_the_order_its_knob_says;
-    plain a_lagging_replica_shows_what_was_and_does_not_have_what_is_new;
+    plain a_lagging_replica_shows_an_earlier_state;
     plain a_company_its_replica_lacks_is_an_unknown_company;
     plain a_lagging_replica_has_payroll_as_it_was;
     plain a_replica_lags_by_its_knob_after_the_clock_was_set_back;
@@ -86,7 +86,7 @@ async fn a_list_has_the_order_its_knob_says() {
     assert_eq!(read(ListOrder::Scattered).await, scattered);
 }
 
-async fn a_lagging_replica_shows_what_was_and_does_not_have_what_is_new() {
+async fn a_lagging_replica_shows_an_earlier_state() {
     let (simulator, client) = one_company(3).await;
     simulator.provider().turn(|knobs| knobs.reads.replica_lag = 5_000);
     pass(&simulator, 60);

@@ -14,12 +14,12 @@ use serde_json::Value;
 use crate::support::{process::Process, run_directory};
 
 crate::tests! {
-    plain the_command_prints_its_addresses_serves_and_ends_in_order_when_told;
+    plain the_command_prints_its_addresses_and_stops_on_a_signal;
     plain the_command_serves_https_with_the_certificate_it_prints;
     plain a_frozen_clock_and_a_seed_give_the_same_world_twice;
     plain a_port_that_is_taken_ends_the_command_with_exit_code_1;
-    plain knobs_that_are_wrong_end_the_command_with_exit_code_2_naming_them;
-    plain options_that_are_wrong_end_the_command_with_exit_code_2;
+    plain wrong_knobs_end_the_command_with_exit_code_2;
+    plain wrong_options_end_the_command_with_exit_code_2;
 }
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -60,7 +60,7 @@ fn value<'a>(printed: &'a str, name: &str) -> &'a str {
     line.unwrap_or_else(|| panic!("no {name} in\n{printed}")).trim()
 }
 
-async fn the_command_prints_its_addresses_serves_and_ends_in_order_when_told() {
+async fn the_command_prints_its_addresses_and_stops_on_a_signal() {
     for signal in [Signal::TERM, Signal::INT] {
         let simulate =
             Simulate::start("simulate", &["--port", "0", "--changes-per-second", "0", "--seed", "9"]);
@@ -145,7 +145,7 @@ async fn a_port_that_is_taken_ends_the_command_with_exit_code_1() {
     assert!(said.contains(&format!("127.0.0.1:{port}")), "{said}");
 }
 
-async fn knobs_that_are_wrong_end_the_command_with_exit_code_2_naming_them() {
+async fn wrong_knobs_end_the_command_with_exit_code_2() {
     let directory = run_directory::create("simulate-knobs").unwrap();
     let file = directory.join("knobs.json");
     let path = file.display().to_string();
@@ -173,7 +173,7 @@ async fn knobs_that_are_wrong_end_the_command_with_exit_code_2_naming_them() {
     assert!(simulate.directory.exists());
 }
 
-async fn options_that_are_wrong_end_the_command_with_exit_code_2() {
+async fn wrong_options_end_the_command_with_exit_code_2() {
     for arguments in [
         &["--port", "99999"][..],
         &["--companies", "1000001"],

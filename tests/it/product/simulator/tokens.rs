@@ -13,22 +13,22 @@ use super::{
 };
 
 crate::tests! {
-    plain access_tokens_carry_exactly_the_claims_of_the_documents_table;
+    plain access_tokens_have_exactly_the_documented_claims;
     plain tokens_verify_with_the_keys_that_discovery_leads_to;
     plain the_callback_carries_an_identity_token_when_asked_to;
     plain lifetimes_are_what_their_knobs_say;
     plain the_issuer_is_on_another_host_than_the_identity_provider;
-    plain a_rotated_key_signs_alone_and_the_old_one_verifies_while_it_is_kept;
+    plain the_old_key_verifies_while_it_is_kept;
     plain a_payload_begins_with_its_id_twice_when_asked_to;
     plain a_refresh_answers_as_a_code_does_and_its_token_works;
-    plain an_absolute_grant_ends_thirty_days_after_the_first_login_however_often_it_is_used;
+    plain an_absolute_grant_ends_thirty_days_after_the_login;
     plain an_absolute_refresh_token_that_is_not_rotated_stays_the_same;
-    plain a_sliding_grant_lives_on_with_every_use_and_ends_fifteen_days_after_the_last;
+    plain a_sliding_grant_ends_fifteen_days_after_its_last_use;
     plain an_old_refresh_token_used_again_ends_the_whole_grant;
     plain an_answer_that_is_lost_leaves_the_work_done;
     plain an_unavailable_token_endpoint_does_no_work;
     plain the_token_endpoint_takes_as_long_as_its_knob_says;
-    plain tokens_of_one_simulator_are_worth_nothing_at_another;
+    plain tokens_of_one_simulator_are_unknown_to_another;
 }
 
 const DAY: i64 = 86_400;
@@ -99,7 +99,7 @@ async fn keys(client: &Client) -> Value {
     serde_json::from_str(&answer.text().await.unwrap()).unwrap()
 }
 
-async fn access_tokens_carry_exactly_the_claims_of_the_documents_table() {
+async fn access_tokens_have_exactly_the_documented_claims() {
     let simulator = start(|_| {}).await;
     let client = login_client(&simulator);
     pass(&simulator, 7);
@@ -201,7 +201,7 @@ async fn the_issuer_is_on_another_host_than_the_identity_provider() {
     }
 }
 
-async fn a_rotated_key_signs_alone_and_the_old_one_verifies_while_it_is_kept() {
+async fn the_old_key_verifies_while_it_is_kept() {
     let simulator = start(|_| {}).await;
     let client = login_client(&simulator);
     let old = log_in(&client, &["openid"]).await;
@@ -255,7 +255,7 @@ async fn a_refresh_answers_as_a_code_does_and_its_token_works() {
     refused(&refresh(&client, text(&second, "access_token")).await.unwrap(), 400, "invalid_grant");
 }
 
-async fn an_absolute_grant_ends_thirty_days_after_the_first_login_however_often_it_is_used() {
+async fn an_absolute_grant_ends_thirty_days_after_the_login() {
     let simulator = start(|_| {}).await;
     let client = login_client(&simulator);
     let mut answer = log_in(&client, &ACCOUNTING_SCOPES).await;
@@ -309,7 +309,7 @@ async fn an_absolute_refresh_token_that_is_not_rotated_stays_the_same() {
     assert_eq!(refresh(&client, token).await.unwrap().ok().get("refresh_token"), None);
 }
 
-async fn a_sliding_grant_lives_on_with_every_use_and_ends_fifteen_days_after_the_last() {
+async fn a_sliding_grant_ends_fifteen_days_after_its_last_use() {
     let simulator = start(|settings| settings.knobs.identity.refresh = RefreshLife::Sliding).await;
     let client = login_client(&simulator);
     let mut answer = log_in(&client, &ACCOUNTING_SCOPES).await;
@@ -392,7 +392,7 @@ async fn the_token_endpoint_takes_as_long_as_its_knob_says() {
     assert!(began.elapsed().as_millis() >= 60, "{:?}", began.elapsed());
 }
 
-async fn tokens_of_one_simulator_are_worth_nothing_at_another() {
+async fn tokens_of_one_simulator_are_unknown_to_another() {
     let [one, other] = [start(|_| {}).await, start(|_| {}).await];
     let mut answers = Vec::new();
     for simulator in [&one, &other] {

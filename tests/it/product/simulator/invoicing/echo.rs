@@ -7,7 +7,7 @@ use super::{HOOKS, INCOMING, Stage, assert_refused, receiver, subscription};
 use crate::product::simulator::receiver::{Receiver, Reply, is_guid};
 
 crate::tests! {
-    plain after_the_post_a_get_asks_for_an_echo_and_then_the_hook_is_effective;
+    plain a_hook_is_effective_after_its_echo;
     plain until_the_echo_is_back_events_are_missed;
     plain an_echo_that_is_not_exactly_the_guid_makes_no_hook_effective;
     plain an_echo_during_the_post_decides_whether_there_is_a_hook;
@@ -15,7 +15,7 @@ crate::tests! {
     plain the_echo_replaces_the_query_of_the_uri;
 }
 
-async fn after_the_post_a_get_asks_for_an_echo_and_then_the_hook_is_effective() {
+async fn a_hook_is_effective_after_its_echo() {
     let mut receiver = receiver().await;
     let stage = Stage::start(|_| {}).await;
 

@@ -9,8 +9,8 @@ use super::{HOOKS, LOGIN, Stage, authorized, chosen, log_in, nobody, select};
 use crate::product::simulator::{Client, pass};
 
 crate::tests! {
-    plain a_login_tells_the_token_the_user_and_the_companies;
-    plain a_select_tells_a_token_that_opens_the_company;
+    plain a_login_returns_the_token_the_user_and_the_companies;
+    plain a_select_returns_a_token_for_the_company;
     plain a_token_for_which_no_company_was_chosen_opens_no_webhooks;
     plain a_login_that_is_wrong_or_incomplete_is_refused;
     plain a_select_that_is_wrong_is_refused;
@@ -24,7 +24,7 @@ fn members(value: &Value) -> BTreeSet<&str> {
     value.as_object().unwrap().keys().map(String::as_str).collect()
 }
 
-async fn a_login_tells_the_token_the_user_and_the_companies() {
+async fn a_login_returns_the_token_the_user_and_the_companies() {
     let stage = Stage::start(|_| {}).await;
 
     let login = log_in(&stage.simulator).await;
@@ -48,7 +48,7 @@ async fn a_login_tells_the_token_the_user_and_the_companies() {
     assert_eq!(defaults, 1);
 }
 
-async fn a_select_tells_a_token_that_opens_the_company() {
+async fn a_select_returns_a_token_for_the_company() {
     let stage = Stage::start(|_| {}).await;
     let login = log_in(&stage.simulator).await;
     let client = authorized(&stage.client, &login);

@@ -14,12 +14,12 @@ use crate::product::simulator::receiver::{Receiver, Reply, signature};
 
 crate::tests! {
     plain a_flat_notification_has_the_five_fields_of_the_document;
-    plain a_flat_notification_has_two_more_members_where_the_knob_says_so;
-    plain a_wrapped_notification_has_id_attempt_properties_and_the_action;
-    plain each_attempt_of_a_wrapped_notification_is_numbered_and_signed_anew;
-    plain a_notification_is_signed_under_the_header_of_the_knob_or_not_at_all;
-    plain only_the_hooks_of_the_company_the_entity_and_the_action_are_told;
-    plain a_message_is_given_up_after_the_last_retry_and_the_hook_stays;
+    plain a_knob_adds_two_members_to_flat_notifications;
+    plain a_wrapped_notification_has_its_four_members;
+    plain each_attempt_of_a_wrapped_notification_has_its_signature;
+    plain a_knob_names_the_signature_header;
+    plain only_matching_hooks_are_notified;
+    plain a_hook_outlives_a_message_that_is_given_up;
     plain a_410_ends_the_retries_and_the_hook_stays;
     plain only_a_200_without_cookies_is_taken_unless_any_2xx_will_do;
     plain the_faults_of_deliveries_meet_notifications_too;
@@ -63,7 +63,7 @@ async fn a_flat_notification_has_the_five_fields_of_the_document() {
     }
 }
 
-async fn a_flat_notification_has_two_more_members_where_the_knob_says_so() {
+async fn a_knob_adds_two_members_to_flat_notifications() {
     let mut receiver = receiver().await;
     let stage = Stage::start(|knobs| knobs.invoicing.extra_members = true).await;
     hook(&stage, &mut receiver, "Product", "Updated").await;
@@ -76,7 +76,7 @@ async fn a_flat_notification_has_two_more_members_where_the_knob_says_so() {
     assert!(told["Host"].is_string() && told["SourceApplication"].is_string(), "{told}");
 }
 
-async fn a_wrapped_notification_has_id_attempt_properties_and_the_action() {
+async fn a_wrapped_notification_has_its_four_members() {
     let mut receiver = receiver().await;
     let stage = Stage::start(|knobs| knobs.invoicing.body = InvoicingBody::Wrapped).await;
     let mut ids = BTreeSet::new();
@@ -99,7 +99,7 @@ async fn a_wrapped_notification_has_id_attempt_properties_and_the_action() {
     }
 }
 
-async fn each_attempt_of_a_wrapped_notification_is_numbered_and_signed_anew() {
+async fn each_attempt_of_a_wrapped_notification_has_its_signature() {
     let mut receiver = answering(|_| Reply::Status(503)).await;
     let stage = Stage::start(|knobs| knobs.invoicing.body = InvoicingBody::Wrapped).await;
     hook(&stage, &mut receiver, "Bank", "Updated").await;
@@ -116,7 +116,7 @@ async fn each_attempt_of_a_wrapped_notification_is_numbered_and_signed_anew() {
     }
 }
 
-async fn a_notification_is_signed_under_the_header_of_the_knob_or_not_at_all() {
+async fn a_knob_names_the_signature_header() {
     let mut receiver = receiver().await;
     let stage = Stage::start(|_| {}).await;
     hook(&stage, &mut receiver, "Supplier", "Updated").await;
@@ -141,7 +141,7 @@ async fn a_notification_is_signed_under_the_header_of_the_knob_or_not_at_all() {
     }
 }
 
-async fn only_the_hooks_of_the_company_the_entity_and_the_action_are_told() {
+async fn only_matching_hooks_are_notified() {
     let (mut first, mut second) = (receiver().await, receiver().await);
     let stage = Stage::start(|_| {}).await;
     for receiver in [&mut first, &mut second] {
@@ -170,7 +170,7 @@ async fn only_the_hooks_of_the_company_the_entity_and_the_action_are_told() {
     assert!(first.taken().is_empty() && second.taken().is_empty());
 }
 
-async fn a_message_is_given_up_after_the_last_retry_and_the_hook_stays() {
+async fn a_hook_outlives_a_message_that_is_given_up() {
     let mut receiver = answering(|received| {
         Reply::Status(if received.json()["Changes"].as_array().unwrap().is_empty() { 500 } else { 200 })
     })

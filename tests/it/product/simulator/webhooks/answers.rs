@@ -8,11 +8,11 @@ use crate::product::simulator::receiver::{Receiver, Reply};
 
 crate::tests! {
     plain only_an_event_answered_200_without_cookies_is_accepted;
-    plain with_the_knob_any_2xx_accepts_an_event_but_never_an_acknowledge;
-    plain a_receiver_that_takes_too_long_has_failed_and_five_seconds_are_the_default;
+    plain a_knob_accepts_any_2xx_for_events_only;
+    plain a_receiver_has_five_seconds_by_default;
     plain a_receiver_that_is_not_there_has_failed;
     plain an_acknowledge_that_fails_first_is_tried_again;
-    plain what_waits_for_a_retry_is_abandoned_once_its_webhook_has_ended;
+    plain a_retry_is_abandoned_once_its_webhook_has_ended;
 }
 
 /// Answers, whether each is 200 without cookies, and whether each is 2xx without cookies.
@@ -40,7 +40,7 @@ async fn only_an_event_answered_200_without_cookies_is_accepted() {
     }
 }
 
-async fn with_the_knob_any_2xx_accepts_an_event_but_never_an_acknowledge() {
+async fn a_knob_accepts_any_2xx_for_events_only() {
     let stage = Stage::start(|knobs| {
         knobs.accounting.retries = vec![];
         knobs.delivery.accepts = Accepts::Any2xx;
@@ -74,7 +74,7 @@ async fn event_answered(stage: &Stage, reply: Reply) -> (bool, usize) {
     (active, receiver.taken().len())
 }
 
-async fn a_receiver_that_takes_too_long_has_failed_and_five_seconds_are_the_default() {
+async fn a_receiver_has_five_seconds_by_default() {
     let mut receiver = Receiver::scripted(|_| Reply::Held(200)).await;
     let stage = Stage::start(|_| {}).await;
     let default = stage.control.get("/_control/knobs").await.ok();
@@ -133,7 +133,7 @@ async fn an_acknowledge_that_fails_first_is_tried_again() {
     assert_eq!(statuses, [Some(503), Some(503), Some(200)]);
 }
 
-async fn what_waits_for_a_retry_is_abandoned_once_its_webhook_has_ended() {
+async fn a_retry_is_abandoned_once_its_webhook_has_ended() {
     for end in ["delete", "disable"] {
         let mut receiver = Receiver::scripted(|received| match received.event().as_str() {
             "Acknowledge" => Reply::Status(200),

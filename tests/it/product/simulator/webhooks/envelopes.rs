@@ -12,12 +12,12 @@ use crate::product::simulator::{
 };
 
 crate::tests! {
-    plain an_acknowledge_has_the_envelope_of_the_document_and_no_partition;
-    plain a_change_has_the_envelope_of_the_document_with_company_and_user;
+    plain an_acknowledge_has_the_documented_envelope;
+    plain a_change_has_the_documented_envelope;
     plain each_kind_of_event_says_so_in_its_event_type;
-    plain an_error_is_told_with_the_company_and_leaves_the_record_as_it_was;
-    plain a_record_of_no_company_is_told_without_a_partition_client_id;
-    plain every_delivery_has_an_id_of_its_own_and_one_change_one_conversation;
+    plain an_error_event_leaves_the_record_as_it_was;
+    plain an_event_of_no_company_has_no_partition_client_id;
+    plain one_change_is_one_conversation_of_many_deliveries;
     plain every_delivery_is_signed_over_its_bytes_whatever_the_secret;
     plain the_signature_written_here_is_the_one_others_compute;
 }
@@ -36,7 +36,7 @@ const MEMBERS: [&str; 9] = [
     "UserIdentifier",
 ];
 
-async fn an_acknowledge_has_the_envelope_of_the_document_and_no_partition() {
+async fn an_acknowledge_has_the_documented_envelope() {
     let mut receiver = Receiver::accepting().await;
     let stage = Stage::start(|_| {}).await;
 
@@ -50,7 +50,7 @@ async fn an_acknowledge_has_the_envelope_of_the_document_and_no_partition() {
     assert_eq!(received.data(), json!({ "Arguments": "Acknowledge" }));
 }
 
-async fn a_change_has_the_envelope_of_the_document_with_company_and_user() {
+async fn a_change_has_the_documented_envelope() {
     let mut receiver = Receiver::accepting().await;
     let stage = Stage::start(|_| {}).await;
     let id = stage.active(CUSTOMERS, &mut receiver).await;
@@ -102,7 +102,7 @@ async fn each_kind_of_event_says_so_in_its_event_type() {
     }
 }
 
-async fn an_error_is_told_with_the_company_and_leaves_the_record_as_it_was() {
+async fn an_error_event_leaves_the_record_as_it_was() {
     let mut receiver = Receiver::accepting().await;
     let stage = Stage::start(|_| {}).await;
     let id = stage.active(CUSTOMERS, &mut receiver).await;
@@ -118,7 +118,7 @@ async fn an_error_is_told_with_the_company_and_leaves_the_record_as_it_was() {
     assert_eq!(envelope["ExtraPartitionInformation"]["PartitionClientId"].as_str(), after.company.as_deref());
 }
 
-async fn a_record_of_no_company_is_told_without_a_partition_client_id() {
+async fn an_event_of_no_company_has_no_partition_client_id() {
     let mut receiver = Receiver::accepting().await;
     let adjust = |settings: &mut Settings| {
         settings.world.tenant_resources = BTreeSet::from([Resource::Persons]);
@@ -138,7 +138,7 @@ async fn a_record_of_no_company_is_told_without_a_partition_client_id() {
     assert_eq!(read["sequenceVersion"], received.data()["SequenceVersion"]);
 }
 
-async fn every_delivery_has_an_id_of_its_own_and_one_change_one_conversation() {
+async fn one_change_is_one_conversation_of_many_deliveries() {
     let mut receiver = Receiver::accepting().await;
     let stage = Stage::start(|_| {}).await;
     for _ in 0..2 {

@@ -7,20 +7,20 @@ use super::{CUSTOMERS, Stage, assert_done, assert_refused, id, last_part};
 use crate::product::simulator::receiver::{Receiver, Reply};
 
 crate::tests! {
-    plain a_subscribe_is_answered_3_and_awaits_its_contract_until_the_acknowledge_is_answered_200;
-    plain later_events_of_the_subscribed_types_reach_an_active_webhook_and_no_others;
-    plain a_disabled_webhook_misses_events_and_gets_them_again_once_enabled;
-    plain a_webhook_is_disabled_after_the_last_retry_and_can_be_enabled_again;
-    plain a_new_url_awaits_a_contract_of_its_own_before_events_go_there;
-    plain a_new_url_that_refuses_the_acknowledge_is_never_told_of_events;
+    plain a_subscribe_is_answered_3_and_awaits_its_acknowledge;
+    plain later_events_of_the_subscribed_types_are_delivered;
+    plain a_disabled_webhook_misses_events_until_enabled;
+    plain a_webhook_is_disabled_after_the_last_retry;
+    plain a_new_url_gets_events_after_its_acknowledge;
+    plain a_new_url_that_refuses_the_acknowledge_gets_no_events;
     plain an_acknowledge_at_the_old_url_is_no_contract_for_the_new;
-    plain an_unsubscribed_webhook_is_told_of_nothing_more;
-    plain a_deleted_webhook_is_told_of_nothing_more_and_still_reads_as_deleted;
+    plain an_unsubscribed_webhook_gets_no_events;
+    plain a_deleted_webhook_gets_no_events_and_reads_as_deleted;
     plain only_the_rows_of_the_table_are_transitions;
-    plain a_generous_provider_allows_more_but_never_revives_what_is_deleted;
+    plain a_generous_provider_never_revives_a_deleted_webhook;
 }
 
-async fn a_subscribe_is_answered_3_and_awaits_its_contract_until_the_acknowledge_is_answered_200() {
+async fn a_subscribe_is_answered_3_and_awaits_its_acknowledge() {
     let mut receiver = Receiver::scripted(|_| Reply::Held(200)).await;
     let stage = Stage::start(|_| {}).await;
 
@@ -44,7 +44,7 @@ async fn a_subscribe_is_answered_3_and_awaits_its_contract_until_the_acknowledge
     assert_eq!(ends[1], ("CustomerUpdated".to_owned(), Some(End::Missed)));
 }
 
-async fn later_events_of_the_subscribed_types_reach_an_active_webhook_and_no_others() {
+async fn later_events_of_the_subscribed_types_are_delivered() {
     let mut receiver = Receiver::accepting().await;
     let stage = Stage::start(|_| {}).await;
     let mut body = stage.subscription(CUSTOMERS, &receiver.url("/hook")).await;
@@ -64,7 +64,7 @@ async fn later_events_of_the_subscribed_types_reach_an_active_webhook_and_no_oth
     assert_eq!(events, ["CustomerCreated", "CustomerCreated", "CustomerDisabled"]);
 }
 
-async fn a_disabled_webhook_misses_events_and_gets_them_again_once_enabled() {
+async fn a_disabled_webhook_misses_events_until_enabled() {
     let mut receiver = Receiver::accepting().await;
     let stage = Stage::start(|_| {}).await;
     let id = stage.active(CUSTOMERS, &mut receiver).await;
@@ -94,7 +94,7 @@ async fn a_disabled_webhook_misses_events_and_gets_them_again_once_enabled() {
     );
 }
 
-async fn a_webhook_is_disabled_after_the_last_retry_and_can_be_enabled_again() {
+async fn a_webhook_is_disabled_after_the_last_retry() {
     let mut receiver = Receiver::scripted(|received| match received.event().as_str() {
         "CustomerUpdated" => Reply::Status(500),
         _ => Reply::Status(200),
@@ -125,7 +125,7 @@ async fn a_webhook_is_disabled_after_the_last_retry_and_can_be_enabled_again() {
     assert_eq!(receiver.taken().len(), 1);
 }
 
-async fn a_new_url_awaits_a_contract_of_its_own_before_events_go_there() {
+async fn a_new_url_gets_events_after_its_acknowledge() {
     let mut old = Receiver::accepting().await;
     let mut new = Receiver::scripted(|_| Reply::Held(200)).await;
     let stage = Stage::start(|_| {}).await;
@@ -150,7 +150,7 @@ async fn a_new_url_awaits_a_contract_of_its_own_before_events_go_there() {
     assert!(old.taken().is_empty(), "the old url hears nothing after the change");
 }
 
-async fn a_new_url_that_refuses_the_acknowledge_is_never_told_of_events() {
+async fn a_new_url_that_refuses_the_acknowledge_gets_no_events() {
     let mut old = Receiver::accepting().await;
     let mut new = Receiver::scripted(|_| Reply::Status(401)).await;
     let stage = Stage::start(|_| {}).await;
@@ -183,7 +183,7 @@ async fn an_acknowledge_at_the_old_url_is_no_contract_for_the_new() {
     assert_eq!(stage.flags(CUSTOMERS, &id).await, (false, false));
 }
 
-async fn an_unsubscribed_webhook_is_told_of_nothing_more() {
+async fn an_unsubscribed_webhook_gets_no_events() {
     let mut receiver = Receiver::accepting().await;
     let stage = Stage::start(|_| {}).await;
     let id = stage.active(CUSTOMERS, &mut receiver).await;
@@ -198,7 +198,7 @@ async fn an_unsubscribed_webhook_is_told_of_nothing_more() {
     assert!(receiver.taken().is_empty());
 }
 
-async fn a_deleted_webhook_is_told_of_nothing_more_and_still_reads_as_deleted() {
+async fn a_deleted_webhook_gets_no_events_and_reads_as_deleted() {
     let mut receiver = Receiver::accepting().await;
     let stage = Stage::start(|_| {}).await;
     let id = stage.active(CUSTOMERS, &mut receiver).await;
@@ -253,7 +253,7 @@ async fn only_the_rows_of_the_table_are_transitions() {
     }
 }
 
-async fn a_generous_provider_allows_more_but_never_revives_what_is_deleted() {
+async fn a_generous_provider_never_revives_a_deleted_webhook() {
     let receiver = Receiver::scripted(refuse_where_told).await;
     let stage = Stage::start(|knobs| knobs.accounting.strict_transitions = false).await;
 
