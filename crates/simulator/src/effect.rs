@@ -1,4 +1,4 @@
-//! The effects of fault rules on answers, the same for the gateway and the identity provider.
+//! Effects of fault rules on answers, shared by the gateway and the identity provider.
 
 use std::io;
 
@@ -18,13 +18,12 @@ use crate::{
     random::Random,
 };
 
-/// The largest answer that is looked at whole; none is nearly as large.
+/// Larger answers are not rewritten; none is nearly as large.
 const MAX_ANSWER_BYTES: usize = 256 << 20;
 
-/// RetryHint how long a list is.
 const PAGINATION_HEADER: &str = "x-pagination";
 
-/// What is answered before anything is checked or done; `None` for effects that need the right answer first.
+/// The answer that replaces any work; `None` for effects that need the right answer first.
 pub(crate) fn instead(effect: &Effect) -> Option<Response> {
     match *effect {
         Effect::Throttle { seconds, tells } => Some(throttled(seconds.into(), tells).into_response()),
@@ -46,7 +45,7 @@ fn failed(status: u16) -> Response {
     }
 }
 
-/// The right answer as the effect leaves it, after the work was done.
+/// Applies an effect to the right answer, after the work was done.
 pub(crate) async fn spoil(effect: &Effect, answer: Response, random: &mut Random) -> Response {
     match effect {
         Effect::Truncate => truncate(answer).await,
@@ -65,12 +64,12 @@ pub(crate) async fn spoil(effect: &Effect, answer: Response, random: &mut Random
             answer
         }
         Effect::LoseAnswer => hang_up(),
-        // Done before the work.
+        // Applied before the work.
         _ => answer,
     }
 }
 
-/// Announces the whole length, sends half and ends the connection. Without a body there is no middle: it just ends.
+/// Announces the whole length, sends half and ends the connection. An answer without a body just ends.
 async fn truncate(answer: Response) -> Response {
     match whole(answer).await {
         Some((mut parts, body, rest)) if !body.is_empty() => {
@@ -81,20 +80,20 @@ async fn truncate(answer: Response) -> Response {
     }
 }
 
-/// Half the JSON under a length that fits, and the status the answer had; one that allows no body has none to spoil.
+/// Half of the JSON with a matching length. A status that allows no body is left alone.
 async fn invalidate(answer: Response) -> Response {
     if !may_have_body(answer.status().as_u16()) {
         return answer;
     }
     let Some((mut parts, body, rest)) = whole(answer).await else { return hang_up() };
     let half = half(&body);
-    // Nothing at all could be taken for an empty list.
+    // An empty body could be taken for an empty list.
     let half = if half.is_empty() { Bytes::from_static(b"{") } else { half };
     parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(half.len()));
     then(Response::from_parts(parts, Body::from(half)), rest)
 }
 
-/// Other JSON in the place of what there is; what is none stays as it is.
+/// Replaces a JSON body; any other body stays.
 async fn rewrite(answer: Response, change: impl FnOnce(Value) -> Value) -> Response {
     let Some((mut parts, body, rest)) = whole(answer).await else { return hang_up() };
     let body = match serde_json::from_slice(&body) {
@@ -107,7 +106,7 @@ async fn rewrite(answer: Response, change: impl FnOnce(Value) -> Value) -> Respo
     then(Response::from_parts(parts, Body::from(body)), rest)
 }
 
-/// Lists and objects stay what they are, so that only their values are wrong.
+/// Keeps lists and objects and changes the type of every value in them.
 fn mistyped(value: Value) -> Value {
     match value {
         Value::Null => Value::Null,
@@ -119,7 +118,7 @@ fn mistyped(value: Value) -> Value {
     }
 }
 
-/// The same rows, and nobody can tell whose they are.
+/// Removes the ids of all rows.
 fn without_ids(mut rows: Value) -> Value {
     for row in rows.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
         row.retain(|name, _| !matches!(&**name, "correlationId" | "companyCode"));
@@ -127,7 +126,7 @@ fn without_ids(mut rows: Value) -> Value {
     rows
 }
 
-/// A list that is said to be longer than it is.
+/// Raises `totalCount` of the pagination header.
 fn with_wrong_total(mut answer: Response, surplus: u64) -> Response {
     let told =
         answer.headers().get(PAGINATION_HEADER).and_then(|told| serde_json::from_slice(told.as_bytes()).ok());
@@ -140,7 +139,7 @@ fn with_wrong_total(mut answer: Response, surplus: u64) -> Response {
     answer
 }
 
-/// The query of a request that asks for the first page, whichever it asked for.
+/// The same request for page 1.
 pub(crate) fn first_page(uri: &Uri) -> Option<Uri> {
     let pairs = form_urlencoded::parse(uri.query()?.as_bytes());
     let pairs = pairs.map(|(name, value)| {
@@ -151,8 +150,8 @@ pub(crate) fn first_page(uri: &Uri) -> Option<Uri> {
     format!("{}?{query}", uri.path()).parse().ok()
 }
 
-/// An answer read to its end. What is left of its body must go with the spoiled one: there may be something that waits until
-/// the answer has gone.
+/// Reads an answer to its end. The rest of the body stream must stay alive with the new answer, because it may hold a
+/// guard.
 pub(crate) async fn whole(answer: Response) -> Option<(Parts, Bytes, BodyDataStream)> {
     let (parts, body) = answer.into_parts();
     let mut rest = body.into_data_stream();
@@ -174,7 +173,7 @@ fn half(body: &Bytes) -> Bytes {
 /// A body that fails after its first half.
 fn cut_off(half: Bytes) -> Body {
     let failure = async {
-        // The connection writes out what it has when a body makes it wait, and drops it when a body fails.
+        // hyper flushes what it has when a body is pending, and drops it when a body fails.
         tokio::task::yield_now().await;
         Err::<Bytes, _>(io::Error::other("cut off on purpose"))
     };

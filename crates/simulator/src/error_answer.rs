@@ -1,4 +1,4 @@
-//! Why the gateway, or the API behind it, does not do what a request asks for.
+//! Errors of the gateway and of the API behind it.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use crate::{
     knobs::{MissingBody, RecordKnobs, RetryHint},
 };
 
-/// An answer that is no data.
+/// An error answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ApiError {
     by: BodyFormat,
@@ -28,22 +28,22 @@ pub(super) struct ApiError {
 enum BodyFormat {
     Gateway,
     Api,
-    /// The API, about a record or a webhook that is not there.
+    /// The API's error for an unknown record or webhook; its body is a knob.
     Missing(MissingBody),
 }
 
 impl ApiError {
-    /// The gateway's own body.
+    /// With the gateway's body.
     pub(super) fn gateway(status: u16, message: impl Into<Cow<'static, str>>) -> Self {
         Self { by: BodyFormat::Gateway, status, message: message.into(), retry_after: None }
     }
 
-    /// The body of the API behind it.
+    /// With the API's body.
     pub(super) fn api(status: u16, message: impl Into<Cow<'static, str>>) -> Self {
         Self { by: BodyFormat::Api, status, message: message.into(), retry_after: None }
     }
 
-    /// The answer for a record or a webhook that is not there.
+    /// For a record or a webhook that does not exist.
     pub(super) fn missing(knobs: &RecordKnobs, message: impl Into<Cow<'static, str>>) -> Self {
         let (by, status) = (BodyFormat::Missing(knobs.missing_body), knobs.missing_status.get());
         Self { by, status, message: message.into(), retry_after: None }
@@ -71,13 +71,13 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// 429, as the gateway words it.
+/// 429, in the gateway's words.
 pub(super) fn throttled(seconds: u64, tells: RetryHint) -> ApiError {
     let again = format!("Try again in {seconds} seconds.");
     with_retry_hint(429, "Rate limit is exceeded.", &again, seconds, tells)
 }
 
-/// 403, as the gateway words it.
+/// 403, in the gateway's words.
 pub(super) fn used_up(seconds: u64, tells: RetryHint) -> ApiError {
     let again = format!("Quota will be replenished in {}.", time_span(seconds));
     with_retry_hint(403, "Out of call volume quota.", &again, seconds, tells)
@@ -92,7 +92,7 @@ fn with_retry_hint(status: u16, what: &'static str, again: &str, seconds: u64, t
     ApiError { retry_after, ..ApiError::gateway(status, message) }
 }
 
-/// `HH:MM:SS`, with the days before it where there are any, as .NET writes a time span.
+/// `HH:MM:SS`, preceded by days where there are any, as .NET formats a time span.
 fn time_span(seconds: u64) -> String {
     let (days, hours) = (seconds / 86_400, seconds / 3_600 % 24);
     let (minutes, seconds) = (seconds / 60 % 60, seconds % 60);

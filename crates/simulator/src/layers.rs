@@ -1,4 +1,4 @@
-//! What applies to every answer, whichever part of the provider sends it.
+//! What applies to every answer.
 
 use std::sync::Arc;
 

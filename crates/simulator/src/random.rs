@@ -1,10 +1,10 @@
-//! Numbers and GUIDs that follow from a seed: the same seed gives the same world, on every machine.
+//! Random numbers and GUIDs that follow from a seed, the same on every machine.
 
 use std::fmt;
 
 use uuid::Uuid;
 
-/// Mixes 64 bits so that near inputs give unrelated outputs (the finaliser of SplitMix64).
+/// The finalizer of SplitMix64: similar inputs give unrelated outputs.
 pub const fn mix(value: u64) -> u64 {
     let value = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -12,12 +12,12 @@ pub const fn mix(value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// A stream of numbers.
+/// A stream of random numbers.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
 impl Random {
-    /// The stream of a seed and a purpose: two purposes never share numbers.
+    /// The stream of a seed and a purpose; two purposes never share numbers.
     pub const fn new(seed: u64, purpose: u64) -> Self {
         Self(mix(seed ^ mix(purpose)))
     }
@@ -30,17 +30,17 @@ impl Random {
 
     /// A number below `limit`; 0 if the limit is 0.
     pub const fn below(&mut self, limit: u64) -> u64 {
-        // The high half of the product: no division, and a bias nobody could measure here.
+        // The high half of the product: no division, and a negligible bias.
         ((self.next() as u128 * limit as u128) >> 64) as u64
     }
 
-    /// Evenly from 0 up to but not 1.
+    /// A number from 0 up to but not including 1.
     #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
     pub const fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// True in this share of cases.
+    /// True with this probability.
     pub const fn chance(&mut self, share: f64) -> bool {
         self.unit() < share
     }
@@ -51,24 +51,24 @@ impl Random {
     }
 }
 
-/// 128 bits, written the way GUIDs are.
+/// 128 bits, displayed as a GUID.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Guid(pub u128);
 
 impl Guid {
-    /// The GUID number `number` of a purpose under a seed.
+    /// GUID number `number` of a purpose under a seed.
     pub const fn nth(seed: u64, purpose: u64, number: u64) -> Self {
         Random::new(seed ^ mix(number), purpose).guid()
     }
 
-    /// Reads one, with or without dashes.
+    /// Parses one, with or without dashes.
     pub fn parse(text: &str) -> Option<Self> {
-        // Longer texts are the forms with braces and of URNs.
+        // Longer texts have braces or are URNs.
         let uuid = Uuid::try_parse(text).ok().filter(|_| text.len() <= 36)?;
         Some(Self(uuid.as_u128()))
     }
 
-    /// 32 characters, lower case, without dashes.
+    /// 32 lower-case characters without dashes.
     pub fn simple(self) -> String {
         format!("{:032x}", self.0)
     }

@@ -1,4 +1,4 @@
-//! Puts the parts together: certificate, listener, deliveries, and the world that goes on by itself.
+//! Starts a simulator: certificate, listener, deliveries, and the world's own changes.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -17,18 +17,17 @@ use super::{
     settings::{Settings, Tls},
 };
 
-/// Connections at once: more than any test or benchmark opens.
 const MAX_CONNECTIONS: usize = 10_000;
-/// How often the world catches up with its rate.
+/// How often the changes due by `changesPerSecond` are made.
 const CHANGE_INTERVAL: Duration = Duration::from_millis(10);
-/// The most changes of one tick: a world that cannot keep up drops the rest instead of falling behind for ever.
+/// A world that cannot keep up skips changes instead of falling behind forever.
 const MAX_CHANGES_PER_INTERVAL: f64 = 100_000.0;
-/// How long running requests may take when it stops.
+/// How long requests in progress may take when the simulator stops.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A running provider.
 ///
-/// Dropping it ends it at once; [`Simulator::stop`] lets requests finish.
+/// Dropping it stops it at once; [`Simulator::stop`] lets requests finish.
 #[derive(Debug)]
 pub struct Simulator {
     provider: Arc<Provider>,
@@ -39,10 +38,10 @@ pub struct Simulator {
 }
 
 impl Simulator {
-    /// Starts it; it answers when this returns.
+    /// Starts a simulator; it accepts requests when this returns.
     ///
     /// # Errors
-    /// The address cannot be had, or a certificate, key or setting cannot be used.
+    /// The address cannot be bound, or a certificate, key or setting is invalid.
     pub async fn start(settings: Settings) -> Result<Self, Error> {
         let wanted = settings.address;
         let (tls, certificate) = serving_certificate(&settings.tls)?;
@@ -65,7 +64,7 @@ impl Simulator {
         Ok(Self { provider, server, certificate, stop: stop.drop_guard(), tasks })
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
@@ -86,17 +85,17 @@ impl Simulator {
         url
     }
 
-    /// The certificate it serves with, as PEM: what a client must trust.
+    /// The certificate it serves with, as PEM. Clients have to trust it.
     pub fn certificate(&self) -> Option<&str> {
         self.certificate.as_deref()
     }
 
-    /// Knobs, world, truth.
+    /// The provider's parts: knobs, world, truth.
     pub fn provider(&self) -> &Arc<Provider> {
         &self.provider
     }
 
-    /// Stops listening, lets running requests finish for a moment, ends deliveries.
+    /// Stops listening, lets requests in progress finish, and ends deliveries.
     pub async fn stop(self) {
         drop(self.stop);
         self.server.stop(SHUTDOWN_TIMEOUT).await;
@@ -116,12 +115,12 @@ fn router(provider: &Arc<Provider>) -> Router {
         .layer(middleware::map_response_with_state(Arc::clone(&provider.core), layers::set_date))
 }
 
-/// Delivers until it is stopped.
+/// Delivers until stopped.
 async fn run_deliveries(provider: Arc<Provider>, stop: CancellationToken) {
     deliveries::run(&provider.deliveries, &*provider, stop).await;
 }
 
-/// Lets the world change at the rate its knob sets.
+/// Changes the world at the rate of `changesPerSecond`.
 async fn change_by_itself(provider: Arc<Provider>, stop: CancellationToken) {
     let mut ticks = tokio::time::interval(CHANGE_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,4 +1,4 @@
-//! What settings and knobs must be to be used: a world that fits in memory, and numbers that mean something.
+//! Validation of settings and knobs: the world fits in memory, and every number is in range.
 
 use std::fmt;
 
@@ -9,28 +9,27 @@ use super::{
     settings::{MAX_COMPANIES, MAX_RECORDS, Settings, WorldSettings},
 };
 
-/// The longest body that a fault makes up.
 const MAX_FAULT_BODY_BYTES: u32 = 64 << 20;
 
-/// A setting or knob that cannot be used.
+/// A setting or knob with an invalid value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{name} = {value}: {rule}; {remedy}")]
 pub struct InvalidSetting {
-    /// Which; knobs by their path in JSON.
+    /// Its name; for knobs, the path in JSON.
     pub name: String,
-    /// What it is.
+    /// Its value.
     pub value: String,
-    /// What it has to be.
+    /// What is allowed.
     pub rule: String,
     /// What to do.
     pub remedy: String,
 }
 
 impl Settings {
-    /// Whether a provider can start with them.
+    /// Checks the settings.
     ///
     /// # Errors
-    /// [`Error::Settings`] with everything that is wrong.
+    /// [`Error::Settings`] with every invalid value.
     pub fn validate(&self) -> Result<(), Error> {
         let mut found = Validator::default();
         let companies = self.world.companies;
@@ -54,10 +53,10 @@ impl Settings {
 }
 
 impl Knobs {
-    /// Whether every number in them means something.
+    /// Checks every number in the knobs.
     ///
     /// # Errors
-    /// Everything that is wrong.
+    /// Every invalid value.
     pub fn validate(&self) -> Result<(), Vec<InvalidSetting>> {
         let mut found = Validator::default();
         found.knobs(self);
@@ -65,7 +64,7 @@ impl Knobs {
     }
 }
 
-/// Records of the first world, of all kinds together.
+/// Records in the initial world, of all kinds.
 fn records(world: &WorldSettings) -> u64 {
     let sized = [Resource::Companies, Resource::Customers, Resource::Accounts];
     let others = Resource::ALL.iter().filter(|resource| !sized.contains(resource));
@@ -84,7 +83,7 @@ fn records(world: &WorldSettings) -> u64 {
     .fold(0, u64::saturating_add)
 }
 
-/// What is wrong, as far as it was looked for.
+/// Collects invalid values.
 #[derive(Default)]
 struct Validator(Vec<InvalidSetting>);
 

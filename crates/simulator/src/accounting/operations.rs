@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{
     Accounting, WebhookState, purpose,
     registry::WebhookRegistry,
-    request::{self, RequestError, WebhookSubscription},
+    request::{self, RequestError},
     webhook::Webhook,
 };
 use crate::{catalog::Resource, deliveries::DeliveryOrder, random::Guid};

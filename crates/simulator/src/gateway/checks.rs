@@ -1,7 +1,7 @@
-//! What a request must bring to reach an API: key, allowance, token, scopes, headers, in the order the provider asks.
+//! Checks of a request before it reaches an API: key, limits, token, scopes, headers, in this order.
 //!
-//! The first that is missing decides the answer. The key and the limits are the gateway's, the rest is the API's, and
-//! each answers with its own body.
+//! The first check that fails decides the answer. Errors about the key and the limits have the gateway's body, all others
+//! the API's.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -26,23 +26,23 @@ const ACCOUNTING_SCOPE: &str = "SVC.ES.NEWPOL.ACC.API";
 const WEBHOOKS_SCOPE: &str = "SVC.ES.Webhooks";
 const PAYROLL_SCOPE: &str = "SVC.ES.EquipoContex";
 
-/// The part of the gateway that a path belongs to.
+/// The area that a path belongs to.
 pub(super) fn area(path: &str) -> Option<Area> {
     Area::ALL.into_iter().find(|area| below(path, *area).is_some())
 }
 
-/// Whether the gateway was told not to know this by-id path.
+/// Whether a knob hides this by-id path.
 pub(super) fn is_hidden(knobs: &GatewayKnobs, method: &Method, path: &str) -> bool {
     method == Method::GET
         && knobs.unknown_paths.iter().any(|resource| {
             below(path, resource.area())
                 .and_then(|rest| rest.strip_prefix(resource.path())?.strip_prefix('/'))
-                // Another resource may live below this one: CORE/activities/estimations is no activity.
+                // CORE/activities/estimations is another resource, not an activity.
                 .is_some_and(|id| !id.is_empty() && !id.contains('/') && !is_resource(path))
         })
 }
 
-/// What a token is worth at an area of the provider.
+/// The status of a token in an area.
 fn token_status(gateway: &Gateway, area: Area, bearer: &str, now: Ticks) -> TokenStatus {
     match area {
         Area::Invoicing => match gateway.invoicing.check(bearer, now) {
@@ -53,7 +53,7 @@ fn token_status(gateway: &Gateway, area: Area, bearer: &str, now: Ticks) -> Toke
     }
 }
 
-/// What a token of the identity service is worth at the invoicing API, by its knob.
+/// The status of an identity token at the invoicing API, where a knob accepts those.
 fn by_identity(gateway: &Gateway, bearer: &str, now: Ticks) -> TokenStatus {
     let Some(scope) = gateway.core.knobs().invoicing.identity_scope.clone() else {
         return TokenStatus::Unknown;
@@ -67,7 +67,7 @@ fn by_identity(gateway: &Gateway, bearer: &str, now: Ticks) -> TokenStatus {
     }
 }
 
-/// Asks for everything but the body; the call as handlers get it.
+/// Checks everything but the body and returns the call as handlers get it.
 pub(super) fn admit(
     gateway: &Gateway,
     area: Area,
@@ -97,7 +97,7 @@ pub(super) fn admit(
     Ok(Call { caller, context, peer })
 }
 
-/// The place of the request's key among the keys.
+/// The index of the request's key among the valid ones.
 fn subscription(keys: &[String], headers: &HeaderMap) -> Result<usize, ApiError> {
     let Some(sent) = headers.get(KEY_HEADER).filter(|sent| !sent.is_empty()) else {
         return Err(ApiError::gateway(
@@ -130,8 +130,8 @@ fn caller(status: Option<TokenStatus>, expired: ExpiredToken) -> Result<Caller, 
 fn scopes(area: Area, webhooks: bool, caller: &Caller) -> Result<(), ApiError> {
     let api = match area {
         Area::Core => Some(CORE_SCOPE),
-        // Which scope opens the import is not shown. Its files end as accounting records, so that of accounting does; MNG
-        // would be as good a guess, and opens nothing here.
+        // The document does not show which scope opens the import. Its files become accounting records, so it is that of
+        // accounting.
         Area::Accounting | Area::Import => Some(ACCOUNTING_SCOPE),
         Area::Payroll => Some(PAYROLL_SCOPE),
         Area::Invoicing => None,
@@ -168,7 +168,7 @@ fn is_resource(path: &str) -> bool {
     Resource::ALL.iter().any(|resource| below(path, resource.area()) == Some(resource.path()))
 }
 
-/// What a path says below an area, without the slash between.
+/// The path below an area, without the slash between.
 fn below(path: &str, area: Area) -> Option<&str> {
     path.strip_prefix(area.path())?.strip_prefix('/')
 }

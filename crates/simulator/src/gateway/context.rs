@@ -1,18 +1,17 @@
-//! The `context` header, read strictly.
+//! Strict parsing of the `context` header.
 
 use axum::http::HeaderMap;
 use serde::Deserialize;
 
 use crate::call::Context;
 
-/// The only member `context` may have.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct CompanyObject {
     client_id: String,
 }
 
-/// What a request's `context` says.
+/// Parses the `context` of a request.
 pub(super) fn read(headers: &HeaderMap) -> Context {
     let mut values = headers.get_all("context").iter();
     let Some(value) = values.next() else { return Context::Absent };
@@ -25,7 +24,7 @@ pub(super) fn read(headers: &HeaderMap) -> Context {
     if text == "none" {
         return Context::None;
     }
-    // Looked at first, because a struct would be read from an array too.
+    // serde would also accept an array.
     if !text.trim_start().starts_with('{') {
         return Context::Invalid("context is neither none nor a JSON object".to_owned());
     }

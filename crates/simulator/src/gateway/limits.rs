@@ -1,8 +1,7 @@
-//! Rate and quota: so many requests of one subscription key in a window that begins with its first request.
+//! Rate and quota: requests per subscription key in a window that starts with its first request.
 //!
-//! A refused request does not count, so the refusal tells exactly when the next one passes. Turning the numbers of a limit
-//! begins a new window, and only the turning does, never a request; so does a clock that was set back behind the beginning
-//! of the present one.
+//! A refused request does not count, so `Retry-After` says exactly when the next one passes. A new window starts when the
+//! numbers of a limit change, or when the clock is set back before the start of the current one.
 
 use parking_lot::Mutex;
 
@@ -12,10 +11,10 @@ use crate::{
     knobs::{GatewayKnobs, Rate},
 };
 
-/// What every subscription key has used.
+/// Counts per subscription key.
 #[derive(Debug)]
 pub(super) struct RateLimits {
-    /// By the key's place in the settings.
+    /// By the index of the key in the settings.
     used: Mutex<Vec<KeyUsage>>,
 }
 
@@ -25,7 +24,6 @@ struct KeyUsage {
     quota: Option<RateWindow>,
 }
 
-/// A running window.
 #[derive(Debug, Clone, Copy)]
 struct RateWindow {
     began: Ticks,
@@ -33,12 +31,12 @@ struct RateWindow {
 }
 
 impl RateLimits {
-    /// Nothing used yet, by so many keys.
+    /// For this number of keys.
     pub(super) fn new(keys: usize) -> Self {
         Self { used: Mutex::new(vec![KeyUsage::default(); keys]) }
     }
 
-    /// Forgets the windows of limits whose numbers have changed.
+    /// Drops the windows of limits whose numbers have changed.
     pub(super) fn turned(&self, before: &GatewayKnobs, now: &GatewayKnobs) {
         let numbers = |limit: &Option<Rate>| limit.map(|limit| (limit.requests, length(limit.seconds)));
         let rate = numbers(&before.rate) != numbers(&now.rate);
@@ -53,7 +51,7 @@ impl RateLimits {
         }
     }
 
-    /// Counts one request of a key, or refuses it.
+    /// Counts a request of a key, or refuses it.
     pub(super) fn count(&self, key: usize, knobs: &GatewayKnobs, now: Ticks) -> Result<(), ApiError> {
         let mut used = self.used.lock();
         let Some(used) = used.get_mut(key) else { return Ok(()) };
@@ -67,7 +65,7 @@ impl RateLimits {
     }
 }
 
-/// Counts a request in its window, or tells the whole seconds until the next one.
+/// Counts a request in its window, or returns the whole seconds until the next one passes.
 fn pass(window: &mut Option<RateWindow>, limit: &Rate, now: Ticks) -> Result<(), u64> {
     let length = length(limit.seconds);
     let running = window.filter(|window| (0..length).contains(&now.0.saturating_sub(window.began.0)));

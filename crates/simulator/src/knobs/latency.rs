@@ -1,4 +1,4 @@
-//! How long something takes.
+//! Latencies.
 
 use std::time::Duration;
 
@@ -6,21 +6,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::random::Random;
 
-/// How long something takes, in milliseconds. As JSON one object for all kinds, so that a merge patch leads from any to any other;
-/// it leaves the members of the former kind behind, which are therefore ignored: `{"kind": "none"}`,
-/// `{"kind": "fixed", "milliseconds": 5}`, `{"kind": "uniform", "from": 1, "to": 9}`.
+/// A latency in milliseconds: `{"kind": "none"}`, `{"kind": "fixed", "milliseconds": 5}` or
+/// `{"kind": "uniform", "from": 1, "to": 9}`. A merge patch to another kind leaves members of the old kind behind, so unknown
+/// members are ignored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "camelCase")]
 pub enum Latency {
-    /// No longer than it must.
+    /// No added latency.
     #[default]
     None,
-    /// Always this.
+    /// Always the same.
     Fixed {
         /// How long.
         milliseconds: f64,
     },
-    /// Evenly between the two.
+    /// Evenly distributed.
     Uniform {
         /// The shortest.
         from: f64,
@@ -30,17 +30,17 @@ pub enum Latency {
 }
 
 impl Latency {
-    /// How long this one takes: never negative, at most an hour, whatever the knob says.
+    /// Draws a duration of at most an hour.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped before")]
     pub fn sample(&self, random: &mut Random) -> Duration {
-        /// An hour in milliseconds.
+        /// An hour.
         const MAX_MILLISECONDS: f64 = 3_600_000.0;
         let milliseconds = match *self {
             Self::None => return Duration::ZERO,
             Self::Fixed { milliseconds } => milliseconds,
             Self::Uniform { from, to } => from + (to - from) * random.unit(),
         };
-        // What is no number becomes 0 by the cast.
+        // The cast turns NaN into 0.
         Duration::from_micros((milliseconds.clamp(0.0, MAX_MILLISECONDS) * 1_000.0) as u64)
     }
 }

@@ -1,10 +1,10 @@
-//! Whole sets of knobs for what the document leaves open.
+//! Sets of knobs for what the document leaves open.
 //!
-//! - **strict**: the document and nothing beside it, and the narrowest reading where it leaves something open. It is the default.
+//! - **strict**, the default: only what the document says, in its narrowest reading.
 //! - **lenient**: the most generous reading.
-//! - **drawn**: each open question is answered at random; the same seed gives the same answers.
+//! - **drawn**: each open question is answered at random by the seed.
 //!
-//! A drawn provider may be strange, and it is well: it has no faults, and it forgets nothing.
+//! A drawn provider has no faults and forgets nothing.
 
 use super::{
     AcknowledgeTime, BadClient, ChangeAnswer, CompaniesContext, DisabledShows, EchoTime, EmptyList,
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{catalog::Resource, random::Random};
 
-/// What the numbers of a profile are drawn for.
+/// The random stream of profiles.
 const PURPOSE: u64 = 0x0070_726f_6669_6c65;
 
 impl Knobs {
@@ -33,7 +33,7 @@ impl Knobs {
         knobs
     }
 
-    /// An answer to each question that the document leaves open.
+    /// Random answers to what the document leaves open.
     pub fn drawn(seed: u64) -> Self {
         let mut draw = Draw(Random::new(seed, PURPOSE));
         let mut knobs = Self::default();
@@ -61,7 +61,7 @@ impl Knobs {
         let statuses = [404, 410].map(|status| Status::new(status).unwrap_or(Status::NOT_FOUND));
         records.missing_status = draw.one_of(&statuses);
         records.missing_body = draw.one_of(&MissingBody::ALL);
-        // Of companies, customers and accounts the document shows both members.
+        // For companies, customers and accounts the document shows both members.
         let shown = [Resource::Companies, Resource::Customers, Resource::Accounts];
         for resource in Resource::ALL.into_iter().filter(|resource| !shown.contains(resource)) {
             if draw.flag() {
@@ -107,7 +107,7 @@ struct Draw(Random);
 
 impl Draw {
     fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
-        // Below the length, which is not 0.
+        // The index is below the length.
         all[usize::try_from(self.0.below(all.len() as u64)).unwrap_or(0)]
     }
 
