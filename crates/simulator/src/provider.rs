@@ -145,6 +145,6 @@ mod tests {
         provider.step(4 * STEPS_PER_YIELD).await;
 
         assert_eq!(provider.world().changes(), 4 * STEPS_PER_YIELD);
-        assert!(seen.await.unwrap() < 4 * STEPS_PER_YIELD, "nobody else ran before the last step");
+        assert!(seen.await.unwrap() < 4 * STEPS_PER_YIELD, "no other task ran before the last step");
     }
 }

@@ -1,4 +1,4 @@
-//! The notification envelope.
+//! Notification envelopes.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::{
 /// `JsonData` of an Acknowledge.
 pub(super) const ACKNOWLEDGE_DATA: &str = r#"{"Arguments":"Acknowledge"}"#;
 
-/// One POST body, with the document's fields in its order.
+/// The body of a notification, with the document's fields in its order.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(super) struct NotificationEnvelope<'a> {
@@ -31,7 +31,7 @@ pub(super) struct NotificationEnvelope<'a> {
     pub(super) user_identifier: Guid,
 }
 
-/// One event of one resource.
+/// An event of a resource.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(super) struct EventDescriptor {
@@ -43,12 +43,12 @@ pub(super) struct EventDescriptor {
 }
 
 impl EventDescriptor {
-    /// The event that tells of this kind of change.
+    /// The event for a kind of change.
     pub(super) fn of(resource: Resource, kind: Kind) -> Self {
         Self::new(resource, resource.event_type(kind))
     }
 
-    /// An event with this last part of its semantic name.
+    /// The event with this event type.
     pub(super) fn new(resource: Resource, event_type: String) -> Self {
         let (app_name, domain, plural) = (resource.app_name(), resource.domain(), resource.plural());
         let semantic_name = format!("{app_name}.{domain}.{plural}.{event_type}").into();
@@ -60,14 +60,14 @@ impl EventDescriptor {
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(super) struct PartitionInformation<'a> {
-    /// None where the record belongs to no company.
+    /// `None` for records of no company.
     #[serde(rename = "PartitionClientId", skip_serializing_if = "Option::is_none")]
     pub(super) company: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) user_name: Option<&'static str>,
 }
 
-/// `JsonData` of a change, or of a write that failed.
+/// `JsonData` of a change or a failed write.
 pub(super) fn change_data(change: &RecordChange, record: &str, process: Guid) -> String {
     let action = match change.kind {
         Kind::Created => "Create",
@@ -91,9 +91,9 @@ pub(super) fn change_data(change: &RecordChange, record: &str, process: Guid) ->
     .to_string()
 }
 
-/// `Timestamp` of a moment, as the knobs have it.
+/// `Timestamp` of a moment by the knobs.
 pub(super) fn timestamp(at: Ticks, knobs: &AccountingKnobs) -> i64 {
-    /// Some 190 years: more would leave the eighteen digits, and much more the integer.
+    /// Some 190 years; beyond, `Timestamp` would have more than 18 digits.
     const FURTHEST: i64 = 100_000_000;
     let minutes = knobs.timestamp_offset.clamp(-FURTHEST, FURTHEST);
     let local = Ticks(at.0.saturating_add(minutes * 60 * SECOND).clamp(i64::MIN / 2, i64::MAX / 2));

@@ -6,13 +6,13 @@
 //!                                    └─▶ awaiting or disabled: noted as missed
 //! ```
 //!
-//! - A webhook is only ever in one [`WebhookState`], and leaves it only by a row of the document's table; where
-//!   `strictTransitions` is off, also by those a generous provider might allow.
+//! - A webhook is in exactly one [`WebhookState`]. Only rows of the document's table are transitions; without
+//!   `strictTransitions`, also those a generous provider might allow.
 //! - Ids follow from the seed and a counter: the same calls in the same order give the same bytes.
 //! - Locks are taken in the order world, webhooks, deliveries.
 //!
-//! A request that cannot be done changes nothing and gets an operation result that says why; an unknown webhook gets 404.
-//! A delivery that has failed for good disables its webhook.
+//! A request that fails changes nothing and returns an operation result with the reasons; an unknown webhook gets 404. When the
+//! last retry of an event fails, its webhook is disabled.
 
 use std::sync::Arc;
 
@@ -44,20 +44,20 @@ use webhook::Webhook;
 
 const SIGNATURE: HeaderName = HeaderName::from_static("svc-webhook-signature");
 
-/// What the numbers of GUIDs count.
+/// Random streams of GUIDs.
 mod purpose {
     pub(super) const WEBHOOK: u64 = 0x6163_0001;
     pub(super) const OUTGOING: u64 = 0x6163_0002;
-    /// One for every change of the world, whoever is told of it.
+    /// One per change of the world, shared by all webhooks.
     pub(super) const CONVERSATION: u64 = 0x6163_0003;
-    /// For what is no change of the world: numbered like the delivery.
+    /// For deliveries without a change, one each.
     pub(super) const OWN_CONVERSATION: u64 = 0x6163_0004;
     pub(super) const PROCESS: u64 = 0x6163_0005;
     pub(super) const USER: u64 = 0x6163_0006;
     pub(super) const AUTHOR: u64 = 0x6163_0007;
 }
 
-/// Every webhook there ever was, within a limit: of those that have ended, the oldest are forgotten first.
+/// Every webhook; at the limit the oldest ended ones are dropped.
 #[derive(Debug)]
 pub struct Accounting {
     core: Arc<Core>,
@@ -66,7 +66,7 @@ pub struct Accounting {
     registry: Mutex<WebhookRegistry>,
 }
 
-/// A webhook as it stands, for those who compare.
+/// The state of a webhook, for tests.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WebhookTruth {
@@ -82,16 +82,16 @@ pub struct WebhookTruth {
     pub state: WebhookState,
     /// Semantic names.
     pub events: Vec<String>,
-    /// When it came into each state, oldest first; the last few.
+    /// Its last state transitions, oldest first.
     pub turns: Vec<WebhookTransition>,
 }
 
-/// When a webhook came into a state.
+/// A transition into a state.
 #[derive(Debug, Clone, Serialize)]
 pub struct WebhookTransition {
     /// By the provider's clock.
     pub at: String,
-    /// Which.
+    /// The state.
     pub state: WebhookState,
 }
 
@@ -99,11 +99,11 @@ pub struct WebhookTransition {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum WebhookState {
-    /// The Acknowledge has not been accepted yet.
+    /// The Acknowledge has not been accepted.
     AwaitingContract,
     /// Events are delivered.
     Active,
-    /// Switched off by the caller or after failed deliveries.
+    /// Disabled by the caller or after failed deliveries.
     Disabled,
     /// Ended by unsubscribe.
     Unsubscribed,
@@ -122,8 +122,8 @@ impl Accounting {
         }
     }
 
-    /// Makes the deliveries of a change and hands them over, in the order the webhooks were made. A webhook that subscribed
-    /// to the event but is not active gets a journal entry that ends as missed; one that has ended gets none.
+    /// Sends a change to its webhooks, in the order of their creation. For a webhook that is not active the journal gets a missed
+    /// delivery; an ended one gets none.
     pub(super) fn announce(&self, world: &World, change: &RecordChange) {
         let Place { resource, company, .. } = change.place;
         let mut registry = self.registry.lock();
@@ -153,7 +153,7 @@ impl Accounting {
                 company: company.as_deref(),
                 user_name: Some(self.author(change.number)),
             },
-            // A standing clock is behind the changes it has dated apart.
+            // With a frozen clock, changes are dated ahead of it.
             timestamp: self.core.clock.now().max(change.row.changed),
             json_data: &json_data,
         };
@@ -170,8 +170,7 @@ impl Accounting {
         }
     }
 
-    /// A delivery to this address has ended for good: accepted, or every attempt failed. One to an address that the
-    /// webhook has left since changes nothing.
+    /// A delivery to this address was accepted or given up. It changes nothing if the webhook has moved since.
     pub(super) fn ended(&self, webhook: Guid, purpose: Purpose, url: &str, accepted: bool) {
         if purpose == Purpose::Event && accepted {
             return;
@@ -188,24 +187,24 @@ impl Accounting {
         }
     }
 
-    /// Whether a delivery is still wanted: its webhook may have been disabled or deleted, or moved to another url, since.
+    /// Whether a delivery is still wanted; its webhook may have been disabled, deleted or moved.
     pub(super) fn wants(&self, webhook: Guid, purpose: Purpose, url: &str) -> bool {
         self.registry.lock().get(webhook).is_some_and(|found| found.wants(purpose, url))
     }
 
-    /// Every webhook, in the order they were made.
+    /// Every webhook, in the order of creation.
     pub fn webhooks(&self) -> Vec<WebhookTruth> {
         self.registry.lock().webhooks.iter().map(Webhook::truth).collect()
     }
 
-    /// Disables an active webhook, as the provider does after failed deliveries. Whether it was active.
+    /// Disables an active webhook, as the provider does after failed deliveries. Returns whether it was active.
     pub fn disable(&self, webhook: Guid) -> bool {
         let mut registry = self.registry.lock();
         let active = registry.get_mut(webhook).filter(|found| found.state == WebhookState::Active);
         active.map(|found| found.enter(WebhookState::Disabled, self.core.clock.now())).is_some()
     }
 
-    /// The Acknowledge of a webhook that awaits its contract.
+    /// The Acknowledge for a webhook that awaits its contract.
     fn acknowledge(&self, registry: &mut WebhookRegistry, webhook: Guid) -> Option<DeliveryOrder> {
         let number = registry.next_outgoing();
         let webhook = registry.get(webhook)?;
@@ -221,7 +220,7 @@ impl Accounting {
         Some(self.order(webhook, &event, &message, About::new(&event.semantic_name)))
     }
 
-    /// A signed delivery of one message to one webhook.
+    /// A signed delivery to a webhook.
     fn order(
         &self,
         webhook: &Webhook,
@@ -242,11 +241,11 @@ impl Accounting {
             json_data: message.json_data,
             user_identifier: webhook.user,
         };
-        // Text and numbers always become JSON.
+        // Text and numbers always serialize.
         let body = serde_json::to_vec(&envelope).unwrap_or_default();
         let signature = Some(signature(&webhook.key, &body));
         let purpose = message.purpose;
-        // An Acknowledge goes beside the events, and does not wait for one that a former url still keeps.
+        // An Acknowledge has its own lane: it does not wait for events or for one to a former url.
         let lane = match purpose {
             Purpose::Acknowledge => !hash(webhook.url.as_str().as_bytes()),
             Purpose::Event => hash(about.company.as_deref().unwrap_or_default().as_bytes()),
@@ -265,15 +264,15 @@ impl Accounting {
         }
     }
 
-    /// `UserName`: who made a change.
+    /// `UserName` of a change.
     fn author(&self, change: u64) -> &'static str {
-        /// Not all of them are ASCII, so that a signature over the wrong bytes shows.
+        /// Some are not ASCII, which reveals signatures over the wrong bytes.
         const NAMES: [&str; 4] = ["Ana García", "Jordi Puig", "Iñaki Etxeberria", "Olga O'Neill"];
         NAMES[mix(self.core.seed() ^ mix(change ^ purpose::AUTHOR)) as usize % NAMES.len()]
     }
 }
 
-/// What one delivery tells, whichever webhook gets it.
+/// The content of a notification, the same for every webhook.
 #[derive(Debug)]
 struct NotificationContent<'a> {
     /// Number of its `OutgoingId`.

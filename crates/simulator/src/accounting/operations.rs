@@ -1,4 +1,4 @@
-//! What the management endpoints do to webhooks.
+//! Operations of webhook management.
 
 use serde_json::Value;
 
@@ -10,16 +10,16 @@ use super::{
 };
 use crate::{catalog::Resource, deliveries::DeliveryOrder, random::Guid};
 
-/// Why an operation was not done.
+/// Why an operation failed.
 #[derive(Debug)]
 pub(super) enum OperationError {
-    /// There is no such webhook, or it is another resource's.
+    /// The webhook is unknown, or another resource's.
     Unknown,
-    /// Something is wrong with the request, or the webhook's state does not allow it.
+    /// The request is invalid, or the webhook's state does not allow it.
     Complaints(Option<Guid>, Vec<RequestError>),
 }
 
-/// A webhook, and the Acknowledge it needs now.
+/// A webhook and the Acknowledge to send.
 pub(super) type Acknowledged = (Guid, Option<DeliveryOrder>);
 
 impl Accounting {
@@ -43,14 +43,14 @@ impl Accounting {
         Ok((id, self.acknowledge(&mut registry, id)))
     }
 
-    /// Deletes a webhook as another user might. Whether it was there.
+    /// Deletes a webhook, as another user might. Returns whether it existed.
     pub fn lose(&self, webhook: Guid) -> bool {
         let mut registry = self.registry.lock();
         let found = registry.get_mut(webhook).filter(|found| found.state != WebhookState::Deleted);
         found.map(|found| found.delete(self.core.clock.now())).is_some()
     }
 
-    /// The first of the webhooks that were ended.
+    /// Ends matching webhooks and returns the first.
     pub(super) fn unsubscribe(&self, resource: Resource, body: &[u8]) -> Result<Guid, OperationError> {
         let knobs = self.core.knobs();
         let (subscription, _) = request::subscription(body, resource, knobs.delivery.receivers)

@@ -1,4 +1,4 @@
-//! All webhooks, in the order they were made.
+//! All webhooks, in the order of creation.
 
 use super::webhook::Webhook;
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     random::Guid,
 };
 
-/// Webhooks kept: of those that have ended the oldest go first, and more that live are refused.
+/// At the limit, the oldest ended webhook is dropped; if none has ended, a subscribe is refused.
 pub(super) const MAX_WEBHOOKS: usize = 100_000;
 
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ impl WebhookRegistry {
         self.webhooks.iter().filter(move |webhook| webhook.resource == resource && !webhook.has_ended())
     }
 
-    /// Makes room for one more. Whether there is.
+    /// Makes room for one more, if possible.
     pub(super) fn make_room(&mut self) -> bool {
         if self.webhooks.len() >= MAX_WEBHOOKS {
             let oldest = self.webhooks.iter().find(|webhook| webhook.has_ended()).map(|webhook| webhook.id);
@@ -49,13 +49,13 @@ impl WebhookRegistry {
         self.webhooks.iter_mut().find(|webhook| webhook.id == id)
     }
 
-    /// Takes one away without a trace. Whether it was there.
+    /// Removes a webhook. Returns whether it existed.
     pub(super) fn forget(&mut self, id: Guid) -> bool {
         let at = self.webhooks.iter().position(|webhook| webhook.id == id);
         at.map(|at| self.webhooks.remove(at)).is_some()
     }
 
-    /// Living webhooks that subscribed to this kind of event.
+    /// Webhooks that have not ended and subscribed to this kind of event.
     pub(super) fn concerned(&self, resource: Resource, kind: Kind) -> Vec<Guid> {
         let subscribed = |webhook: &&Webhook| webhook.subscription.kinds.contains(&kind);
         self.living(resource).filter(subscribed).map(|webhook| webhook.id).collect()

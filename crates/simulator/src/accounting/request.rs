@@ -1,4 +1,4 @@
-//! Bodies of requests: what they must hold, and every reason why one does not.
+//! Parsing of request bodies, with every error in them.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::{
     random::Guid,
 };
 
-/// Characters of a text at most, so that webhooks stay small.
+/// Length limit of texts, characters.
 const MAX_TEXT_CHARS: usize = 4_096;
 
 /// The body of subscribe and unsubscribe.
@@ -19,19 +19,19 @@ const MAX_TEXT_CHARS: usize = 4_096;
 pub(super) struct WebhookSubscription {
     /// `thirdPartyApplicationName`.
     pub(super) application: String,
-    /// As written.
+    /// As sent.
     pub(super) url: String,
     pub(super) secret: String,
     /// Kinds of events.
     pub(super) kinds: BTreeSet<Kind>,
 }
 
-/// Something that is wrong with a request.
+/// An error in a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RequestError {
-    /// One word for programs.
+    /// For programs.
     pub(super) code: &'static str,
-    /// A sentence for people.
+    /// For people.
     pub(super) message: String,
 }
 
@@ -41,7 +41,7 @@ impl RequestError {
     }
 }
 
-/// The subscription in a body, with its address parsed; or all that is wrong with it.
+/// Parses a subscription and its address, or returns all errors.
 pub(super) fn subscription(
     body: &[u8],
     resource: Resource,
@@ -59,7 +59,7 @@ pub(super) fn subscription(
     Ok((WebhookSubscription { application, url, secret, kinds }, address))
 }
 
-/// `enable` of a body that names this webhook.
+/// Parses `enable` from a body that names this webhook.
 pub(super) fn status(body: &[u8], webhook: Guid) -> Result<bool, Vec<RequestError>> {
     let mut members = RequestMembers::parse(body)?;
     members.webhook(webhook);
@@ -70,7 +70,7 @@ pub(super) fn status(body: &[u8], webhook: Guid) -> Result<bool, Vec<RequestErro
     }
 }
 
-/// The new address in a body that names this webhook, as written and parsed.
+/// Parses the new address from a body that names this webhook; as sent and parsed.
 pub(super) fn change(
     body: &[u8],
     webhook: Guid,
@@ -84,7 +84,7 @@ pub(super) fn change(
     }
 }
 
-/// The members of a body, and what was wrong with those looked at.
+/// The members of a body, and the errors found so far.
 struct RequestMembers {
     members: Map<String, Value>,
     errors: Vec<RequestError>,
@@ -101,7 +101,7 @@ impl RequestMembers {
         }
     }
 
-    /// A member of the right type.
+    /// A required member of the right type.
     fn take<T>(&mut self, name: &str, kind: &str, read: impl FnOnce(&Value) -> Option<T>) -> Option<T> {
         let Some(value) = self.members.get(name) else {
             self.add_error("Required", format!("{name} is required"));
@@ -114,7 +114,7 @@ impl RequestMembers {
         read
     }
 
-    /// A text that is neither empty nor very long.
+    /// A string that is neither empty nor too long.
     fn text(&mut self, name: &str) -> Option<String> {
         let text = self.take(name, "a string", |value| value.as_str().map(str::to_owned))?;
         if text.is_empty() {
@@ -151,7 +151,7 @@ impl RequestMembers {
         for text in texts {
             let named = |kind: &Kind| resource.semantic_name(*kind) == text;
             let Some(kind) = resource.kinds().into_iter().find(named) else {
-                // One is enough: a body may hold very many.
+                // One error is enough: a body may contain very many.
                 self.add_error("UnknownEvent", format!("{} has no event {text:?}", resource.plural()));
                 return None;
             };
@@ -160,7 +160,7 @@ impl RequestMembers {
         Some(kinds)
     }
 
-    /// `webhookId` must be the one in the path.
+    /// Checks that `webhookId` is the one in the path.
     fn webhook(&mut self, expected: Guid) {
         let Some(text) = self.text("webhookId") else { return };
         match Guid::parse(&text) {
@@ -177,7 +177,7 @@ impl RequestMembers {
     }
 }
 
-/// A receiver's address, if it is one that may be subscribed.
+/// Parses a receiver address and checks that it may be subscribed.
 fn receiver(text: &str, receivers: ReceiverUrls) -> Result<Url, &'static str> {
     let url = Url::parse(text).map_err(|_| "url is no address")?;
     let https = url.scheme() == "https";

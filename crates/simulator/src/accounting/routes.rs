@@ -1,4 +1,4 @@
-//! The `/webhooks` family on the wire.
+//! Routes of the `/webhooks` family.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::{
     random::Guid,
 };
 
-/// `responseState` of what worked. That of a change is not shown: it takes the number the others leave free.
+/// `responseState` of successful operations. The document does not show that of a change.
 const SUBSCRIBED: i64 = 3;
 const UNSUBSCRIBED: i64 = 4;
 const DELETED: i64 = 5;
@@ -102,7 +102,7 @@ async fn change(accounting: &Accounting, resource: Resource, id: &str, body: &[u
     .await
 }
 
-/// Sends the Acknowledge before the answer or after it, as the knob says.
+/// Sends the Acknowledge before or after the answer, by the knob.
 async fn acknowledged(
     accounting: &Accounting,
     result: Result<Acknowledged, OperationError>,
@@ -145,7 +145,7 @@ fn refused(refusal: OperationError, knobs: &Knobs) -> Response {
     };
     let result = OperationResult {
         response_state: knobs.failure_state,
-        // The empty GUID where there is no webhook to name.
+        // The empty GUID, where there is no webhook.
         webhook_id: webhook.unwrap_or(Guid(0)),
         errors: errors.into_iter().map(element).collect(),
     };
@@ -171,7 +171,7 @@ fn unknown_webhook(knobs: &Knobs) -> Response {
     error_answer::ApiError::missing(&knobs.reads.records, "there is no such webhook").into_response()
 }
 
-/// An id that is no text is no GUID either.
+/// An id that is not UTF-8 is not a GUID.
 fn text(id: IdPath) -> String {
     id.map(|Path(id)| id).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! One webhook: what it is, and the rows of the document's state table.
+//! A webhook and its state transitions.
 
 use aws_lc_rs::hmac;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use crate::{
     random::{Guid, mix},
 };
 
-/// Changes of state that are kept of one webhook.
+/// Transitions kept per webhook.
 const MAX_TRANSITIONS: usize = 32;
 
 #[derive(Debug)]
@@ -22,23 +22,23 @@ pub(super) struct Webhook {
     pub(super) id: Guid,
     pub(super) resource: Resource,
     pub(super) state: WebhookState,
-    /// When it came into each state, oldest first; the last few.
+    /// The last transitions, oldest first.
     turns: Vec<(Ticks, WebhookState)>,
-    /// As it was subscribed; its `url` is the one in force.
+    /// As subscribed, with the current `url`.
     pub(super) subscription: WebhookSubscription,
-    /// The same address, parsed.
+    /// The current url.
     pub(super) url: Url,
-    /// Made of the secret once.
+    /// From the secret.
     pub(super) key: hmac::Key,
     /// `userIdentifier`: who subscribed.
     pub(super) user: Guid,
     pub(super) deleted_at: Option<Ticks>,
-    /// What its lanes are made from.
+    /// Seed of its lane numbers.
     pub(super) lane: u64,
 }
 
 impl Webhook {
-    /// Awaits its contract.
+    /// A webhook that awaits its contract.
     pub(super) fn new(
         id: Guid,
         resource: Resource,
@@ -73,7 +73,7 @@ impl Webhook {
         matches!(self.state, WebhookState::Unsubscribed | WebhookState::Deleted)
     }
 
-    /// Whether a delivery to this address still makes sense.
+    /// Whether a delivery to this address is still wanted.
     pub(super) fn wants(&self, purpose: Purpose, url: &str) -> bool {
         let state = match purpose {
             Purpose::Acknowledge => WebhookState::AwaitingContract,
@@ -82,7 +82,7 @@ impl Webhook {
         self.state == state && self.url.as_str() == url
     }
 
-    /// PUT status. A generous provider takes what is so already.
+    /// PUT status. Without `strict`, the current state is accepted, too.
     pub(super) fn enable(&mut self, enable: bool, strict: bool, now: Ticks) -> Result<(), String> {
         let state = match (self.state, enable) {
             (WebhookState::Active, false) => WebhookState::Disabled,
@@ -95,7 +95,7 @@ impl Webhook {
         Ok(())
     }
 
-    /// PUT change. A generous provider also moves a webhook that is not active, and makes a new contract for the url it has.
+    /// PUT change. Without `strict`, also for a webhook that is not active, and to the url it has.
     pub(super) fn change(&mut self, text: String, url: Url, strict: bool, now: Ticks) -> Result<(), String> {
         let movable = match self.state {
             WebhookState::Active => true,
@@ -114,7 +114,7 @@ impl Webhook {
         Ok(())
     }
 
-    /// DELETE, from every other state.
+    /// DELETE, from any other state.
     pub(super) fn delete(&mut self, now: Ticks) {
         self.enter(WebhookState::Deleted, now);
         self.deleted_at = Some(now);
@@ -168,7 +168,7 @@ impl Webhook {
     }
 }
 
-/// A state in the words of a refusal.
+/// A state, for error messages.
 const fn name(state: WebhookState) -> &'static str {
     match state {
         WebhookState::AwaitingContract => "awaiting its contract",

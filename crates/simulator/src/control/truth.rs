@@ -35,7 +35,7 @@ pub(super) fn router() -> Router<Arc<Provider>> {
         .route("/_control/truth/hooks", all(|of| of.invoicing.hooks()))
 }
 
-/// A record as it is.
+/// The current state of a record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RecordTruth {

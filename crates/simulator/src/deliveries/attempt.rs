@@ -1,4 +1,4 @@
-//! One attempt: the POST, its time limit, and what its answer is worth.
+//! One delivery attempt.
 
 use std::{error::Error, time::Duration};
 
@@ -10,21 +10,21 @@ use tokio::time::{Instant, timeout_at};
 use super::{DeliveryOrder, Purpose};
 use crate::knobs::Accepts;
 
-/// The longest answer read to its end. A connection with more to come is closed instead of used again.
+/// Longer answers are not read to the end; their connection is closed instead of reused.
 const MAX_DRAINED_BYTES: usize = 64 * 1024;
 const JSON: HeaderValue = HeaderValue::from_static("application/json; charset=utf-8");
 
-/// What came of it.
+/// The result of an attempt.
 #[derive(Debug)]
 pub(super) struct AttemptOutcome {
-    /// Until the head of the answer, or until it was given up.
+    /// Time until the head of the answer or the failure.
     pub(super) took: Duration,
-    /// Status and whether cookies came with it; or why there is none.
+    /// Status, and whether it had cookies; or why there is no answer.
     pub(super) answer: Result<(StatusCode, bool), String>,
 }
 
 impl AttemptOutcome {
-    /// Whether the receiver has it, and otherwise what was wrong beside the status.
+    /// Whether the receiver accepted; otherwise the reason, if it is not the status.
     pub(super) fn verdict(&self, purpose: Purpose, accepts: Accepts) -> Result<(), Option<String>> {
         let (status, cookies) = match &self.answer {
             Ok(answer) => *answer,
@@ -42,7 +42,7 @@ impl AttemptOutcome {
     }
 }
 
-/// Sends one body and waits for the head of the answer, at most so long from before the connection is made.
+/// Posts a body and waits for the head of the answer; `limit` includes the connection setup.
 pub(super) async fn post(
     client: Client,
     order: &DeliveryOrder,
@@ -65,7 +65,7 @@ pub(super) async fn post(
         Ok(Err(error)) => Err(cause(&error)),
         Ok(Ok(response)) => {
             let worth = (response.status(), response.headers().contains_key(header::SET_COOKIE));
-            // What the body says is of no interest; reading it leaves the connection fit for the next delivery.
+            // Reading the body keeps the connection reusable.
             timeout_at(deadline, drain(response)).await.ok();
             Ok(worth)
         }
@@ -83,7 +83,7 @@ async fn drain(mut response: Response) {
     }
 }
 
-/// Why there was no answer, or none that came whole: the innermost cause, because the outer ones only repeat the address.
+/// The innermost cause of a failed exchange; the outer ones only repeat the address.
 pub(crate) fn cause(error: &reqwest::Error) -> String {
     let stage = if error.is_connect() { "connection" } else { "exchange" };
     let mut cause: &dyn Error = error;

@@ -1,8 +1,8 @@
-//! What waits to be sent: lanes for first attempts, a timer for everything that is due later, and a place apart for what
-//! would be one too many of its webhook.
+//! The delivery queue: lanes for first attempts, timers for what is due later, and a parking list per webhook at its in-flight
+//! limit.
 //!
-//! Pure bookkeeping: the time is given, nothing is sent here. Everything in it is counted by `admit` and `finish`, so the
-//! limit of waiting deliveries bounds the lanes, the timer, the ready list and what is parked together.
+//! It has no clock and sends nothing. `admit` and `finish` count everything in it, so one limit bounds lanes, timers, ready
+//! list and parked deliveries together.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -15,24 +15,23 @@ use tokio::{sync::oneshot, time::Instant};
 use super::DeliveryOrder;
 use crate::random::Guid;
 
-/// Deliveries to one webhook on their way at once: a part of all, so that a receiver which never answers leaves room for
-/// others.
+/// In-flight limit of a webhook: a part of all, so that a receiver which never answers leaves room for others.
 pub(super) const MAX_IN_FLIGHT_PER_WEBHOOK: usize = 32;
-/// Deliveries that wait or are in flight; further ones are dropped, and the journal says so.
+/// Deliveries that wait or are in flight; further ones are dropped.
 const MAX_OUTSTANDING: usize = 100_000;
-/// How long one that is held back waits for later ones that do not come.
+/// How long a held delivery waits for later ones.
 const HOLD_BACK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// One delivery under way.
+/// A delivery in the queue.
 #[derive(Debug)]
 pub(super) struct QueuedDelivery {
-    /// Number in the journal.
+    /// Its number in the journal.
     pub(super) number: u64,
     pub(super) order: Arc<DeliveryOrder>,
     pub(super) attempts: u32,
-    /// Not before this, for the first attempt.
+    /// Earliest time of the first attempt.
     pub(super) due: Option<Instant>,
-    /// Told when the first attempt is attempt_ended.
+    /// Notified when the first attempt has ended.
     pub(super) first: Option<oneshot::Sender<()>>,
 }
 
@@ -42,15 +41,15 @@ impl QueuedDelivery {
     }
 }
 
-/// Lanes, timer and ready list.
+/// Lanes, timers and ready list.
 #[derive(Debug, Default)]
 pub(super) struct DeliveryQueue {
-    /// Lanes that have something waiting, held back or on its way; others are not kept.
+    /// Lanes with a delivery that waits, is held or in flight.
     lanes: HashMap<u64, Lane>,
     ready: VecDeque<ReadyItem>,
-    /// Webhooks with deliveries on their way; others are not kept.
+    /// Webhooks with deliveries in flight.
     webhooks: HashMap<Guid, WebhookLoad>,
-    /// By moment, and those of one moment in the order they were set.
+    /// By time, then in the order they were set.
     timers: BTreeMap<(Instant, u64), TimerItem>,
     /// Timers set so far.
     timer_number: u64,
@@ -61,7 +60,7 @@ pub(super) struct DeliveryQueue {
 #[derive(Debug, Default)]
 struct Lane {
     waiting: VecDeque<QueuedDelivery>,
-    /// Held back, with how many later ones it still lets go first.
+    /// A held delivery, and how many later ones may still overtake it.
     held: Option<(u64, QueuedDelivery)>,
     position: LaneState,
 }
@@ -69,19 +68,19 @@ struct Lane {
 #[derive(Debug, Default)]
 struct WebhookLoad {
     in_flight: usize,
-    /// What is ready and waits for one of those to end.
+    /// Ready, but over the in-flight limit.
     parked: VecDeque<ReadyItem>,
 }
 
-/// Where a lane stands.
+/// The state of a lane.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum LaneState {
-    /// Nothing of it is ready, due or on its way.
+    /// Nothing is ready, due or in flight.
     #[default]
     Idle,
-    /// In the ready list or parked, or in the timer until its first is due.
+    /// In the ready list, parked, or in a timer until its first delivery is due.
     Listed,
-    /// Its first attempt is on its way.
+    /// Its first attempt is in flight.
     Busy,
 }
 
@@ -93,23 +92,23 @@ enum ReadyItem {
 
 #[derive(Debug)]
 enum TimerItem {
-    /// The first of a lane is due.
+    /// The first delivery of a lane is due.
     Lane(u64),
-    /// A further attempt is due.
+    /// A retry is due.
     Retry(QueuedDelivery),
-    /// The delivery with this number has been held back long enough.
+    /// The delivery with this number has been held long enough.
     Held { lane: u64, number: u64 },
 }
 
 impl DeliveryQueue {
-    /// Counts one more, if there is room.
+    /// Counts a delivery, if there is room.
     pub(super) fn admit(&mut self) -> bool {
         let room = self.outstanding < MAX_OUTSTANDING;
         self.outstanding += usize::from(room);
         room
     }
 
-    /// One that was admitted has ended. Whether it was the last.
+    /// An admitted delivery has ended; returns whether the queue is now empty.
     pub(super) fn finish(&mut self) -> bool {
         self.outstanding = self.outstanding.saturating_sub(1);
         self.is_empty()
@@ -119,9 +118,9 @@ impl DeliveryQueue {
         self.outstanding == 0
     }
 
-    /// Puts one at the end of its lane, or holds it back until so many later ones have passed it. They are counted as they
-    /// are put here, not as they go: the order in a lane so follows from the order of the calls alone. A lane holds back
-    /// one at a time: if all were, none would pass another.
+    /// Appends a delivery to its lane, or holds it until `hold_back` later ones have been appended. They are counted when they are
+    /// appended, so that the order depends only on the order of calls. A lane holds one delivery at a time: if it held all, none
+    /// would overtake another.
     pub(super) fn enqueue(&mut self, job: QueuedDelivery, hold_back: Option<u64>, now: Instant) {
         let id = job.order.lane;
         let lane = self.lanes.entry(id).or_default();
@@ -143,8 +142,8 @@ impl DeliveryQueue {
         self.list(id, now);
     }
 
-    /// The next one to send, if its webhook has not so many on their way already. It is on its way, and its lane busy unless
-    /// it is a retry, until [`Self::attempt_ended`].
+    /// The next delivery to send whose webhook is below its in-flight limit. It is in flight, and its lane busy unless it is a
+    /// retry, until [`Self::attempt_ended`].
     pub(super) fn take(&mut self, now: Instant) -> Option<QueuedDelivery> {
         self.tick(now);
         while let Some(ready) = self.ready.pop_front() {
@@ -152,7 +151,7 @@ impl DeliveryQueue {
                 ReadyItem::Retry(job) => Some(job),
                 ReadyItem::Lane(id) => self.lanes.get(id).and_then(|lane| lane.waiting.front()),
             };
-            // A lane that is listed has a first one.
+            // A listed lane is not empty.
             let Some(webhook) = first.map(|job| job.order.webhook) else { continue };
             let webhook = self.webhooks.entry(webhook).or_default();
             if webhook.in_flight >= MAX_IN_FLIGHT_PER_WEBHOOK {
@@ -172,8 +171,8 @@ impl DeliveryQueue {
         None
     }
 
-    /// An attempt is attempt_ended, or was not made after all: another of its webhook may go, and if it was the first attempt the next
-    /// of its lane.
+    /// An attempt ended or was not made: another delivery of the webhook may be sent, and after a first attempt the next of the
+    /// lane.
     pub(super) fn attempt_ended(&mut self, order: &DeliveryOrder, first: bool, now: Instant) {
         if let Some(webhook) = self.webhooks.get_mut(&order.webhook) {
             webhook.in_flight = webhook.in_flight.saturating_sub(1);
@@ -191,12 +190,12 @@ impl DeliveryQueue {
         }
     }
 
-    /// Tries again at a moment.
+    /// Schedules a retry.
     pub(super) fn retry(&mut self, job: QueuedDelivery, at: Instant) {
         self.time(at, TimerItem::Retry(job));
     }
 
-    /// When something that waits for a moment is due next.
+    /// When the next timer is due.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.timers.first_key_value().map(|((at, _), _)| *at)
     }
@@ -223,7 +222,7 @@ impl DeliveryQueue {
         }
     }
 
-    /// Lists an idle lane where its first one will be found, or forgets it when it is empty.
+    /// Makes an idle lane ready, schedules it, or removes it if it is empty.
     fn list(&mut self, id: u64, now: Instant) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         if lane.position != LaneState::Idle {
@@ -270,7 +269,7 @@ mod tests {
         queue.enqueue(job, hold_back, now);
     }
 
-    /// Everything that can be taken now, each attempt attempt_ended at once.
+    /// Everything that can be taken now, ending each attempt at once.
     fn drain(queue: &mut DeliveryQueue, now: Instant) -> Vec<u64> {
         let mut numbers = Vec::new();
         while let Some(job) = queue.take(now) {

@@ -1,4 +1,4 @@
-//! The loop that sends what is due and settles what has come back.
+//! The delivery loop.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,14 +15,14 @@ use super::{
 };
 use crate::{clock::Ticks, knobs::DeliveryKnobs};
 
-/// The longest wait for an answer or a retry, whatever a knob says: further ahead the timer would overflow.
+/// Limits knobs, because a timer further ahead would overflow.
 const MAX_WAIT: Duration = Duration::from_secs(365 * 86_400);
 /// Attempts in flight at once.
 const MAX_IN_FLIGHT: usize = 64;
-/// How many are abandoned before others get their turn: all that wait may be for one webhook that has just ended.
+/// Abandoned deliveries between two yields: all that wait may belong to a webhook that has just ended.
 const ABANDON_BATCH: u64 = 256;
 
-/// An attempt that is attempt_ended.
+/// An attempt that has ended.
 struct FinishedAttempt {
     job: QueuedDelivery,
     at: Ticks,
@@ -30,7 +30,7 @@ struct FinishedAttempt {
     outcome: AttemptOutcome,
 }
 
-/// Delivers until cancelled. What is on its way then is dropped, what waits is forgotten.
+/// Delivers until cancelled. Then attempts in flight and waiting deliveries are dropped.
 pub(crate) async fn run(deliveries: &Deliveries, families: &impl WebhookFamilies, stop: CancellationToken) {
     let mut in_flight = FuturesUnordered::new();
     let mut abandoned = 0_u64;
@@ -38,7 +38,7 @@ pub(crate) async fn run(deliveries: &Deliveries, families: &impl WebhookFamilies
         let next = loop {
             let knobs = deliveries.core.knobs();
             if knobs.delivery.hold || in_flight.len() >= MAX_IN_FLIGHT {
-                // Only a knob or the end of an attempt can change that, and both wake this loop.
+                // Only a knob or the end of an attempt changes that, and both wake this loop.
                 break None;
             }
             let job = match take(deliveries) {
@@ -59,7 +59,7 @@ pub(crate) async fn run(deliveries: &Deliveries, families: &impl WebhookFamilies
             () = stop.cancelled() => break,
             Some(done) = in_flight.next() => {
                 settle(deliveries, families, done);
-                // All that have come back meanwhile, before looking for more to send.
+                // Handle all results that are there before looking for more to send.
                 while let Some(Some(done)) = in_flight.next().now_or_never() {
                     settle(deliveries, families, done);
                 }
@@ -73,7 +73,7 @@ pub(crate) async fn run(deliveries: &Deliveries, families: &impl WebhookFamilies
     deliveries.idle_notify.notify_waiters();
 }
 
-/// The next one to send, or when there may be one.
+/// The next delivery to send, or when there may be one.
 fn take(deliveries: &Deliveries) -> Result<QueuedDelivery, Option<Instant>> {
     let mut queue = deliveries.queue.lock();
     queue.take(Instant::now()).ok_or_else(|| queue.next_due())
@@ -135,12 +135,12 @@ fn settle(deliveries: &Deliveries, families: &impl WebhookFamilies, done: Finish
     let retry = wait.filter(|_| end.is_none()).map(|wait| (job, wait));
     attempt_ended(deliveries, &order, is_first, retry);
     if let Some(first) = first {
-        // Whoever waited may have gone.
+        // The waiting task may be gone.
         first.send(()).ok();
     }
 }
 
-/// An attempt is attempt_ended, or was not made after all: the delivery waits for its retry, or has ended.
+/// An attempt ended or was not made: the delivery waits for its retry or has ended.
 fn attempt_ended(
     deliveries: &Deliveries,
     order: &DeliveryOrder,

@@ -128,7 +128,7 @@ impl Gateway {
 
 /// Puts the gateway in front of the APIs' routes. Unknown paths and methods get the gateway's 404.
 ///
-/// The routers must have no fallback of their own.
+/// The routers must have no fallbacks.
 pub(super) fn guard(gateway: &Arc<Gateway>, apis: Router) -> Router {
     let apis = apis.route_layer(middleware::from_fn_with_state(Arc::clone(gateway), known));
     let gateway = Arc::clone(gateway);

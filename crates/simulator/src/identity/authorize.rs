@@ -1,8 +1,7 @@
-//! Step 1 and 2: the authorization request, the login page, and the way back with a code.
+//! Steps 1 and 2: the authorization request, the login page, and the redirect with a code.
 //!
-//! Errors about the client or its redirect address are shown on a page and never sent to that address; all others go to
-//! it. A request that passes shows a page with one button, or with the parameter `auto` logs in at once; the button sends the
-//! same request with that parameter.
+//! Errors about the client or its redirect address are shown on a page; all others are sent to that address. A valid request
+//! shows a page with one button, which sends the same request with the parameter `auto`. That parameter logs in at once.
 
 use std::sync::Arc;
 
@@ -17,19 +16,18 @@ use super::{
 };
 use crate::{knobs::Knobs, settings::Client};
 
-/// The longest query that is looked at.
 const MAX_QUERY_BYTES: usize = 16 * 1_024;
 
-/// An authorization request that has been checked.
+/// A valid authorization request.
 #[derive(Debug, Clone)]
 pub(super) struct AuthorizationRequest {
-    /// Where its code goes.
+    /// Where the code is sent.
     pub(super) redirect: Redirect,
     /// Returned unchanged.
     pub(super) state: String,
     /// Returned inside the identity token.
     pub(super) nonce: String,
-    /// What is asked for, each once.
+    /// Requested scopes, without duplicates.
     pub(super) scopes: Arc<[String]>,
     /// What the code's verifier must match.
     pub(super) challenge: Option<Challenge>,
@@ -59,7 +57,7 @@ pub(super) async fn authorize(State(identity): State<Arc<Identity>>, RawQuery(qu
     page::login(&identity.user, &client.id, &login.scopes, redirect.text(), &parameters)
 }
 
-/// The user has logged in, or is not let in.
+/// Grants the login, unless a knob refuses it.
 fn finish(identity: &Identity, login: AuthorizationRequest) -> Response {
     let knobs = identity.core.knobs();
     let redirect = login.redirect.clone();
@@ -68,14 +66,14 @@ fn finish(identity: &Identity, login: AuthorizationRequest) -> Response {
         return redirect.refuse("access_denied", text, Some(&state));
     }
     let now = identity.core.clock.now();
-    // A statement of its own, so that the ledger is free again while a token is signed.
+    // Ends the lock before a token is signed.
     let (grant, code) = identity.ledger.lock().grant(login, knobs.identity.code_seconds, now);
     let introduce = || identity.introduce(&grant, &code, knobs.identity.bend_nonce, now);
     let token = knobs.identity.callback_id_token.then(introduce);
     redirect.grant(&code, token.as_deref(), &state)
 }
 
-/// Client and redirect address: without both right, nothing may be sent anywhere.
+/// Checks client and redirect address. Without both, nothing may be redirected.
 fn check_client(client: &Client, parameters: &Parameters) -> Result<Redirect, &'static str> {
     if parameters.repeated(&["client_id", "redirect_uri"]).is_some() {
         return Err("client_id and redirect_uri may be sent only once");
@@ -89,7 +87,7 @@ fn check_client(client: &Client, parameters: &Parameters) -> Result<Redirect, &'
     Redirect::check(redirect)
 }
 
-/// Everything else.
+/// Checks everything else.
 fn check_request(
     parameters: &Parameters,
     redirect: &Redirect,
@@ -112,7 +110,7 @@ fn check_request(
         None => return Err(OAuthError::request("response_type is missing")),
         Some(_) => return Err(OAuthError::other("unsupported_response_type", "response_type must be code")),
     }
-    // Answering in another way than asked for would be worse than saying so.
+    // Another mode than the requested one would be worse than an error.
     if !matches!(parameters.get("response_mode"), None | Some("query")) {
         return Err(OAuthError::request("response_mode must be query"));
     }
@@ -130,7 +128,7 @@ fn check_request(
     })
 }
 
-/// Scopes are separated by what a plus in a query means: a space. That of invoicing is known by its knob alone.
+/// Parses scopes, which are separated by spaces. The scope of invoicing is known only by its knob.
 fn check_scopes(text: &str, invoicing: Option<&str>) -> Result<Arc<[String]>, OAuthError> {
     let known = |scope: &str| {
         let documented = [&claims::COMMON[..], &claims::ACCOUNTING, &claims::PAYROLL];

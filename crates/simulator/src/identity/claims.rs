@@ -10,15 +10,15 @@ use crate::{
     settings::Settings,
 };
 
-/// Scopes of the document that tell an accounting token.
+/// Documented scopes of the accounting token.
 pub(super) const ACCOUNTING: [&str; 4] =
     ["SVC.ES.NEWPOL.COR.API", "SVC.ES.NEWPOL.ACC.API", "SVC.ES.NEWPOL.MNG.API", "SVC.ES.Webhooks"];
-/// Scopes of the document that tell a payroll token.
+/// Documented scopes of the payroll token.
 pub(super) const PAYROLL: [&str; 2] = ["IDInfo", "SVC.ES.EquipoContex"];
-/// Scopes of both.
+/// Documented scopes of both.
 pub(super) const COMMON: [&str; 2] = ["offline_access", "openid"];
 
-/// The one user there is. Who it is follows from the seed, so that every run has the same one.
+/// The only user, which follows from the seed.
 #[derive(Debug)]
 pub(super) struct User {
     issuer: String,
@@ -35,21 +35,21 @@ pub(super) struct User {
     others: [Guid; 4],
 }
 
-/// What a token says about its grant.
+/// What tokens contain about their grant.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TokenFacts<'a> {
     /// Number of the access token.
     pub(super) number: u64,
     pub(super) scopes: &'a [String],
-    /// When the user logged in.
+    /// Time of the login.
     pub(super) login: Ticks,
-    /// When the token begins.
+    /// `nbf`.
     pub(super) from: Ticks,
-    /// When it ends.
+    /// `exp`.
     pub(super) until: Ticks,
 }
 
-/// What an identity token came with, which it tells the hash of.
+/// The token or code beside an identity token, which contains its hash.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum HashedToken<'a> {
     Access(&'a str),
@@ -58,7 +58,7 @@ pub(super) enum HashedToken<'a> {
 
 impl User {
     pub(super) fn new(settings: &Settings) -> Self {
-        /// "user" in ASCII: no other stream has this purpose.
+        /// "user" in ASCII.
         const PURPOSE: u64 = 0x7573_6572;
         let mut random = Random::new(settings.world.seed, PURPOSE);
         Self {
@@ -80,7 +80,7 @@ impl User {
         self.subject.to_string()
     }
 
-    /// Payload of an access token. It begins with `$id`; with `twice`, that member is there two times.
+    /// Payload of an access token. It begins with `$id`; with `twice`, that member appears twice.
     pub(super) fn access(&self, facts: TokenFacts<'_>, twice: bool) -> String {
         let [usr, owapp, mem, oun] = self.others;
         let mut claims = json!({
@@ -116,7 +116,7 @@ impl User {
         claims.to_string().replacen('{', &format!("{{{id}"), 1)
     }
 
-    /// Payload of an identity token that came with an access token or a code.
+    /// Payload of an identity token that comes with an access token or a code.
     pub(super) fn identity(
         &self,
         facts: TokenFacts<'_>,
@@ -147,13 +147,13 @@ impl User {
         claims.to_string()
     }
 
-    /// Whom the login page greets.
+    /// Mail and tenant, for the login page.
     pub(super) fn name(&self) -> (&str, &str) {
         (&self.email, &self.tenant)
     }
 }
 
-/// Whether any of these was granted.
+/// Whether one of these scopes was granted.
 fn has(granted: &[String], any: &[&str]) -> bool {
     granted.iter().any(|scope| any.contains(&scope.as_str()))
 }

@@ -1,15 +1,15 @@
-//! Every presentation of a code or refresh token, in the order in which they were decided: what a test of token keeping is
-//! judged by.
+//! The journal of codes and refresh tokens presented at the token endpoint, in the order of the decisions. Tests of token
+//! handling compare with it.
 //!
-//! An entry is written with the decision, under the ledger's lock. It says what became of the answer only later; one whose
-//! client left meanwhile is lost.
+//! An entry is written with its decision, under the lock of the grant table. What happened to the answer is added later; if
+//! the client has left, the answer is lost.
 
 use serde::Serialize;
 
 use super::{Identity, parameters::Parameters};
 use crate::clock::Ticks;
 
-/// The longest token kept, bytes: far more than any that is issued for this endpoint.
+/// Far more than any token of this endpoint has.
 const MAX_TOKEN_BYTES: usize = 1_024;
 
 /// A code or refresh token, presented at the token endpoint.
@@ -18,67 +18,67 @@ const MAX_TOKEN_BYTES: usize = 1_024;
 pub struct Exchange {
     /// When it was decided.
     pub at: Ticks,
-    /// Which of the two it claims to be.
+    /// Code or refresh token, as the request says.
     pub kind: ExchangeKind,
-    /// Number of its grant; none where it is unknown or nobody looked.
+    /// Number of its grant; `None` where it is unknown or was not looked up.
     pub grant: Option<u64>,
-    /// The token itself, its first KiB.
+    /// The token, its first KiB.
     pub token: String,
-    /// What was decided.
+    /// The decision.
     pub outcome: ExchangeOutcome,
-    /// What became of the answer.
+    /// What happened to the answer.
     pub answer: AnswerFate,
 }
 
-/// What may be exchanged.
+/// What is exchanged for tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ExchangeKind {
-    /// A code of a login.
+    /// The code of a login.
     Code,
     /// A refresh token.
     Refresh,
 }
 
-/// What was decided about an exchange.
+/// The decision about an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ExchangeOutcome {
-    /// TokenResponse were issued; a refresh token that was presented stays good.
+    /// Tokens were issued; a refresh token that was presented stays valid.
     Granted,
-    /// TokenResponse were issued, and the refresh token presented has ended.
+    /// Tokens were issued, and the presented refresh token is now invalid.
     Rotated,
-    /// It had been used or rotated out before.
+    /// It had been redeemed or rotated before.
     Reused,
-    /// It came too late.
+    /// It had expired.
     Expired,
     /// Its grant had ended.
     Revoked,
     /// It was never issued here.
     Unknown,
-    /// Something beside it is wrong: the redirect address or the verifier.
+    /// The redirect address or the verifier is wrong.
     Refused,
-    /// The client is not who it says; nobody looked at the token.
+    /// The client's credentials are wrong; the token was not looked up.
     Client,
-    /// The endpoint was not there, or the client left first; nobody looked at the token.
+    /// The endpoint was unavailable or the client left first; the token was not looked up.
     Unavailable,
 }
 
-/// What became of the answer to an exchange.
+/// What happened to the answer to an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum AnswerFate {
-    /// It is being made.
+    /// Not sent yet.
     Pending,
-    /// It was handed over to be written, whole. Whether the client got it nobody here knows.
+    /// Handed to the connection unchanged. Whether the client received it is unknown.
     Sent,
-    /// What a fault made of it was handed over to be written.
+    /// Changed by a fault and handed to the connection.
     Spoiled,
-    /// It was given up: by a knob, or because the client has left.
+    /// Not sent: by a knob, or because the client left.
     Lost,
 }
 
-/// What a request presents.
+/// The code or refresh token in a request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PresentedToken<'a> {
     pub(super) kind: ExchangeKind,
@@ -96,36 +96,36 @@ impl<'a> PresentedToken<'a> {
         form.get(name).map(|token| Self { kind, token })
     }
 
-    /// Its entry, with the answer still to come.
+    /// The journal entry of a decision; its answer is pending.
     pub(super) fn decided(self, at: Ticks, grant: Option<u64>, outcome: ExchangeOutcome) -> Exchange {
         let token = self.token[..self.token.floor_char_boundary(MAX_TOKEN_BYTES)].to_owned();
         Exchange { at, kind: self.kind, grant, token, outcome, answer: AnswerFate::Pending }
     }
 }
 
-/// Notes an exchange without a look at what is presented.
+/// Records an exchange whose token was not looked up.
 pub(super) fn undecided(identity: &Identity, form: &Parameters, outcome: ExchangeOutcome) -> Option<u64> {
     let presented = PresentedToken::read(form)?;
     Some(identity.exchanges.push(presented.decided(identity.core.clock.now(), None, outcome)))
 }
 
-/// The answer to an exchange while it is made: lost, unless it is said what else became of it.
+/// Records what happens to an answer; lost unless [`Self::end`] says otherwise.
 #[derive(Debug)]
 pub(super) struct ExchangeRecord<'a> {
     identity: &'a Identity,
-    /// What is presented, until it is decided.
+    /// The form, until its exchange is decided.
     form: Option<&'a Parameters>,
-    /// Number of its entry, once there is one.
+    /// Number of the journal entry, once there is one.
     number: Option<u64>,
 }
 
 impl<'a> ExchangeRecord<'a> {
-    /// Of a form that is not decided yet; none for a request that presents nothing.
+    /// `form` is `None` for a request that presents nothing.
     pub(super) const fn new(identity: &'a Identity, form: Option<&'a Parameters>) -> Self {
         Self { identity, form, number: None }
     }
 
-    /// The entry with this number says what was decided.
+    /// The exchange was decided and has this entry.
     pub(super) fn is_decided(&mut self, number: Option<u64>) {
         (self.form, self.number) = (None, number);
     }

@@ -1,4 +1,4 @@
-//! What goes wrong when programs ask: rules of the knobs, with the effects that API requests meet, too.
+//! Fault rules of the identity provider, with the effects of API faults.
 
 use axum::response::Response;
 
@@ -10,17 +10,17 @@ use crate::{
     random::Random,
 };
 
-/// Keeps what is drawn here apart from everything else drawn under the seed.
+/// The random stream of these faults.
 const PURPOSE: u64 = 0x6964_6661_756c_7400;
 
-/// The fault that hits a request now, counted; nothing happens otherwise.
+/// The fault that applies to a request, already counted.
 pub(super) struct ActiveFault(Option<IdentityFault>);
 
 impl ActiveFault {
-    /// For a request to this endpoint.
+    /// Draws the fault for a request to this endpoint.
     pub(super) fn new(core: &Core, on: Endpoint) -> Self {
         let fits = |fault: &IdentityFault| fault.on == on && fault.times != Some(0);
-        // Using one up may copy all knobs, so this first looks whether there is one.
+        // Counting may copy all knobs, so look for a rule first.
         if !core.knobs().identity.faults.iter().any(fits) {
             return Self(None);
         }
@@ -31,7 +31,7 @@ impl ActiveFault {
         }))
     }
 
-    /// What is answered before any work, if so.
+    /// The answer that replaces any work.
     pub(super) async fn before(&self, identity: &Identity) -> Option<Response> {
         match &self.0 {
             Some(IdentityFault { after_work: false, effect: Effect::Delay(latency), .. }) => {
@@ -43,7 +43,7 @@ impl ActiveFault {
         }
     }
 
-    /// What becomes of the answer once the work was done, and whether it still is the right one.
+    /// The answer after the work, and whether it is unchanged.
     pub(super) async fn after(self, identity: &Identity, answer: Response) -> (Response, bool) {
         let Some(IdentityFault { effect, after_work, .. }) = self.0 else { return (answer, true) };
         if let Effect::Delay(latency) = &effect {

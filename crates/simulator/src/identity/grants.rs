@@ -1,14 +1,14 @@
-//! What was granted and what it is still worth: codes, refresh tokens, access tokens.
+//! Grants and whether their codes, refresh tokens and access tokens are valid.
 //!
 //! ```text
 //! login ──▶ code ──redeem──▶ grant ──▶ access token
 //!                              └────▶ refresh token ──refresh──▶ the next one, or the same
 //! ```
 //!
-//! - A code is used up by the first attempt to redeem it, even one that is refused.
-//! - Of the refresh tokens of a grant at most one is live; the others are remembered, so that their reuse shows.
-//! - Once a grant has ended nothing of it is good any more, not even a token that is being signed meanwhile.
-//! - The newest entries are kept; what has been forgotten is refused like what never was.
+//! - The first attempt to redeem a code uses it up, even if it is refused.
+//! - At most one refresh token of a grant is valid; the others are remembered, so that reuse is noticed.
+//! - When a grant ends, all its tokens become invalid, including one that is being signed.
+//! - The newest entries are kept; a forgotten token is refused like an unknown one.
 
 use std::{
     sync::{
@@ -35,31 +35,31 @@ use crate::{
     recent::Recent,
 };
 
-/// TokenResponse, codes and refresh tokens remembered, of each kind.
+/// Entries of each kind that are kept.
 const MAX_REMEMBERED: usize = 65_536;
 
-/// One login and all that came of it.
+/// A login and everything issued for it.
 #[derive(Debug)]
 pub(super) struct Grant {
-    /// Logins are numbered from 0.
+    /// Numbered from 0.
     pub(super) number: u64,
-    /// What was granted.
+    /// Granted scopes.
     pub(super) scopes: Arc<[String]>,
-    /// When.
+    /// Time of the login.
     pub(super) login: Ticks,
     /// For the identity token.
     pub(super) nonce: Option<String>,
     ended: AtomicBool,
 }
 
-/// What a code or refresh token was exchanged for.
+/// The result of an exchange.
 #[derive(Debug)]
 pub(super) struct Exchanged {
-    /// Whose tokens are to be issued.
+    /// The grant to issue tokens for.
     pub(super) grant: Arc<Grant>,
-    /// The refresh token from now on; `None` without `offline_access`.
+    /// The refresh token to use next; `None` without `offline_access`.
     pub(super) refresh: Option<String>,
-    /// Whether that one is new.
+    /// Whether it is new.
     pub(super) rotated: bool,
 }
 
@@ -71,7 +71,7 @@ struct DeniedExchange {
 
 #[derive(Debug)]
 pub(super) struct GrantTable {
-    /// Codes and refresh tokens are drawn from here.
+    /// Draws codes and refresh tokens.
     secrets: Random,
     issued: Arc<Journal<Issued>>,
     exchanges: Arc<Journal<Exchange>>,
@@ -93,7 +93,7 @@ struct IssuedCode {
 #[derive(Debug)]
 struct RefreshToken {
     grant: Arc<Grant>,
-    /// Issued, or last used.
+    /// When it was issued or last used.
     since: Ticks,
     rotated_out: bool,
     number: u64,
@@ -119,8 +119,8 @@ impl Grant {
 }
 
 impl GrantTable {
-    /// Nothing granted yet. Secrets come from the machine, not from the seed: a code or token that another run issued
-    /// must not be good here by accident.
+    /// An empty table. Secrets come from the machine and not from the seed, so that a code or token of another run is not valid
+    /// here by accident.
     pub(super) fn new(
         issued: Arc<Journal<Issued>>,
         exchanges: Arc<Journal<Exchange>>,
@@ -139,7 +139,7 @@ impl GrantTable {
         })
     }
 
-    /// Grants what was asked for; the grant and its code.
+    /// Creates a grant and its code.
     pub(super) fn grant(
         &mut self,
         login: AuthorizationRequest,
@@ -155,14 +155,14 @@ impl GrantTable {
         (grant, code)
     }
 
-    /// A grant of its own, without login and code.
+    /// Creates a grant without a code.
     pub(super) fn begin(&mut self, scopes: Arc<[String]>, nonce: Option<String>, now: Ticks) -> Arc<Grant> {
         let number = self.logins;
         self.logins += 1;
         Arc::new(Grant { number, scopes, login: now, nonce, ended: AtomicBool::new(false) })
     }
 
-    /// Exchanges a code or a refresh token; also the number of the exchange's entry.
+    /// Exchanges a code or refresh token; also returns the number of its journal entry.
     pub(super) fn exchange(
         &mut self,
         presented: PresentedToken<'_>,
@@ -241,7 +241,7 @@ impl GrantTable {
         let unknown = DeniedExchange::new(ExchangeOutcome::Unknown, "the refresh token is unknown");
         let entry = self.refreshes.get_mut(token).ok_or(unknown)?;
         let grant = Arc::clone(&entry.grant);
-        // Before the grant's own end: that one was used again is what those who compare look for.
+        // Checked before the end of the grant, so that the journal shows the reuse.
         if entry.rotated_out {
             if knobs.reuse_ends_grant {
                 self.end(now, |other| other.number == grant.number);
@@ -273,7 +273,7 @@ impl GrantTable {
         token
     }
 
-    /// Remembers an access token and the identity token beside it.
+    /// Adds an access token and the identity token issued with it.
     pub(super) fn remember(
         &mut self,
         grant: &Arc<Grant>,
@@ -287,12 +287,12 @@ impl GrantTable {
         self.remember_identity(grant, identity, now);
     }
 
-    /// Notes an identity token, which is good for no API.
+    /// Adds an identity token, which no API accepts.
     pub(super) fn remember_identity(&self, grant: &Grant, (token, expires): (&str, Ticks), now: Ticks) {
         self.note(grant, "id", token, now, expires);
     }
 
-    /// The grant of an access token that was issued here and not revoked, and when the token ends.
+    /// The grant and the expiry of an access token that was issued here and not revoked.
     pub(super) fn access(&self, token: &str) -> Option<(&Grant, Ticks)> {
         let access = self.accesses.get(token)?;
         (!access.grant.has_ended()).then_some((&access.grant, access.expires))
@@ -312,13 +312,13 @@ impl GrantTable {
     }
 
     fn note(&self, grant: &Grant, kind: &'static str, token: &str, at: Ticks, expires: Ticks) -> u64 {
-        // A grant that ended while its token was being signed: issued, but never good.
+        // The grant ended while its token was being signed.
         let used = grant.has_ended().then_some(at);
         self.issued.push(Issued { grant: grant.number, kind, token: token.to_owned(), at, expires, used })
     }
 }
 
-/// When a refresh token ends by the knobs of this moment: they may have been turned since it was issued.
+/// Expiry by the current knobs, which may have changed since the token was issued.
 fn end_of_refresh(knobs: &IdentityKnobs, login: Ticks, since: Ticks) -> Ticks {
     match knobs.refresh {
         RefreshLife::Absolute => login.plus(Duration::from_secs(knobs.absolute_seconds)),

@@ -1,6 +1,6 @@
-//! Signing keys: RS256 tokens, and the key set by which clients verify them.
+//! Keys that sign tokens (RS256), and the key set for clients.
 //!
-//! One key signs; earlier ones may stay in the key set after a rotation, so that tokens they signed still verify.
+//! One key signs. After a rotation earlier keys may stay in the key set, so that their tokens still verify.
 
 use std::sync::Arc;
 
@@ -21,12 +21,12 @@ use serde_json::{Value, json};
 
 use crate::Error;
 
-/// SigningKeys in the key set at most; the oldest go first.
+/// Keys in the key set; the oldest are dropped first.
 const MAX_KEYS: usize = 8;
 
 #[derive(Debug)]
 pub(super) struct SigningKeys {
-    /// Never empty; the first one signs, the others are only published.
+    /// Never empty. The first one signs, the others are only published.
     keys: RwLock<Vec<Arc<SigningKey>>>,
 }
 
@@ -34,19 +34,19 @@ pub(super) struct SigningKeys {
 #[derive(Debug)]
 struct SigningKey {
     pair: KeyPair,
-    /// Thumbprint of the certificate, which is the key's id too.
+    /// Thumbprint of the certificate, also the key's id.
     id: String,
     /// Its entry in the key set.
     published: Value,
 }
 
 impl SigningKeys {
-    /// The first key, shared by all of this process.
+    /// Starts with a key that is shared within the process.
     pub(super) fn new() -> Result<Self, Error> {
         Ok(Self { keys: RwLock::new(vec![first()?]) })
     }
 
-    /// Signs with a fresh key from now on.
+    /// Signs with a new key from now on.
     pub(super) fn rotate(&self, keep_old: bool) -> Result<(), Error> {
         let key = Arc::new(SigningKey::generate()?);
         let mut keys = self.keys.write();
@@ -58,7 +58,7 @@ impl SigningKeys {
         Ok(())
     }
 
-    /// A signed token with this payload.
+    /// Signs a payload.
     pub(super) fn sign(&self, payload: &str) -> String {
         let key = self.keys.read().first().map(Arc::clone);
         key.map_or_else(String::new, |key| key.sign(payload))
@@ -70,8 +70,8 @@ impl SigningKeys {
     }
 }
 
-/// The first key of every simulator of this process: making one takes a good part of a second, and a test run starts
-/// hundreds of simulators. Rotation still makes a fresh one.
+/// The first key of every simulator in this process: generating one takes a good part of a second, and a test run starts
+/// hundreds of simulators.
 fn first() -> Result<Arc<SigningKey>, Error> {
     static FIRST: Mutex<Option<Arc<SigningKey>>> = Mutex::new(None);
     let mut first = FIRST.lock();
@@ -112,7 +112,7 @@ impl SigningKey {
         let signed =
             self.pair.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), token.as_bytes(), &mut signature);
         if signed.is_err() {
-            // Out of memory is the one way this fails; the token then carries zeros, which no client takes.
+            // Signing fails only without memory; no client accepts the signature of zeros.
             tracing::error!(key = self.id, "sign a token");
         }
         token.push('.');
@@ -121,7 +121,7 @@ impl SigningKey {
     }
 }
 
-/// A certificate of the key, signed by itself, as DER.
+/// A self-signed certificate of the key, as DER.
 fn certificate(pair: &KeyPair) -> Result<Vec<u8>, Error> {
     let failed =
         |source: rcgen::Error| Error::Certificate { what: "certify a signing key", source: Box::new(source) };

@@ -2,19 +2,18 @@
 //!
 //! ```text
 //! browser ──▶ authorize ──▶ page, button ──▶ redirect with code
-//! client ───▶ token ─────▶ ledger: codes, grants, refresh tokens ──▶ claims ──▶ keys: RS256
+//! client ───▶ token ─────▶ grants: codes, refresh tokens ──▶ claims ──▶ keys: RS256
 //! client ───▶ discovery, key set
 //! gateway ──▶ Identity::check
 //! ```
 //!
-//! - Everything is dated by the provider's clock: moving it makes codes and tokens grow old.
-//! - A code is good once, for the redirect address it was asked for with.
-//! - How refresh tokens live follows from the knobs at the moment of the refresh.
-//! - The user follows from the seed; keys, codes and refresh tokens do not, so that those of one run are nothing worth in
-//!   another.
-//! - Every map is bounded: what has been forgotten is refused like what never was.
+//! - All dates come from the provider's clock: moving it expires codes and tokens.
+//! - A code is valid once, for the redirect address it was requested with.
+//! - How long refresh tokens live depends on the knobs at the time of the refresh.
+//! - The user follows from the seed; keys, codes and refresh tokens do not, so that another run refuses them.
+//! - Every map is bounded: a forgotten token is refused like an unknown one.
 //!
-//! What fails at the start is the start; afterwards a request gets an OAuth error, a page, or is hung up on by a knob.
+//! Errors of the setup prevent the start. Requests get an OAuth error or a page, or a knob ends the connection.
 
 mod authorize;
 mod claims;
@@ -65,16 +64,15 @@ const TOKEN: &str = "/auth/core/connect/token";
 const DISCOVERY: &str = "/auth/core/.well-known/openid-configuration";
 const KEY_SET: &str = "/auth/core/.well-known/jwks";
 
-/// The largest body that is read.
 const MAX_BODY_BYTES: usize = 1 << 20;
-/// Seconds an identity token is good: it is read at once.
+/// Lifetime of an identity token, which is read at once.
 const IDENTITY_SECONDS: u64 = 300;
 
-/// Access tokens of this process so far: each tells its number, so that no two are equal, not even under standing clocks
-/// and the one first key.
+/// Access tokens issued by this process. Each contains its number, so that no two are equal, even with frozen clocks and a
+/// shared key.
 static ACCESS_TOKENS: AtomicU64 = AtomicU64::new(0);
 
-/// The identity provider's state.
+/// The identity provider.
 #[derive(Debug)]
 pub struct Identity {
     core: Arc<Core>,
@@ -83,45 +81,45 @@ pub struct Identity {
     issued: Arc<Journal<Issued>>,
     exchanges: Arc<Journal<Exchange>>,
     ledger: Mutex<GrantTable>,
-    /// For latencies.
+    /// Draws latencies.
     random: Mutex<Random>,
 }
 
-/// Who calls an API.
+/// The caller of an API.
 #[derive(Debug, Clone)]
 pub struct Caller {
-    /// `sub` of the token; for invoicing the login's mail.
+    /// `sub` of the token; the mail of the login for invoicing.
     pub subject: String,
     /// Scopes of the token; empty for invoicing.
     pub scopes: Arc<[String]>,
-    /// Number of the invoicing company chosen, for invoicing tokens.
+    /// Number of the chosen company, for invoicing tokens.
     pub invoicing_company: Option<u32>,
 }
 
-/// What a bearer token is worth.
+/// Whether a bearer token is valid.
 #[derive(Debug, Clone)]
 pub enum TokenStatus {
-    /// Good.
+    /// It is valid.
     Valid(Caller),
-    /// It was good once.
+    /// It has expired.
     Expired,
-    /// Never issued here, or revoked.
+    /// It was never issued here, or revoked.
     Unknown,
 }
 
-/// A token that was issued, for those who compare.
+/// A token that was issued.
 #[derive(Debug, Clone, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Issued {
-    /// Number of the grant it belongs to: one login, one grant.
+    /// Number of its grant; each login has one.
     pub grant: u64,
     /// `access`, `refresh`, `id`, `code`.
     pub kind: &'static str,
-    /// The token itself.
+    /// The token.
     pub token: String,
     /// When it was issued.
     pub at: Ticks,
-    /// When it ends, by the knobs of that moment.
+    /// When it expires, by the knobs of that time.
     pub expires: Ticks,
     /// When it was redeemed, rotated out or revoked.
     pub used: Option<Ticks>,
@@ -129,7 +127,7 @@ pub struct Issued {
 
 impl Identity {
     pub(super) fn new(core: &Arc<Core>) -> Result<Self, super::Error> {
-        /// "wait" in ASCII: no other stream has this purpose.
+        /// "wait" in ASCII.
         const PURPOSE: u64 = 0x7761_6974;
         let settings = &core.settings;
         let issued = Arc::new(Journal::new(settings.journal_limit));
@@ -145,7 +143,7 @@ impl Identity {
         })
     }
 
-    /// What an access token is worth now. Cheap: tokens issued here are remembered, not verified again.
+    /// The status of an access token. Tokens issued here are looked up, not verified.
     pub fn check(&self, bearer: &str, now: Ticks) -> TokenStatus {
         let ledger = self.ledger.lock();
         match ledger.access(bearer) {
@@ -159,20 +157,20 @@ impl Identity {
         }
     }
 
-    /// TokenResponse are signed with a new key from now on. The old one stays in the key set if `keep_old`.
+    /// Signs with a new key from now on; with `keep_old` the old one stays in the key set.
     ///
     /// # Errors
-    /// No key could be made.
+    /// No key could be generated.
     pub fn rotate_keys(&self, keep_old: bool) -> Result<(), super::Error> {
         self.keys.rotate(keep_old)
     }
 
-    /// Ends every grant: refresh tokens are refused as `invalid_grant`, access tokens are unknown.
+    /// Ends every grant: refresh tokens are refused with `invalid_grant`, access tokens are unknown.
     pub fn revoke_all(&self, now: Ticks) {
         self.ledger.lock().end(now, |_| true);
     }
 
-    /// An access token (and its refresh token) without the login, for tests of other parts: accounting or payroll scopes.
+    /// An access token and its refresh token without a login, for tests.
     pub fn grant(&self, scopes: &[&str]) -> (String, String) {
         let now = self.core.clock.now();
         let knobs = self.core.knobs();
@@ -187,24 +185,23 @@ impl Identity {
         (access, refresh)
     }
 
-    /// Every token issued, in order, within the journal's limit.
+    /// Every token that the journal still has, in order.
     pub fn issued(&self) -> Vec<Issued> {
         self.issued.all()
     }
 
-    /// Codes and refresh tokens presented since the start, in order, within the journal's limit: `(number, exchange)` from a
-    /// number on.
+    /// Codes and refresh tokens presented, from number `from` on, as far as the journal still has them: `(number, exchange)`.
     pub fn exchanges(&self, from: u64, limit: usize) -> Vec<(u64, Exchange)> {
         self.exchanges.from(from, limit)
     }
 
-    /// How many there ever were.
+    /// Exchanges so far.
     pub fn exchange_count(&self) -> u64 {
         self.exchanges.count()
     }
 
-    /// Signs and remembers an access token and an identity token. Not to be called with the ledger locked: signing takes
-    /// its time, and every API call asks the ledger.
+    /// Signs and records an access token and an identity token. Must not be called with the grant table locked: signing is slow,
+    /// and every API call uses the table.
     fn issue(
         &self,
         grant: &Arc<Grant>,
@@ -222,7 +219,7 @@ impl Identity {
         (access, identity)
     }
 
-    /// Signs the identity token of a callback. Not to be called with the ledger locked, either.
+    /// Signs the identity token of a callback. The grant table must not be locked here, either.
     fn introduce(&self, grant: &Arc<Grant>, code: &str, bend_nonce: bool, now: Ticks) -> String {
         let until = whole_seconds(now, IDENTITY_SECONDS);
         let facts = TokenFacts { number: 0, scopes: &grant.scopes, login: grant.login, from: now, until };
@@ -231,7 +228,7 @@ impl Identity {
         token
     }
 
-    /// A signed identity token.
+    /// Signs an identity token.
     fn identity(
         &self,
         facts: TokenFacts<'_>,
@@ -259,14 +256,14 @@ pub(super) fn router(identity: &Arc<Identity>) -> Router {
         .with_state(Arc::clone(identity))
 }
 
-/// The token of an `Authorization` header; clients write the scheme in either case.
+/// The token in an `Authorization` header; the scheme is case-insensitive.
 pub(super) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     let token = token.trim();
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
-/// Another text that differs in its last character alone.
+/// A text that differs only in its last character.
 fn altered(text: &str) -> String {
     let mut altered = text.to_owned();
     let last = altered.pop();
@@ -274,7 +271,7 @@ fn altered(text: &str) -> String {
     altered
 }
 
-/// So many seconds after the second of `now`: what a token says about its end, which must be what it is held to.
+/// This many seconds after the start of the current second, so that `exp` is exactly when the token expires.
 fn whole_seconds(now: Ticks, seconds: u64) -> Ticks {
     Ticks(now.seconds().saturating_mul(SECOND)).plus(Duration::from_secs(seconds))
 }

@@ -1,6 +1,6 @@
-//! The few pages a person sees: the login with its one button, the code of a desktop app, and what went wrong.
+//! The pages for people: the login, the code for desktop apps, and errors.
 //!
-//! Everything that came from a client is escaped, and the pages may run no scripts at all.
+//! All text from clients is escaped, and the pages run no scripts.
 
 use axum::{
     http::{StatusCode, header},
@@ -44,7 +44,7 @@ pub(super) fn login(
     html(StatusCode::OK, "Log in", &body)
 }
 
-/// The code, for a client that has no address.
+/// Shows the code to a client without a redirect address.
 pub(super) fn code(code: &str) -> Response {
     let body = format!(
         "<h1>You are logged in</h1><p>Copy this code into your application:</p><p><code>{}</code></p>",
@@ -53,7 +53,7 @@ pub(super) fn code(code: &str) -> Response {
     html(StatusCode::OK, "Logged in", &body)
 }
 
-/// What went wrong, where the client cannot be told.
+/// An error that cannot be sent to the client.
 pub(super) fn refusal(text: &str) -> Response {
     let body = format!("<h1>This login is not possible</h1><p>{}</p>", escape(text));
     html(StatusCode::BAD_REQUEST, "AuthorizationRequest not possible", &body)
@@ -75,7 +75,7 @@ fn html(status: StatusCode, title: &str, body: &str) -> Response {
     (status, headers, page).into_response()
 }
 
-/// Text as HTML, for elements and for quoted attributes.
+/// Escapes text for elements and quoted attributes.
 fn escape(text: &str) -> String {
     let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     text.replace('"', "&quot;").replace('\'', "&#39;")

@@ -1,4 +1,4 @@
-//! Proof key for code exchange ([RFC 7636]): off by default, because the provider's own pages never use it.
+//! Proof Key for Code Exchange ([RFC 7636]).
 //!
 //! [RFC 7636]: https://www.rfc-editor.org/rfc/rfc7636
 
@@ -8,12 +8,12 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use super::{oauth_error::OAuthError, parameters::Parameters};
 use crate::knobs::Pkce;
 
-/// What the code's verifier must match: its SHA-256, base64url.
+/// Base64url of the SHA-256 of the code's verifier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Challenge(String);
 
 impl Challenge {
-    /// The challenge of an authorization request. Where PKCE is refused it is not looked at.
+    /// The challenge of an authorization request; ignored where PKCE is refused.
     pub(super) fn read(parameters: &Parameters, pkce: Pkce) -> Result<Option<Self>, OAuthError> {
         if pkce == Pkce::Refused {
             return Ok(None);
@@ -33,14 +33,14 @@ impl Challenge {
         }
     }
 
-    /// Whether this verifier belongs to the challenge.
+    /// Whether the verifier matches.
     fn fits(&self, verifier: &str) -> bool {
         let hash = digest::digest(&digest::SHA256, verifier.as_bytes());
         well_formed(verifier) && URL_SAFE_NO_PAD.encode(hash) == self.0
     }
 }
 
-/// Checks the verifier of a code exchange against the challenge of its authorization request.
+/// Checks the verifier of a code exchange.
 pub(super) fn verify(
     challenge: Option<&Challenge>,
     verifier: Option<&str>,
@@ -58,7 +58,7 @@ pub(super) fn verify(
     }
 }
 
-/// 43 to 128 of the characters that need no escaping.
+/// 43 to 128 unreserved characters.
 fn well_formed(text: &str) -> bool {
     let unreserved = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~');
     (43..=128).contains(&text.len()) && text.bytes().all(unreserved)

@@ -1,12 +1,12 @@
-//! Step 3 and after: the token endpoint, where codes and refresh tokens become access tokens.
+//! Step 3: the token endpoint, which exchanges codes and refresh tokens for access tokens.
 //!
 //! ```text
-//! request ─▶ form ─▶ latency ─▶ unavailable? ─▶ client ─▶ ledger ─▶ sign ─▶ answer ─▶ its latency ─▶ lost?
+//! request ─▶ form ─▶ latency ─▶ unavailable? ─▶ client ─▶ grants ─▶ sign ─▶ answer ─▶ its latency ─▶ lost?
 //! ```
 //!
-//! An answer that a knob delays or loses is so after all work was done: the code is used, the refresh token rotated. Every
-//! code and refresh token that a form presents is in the journal of exchanges, whatever came of it, also if the client left
-//! before anybody looked. A form that is none, or names something twice, presents nothing.
+//! Knobs delay or lose an answer only after all work was done: the code is used, the refresh token rotated. Every code and
+//! refresh token that a form presents is in the journal of exchanges, even if the client left before it was looked up. A body
+//! that is not a form, or repeats a parameter, presents nothing.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ use crate::{
     settings::Client,
 };
 
-/// The document's fields, in its order.
+/// The document's fields in its order.
 #[derive(Debug, Serialize)]
 struct TokenResponse {
     access_token: String,
@@ -83,12 +83,12 @@ pub(super) async fn token(
     response
 }
 
-/// What is answered before any work, if a knob says so.
+/// The answer that replaces any work.
 async fn instead(identity: &Identity, fault: &ActiveFault) -> Option<Response> {
     if let Some(response) = fault.before(identity).await {
         return Some(response);
     }
-    // Using one up may copy all knobs, so this first looks whether there is one.
+    // Counting may copy all knobs, so look first.
     let unavailable = identity.core.knobs().identity.unavailable > 0;
     (unavailable && take(&identity.core, |knobs| &mut knobs.unavailable)).then(|| {
         let description = "the service is unavailable";
@@ -96,7 +96,7 @@ async fn instead(identity: &Identity, fault: &ActiveFault) -> Option<Response> {
     })
 }
 
-/// The answer, or what knobs leave of it; and whether it still is the right one.
+/// The answer after its faults, and whether it is unchanged.
 async fn exchange(
     identity: &Identity,
     answer: Result<TokenResponse, OAuthError>,
@@ -122,7 +122,7 @@ async fn wait(identity: &Identity, latency: impl FnOnce(&IdentityKnobs) -> &Late
     }
 }
 
-/// Uses up one of a knob's count, if one is left.
+/// Decrements a counter; whether it was above 0.
 fn take(core: &Core, count: impl FnOnce(&mut IdentityKnobs) -> &mut u32) -> bool {
     core.use_up(|knobs| {
         let count = count(knobs);
@@ -132,7 +132,7 @@ fn take(core: &Core, count: impl FnOnce(&mut IdentityKnobs) -> &mut u32) -> bool
     })
 }
 
-/// The form of a request.
+/// Reads the form of a request.
 fn read(headers: &HeaderMap, body: Result<Bytes, BytesRejection>) -> Result<Parameters, OAuthError> {
     const ONCE: [&str; 7] = [
         "client_id",
@@ -157,7 +157,7 @@ fn read(headers: &HeaderMap, body: Result<Bytes, BytesRejection>) -> Result<Para
     Ok(parameters)
 }
 
-/// What is answered, and the number of the exchange's entry if there is one.
+/// The answer, and the number of the journal entry if there is one.
 fn answer(identity: &Identity, parameters: &Parameters) -> (Option<u64>, Result<TokenResponse, OAuthError>) {
     let knobs = identity.core.knobs();
     let knobs = &knobs.identity;
@@ -177,10 +177,10 @@ fn answer(identity: &Identity, parameters: &Parameters) -> (Option<u64>, Result<
     };
     let Some(presented) = PresentedToken::read(parameters) else { return (None, Err(missing)) };
     let now = identity.core.clock.now();
-    // A statement of its own, so that the ledger is free again while tokens are signed.
+    // Ends the lock before tokens are signed.
     let (number, exchanged) = identity.ledger.lock().exchange(presented, parameters, knobs, now);
     let answer = exchanged.map(|Exchanged { grant, refresh, rotated }| {
-        // Only the identity token of the login itself carries the nonce.
+        // Only the identity token of the login has the nonce.
         let nonce = grant.nonce.as_deref().filter(|_| presented.kind == ExchangeKind::Code);
         let (access_token, id_token) = identity.issue(&grant, nonce, knobs, now);
         let refresh_token = refresh.filter(|_| rotated || !knobs.omit_unrotated);
@@ -196,7 +196,7 @@ fn is_form(headers: &HeaderMap) -> bool {
     essence.eq_ignore_ascii_case("application/x-www-form-urlencoded")
 }
 
-/// Whether id and secret are the client's.
+/// Whether id and secret are right.
 fn is_client(parameters: &Parameters, client: &Client) -> bool {
     parameters.get("client_id") == Some(&client.id) && parameters.get("client_secret") == Some(&client.secret)
 }

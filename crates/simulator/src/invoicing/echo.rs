@@ -1,7 +1,7 @@
-//! The echo: a receiver proves that it wants notifications by answering with the GUID it is asked for.
+//! The echo: before a hook is effective, its receiver must answer a GET with the GUID in it.
 //!
-//! It has to answer 2xx with exactly that text, without cookies, within the time limit. By the document it is asked once
-//! the POST has been answered: when the answer's body has been handed to the connection.
+//! The answer must be 2xx with exactly that text, without cookies, within the time limit. By the document the receiver is
+//! asked after the POST has been answered, that is, once the answer's body has been handed to the connection.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use url::Url;
 
 use crate::deliveries;
 
-/// Why the echo did not come back.
+/// Why an echo failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum EchoFailure {
     #[error("no answer within {0:?}")]
     TimeLimit(Duration),
-    /// No answer at all, or one that broke off.
+    /// No answer, or an incomplete one.
     #[error("no answer: {0}")]
     Connection(String),
     #[error("the answer has status {0}")]
@@ -27,7 +27,7 @@ pub(super) enum EchoFailure {
     Body,
 }
 
-/// Asks a receiver for its echo.
+/// Requests the echo from a receiver.
 pub(super) async fn ask(
     client: &reqwest::Client,
     receiver: &Url,

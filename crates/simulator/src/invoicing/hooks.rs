@@ -1,7 +1,7 @@
-//! The hooks that exist, in the order they were made.
+//! The hooks, in creation order.
 //!
 //! - At most [`MAX_HOOKS`] exist at once.
-//! - An id follows from the seed and the order of creation, and is never given twice.
+//! - Ids follow from the seed and the order of creation and are never reused.
 
 use std::sync::Arc;
 
@@ -10,12 +10,11 @@ use parking_lot::Mutex;
 use super::{HookTruth, rules::HookSubscription};
 use crate::{random::Guid, world::InvoicingChange};
 
-/// HookTable at most.
 pub(super) const MAX_HOOKS: usize = 100_000;
-/// What the ids of hooks are drawn for.
+/// The random stream of hook ids.
 const PURPOSE: u64 = 0x696e_765f_686f_6f6b;
 
-/// Every hook that has not been deleted.
+/// All hooks that are not deleted.
 #[derive(Debug)]
 pub(super) struct HookTable {
     seed: u64,
@@ -29,34 +28,34 @@ struct HookList {
     made: u64,
 }
 
-/// A hook as it stands.
+/// A hook.
 #[derive(Debug, Clone)]
 pub(super) struct InvoicingHook {
     pub(super) id: Guid,
-    /// Number of the company that owns it.
+    /// Number of its company.
     pub(super) company: u32,
-    /// As it was made, which never changes.
+    /// The subscription, which never changes.
     pub(super) subscription: Arc<HookSubscription>,
-    /// Whether the echo has come back.
+    /// Whether its echo succeeded.
     pub(super) effective: bool,
     pub(super) paused: bool,
-    /// Why the echo did not come back.
+    /// Why its echo failed.
     pub(super) echo_failure: Option<Arc<str>>,
 }
 
 impl InvoicingHook {
-    /// Whether it is notified of a change.
+    /// Whether a change concerns it.
     pub(super) fn is_about(&self, change: &InvoicingChange) -> bool {
         let HookSubscription { entity, action, .. } = *self.subscription;
         (self.company, entity, action) == (change.company, change.entity, change.action)
     }
 
-    /// Whether it is notified.
+    /// Whether it gets notifications.
     pub(super) fn active(&self) -> bool {
         self.effective && !self.paused
     }
 
-    /// For those who compare.
+    /// Its state, for tests.
     pub(super) fn truth(&self) -> HookTruth {
         let HookSubscription { uri, entity, action, application, description, .. } = &*self.subscription;
         HookTruth {
@@ -79,12 +78,12 @@ impl HookTable {
         Self { seed, limit: MAX_HOOKS, inner: Mutex::default() }
     }
 
-    /// Whether no other fits in.
+    /// Whether the limit is reached.
     pub(super) fn full(&self) -> bool {
         self.inner.lock().hooks.len() >= self.limit
     }
 
-    /// Adds one; `None` if there are too many.
+    /// Adds a hook; `None` at the limit.
     pub(super) fn add(
         &self,
         company: u32,
@@ -109,7 +108,7 @@ impl HookTable {
         Some(hook)
     }
 
-    /// Removes one, of a company if one is given.
+    /// Removes a hook, if it belongs to `company` where one is given.
     pub(super) fn remove(&self, company: Option<u32>, id: Guid) -> Option<InvoicingHook> {
         let mut inner = self.inner.lock();
         let fits =

@@ -1,4 +1,4 @@
-//! The login with mail and password, and the choice of a company.
+//! The login with mail and password, and the selection of a company.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::{
     random::{Random, mix},
 };
 
-/// What company names are drawn for.
+/// The random stream of company names.
 const NAMES: u64 = 0x696e_765f_6e61_6d65;
 const FIRST_WORDS: [&str; 6] = ["Bodegas", "Talleres", "Comercial", "Cerámicas", "Transportes", "Librería"];
 const LAST_WORDS: [&str; 6] = ["Ibáñez", "del Norte", "Peña", "Muñoz", "Ría Alta", "Vidal"];

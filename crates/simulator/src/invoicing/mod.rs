@@ -1,4 +1,4 @@
-//! The invoicing API: its login, its webhooks, the echo, notifications.
+//! The invoicing API: login, webhooks, echo, notifications.
 //!
 //! ```text
 //! users/login ──▶ tokens ──▶ companies/{id}/select ──▶ tokens
@@ -6,17 +6,16 @@
 //! change of the world ──▶ hooks of its company, entity and action ──▶ notification ──▶ deliveries
 //! ```
 //!
-//! - A hook belongs to the company its token was issued for; nobody else sees, deletes or is told by it.
-//! - A hook is notified only while its echo has come back and it is not paused; what it misses is in the journal.
-//! - Failed deliveries change nothing about a hook: after the last attempt that one message is given up.
-//! - InvoicingTokens, hooks, echoes on their way and the texts of a hook are bounded.
+//! - A hook belongs to the company of the token that created it; tokens of other companies neither see nor delete it.
+//! - A hook gets notifications while its echo has succeeded and it is not paused; the journal has what it misses.
+//! - Failed deliveries do not change a hook: after the last attempt only that message is given up.
+//! - Tokens, hooks, pending echoes and the texts of a hook are bounded.
 //!
-//! Bad input is answered in the API's error body, with a message that begins with the field it is about.
+//! Bad input gets the API's error body, with a message that starts with the field's name.
 //!
-//! Of the two ways to log in, the one by mail and password is here. The one by redirect is left out: the address of its second
-//! leg, where the code becomes a token, and the shape of the answer there are not known, and made up they would prove
-//! nothing about a client that uses them. InvoicingTokens of the identity service are taken by the knob
-//! `identityScope` alone. A test that needs no login has [`Invoicing::grant`].
+//! Of the two logins only the one by mail and password is here. For the one by redirect, neither the address where the code
+//! becomes a token nor the shape of its answer is known; made-up ones would prove nothing about a client. Identity tokens are
+//! accepted only by the knob `identityScope`.
 
 mod echo;
 mod hooks;
@@ -49,9 +48,9 @@ use super::{
     random::Guid,
 };
 
-/// Id of company number 0, far from its number so that nobody takes one for the other.
+/// Id of company number 0; far from its number, so that the two are not confused.
 const FIRST_COMPANY: u32 = 40_001;
-/// What tenants are drawn for.
+/// The random stream of tenants.
 const TENANTS: u64 = 0x696e_765f_7465_6e61;
 
 /// Logins and hooks.
@@ -61,37 +60,37 @@ pub struct Invoicing {
     deliveries: Arc<Deliveries>,
     tokens: InvoicingTokens,
     hooks: HookTable,
-    /// Turns of those that ask for an echo.
+    /// Limits concurrent echoes.
     echoes: Semaphore,
-    /// Echoes that are still to come.
+    /// Number of pending echoes.
     pending: watch::Sender<usize>,
-    /// Echoes asked for so far.
+    /// Echoes requested so far.
     echo_count: AtomicU64,
 }
 
-/// A hook as it stands, for those who compare.
+/// The state of a hook, for tests.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HookTruth {
-    /// Its id; written without dashes on the wire.
+    /// Its id, which the API writes without dashes.
     pub id: Guid,
-    /// Number of the invoicing company that owns it.
+    /// Number of its invoicing company.
     pub company: u32,
     /// Receiver address.
     pub uri: String,
-    /// Entity subscribed to.
+    /// Subscribed entity.
     pub entity: Entity,
-    /// Action subscribed to.
+    /// Subscribed action.
     pub action: Action,
     /// `applicationName`.
     pub application: Option<String>,
     /// `description`.
     pub description: Option<String>,
-    /// Whether the echo has come back.
+    /// Whether its echo succeeded.
     pub effective: bool,
     /// Whether it is paused.
     pub paused: bool,
-    /// Why the echo did not come back; `None` while it is awaited.
+    /// Why its echo failed; `None` while it is pending.
     pub echo_failure: Option<String>,
 }
 
@@ -109,49 +108,49 @@ impl Invoicing {
         }
     }
 
-    /// What a token is worth now; tokens before a company was chosen have none.
+    /// The status of a token. It has no company until one was selected.
     pub fn check(&self, bearer: &str, now: Ticks) -> TokenStatus {
         self.tokens.check(bearer, now)
     }
 
-    /// `TenantId` of an invoicing company, which the login tells as `idCDA`.
+    /// `TenantId` of an invoicing company; `idCDA` in the login.
     pub fn tenant(&self, company: u32) -> String {
         Guid::nth(self.core.seed(), TENANTS, company.into()).to_string()
     }
 
-    /// The id by which the login tells an invoicing company and a select chooses it.
+    /// Id of an invoicing company in the login and in a select.
     pub const fn company_id(company: u32) -> u32 {
         FIRST_COMPANY.saturating_add(company)
     }
 
-    /// Whether a delivery is still wanted: its hook may have been deleted or paused since.
+    /// Whether a delivery is still wanted; its hook may have been deleted or paused.
     pub(super) fn wants(&self, hook: Guid) -> bool {
         !self.hooks.all(|one| one.id == hook && one.active()).is_empty()
     }
 
-    /// Every hook that has not been deleted.
+    /// All hooks that are not deleted.
     pub fn hooks(&self) -> Vec<HookTruth> {
         self.hooks.all(|_| true).iter().map(InvoicingHook::truth).collect()
     }
 
-    /// Pauses or resumes a hook, as the provider might by itself. Whether there is such a hook.
+    /// Pauses or resumes a hook, as the provider might by itself. Returns whether it exists.
     pub fn pause(&self, hook: Guid, paused: bool) -> bool {
         self.hooks.update(hook, |hook| hook.paused = paused)
     }
 
-    /// Deletes a hook as somebody else might. Whether it was there.
+    /// Deletes a hook, as another user might. Returns whether it existed.
     pub fn lose(&self, hook: Guid) -> bool {
         self.hooks.remove(None, hook).is_some()
     }
 
-    /// Every token issued, in order, within the journal's limit.
+    /// Every token that the journal still has, in order.
     pub fn issued(&self) -> Vec<Issued> {
         self.tokens.issued()
     }
 
-    /// Resolves once no echo is still to come.
+    /// Resolves once no echo is pending.
     pub async fn idle(&self) {
-        // An error would mean that the sender is gone, which is ours.
+        // An error would mean that our own sender is gone.
         self.pending.subscribe().wait_for(|count| *count == 0).await.ok();
     }
 }

@@ -1,7 +1,7 @@
-//! What hooks are told of a change: flat as the document has it, or wrapped as the software behind it would.
+//! Notifications of hooks: flat as in the document, or wrapped as the software behind the provider sends them.
 //!
-//! What a notification says follows from the seed and the number of the change alone; every hook that is told of one
-//! change is told the same. A wrapped body carries the number of its attempt, so each attempt has its own signature.
+//! Their content follows from the seed and the number of the change, so every hook gets the same. A wrapped body contains the
+//! number of its attempt, so each attempt has its own signature.
 
 use std::sync::Arc;
 
@@ -18,18 +18,17 @@ use crate::{
     world::InvoicingChange,
 };
 
-/// What the values and the ids of notifications are drawn for.
+/// The random streams of values and message ids.
 const VALUES: u64 = 0x696e_765f_7661_6c75;
 const MESSAGES: u64 = 0x696e_765f_6d65_7373;
 
-/// Names with what breaks careless readers: accents, quotes, ampersands.
+/// Names that break careless parsers: accents, quotes, ampersands.
 const NAMES: [&str; 6] =
     ["Ibáñez e Hijos", "Peña & Cía", "\"El Sur\" S.L.", "Talleres Núñez", "López / Vidal", "Acme"];
 const APPLICATIONS: [&str; 3] = ["Web", "Mobile", "Api"];
 
 impl Invoicing {
-    /// Makes the deliveries of a change and hands them over; hooks that are paused or not effective get a journal entry
-    /// that ends as missed.
+    /// Sends a change to its hooks. For hooks that are paused or not effective the journal gets a missed delivery.
     pub(crate) fn announce(&self, change: &InvoicingChange) {
         let hooks = self.hooks.all(|hook| hook.is_about(change));
         if hooks.is_empty() {
@@ -43,11 +42,11 @@ impl Invoicing {
             record: Some(change.id.as_str().into()),
             ..About::new(&event)
         };
-        // A name that no header can have sends none.
+        // An invalid name sends no signature.
         let header = HeaderName::from_bytes(knobs.signature_header.as_bytes()).ok();
         let retries: Arc<[u64]> = knobs.retries.as_slice().into();
         let notification = Arc::new(self.notification(change, &self.core.settings.invoicing.mail, knobs));
-        // The same bytes for every hook; only their signatures differ.
+        // All hooks get the same bytes; only their signatures differ.
         let flat: Option<Bytes> = (knobs.body == InvoicingBody::Flat)
             .then(|| serde_json::to_vec(&*notification).unwrap_or_default().into());
 
@@ -73,7 +72,7 @@ impl Invoicing {
                 url: hook.subscription.url.clone(),
                 body,
                 signature_header: header.clone(),
-                // A hook belongs to one company, so its id alone makes its lane.
+                // A hook belongs to one company, so its id alone identifies the lane.
                 lane: hook.id.0 as u64,
                 retries: Arc::clone(&retries),
                 gone_ends: true,
@@ -135,7 +134,7 @@ struct WrappedNotification<'a> {
     notifications: [&'a Notification; 1],
 }
 
-/// The body of each attempt, indented.
+/// An indented body for each attempt.
 fn wrapped(
     id: Guid,
     notification: Arc<Notification>,
@@ -156,7 +155,7 @@ fn wrapped(
     }))
 }
 
-/// All fields of what is new, some of what has changed, none of what is gone.
+/// All fields of a new entity, some of a changed one, none of a deleted one.
 fn changes(change: &InvoicingChange, random: &mut Random) -> Vec<ChangedField> {
     const FIELDS: [&str; 5] = ["Code", "Name", "Date", "Total", "Paid"];
     let (first, count) = match change.action {

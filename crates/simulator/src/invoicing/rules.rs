@@ -1,7 +1,7 @@
-//! What a subscription must look like: the document's rules 1 to 3, and where its host must be.
+//! Validation of subscriptions: rules 1 to 3 of the document, and the origin of the request.
 //!
-//! Each refusal is a sentence that begins with the field it is about. Fields the document does not list are ignored;
-//! those it lists but does not call for (`isPaused`, `applicationName`, `description`) may be absent or `null`.
+//! Each error starts with the field's name. Undocumented fields are ignored; `isPaused`, `applicationName` and `description` may
+//! be absent or `null`.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -18,10 +18,10 @@ use crate::{
     knobs::{DeliveryKnobs, EchoTime, Knobs, ReceiverPaths, ReceiverUrls},
 };
 
-/// Characters of an address, a name or a description at most, so that hooks stay small.
+/// Length limit of addresses, names and descriptions, characters.
 const MAX_TEXT_CHARS: usize = 4_096;
 
-/// A subscription that keeps the rules.
+/// A valid subscription.
 #[derive(Debug)]
 pub(super) struct HookSubscription {
     /// `uri` as it was sent.
@@ -29,14 +29,14 @@ pub(super) struct HookSubscription {
     pub(super) url: Url,
     pub(super) entity: Entity,
     pub(super) action: Action,
-    /// Signs its notifications: the UTF-8 bytes of `secret`.
+    /// Signs its notifications; the key is the UTF-8 bytes of `secret`.
     pub(super) key: hmac::Key,
     pub(super) paused: bool,
     pub(super) application: Option<String>,
     pub(super) description: Option<String>,
 }
 
-/// Reads a subscription, or says which field breaks which rule.
+/// Parses a subscription; the error names the field and the rule.
 pub(super) fn parse(body: &[u8], knobs: &Knobs) -> Result<HookSubscription, String> {
     let body: Value = serde_json::from_slice(body).map_err(|error| format!("body: no JSON: {error}"))?;
     let Value::Object(fields) = body else { return Err("body: a JSON object is needed".to_owned()) };
@@ -69,14 +69,14 @@ pub(super) fn parse(body: &[u8], knobs: &Knobs) -> Result<HookSubscription, Stri
     };
     let application = text(&fields, "applicationName", MAX_TEXT_CHARS)?;
     let description = match text(&fields, "description", MAX_TEXT_CHARS)? {
-        // The document's sample body spells it so.
+        // Spelled as in the document's sample body.
         None => text(&fields, "descripion", MAX_TEXT_CHARS)?,
         description => description,
     };
     Ok(HookSubscription { uri, url, entity, action, key, paused, application, description })
 }
 
-/// Checks that the receiver is where the request comes from.
+/// Checks that the receiver's host is the address the request comes from.
 pub(super) async fn check_origin(url: &Url, peer: SocketAddr, knobs: &DeliveryKnobs) -> Result<(), String> {
     let peer = peer.ip().to_canonical();
     if addresses(url, knobs).await.iter().any(|address| address.to_canonical() == peer) {
@@ -85,7 +85,7 @@ pub(super) async fn check_origin(url: &Url, peer: SocketAddr, knobs: &DeliveryKn
     Err(format!("uri: the host is not {peer}, which the request comes from"))
 }
 
-/// Where a receiver is: by the knob, by its own name, or by DNS; nowhere if that does not know in time.
+/// Addresses of a host: by the knob, literally, or by DNS; none if DNS fails or is too slow.
 async fn addresses(url: &Url, knobs: &DeliveryKnobs) -> Vec<IpAddr> {
     let host = match url.host() {
         Some(Host::Domain(host)) => host,
@@ -93,7 +93,7 @@ async fn addresses(url: &Url, knobs: &DeliveryKnobs) -> Vec<IpAddr> {
         Some(Host::Ipv6(address)) => return vec![address.into()],
         None => return Vec::new(),
     };
-    // Hosts of addresses are lower case, whatever the knob is.
+    // Hosts in URLs are lower case, those of the knob may not be.
     if let Some((_, known)) = knobs.resolve.iter().find(|(name, _)| name.eq_ignore_ascii_case(host)) {
         return vec![known.ip()];
     }
@@ -103,7 +103,7 @@ async fn addresses(url: &Url, knobs: &DeliveryKnobs) -> Vec<IpAddr> {
     }
 }
 
-/// An optional text.
+/// An optional string.
 fn text(fields: &Map<String, Value>, name: &str, limit: usize) -> Result<Option<String>, String> {
     match fields.get(name) {
         None | Some(Value::Null) => Ok(None),
@@ -113,10 +113,10 @@ fn text(fields: &Map<String, Value>, name: &str, limit: usize) -> Result<Option<
     }
 }
 
-/// `https://<host>/api/webhooks/incoming/<segment>`, or any path where the knob allows it; a query may follow, as the echo
-/// replaces it.
+/// `https://<host>/api/webhooks/incoming/<segment>`, or any path where the knob allows it. A query may follow; the echo replaces
+/// it.
 fn receiver(uri: &str, knobs: &Knobs) -> Result<Url, String> {
-    // A lenient parser would drop these silently, and what is listed would not be what is called.
+    // The parser would drop these silently, and the list would show another address than the one called.
     if uri.chars().any(|char| char.is_whitespace() || char.is_control()) {
         return Err("uri: no address".to_owned());
     }
@@ -149,7 +149,7 @@ pub(super) fn is_asked(url: &Url, knobs: &Knobs) -> bool {
     is_path && knobs.invoicing.echo != EchoTime::Never
 }
 
-/// The only path that the document shows.
+/// The documented path.
 fn documented(knobs: &Knobs) -> String {
     format!("/api/webhooks/incoming/{}", knobs.invoicing.segment)
 }

@@ -1,8 +1,8 @@
-//! InvoicingTokens of the invoicing login: opaque texts that this module remembers, in pairs of an access and a refresh token.
+//! Tokens of the invoicing login: opaque texts, issued in pairs of an access and a refresh token.
 //!
-//! - A text follows from the seed and its number, so that the same calls give the same tokens.
-//! - At most [`MAX_TOKENS`] are remembered; the oldest are forgotten first and are then unknown, not expired.
-//! - Whether a token has ended is asked of the provider's clock at each use.
+//! - A token follows from the seed and its number: the same calls give the same tokens.
+//! - At most [`MAX_TOKENS`] are kept. The oldest are dropped first and are then unknown, not expired.
+//! - Expiry is checked against the provider's clock at each use.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,19 +18,18 @@ use crate::{
     settings::Settings,
 };
 
-/// Seconds a refresh token lives.
+/// Lifetime of a refresh token, seconds.
 const REFRESH_SECONDS: u64 = 30 * 86_400;
-/// InvoicingTokens remembered at most.
 const MAX_TOKENS: usize = 100_000;
-/// What the numbers of token texts are drawn for.
+/// The random stream of tokens.
 const PURPOSE: u64 = 0x696e_765f_746f_6b65;
 
-/// Every token that was issued and is still remembered.
+/// All tokens that are kept.
 #[derive(Debug)]
 pub(super) struct InvoicingTokens {
     seed: u64,
     mail: String,
-    /// Invoicing tokens have no scopes; one empty list serves all callers.
+    /// Invoicing tokens have no scopes; all callers share this empty list.
     scopes: Arc<[String]>,
     inner: Mutex<TokenList>,
     journal: Journal<Issued>,
@@ -46,11 +45,11 @@ struct TokenList {
 #[derive(Debug)]
 struct InvoicingToken {
     kind: TokenKind,
-    /// Number of the login it comes from.
+    /// Number of its login.
     login: u64,
     company: Option<u32>,
     expires: Ticks,
-    /// Chose a company before.
+    /// Whether it has selected a company.
     used: bool,
     /// Its number in the journal.
     entry: u64,
@@ -62,12 +61,10 @@ enum TokenKind {
     Refresh,
 }
 
-/// An access token, without the word `Bearer`, and its refresh token.
+/// An access token (without `Bearer`) and its refresh token.
 #[derive(Debug)]
 pub(super) struct TokenPair {
-    /// For API calls.
     pub(super) access: Arc<str>,
-    /// To choose a company.
     pub(super) refresh: Arc<str>,
 }
 
@@ -82,7 +79,7 @@ impl InvoicingTokens {
         }
     }
 
-    /// The tokens of a new login, for which no company has been chosen.
+    /// The tokens of a new login, without a company.
     pub(super) fn login(&self, knobs: &InvoicingKnobs, now: Ticks) -> TokenPair {
         let mut inner = self.inner.lock();
         let login = inner.logins;
@@ -90,7 +87,7 @@ impl InvoicingTokens {
         self.pair(&mut inner, login, None, knobs, now)
     }
 
-    /// The tokens of a chosen company; `None` if the refresh token is unknown, has ended, or is used up.
+    /// The tokens for a selected company; `None` if the refresh token is unknown, expired or used up.
     pub(super) fn choose(
         &self,
         refresh: &str,
@@ -110,7 +107,7 @@ impl InvoicingTokens {
         Some(self.pair(&mut inner, login, Some(company), knobs, now))
     }
 
-    /// What an access token is worth now.
+    /// The status of an access token.
     pub(super) fn check(&self, bearer: &str, now: Ticks) -> TokenStatus {
         let inner = self.inner.lock();
         match inner.tokens.get(bearer) {
@@ -126,7 +123,7 @@ impl InvoicingTokens {
         }
     }
 
-    /// Every token issued, in order, within the journal's limit.
+    /// Every token that the journal still has, in order.
     pub(super) fn issued(&self) -> Vec<Issued> {
         self.journal.all()
     }

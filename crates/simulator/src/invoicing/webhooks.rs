@@ -1,4 +1,4 @@
-//! Management of hooks: create with the echo, list, delete. Each caller sees the hooks of the company it has chosen.
+//! Management of hooks: create, list, delete. Callers see the hooks of their selected company.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -27,9 +27,8 @@ use crate::{
     random::Guid,
 };
 
-/// What echoed GUIDs are drawn for.
+/// The random stream of echoes.
 const ECHOES: u64 = 0x696e_765f_6563_686f;
-/// Receivers asked for their echo at once.
 pub(super) const MAX_CONCURRENT_ECHOES: usize = 64;
 
 /// A hook as the API returns it.
@@ -69,14 +68,14 @@ pub(super) async fn create(
         return Ok(created(&add(subscription, false)?));
     }
     if knobs.invoicing.echo == EchoTime::DuringPost {
-        // As the software behind the provider does: no echo, no hook.
+        // Without the echo there is no hook, as with the software behind the provider.
         let text = echo_text(&invoicing, &knobs);
         let echoed = ask(&invoicing, &subscription.url, &text).await;
         echoed
             .map_err(|failure| ApiError::api(400, format!("uri: the echo did not come back: {failure}")))?;
         return Ok(created(&add(subscription, true)?));
     }
-    // As the document has it: the hook is there at once, and works after the echo.
+    // As documented: the hook exists at once and is effective after the echo.
     let pending = PendingEcho::begin(&invoicing).ok_or_else(too_many)?;
     let hook = add(subscription, false)?;
     let (held, answered) = oneshot::channel();
@@ -109,15 +108,14 @@ pub(super) async fn delete(
     Ok(answer(200, &hook, &invoicing.core.knobs()))
 }
 
-/// Ends with the time limit of deliveries at the latest, counted from its turn among the echoes. It waits for the answer, and
-/// for that turn, as long as those take.
+/// Waits for the answer and for its turn, then requests the echo within the time limit of deliveries.
 async fn make_effective(
     pending: PendingEcho,
     hook: InvoicingHook,
     text: String,
     answered: oneshot::Receiver<()>,
 ) {
-    // An error is the signal: the answer has been dropped.
+    // The channel is closed when the answer has been sent.
     answered.await.ok();
     let invoicing = &pending.0;
     let echoed = ask(invoicing, &hook.subscription.url, &text).await;
@@ -127,19 +125,19 @@ async fn make_effective(
     });
 }
 
-/// Asks a receiver for its echo, once it has its turn.
+/// Requests the echo of a receiver, once it has its turn.
 async fn ask(invoicing: &Invoicing, receiver: &Url, text: &str) -> Result<(), echo::EchoFailure> {
-    // Nothing closes it: were it closed, the echo would be asked for all the same.
+    // The semaphore is never closed; if it were, the echo would still be requested.
     let _turn = invoicing.echoes.acquire().await.ok();
     let limit = Duration::from_millis(invoicing.core.knobs().delivery.time_limit);
     echo::ask(&invoicing.deliveries.client(), receiver, text, limit).await
 }
 
-/// An echo that is still to come, counted until it has ended in whatever way.
+/// A pending echo, counted until dropped.
 struct PendingEcho(Arc<Invoicing>);
 
 impl PendingEcho {
-    /// `None` if there are too many.
+    /// `None` at the limit.
     fn begin(invoicing: &Arc<Invoicing>) -> Option<Self> {
         let begun = invoicing.pending.send_if_modified(|count| {
             let fits = *count < MAX_HOOKS;

@@ -50,7 +50,7 @@ pub struct Target {
 #[serde(rename_all = "camelCase")]
 #[strum(serialize_all = "camelCase")]
 pub enum Effect {
-    /// 429, with the seconds until the next request as `tells` says.
+    /// 429, with the seconds until the next request where `tells` puts them.
     Throttle {
         /// Seconds until the next request.
         seconds: u32,

@@ -1,4 +1,4 @@
-//! What the `context` header must be, endpoint by endpoint.
+//! The `context` header each endpoint requires.
 
 use super::ApiError;
 use crate::{
@@ -11,8 +11,8 @@ use crate::{
 
 const WANTS_COMPANY: &str = "expected a JSON object with one member clientId, the company's correlationId";
 
-/// For a company's data: the company, which must be known and not deleted at the moment that is read, or `unknown` is the
-/// status. A replica that does not have it yet so answers as for one that never was.
+/// For a company's data: the company, which must exist and not be deleted at the moment that is read; otherwise the status is
+/// `unknown`. A replica that does not have it yet answers as for an unknown company.
 pub(super) fn company(
     world: &World,
     context: &Context,
@@ -37,7 +37,7 @@ pub(super) fn company_list(context: &Context, wanted: CompaniesContext) -> Resul
     }
 }
 
-/// For a record: the company it is looked for in. A company's own record and tenant-wide resources are in none.
+/// For a record: the company to look in; `None` for companies and tenant-wide resources.
 pub(super) fn record(
     world: &World,
     context: &Context,
@@ -51,10 +51,10 @@ pub(super) fn record(
         let wanted = knobs.records.company_context;
         company_record(context, wanted)?;
         return match context {
-            // Whether the company is there is what the read asks.
+            // The read itself finds out whether the company exists.
             Context::Company(client) if client != id => {
                 company(world, context, as_of, unknown)?;
-                // Another company's record is as unknown as one that never was.
+                // Another company's record is reported as unknown.
                 Err(unknown_record(resource, id, knobs))
             }
             _ => Ok(None),
@@ -82,7 +82,7 @@ fn company_record(context: &Context, wanted: CompanyContext) -> Result<(), ApiEr
     }
 }
 
-/// The answer for an id that leads to nothing the caller may see.
+/// The error for an id that the caller may not read.
 pub(super) fn unknown_record(resource: Resource, id: &str, knobs: &ReadKnobs) -> ApiError {
     let message = format!("there is no {} with correlationId {id:?}", resource.singular());
     ApiError::missing(&knobs.records, message)

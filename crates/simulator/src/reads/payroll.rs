@@ -1,4 +1,4 @@
-//! The list of payroll companies: filtered, ordered, then cut into pages.
+//! The list of payroll companies: filtered, sorted, cut into pages.
 
 use axum::response::Response;
 
@@ -15,10 +15,9 @@ use crate::{
     world::PayrollRow,
 };
 
-/// Bytes of a usual row.
 const TYPICAL_ROW_BYTES: usize = 160;
 
-/// A page of the list. Total and pages are those of the filtered list.
+/// A page of the list; its totals are those of the filtered list.
 pub(super) fn read(provider: &Provider, query: Option<&str>) -> Result<Response, ApiError> {
     let knobs = provider.knobs();
     let reads = &knobs.reads;
@@ -54,7 +53,7 @@ pub(super) fn read(provider: &Provider, query: Option<&str>) -> Result<Response,
         let (rows, total) = world.payroll_slice(page.offset(), page.rows(), view.order, view.as_of);
         (rows, total, world.seed())
     } else {
-        // Each page costs the whole list: all rows are copied, then filtered and sorted.
+        // Each page copies, filters and sorts all rows.
         let (mut rows, seed) = {
             let world = provider.world();
             (world.payroll_slice(0, usize::MAX, view.order, view.as_of).0, world.seed())
@@ -93,7 +92,7 @@ pub(super) fn read(provider: &Provider, query: Option<&str>) -> Result<Response,
     Ok(body.answer(reads.empty_list, page, total))
 }
 
-/// A field to sort by; rows that are equal keep their order.
+/// Sorts by a field; equal rows keep their order.
 fn sort(field: &str, seed: u64, rows: &mut [PayrollRow]) -> Result<(), String> {
     match field {
         "companyCode" => rows.sort_by_cached_key(|row| render::payroll_code(seed, row.index)),

@@ -1,7 +1,7 @@
-//! The first world: every record at revision 0, dated and numbered as if it had been entered over two years.
+//! The initial world: every record at revision 0, dated over two years.
 //!
-//! Records have ranks: the tenant's first, then company by company, within a company row by row through its resources. Dates
-//! rise with the rank, and so do the sequence numbers of a company.
+//! Records have ranks: first the tenant's, then company by company, and within a company row by row through its resources.
+//! Dates and the sequences of a company rise with the rank.
 
 use super::{RecordPartition, RecordState, Row, RowTable};
 use crate::{
@@ -12,13 +12,13 @@ use crate::{
 };
 
 const DAY: i64 = 86_400 * SECOND;
-/// The first world was entered between these two times before now.
+/// Records of the initial world are this old.
 const MAX_AGE: i64 = 730 * DAY;
 const MIN_AGE: i64 = DAY;
 /// Ranks of one row through all resources.
 const RESOURCES: u64 = Resource::ALL.len() as u64;
 
-/// What a first world holds.
+/// The contents of an initial world.
 #[derive(Debug)]
 pub(super) struct InitialWorld {
     pub(super) companies: RowTable,
@@ -52,8 +52,8 @@ impl InitialWorld {
     }
 }
 
-/// Whether a resource's records belong to no company. Companies themselves never belong to one; customers and accounts always belong to one,
-/// because their lists are a company's.
+/// Whether a resource's records belong to no company. Companies never belong to one; customers and accounts always do,
+/// because their lists are per company.
 pub(super) fn is_tenant_wide(settings: &WorldSettings, resource: Resource) -> bool {
     match resource {
         Resource::Companies => true,
@@ -67,12 +67,12 @@ struct RowMaker<'a> {
     start: Ticks,
     /// Ticks between two ranks.
     slot: i64,
-    /// Ranks of a company.
+    /// Ranks per company.
     stride: u64,
 }
 
 impl RowMaker<'_> {
-    /// The partition with this ordinal (the tenant's is 0), and the row of its company.
+    /// The partition with this ordinal (0 is the tenant's), and the row of its company.
     fn partition(&self, ordinal: u64, has: impl Fn(Resource) -> bool) -> (Row, RecordPartition) {
         let resources =
             Resource::ALL.into_iter().filter(|&resource| self.count(resource) > 0 && has(resource));
@@ -108,7 +108,7 @@ impl RowMaker<'_> {
     }
 }
 
-/// Where the counter of a company begins; the tenant's ordinal is 0.
+/// Initial counter of a company; ordinal 0 is the tenant.
 pub(super) fn company_start(seed: u64, ordinal: u64) -> u64 {
     1_000 + mix(seed ^ mix(ordinal)) % 9_000
 }

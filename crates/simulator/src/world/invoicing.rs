@@ -1,27 +1,27 @@
-//! InvoicingEntities of the invoicing companies, of which only webhooks tell.
+//! Entities of the invoicing companies; only webhooks show them.
 
 use std::collections::HashMap;
 
 use super::{Action, Entity, InvoicingChange, World, draws::pick};
 use crate::{clock::Clock, settings::WorldSettings};
 
-/// `EntityId`s of one invoicing company lie within this many numbers.
+/// Range of the `EntityId`s of one invoicing company.
 const IDS: u64 = 100_000_000;
 
-/// All entities that ever were.
+/// All entities, deleted ones included.
 #[derive(Debug)]
 pub(super) struct InvoicingEntities {
     companies: u32,
-    /// InvoicingEntities of each kind a company begins with.
+    /// Initial entities of each kind per company.
     first: u32,
-    /// By company and kind, once anything was asked of them.
+    /// By company and kind, created on first use.
     changed: HashMap<(u32, Entity), EntityTable>,
 }
 
 /// The entities of one kind in one company.
 #[derive(Debug)]
 struct EntityTable {
-    /// By number, whether it has not been deleted.
+    /// By number, whether it is not deleted.
     lives: Vec<bool>,
     living: u32,
 }
@@ -39,7 +39,7 @@ impl InvoicingEntities {
         if company >= self.companies {
             return None;
         }
-        // What can only be updated is there once, and always.
+        // An entity that is only updated exists exactly once.
         let first = if entity.offers(Action::Created) { self.first } else { 1 };
         let kept = || EntityTable { lives: vec![true; first as usize], living: first };
         Some(self.changed.entry((company, entity)).or_insert_with(kept))
@@ -47,8 +47,8 @@ impl InvoicingEntities {
 }
 
 impl World {
-    /// Changes an entity of an invoicing company: a new one is created, or one is picked by the seed. `None` where there is
-    /// no such company, none left to pick, or the entity does not offer the action.
+    /// Creates an entity, or changes or deletes a random one. `None` if the company is unknown, no entity is left, or the entity
+    /// does not have the action.
     pub fn act_invoicing(
         &mut self,
         company: u32,
@@ -81,7 +81,7 @@ impl World {
         Some(InvoicingChange { number: self.number(), company, entity, id, action, at: clock.change() })
     }
 
-    /// InvoicingEntities of a kind that a company has.
+    /// Entities of a kind in a company.
     pub(super) fn invoicing_living(&mut self, company: u32, entity: Entity) -> u32 {
         self.invoicing.of(company, entity).map_or(0, |kept| kept.living)
     }

@@ -1,7 +1,7 @@
-//! What the world does by itself: one change at a time, or between two pages of a list.
+//! Random changes: single ones, and those between two pages of a list.
 //!
-//! Numbers come from the seed's stream. Most changes are updates, customers and accounts get most of them, and a few companies
-//! (the first ones) get most of all. Below half its first size the world grows, above twice it stops growing.
+//! Most changes are updates, mostly of customers and accounts, and the first few companies get most of them. Below half its
+//! initial size the world grows; above twice that size it stops growing.
 
 use super::{
     Action, Change, CompanyNumber, Entity, Kind, List, Place, RecordChange, RecordState, World,
@@ -9,12 +9,11 @@ use super::{
 };
 use crate::{catalog::Resource, clock::Clock, knobs::Churn};
 
-/// A world of fewer records grows however small it began.
+/// A smaller world may grow as if it had this many records.
 const MIN_GROWTH_BASE: u64 = 100;
 
 impl World {
-    /// What happens next by the seed: mostly updates, some creates, a few disables and deletes, over all resources,
-    /// payroll and invoicing; a few companies get most of it. Always one change.
+    /// Makes one random change: mostly an update, sometimes a create, disable or delete, of any resource, payroll or invoicing.
     pub fn step(&mut self, clock: &Clock) -> Change {
         let other = match self.random.below(100) {
             0..6 => self.step_payroll(clock),
@@ -24,8 +23,8 @@ impl World {
         other.unwrap_or_else(|| Change::Record(self.step_record(clock)))
     }
 
-    /// What happens to a list between two of its pages. Average counts, drawn by the seed; records that can only be
-    /// disabled leave a list by that, when the view hides disabled ones, and no update brings them back.
+    /// Changes between two pages of a list, with these averages. Records that can only be disabled leave lists that hide disabled
+    /// records; updates do not enable them again.
     pub fn churn(&mut self, (resource, company): List, churn: &Churn, clock: &Clock) -> Vec<RecordChange> {
         let [_, _, end, _] = resource.kinds();
         let mut changes = Vec::new();
@@ -43,7 +42,7 @@ impl World {
     fn step_record(&mut self, clock: &Clock) -> RecordChange {
         let resource = self.some_resource();
         let kind = self.some_kind(resource);
-        // A world without companies begins with one, whatever was drawn.
+        // A world without companies starts with one.
         let Some(living) = self.some_company() else { return self.first_company(clock) };
         let company = (!self.is_tenant_wide(resource)).then_some(living);
         let change = match kind {
@@ -53,7 +52,7 @@ impl World {
                 .or_else(|| self.act_on_some(resource, company, Kind::Updated, true, clock))
                 .or_else(|| if self.may_grow() { self.create(resource, company, clock) } else { None }),
         };
-        // The world may not grow, and there is nothing of that resource here: the company itself changes.
+        // The world may not grow, and the resource has no record here: change the company itself.
         let own = Place { resource: Resource::Companies, company: None, index: living };
         change.or_else(|| self.act(own, Kind::Updated, clock)).unwrap_or_else(|| self.first_company(clock))
     }
@@ -69,7 +68,7 @@ impl World {
 
     fn some_kind(&mut self, resource: Resource) -> Kind {
         let [_, _, end, _] = resource.kinds();
-        // A company takes all its records along, so it goes less often than others.
+        // Deleting a company deletes its records, so it is less likely.
         let (updates, creates) = if resource == Resource::Companies { (85, 13) } else { (70, 20) };
         let drawn = self.random.below(100);
         let kind = if drawn < updates {
@@ -92,7 +91,7 @@ impl World {
         self.living < 2 * self.first_living.max(MIN_GROWTH_BASE)
     }
 
-    /// A company that has not been deleted; the first ones are drawn far more often.
+    /// A random company that is not deleted; the first ones are far more likely.
     fn some_company(&mut self) -> Option<CompanyNumber> {
         let all = self.companies.len();
         if self.companies.living() == 0 {
@@ -104,7 +103,7 @@ impl World {
         (start..all).chain(0..start).find(|&company| self.company_lives(company))
     }
 
-    /// Does something to a record of a list that it can be done to.
+    /// Changes a random record of a list to which the change applies.
     fn act_on_some(
         &mut self,
         resource: Resource,
@@ -116,7 +115,7 @@ impl World {
         if company.is_some_and(|company| !self.company_lives(company)) {
             return None;
         }
-        // A copy, put back below: the table is borrowed from the same world.
+        // Copied, because the table borrows the same world; written back below.
         let mut random = self.random.clone();
         let table = self.table(resource, company)?;
         let disabled_too = disabled_too && kind != Kind::Disabled;
@@ -135,12 +134,12 @@ impl World {
         self.act(Place { resource, company, index: index? }, kind, clock)
     }
 
-    /// A new company: something must happen.
+    /// Creates a company, where a change must happen.
     fn first_company(&mut self, clock: &Clock) -> RecordChange {
         self.append(Resource::Companies, None, clock)
     }
 
-    /// `None` in a world that began without payroll.
+    /// `None` in a world that started without payroll.
     fn step_payroll(&mut self, clock: &Clock) -> Option<Change> {
         let first = u64::from(self.settings.payroll_companies);
         if first == 0 {
@@ -156,7 +155,7 @@ impl World {
         self.act_payroll(None, kind, clock).map(|_| Change::Payroll)
     }
 
-    /// `None` in a world that began without invoicing, or where nothing there can change.
+    /// `None` in a world that started without invoicing, or where nothing there can change.
     fn step_invoicing(&mut self, clock: &Clock) -> Option<Change> {
         let company = self.random.below(u64::from(self.settings.invoicing_companies));
         let company = u32::try_from(company).ok()?;

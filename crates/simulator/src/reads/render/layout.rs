@@ -1,15 +1,14 @@
-//! Which fields the records of each resource have, in which order and of which kind.
+//! The fields of each resource's records.
 //!
-//! Companies, customers and accounts have exactly the document's fields in its order. The fields of the other resources
-//! are not shown; they share one layout of this simulator.
+//! Companies, customers and accounts have the document's fields in its order. It shows none of the other resources, which
+//! share a made-up layout.
 
 use crate::catalog::Resource;
 
 /// The fields of a record, or of an object within one.
 pub(super) type Fields = &'static [(&'static str, FieldKind)];
 
-/// What a field holds. Those said to be fixed stay the same for the life of a record; the others are drawn for
-/// every state.
+/// Content of a field. Fixed values stay the same for the life of a record, others change with every state.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum FieldKind {
     /// `correlationId`.
@@ -24,9 +23,9 @@ pub(super) enum FieldKind {
     Trade,
     /// Name of a business; empty for records without a tax number.
     TradeOrEmpty,
-    /// What something is for.
+    /// A description.
     Concept,
-    /// What something is for, or null.
+    /// A description, or null.
     ConceptOrNull,
     /// A tax number. Fixed.
     VatNumber,
@@ -36,9 +35,9 @@ pub(super) enum FieldKind {
     Related,
     /// Id of another record; empty for records without a tax number. Fixed.
     RelatedOrEmpty,
-    /// Text of eight digits that begins with these. Fixed.
+    /// Eight characters: these, then digits. Fixed.
     Code(&'static str),
-    /// A whole number from the first up to and with the second. Fixed.
+    /// An integer within these bounds. Fixed.
     Integer(u64, u64),
     /// One of these. Fixed.
     Choice(&'static [&'static str]),
@@ -54,7 +53,7 @@ pub(super) enum FieldKind {
     DateOrNull,
     /// An object.
     Object(Fields),
-    /// None to four objects.
+    /// Up to four objects.
     Objects(Fields),
 }
 
@@ -107,7 +106,7 @@ const ACCOUNT: Fields = &[
     ("sequenceVersion", FieldKind::Sequence),
 ];
 
-/// Every other resource; the document shows none of their fields.
+/// All other resources.
 const OTHER: Fields = &[
     ("concept", FieldKind::Concept),
     ("state", FieldKind::State),

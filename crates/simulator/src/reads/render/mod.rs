@@ -1,13 +1,13 @@
-//! Records as the provider writes them: a state of a record in, JSON out.
+//! Renders states of records as the provider's JSON.
 //!
 //! ```text
-//! place, row ──▶ naming: id, what stays, what changes ──▶ layout: which fields ──▶ content ──▶ bytes
+//! place, row ──▶ naming: id and seeds ──▶ layout: which fields ──▶ content ──▶ bytes
 //! ```
 //!
-//! - Pure: the same seed, place and row give the same bytes, and nothing of the world is held meanwhile.
-//! - A field's value does not depend on which other fields are written, so a thin row agrees with the full record.
-//! - `version` has seven digits of a second and payroll's `lastUpdate` three; `sequenceVersion` is text.
-//! - Nothing here can fail.
+//! - Rendering is pure and needs no lock: the same seed, place and row give the same bytes.
+//! - A field's value does not depend on the other fields, so a thin row agrees with the full record.
+//! - `version` has seven digits of a second and payroll's `lastUpdate` three; `sequenceVersion` is a string.
+//! - It cannot fail.
 
 mod content;
 mod layout;
@@ -28,32 +28,32 @@ use crate::{
     world::{CompanyNumber, Naming, Place, RecordState, Row},
 };
 
-/// How much of a record is written.
+/// Which fields to render.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Shape {
-    /// Only what every list must carry: id, state, both versions and the first other field.
+    /// Only id, state, both versions and the first other field.
     pub thin: bool,
-    /// Fields of several kinds that the document does not show, after all others.
+    /// Adds fields of several kinds that the document does not show.
     pub extra: bool,
-    /// `sequenceVersion` is left out.
+    /// Omits `sequenceVersion`.
     pub without_sequence: bool,
-    /// `correlationId` is left out.
+    /// Omits `correlationId`.
     pub without_id: bool,
-    /// Payroll's `lastUpdate` is left out.
+    /// Omits payroll's `lastUpdate`.
     pub without_last_update: bool,
-    /// What stands in the place of what is left out.
+    /// What replaces omitted members.
     pub left_out: LeftOut,
 }
 
 impl Shape {
-    /// Of a row of a list.
+    /// For a row of a list.
     pub fn row(reads: &ReadKnobs) -> Self {
         let RecordKnobs { without_last_update, left_out, .. } = reads.records;
         let (thin, extra) = (reads.thin_rows, reads.extra_fields);
         Self { thin, extra, without_last_update, left_out, ..Self::default() }
     }
 
-    /// Of a record that is read by its id.
+    /// For a read by id.
     pub fn record(reads: &ReadKnobs, resource: Resource) -> Self {
         let without_sequence = reads.records.without_sequence.contains(&resource);
         let without_id = reads.records.without_id.contains(&resource);
@@ -61,7 +61,7 @@ impl Shape {
     }
 }
 
-/// A record alone; the default shape is a read by id, without fields that only a knob adds.
+/// A record alone.
 pub fn record_json(naming: &Naming, place: Place, row: &Row, shape: Shape) -> Vec<u8> {
     let mut out = Vec::with_capacity(1_024);
     write_record(&mut out, naming, place, row, shape);
@@ -81,8 +81,8 @@ pub fn write_record(out: &mut Vec<u8>, naming: &Naming, place: Place, row: &Row,
     written.write(out, fields(place.resource), shape);
 }
 
-/// Appends an account with the state `Template`: an offer to copy from, without `correlationId`. Those of one company
-/// are numbered from 0 and never change.
+/// Appends an account with the state `Template`, an offer to copy from. It has no `correlationId`, is numbered from 0 within its
+/// company, and never changes.
 pub(super) fn write_template_account(
     out: &mut Vec<u8>,
     naming: &Naming,
@@ -104,10 +104,10 @@ pub(super) fn write_template_account(
     written.write(out, fields(Resource::Accounts), shape);
 }
 
-/// One record on its way to the buffer.
+/// A record to write.
 struct RecordWriter<'a> {
     naming: &'a Naming,
-    /// None for a template, which has no id.
+    /// `None` for a template, which has no id.
     place: Option<Place>,
     state: &'static str,
     version: Ticks,
@@ -223,12 +223,12 @@ const fn state(state: RecordState) -> &'static str {
     match state {
         RecordState::Enabled => "Enabled",
         RecordState::Disabled => "Disabled",
-        // Never read through the API; the truth about a deleted record has it.
+        // Only the truth shows it.
         RecordState::Deleted => "Deleted",
     }
 }
 
-/// Appends a member that says nothing.
+/// Appends a member without content.
 fn left_out(out: &mut Vec<u8>, name: &str, form: LeftOut) {
     let value = match form {
         LeftOut::Absent | LeftOut::Null => "null",
@@ -238,7 +238,7 @@ fn left_out(out: &mut Vec<u8>, name: &str, form: LeftOut) {
     put(out, format_args!("\"{name}\":{value}"));
 }
 
-/// Fields the document does not show: numbers no double holds, deep nesting, names and texts in other scripts, null.
+/// Undocumented fields: numbers that no double holds, deep nesting, other scripts, null.
 fn extra_fields(out: &mut Vec<u8>, source: ValueSource) {
     let mut random = source.at(usize::MAX - 1).current();
     let (score, counter) = (random.below(1_000_000_000), (1 << 53) + 1 + random.below(1 << 60));
@@ -257,19 +257,19 @@ fn extra_fields(out: &mut Vec<u8>, source: ValueSource) {
 
 /// Appends text as a JSON string.
 fn text(out: &mut Vec<u8>, text: &str) {
-    // Neither text nor memory can fail.
+    // Writing to memory does not fail.
     serde_json::to_writer(out, text).ok();
 }
 
-/// Appends a number of hundredths as a decimal with two places, trailing zeros kept: `-1200.50`.
+/// Appends hundredths as a decimal with two digits: `-1200.50`.
 fn hundredths(out: &mut Vec<u8>, value: i64) {
     let (sign, value) = (if value < 0 { "-" } else { "" }, value.unsigned_abs());
     put(out, format_args!("{sign}{}.{:02}", value / 100, value % 100));
 }
 
-/// Appends what is JSON already.
+/// Appends JSON.
 fn put(out: &mut Vec<u8>, json: fmt::Arguments<'_>) {
-    // Memory does not fail.
+    // Writing to memory does not fail.
     out.write_fmt(json).ok();
 }
 
