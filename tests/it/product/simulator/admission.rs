@@ -1,4 +1,4 @@
-//! What a request must bring to be answered: key, token, scopes, headers, a path the gateway knows.
+//! What the gateway requires of a request: key, token, scopes, headers, a known path.
 
 use simulator::{control, knobs::ExpiredToken};
 
@@ -19,7 +19,7 @@ crate::tests! {
     plain no_request_makes_it_fail;
 }
 
-/// The gateway's own body: `statusCode` and `message`.
+/// Asserts an error with the gateway's body: `statusCode` and `message`.
 #[track_caller]
 fn by_gateway(answer: &Answer, status: u16, says: &str) {
     assert_eq!(answer.status, status, "{answer:?}");
@@ -47,7 +47,7 @@ async fn the_first_thing_that_is_missing_decides() {
     let no_key = "Access denied due to missing subscription key. Make sure to include";
     let denied = "Authorization has been denied";
 
-    // Key, Authorization, Content-Type, Api-Version; status and message. 401 of the key is the gateway's.
+    // Key, Authorization, Content-Type, Api-Version; status and message. Errors about the key have the gateway's body.
     let table: &[(&str, &str, [&str; 4], u16, &str)] = &[
         ("GET", COMPANIES, ["", "", "", ""], 401, no_key),
         (
@@ -151,7 +151,7 @@ async fn what_the_gateway_does_not_know_gets_its_404() {
     ] {
         by_gateway(&client.get(path).await, 404, "not found");
     }
-    // Lists and methods that the document does not show.
+    // Lists and methods that the document does not have.
     for path in ["/accounting/api/suppliers", "/accounting-core/api/persons", "/payroll/api/companies/1"] {
         by_gateway(&client.get(path).await, 404, "not found");
     }

@@ -1,4 +1,4 @@
-//! How deliveries travel: in order where nothing goes wrong, and each fault of the knobs as a receiver sees it.
+//! Deliveries: their order, and each fault of the knobs.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -32,7 +32,7 @@ async fn events_of_one_company_come_in_order() {
     stage.active(CUSTOMERS, &mut receiver).await;
     let companies = stage.companies();
 
-    // Let go all at once, so that only their order keeps them apart.
+    // Sent all at once, so that only their order keeps them apart.
     stage.turn(|knobs| knobs.delivery.hold = true);
     for _ in 0..10 {
         for company in &companies {
@@ -113,7 +113,7 @@ async fn the_seed_decides_which_events_are_reordered() {
             let sequence = stage.happen("customers", "updated").sequence_version;
             first.get_or_insert(sequence);
         }
-        // Those held back at the end go once enough later ones have come.
+        // Deliveries held at the end go once later ones have been sent.
         stage.turn(|knobs| knobs.delivery.reorder = 0.0);
         for _ in 0..5 {
             stage.happen("customers", "updated");
@@ -228,7 +228,7 @@ async fn a_receiver_whose_certificate_is_not_trusted_gets_nothing() {
         stage.turn(|knobs| knobs.delivery.trust_any = true);
         let id = stage.subscribe(CUSTOMERS, &format!("https://{host}/in")).await;
         stage.idle().await;
-        assert_eq!(stage.flags(CUSTOMERS, &id).await, (true, false), "{host}: whoever it is");
+        assert_eq!(stage.flags(CUSTOMERS, &id).await, (true, false), "{host}: any certificate");
         assert_eq!(receiver.taken().len(), 1, "{host}");
     }
 }
@@ -254,7 +254,7 @@ async fn a_name_that_moves_takes_its_deliveries_along() {
     assert!(old.taken().is_empty());
 }
 
-/// Accepts an Acknowledge at once and every event when told.
+/// Accepts an Acknowledge at once and holds the answers to events.
 async fn holding() -> Receiver {
     Receiver::scripted(|received| match received.event().as_str() {
         "Acknowledge" => Reply::Status(200),
@@ -263,7 +263,7 @@ async fn holding() -> Receiver {
     .await
 }
 
-/// HTTPS on 443 alone, as documented; both names lead to the receiver.
+/// HTTPS on port 443 only, as documented; both names resolve to the receiver.
 async fn secure_stage(receiver: &Receiver, roots: Vec<String>) -> Stage {
     Stage::with(|settings| {
         settings.knobs.delivery.receivers = ReceiverUrls::Https443;

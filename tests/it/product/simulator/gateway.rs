@@ -1,4 +1,4 @@
-//! Every fault of the gateway, as it looks on the wire.
+//! Faults and limits of the gateway, on the wire.
 
 use std::time::{Duration, Instant};
 
@@ -94,10 +94,10 @@ async fn a_rate_limits_requests_per_window_and_key() {
     pass(&simulator, 4);
     let refused = client.get(COMPANIES).await;
     assert_eq!((refused.status, refused.header("retry-after")), (429, Some("6")));
-    assert_eq!(other.get(COMPANIES).await.status, 200, "each key has a rate of its own");
+    assert_eq!(other.get(COMPANIES).await.status, 200, "each key has its own rate");
     pass(&simulator, 6);
     assert_eq!(statuses(&client, COMPANIES, 4).await, [200, 200, 200, 429]);
-    // A wrong key uses nothing up.
+    // A wrong key does not count.
     let stranger = Client { key: Some("unknown".to_owned()), ..client.clone() };
     assert_eq!(stranger.get(COMPANIES).await.status, 401);
 }
@@ -211,7 +211,7 @@ async fn long_answers_are_compressed_for_clients_that_ask() {
     let mut client = Client::accounting(&simulator);
     client.http = reqwest::Client::builder().no_proxy().no_gzip().build().unwrap();
     let asking = client.header("accept-encoding", "gzip");
-    // Read as bytes: compressed, the body is no text.
+    // The response is not read as text, because it may be compressed.
     let get = async |client: &Client, path: &str| {
         let request =
             client.http.get(format!("{}{path}", client.base)).header("content-type", "application/json");
@@ -257,7 +257,7 @@ async fn a_body_may_have_a_mebibyte() {
     let simulator = start(|_| {}).await;
     let client = Client { authorization: None, ..Client::accounting(&simulator) };
 
-    // Spaces around JSON are JSON; an empty object lacks the mail.
+    // Whitespace after JSON is allowed; the empty object has no mail.
     for (bytes, status) in [(LIMIT, 400), (LIMIT + 1, 413)] {
         let body = format!("{{}}{}", " ".repeat(bytes - 2));
         let answer = client.try_send(Method::POST, "/invoicing/api/users/login", Some(body)).await.unwrap();
@@ -453,7 +453,7 @@ async fn tls_is_trusted_by_its_certificate_alone_and_speaks_http_2() {
     let answer = Client { http: old.build().unwrap(), ..client.clone() }.get(COMPANIES).await;
     assert_eq!((answer.status, answer.version), (200, reqwest::Version::HTTP_11));
 
-    // Who does not know the certificate does not trust it, and nobody reaches it without TLS.
+    // A client that does not know the certificate refuses it, and plain HTTP does not reach the simulator.
     let other = start(|settings| settings.tls = Tls::Generated).await;
     let stranger = Client { http: Client::bare(&other).http, ..client.clone() };
     assert!(stranger.try_send(Method::GET, COMPANIES, None).await.is_err());

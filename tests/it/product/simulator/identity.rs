@@ -1,4 +1,4 @@
-//! The login: authorization request, callback, code exchange, and what each of them refuses.
+//! The login: authorization request, callback and code exchange, and their errors.
 
 use reqwest::Method;
 use serde_json::Value;
@@ -60,13 +60,13 @@ pub(super) fn with<'a>(
 }
 
 async fn authorize(client: &Client, parameters: &[(&str, &str)]) -> Answer {
-    // A space is written as a plus: the document's plus-separated list.
+    // The serializer writes spaces as `+`, as the document's scope list has them.
     let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(parameters).finish();
     let answer = client.http.get(format!("{}{AUTHORIZE}?{query}", client.base)).send().await.unwrap();
     Answer::read(answer).await.unwrap()
 }
 
-/// Where a redirect leads, and its query.
+/// The address of a redirect, and its query.
 #[track_caller]
 fn callback(answer: &Answer) -> (String, Vec<(String, String)>) {
     assert_eq!(answer.status, 302, "{answer:?}");
@@ -81,7 +81,7 @@ fn named<'a>(query: &'a [(String, String)], name: &str) -> Option<&'a str> {
     query.iter().find(|(field, _)| field == name).map(|(_, value)| value.as_str())
 }
 
-/// A code, as `auto` gives it.
+/// Logs in with `auto` and returns the code.
 pub(super) async fn code(client: &Client, scopes: &[&str]) -> String {
     let scope = scopes.join(" ");
     let mut parameters = request(&scope);
@@ -112,12 +112,12 @@ pub(super) async fn refresh(client: &Client, token: &str) -> Result<Answer, reqw
     client.form(TOKEN, &fields).await
 }
 
-/// The answer to a whole login.
+/// Logs in and returns the token response.
 pub(super) async fn log_in(client: &Client, scopes: &[&str]) -> Value {
     exchange(client, &code(client, scopes).await).await.unwrap().ok()
 }
 
-/// An OAuth refusal.
+/// Asserts an OAuth error.
 #[track_caller]
 pub(super) fn refused(answer: &Answer, status: u16, error: &str) {
     assert_eq!(answer.status, status, "{answer:?}");
@@ -141,7 +141,7 @@ async fn the_login_page_has_one_button_that_grants_a_code() {
     assert_eq!(page.body.matches("<button").count(), 1, "{page:?}");
     let (_, form) = page.body.split_once("action=\"").unwrap();
     let (action, form) = form.split_once('"').unwrap();
-    // Nothing in this request needs escapes.
+    // No value in this request is escaped.
     let fields: Vec<(&str, &str)> = form
         .split("name=\"")
         .skip(1)
@@ -179,7 +179,7 @@ async fn a_wrong_authorization_request_is_refused() {
     let simulator = start(|_| {}).await;
     let client = login_client(&simulator);
 
-    // Without a client and an address that can be trusted, nothing is sent there.
+    // Without a valid client and address, nothing is redirected.
     for (name, value) in [
         ("client_id", None),
         ("client_id", Some("stranger")),
@@ -219,7 +219,7 @@ async fn redirect_addresses_are_https_or_localhost() {
     for (address, status) in [
         ("https://client.example/callback", 302),
         ("http://localhost:4711/callback", 302),
-        // The out-of-band address of desktop apps has nowhere to lead: the page shows the code.
+        // Desktop apps have no address: the page shows the code.
         ("urn:ietf:wg:oauth:2.0:oob", 200),
         ("http://127.0.0.1:4711/callback", 400),
         ("http://127.0.0.1/callback", 400),
@@ -269,7 +269,7 @@ async fn a_code_becomes_the_five_documented_fields() {
         assert!(body["refresh_token"].as_str().is_some_and(|token| !token.is_empty()));
         assert!(answer.header("content-type").unwrap().starts_with("application/json"));
     }
-    // Without offline_access nothing lasts.
+    // Without offline_access there is no refresh token.
     assert_eq!(log_in(&client, &["openid", "SVC.ES.NEWPOL.ACC.API"]).await.get("refresh_token"), None);
 }
 

@@ -1,4 +1,4 @@
-//! Lists: pages, filter, order, what an empty one looks like, and what rows carry.
+//! Lists: pages, filter, order, empty lists, and the fields of rows.
 
 use serde_json::Value;
 use simulator::{
@@ -26,7 +26,7 @@ pub(super) const CUSTOMERS: &str = "/accounting/api/customers";
 pub(super) const ACCOUNTS: &str = "/accounting/api/accounts";
 pub(super) const PAYROLL: &str = "/payroll/api/companies";
 
-/// A simulator with one company, and a client of that company.
+/// A simulator with one company, and a client for that company.
 pub(super) async fn one_company(customers: u32) -> (Simulator, Client) {
     let simulator = start(|settings| {
         (settings.world.companies, settings.world.customers) = (1, customers);
@@ -79,7 +79,7 @@ async fn an_oversized_page_is_clamped_or_refused() {
     let whole = ids(&client.get(CUSTOMERS).await.rows());
     simulator.provider().turn(|knobs| knobs.reads.max_page_size = 3);
 
-    // Clamped pages are counted by the size they have.
+    // The clamped size also determines the page numbers.
     let mut found = Vec::new();
     for page in 1..=3 {
         let rows = client.get(&format!("{CUSTOMERS}?pageNumber={page}&pageSize=1000")).await.rows();
@@ -113,21 +113,21 @@ async fn a_knob_adds_the_pagination_header() {
         let answer = client.get(path).await;
         answer.header("x-pagination").map(|text| serde_json::from_str::<Value>(text).unwrap())
     };
-    let told = |page: u64, pages: u64, count: u64| {
+    let pages_of = |page: u64, pages: u64, count: u64| {
         Some(serde_json::json!({ "currentPage": page, "totalPages": pages, "totalCount": count }))
     };
 
     for (page, size, pages) in [(1, 2, 3), (3, 2, 3), (9, 2, 3), (1, 5, 1)] {
         let path = format!("{PAYROLL}?pageNumber={page}&pageSize={size}");
-        assert_eq!(pagination(&payroll, &path).await, told(page, pages, 5), "{path}");
+        assert_eq!(pagination(&payroll, &path).await, pages_of(page, pages, 5), "{path}");
     }
     let nothing = format!("{PAYROLL}?pageNumber=1&pageSize=5&filter=companyCode%20eq%200");
-    assert_eq!(pagination(&payroll, &nothing).await, told(1, 0, 0));
+    assert_eq!(pagination(&payroll, &nothing).await, pages_of(1, 0, 0));
 
     let path = format!("{CUSTOMERS}?pageNumber=2&pageSize=3");
     assert_eq!(pagination(&client, &path).await, None);
     simulator.provider().turn(|knobs| knobs.reads.accounting_pagination = true);
-    assert_eq!(pagination(&client, &path).await, told(2, 3, 7));
+    assert_eq!(pagination(&client, &path).await, pages_of(2, 3, 7));
 }
 
 async fn filtered(client: &Client, filter: &str, order: &str) -> super::Answer {

@@ -1,4 +1,4 @@
-//! `tributary simulate` as a process: what it prints, what it serves, and how it ends.
+//! `tributary simulate` as a process: output, service, shutdown.
 
 use std::{
     fs,
@@ -42,7 +42,7 @@ impl Simulate {
         Self { process, directory }
     }
 
-    /// Waits until it has printed everything, and what it printed.
+    /// Waits until it has printed everything and returns that.
     async fn printed(&self) -> String {
         self.process.ready(PATIENCE, async || self.process.said().contains("/_control\n")).await.unwrap();
         self.process.said()
@@ -54,7 +54,7 @@ impl Simulate {
     }
 }
 
-/// What stands behind a name in what was printed.
+/// The value printed after a name.
 fn value<'a>(printed: &'a str, name: &str) -> &'a str {
     let line = printed.lines().find_map(|line| line.strip_prefix(name));
     line.unwrap_or_else(|| panic!("no {name} in\n{printed}")).trim()
@@ -76,7 +76,7 @@ async fn the_command_prints_its_addresses_and_stops_on_a_signal() {
         assert_eq!(companies.lines().count(), 2);
         let discovery = get(format!("{auth}/auth/core/.well-known/openid-configuration")).await;
         assert!(discovery.contains("jwks_uri"), "{discovery}");
-        // The printed client and key are those it knows.
+        // The printed client and key are valid.
         let form = format!(
             "grant_type=refresh_token&refresh_token=x&client_id={}&client_secret={}",
             value(&printed, "oauth.client.id"),

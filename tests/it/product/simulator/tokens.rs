@@ -1,4 +1,4 @@
-//! Tokens: their claims and signatures, how long they live, and what becomes of a grant.
+//! Tokens: claims, signatures, lifetimes, and the end of a grant.
 
 use aws_lc_rs::signature::{RSA_PKCS1_2048_8192_SHA256, RsaPublicKeyComponents};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -32,7 +32,7 @@ crate::tests! {
 }
 
 const DAY: i64 = 86_400;
-/// In both tokens of the document's table.
+/// Claims of both tokens in the document's table.
 pub(crate) const COMMON: [&str; 17] = [
     "$id",
     "iss",
@@ -79,7 +79,7 @@ fn is_guid(text: &str) -> bool {
     parts == [8, 4, 4, 4, 12] && text.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit())
 }
 
-/// Whether a key of the set, found by `kid`, has signed the token.
+/// Whether the key with the token's `kid` has signed it.
 fn verifies(token: &str, keys: &Value) -> bool {
     let header: Value = serde_json::from_str(&part(token, 0)).unwrap();
     let Some(key) = keys["keys"].as_array().unwrap().iter().find(|key| key["kid"] == header["kid"]) else {
@@ -156,7 +156,7 @@ async fn tokens_verify_with_the_keys_that_discovery_leads_to() {
         let forged = token.replacen('.', &format!(".{}", base64_url(b"{\"sub\":\"x\"}")), 1);
         assert!(!verifies(&forged, &keys), "a forged {name} verifies");
     }
-    // The nonce of the login is in the identity token, which is no access token.
+    // The identity token has the nonce and is not an access token.
     let identity = claims(text(&answer, "id_token"));
     assert_eq!(identity["nonce"], NONCE);
     assert_eq!(identity["aud"], "simulated-client");
@@ -176,7 +176,7 @@ async fn the_callback_carries_an_identity_token_when_asked_to() {
 
     assert!(verifies(&token, &keys(&client).await));
     assert_eq!(claims(&token)["nonce"], NONCE);
-    // It is not an access token.
+    // It is not an access token, either.
     let api = Client::accounting(&simulator).token(&token);
     assert_eq!(api.get("/accounting/api/companies").await.status, 401);
 }
@@ -361,7 +361,7 @@ async fn an_answer_that_is_lost_leaves_the_work_done() {
     let lost = refresh(&client, text(&answer, "refresh_token")).await;
     assert!(lost.is_err(), "{lost:?}");
     refused(&refresh(&client, text(&answer, "refresh_token")).await.unwrap(), 400, "invalid_grant");
-    // What the client never saw was issued all the same.
+    // The lost tokens were issued all the same.
     let issued = simulator.provider().identity.issued();
     let live = issued.iter().filter(|token| token.kind == "refresh" && token.used.is_none()).count();
     assert_eq!(live, 2, "{issued:?}");

@@ -1,4 +1,4 @@
-//! The living world: the same seed gives the same, everything only goes forward, and what is true is what is read.
+//! The world: the seed determines it, versions only rise, and reads agree with the truth.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ crate::tests! {
     plain a_world_is_as_large_as_its_settings;
 }
 
-/// Signature and body of each delivery, as it came.
+/// Signature and body of each delivery.
 type Deliveries = mpsc::UnboundedReceiver<(String, String)>;
 
 /// A receiver that accepts everything, and settings that lead `hooks.example` to it.
@@ -54,7 +54,7 @@ async fn receiver() -> (Deliveries, impl FnOnce(&mut Settings)) {
     (received, lead)
 }
 
-/// Subscribes to every event of every resource, and waits until all subscriptions work.
+/// Subscribes to every event of every resource and waits until all subscriptions are active.
 async fn subscribe_to_all(simulator: &Simulator) {
     let client = Client::accounting(simulator).context("none");
     for (_, prefix) in RESOURCES {
@@ -117,7 +117,7 @@ async fn all_reads(simulator: &Simulator) -> Vec<String> {
     reads
 }
 
-/// One life under a seed: what is read at its end, and what was delivered of each company in order.
+/// Runs a world with a seed: all reads at its end, and the deliveries of each company in order.
 async fn live(seed: u64) -> (Vec<String>, BTreeMap<(String, String), Vec<(String, String)>>) {
     let (mut received, lead) = receiver().await;
     let simulator = start(|settings| {
@@ -200,7 +200,7 @@ async fn versions_and_sequences_only_rise_while_nothing_is_restored() {
         let now = everything(&simulator);
         for (record, (version, sequence)) in &before {
             let (later_version, later_sequence) = &now[record];
-            // Timestamps of one form compare as text does.
+            // Timestamps of one format compare like strings.
             assert!(later_version >= version && later_sequence >= sequence, "{record:?}");
             assert_eq!(later_version == version, later_sequence == sequence, "{record:?}: one rose alone");
             changed += usize::from(later_version != version);
@@ -274,7 +274,7 @@ async fn every_change_is_announced_with_the_sequence_it_has() {
     step(&simulator, 150).await;
     simulator.provider().deliveries.idle().await;
 
-    let mut told = BTreeMap::new();
+    let mut announced = BTreeMap::new();
     for (_, body) in taken(&mut received) {
         let envelope: Value = serde_json::from_str(&body).unwrap();
         let data: Value = serde_json::from_str(envelope["JsonData"].as_str().unwrap()).unwrap();
@@ -282,7 +282,7 @@ async fn every_change_is_announced_with_the_sequence_it_has() {
         let company = envelope["ExtraPartitionInformation"]["PartitionClientId"].as_str().unwrap().to_owned();
         let id = data["CorrelationId"].as_str().unwrap().to_owned();
         let sequence: u64 = data["SequenceVersion"].as_str().unwrap().parse().unwrap();
-        let latest = told.entry((name, Some(company), id)).or_insert(sequence);
+        let latest = announced.entry((name, Some(company), id)).or_insert(sequence);
         *latest = sequence.max(*latest);
     }
     let changed: BTreeMap<_, _> = everything(&simulator)
@@ -291,7 +291,7 @@ async fn every_change_is_announced_with_the_sequence_it_has() {
         .map(|((name, company, id), (_, sequence))| ((name.to_lowercase(), company, id), sequence))
         .collect();
     assert!(changed.len() > 50);
-    assert_eq!(told, changed);
+    assert_eq!(announced, changed);
 }
 
 async fn a_world_is_as_large_as_its_settings() {
@@ -314,7 +314,7 @@ async fn a_world_is_as_large_as_its_settings() {
         assert_eq!(control::records(simulator.provider(), resource(name)).len(), expected, "{name}");
     }
     assert_eq!(simulator.provider().world().payroll(ListOrder::Created).len(), 6);
-    // A deleted company takes its records along.
+    // Deleting a company deletes its records.
     simulator.provider().change(|world, clock| {
         let (place, _) = world.records(Resource::Companies).next().unwrap();
         ((), vec![Change::Record(world.act(place, Kind::Deleted, clock).unwrap())])

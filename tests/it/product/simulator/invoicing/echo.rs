@@ -1,4 +1,4 @@
-//! Rule 4: a subscription is effective once the receiver has returned the GUID it was asked for.
+//! Rule 4: a hook is effective once its receiver has returned the GUID it was asked for.
 
 use serde_json::json;
 use simulator::{deliveries::End, knobs::EchoTime};
@@ -22,7 +22,7 @@ async fn a_hook_is_effective_after_its_echo() {
     let id = stage.hook(&receiver, "Customer", "Created").await;
     let asked = receiver.next().await;
     let entity = stage.happen(0, "Customer", "Created");
-    let told = receiver.next().await;
+    let notified = receiver.next().await;
 
     assert_eq!((asked.method.as_str(), asked.path.as_str()), ("GET", INCOMING));
     let echo = asked.query.strip_prefix("echo=").unwrap();
@@ -30,7 +30,7 @@ async fn a_hook_is_effective_after_its_echo() {
     let truth = &stage.truth()[0];
     assert!(truth.effective && truth.echo_failure.is_none());
     assert_eq!(truth.id.simple(), id);
-    assert_eq!((told.method.as_str(), &told.json()["EntityId"]), ("POST", &json!(entity)));
+    assert_eq!((notified.method.as_str(), &notified.json()["EntityId"]), ("POST", &json!(entity)));
 }
 
 async fn until_the_echo_is_back_events_are_missed() {
@@ -47,7 +47,7 @@ async fn until_the_echo_is_back_events_are_missed() {
     stage.happen(0, "Customer", "Created");
     stage.idle().await;
     let effective = stage.truth()[0].effective;
-    // An empty body is no echo.
+    // An empty body is not the echo.
     receiver.release(1);
     stage.echoed().await;
 
@@ -56,7 +56,7 @@ async fn until_the_echo_is_back_events_are_missed() {
     assert_eq!(stage.ends(), [End::Missed]);
 }
 
-/// What a receiver may answer instead of the echo.
+/// Wrong answers to the echo.
 const WRONG: [Reply; 9] = [
     Reply::EchoBetween("", "\n"),
     Reply::EchoBetween("\"", "\""),
@@ -139,8 +139,8 @@ async fn the_echo_replaces_the_query_of_the_uri() {
     stage.echoed().await;
     let asked = receiver.next().await;
     stage.happen(0, "Customer", "Created");
-    let told = receiver.next().await;
+    let notified = receiver.next().await;
 
     assert!(asked.query.starts_with("echo=") && !asked.query.contains("code"), "{}", asked.query);
-    assert_eq!(told.query, "code=7");
+    assert_eq!(notified.query, "code=7");
 }

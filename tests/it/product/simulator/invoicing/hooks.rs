@@ -66,11 +66,11 @@ async fn all_eighteen_entities_offer_the_documented_actions() {
     assert!(stage.truth().iter().all(|hook| hook.effective));
     for (entity, action) in &offered {
         let id = stage.happen(0, entity, action);
-        let told = receiver.next().await.json();
-        assert_eq!((&told["Entity"], &told["EntityId"]), (&json!(entity), &json!(id)), "{action}");
+        let notified = receiver.next().await.json();
+        assert_eq!((&notified["Entity"], &notified["EntityId"]), (&json!(entity), &json!(id)), "{action}");
     }
     stage.idle().await;
-    assert!(receiver.taken().is_empty(), "each hook is told of its own alone");
+    assert!(receiver.taken().is_empty(), "each hook gets only its own events");
 }
 
 async fn names_of_entities_and_actions_are_exact() {
@@ -151,7 +151,7 @@ async fn a_uri_on_another_host_than_the_caller_s_is_refused() {
     assert!(stage.truth().is_empty());
     stage.turn(|knobs| {
         knobs.invoicing.check_origin = false;
-        // The echo goes nowhere and need not be waited for.
+        // The echo fails; do not wait for it.
         knobs.delivery.time_limit = 1;
     });
     assert_eq!(stage.client.post(HOOKS, &body).await.status, 200);
@@ -190,7 +190,7 @@ async fn a_field_missing_or_of_the_wrong_type_makes_no_hook() {
 
     stage.echoed().await;
     assert!(stage.truth().is_empty());
-    assert!(receiver.taken().is_empty(), "nobody is asked for an echo");
+    assert!(receiver.taken().is_empty(), "no receiver is asked for an echo");
 }
 
 async fn a_secret_has_as_many_characters_as_the_knobs_allow() {
@@ -238,7 +238,7 @@ async fn a_list_shows_the_caller_s_hooks_in_the_order_they_were_made() {
         assert_eq!(row["isPaused"], paused);
         assert_eq!((&row["applicationName"], &row["description"]), (&json!("tests"), &json!("for a test")));
     }
-    assert!(!list.body.contains(SECRET), "a list tells no secrets");
+    assert!(!list.body.contains(SECRET), "a list has no secrets");
 }
 
 async fn a_deleted_hook_is_gone_and_cannot_be_deleted_again() {

@@ -1,4 +1,4 @@
-//! What hooks are told, how it is signed, and what happens where a receiver does not take it.
+//! Notifications: content, signature, retries.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,7 @@ fn members(value: &Value) -> BTreeSet<&str> {
     value.as_object().unwrap().keys().map(String::as_str).collect()
 }
 
-/// An effective hook, and what its receiver was asked for taken from it.
+/// Creates an effective hook and takes the echo request from its receiver.
 async fn hook(stage: &Stage, receiver: &mut Receiver, entity: &str, action: &str) -> String {
     let id = stage.hook(receiver, entity, action).await;
     assert_eq!(receiver.next().await.method.as_str(), "GET");
@@ -48,13 +48,13 @@ async fn a_flat_notification_has_the_five_fields_of_the_document() {
         let id = stage.happen(0, entity, action);
         let received = receiver.next().await;
 
-        let told = received.json();
-        assert_eq!(members(&told), "Entity EntityId TenantId User Changes".split(' ').collect());
-        assert_eq!((&told["Entity"], &told["EntityId"]), (&json!(entity), &json!(id)));
-        assert_eq!(told["TenantId"], login["companies"][0]["idCDA"]);
-        assert!(told["User"].as_str().is_some_and(|user| !user.is_empty()), "{told}");
-        let changes = told["Changes"].as_array().unwrap();
-        assert_eq!(changes.is_empty(), action == "Deleted", "{told}");
+        let notified = received.json();
+        assert_eq!(members(&notified), "Entity EntityId TenantId User Changes".split(' ').collect());
+        assert_eq!((&notified["Entity"], &notified["EntityId"]), (&json!(entity), &json!(id)));
+        assert_eq!(notified["TenantId"], login["companies"][0]["idCDA"]);
+        assert!(notified["User"].as_str().is_some_and(|user| !user.is_empty()), "{notified}");
+        let changes = notified["Changes"].as_array().unwrap();
+        assert_eq!(changes.is_empty(), action == "Deleted", "{notified}");
         for change in changes {
             assert_eq!(members(change), BTreeSet::from(["Name", "Value"]));
             assert!(change["Name"].is_string() && change["Value"].is_string(), "{change}");
@@ -69,11 +69,11 @@ async fn a_knob_adds_two_members_to_flat_notifications() {
     hook(&stage, &mut receiver, "Product", "Updated").await;
 
     stage.happen(0, "Product", "Updated");
-    let told = receiver.next().await.json();
+    let notified = receiver.next().await.json();
 
     let expected = "Entity EntityId TenantId User Changes Host SourceApplication";
-    assert_eq!(members(&told), expected.split(' ').collect());
-    assert!(told["Host"].is_string() && told["SourceApplication"].is_string(), "{told}");
+    assert_eq!(members(&notified), expected.split(' ').collect());
+    assert!(notified["Host"].is_string() && notified["SourceApplication"].is_string(), "{notified}");
 }
 
 async fn a_wrapped_notification_has_its_four_members() {
@@ -86,11 +86,11 @@ async fn a_wrapped_notification_has_its_four_members() {
         let id = stage.happen(0, "Contact", action);
         let received = receiver.next().await;
 
-        let told = received.json();
-        assert_eq!(members(&told), "Id Attempt Properties Notifications".split(' ').collect());
-        assert_eq!((&told["Attempt"], &told["Properties"]), (&json!(1), &json!({})));
-        assert!(ids.insert(told["Id"].as_str().unwrap().to_owned()), "{told}");
-        let [one] = told["Notifications"].as_array().unwrap().as_slice() else { panic!("{told}") };
+        let notified = received.json();
+        assert_eq!(members(&notified), "Id Attempt Properties Notifications".split(' ').collect());
+        assert_eq!((&notified["Attempt"], &notified["Properties"]), (&json!(1), &json!({})));
+        assert!(ids.insert(notified["Id"].as_str().unwrap().to_owned()), "{notified}");
+        let [one] = notified["Notifications"].as_array().unwrap().as_slice() else { panic!("{notified}") };
         let expected = "Action Entity EntityId TenantId User Changes";
         assert_eq!(members(one), expected.split(' ').collect());
         assert_eq!((&one["Action"], &one["EntityId"]), (&json!(action), &json!(id)));
@@ -108,10 +108,10 @@ async fn each_attempt_of_a_wrapped_notification_has_its_signature() {
     let attempts = receiver.several(3).await;
 
     for (number, attempt) in attempts.iter().enumerate() {
-        let told = attempt.json();
-        assert_eq!(told["Attempt"], number + 1);
-        assert_eq!(told["Id"], attempts[0].json()["Id"]);
-        assert_eq!(told["Notifications"], attempts[0].json()["Notifications"]);
+        let notified = attempt.json();
+        assert_eq!(notified["Attempt"], number + 1);
+        assert_eq!(notified["Id"], attempts[0].json()["Id"]);
+        assert_eq!(notified["Notifications"], attempts[0].json()["Notifications"]);
         assert_eq!(attempt.header("ms-signature"), Some(&*signature(SECRET, &attempt.body)));
     }
 }
@@ -158,11 +158,11 @@ async fn only_matching_hooks_are_notified() {
 
     let id = stage.happen(0, "Customer", "Updated");
     stage.idle().await;
-    let told: Vec<usize> = [&mut first, &mut second, &mut elsewhere].map(|one| one.taken().len()).into();
+    let notified: Vec<usize> = [&mut first, &mut second, &mut elsewhere].map(|one| one.taken().len()).into();
     let other_id = stage.happen(1, "Customer", "Updated");
     stage.idle().await;
 
-    assert_eq!(told, [1, 1, 0]);
+    assert_eq!(notified, [1, 1, 0]);
     let received = elsewhere.next().await.json();
     assert_eq!(received["EntityId"], other_id);
     assert_ne!(other_id, id);
@@ -262,7 +262,7 @@ async fn a_paused_hook_misses_what_happens_until_it_is_resumed() {
     stage.echoed().await;
     assert_eq!(receiver.next().await.method.as_str(), "GET", "a paused hook is asked for its echo too");
 
-    let mut told = Vec::new();
+    let mut notified = Vec::new();
     let id = Guid::parse(created["id"].as_str().unwrap()).unwrap();
     for paused in [None, Some(false), Some(true), Some(false)] {
         if let Some(paused) = paused {
@@ -270,9 +270,9 @@ async fn a_paused_hook_misses_what_happens_until_it_is_resumed() {
         }
         stage.happen(0, "Customer", "Updated");
         stage.idle().await;
-        told.push((receiver.taken().len(), stage.client.get(HOOKS).await.rows()[0]["isPaused"] == true));
+        notified.push((receiver.taken().len(), stage.client.get(HOOKS).await.rows()[0]["isPaused"] == true));
     }
 
-    assert_eq!(told, [(0, true), (1, false), (0, true), (1, false)]);
+    assert_eq!(notified, [(0, true), (1, false), (0, true), (1, false)]);
     assert_eq!(stage.ends(), [End::Missed, End::Accepted, End::Missed, End::Accepted]);
 }

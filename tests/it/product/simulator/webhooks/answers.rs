@@ -1,4 +1,4 @@
-//! What a receiver's answer is worth: which count as accepted, and what happens where none does.
+//! Answers of receivers: which are accepted, and what happens otherwise.
 
 use serde_json::json;
 use simulator::{deliveries::End, knobs::Accepts};
@@ -15,10 +15,10 @@ crate::tests! {
     plain a_retry_is_abandoned_once_its_webhook_has_ended;
 }
 
-/// Answers, whether each is 200 without cookies, and whether each is 2xx without cookies.
+/// Answers; whether each is 200 without cookies, and whether 2xx without cookies.
 const ANSWERS: [(Reply, bool, bool); 10] = [
     (Reply::Status(200), true, true),
-    (Reply::Text("some text nobody reads"), true, true),
+    (Reply::Text("any text"), true, true),
     (Reply::Status(201), false, true),
     (Reply::Status(202), false, true),
     (Reply::Status(204), false, true),
@@ -58,7 +58,7 @@ async fn a_knob_accepts_any_2xx_for_events_only() {
     }
 }
 
-/// Whether a webhook is active after an event was answered so, and how often it was sent.
+/// Answers an event like this; whether its webhook is still active, and how often the event was sent.
 async fn event_answered(stage: &Stage, reply: Reply) -> (bool, usize) {
     let mut receiver = Receiver::scripted(move |received| match received.event().as_str() {
         "Acknowledge" => Reply::Status(200),
@@ -101,7 +101,7 @@ async fn a_receiver_that_is_not_there_has_failed() {
     let mut receiver = Receiver::accepting().await;
     let stage = Stage::start(|_| {}).await;
     let id = stage.active(CUSTOMERS, &mut receiver).await;
-    // Nobody listens on a port that was free and is taken by a socket that only exists.
+    // A bound socket that does not listen refuses connections.
     let taken = tokio::net::TcpSocket::new_v4().unwrap();
     taken.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let nowhere = format!("http://{}/hook", taken.local_addr().unwrap());

@@ -1,4 +1,4 @@
-//! What receivers get: the envelope, `JsonData`, the signature.
+//! Deliveries: envelope, `JsonData`, signature.
 
 use std::collections::BTreeSet;
 
@@ -209,7 +209,7 @@ fn descriptor(event: &str) -> Value {
     })
 }
 
-/// What holds for every envelope of a webhook of customers; the envelope.
+/// Checks what all envelopes of a webhook of customers have in common, and returns the envelope.
 async fn common(stage: &Stage, received: &Received, id: &str) -> Value {
     let envelope = received.json();
     let record = stage.record(CUSTOMERS, id).await;

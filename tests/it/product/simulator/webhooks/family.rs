@@ -1,4 +1,4 @@
-//! The same seven operations under each of the document's nineteen prefixes.
+//! The seven operations under each of the nineteen prefixes.
 
 use serde_json::json;
 
@@ -184,5 +184,5 @@ async fn events_of_each_resource_reach_its_webhook_alone() {
     }
 
     stage.idle().await;
-    assert!(receiver.taken().is_empty(), "nobody is told of another resource's change");
+    assert!(receiver.taken().is_empty(), "no webhook gets the events of another resource");
 }

@@ -1,4 +1,4 @@
-//! What the document leaves open about webhooks, each way it may turn out.
+//! Knobs of webhooks: what the document leaves open.
 
 use serde_json::json;
 use simulator::{

@@ -1,4 +1,4 @@
-//! What is refused, and that a refusal changes nothing.
+//! Refused requests, which change nothing.
 
 use serde_json::{Value, json};
 use simulator::knobs::ReceiverUrls;

@@ -1,4 +1,4 @@
-//! Every row of the document's table of transitions, and everything that is in no row.
+//! The document's table of transitions: every row, and every other combination.
 
 use serde_json::json;
 use simulator::deliveries::End;
@@ -73,7 +73,7 @@ async fn a_disabled_webhook_misses_events_until_enabled() {
     let while_off = stage.flags(CUSTOMERS, &id).await;
     let missed = stage.happen("customers", "updated");
     let on = stage.switch(CUSTOMERS, &id, true).await;
-    let told = stage.happen("customers", "updated");
+    let delivered = stage.happen("customers", "updated");
     stage.idle().await;
 
     assert_done(&off, 7, &id);
@@ -82,14 +82,14 @@ async fn a_disabled_webhook_misses_events_until_enabled() {
     assert_eq!(stage.flags(CUSTOMERS, &id).await, (true, false));
     let sequences: Vec<_> =
         receiver.taken().iter().map(|received| received.data()["SequenceVersion"].clone()).collect();
-    assert_eq!(sequences, [json!(told.sequence_version.to_string())]);
+    assert_eq!(sequences, [json!(delivered.sequence_version.to_string())]);
     let journal: Vec<_> =
         stage.entries().into_iter().skip(1).map(|entry| (entry.about.sequence, entry.end)).collect();
     assert_eq!(
         journal,
         [
             (Some(missed.sequence_version), Some(End::Missed)),
-            (Some(told.sequence_version), Some(End::Accepted))
+            (Some(delivered.sequence_version), Some(End::Accepted))
         ]
     );
 }
@@ -214,7 +214,7 @@ async fn a_deleted_webhook_gets_no_events_and_reads_as_deleted() {
 
 const STATES: [&str; 5] = ["awaiting", "active", "disabled", "unsubscribed", "deleted"];
 const OPERATIONS: [&str; 6] = ["enable", "disable", "change", "stay", "delete", "unsubscribe"];
-/// The rows of the document's table: state, operation, and `isActive` and `isDeleted` after it.
+/// The document's rows: state, operation, and `isActive` and `isDeleted` afterwards.
 const ROWS: [(&str, &str, (bool, bool)); 8] = [
     ("active", "disable", (false, false)),
     ("disabled", "enable", (true, false)),
@@ -228,7 +228,7 @@ const ROWS: [(&str, &str, (bool, bool)); 8] = [
 ];
 
 async fn only_the_rows_of_the_table_are_transitions() {
-    let receiver = Receiver::scripted(refuse_where_told).await;
+    let receiver = Receiver::scripted(refuse_some).await;
     let stage = Stage::start(|_| {}).await;
 
     for state in STATES {
@@ -254,7 +254,7 @@ async fn only_the_rows_of_the_table_are_transitions() {
 }
 
 async fn a_generous_provider_never_revives_a_deleted_webhook() {
-    let receiver = Receiver::scripted(refuse_where_told).await;
+    let receiver = Receiver::scripted(refuse_some).await;
     let stage = Stage::start(|knobs| knobs.accounting.strict_transitions = false).await;
 
     let mut more = 0;
@@ -278,11 +278,11 @@ async fn a_generous_provider_never_revives_a_deleted_webhook() {
     assert!(more > 0, "a knob that changes nothing");
 }
 
-fn refuse_where_told(received: &crate::product::simulator::receiver::Received) -> Reply {
+fn refuse_some(received: &crate::product::simulator::receiver::Received) -> Reply {
     Reply::Status(if received.path.starts_with("/refuse") { 500 } else { 200 })
 }
 
-/// A webhook in a state, with an url nobody else has.
+/// A webhook in this state, with its own url.
 async fn in_state(stage: &Stage, receiver: &Receiver, state: &str, about: &str) -> (String, String) {
     let path = about.replace(' ', "-");
     let url = receiver.url(&format!("/{}/{path}", if state == "awaiting" { "refuse" } else { "accept" }));
@@ -313,7 +313,7 @@ async fn operate(
         "enable" => stage.switch(CUSTOMERS, id, true).await,
         "disable" => stage.switch(CUSTOMERS, id, false).await,
         "change" => stage.change(CUSTOMERS, id, &receiver.url("/accept/moved")).await,
-        // A change to the url it has.
+        // A change to the current url.
         "stay" => stage.change(CUSTOMERS, id, url).await,
         "delete" => stage.delete(CUSTOMERS, id).await,
         _ => {
