@@ -24,7 +24,7 @@ const MAX_ANSWER_BYTES: usize = 256 << 20;
 const PAGINATION_HEADER: &str = "x-pagination";
 
 /// The answer that replaces any work; `None` for effects that need the right answer first.
-pub(crate) fn instead(effect: &Effect) -> Option<Response> {
+pub(crate) fn replacement(effect: &Effect) -> Option<Response> {
     match *effect {
         Effect::Throttle { seconds, tells } => Some(throttled(seconds.into(), tells).into_response()),
         Effect::Quota { seconds } => Some(used_up(seconds.into(), RetryHint::Both).into_response()),

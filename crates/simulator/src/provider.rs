@@ -68,7 +68,7 @@ impl Provider {
     /// Changes knobs atomically. Counts of fault rules restart if the list of rules changes; to restart them with the same list,
     /// use [`Self::set_faults`].
     pub fn turn(&self, change: impl FnOnce(&mut Knobs)) {
-        self.turn_and_arm(|knobs| {
+        self.turn_knobs(|knobs| {
             change(knobs);
             false
         });
@@ -76,15 +76,15 @@ impl Provider {
 
     /// Sets the fault rules and restarts all their counts.
     pub fn set_faults(&self, faults: Vec<Fault>) {
-        self.turn_and_arm(|knobs| {
+        self.turn_knobs(|knobs| {
             knobs.faults = faults;
             true
         });
     }
 
     /// Changes knobs; `change` returns whether the counts of fault rules restart in any case.
-    pub(super) fn turn_and_arm(&self, change: impl FnOnce(&mut Knobs) -> bool) {
-        self.core.turn(change, |before, now, arm| self.gateway.turned(before, now, arm));
+    pub(super) fn turn_knobs(&self, change: impl FnOnce(&mut Knobs) -> bool) {
+        self.core.turn(change, |before, now, restart| self.gateway.turned(before, now, restart));
         // A knob may have held back deliveries that are due now.
         self.deliveries.wake();
     }

@@ -167,7 +167,7 @@ impl Stage {
         };
         let lost = found()?.id;
         let begun = Instant::now();
-        provider.invoicing.lose(lost);
+        provider.invoicing.remove(lost);
         until(CLOSE_LOOK, async || found().filter(|hook| hook.id != lost)).await;
         Some(begun.elapsed().as_secs_f64())
     }

@@ -44,7 +44,7 @@ impl Accounting {
     }
 
     /// Deletes a webhook, as another user might. Returns whether it existed.
-    pub fn lose(&self, webhook: Guid) -> bool {
+    pub fn remove(&self, webhook: Guid) -> bool {
         let mut registry = self.registry.lock();
         let found = registry.get_mut(webhook).filter(|found| found.state != WebhookState::Deleted);
         found.map(|found| found.delete(self.core.clock.now())).is_some()

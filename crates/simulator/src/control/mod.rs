@@ -101,7 +101,7 @@ async fn knobs(State(provider): State<Arc<Provider>>) -> Response {
 async fn replace_knobs(State(provider): State<Arc<Provider>>, body: Bytes) -> ControlResult {
     let wanted: Knobs = parse(&body)?;
     wanted.validate()?;
-    provider.turn_and_arm(|knobs| {
+    provider.turn_knobs(|knobs| {
         *knobs = wanted;
         true
     });
@@ -119,7 +119,7 @@ async fn patch_knobs(State(provider): State<Arc<Provider>>, body: Bytes) -> Cont
     }
     // Read, merged and written under one lock, so that of two concurrent patches neither is lost.
     let mut result = Ok(());
-    provider.turn_and_arm(|knobs| match merged(knobs, &patch) {
+    provider.turn_knobs(|knobs| match merged(knobs, &patch) {
         Ok(wanted) => {
             *knobs = wanted;
             patch.get("faults").is_some()

@@ -255,13 +255,13 @@ impl Deliveries {
         let knobs = self.core.knobs();
         let knobs = &knobs.delivery;
         let order = Arc::new(order);
-        let number = self.note_order(&order);
+        let number = self.record(&order);
         let faults = self.faults(number, order.purpose, knobs);
         if faults.lose {
             return self.end(number, End::Lost);
         }
         // Numbered before the first one is sent, so that numbers do not depend on timing.
-        let duplicate = faults.duplicate.then(|| self.note_order(&order));
+        let duplicate = faults.duplicate.then(|| self.record(&order));
         self.enqueue(QueuedDelivery::new(number, Arc::clone(&order)), &faults);
         if let Some(number) = duplicate {
             let faults = self.faults(number, order.purpose, knobs);
@@ -272,7 +272,7 @@ impl Deliveries {
     /// Adds a delivery to the journal; it is queued when the result is dropped.
     pub(super) fn reserve(self: &Arc<Self>, order: DeliveryOrder) -> ReservedDelivery {
         let order = Arc::new(order);
-        let number = self.note_order(&order);
+        let number = self.record(&order);
         let admitted = self.queue.lock().admit();
         if !admitted {
             self.end(number, End::Overflown);
@@ -286,7 +286,7 @@ impl Deliveries {
     /// Queues a delivery and waits until its first attempt has ended.
     pub(super) async fn send_and_wait(&self, order: DeliveryOrder) {
         let order = Arc::new(order);
-        let number = self.note_order(&order);
+        let number = self.record(&order);
         let (done, first) = oneshot::channel();
         let job = QueuedDelivery { first: Some(done), ..QueuedDelivery::new(number, order) };
         self.enqueue(job, &DeliveryFaults::default());
@@ -296,7 +296,7 @@ impl Deliveries {
 
     /// Records an event that is not sent because its webhook is not active.
     pub(super) fn missed(&self, family: Family, webhook: Guid, about: About) {
-        self.note((family, webhook, Purpose::Event), about, Some(End::Missed));
+        self.push(family, webhook, Purpose::Event, about, Some(End::Missed));
     }
 
     /// The HTTP client of deliveries.
@@ -332,18 +332,12 @@ impl Deliveries {
         self.due.notify_one();
     }
 
-    fn note_order(&self, order: &DeliveryOrder) -> u64 {
-        self.note((order.family, order.webhook, order.purpose), order.about.clone(), None)
+    fn record(&self, order: &DeliveryOrder) -> u64 {
+        self.push(order.family, order.webhook, order.purpose, order.about.clone(), None)
     }
 
-    fn note(
-        &self,
-        (family, webhook, purpose): (Family, Guid, Purpose),
-        about: About,
-        end: Option<End>,
-    ) -> u64 {
-        let at = self.core.clock.now();
-        let attempts = Vec::new();
+    fn push(&self, family: Family, webhook: Guid, purpose: Purpose, about: About, end: Option<End>) -> u64 {
+        let (at, attempts) = (self.core.clock.now(), Vec::new());
         self.journal.push(Entry { family, webhook, purpose, about, at, body_hash: 0, attempts, end })
     }
 

@@ -59,7 +59,7 @@ impl FaultCounters {
     }
 
     /// Restarts all counts, for this number of rules.
-    pub(super) fn arm(&self, rules: usize) {
+    pub(super) fn restart(&self, rules: usize) {
         *self.0.lock() = vec![RuleCount::default(); rules];
     }
 }

@@ -32,7 +32,7 @@ use super::{
     catalog::Area,
     clock::Ticks,
     core::Core,
-    effect::{first_page, instead, spoil},
+    effect::{first_page, replacement, spoil},
     error_answer::ApiError,
     identity::Identity,
     invoicing::Invoicing,
@@ -117,10 +117,10 @@ impl Gateway {
         self.requests.count()
     }
 
-    /// Restarts counts whose limit or list of rules has changed; those of the rules also if `arm`. Nothing counts meanwhile.
-    pub(super) fn turned(&self, before: &Knobs, now: &Knobs, arm: bool) {
-        if arm || before.faults != now.faults {
-            self.faults.arm(now.faults.len());
+    /// Restarts counts whose limit or list of rules has changed; those of the rules also if `restart`. Nothing counts meanwhile.
+    pub(super) fn turned(&self, before: &Knobs, now: &Knobs, restart: bool) {
+        if restart || before.faults != now.faults {
+            self.faults.restart(now.faults.len());
         }
         self.limits.turned(&before.gateway, &now.gateway);
     }
@@ -189,7 +189,7 @@ async fn pass(gateway: &Gateway, mut request: HttpRequest, next: Option<Next>) -
     {
         *request.uri_mut() = uri;
     }
-    let answer = match fault.as_ref().and_then(instead) {
+    let answer = match fault.as_ref().and_then(replacement) {
         Some(answer) => answer,
         None => answer(gateway, area, context, request, next).await,
     };

@@ -68,8 +68,8 @@ fn finish(identity: &Identity, login: AuthorizationRequest) -> Response {
     let now = identity.core.clock.now();
     // Ends the lock before a token is signed.
     let (grant, code) = identity.ledger.lock().grant(login, knobs.identity.code_seconds, now);
-    let introduce = || identity.introduce(&grant, &code, knobs.identity.bend_nonce, now);
-    let token = knobs.identity.callback_id_token.then(introduce);
+    let issue = || identity.issue_callback_token(&grant, &code, knobs.identity.bend_nonce, now);
+    let token = knobs.identity.callback_id_token.then(issue);
     redirect.grant(&code, token.as_deref(), &state)
 }
 

@@ -36,7 +36,7 @@ pub(super) async fn key_set(State(identity): State<Arc<Identity>>) -> Response {
 async fn looked_up(identity: &Identity, on: Endpoint, look_up: impl FnOnce() -> Response) -> Response {
     let fault = ActiveFault::new(&identity.core, on);
     match fault.before(identity).await {
-        Some(instead) => instead,
+        Some(answer) => answer,
         None => fault.after(identity, look_up()).await.0,
     }
 }

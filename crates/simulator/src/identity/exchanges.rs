@@ -104,7 +104,11 @@ impl<'a> PresentedToken<'a> {
 }
 
 /// Records an exchange whose token was not looked up.
-pub(super) fn undecided(identity: &Identity, form: &Parameters, outcome: ExchangeOutcome) -> Option<u64> {
+pub(super) fn record_undecided(
+    identity: &Identity,
+    form: &Parameters,
+    outcome: ExchangeOutcome,
+) -> Option<u64> {
     let presented = PresentedToken::read(form)?;
     Some(identity.exchanges.push(presented.decided(identity.core.clock.now(), None, outcome)))
 }
@@ -126,21 +130,21 @@ impl<'a> ExchangeRecord<'a> {
     }
 
     /// The exchange was decided and has this entry.
-    pub(super) fn is_decided(&mut self, number: Option<u64>) {
+    pub(super) fn set_decided(&mut self, number: Option<u64>) {
         (self.form, self.number) = (None, number);
     }
 
-    pub(super) fn is_undecided(&mut self) {
+    pub(super) fn set_undecided(&mut self) {
         if let Some(form) = self.form.take() {
-            self.number = undecided(self.identity, form, ExchangeOutcome::Unavailable);
+            self.number = record_undecided(self.identity, form, ExchangeOutcome::Unavailable);
         }
     }
 
     pub(super) fn end(mut self, answer: AnswerFate) {
-        self.note(answer);
+        self.set_answer(answer);
     }
 
-    fn note(&mut self, answer: AnswerFate) {
+    fn set_answer(&mut self, answer: AnswerFate) {
         if let Some(number) = self.number.take() {
             self.identity.exchanges.update(number, |exchange| exchange.answer = answer);
         }
@@ -149,7 +153,7 @@ impl<'a> ExchangeRecord<'a> {
 
 impl Drop for ExchangeRecord<'_> {
     fn drop(&mut self) {
-        self.is_undecided();
-        self.note(AnswerFate::Lost);
+        self.set_undecided();
+        self.set_answer(AnswerFate::Lost);
     }
 }

@@ -5,7 +5,7 @@ use axum::response::Response;
 use super::Identity;
 use crate::{
     core::Core,
-    effect::{instead, spoil},
+    effect::{replacement, spoil},
     knobs::{Effect, Endpoint, IdentityFault},
     random::Random,
 };
@@ -38,7 +38,7 @@ impl ActiveFault {
                 tokio::time::sleep(identity.latency(latency)).await;
                 None
             }
-            Some(IdentityFault { after_work: false, effect, .. }) => instead(effect),
+            Some(IdentityFault { after_work: false, effect, .. }) => replacement(effect),
             _ => None,
         }
     }
@@ -52,8 +52,8 @@ impl ActiveFault {
             }
             return (answer, true);
         }
-        if let Some(instead) = instead(&effect) {
-            return (instead, false);
+        if let Some(answer) = replacement(&effect) {
+            return (answer, false);
         }
         let mut random = Random::new(identity.core.seed(), PURPOSE);
         (spoil(&effect, answer, &mut random).await, false)

@@ -149,7 +149,7 @@ impl GrantTable {
         let grant = self.begin(Arc::clone(&login.scopes), Some(login.nonce.clone()), now);
         let code = self.secrets.guid().simple();
         let expires = now.plus(Duration::from_secs(seconds));
-        let number = self.note(&grant, "code", &code, now, expires);
+        let number = self.record(&grant, "code", &code, now, expires);
         self.codes
             .insert(&code, IssuedCode { grant: Arc::clone(&grant), login, expires, used: false, number });
         (grant, code)
@@ -267,7 +267,7 @@ impl GrantTable {
     pub(super) fn refresh_token(&mut self, grant: &Arc<Grant>, knobs: &IdentityKnobs, now: Ticks) -> String {
         let token = self.secrets.guid().simple();
         let expires = end_of_refresh(knobs, grant.login, now);
-        let number = self.note(grant, "refresh", &token, now, expires);
+        let number = self.record(grant, "refresh", &token, now, expires);
         let entry = RefreshToken { grant: Arc::clone(grant), since: now, rotated_out: false, number };
         self.refreshes.insert(&token, entry);
         token
@@ -282,14 +282,14 @@ impl GrantTable {
         now: Ticks,
     ) {
         let (token, expires) = access;
-        let number = self.note(grant, "access", token, now, expires);
+        let number = self.record(grant, "access", token, now, expires);
         self.accesses.insert(token, AccessToken { grant: Arc::clone(grant), expires, number });
         self.remember_identity(grant, identity, now);
     }
 
     /// Adds an identity token, which no API accepts.
     pub(super) fn remember_identity(&self, grant: &Grant, (token, expires): (&str, Ticks), now: Ticks) {
-        self.note(grant, "id", token, now, expires);
+        self.record(grant, "id", token, now, expires);
     }
 
     /// The grant and the expiry of an access token that was issued here and not revoked.
@@ -311,7 +311,7 @@ impl GrantTable {
         self.accesses.values().for_each(|access| end(&access.grant, access.number));
     }
 
-    fn note(&self, grant: &Grant, kind: &'static str, token: &str, at: Ticks, expires: Ticks) -> u64 {
+    fn record(&self, grant: &Grant, kind: &'static str, token: &str, at: Ticks, expires: Ticks) -> u64 {
         // The grant ended while its token was being signed.
         let used = grant.has_ended().then_some(at);
         self.issued.push(Issued { grant: grant.number, kind, token: token.to_owned(), at, expires, used })

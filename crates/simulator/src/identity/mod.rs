@@ -220,7 +220,7 @@ impl Identity {
     }
 
     /// Signs the identity token of a callback. The grant table must not be locked here, either.
-    fn introduce(&self, grant: &Arc<Grant>, code: &str, bend_nonce: bool, now: Ticks) -> String {
+    fn issue_callback_token(&self, grant: &Arc<Grant>, code: &str, bend_nonce: bool, now: Ticks) -> String {
         let until = whole_seconds(now, IDENTITY_SECONDS);
         let facts = TokenFacts { number: 0, scopes: &grant.scopes, login: grant.login, from: now, until };
         let token = self.identity(facts, HashedToken::Code(code), grant.nonce.as_deref(), bend_nonce);

@@ -9,12 +9,6 @@ use axum::{
 
 use super::{AUTHORIZE, claims::User, parameters::Parameters};
 
-const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;background:#f3f4f6;color:#111827;margin:0}\
-main{max-width:28rem;margin:12vh auto;padding:2rem;background:#fff;border-radius:.5rem;\
-box-shadow:0 1px 4px rgba(0,0,0,.15)}h1{font-size:1.3rem;margin-top:0}\
-code{overflow-wrap:anywhere}ul{padding-left:1.2rem}\
-button{font:inherit;width:100%;padding:.6rem;border:0;border-radius:.3rem;background:#1d4ed8;color:#fff;cursor:pointer}";
-
 /// The login page. Its button sends the same request with the parameter `auto`.
 pub(super) fn login(
     user: &User,
@@ -63,12 +57,12 @@ fn html(status: StatusCode, title: &str, body: &str) -> Response {
     let page = format!(
         "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\">\
         <meta name=\"viewport\" content=\"width=device-width\"><title>{title}</title>\
-        <style>{STYLE}</style></head><body><main>{body}</main></body></html>"
+        </head><body><main>{body}</main></body></html>"
     );
     let headers = [
         (header::CONTENT_TYPE, "text/html; charset=utf-8"),
         (header::CACHE_CONTROL, "no-store"),
-        (header::CONTENT_SECURITY_POLICY, "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'"),
+        (header::CONTENT_SECURITY_POLICY, "default-src 'none'; base-uri 'none'"),
         (header::X_FRAME_OPTIONS, "DENY"),
         (header::REFERRER_POLICY, "no-referrer"),
     ];

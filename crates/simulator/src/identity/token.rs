@@ -22,7 +22,7 @@ use server::HangUp;
 
 use super::{
     AnswerFate, ExchangeKind, ExchangeOutcome, Identity,
-    exchanges::{ExchangeRecord, PresentedToken, undecided},
+    exchanges::{ExchangeRecord, PresentedToken, record_undecided},
     faults::ActiveFault,
     grants::Exchanged,
     oauth_error::OAuthError,
@@ -56,9 +56,9 @@ pub(super) async fn token(
     let form = read(&headers, body);
     let mut on_its_way = ExchangeRecord::new(&identity, form.as_ref().ok());
     wait(&identity, |knobs| &knobs.latency).await;
-    let (mut response, right) = match instead(&identity, &fault).await {
+    let (mut response, right) = match replacement(&identity, &fault).await {
         Some(response) => {
-            on_its_way.is_undecided();
+            on_its_way.set_undecided();
             (response, true)
         }
         None => {
@@ -66,7 +66,7 @@ pub(super) async fn token(
                 Ok(form) => answer(&identity, form),
                 Err(refusal) => (None, Err(*refusal)),
             };
-            on_its_way.is_decided(number);
+            on_its_way.set_decided(number);
             exchange(&identity, answer, fault).await
         }
     };
@@ -84,7 +84,7 @@ pub(super) async fn token(
 }
 
 /// The answer that replaces any work.
-async fn instead(identity: &Identity, fault: &ActiveFault) -> Option<Response> {
+async fn replacement(identity: &Identity, fault: &ActiveFault) -> Option<Response> {
     if let Some(response) = fault.before(identity).await {
         return Some(response);
     }
@@ -163,7 +163,7 @@ fn answer(identity: &Identity, parameters: &Parameters) -> (Option<u64>, Result<
     let knobs = &knobs.identity;
     if !is_client(parameters, &identity.core.settings.client) {
         return (
-            undecided(identity, parameters, ExchangeOutcome::Client),
+            record_undecided(identity, parameters, ExchangeOutcome::Client),
             Err(wrong_client(knobs.bad_client)),
         );
     }

@@ -11,46 +11,32 @@ use url::Url;
 
 use crate::deliveries;
 
-/// Why an echo failed.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum EchoFailure {
-    #[error("no answer within {0:?}")]
-    TimeLimit(Duration),
-    /// No answer, or an incomplete one.
-    #[error("no answer: {0}")]
-    Connection(String),
-    #[error("the answer has status {0}")]
-    Status(u16),
-    #[error("the answer has cookies")]
-    Cookies,
-    #[error("the answer's body is not the text asked for")]
-    Body,
-}
-
 /// Requests the echo from a receiver.
 pub(super) async fn ask(
     client: &reqwest::Client,
     receiver: &Url,
     echo: &str,
     limit: Duration,
-) -> Result<(), EchoFailure> {
+) -> Result<(), String> {
     let mut url = receiver.clone();
     url.set_query(Some(&format!("echo={echo}")));
-    timeout(limit, exchange(client, url, echo)).await.unwrap_or(Err(EchoFailure::TimeLimit(limit)))
+    let answered = timeout(limit, exchange(client, url, echo)).await;
+    answered.unwrap_or_else(|_| Err(format!("no answer within {limit:?}")))
 }
 
-async fn exchange(client: &reqwest::Client, url: Url, echo: &str) -> Result<(), EchoFailure> {
-    let broken = |error: reqwest::Error| EchoFailure::Connection(deliveries::cause(&error));
+async fn exchange(client: &reqwest::Client, url: Url, echo: &str) -> Result<(), String> {
+    let broken = |error: reqwest::Error| format!("no answer: {}", deliveries::cause(&error));
     let mut answer = client.get(url).send().await.map_err(broken)?;
     if !answer.status().is_success() {
-        return Err(EchoFailure::Status(answer.status().as_u16()));
+        return Err(format!("the answer has status {}", answer.status().as_u16()));
     }
     if answer.headers().contains_key(header::SET_COOKIE) {
-        return Err(EchoFailure::Cookies);
+        return Err("the answer has cookies".to_owned());
     }
+    let wrong = || "the answer's body is not the GUID".to_owned();
     let mut rest = echo.as_bytes();
     while let Some(chunk) = answer.chunk().await.map_err(broken)? {
-        rest = rest.strip_prefix(&*chunk).ok_or(EchoFailure::Body)?;
+        rest = rest.strip_prefix(&*chunk).ok_or_else(wrong)?;
     }
-    if rest.is_empty() { Ok(()) } else { Err(EchoFailure::Body) }
+    if rest.is_empty() { Ok(()) } else { Err(wrong()) }
 }

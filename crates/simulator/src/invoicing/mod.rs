@@ -139,7 +139,7 @@ impl Invoicing {
     }
 
     /// Deletes a hook, as another user might. Returns whether it existed.
-    pub fn lose(&self, hook: Guid) -> bool {
+    pub fn remove(&self, hook: Guid) -> bool {
         self.hooks.remove(None, hook).is_some()
     }
 

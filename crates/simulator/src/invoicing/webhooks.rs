@@ -121,12 +121,12 @@ async fn make_effective(
     let echoed = ask(invoicing, &hook.subscription.url, &text).await;
     invoicing.hooks.update(hook.id, |hook| match echoed {
         Ok(()) => hook.effective = true,
-        Err(failure) => hook.echo_failure = Some(failure.to_string().into()),
+        Err(failure) => hook.echo_failure = Some(failure.into()),
     });
 }
 
 /// Requests the echo of a receiver, once it has its turn.
-async fn ask(invoicing: &Invoicing, receiver: &Url, text: &str) -> Result<(), echo::EchoFailure> {
+async fn ask(invoicing: &Invoicing, receiver: &Url, text: &str) -> Result<(), String> {
     // The semaphore is never closed; if it were, the echo would still be requested.
     let _turn = invoicing.echoes.acquire().await.ok();
     let limit = Duration::from_millis(invoicing.core.knobs().delivery.time_limit);

@@ -73,7 +73,9 @@ impl World {
         std::iter::once(None).chain(companies).flat_map(move |company| {
             let gone = company.is_some_and(|company| !self.company_lives(company));
             self.table(resource, company).into_iter().flat_map(move |table| {
-                table.rows().map(move |(index, row)| (Place { resource, company, index }, bury(row, gone)))
+                table
+                    .rows()
+                    .map(move |(index, row)| (Place { resource, company, index }, mark_deleted(row, gone)))
             })
         })
     }
@@ -82,7 +84,7 @@ impl World {
     pub fn find(&self, resource: Resource, id: &str) -> Option<(Place, Row)> {
         let place = self.naming.place(resource, id)?;
         let gone = place.company.is_some_and(|company| !self.company_lives(company));
-        self.row(place).map(|row| (place, bury(row, gone)))
+        self.row(place).map(|row| (place, mark_deleted(row, gone)))
     }
 
     pub(super) fn row(&self, place: Place) -> Option<Row> {
@@ -100,6 +102,6 @@ impl World {
     }
 }
 
-fn bury(row: Row, gone: bool) -> Row {
+fn mark_deleted(row: Row, gone: bool) -> Row {
     if gone { Row { state: RecordState::Deleted, ..row } } else { row }
 }

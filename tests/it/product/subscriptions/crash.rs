@@ -236,7 +236,7 @@ impl Stage {
             if cause == Cause::Disable {
                 assert!(provider.accounting.disable(webhook));
             } else {
-                assert!(provider.accounting.lose(webhook));
+                assert!(provider.accounting.remove(webhook));
             }
         }
         if cause == Cause::Pause {

@@ -65,7 +65,7 @@ pub(super) fn vat_number(mut random: Random) -> String {
     format!("{letter}{:08}", random.below(100_000_000))
 }
 
-pub(super) fn pick<'a>(random: &mut Random, words: &[&'a str]) -> &'a str {
+fn pick<'a>(random: &mut Random, words: &[&'a str]) -> &'a str {
     words[random.below(words.len() as u64) as usize]
 }
 

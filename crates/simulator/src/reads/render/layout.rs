@@ -39,20 +39,12 @@ pub(super) enum FieldKind {
     Code(&'static str),
     /// An integer within these bounds. Fixed.
     Integer(u64, u64),
-    /// One of these. Fixed.
-    Choice(&'static [&'static str]),
     /// An amount of money, which may be negative.
     Amount,
-    /// 0.00 to 100.00.
-    Percentage,
     /// True or false.
     Boolean,
-    /// `YYYY-MM-DD`.
-    Date,
     /// `YYYY-MM-DD`, or null.
     DateOrNull,
-    /// An object.
-    Object(Fields),
     /// Up to four objects.
     Objects(Fields),
 }
@@ -111,12 +103,9 @@ const OTHER: Fields = &[
     ("concept", FieldKind::Concept),
     ("state", FieldKind::State),
     ("documentNumber", FieldKind::Code("F")),
-    ("date", FieldKind::Date),
     ("dueOn", FieldKind::DateOrNull),
     ("lines", FieldKind::Objects(LINE)),
     ("total", FieldKind::Amount),
-    ("currency", FieldKind::Choice(&["EUR", "EUR", "EUR", "USD", "GBP"])),
-    ("address", FieldKind::Object(ADDRESS)),
     ("reconciled", FieldKind::Boolean),
     ("remark", FieldKind::ConceptOrNull),
     ("partnerCorrelationId", FieldKind::Related),
@@ -125,12 +114,9 @@ const OTHER: Fields = &[
     ("sequenceVersion", FieldKind::Sequence),
 ];
 
-const ADDRESS: Fields = &[("street", FieldKind::Concept), ("number", FieldKind::Integer(1, 250))];
-
 const LINE: Fields = &[
     ("description", FieldKind::Concept),
     ("quantity", FieldKind::Integer(1, 500)),
     ("unitPrice", FieldKind::Amount),
-    ("taxPercentage", FieldKind::Percentage),
     ("accountCode", FieldKind::Code("7")),
 ];

@@ -185,16 +185,13 @@ impl RecordWriter<'_> {
             FieldKind::Integer(from, to) => {
                 put(out, format_args!("{}", from + source.fixed().below(to - from + 1)))
             }
-            FieldKind::Choice(words) => text(out, content::pick(&mut source.fixed(), words)),
             FieldKind::Amount => hundredths(out, source.current().below(20_000_000) as i64 - 2_000_000),
-            FieldKind::Percentage => hundredths(out, source.current().below(10_001) as i64),
             FieldKind::Boolean => put(out, format_args!("{}", source.current().below(2) == 0)),
-            FieldKind::Date | FieldKind::DateOrNull => {
+            FieldKind::DateOrNull => {
                 // 2010 to 2030.
                 let day = 14_610 + source.current().below(7_305) as i64;
                 text(out, &Ticks(day * content::DAY).iso()[..10]);
             }
-            FieldKind::Object(fields) => self.object(out, fields, source),
             FieldKind::Objects(fields) => {
                 out.push(b'[');
                 for position in 0..source.current().below(5) as usize {
