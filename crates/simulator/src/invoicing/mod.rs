@@ -31,15 +31,12 @@ use axum::{
     Router,
     routing::{delete, get, post},
 };
-use serde::Serialize;
 use tokio::sync::{Semaphore, watch};
 
-use self::{
-    hooks::{HookTable, InvoicingHook},
-    tokens::InvoicingTokens,
-};
+pub use self::hooks::ProviderHook;
+use self::{hooks::HookTable, tokens::InvoicingTokens};
 use super::{
-    catalog::{Action, Area, Entity},
+    catalog::Area,
     clock::Ticks,
     core::Core,
     deliveries::Deliveries,
@@ -66,32 +63,6 @@ pub struct Invoicing {
     pending: watch::Sender<usize>,
     /// Echoes requested so far.
     echo_count: AtomicU64,
-}
-
-/// The state of a hook, for tests.
-#[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct HookTruth {
-    /// Its id, which the API writes without dashes.
-    pub id: Guid,
-    /// Number of its invoicing company.
-    pub company: u32,
-    /// Receiver address.
-    pub uri: String,
-    /// Subscribed entity.
-    pub entity: Entity,
-    /// Subscribed action.
-    pub action: Action,
-    /// `applicationName`.
-    pub application: Option<String>,
-    /// `description`.
-    pub description: Option<String>,
-    /// Whether its echo succeeded.
-    pub effective: bool,
-    /// Whether it is paused.
-    pub paused: bool,
-    /// Why its echo failed; `None` while it is pending.
-    pub echo_failure: Option<String>,
 }
 
 impl Invoicing {
@@ -129,8 +100,8 @@ impl Invoicing {
     }
 
     /// All hooks that are not deleted.
-    pub fn hooks(&self) -> Vec<HookTruth> {
-        self.hooks.all(|_| true).iter().map(InvoicingHook::truth).collect()
+    pub fn hooks(&self) -> Vec<ProviderHook> {
+        self.hooks.all(|_| true)
     }
 
     /// Pauses or resumes a hook, as the provider might by itself. Returns whether it exists.

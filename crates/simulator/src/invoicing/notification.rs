@@ -5,11 +5,12 @@
 
 use std::sync::Arc;
 
+use aws_lc_rs::hmac;
 use axum::http::HeaderName;
 use bytes::Bytes;
 use serde::Serialize;
 
-use super::{Invoicing, rules::HookSubscription};
+use super::Invoicing;
 use crate::{
     catalog::{Action, Entity},
     deliveries::{About, DeliveryBody, DeliveryOrder, Family, Purpose, signature},
@@ -57,19 +58,17 @@ impl Invoicing {
             }
             let signed = header.is_some();
             let body = match &flat {
-                Some(flat) => {
-                    DeliveryBody::Same(flat.clone(), signed.then(|| signature(&hook.subscription.key, flat)))
-                }
+                Some(flat) => DeliveryBody::Same(flat.clone(), signed.then(|| signature(&hook.key, flat))),
                 None => {
                     let id = Guid::nth(self.core.seed() ^ mix(hook.id.0 as u64), MESSAGES, change.number);
-                    wrapped(id, Arc::clone(&notification), Arc::clone(&hook.subscription), signed)
+                    wrapped(id, Arc::clone(&notification), hook.key, signed)
                 }
             };
             let order = DeliveryOrder {
                 family: Family::Invoicing,
                 webhook: hook.id,
                 purpose: Purpose::Event,
-                url: hook.subscription.url.clone(),
+                url: hook.url,
                 body,
                 signature_header: header.clone(),
                 // A hook belongs to one company, so its id alone identifies the lane.
@@ -135,12 +134,7 @@ struct WrappedNotification<'a> {
 }
 
 /// An indented body for each attempt.
-fn wrapped(
-    id: Guid,
-    notification: Arc<Notification>,
-    subscription: Arc<HookSubscription>,
-    signed: bool,
-) -> DeliveryBody {
+fn wrapped(id: Guid, notification: Arc<Notification>, key: hmac::Key, signed: bool) -> DeliveryBody {
     DeliveryBody::Numbered(Box::new(move |attempt| {
         let notifications = [&*notification];
         let envelope = WrappedNotification {
@@ -150,7 +144,7 @@ fn wrapped(
             notifications,
         };
         let body: Bytes = serde_json::to_vec_pretty(&envelope).unwrap_or_default().into();
-        let signature = signed.then(|| signature(&subscription.key, &body));
+        let signature = signed.then(|| signature(&key, &body));
         (body, signature)
     }))
 }

@@ -13,31 +13,18 @@ use serde_json::{Map, Value};
 use tokio::{net::lookup_host, time::timeout};
 use url::{Host, Url};
 
+use super::ProviderHook;
 use crate::{
     catalog::{Action, Entity},
     knobs::{DeliveryKnobs, EchoTime, Knobs, ReceiverPaths, ReceiverUrls},
+    random::Guid,
 };
 
 /// Length limit of addresses, names and descriptions, characters.
 const MAX_TEXT_CHARS: usize = 4_096;
 
-/// A valid subscription.
-#[derive(Debug)]
-pub(super) struct HookSubscription {
-    /// `uri` as it was sent.
-    pub(super) uri: String,
-    pub(super) url: Url,
-    pub(super) entity: Entity,
-    pub(super) action: Action,
-    /// Signs its notifications; the key is the UTF-8 bytes of `secret`.
-    pub(super) key: hmac::Key,
-    pub(super) paused: bool,
-    pub(super) application: Option<String>,
-    pub(super) description: Option<String>,
-}
-
-/// Parses a subscription; the error names the field and the rule.
-pub(super) fn parse(body: &[u8], knobs: &Knobs) -> Result<HookSubscription, String> {
+/// Parses a subscription into a hook without an id; the error names the field and the rule.
+pub(super) fn parse(body: &[u8], company: u32, knobs: &Knobs) -> Result<ProviderHook, String> {
     let body: Value = serde_json::from_slice(body).map_err(|error| format!("body: no JSON: {error}"))?;
     let Value::Object(fields) = body else { return Err("body: a JSON object is needed".to_owned()) };
 
@@ -73,7 +60,20 @@ pub(super) fn parse(body: &[u8], knobs: &Knobs) -> Result<HookSubscription, Stri
         None => text(&fields, "descripion", MAX_TEXT_CHARS)?,
         description => description,
     };
-    Ok(HookSubscription { uri, url, entity, action, key, paused, application, description })
+    Ok(ProviderHook {
+        id: Guid(0),
+        company,
+        uri,
+        url,
+        entity,
+        action,
+        key,
+        application,
+        description,
+        effective: false,
+        paused,
+        echo_failure: None,
+    })
 }
 
 /// Checks that the receiver's host is the address the request comes from.

@@ -17,8 +17,8 @@ use url::Url;
 
 use super::{
     ApiError, Invoicing, echo,
-    hooks::{InvoicingHook, MAX_HOOKS},
-    rules::{self, HookSubscription},
+    hooks::{MAX_HOOKS, ProviderHook},
+    rules,
 };
 use crate::{
     answer::{empty_answer, json_answer, then},
@@ -32,16 +32,15 @@ const ECHOES: u64 = 0x696e_765f_6563_686f;
 pub(super) const MAX_CONCURRENT_ECHOES: usize = 64;
 
 /// A hook as the API returns it.
-fn item(hook: &InvoicingHook) -> Value {
-    let HookSubscription { uri, entity, action, application, description, .. } = &*hook.subscription;
+fn item(hook: &ProviderHook) -> Value {
     json!({
         "id": hook.id.simple(),
-        "uri": uri,
-        "entity": entity,
-        "action": action,
+        "uri": hook.uri,
+        "entity": hook.entity,
+        "action": hook.action,
         "isPaused": hook.paused,
-        "applicationName": application,
-        "description": description,
+        "applicationName": hook.application,
+        "description": hook.description,
     })
 }
 
@@ -53,31 +52,31 @@ pub(super) async fn create(
 ) -> Result<Response, ApiError> {
     let company = company(&call)?;
     let knobs = invoicing.core.knobs();
-    let subscription = rules::parse(&body, &knobs).map_err(|text| ApiError::api(400, text))?;
+    let hook = rules::parse(&body, company, &knobs).map_err(|text| ApiError::api(400, text))?;
     if knobs.invoicing.check_origin {
-        let origin = rules::check_origin(&subscription.url, call.peer, &knobs.delivery).await;
+        let origin = rules::check_origin(&hook.url, call.peer, &knobs.delivery).await;
         origin.map_err(|text| ApiError::api(400, text))?;
     }
     if invoicing.hooks.full() {
         return Err(too_many());
     }
     let hooks = &invoicing.hooks;
-    let add = |subscription, effective| hooks.add(company, subscription, effective).ok_or_else(too_many);
-    let created = |hook: &InvoicingHook| answer(knobs.invoicing.created_status.get(), hook, &knobs);
-    if !rules::is_asked(&subscription.url, &knobs) {
-        return Ok(created(&add(subscription, false)?));
+    let add = |hook, effective| hooks.add(ProviderHook { effective, ..hook }).ok_or_else(too_many);
+    let created = |hook: &ProviderHook| answer(knobs.invoicing.created_status.get(), hook, &knobs);
+    if !rules::is_asked(&hook.url, &knobs) {
+        return Ok(created(&add(hook, false)?));
     }
     if knobs.invoicing.echo == EchoTime::DuringPost {
         // Without the echo there is no hook, as with the software behind the provider.
         let text = echo_text(&invoicing, &knobs);
-        let echoed = ask(&invoicing, &subscription.url, &text).await;
+        let echoed = ask(&invoicing, &hook.url, &text).await;
         echoed
             .map_err(|failure| ApiError::api(400, format!("uri: the echo did not come back: {failure}")))?;
-        return Ok(created(&add(subscription, true)?));
+        return Ok(created(&add(hook, true)?));
     }
     // As documented: the hook exists at once and is effective after the echo.
     let pending = PendingEcho::begin(&invoicing).ok_or_else(too_many)?;
-    let hook = add(subscription, false)?;
+    let hook = add(hook, false)?;
     let (held, answered) = oneshot::channel();
     let answer = then(created(&hook), held);
     tokio::spawn(make_effective(pending, hook, echo_text(&invoicing, &knobs), answered));
@@ -111,17 +110,17 @@ pub(super) async fn delete(
 /// Waits for the answer and for its turn, then requests the echo within the time limit of deliveries.
 async fn make_effective(
     pending: PendingEcho,
-    hook: InvoicingHook,
+    hook: ProviderHook,
     text: String,
     answered: oneshot::Receiver<()>,
 ) {
     // The channel is closed when the answer has been sent.
     answered.await.ok();
     let invoicing = &pending.0;
-    let echoed = ask(invoicing, &hook.subscription.url, &text).await;
+    let echoed = ask(invoicing, &hook.url, &text).await;
     invoicing.hooks.update(hook.id, |hook| match echoed {
         Ok(()) => hook.effective = true,
-        Err(failure) => hook.echo_failure = Some(failure.into()),
+        Err(failure) => hook.echo_failure = Some(failure),
     });
 }
 
@@ -169,7 +168,7 @@ fn echo_text(invoicing: &Invoicing, knobs: &Knobs) -> String {
     if knobs.invoicing.echo_dashes { guid.to_string() } else { guid.simple() }
 }
 
-fn answer(status: u16, hook: &InvoicingHook, knobs: &Knobs) -> Response {
+fn answer(status: u16, hook: &ProviderHook, knobs: &Knobs) -> Response {
     if knobs.invoicing.silent {
         return empty_answer(status);
     }

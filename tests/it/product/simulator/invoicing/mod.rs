@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use simulator::{
     Simulator,
     deliveries::{End, Entry},
-    invoicing::HookTruth,
+    invoicing::ProviderHook,
     knobs::{Knobs, ReceiverUrls},
     world::Change,
 };
@@ -89,7 +89,7 @@ impl Stage {
         })
     }
 
-    fn truth(&self) -> Vec<HookTruth> {
+    fn truth(&self) -> Vec<ProviderHook> {
         self.simulator.provider().invoicing.hooks()
     }
 
