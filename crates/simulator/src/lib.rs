@@ -73,9 +73,6 @@ pub enum Error {
     /// No signing key could be generated.
     #[error("make a signing key: {0}")]
     Key(String),
-    /// No HTTP client could be built.
-    #[error("make the client for deliveries")]
-    Client(#[source] reqwest::Error),
     /// Invalid settings or knobs; never empty.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Settings(Vec<InvalidSetting>),

@@ -178,16 +178,7 @@ impl RequestMembers {
 }
 
 /// Parses a receiver address and checks that it may be subscribed.
-fn receiver(text: &str, receivers: ReceiverUrls) -> Result<Url, &'static str> {
-    let url = Url::parse(text).map_err(|_| "url is no address")?;
-    let https = url.scheme() == "https";
-    let allowed = match receivers {
-        ReceiverUrls::Https443 if !https || url.port_or_known_default() != Some(443) => {
-            Err("url must be an HTTPS address on port 443")
-        }
-        ReceiverUrls::Https if !https => Err("url must be an HTTPS address"),
-        ReceiverUrls::Any if !https && url.scheme() != "http" => Err("url must be an HTTP or HTTPS address"),
-        ReceiverUrls::Https443 | ReceiverUrls::Https | ReceiverUrls::Any => Ok(()),
-    };
-    allowed.map(|()| url)
+fn receiver(text: &str, receivers: ReceiverUrls) -> Result<Url, String> {
+    let url = Url::parse(text).map_err(|_| "url is not an address")?;
+    receivers.check(&url).map(|()| url).map_err(|rule| format!("url {rule}"))
 }

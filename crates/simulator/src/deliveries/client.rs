@@ -20,8 +20,6 @@ const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 #[derive(Debug)]
 pub(super) struct DeliveryClients {
     roots: Vec<Certificate>,
-    /// Fallback where the platform's certificates cannot be read.
-    bare: Client,
     current: Mutex<Option<CachedClient>>,
 }
 
@@ -39,8 +37,7 @@ impl DeliveryClients {
             }
             certificates.extend(found);
         }
-        let bare = builder(&BTreeMap::new()).tls_certs_only(certificates.clone()).build();
-        Ok(Self { roots: certificates, bare: bare.map_err(Error::Client)?, current: Mutex::new(None) })
+        Ok(Self { roots: certificates, current: Mutex::new(None) })
     }
 
     pub(super) fn get(&self, knobs: &Knobs) -> Client {
@@ -67,8 +64,8 @@ impl DeliveryClients {
             merged.or_else(|_| builder().tls_certs_only(self.roots.clone()).build())
         };
         built.unwrap_or_else(|error| {
-            tracing::error!(%error, "no client for these knobs, deliveries use DNS and the settings' roots");
-            self.bare.clone()
+            tracing::error!(%error, "cannot build the delivery client for these knobs; deliveries ignore them");
+            Client::new()
         })
     }
 }

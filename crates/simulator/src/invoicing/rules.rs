@@ -16,7 +16,7 @@ use url::{Host, Url};
 use super::ProviderHook;
 use crate::{
     catalog::{Action, Entity},
-    knobs::{DeliveryKnobs, EchoTime, Knobs, ReceiverPaths, ReceiverUrls},
+    knobs::{DeliveryKnobs, EchoTime, Knobs, ReceiverPaths},
     random::Guid,
 };
 
@@ -121,16 +121,7 @@ fn receiver(uri: &str, knobs: &Knobs) -> Result<Url, String> {
         return Err("uri: no address".to_owned());
     }
     let url = Url::parse(uri).map_err(|error| format!("uri: no address: {error}"))?;
-    let allowed = match knobs.delivery.receivers {
-        ReceiverUrls::Https443 if url.scheme() == "https" && url.port_or_known_default() != Some(443) => {
-            return Err("uri: the port must be 443".to_owned());
-        }
-        ReceiverUrls::Https443 | ReceiverUrls::Https => url.scheme() == "https",
-        ReceiverUrls::Any => matches!(url.scheme(), "https" | "http"),
-    };
-    if !allowed {
-        return Err("uri: the scheme must be https".to_owned());
-    }
+    knobs.delivery.receivers.check(&url).map_err(|rule| format!("uri: {rule}"))?;
     if !url.username().is_empty() || url.password().is_some() || url.fragment().is_some() {
         return Err("uri: neither user, password nor fragment may be given".to_owned());
     }

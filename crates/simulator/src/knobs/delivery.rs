@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
+use url::Url;
+
 use super::Latency;
 
 knobs! {
@@ -48,5 +50,20 @@ choices! { "camelCase";
         Https,
         /// HTTP too.
         Any,
+    }
+}
+
+impl ReceiverUrls {
+    /// Checks that an address may be subscribed; the error says what is required.
+    pub(crate) fn check(self, url: &Url) -> Result<(), &'static str> {
+        let https = url.scheme() == "https";
+        match self {
+            Self::Https443 if !https || url.port_or_known_default() != Some(443) => {
+                Err("must be an HTTPS address on port 443")
+            }
+            Self::Https if !https => Err("must be an HTTPS address"),
+            Self::Any if !https && url.scheme() != "http" => Err("must be an HTTP or HTTPS address"),
+            Self::Https443 | Self::Https | Self::Any => Ok(()),
+        }
     }
 }

@@ -24,28 +24,19 @@ pub(super) fn read(provider: &Provider, query: Option<&str>) -> Result<Response,
     let query = ListQuery::parse(query);
     let page = query.page(reads, reads.payroll_paging_required)?;
     let refuse = |message: String| ApiError::api(400, message);
-    let heeds = |name: &str, what: Parameter| match what {
-        Parameter::Refused => Err(refuse(format!("{name} is not understood"))),
-        what => Ok(what),
+    let applied = |name: &str, text, what: Parameter| match (text, what) {
+        (Some(_), Parameter::Refused) => Err(refuse(format!("{name} is not understood"))),
+        (text, Parameter::Heeded) => Ok(text),
+        _ => Ok(None),
     };
-    let mut is_empty = false;
-    let mut filter = None;
-    if let Some(text) = query.filter.as_deref() {
-        let what = heeds("filter", reads.payroll_filter)?;
-        is_empty |= what == Parameter::Empty;
-        if what == Parameter::Heeded {
-            let parsed = PayrollFilter::parse(text, reads.filter_timestamps);
-            filter = Some(parsed.map_err(|why| refuse(format!("filter: {why}")))?);
-        }
-    }
-    let mut order = None;
-    if let Some(text) = query.order_by.as_deref() {
-        let what = heeds("OrderBy", reads.payroll_order)?;
-        is_empty |= what == Parameter::Empty;
-        if what == Parameter::Heeded {
-            order = Some(text);
-        }
-    }
+    let (filter, order) = (query.filter.as_deref(), query.order_by.as_deref());
+    let is_empty = (filter.is_some() && reads.payroll_filter == Parameter::Empty)
+        || (order.is_some() && reads.payroll_order == Parameter::Empty);
+    let filter = applied("filter", filter, reads.payroll_filter)?
+        .map(|text| PayrollFilter::parse(text, reads.filter_timestamps))
+        .transpose()
+        .map_err(|why| refuse(format!("filter: {why}")))?;
+    let order: Option<&str> = applied("OrderBy", order, reads.payroll_order)?;
     let view = view(provider, reads);
 
     let (mut rows, mut total, seed) = if filter.is_none() && order.is_none() {
