@@ -16,7 +16,7 @@ pub(super) enum OperationError {
     /// The webhook is unknown, or another resource's.
     Unknown,
     /// The request is invalid, or the webhook's state does not allow it.
-    Complaints(Option<Guid>, Vec<RequestError>),
+    Rejected(Option<Guid>, Vec<RequestError>),
 }
 
 /// A webhook and the Acknowledge to send.
@@ -31,7 +31,7 @@ impl Accounting {
     ) -> Result<Acknowledged, OperationError> {
         let knobs = self.core.knobs();
         let (subscription, url) = request::subscription(body, resource, knobs.delivery.receivers)
-            .map_err(|errors| OperationError::Complaints(None, errors))?;
+            .map_err(|errors| OperationError::Rejected(None, errors))?;
         let mut registry = self.registry.lock();
         let most = knobs.accounting.max_webhooks.map_or(usize::MAX, |most| most as usize);
         if registry.living(resource).count() >= most || !registry.make_room() {
@@ -54,7 +54,7 @@ impl Accounting {
     pub(super) fn unsubscribe(&self, resource: Resource, body: &[u8]) -> Result<Guid, OperationError> {
         let knobs = self.core.knobs();
         let (subscription, _) = request::subscription(body, resource, knobs.delivery.receivers)
-            .map_err(|errors| OperationError::Complaints(None, errors))?;
+            .map_err(|errors| OperationError::Rejected(None, errors))?;
         let strict = knobs.accounting.strict_transitions;
         let mut registry = self.registry.lock();
         let fits = |webhook: &Webhook| {
@@ -86,7 +86,7 @@ impl Accounting {
         let webhook = find(&mut registry, resource, id)?;
         let id = webhook.id;
         let enable =
-            request::status(body, id).map_err(|errors| OperationError::Complaints(Some(id), errors))?;
+            request::status(body, id).map_err(|errors| OperationError::Rejected(Some(id), errors))?;
         webhook.enable(enable, strict, now).map_err(|message| refuse(Some(id), "InvalidState", &message))?;
         Ok(id)
     }
@@ -102,7 +102,7 @@ impl Accounting {
         let webhook = find(&mut registry, resource, id)?;
         let id = webhook.id;
         let (text, url) = request::change(body, id, knobs.delivery.receivers)
-            .map_err(|errors| OperationError::Complaints(Some(id), errors))?;
+            .map_err(|errors| OperationError::Rejected(Some(id), errors))?;
         webhook
             .change(text, url, knobs.accounting.strict_transitions, self.core.clock.now())
             .map_err(|message| refuse(Some(id), "InvalidState", &message))?;
@@ -135,5 +135,5 @@ fn find<'a>(
 }
 
 fn refuse(webhook: Option<Guid>, code: &'static str, message: &str) -> OperationError {
-    OperationError::Complaints(webhook, vec![RequestError::new(code, message)])
+    OperationError::Rejected(webhook, vec![RequestError::new(code, message)])
 }

@@ -134,13 +134,13 @@ fn answer(accounting: &Accounting, state: i64, result: Result<Guid, OperationErr
 }
 
 fn refused(refusal: OperationError, knobs: &Knobs) -> Response {
-    let OperationError::Complaints(webhook, errors) = refusal else { return unknown_webhook(knobs) };
+    let OperationError::Rejected(webhook, errors) = refusal else { return unknown_webhook(knobs) };
     let knobs = &knobs.accounting;
-    let element = |complaint: super::request::RequestError| {
+    let element = |error: super::request::RequestError| {
         if knobs.error_objects {
-            json!({ "code": complaint.code, "message": complaint.message })
+            json!({ "code": error.code, "message": error.message })
         } else {
-            Value::from(complaint.message)
+            Value::from(error.message)
         }
     };
     let result = OperationResult {

@@ -67,7 +67,7 @@ fn finish(identity: &Identity, login: AuthorizationRequest) -> Response {
     }
     let now = identity.core.clock.now();
     // Ends the lock before a token is signed.
-    let (grant, code) = identity.ledger.lock().grant(login, knobs.identity.code_seconds, now);
+    let (grant, code) = identity.grants.lock().grant(login, knobs.identity.code_seconds, now);
     let issue = || identity.issue_callback_token(&grant, &code, knobs.identity.bend_nonce, now);
     let token = knobs.identity.callback_id_token.then(issue);
     redirect.grant(&code, token.as_deref(), &state)
@@ -75,7 +75,7 @@ fn finish(identity: &Identity, login: AuthorizationRequest) -> Response {
 
 /// Checks client and redirect address. Without both, nothing may be redirected.
 fn check_client(client: &Client, parameters: &Parameters) -> Result<Redirect, &'static str> {
-    if parameters.repeated(&["client_id", "redirect_uri"]).is_some() {
+    if parameters.repeats("client_id redirect_uri") {
         return Err("client_id and redirect_uri may be sent only once");
     }
     match parameters.get("client_id") {
@@ -93,16 +93,8 @@ fn check_request(
     redirect: &Redirect,
     knobs: &Knobs,
 ) -> Result<AuthorizationRequest, OAuthError> {
-    const ONCE: [&str; 7] = [
-        "response_type",
-        "response_mode",
-        "scope",
-        "state",
-        "nonce",
-        "code_challenge",
-        "code_challenge_method",
-    ];
-    if parameters.repeated(&ONCE).is_some() {
+    const ONCE: &str = "response_type response_mode scope state nonce code_challenge code_challenge_method";
+    if parameters.repeats(ONCE) {
         return Err(OAuthError::request("a parameter was sent more than once"));
     }
     match parameters.get("response_type") {

@@ -80,7 +80,7 @@ pub struct Identity {
     user: User,
     issued: Arc<Journal<Issued>>,
     exchanges: Arc<Journal<Exchange>>,
-    ledger: Mutex<GrantTable>,
+    grants: Mutex<GrantTable>,
     /// Draws latencies.
     random: Mutex<Random>,
 }
@@ -136,7 +136,7 @@ impl Identity {
             core: Arc::clone(core),
             keys: SigningKeys::new()?,
             user: User::new(settings),
-            ledger: Mutex::new(GrantTable::new(Arc::clone(&issued), Arc::clone(&exchanges))?),
+            grants: Mutex::new(GrantTable::new(Arc::clone(&issued), Arc::clone(&exchanges))?),
             issued,
             exchanges,
             random: Mutex::new(Random::new(settings.world.seed, PURPOSE)),
@@ -145,8 +145,8 @@ impl Identity {
 
     /// The status of an access token. Tokens issued here are looked up, not verified.
     pub fn check(&self, bearer: &str, now: Ticks) -> TokenStatus {
-        let ledger = self.ledger.lock();
-        match ledger.access(bearer) {
+        let grants = self.grants.lock();
+        match grants.access(bearer) {
             None => TokenStatus::Unknown,
             Some((_, expires)) if now >= expires => TokenStatus::Expired,
             Some((grant, _)) => TokenStatus::Valid(Caller {
@@ -167,7 +167,7 @@ impl Identity {
 
     /// Ends every grant: refresh tokens are refused with `invalid_grant`, access tokens are unknown.
     pub fn revoke_all(&self, now: Ticks) {
-        self.ledger.lock().end(now, |_| true);
+        self.grants.lock().end(now, |_| true);
     }
 
     /// An access token and its refresh token without a login, for tests.
@@ -176,9 +176,9 @@ impl Identity {
         let knobs = self.core.knobs();
         let scopes: Arc<[String]> = scopes.iter().map(|&scope| scope.to_owned()).collect();
         let (grant, refresh) = {
-            let mut ledger = self.ledger.lock();
-            let grant = ledger.begin(scopes, None, now);
-            let refresh = ledger.refresh_token(&grant, &knobs.identity, now);
+            let mut grants = self.grants.lock();
+            let grant = grants.begin(scopes, None, now);
+            let refresh = grants.refresh_token(&grant, &knobs.identity, now);
             (grant, refresh)
         };
         let (access, _) = self.issue(&grant, None, &knobs.identity, now);
@@ -215,7 +215,7 @@ impl Identity {
         let ends = [knobs.access_seconds, IDENTITY_SECONDS].map(|seconds| whole_seconds(now, seconds));
         let access = self.keys.sign(&self.user.access(facts(ends[0]), knobs.duplicate_id_claim));
         let identity = self.identity(facts(ends[1]), HashedToken::Access(&access), nonce, knobs.bend_nonce);
-        self.ledger.lock().remember(grant, (&access, ends[0]), (&identity, ends[1]), now);
+        self.grants.lock().remember(grant, (&access, ends[0]), (&identity, ends[1]), now);
         (access, identity)
     }
 
@@ -224,7 +224,7 @@ impl Identity {
         let until = whole_seconds(now, IDENTITY_SECONDS);
         let facts = TokenFacts { number: 0, scopes: &grant.scopes, login: grant.login, from: now, until };
         let token = self.identity(facts, HashedToken::Code(code), grant.nonce.as_deref(), bend_nonce);
-        self.ledger.lock().remember_identity(grant, (&token, until), now);
+        self.grants.lock().remember_identity(grant, (&token, until), now);
         token
     }
 

@@ -35,10 +35,9 @@ impl Parameters {
         self.0.iter().any(|(sent, _)| sent == name)
     }
 
-    /// The first of these parameters that was sent more than once.
-    pub(super) fn repeated<'a>(&self, names: &[&'a str]) -> Option<&'a str> {
-        let times = |name: &str| self.0.iter().filter(|(sent, _)| sent == name).count();
-        names.iter().copied().find(|name| times(name) > 1)
+    /// Whether one of these parameters (separated by spaces) was sent more than once.
+    pub(super) fn repeats(&self, names: &str) -> bool {
+        names.split(' ').any(|name| self.0.iter().filter(|(sent, _)| sent == name).count() > 1)
     }
 }
 
@@ -53,6 +52,6 @@ mod tests {
         assert_eq!(parameters.get("a"), None);
         assert_eq!(parameters.get("b"), Some("1 2 3"));
         assert!(parameters.contains("c") && !parameters.contains("d"));
-        assert_eq!(parameters.repeated(&["a", "b"]), Some("b"));
+        assert!(parameters.repeats("a b") && !parameters.repeats("a c"));
     }
 }

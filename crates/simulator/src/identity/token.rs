@@ -54,11 +54,11 @@ pub(super) async fn token(
 ) -> Response {
     let fault = ActiveFault::new(&identity.core, Endpoint::Token);
     let form = read(&headers, body);
-    let mut on_its_way = ExchangeRecord::new(&identity, form.as_ref().ok());
+    let mut record = ExchangeRecord::new(&identity, form.as_ref().ok());
     wait(&identity, |knobs| &knobs.latency).await;
-    let (mut response, right) = match replacement(&identity, &fault).await {
+    let (mut response, unchanged) = match replacement(&identity, &fault).await {
         Some(response) => {
-            on_its_way.set_undecided();
+            record.set_undecided();
             (response, true)
         }
         None => {
@@ -66,13 +66,13 @@ pub(super) async fn token(
                 Ok(form) => answer(&identity, form),
                 Err(refusal) => (None, Err(*refusal)),
             };
-            on_its_way.set_decided(number);
+            record.set_decided(number);
             exchange(&identity, answer, fault).await
         }
     };
-    on_its_way.end(if response.extensions().get::<HangUp>().is_some() {
+    record.end(if response.extensions().get::<HangUp>().is_some() {
         AnswerFate::Lost
-    } else if right {
+    } else if unchanged {
         AnswerFate::Sent
     } else {
         AnswerFate::Spoiled
@@ -107,12 +107,12 @@ async fn exchange(
         Err(refusal) => refusal.into_response(),
     };
     wait(identity, |knobs| &knobs.answer_latency).await;
-    let (mut response, right) = fault.after(identity, response).await;
+    let (mut response, unchanged) = fault.after(identity, response).await;
     let lost = identity.core.knobs().identity.lose_answers > 0;
     if lost && take(&identity.core, |knobs| &mut knobs.lose_answers) {
         response.extensions_mut().insert(HangUp);
     }
-    (response, right)
+    (response, unchanged)
 }
 
 async fn wait(identity: &Identity, latency: impl FnOnce(&IdentityKnobs) -> &Latency) {
@@ -134,15 +134,7 @@ fn take(core: &Core, count: impl FnOnce(&mut IdentityKnobs) -> &mut u32) -> bool
 
 /// Reads the form of a request.
 fn read(headers: &HeaderMap, body: Result<Bytes, BytesRejection>) -> Result<Parameters, OAuthError> {
-    const ONCE: [&str; 7] = [
-        "client_id",
-        "client_secret",
-        "grant_type",
-        "code",
-        "redirect_uri",
-        "refresh_token",
-        "code_verifier",
-    ];
+    const ONCE: &str = "client_id client_secret grant_type code redirect_uri refresh_token code_verifier";
     let body = body.map_err(|rejection| OAuthError {
         status: rejection.status().as_u16(),
         ..OAuthError::request("the body is too long or did not arrive")
@@ -151,7 +143,7 @@ fn read(headers: &HeaderMap, body: Result<Bytes, BytesRejection>) -> Result<Para
         return Err(OAuthError::request("the body must be application/x-www-form-urlencoded"));
     }
     let parameters = Parameters::parse(&body);
-    if parameters.repeated(&ONCE).is_some() {
+    if parameters.repeats(ONCE) {
         return Err(OAuthError::request("a parameter was sent more than once"));
     }
     Ok(parameters)
@@ -178,7 +170,7 @@ fn answer(identity: &Identity, parameters: &Parameters) -> (Option<u64>, Result<
     let Some(presented) = PresentedToken::read(parameters) else { return (None, Err(missing)) };
     let now = identity.core.clock.now();
     // Ends the lock before tokens are signed.
-    let (number, exchanged) = identity.ledger.lock().exchange(presented, parameters, knobs, now);
+    let (number, exchanged) = identity.grants.lock().exchange(presented, parameters, knobs, now);
     let answer = exchanged.map(|Exchanged { grant, refresh, rotated }| {
         // Only the identity token of the login has the nonce.
         let nonce = grant.nonce.as_deref().filter(|_| presented.kind == ExchangeKind::Code);
@@ -196,7 +188,7 @@ fn is_form(headers: &HeaderMap) -> bool {
     essence.eq_ignore_ascii_case("application/x-www-form-urlencoded")
 }
 
-/// Whether id and secret are right.
+/// Whether id and secret are correct.
 fn is_client(parameters: &Parameters, client: &Client) -> bool {
     parameters.get("client_id") == Some(&client.id) && parameters.get("client_secret") == Some(&client.secret)
 }
