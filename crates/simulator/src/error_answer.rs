@@ -1,7 +1,5 @@
 //! Errors of the gateway and of the API behind it.
 
-use std::borrow::Cow;
-
 use axum::{
     http::{HeaderValue, header},
     response::{IntoResponse, Response},
@@ -17,52 +15,44 @@ use crate::{
 /// An error answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ApiError {
-    by: BodyFormat,
+    body: MissingBody,
     status: u16,
-    message: Cow<'static, str>,
+    message: String,
     /// Seconds in `Retry-After`.
     retry_after: Option<u64>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum BodyFormat {
-    Gateway,
-    Api,
-    /// The API's error for an unknown record or webhook; its body is a knob.
-    Missing(MissingBody),
-}
-
 impl ApiError {
     /// With the gateway's body.
-    pub(super) fn gateway(status: u16, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { by: BodyFormat::Gateway, status, message: message.into(), retry_after: None }
+    pub(super) fn gateway(status: u16, message: impl Into<String>) -> Self {
+        Self { body: MissingBody::Gateway, status, message: message.into(), retry_after: None }
     }
 
     /// With the API's body.
-    pub(super) fn api(status: u16, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { by: BodyFormat::Api, status, message: message.into(), retry_after: None }
+    pub(super) fn api(status: u16, message: impl Into<String>) -> Self {
+        Self { body: MissingBody::Api, ..Self::gateway(status, message) }
     }
 
-    /// For a record or a webhook that does not exist.
-    pub(super) fn missing(knobs: &RecordKnobs, message: impl Into<Cow<'static, str>>) -> Self {
-        let (by, status) = (BodyFormat::Missing(knobs.missing_body), knobs.missing_status.get());
-        Self { by, status, message: message.into(), retry_after: None }
+    /// For a record or a webhook that does not exist; the body is a knob.
+    pub(super) fn missing(knobs: &RecordKnobs, message: &str) -> Self {
+        let body = knobs.missing_body;
+        let message = if body == MissingBody::Gateway { "Resource not found" } else { message };
+        Self { body, ..Self::gateway(knobs.missing_status.get(), message) }
     }
 }
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let (status, message) = (self.status, &*self.message);
-        let mut answer = match self.by {
-            BodyFormat::Gateway => gateway_error(status, message),
-            BodyFormat::Api | BodyFormat::Missing(MissingBody::Api) => api_error(status, message),
-            BodyFormat::Missing(MissingBody::Json) => {
+        let mut answer = match self.body {
+            MissingBody::Gateway => gateway_error(status, message),
+            MissingBody::Api => api_error(status, message),
+            MissingBody::Json => {
                 json_answer(status, &json!({ "error": { "code": "RecordNotFound", "detail": message } }))
             }
-            BodyFormat::Missing(MissingBody::Gateway) => gateway_error(status, "Resource not found"),
-            BodyFormat::Missing(MissingBody::Empty) => empty_answer(status),
-            BodyFormat::Missing(MissingBody::Text) => text_answer(status, "Not here."),
-            BodyFormat::Missing(MissingBody::Html) => html_answer(status),
+            MissingBody::Empty => empty_answer(status),
+            MissingBody::Text => text_answer(status, "Not here."),
+            MissingBody::Html => html_answer(status),
         };
         if let Some(seconds) = self.retry_after {
             answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
@@ -83,10 +73,10 @@ pub(super) fn used_up(seconds: u64, tells: RetryHint) -> ApiError {
     with_retry_hint(403, "Out of call volume quota.", &again, seconds, tells)
 }
 
-fn with_retry_hint(status: u16, what: &'static str, again: &str, seconds: u64, tells: RetryHint) -> ApiError {
-    let message: Cow<'static, str> = match tells {
-        RetryHint::Both | RetryHint::Message => format!("{what} {again}").into(),
-        RetryHint::RetryAfter | RetryHint::Nothing => what.into(),
+fn with_retry_hint(status: u16, what: &str, again: &str, seconds: u64, tells: RetryHint) -> ApiError {
+    let message = match tells {
+        RetryHint::Both | RetryHint::Message => format!("{what} {again}"),
+        RetryHint::RetryAfter | RetryHint::Nothing => what.to_owned(),
     };
     let retry_after = matches!(tells, RetryHint::Both | RetryHint::RetryAfter).then_some(seconds);
     ApiError { retry_after, ..ApiError::gateway(status, message) }

@@ -44,7 +44,8 @@ struct TokenList {
 
 #[derive(Debug)]
 struct InvoicingToken {
-    kind: TokenKind,
+    /// Whether it is an access token; otherwise a refresh token.
+    access: bool,
     /// Number of its login.
     login: u64,
     company: Option<u32>,
@@ -53,12 +54,6 @@ struct InvoicingToken {
     used: bool,
     /// Its number in the journal.
     entry: u64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum TokenKind {
-    Access,
-    Refresh,
 }
 
 /// An access token (without `Bearer`) and its refresh token.
@@ -98,7 +93,7 @@ impl InvoicingTokens {
         let mut inner = self.inner.lock();
         let token = inner.tokens.get_mut(refresh)?;
         let spent = knobs.refresh_once && token.used;
-        if token.kind != TokenKind::Refresh || token.expires <= now || spent {
+        if token.access || token.expires <= now || spent {
             return None;
         }
         token.used = true;
@@ -111,14 +106,12 @@ impl InvoicingTokens {
     pub(super) fn check(&self, bearer: &str, now: Ticks) -> TokenStatus {
         let inner = self.inner.lock();
         match inner.tokens.get(bearer) {
-            Some(token) if token.kind == TokenKind::Access && token.expires > now => {
-                TokenStatus::Valid(Caller {
-                    subject: self.mail.clone(),
-                    scopes: Arc::clone(&self.scopes),
-                    invoicing_company: token.company,
-                })
-            }
-            Some(token) if token.kind == TokenKind::Access => TokenStatus::Expired,
+            Some(token) if token.access && token.expires > now => TokenStatus::Valid(Caller {
+                subject: self.mail.clone(),
+                scopes: Arc::clone(&self.scopes),
+                invoicing_company: token.company,
+            }),
+            Some(token) if token.access => TokenStatus::Expired,
             _ => TokenStatus::Unknown,
         }
     }
@@ -141,22 +134,16 @@ impl InvoicingTokens {
             let mut random = Random::new(self.seed ^ mix(inner.issued), PURPOSE);
             let text: Arc<str> = format!("{}{}", random.guid().simple(), random.guid().simple()).into();
             inner.issued += 1;
-            let name = if kind == TokenKind::Access { "access" } else { "refresh" };
-            let issued =
-                Issued { grant: login, kind: name, token: text.to_string(), at: now, expires, used: None };
-            let token = InvoicingToken {
-                kind,
-                login,
-                company,
-                expires,
-                used: false,
-                entry: self.journal.push(issued),
-            };
-            inner.tokens.insert(&text, token);
+            let issued = Issued { grant: login, kind, token: text.to_string(), at: now, expires, used: None };
+            let entry = self.journal.push(issued);
+            let access = kind == "access";
+            inner
+                .tokens
+                .insert(&text, InvoicingToken { access, login, company, expires, used: false, entry });
             text
         };
-        let access = issue(TokenKind::Access, knobs.token_seconds);
-        let refresh = issue(TokenKind::Refresh, REFRESH_SECONDS);
+        let access = issue("access", knobs.token_seconds);
+        let refresh = issue("refresh", REFRESH_SECONDS);
         TokenPair { access, refresh }
     }
 }

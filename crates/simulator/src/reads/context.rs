@@ -85,7 +85,7 @@ fn company_record(context: &Context, wanted: CompanyContext) -> Result<(), ApiEr
 /// The error for an id that the caller may not read.
 pub(super) fn unknown_record(resource: Resource, id: &str, knobs: &ReadKnobs) -> ApiError {
     let message = format!("there is no {} with correlationId {id:?}", resource.singular());
-    ApiError::missing(&knobs.records, message)
+    ApiError::missing(&knobs.records, &message)
 }
 
 fn refuse(context: &Context, expected: &str) -> ApiError {
