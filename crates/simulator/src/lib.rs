@@ -53,7 +53,7 @@ pub use self::{core::Core, provider::Provider, start::Simulator, validation::Inv
 #[non_exhaustive]
 pub enum Error {
     /// The address cannot be bound.
-    #[error("listen on {address}")]
+    #[error("cannot listen on {address}")]
     Listen {
         /// The address.
         address: std::net::SocketAddr,
@@ -62,7 +62,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// A certificate, key or chain is invalid or could not be generated.
-    #[error("{what}")]
+    #[error("cannot {what}")]
     Certificate {
         /// What was attempted.
         what: &'static str,
@@ -71,7 +71,7 @@ pub enum Error {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// No signing key could be generated.
-    #[error("make a signing key: {0}")]
+    #[error("cannot generate a signing key: {0} failed")]
     Key(String),
     /// Invalid settings or knobs; never empty.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]

@@ -154,7 +154,7 @@ fn serving_certificate(tls: &Tls) -> Result<Serving, Error> {
         Tls::Generated => {
             let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
             let made = rcgen::generate_simple_self_signed(names).map_err(|source| Error::Certificate {
-                what: "make a certificate for localhost",
+                what: "generate a certificate for localhost",
                 source: source.into(),
             })?;
             (made.cert.pem(), made.signing_key.serialize_pem())

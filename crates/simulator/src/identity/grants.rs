@@ -126,7 +126,7 @@ impl GrantTable {
         exchanges: Arc<Journal<Exchange>>,
     ) -> Result<Self, Error> {
         let mut seed = [0; 16];
-        aws_lc_rs::rand::fill(&mut seed).map_err(|_| Error::Key("draw random bytes".to_owned()))?;
+        aws_lc_rs::rand::fill(&mut seed).map_err(|_| Error::Key("the random number generator".to_owned()))?;
         let seed = u128::from_be_bytes(seed);
         Ok(Self {
             secrets: Random::new((seed >> 64) as u64, seed as u64),

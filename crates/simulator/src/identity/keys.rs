@@ -86,7 +86,7 @@ fn first() -> Result<Arc<SigningKey>, Error> {
 impl SigningKey {
     fn generate() -> Result<Self, Error> {
         let failed = |what: &str| Error::Key(what.to_owned());
-        let pair = KeyPair::generate(KeySize::Rsa2048).map_err(|_| failed("generate an RSA key"))?;
+        let pair = KeyPair::generate(KeySize::Rsa2048).map_err(|_| failed("RSA key generation"))?;
         let certificate = certificate(&pair)?;
         let thumbprint = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, &certificate);
         let id = URL_SAFE_NO_PAD.encode(thumbprint);
@@ -113,7 +113,7 @@ impl SigningKey {
             self.pair.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), token.as_bytes(), &mut signature);
         if signed.is_err() {
             // Signing fails only without memory; no client accepts the signature of zeros.
-            tracing::error!(key = self.id, "sign a token");
+            tracing::error!(key = self.id, "cannot sign a token; clients will refuse it");
         }
         token.push('.');
         URL_SAFE_NO_PAD.encode_string(signature, &mut token);
@@ -125,7 +125,8 @@ impl SigningKey {
 fn certificate(pair: &KeyPair) -> Result<Vec<u8>, Error> {
     let failed =
         |source: rcgen::Error| Error::Certificate { what: "certify a signing key", source: Box::new(source) };
-    let der: Pkcs8V1Der<'_> = pair.as_der().map_err(|_| Error::Key("write an RSA key".to_owned()))?;
+    let der: Pkcs8V1Der<'_> =
+        pair.as_der().map_err(|_| Error::Key("serialization of the RSA key".to_owned()))?;
     let der = PrivatePkcs8KeyDer::from(der.as_ref());
     let signer =
         rcgen::KeyPair::from_pkcs8_der_and_sign_algo(&der, &rcgen::PKCS_RSA_SHA256).map_err(failed)?;
