@@ -9,7 +9,6 @@ use axum::{
     routing::{delete, get, post, put},
 };
 use bytes::Bytes;
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{
@@ -89,13 +88,13 @@ async fn subscribe(
     let subject = call.and_then(|Extension(call)| call.caller).map(|caller| caller.subject);
     let user = subject.as_deref().and_then(Guid::parse);
     let subscribed = accounting.subscribe(resource, user, body);
-    acknowledged(accounting, subscribed, |id| json_answer(200, &OperationResult::done(SUBSCRIBED, id))).await
+    acknowledged(accounting, subscribed, |id| json_answer(200, &done(SUBSCRIBED, id))).await
 }
 
 async fn change(accounting: &Accounting, resource: Resource, id: &str, body: &[u8]) -> Response {
     let changed = accounting.change(resource, id, body);
     acknowledged(accounting, changed, |id| match accounting.core.knobs().accounting.change_answer {
-        ChangeAnswer::Result => json_answer(200, &OperationResult::done(CHANGED, id)),
+        ChangeAnswer::Result => json_answer(200, &done(CHANGED, id)),
         ChangeAnswer::Record => json_answer(200, &accounting.record(resource, &id.to_string())),
         ChangeAnswer::Nothing => empty_answer(200),
     })
@@ -128,7 +127,7 @@ async fn acknowledged(
 
 fn answer(accounting: &Accounting, state: i64, result: Result<Guid, OperationError>) -> Response {
     match result {
-        Ok(id) => json_answer(200, &OperationResult::done(state, id)),
+        Ok(id) => json_answer(200, &done(state, id)),
         Err(refusal) => refused(refusal, &accounting.core.knobs()),
     }
 }
@@ -143,28 +142,16 @@ fn refused(refusal: OperationError, knobs: &Knobs) -> Response {
             Value::from(error.message)
         }
     };
-    let result = OperationResult {
-        response_state: knobs.failure_state,
-        // The empty GUID, where there is no webhook.
-        webhook_id: webhook.unwrap_or(Guid(0)),
-        errors: errors.into_iter().map(element).collect(),
-    };
+    let errors: Vec<Value> = errors.into_iter().map(element).collect();
+    // The empty GUID, where there is no webhook.
+    let webhook = webhook.unwrap_or(Guid(0));
+    let result = json!({ "responseState": knobs.failure_state, "webhookId": webhook, "errors": errors });
     json_answer(knobs.failure_status.get(), &result)
 }
 
-/// The operation result, with the document's fields in its order.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct OperationResult {
-    response_state: i64,
-    webhook_id: Guid,
-    errors: Vec<Value>,
-}
-
-impl OperationResult {
-    const fn done(response_state: i64, webhook_id: Guid) -> Self {
-        Self { response_state, webhook_id, errors: Vec::new() }
-    }
+/// The result of a successful operation.
+fn done(state: i64, webhook: Guid) -> Value {
+    json!({ "responseState": state, "webhookId": webhook, "errors": [] })
 }
 
 fn unknown_webhook(knobs: &Knobs) -> Response {

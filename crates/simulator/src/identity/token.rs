@@ -16,7 +16,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, header},
     response::{IntoResponse, Response},
 };
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use server::HangUp;
 
@@ -34,17 +34,6 @@ use crate::{
     knobs::{BadClient, Endpoint, IdentityKnobs, Latency},
     settings::Client,
 };
-
-/// The document's fields in its order.
-#[derive(Debug, Serialize)]
-struct TokenResponse {
-    access_token: String,
-    id_token: String,
-    expires_in: u64,
-    token_type: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    refresh_token: Option<String>,
-}
 
 /// POST `/auth/core/connect/token`.
 pub(super) async fn token(
@@ -99,7 +88,7 @@ async fn replacement(identity: &Identity, fault: &ActiveFault) -> Option<Respons
 /// The answer after its faults, and whether it is unchanged.
 async fn exchange(
     identity: &Identity,
-    answer: Result<TokenResponse, OAuthError>,
+    answer: Result<Value, OAuthError>,
     fault: ActiveFault,
 ) -> (Response, bool) {
     let response = match answer {
@@ -150,7 +139,7 @@ fn read(headers: &HeaderMap, body: Result<Bytes, BytesRejection>) -> Result<Para
 }
 
 /// The answer, and the number of the journal entry if there is one.
-fn answer(identity: &Identity, parameters: &Parameters) -> (Option<u64>, Result<TokenResponse, OAuthError>) {
+fn answer(identity: &Identity, parameters: &Parameters) -> (Option<u64>, Result<Value, OAuthError>) {
     let knobs = identity.core.knobs();
     let knobs = &knobs.identity;
     if !is_client(parameters, &identity.core.settings.client) {
@@ -175,9 +164,16 @@ fn answer(identity: &Identity, parameters: &Parameters) -> (Option<u64>, Result<
         // Only the identity token of the login has the nonce.
         let nonce = grant.nonce.as_deref().filter(|_| presented.kind == ExchangeKind::Code);
         let (access_token, id_token) = identity.issue(&grant, nonce, knobs, now);
-        let refresh_token = refresh.filter(|_| rotated || !knobs.omit_unrotated);
-        let expires_in = knobs.access_seconds;
-        TokenResponse { access_token, id_token, expires_in, token_type: "Bearer", refresh_token }
+        let mut tokens = json!({
+            "access_token": access_token,
+            "id_token": id_token,
+            "expires_in": knobs.access_seconds,
+            "token_type": "Bearer",
+        });
+        if let Some(refresh) = refresh.filter(|_| rotated || !knobs.omit_unrotated) {
+            tokens["refresh_token"] = json!(refresh);
+        }
+        tokens
     });
     (Some(number), answer)
 }

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use aws_lc_rs::hmac;
 use axum::http::HeaderName;
 use bytes::Bytes;
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::Invoicing;
 use crate::{
-    catalog::{Action, Entity},
+    catalog::Action,
     deliveries::{About, DeliveryBody, DeliveryOrder, Family, Purpose, signature},
     knobs::{InvoicingBody, InvoicingKnobs},
     random::{Guid, Random, mix},
@@ -81,68 +81,32 @@ impl Invoicing {
         }
     }
 
-    fn notification(&self, change: &InvoicingChange, mail: &str, knobs: &InvoicingKnobs) -> Notification {
-        let flat = knobs.body == InvoicingBody::Flat;
-        let extra = flat && knobs.extra_members;
+    fn notification(&self, change: &InvoicingChange, mail: &str, knobs: &InvoicingKnobs) -> Value {
         let mut random = Random::new(self.core.seed() ^ mix(change.number), VALUES);
         let by_account = random.chance(0.8);
         let colleague = random.below(20);
         let application = random.below(APPLICATIONS.len() as u64) as usize;
-        Notification {
-            action: (!flat).then_some(change.action),
-            entity: change.entity,
-            entity_id: change.id.clone(),
-            tenant_id: self.tenant(change.company),
-            user: if by_account { mail.to_owned() } else { format!("user{colleague}@example.com") },
-            changes: changes(change, &mut random),
-            host: extra.then_some("invoicing.example"),
-            source_application: extra.then(|| APPLICATIONS[application]),
+        let mut notification = json!({
+            "Entity": change.entity,
+            "EntityId": change.id,
+            "TenantId": self.tenant(change.company),
+            "User": if by_account { mail.to_owned() } else { format!("user{colleague}@example.com") },
+            "Changes": changes(change, &mut random),
+        });
+        if knobs.body == InvoicingBody::Wrapped {
+            notification["Action"] = json!(change.action);
+        } else if knobs.extra_members {
+            notification["Host"] = json!("invoicing.example");
+            notification["SourceApplication"] = json!(APPLICATIONS[application]);
         }
+        notification
     }
 }
 
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct Notification {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    action: Option<Action>,
-    entity: Entity,
-    entity_id: String,
-    tenant_id: String,
-    user: String,
-    changes: Vec<ChangedField>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    host: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    source_application: Option<&'static str>,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct ChangedField {
-    name: &'static str,
-    value: String,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct WrappedNotification<'a> {
-    id: String,
-    attempt: u32,
-    properties: serde_json::Map<String, serde_json::Value>,
-    notifications: [&'a Notification; 1],
-}
-
 /// An indented body for each attempt.
-fn wrapped(id: Guid, notification: Arc<Notification>, key: hmac::Key, signed: bool) -> DeliveryBody {
+fn wrapped(id: Guid, notification: Arc<Value>, key: hmac::Key, signed: bool) -> DeliveryBody {
     DeliveryBody::Numbered(Box::new(move |attempt| {
-        let notifications = [&*notification];
-        let envelope = WrappedNotification {
-            id: id.simple(),
-            attempt,
-            properties: serde_json::Map::new(),
-            notifications,
-        };
+        let envelope = json!({ "Id": id.simple(), "Attempt": attempt, "Properties": {}, "Notifications": [*notification] });
         let body: Bytes = serde_json::to_vec_pretty(&envelope).unwrap_or_default().into();
         let signature = signed.then(|| signature(&key, &body));
         (body, signature)
@@ -150,7 +114,7 @@ fn wrapped(id: Guid, notification: Arc<Notification>, key: hmac::Key, signed: bo
 }
 
 /// All fields of a new entity, some of a changed one, none of a deleted one.
-fn changes(change: &InvoicingChange, random: &mut Random) -> Vec<ChangedField> {
+fn changes(change: &InvoicingChange, random: &mut Random) -> Vec<Value> {
     const FIELDS: [&str; 5] = ["Code", "Name", "Date", "Total", "Paid"];
     let (first, count) = match change.action {
         Action::Created => (0, FIELDS.len()),
@@ -158,7 +122,7 @@ fn changes(change: &InvoicingChange, random: &mut Random) -> Vec<ChangedField> {
         Action::Deleted => (0, 0),
     };
     let chosen = FIELDS.into_iter().cycle().skip(first).take(count);
-    chosen.map(|name| ChangedField { name, value: value(name, change, random) }).collect()
+    chosen.map(|name| json!({ "Name": name, "Value": value(name, change, random) })).collect()
 }
 
 fn value(name: &str, change: &InvoicingChange, random: &mut Random) -> String {

@@ -14,16 +14,8 @@ pub(super) struct InvoicingEntities {
     companies: u32,
     /// Initial entities of each kind per company.
     first: u32,
-    /// By company and kind, created on first use.
-    changed: HashMap<(u32, Entity), EntityTable>,
-}
-
-/// The entities of one kind in one company.
-#[derive(Debug)]
-struct EntityTable {
-    /// By number, whether it is not deleted.
-    lives: Vec<bool>,
-    living: u32,
+    /// By company and kind, created on first use: for each number, whether the entity is not deleted.
+    changed: HashMap<(u32, Entity), Vec<bool>>,
 }
 
 impl InvoicingEntities {
@@ -35,14 +27,13 @@ impl InvoicingEntities {
         }
     }
 
-    fn of(&mut self, company: u32, entity: Entity) -> Option<&mut EntityTable> {
+    fn of(&mut self, company: u32, entity: Entity) -> Option<&mut Vec<bool>> {
         if company >= self.companies {
             return None;
         }
         // An entity that is only updated exists exactly once.
         let first = if entity.offers(Action::Created) { self.first } else { 1 };
-        let kept = || EntityTable { lives: vec![true; first as usize], living: first };
-        Some(self.changed.entry((company, entity)).or_insert_with(kept))
+        Some(self.changed.entry((company, entity)).or_insert_with(|| vec![true; first as usize]))
     }
 }
 
@@ -59,21 +50,17 @@ impl World {
         if !entity.offers(action) {
             return None;
         }
-        let kept = self.invoicing.of(company, entity)?;
-        let all = u32::try_from(kept.lives.len()).unwrap_or(u32::MAX);
+        let lives = self.invoicing.of(company, entity)?;
+        let all = u32::try_from(lives.len()).unwrap_or(u32::MAX);
         let index = match action {
             Action::Created => {
-                kept.lives.push(true);
-                kept.living += 1;
+                lives.push(true);
                 all
             }
-            _ if kept.living == 0 => return None,
+            _ if !lives.contains(&true) => return None,
             Action::Updated | Action::Deleted => {
-                let index = pick(&mut self.random, all, |index| kept.lives[index as usize])?;
-                if action == Action::Deleted {
-                    kept.lives[index as usize] = false;
-                    kept.living -= 1;
-                }
+                let index = pick(&mut self.random, all, |index| lives[index as usize])?;
+                lives[index as usize] = action != Action::Deleted;
                 index
             }
         };
@@ -83,6 +70,7 @@ impl World {
 
     /// Entities of a kind in a company.
     pub(super) fn invoicing_living(&mut self, company: u32, entity: Entity) -> u32 {
-        self.invoicing.of(company, entity).map_or(0, |kept| kept.living)
+        let lives = self.invoicing.of(company, entity);
+        lives.map_or(0, |lives| lives.iter().filter(|lives| **lives).count() as u32)
     }
 }
